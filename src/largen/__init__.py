@@ -1,0 +1,80 @@
+"""Large-N limits of neural networks.
+
+One description of a network, many readings of it: finite networks, kernels, mean-field limits.
+Start with :func:`mlp`, a parameterization such as :func:`ntk` or :func:`mean_field`, a
+:class:`Dataset` and a :class:`Run`; then :func:`solve` it at infinite width, :func:`train` it at
+finite width, and :func:`compare` the two.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from largen._version import __version__
+
+if TYPE_CHECKING:
+    from largen.architectures import (
+        Activation,
+        Dense,
+        Layer,
+        Residual,
+        mlp,
+        repeat,
+        residual_mlp,
+        serial,
+    )
+    from largen.expectations import activation, gaussian_moments
+    from largen.experiments import Comparison, compare
+    from largen.kernels import kernel, nngp, ntk_kernel
+    from largen.networks import (
+        FiniteNetwork,
+        apply,
+        empirical_ntk,
+        finite_network,
+        init,
+        train,
+    )
+    from largen.parameterizations import (
+        Parameterization,
+        abc,
+        adam,
+        complete_p,
+        depth_mup,
+        gd,
+        gradient_flow,
+        mean_field,
+        mup,
+        ntk,
+        sgd,
+        standard,
+    )
+    from largen.runs import Dataset, Loss, Run, Theory, Trajectory, loss
+    from largen.theories import solve
+
+# Where each public name lives. A room is imported when one of its names is first used, so that
+# `import largen` costs little more than `import jax`.
+_ROOMS = {
+    "architectures": "Activation Dense Layer Residual mlp repeat residual_mlp serial",
+    "expectations": "activation gaussian_moments",
+    "experiments": "Comparison compare",
+    "kernels": "kernel nngp ntk_kernel",
+    "networks": "FiniteNetwork apply empirical_ntk finite_network init train",
+    "parameterizations": "Parameterization abc adam complete_p depth_mup gd gradient_flow "
+    "mean_field mup ntk sgd standard",
+    "runs": "Dataset Loss Run Theory Trajectory loss",
+    "theories": "solve",
+}
+_HOME = {name: room for room, names in _ROOMS.items() for name in names.split()}
+
+__all__ = ["__version__", *sorted(_HOME)]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        value = getattr(import_module(f"largen.{_HOME[name]}"), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'largen' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

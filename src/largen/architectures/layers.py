@@ -1,0 +1,198 @@
+"""Layers as records: what a network computes, and nothing about how.
+
+A layer is a small frozen record without behaviour. Every theory gives it its meaning there, by a
+rule registered for its type. No widths are in it (they are an argument of whoever needs them),
+and no powers of width or depth (they belong to the parameterization): only the constants of order
+one, the weight's standard deviation σ_w and the bias's σ_b.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any
+
+from largen.arrays import integer, real
+from largen.errors import InvalidInput
+from largen.expectations import ActivationFunction, activation
+
+
+@dataclass(frozen=True, repr=False)
+class Layer:
+    """Base of all layers; prints itself by the fields that are not at their default."""
+
+    def __repr__(self) -> str:
+        shown = [
+            f"{field.name}={getattr(self, field.name)!r}"
+            for field in fields(self)
+            if getattr(self, field.name) != field.default
+        ]
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+
+@dataclass(frozen=True, repr=False)
+class Dense(Layer):
+    """Affine map with Gaussian weights, ``y = σ_w W x · (multiplier) + σ_b b``.
+
+    Parameters
+    ----------
+    weight_std
+        σ_w, of order one; the factor 1/√fan_in is the parameterization's.
+    bias_std
+        σ_b, of order one. With 0 there is no bias at all, neither drawn nor trained.
+
+    Raises
+    ------
+    InvalidInput
+        If ``weight_std`` is not positive or ``bias_std`` is negative.
+
+    Examples
+    --------
+    >>> import largen as lg
+    >>> lg.Dense(weight_std=1.5)
+    Dense(weight_std=1.5)
+    """
+
+    weight_std: float = 1.0
+    bias_std: float = 0.0
+
+    def __post_init__(self):
+        object.__setattr__(self, "weight_std", real("weight_std", self.weight_std, above=0))
+        object.__setattr__(self, "bias_std", real("bias_std", self.bias_std, at_least=0))
+
+
+@dataclass(frozen=True, repr=False)
+class Activation(Layer):
+    """Elementwise nonlinearity φ.
+
+    Parameters
+    ----------
+    function
+        A name (``"relu"``, ``"tanh"``, …) or any elementwise function that JAX can differentiate.
+
+    Raises
+    ------
+    InvalidInput
+        For an unknown name.
+
+    Examples
+    --------
+    >>> import largen as lg
+    >>> lg.Activation("tanh") == lg.Activation("tanh")
+    True
+    """
+
+    function: ActivationFunction
+
+    def __init__(self, function: str | Callable[[Any], Any] | ActivationFunction):
+        object.__setattr__(self, "function", activation(function))
+
+    def __repr__(self) -> str:
+        return f"Activation({self.function.name!r})"
+
+
+@dataclass(frozen=True, repr=False)
+class Serial(Layer):
+    """Layers applied one after the other; made by :func:`serial`."""
+
+    layers: tuple[Layer, ...]
+
+    def __repr__(self) -> str:
+        return f"serial({', '.join(map(repr, self.layers))})"
+
+
+@dataclass(frozen=True, repr=False)
+class Residual(Layer):
+    """Skip connection, ``y = x + (branch factor) · branch(x)``.
+
+    The branch factor is the parameterization's power of the depth, L^(−α): 1 unless it is one
+    made for depth, such as :func:`largen.depth_mup`.
+
+    Parameters
+    ----------
+    branch
+        Any layer that keeps the shape of its input.
+
+    Examples
+    --------
+    >>> import largen as lg
+    >>> lg.Residual(lg.serial(lg.Activation("relu"), lg.Dense()))
+    Residual(serial(Activation('relu'), Dense()))
+    """
+
+    branch: Layer
+
+    def __post_init__(self):
+        _check_layer("branch", self.branch)
+
+    def __repr__(self) -> str:
+        return f"Residual({self.branch!r})"
+
+
+@dataclass(frozen=True, repr=False)
+class Repeat(Layer):
+    """The same layer ``times`` over, each copy with weights of its own; made by :func:`repeat`.
+
+    Readings of the network loop over the copies instead of unrolling them, so that a network of
+    a thousand blocks compiles as fast as one of two.
+    """
+
+    layer: Layer
+    times: int
+
+    def __repr__(self) -> str:
+        return f"repeat({self.layer!r}, {self.times})"
+
+
+def serial(*layers: Layer) -> Layer:
+    """Compose layers, the first one applied first; nested compositions are flattened.
+
+    Parameters
+    ----------
+    layers
+        One or more layers.
+
+    Raises
+    ------
+    InvalidInput
+        If there is none, or one of them is not a layer.
+
+    Examples
+    --------
+    >>> import largen as lg
+    >>> lg.serial(lg.Dense(), lg.serial(lg.Activation("relu"), lg.Dense()))
+    serial(Dense(), Activation('relu'), Dense())
+    """
+    if not layers:
+        raise InvalidInput("serial: wanted at least one layer, got none.")
+    flat: list[Layer] = []
+    for position, layer in enumerate(layers):
+        _check_layer(f"layer {position} of serial", layer)
+        flat.extend(layer.layers if isinstance(layer, Serial) else (layer,))
+    return flat[0] if len(flat) == 1 else Serial(tuple(flat))
+
+
+def repeat(layer: Layer, times: int) -> Layer:
+    """Stack ``times`` copies of a layer that keeps the shape of its input.
+
+    Parameters
+    ----------
+    layer
+        The layer to repeat.
+    times
+        How often, at least 1; once is the layer itself.
+
+    Examples
+    --------
+    >>> import largen as lg
+    >>> lg.repeat(lg.serial(lg.Activation("relu"), lg.Dense()), 20)
+    repeat(serial(Activation('relu'), Dense()), 20)
+    """
+    _check_layer("layer", layer)
+    return layer if integer("times", times, at_least=1) == 1 else Repeat(layer, int(times))
+
+
+def _check_layer(name: str, layer: object) -> None:
+    if not isinstance(layer, Layer):
+        hint = " Did you forget the parentheses?" if isinstance(layer, type) else ""
+        raise InvalidInput(f"{name}: wanted a layer such as Dense(), got {layer!r}.{hint}")

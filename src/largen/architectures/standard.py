@@ -1,0 +1,89 @@
+"""Standard networks, built from the records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from largen.architectures.layers import Activation, Dense, Layer, Residual, repeat, serial
+from largen.arrays import integer
+
+
+def mlp(
+    hidden_layers: int,
+    activation: str | Callable[[Any], Any] = "relu",
+    *,
+    weight_std: float = 1.0,
+    bias_std: float = 0.0,
+) -> Layer:
+    """Fully connected network, h¹ = W⁰x, hˡ⁺¹ = Wˡφ(hˡ), f = w·φ(hᴸ).
+
+    The factors of width are the parameterization's, those of the lecture notes of Pehlevan and
+    Bordelon, eq. (1), in :func:`largen.ntk` and :func:`largen.mean_field`.
+
+    Parameters
+    ----------
+    hidden_layers
+        L, the number of layers between input and output.
+    activation
+        φ: a name, or a function.
+    weight_std, bias_std
+        σ_w and σ_b of every affine map, the last one included.
+
+    Raises
+    ------
+    InvalidInput
+        If ``hidden_layers`` is not a positive integer or the activation is not known.
+
+    Examples
+    --------
+    >>> import largen as lg
+    >>> lg.mlp(2, "tanh")
+    serial(Dense(), Activation('tanh'), Dense(), Activation('tanh'), Dense())
+    """
+    hidden_layers = integer("hidden_layers", hidden_layers, at_least=1)
+    dense, phi = Dense(weight_std, bias_std), Activation(activation)
+    return serial(*([dense, phi] * hidden_layers), dense)
+
+
+def residual_mlp(
+    blocks: int,
+    activation: str | Callable[[Any], Any] = "relu",
+    *,
+    layers_per_block: int = 1,
+    weight_std: float = 1.0,
+    bias_std: float = 0.0,
+) -> Layer:
+    """Fully connected residual network, hˡ⁺¹ = hˡ + (branch factor) Wˡφ(hˡ).
+
+    Bordelon, Noci, Li, Hanin and Pehlevan, *Depthwise hyperparameter transfer in residual
+    networks*, eq. (1): a read-in, ``blocks`` pre-activation branches and a read-out from φ(hᴸ).
+    The branch factor L^(−α) is the parameterization's, with L the number of blocks.
+
+    Parameters
+    ----------
+    blocks
+        L, the number of residual branches.
+    activation
+        φ: a name, or a function.
+    layers_per_block
+        How many times a branch applies φ and then an affine map.
+    weight_std, bias_std
+        σ_w and σ_b of every affine map.
+
+    Raises
+    ------
+    InvalidInput
+        If a count is not a positive integer or the activation is not known.
+
+    Examples
+    --------
+    >>> import largen as lg
+    >>> lg.residual_mlp(16, "relu").layers[1]
+    repeat(Residual(serial(Activation('relu'), Dense())), 16)
+    """
+    blocks = integer("blocks", blocks, at_least=1)
+    layers_per_block = integer("layers_per_block", layers_per_block, at_least=1)
+    dense, phi = Dense(weight_std, bias_std), Activation(activation)
+    block = Residual(serial(*([phi, dense] * layers_per_block)))
+    return serial(dense, repeat(block, blocks), phi, dense)

@@ -1,0 +1,59 @@
+"""Everything largen raises on purpose.
+
+A wrong argument is an :class:`InvalidInput`; a question that no implemented theory answers is a
+:class:`NoTheory`; a layer that a theory does not know is a :class:`NoRule`; a computation that
+went numerically wrong is a :class:`NumericalFailure`, and the last one carries what had been
+computed until then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class LargenError(Exception):
+    """Base class of all errors of largen."""
+
+
+class InvalidInput(LargenError, ValueError):
+    """An argument that cannot be meant: it is named, with what was got and what is wanted."""
+
+
+class NoTheory(LargenError, NotImplementedError):
+    """No implemented theory covers this run; the message names what is missing."""
+
+
+class NoRule(LargenError, NotImplementedError):
+    """A reading of the network (a kernel, a limit, …) has no rule for one of its layers."""
+
+    def __init__(self, reading: str, layer: object, known: Iterable[type]):
+        self.layer = layer
+        names = ", ".join(sorted(kind.__name__ for kind in known))
+        super().__init__(
+            f"{reading} has no rule for the layer {layer!r}; it knows {names}. "
+            "A rule is one function: see 'How to add a layer' in CONTRIBUTING.md."
+        )
+
+
+class NumericalFailure(LargenError, ArithmeticError):
+    """A computation diverged, or did not reach its accuracy.
+
+    Attributes
+    ----------
+    result
+        What had been computed, flagged as failed; pass ``throw=False`` to get it returned
+        instead of raised.
+    """
+
+    def __init__(self, message: str, result: object = None):
+        super().__init__(message)
+        self.result = result
+
+
+def one_of(name: str, got: object, known: Iterable[str]) -> InvalidInput:
+    """Return the error for a name that is not in a list of known ones, with a guess at it."""
+    known = sorted(known)
+    close = get_close_matches(str(got), known, n=1)
+    guess = f" Did you mean {close[0]!r}?" if close else ""
+    return InvalidInput(f"{name}: {got!r} is not known.{guess} Known: {', '.join(known)}.")

@@ -1,0 +1,51 @@
+"""How multipliers, variances and rates scale with width and depth: one class, one table."""
+
+from largen.parameterizations.canonical import CanonicalForm, CanonicalWeight, canonical_form
+from largen.parameterizations.optimizers import (
+    Adam,
+    GradientDescent,
+    GradientFlow,
+    Optimizer,
+    adam,
+    gd,
+    gradient_flow,
+    sgd,
+)
+from largen.parameterizations.parameterization import Exponents, Parameterization
+from largen.parameterizations.powers import Power
+from largen.parameterizations.rules import Rule, RuleTable
+from largen.parameterizations.schemes import (
+    abc,
+    complete_p,
+    depth_mup,
+    mean_field,
+    mup,
+    ntk,
+    standard,
+)
+
+__all__ = [
+    "Adam",
+    "CanonicalForm",
+    "CanonicalWeight",
+    "Exponents",
+    "GradientDescent",
+    "GradientFlow",
+    "Optimizer",
+    "Parameterization",
+    "Power",
+    "Rule",
+    "RuleTable",
+    "abc",
+    "adam",
+    "canonical_form",
+    "complete_p",
+    "depth_mup",
+    "gd",
+    "gradient_flow",
+    "mean_field",
+    "mup",
+    "ntk",
+    "sgd",
+    "standard",
+]

@@ -1,0 +1,129 @@
+"""What a parameterization means at infinite width: the constants of order one that are left.
+
+The abc-symmetry moves every weight to standard Gaussian initialisation. There, a weight with
+rule (multiplier m, deviation s, rate r) has the multiplier m·s and the rate r/s², and what
+remains after the powers of the canonical form
+
+    preactivations  σ/√fan_in      read-out  σ/(γ√N)      rates  ρ·γ²
+
+is σ, the weight's effective deviation, and ρ, its rate relative to the others. All theories of
+infinite width read these, so that what holds for one parameterization holds for all that are
+equivalent to it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+from largen.architectures import Layer, WeightSite, depth
+from largen.errors import NoTheory
+from largen.parameterizations.optimizers import Optimizer
+from largen.parameterizations.parameterization import Parameterization
+from largen.parameterizations.powers import Power
+from largen.parameterizations.rules import Row
+
+
+@dataclass(frozen=True)
+class CanonicalWeight:
+    """σ and ρ of one weight or bias of a network.
+
+    Attributes
+    ----------
+    site
+        Where it is.
+    kind
+        ``"weight"`` or ``"bias"``.
+    std
+        σ, the effective deviation: σ_w, or σ_b for a bias.
+    rate
+        ρ, the rate relative to η₀γ²; 1 in :func:`largen.ntk` and :func:`largen.mean_field`.
+    """
+
+    site: WeightSite
+    kind: str
+    std: float
+    rate: float
+
+
+@dataclass(frozen=True)
+class CanonicalForm:
+    """A network in a parameterization, at infinite width.
+
+    Attributes
+    ----------
+    weights
+        The constants of every weight and bias by name, such as ``"0.weight"``.
+    branch
+        Factor of residual branches, L^(−α) at the network's depth.
+    gamma
+        γ₀.
+    d
+        The power of N in γ: 0 for the kernel limit, ½ for the mean-field limit.
+    """
+
+    weights: dict[str, CanonicalWeight]
+    branch: float
+    gamma: float
+    d: Fraction
+
+
+def canonical_form(
+    param: Parameterization, net: Layer, optimizer: Optimizer, inputs: int
+) -> CanonicalForm:
+    """Reduce a parameterization to the constants that infinite width leaves of it.
+
+    Parameters
+    ----------
+    param, net, optimizer
+        What is trained, and how.
+    inputs
+        D, the number of inputs.
+
+    Raises
+    ------
+    NoTheory
+        If a preactivation or an update vanishes or diverges with the width; the message names
+        the weight and the power of N that is too much.
+
+    Examples
+    --------
+    >>> import largen as lg
+    >>> form = canonical_form(lg.mup(), lg.mlp(1, "tanh"), lg.gd(0.1), inputs=10)
+    >>> form.weights["0.weight"].rate, form.weights["2.weight"].rate
+    (10.0, 1.0)
+    """
+    if optimizer.adaptive:
+        raise NoTheory(
+            f"{type(optimizer).__name__} has no implemented infinite-width limit: its update is "
+            "not proportional to the gradient. Use lg.gd, lg.sgd or lg.gradient_flow."
+        )
+    table = param.table(net, optimizer)
+    blocks = depth(net)
+    gamma = Power(param.gamma, width=param.d)
+    weights = {}
+    for row in table.rows:
+        std, rate = _constants(row, gamma)
+        for what, power, wanted in (("its output", std, "0"), ("its update", rate, "0")):
+            if power.width:
+                grows = "grows" if power.width > 0 else "vanishes"
+                raise NoTheory(
+                    f"{param} has no infinite-width limit with this optimizer: {what} at the "
+                    f"weight {row.name} ({row.site.role}) {grows} as N^{power.width} instead of "
+                    f"N^{wanted}. lg.ntk() and lg.mean_field() have one."
+                )
+        at = {"width": 1, "depth": max(blocks, 1), "inputs": inputs}
+        weights[row.name] = CanonicalWeight(row.site, row.kind, std.at(**at), rate.at(**at))
+    branch = table.branch.at(width=1, depth=max(blocks, 1), inputs=inputs)
+    return CanonicalForm(weights, branch, param.gamma, param.d)
+
+
+def _constants(row: Row[Power], gamma: Power) -> tuple[Power, Power]:
+    """Return σ and ρ as powers, constant in N where the limit exists."""
+    multiplier = row.rule.multiplier * row.rule.init_std
+    if row.site.role == "output":
+        multiplier = multiplier * gamma
+    if row.kind == "weight":
+        fan_in = Power(inputs=1) if row.site.role == "input" else Power(width=1)
+        multiplier = multiplier * fan_in ** Fraction(1, 2)
+    return multiplier, row.rule.lr / (row.rule.init_std**2 * gamma**2)

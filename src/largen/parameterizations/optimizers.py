@@ -1,0 +1,219 @@
+"""Optimizers as records: the rate in units that a parameterization scales to any size.
+
+What a parameterization needs to know of an optimizer is how its update answers to the size of
+the gradient: proportionally (gradient descent, momentum, gradient flow), or not at all (Adam).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import ClassVar
+
+from largen.arrays import integer, real
+from largen.errors import InvalidInput
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """Base of all optimizers.
+
+    Attributes
+    ----------
+    lr
+        η₀, the rate before the parameterization's powers of width and depth.
+    weight_decay
+        λ₀: every step shrinks each weight by η₀λ₀ of itself, at every width.
+    adaptive
+        Whether the update ignores the gradient's size.
+    """
+
+    lr: float
+    weight_decay: float = 0.0
+
+    adaptive: ClassVar[bool] = False
+
+    def __post_init__(self):
+        object.__setattr__(self, "lr", real("lr", self.lr, above=0))
+        decay = real("weight_decay", self.weight_decay, at_least=0)
+        object.__setattr__(self, "weight_decay", decay)
+
+    def __str__(self) -> str:
+        shown = ", ".join(
+            f"{f.name}={getattr(self, f.name)}"
+            for f in fields(self)
+            if f.name == "lr" or getattr(self, f.name) != f.default
+        )
+        return f"{type(self).__name__}({shown})"
+
+
+@dataclass(frozen=True)
+class _Stepped(Optimizer):
+    batch_size: int | None = None
+    seed: int = 0
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.batch_size is not None:
+            integer("batch_size", self.batch_size, at_least=1)
+        integer("seed", self.seed, at_least=0)
+
+
+@dataclass(frozen=True)
+class GradientDescent(_Stepped):
+    """Gradient descent, full-batch or stochastic, with heavy-ball momentum; see :func:`gd`."""
+
+    momentum: float = 0.0
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not 0 <= real("momentum", self.momentum) < 1:
+            raise InvalidInput(f"momentum: wanted 0 ≤ momentum < 1, got {self.momentum!r}.")
+
+
+@dataclass(frozen=True)
+class Adam(_Stepped):
+    """Adam with decoupled weight decay; see :func:`adam`."""
+
+    beta1: float = 0.9
+    beta2: float = 0.999
+    eps: float = 1e-8
+
+    adaptive: ClassVar[bool] = True
+
+    def __post_init__(self):
+        super().__post_init__()
+        for name in ("beta1", "beta2"):
+            if not 0 <= real(name, getattr(self, name)) < 1:
+                raise InvalidInput(f"{name}: wanted 0 ≤ {name} < 1, got {getattr(self, name)!r}.")
+        real("eps", self.eps, at_least=0)
+
+
+@dataclass(frozen=True)
+class GradientFlow(Optimizer):
+    """Gradient flow, dθ/dt = −η∇; see :func:`gradient_flow`."""
+
+
+def gd(lr: float, *, momentum: float = 0.0, weight_decay: float = 0.0) -> GradientDescent:
+    """Full-batch gradient descent, θ ← θ + v with v ← βv − η(∇ + λθ).
+
+    Parameters
+    ----------
+    lr
+        η₀; the raw rate η of each weight is η₀ times its rule's ``lr``.
+    momentum
+        β, 0 ≤ β < 1 (heavy ball).
+    weight_decay
+        λ₀, coupled to the gradient; the raw λ of each weight is λ₀ times its rule's.
+
+    Raises
+    ------
+    InvalidInput
+        If a number is out of its range.
+
+    Examples
+    --------
+    >>> import largen as lg
+    >>> print(lg.gd(lr=0.5, momentum=0.9))
+    GradientDescent(lr=0.5, momentum=0.9)
+    """
+    return GradientDescent(lr, weight_decay, momentum=momentum)
+
+
+def sgd(
+    lr: float,
+    batch_size: int,
+    *,
+    momentum: float = 0.0,
+    weight_decay: float = 0.0,
+    seed: int = 0,
+) -> GradientDescent:
+    """Minibatch gradient descent; the order of the samples is fixed by ``seed``.
+
+    Each epoch goes once through a new permutation; what is left of it after the last whole batch
+    is not used. Networks of every width, and the theories, see the same order.
+
+    Parameters
+    ----------
+    lr, momentum, weight_decay
+        As in :func:`gd`.
+    batch_size
+        Samples in a step; the gradient is their mean.
+    seed
+        Of the permutations.
+
+    Raises
+    ------
+    InvalidInput
+        If a number is out of its range.
+
+    Examples
+    --------
+    >>> import largen as lg
+    >>> print(lg.sgd(lr=0.1, batch_size=16))
+    GradientDescent(lr=0.1, batch_size=16)
+    """
+    integer("batch_size", batch_size, at_least=1)
+    return GradientDescent(lr, weight_decay, batch_size, seed, momentum=momentum)
+
+
+def adam(
+    lr: float,
+    *,
+    beta1: float = 0.9,
+    beta2: float = 0.999,
+    eps: float = 1e-8,
+    weight_decay: float = 0.0,
+    batch_size: int | None = None,
+    seed: int = 0,
+) -> Adam:
+    """Adam, with weight decay decoupled from the gradient (AdamW).
+
+    Parameters
+    ----------
+    lr
+        η₀, scaled by the parameterization as befits an update of the size of the rate.
+    beta1, beta2
+        Decay of the averages of the gradient and of its square.
+    eps
+        ε₀, scaled by the parameterization with the size of the gradient.
+    weight_decay
+        λ₀; every step shrinks each weight by η₀λ₀ of itself.
+    batch_size, seed
+        As in :func:`sgd`; full batch by default.
+
+    Raises
+    ------
+    InvalidInput
+        If a number is out of its range.
+
+    Examples
+    --------
+    >>> import largen as lg
+    >>> print(lg.adam(lr=1e-3))
+    Adam(lr=0.001)
+    """
+    return Adam(lr, weight_decay, batch_size, seed, beta1=beta1, beta2=beta2, eps=eps)
+
+
+def gradient_flow(lr: float = 1.0, *, weight_decay: float = 0.0) -> GradientFlow:
+    """Gradient flow, dθ/dt = −η(∇ + λθ): gradient descent in the limit of small steps.
+
+    Parameters
+    ----------
+    lr
+        η₀; only its product with the time matters.
+    weight_decay
+        λ₀, as in :func:`gd`.
+
+    Raises
+    ------
+    InvalidInput
+        If a number is out of its range.
+
+    Examples
+    --------
+    >>> import largen as lg
+    >>> print(lg.gradient_flow())
+    GradientFlow(lr=1.0)
+    """
+    return GradientFlow(lr, weight_decay)

@@ -1,0 +1,272 @@
+"""The parameterization: one class, one table of rules.
+
+In the notation of Pehlevan and Bordelon's lecture notes, §4: multipliers N^(−a), variances
+N^(−b), an output divided by γ = γ₀Nᵈ and rates η = η₀γ²N^(−c), with (a, b, c) for each role of a
+weight. Everything else in the table follows.
+
+* Weight decay: a step of the optimizer shrinks a weight by η·λ of itself, so λ scales as 1/η.
+* Adaptive optimizers: their update has the size of the rate, whatever the gradient. They make
+  updates of the same power of N and L as gradient descent does if their rate is gradient
+  descent's times the size of the gradient, and their ε is in units of that same size. For the
+  read-out |∇f| = N^(−a)/γ; for every other weight it is N^(−a) times the backward signal
+  ∂f/∂h = N^(−a_out − b_out/2)/γ, and L^(−α) of it for a weight within a residual branch.
+* Depth: branches carry L^(−α), and with gradient descent rates of branch weights L^(2α−1) keep
+  their joint effect of order one (Bordelon et al., Table 1, for α = ½).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any, Literal
+
+from largen.architectures import Dense, Layer, WeightSite, depth, mlp, residual_mlp, weight_sites
+from largen.arrays import integer, real
+from largen.errors import InvalidInput, NoRule, one_of
+from largen.parameterizations.optimizers import Adam, GradientDescent, Optimizer
+from largen.parameterizations.powers import Power
+from largen.parameterizations.rules import Row, Rule, RuleTable, evaluate
+
+RoleOrBias = Literal["input", "hidden", "output", "bias"]
+
+
+@dataclass(frozen=True)
+class Exponents:
+    """Powers of 1/N of one role: multiplier N^(−a), variance N^(−b), rate η₀γ²N^(−c).
+
+    ``adaptive_rate`` and ``adaptive_eps`` state the powers of 1/N of an adaptive optimizer's rate
+    and ε; by default they follow from c and the size of the gradient.
+    """
+
+    a: Fraction
+    b: Fraction
+    c: Fraction
+    adaptive_rate: Fraction | None = None
+    adaptive_eps: Fraction | None = None
+
+    def shift(self, theta: Fraction) -> Exponents:
+        """Move along the symmetry that leaves training unchanged."""
+        rate, eps = self.adaptive_rate, self.adaptive_eps
+        return Exponents(
+            self.a + theta,
+            self.b - 2 * theta,
+            self.c - 2 * theta,
+            None if rate is None else rate - theta,
+            None if eps is None else eps + theta,
+        )
+
+
+@dataclass(frozen=True)
+class Parameterization:
+    """How multipliers, initial variances and learning rates scale with width and depth.
+
+    Made by :func:`standard`, :func:`ntk`, :func:`mean_field`, :func:`mup`, :func:`depth_mup`,
+    :func:`complete_p` or :func:`abc`; the fields are for whoever writes a new one.
+
+    Attributes
+    ----------
+    name
+        What it is called in tables and results.
+    input, hidden, output, bias
+        The powers of N for each role.
+    d
+        γ = γ₀Nᵈ.
+    gamma
+        γ₀.
+    branch
+        α: residual branches carry L^(−α).
+    branch_rate
+        Gradient descent's rates within branches carry this power of L.
+    std_in
+        Whether σ_w and the read-in's 1/√D sit in the multiplier or in the initial deviation.
+
+    Examples
+    --------
+    >>> import largen as lg
+    >>> print(lg.mean_field(gamma=2.0).table(lg.mlp(2, "tanh"), lg.gd(lr=0.5)))
+    mean_field(gamma=2), gradient descent
+    weight    role    multiplier  init_std  lr   weight_decay  eps
+    --------  ------  ----------  --------  ---  ------------  ---------
+    0.weight  input   D⁻¹ᐟ²       1         4·N  0.25·N⁻¹      0.5·N⁻¹
+    2.weight  hidden  N⁻¹ᐟ²       1         4·N  0.25·N⁻¹      0.5·N⁻³ᐟ²
+    4.weight  output  0.5·N⁻¹     1         4·N  0.25·N⁻¹      0.5·N⁻¹
+    """
+
+    name: str
+    input: Exponents
+    hidden: Exponents
+    output: Exponents
+    bias: Exponents
+    d: Fraction = Fraction(0)
+    gamma: float = 1.0
+    branch: Fraction = Fraction(0)
+    branch_rate: Fraction = Fraction(0)
+    std_in: Literal["multiplier", "init_std"] = "multiplier"
+
+    def __post_init__(self):
+        object.__setattr__(self, "gamma", real("gamma", self.gamma, above=0))
+
+    def table(
+        self,
+        net: Layer,
+        optimizer: Optimizer | None = None,
+        *,
+        width: int | None = None,
+        inputs: int | None = None,
+    ) -> RuleTable[Any]:
+        """Return the rule of every weight of a network.
+
+        Parameters
+        ----------
+        net
+            The architecture; its number of residual branches is the depth L.
+        optimizer
+            What the rates are for; gradient descent by default.
+        width, inputs
+            N and D. With both, the table holds numbers; with neither, powers.
+
+        Raises
+        ------
+        InvalidInput
+            If only one of the sizes is given, or they are not positive integers.
+        NoRule
+            If a layer with weights has no row here.
+        """
+        adaptive = optimizer is not None and optimizer.adaptive
+        rows: list[Row[Power]] = []
+        for site in weight_sites(net):
+            if not isinstance(site.layer, Dense):
+                raise NoRule("the parameterization", site.layer, [Dense])
+            rows.append(Row(site, "weight", self._weight_rule(site, site.layer, adaptive)))
+            if site.layer.bias_std:
+                rows.append(Row(site, "bias", self._bias_rule(site, site.layer, adaptive)))
+        family = "adaptive optimizer" if adaptive else "gradient descent"
+        branch = Power(depth=-self.branch)
+        symbolic = RuleTable(f"{self}, {family}", tuple(rows), branch, self._gamma)
+        if width is None and inputs is None:
+            return symbolic
+        if width is None or inputs is None:
+            raise InvalidInput("table: give both width and inputs, or neither.")
+        return evaluate(
+            symbolic,
+            width=integer("width", width, at_least=1),
+            depth=depth(net),
+            inputs=integer("inputs", inputs, at_least=1),
+        )
+
+    def shift(self, theta: Mapping[RoleOrBias, Fraction | int | str]) -> Parameterization:
+        """Return an equivalent parameterization, moved along the abc-symmetry.
+
+        A weight enters the network as m·θ. Put θ' = θ/λ and m' = mλ: the network is the same
+        function, θ' starts with 1/λ of θ's deviation, and its gradient is λ times θ's. So
+
+        * gradient descent (with momentum, weight decay, or as a flow) moves it alike at rate
+          η/λ², (a, b, c) → (a + θ, b − 2θ, c − 2θ) for λ = N^(−θ), Yang and Hu 2021, eq. (5);
+        * Adam, whose step does not see the size of the gradient, at rate η/λ and with ελ: its
+          power c shifts by θ only, and ε's by −θ.
+
+        Parameters
+        ----------
+        theta
+            For each role to be moved, the power θ of 1/N that its multiplier gains.
+
+        Raises
+        ------
+        InvalidInput
+            For a role that does not exist, or a power that is not a number.
+
+        Examples
+        --------
+        >>> import largen as lg
+        >>> print(lg.ntk().shift({"hidden": "-1/2"}).table(lg.mlp(2, "tanh"))["2.weight"])
+        Rule(multiplier=1, init_std=N⁻¹ᐟ², lr=N⁻¹, weight_decay=N, eps=N⁻¹ᐟ²)
+        """
+        roles = ("input", "hidden", "output", "bias")
+        moved = {}
+        for role, power in theta.items():
+            if role not in roles:
+                raise one_of("theta", role, roles)
+            moved[role] = getattr(self, role).shift(exact(f"theta[{role!r}]", power))
+        return replace(self, name=f"{self.name} shifted", **moved)
+
+    def __str__(self) -> str:
+        return f"{self.name}(gamma={self.gamma:g})" if self.d else self.name
+
+    def describe(self) -> str:
+        """Return the rules of each role in words, for gradient descent and for Adam.
+
+        Examples
+        --------
+        >>> import largen as lg
+        >>> print(lg.depth_mup().describe())  # doctest: +ELLIPSIS
+        depth_mup(gamma=1), gradient descent
+        ...
+        """
+        net = residual_mlp(2, bias_std=1.0) if self.branch else mlp(2, bias_std=1.0)
+        tables = (self.table(net, GradientDescent(1.0)), self.table(net, Adam(1.0)))
+        return "\n\n".join(map(str, tables))
+
+    @property
+    def _gamma(self) -> Power:
+        return Power(self.gamma, width=self.d)
+
+    def _weight_rule(self, site: WeightSite, layer: Dense, adaptive: bool) -> Rule[Power]:
+        constant = Power(layer.weight_std)
+        if site.role == "input":
+            constant = constant * Power(inputs=Fraction(-1, 2))
+        return self._rule(site, getattr(self, site.role), constant, adaptive)
+
+    def _bias_rule(self, site: WeightSite, layer: Dense, adaptive: bool) -> Rule[Power]:
+        return self._rule(site, self.bias, Power(layer.bias_std), adaptive)
+
+    def _rule(self, site: WeightSite, exponents: Exponents, constant: Power, adaptive: bool):
+        out, is_output = self.output, site.role == "output"
+        multiplier = Power(width=-exponents.a)
+        init_std = Power(width=-exponents.b / 2)
+        rate = self._gamma**2 * Power(width=-exponents.c)
+        # The backward signal ∂f/∂(layer's output); the read-out's own is 1/γ.
+        backward = self._gamma**-1
+        if not is_output:
+            backward = backward * Power(width=-out.a - out.b / 2)
+        if site.in_branch:
+            rate = rate * Power(depth=self.branch_rate)
+            backward = backward * Power(depth=-self.branch)
+        gradient = multiplier * backward
+        if exponents.adaptive_eps is not None:
+            gradient = Power(width=-exponents.adaptive_eps)
+        if adaptive and exponents.adaptive_rate is not None:
+            rate = Power(width=-exponents.adaptive_rate)
+        elif adaptive:
+            rate = rate * gradient
+        if self.std_in == "multiplier":
+            multiplier = multiplier * constant
+        else:
+            init_std = init_std * constant
+        if is_output:
+            multiplier = multiplier / self._gamma
+        return Rule(multiplier, init_std, rate, rate**-1, gradient)
+
+
+def exact(name: str, value: Any) -> Fraction:
+    """Check an exponent at the door: a fraction, an integer, a string, or a float close to one.
+
+    Raises
+    ------
+    InvalidInput
+        If it is not a number, or a float that is not within 1e-9 of a fraction with a
+        denominator up to 1000.
+    """
+    try:
+        fraction = Fraction(value)
+    except (TypeError, ValueError, OverflowError):
+        raise InvalidInput(f"{name}: wanted a rational exponent, got {value!r}.") from None
+    if isinstance(value, float):
+        near = fraction.limit_denominator(1000)
+        if abs(near - fraction) > Fraction(1, 10**9):
+            raise InvalidInput(
+                f"{name}: wanted a rational exponent, got the float {value!r}, which is none to "
+                "1e-9; pass a fractions.Fraction."
+            )
+        return near
+    return fraction

@@ -1,0 +1,126 @@
+"""The rule table: for every weight of a network, how it scales."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Generic, TypeVar
+
+from largen.architectures import WeightSite
+from largen.parameterizations.powers import Power
+
+Scale = TypeVar("Scale", Power, float)
+
+
+@dataclass(frozen=True)
+class Rule(Generic[Scale]):
+    """How one weight scales: factors on what the user states.
+
+    Attributes
+    ----------
+    multiplier
+        The forward pass uses ``multiplier · θ``.
+    init_std
+        Standard deviation of θ at initialisation.
+    lr
+        Factor of the optimizer's rate η₀.
+    weight_decay
+        Factor of λ₀; always 1/``lr``, so that a step shrinks the weight by η₀λ₀ of itself.
+    eps
+        Factor of Adam's ε₀: the size of this weight's gradient.
+    """
+
+    multiplier: Scale
+    init_std: Scale
+    lr: Scale
+    weight_decay: Scale
+    eps: Scale
+
+    def __str__(self) -> str:
+        scales = (f"{f.name}={_show(getattr(self, f.name))}" for f in fields(self))
+        return f"Rule({', '.join(scales)})"
+
+
+@dataclass(frozen=True)
+class Row(Generic[Scale]):
+    """One weight or bias of the network, and its rule."""
+
+    site: WeightSite
+    kind: str
+    rule: Rule[Scale]
+
+    @property
+    def name(self) -> str:
+        """The place and the kind in words, such as ``"0.weight"``."""
+        return f"{self.site.name}.{self.kind}"
+
+
+@dataclass(frozen=True)
+class RuleTable(Mapping[str, Rule[Scale]]):
+    """The rules of every weight of a network, by name, from input to output.
+
+    Attributes
+    ----------
+    title
+        The parameterization and the optimizer that it is for.
+    rows
+        One for each weight.
+    branch
+        The factor of every residual branch's output, L^(−α).
+    gamma
+        γ = γ₀Nᵈ, by which the output is divided (already inside the read-out's multiplier).
+    """
+
+    title: str
+    rows: tuple[Row[Scale], ...]
+    branch: Scale
+    gamma: Scale
+    _by_name: dict[str, Rule[Scale]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self):
+        object.__setattr__(self, "_by_name", {row.name: row.rule for row in self.rows})
+
+    def __getitem__(self, name: str) -> Rule[Scale]:
+        return self._by_name[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._by_name)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __str__(self) -> str:
+        columns = [f.name for f in fields(Rule)]
+        cells = [["weight", "role", *columns]]
+        for row in self.rows:
+            scales = [_show(getattr(row.rule, column)) for column in columns]
+            cells.append([row.name, row.site.role, *scales])
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        lines = [
+            "  ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)).rstrip() for r in cells
+        ]
+        lines.insert(1, "  ".join("-" * w for w in widths))
+        tail = [f"residual branches × {_show(self.branch)}"] if _show(self.branch) != "1" else []
+        return "\n".join([self.title, *lines, *tail])
+
+
+def evaluate(table: RuleTable[Power], *, width: int, depth: int, inputs: int) -> RuleTable[float]:
+    """Return the table's numbers at a width, a depth and a number of inputs."""
+
+    def value(power: Power) -> float:
+        return power.at(width=width, depth=depth, inputs=inputs)
+
+    rows = tuple(
+        Row(
+            row.site,
+            row.kind,
+            Rule(**{f.name: value(getattr(row.rule, f.name)) for f in fields(Rule)}),
+        )
+        for row in table.rows
+    )
+    sizes = f"N={width}" + (f", L={depth}" if depth else "") + f", D={inputs}"
+    return RuleTable(f"{table.title}, {sizes}", rows, value(table.branch), value(table.gamma))
+
+
+def _show(scale: Power | float) -> str:
+    return str(scale) if isinstance(scale, Power) else f"{scale:.4g}"

@@ -1,0 +1,247 @@
+"""The named parameterizations, each a row of exponents."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+from largen.errors import InvalidInput
+from largen.parameterizations.parameterization import Exponents, Parameterization, exact
+
+HALF = Fraction(1, 2)
+
+
+def ntk() -> Parameterization:
+    """NTK parameterization: kernel regression in the infinite-width limit.
+
+    Standard Gaussian weights, multipliers 1/√fan_in, f = w·φ/√N and a rate that does not depend
+    on the width: Pehlevan and Bordelon, eq. (1) with γ = 1. Features stand still at large N.
+
+    Examples
+    --------
+    >>> import largen as lg
+    >>> print(lg.ntk().table(lg.mlp(1, "tanh")))
+    ntk, gradient descent
+    weight    role    multiplier  init_std  lr  weight_decay  eps
+    --------  ------  ----------  --------  --  ------------  -----
+    0.weight  input   D⁻¹ᐟ²       1         1   1             N⁻¹ᐟ²
+    2.weight  output  N⁻¹ᐟ²       1         1   1             N⁻¹ᐟ²
+    """
+    return abc(a=(0, HALF, HALF), b=0, c=0, name="ntk")
+
+
+def mean_field(gamma: float = 1.0) -> Parameterization:
+    """Mean-field parameterization: the richest limit that is stable, in which features move.
+
+    f = w·φ/(γ₀N) and raw rates η₀γ₀²N: Pehlevan and Bordelon, eq. (1) and §4, with d = ½.
+
+    Parameters
+    ----------
+    gamma
+        γ₀, the richness: features move by order γ₀, and γ₀ → 0 is the kernel limit from f = 0.
+
+    Raises
+    ------
+    InvalidInput
+        If ``gamma`` is not positive. For the limit γ₀ → 0 itself use :func:`ntk`.
+
+    Examples
+    --------
+    >>> import largen as lg
+    >>> print(lg.mean_field(gamma=0.5))
+    mean_field(gamma=0.5)
+    """
+    return abc(a=(0, HALF, HALF), b=0, c=0, d=HALF, gamma=gamma, name="mean_field")
+
+
+def standard() -> Parameterization:
+    """Standard parameterization: variances 1/fan_in, no multipliers, one rate for all.
+
+    What deep-learning frameworks do by default. At a fixed rate it is unstable as the width
+    grows, because the tangent kernel grows with N; its rate must fall as 1/N.
+
+    Examples
+    --------
+    >>> import largen as lg
+    >>> print(lg.standard().table(lg.mlp(1, "tanh"))["2.weight"])
+    Rule(multiplier=1, init_std=N⁻¹ᐟ², lr=1, weight_decay=1, eps=1)
+    """
+    fixed = {"adaptive_rate": Fraction(0), "adaptive_eps": Fraction(0)}
+    zero, one = Fraction(0), Fraction(1)
+    return Parameterization(
+        "standard",
+        input=Exponents(zero, zero, zero, **fixed),
+        hidden=Exponents(zero, one, zero, **fixed),
+        output=Exponents(zero, one, zero, **fixed),
+        bias=Exponents(zero, zero, zero, **fixed),
+        std_in="init_std",
+    )
+
+
+def mup(gamma: float = 1.0) -> Parameterization:
+    """Maximal update parameterization (μP), as practice writes it.
+
+    Variances 1/fan_in in the initialisation, rates N (vectors), 1 (hidden), N (read-out) for
+    gradient descent and 1, 1/N, 1 for Adam, read-out multiplier 1/N: Yang and Hu 2021, Yang et
+    al. 2022, Table 8. It is :func:`mean_field` moved along the abc-symmetry; for σ_w = 1 only
+    the read-in's rate differs, by the constant D.
+
+    Parameters
+    ----------
+    gamma
+        γ₀ as in :func:`mean_field`.
+
+    Examples
+    --------
+    >>> import largen as lg
+    >>> print(lg.mup().table(lg.mlp(2, "relu"), lg.adam(lr=1e-3)))
+    mup(gamma=1), adaptive optimizer
+    weight    role    multiplier  init_std  lr   weight_decay  eps
+    --------  ------  ----------  --------  ---  ------------  ---
+    0.weight  input   1           D⁻¹ᐟ²     1    1             N⁻¹
+    2.weight  hidden  1           N⁻¹ᐟ²     N⁻¹  N             N⁻¹
+    4.weight  output  N⁻¹         1         1    1             N⁻¹
+    """
+    return abc(
+        a=(0, 0, HALF),
+        b=(0, 1, 0),
+        c=(0, 1, 0),
+        d=HALF,
+        gamma=gamma,
+        std_in="init_std",
+        name="mup",
+    )
+
+
+def depth_mup(gamma: float = 1.0) -> Parameterization:
+    """Depth-μP: mean-field in width, residual branches 1/√L in depth.
+
+    hˡ⁺¹ = hˡ + Wˡφ(hˡ)/√(LN), f = w·φ(hᴸ)/(γ₀N), η = η₀γ₀²N: Bordelon et al., *Depthwise
+    hyperparameter transfer in residual networks*, eq. (1) and Table 1.
+
+    Parameters
+    ----------
+    gamma
+        γ₀ as in :func:`mean_field`.
+
+    Examples
+    --------
+    >>> import largen as lg
+    >>> print(lg.depth_mup().table(lg.residual_mlp(8, "relu")))
+    depth_mup(gamma=1), gradient descent
+    weight          role    multiplier  init_std  lr  weight_decay  eps
+    --------------  ------  ----------  --------  --  ------------  -----------
+    0.weight        input   D⁻¹ᐟ²       1         N   N⁻¹           N⁻¹
+    1.0.0.1.weight  hidden  N⁻¹ᐟ²       1         N   N⁻¹           N⁻³ᐟ²·L⁻¹ᐟ²
+    3.weight        output  N⁻¹         1         N   N⁻¹           N⁻¹
+    residual branches × L⁻¹ᐟ²
+    """
+    return _in_depth("depth_mup", HALF, gamma)
+
+
+def complete_p(gamma: float = 1.0) -> Parameterization:
+    """CompleteP: mean-field in width, residual branches 1/L in depth.
+
+    Dey et al. 2025. With gradient descent the rates within branches grow as L^(2α−1) = L.
+
+    Parameters
+    ----------
+    gamma
+        γ₀ as in :func:`mean_field`.
+
+    Examples
+    --------
+    >>> import largen as lg
+    >>> lg.complete_p().table(lg.residual_mlp(8, "relu")).branch
+    Power(constant=1.0, width=0, depth=Fraction(-1, 1), inputs=0)
+    """
+    return _in_depth("complete_p", Fraction(1), gamma)
+
+
+def abc(
+    *,
+    a: Any,
+    b: Any,
+    c: Any,
+    d: Any = 0,
+    gamma: float = 1.0,
+    branch: Any = 0,
+    branch_rate: Any = 0,
+    std_in: str = "multiplier",
+    name: str = "abc",
+) -> Parameterization:
+    """Any abc-parameterization: multipliers N^(−a), variances N^(−b), rates η₀γ²N^(−c).
+
+    Pehlevan and Bordelon's lecture notes, §4, with γ = γ₀Nᵈ dividing the output. Preactivations
+    are finite if 2a + b = 0 for the read-in and 1 behind it; outputs move in finite time if
+    c = b for every role; features move at order one iff d = ½.
+
+    Parameters
+    ----------
+    a, b, c
+        One exponent for all weights, or three, for (input, hidden, output). Exact: integers,
+        ``fractions.Fraction``, strings such as ``"1/2"``, or floats that are fractions.
+    d
+        γ = γ₀Nᵈ.
+    gamma
+        γ₀ > 0.
+    branch
+        α: residual branches carry L^(−α).
+    branch_rate
+        Power of L of gradient descent's rates within branches.
+    std_in
+        ``"multiplier"`` or ``"init_std"``: where σ_w and the read-in's 1/√D sit.
+    name
+        What it is called.
+
+    Raises
+    ------
+    InvalidInput
+        If an exponent is not rational or there are not one or three of them.
+
+    Examples
+    --------
+    >>> import largen as lg
+    >>> lg.abc(a=(0, "1/2", "1/2"), b=0, c=0, name="ntk") == lg.ntk()
+    True
+    """
+    if std_in not in ("multiplier", "init_std"):
+        raise InvalidInput(f"std_in: wanted 'multiplier' or 'init_std', got {std_in!r}.")
+    roles = zip(_three("a", a), _three("b", b), _three("c", c), strict=True)
+    into, hidden, out = (Exponents(*powers) for powers in roles)
+    return Parameterization(
+        name,
+        input=into,
+        hidden=hidden,
+        output=out,
+        bias=Exponents(Fraction(0), Fraction(0), Fraction(0)),
+        d=exact("d", d),
+        gamma=gamma,
+        branch=exact("branch", branch),
+        branch_rate=exact("branch_rate", branch_rate),
+        std_in=std_in,
+    )
+
+
+def _in_depth(name: str, alpha: Fraction, gamma: float) -> Parameterization:
+    return abc(
+        a=(0, HALF, HALF),
+        b=0,
+        c=0,
+        d=HALF,
+        gamma=gamma,
+        branch=alpha,
+        branch_rate=2 * alpha - 1,
+        name=name,
+    )
+
+
+def _three(name: str, value: Any) -> tuple[Fraction, Fraction, Fraction]:
+    if isinstance(value, (tuple, list)):
+        if len(value) != 3:
+            raise InvalidInput(
+                f"{name}: wanted one exponent or three (input, hidden, output), got {value!r}."
+            )
+        first, second, third = (exact(f"{name}[{i}]", v) for i, v in enumerate(value))
+        return first, second, third
+    return (exact(name, value),) * 3

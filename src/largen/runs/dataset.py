@@ -1,0 +1,115 @@
+"""Data of a run: training and test samples, checked once at the door."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from jax.typing import ArrayLike
+
+from largen.arrays import floating
+from largen.errors import InvalidInput
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Dataset:
+    """Training and test samples.
+
+    Parameters
+    ----------
+    x_train
+        Inputs, shape ``(sample, input)``; floats. Their dtype is the precision of the run.
+    y_train
+        Targets, shape ``(sample,)`` or ``(sample, output)``: numbers for ``mse``, ±1 for
+        ``logistic``, class indices for ``cross_entropy``.
+    x_test, y_test
+        Inputs and targets that are predicted but not trained on; both or neither.
+
+    Raises
+    ------
+    InvalidInput
+        For wrong shapes, numbers of samples or inputs that do not agree, integer inputs, NaN or
+        infinity anywhere.
+
+    Examples
+    --------
+    >>> import largen as lg, numpy as np
+    >>> lg.Dataset(np.eye(3), np.array([1.0, -1.0, 1.0]))
+    Dataset(3 training and 0 test samples of 3 inputs, float64)
+    """
+
+    x_train: Any
+    y_train: Any
+    x_test: Any
+    y_test: Any
+
+    def __init__(
+        self,
+        x_train: ArrayLike,
+        y_train: ArrayLike,
+        x_test: ArrayLike | None = None,
+        y_test: ArrayLike | None = None,
+    ):
+        x = np.asarray(floating("x_train", x_train, ndim=2))
+        y = _targets("y_train", y_train, x)
+        if (x_test is None) != (y_test is None):
+            raise InvalidInput("x_test and y_test: give both, or neither.")
+        if x_test is None or y_test is None:
+            xt, yt = x[:0], y[:0]
+        else:
+            xt = np.asarray(floating("x_test", x_test, ndim=2)).astype(x.dtype)
+            if xt.shape[1] != x.shape[1]:
+                raise InvalidInput(
+                    f"x_test: has {xt.shape[1]} inputs a sample, x_train has {x.shape[1]}."
+                )
+            yt = _targets("y_test", y_test, xt)
+            if yt.shape[1:] != y.shape[1:] or yt.dtype.kind != y.dtype.kind:
+                raise InvalidInput(
+                    f"y_test: has shape {yt.shape} and dtype {yt.dtype}, which does not go with "
+                    f"y_train's {y.shape} and {y.dtype}."
+                )
+        for name, value in (("x_train", x), ("y_train", y), ("x_test", xt), ("y_test", yt)):
+            value.setflags(write=False)
+            object.__setattr__(self, name, value)
+
+    @property
+    def inputs(self) -> int:
+        """D, the number of inputs of a sample."""
+        return self.x_train.shape[1]
+
+    @property
+    def x(self) -> np.ndarray:
+        """Training inputs followed by test inputs."""
+        return np.concatenate([self.x_train, self.x_test])
+
+    @cached_property
+    def coincident(self) -> tuple[tuple[int, int], ...]:
+        """Pairs of training samples with equal inputs: they make every kernel singular."""
+        _, first, inverse = np.unique(self.x_train, axis=0, return_index=True, return_inverse=True)
+        firsts = first[inverse.reshape(-1)]
+        return tuple((int(f), i) for i, f in enumerate(firsts) if f != i)
+
+    def __repr__(self) -> str:
+        return (
+            f"Dataset({len(self.x_train)} training and {len(self.x_test)} test samples of "
+            f"{self.inputs} inputs, {self.x_train.dtype})"
+        )
+
+
+def _targets(name: str, y: ArrayLike, x: np.ndarray) -> np.ndarray:
+    try:
+        y = np.asarray(y)
+    except ValueError:
+        raise InvalidInput(f"{name}: wanted an array, got a ragged sequence.") from None
+    if y.dtype.kind not in "fiu":
+        raise InvalidInput(f"{name}: wanted numbers, got dtype {y.dtype}.")
+    if y.ndim not in (1, 2) or len(y) != len(x):
+        raise InvalidInput(
+            f"{name}: wanted shape ({len(x)},) or ({len(x)}, output) for {len(x)} samples, "
+            f"got {y.shape}."
+        )
+    if not np.isfinite(y).all():
+        raise InvalidInput(f"{name}: has NaN or infinite entries; drop those samples.")
+    return y.astype(x.dtype) if y.dtype.kind == "f" else y.astype(np.int32)

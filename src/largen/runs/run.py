@@ -1,0 +1,174 @@
+"""A run: a network in a parameterization, trained on data. What every theory and the finite
+networks are asked about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from jax.typing import ArrayLike
+
+from largen.architectures import Layer, weight_sites
+from largen.arrays import floating, integer
+from largen.errors import InvalidInput
+from largen.parameterizations import (
+    Adam,
+    GradientDescent,
+    GradientFlow,
+    Optimizer,
+    Parameterization,
+)
+from largen.runs.dataset import Dataset
+from largen.runs.losses import Loss, check_targets
+from largen.runs.losses import loss as as_loss
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Run:
+    """A network, how it scales, its data, and how it is trained; no width.
+
+    Parameters
+    ----------
+    net
+        The architecture, such as :func:`largen.mlp`.
+    param
+        The parameterization, such as :func:`largen.mean_field`.
+    data
+        A :class:`largen.Dataset`.
+    loss
+        ``"mse"``, ``"logistic"``, ``"cross_entropy"``, or a function ℓ(f, y) of one sample.
+    optimizer
+        :func:`largen.gd`, :func:`largen.sgd`, :func:`largen.adam`, or
+        :func:`largen.gradient_flow`.
+    steps
+        For optimizers that make steps, how many. Step 0 is the initialisation, so a trajectory
+        has ``steps + 1`` entries.
+    times
+        For gradient flow, the increasing times t > 0 at which it is recorded, after t = 0.
+
+    Raises
+    ------
+    InvalidInput
+        If the targets do not fit the loss, ``steps`` or ``times`` do not fit the optimizer, a
+        batch is larger than the training set, or an argument is not what it should be.
+
+    Examples
+    --------
+    >>> import largen as lg, numpy as np
+    >>> data = lg.Dataset(np.eye(3), np.array([1.0, -1.0, 1.0]))
+    >>> run = lg.Run(lg.mlp(1, "tanh"), lg.ntk(), data, optimizer=lg.gd(lr=0.5), steps=10)
+    >>> print(run)
+    ntk, GradientDescent(lr=0.5), 10 steps, mse, 3 training and 0 test samples
+    """
+
+    net: Layer
+    param: Parameterization
+    data: Dataset
+    loss: Loss
+    optimizer: Optimizer
+    steps: int | None
+    recorded: tuple[float, ...]
+
+    def __init__(
+        self,
+        net: Layer,
+        param: Parameterization,
+        data: Dataset,
+        loss: str | Loss | Callable[[Any, Any], Any] = "mse",
+        optimizer: Optimizer | None = None,
+        steps: int | None = None,
+        times: ArrayLike | None = None,
+    ):
+        for name, value, kind in (
+            ("net", net, Layer),
+            ("param", param, Parameterization),
+            ("data", data, Dataset),
+        ):
+            if not isinstance(value, kind):
+                raise InvalidInput(f"{name}: wanted a {kind.__name__}, got {value!r}.")
+        if not isinstance(optimizer, Optimizer):
+            raise InvalidInput(
+                f"optimizer: wanted e.g. lg.gd(lr=0.1) or lg.gradient_flow(), got {optimizer!r}."
+            )
+        weight_sites(net)
+        spec = as_loss(loss)
+        check_targets(spec, "y_train", data.y_train)
+        if len(data.y_test):
+            check_targets(spec, "y_test", data.y_test)
+        if isinstance(optimizer, GradientFlow):
+            if steps is not None or times is None:
+                raise InvalidInput(
+                    "times: gradient flow wants the times at which it is recorded, and no steps, "
+                    f"e.g. times=np.linspace(0.1, 10, 100); got steps={steps!r}, times={times!r}."
+                )
+            recorded = _times(times)
+        else:
+            if steps is None or times is not None:
+                raise InvalidInput(
+                    f"steps: {type(optimizer).__name__} wants a number of steps, and no times; "
+                    f"got steps={steps!r}, times={times!r}."
+                )
+            steps = integer("steps", steps, at_least=1)
+            recorded = ()
+            if isinstance(optimizer, (GradientDescent, Adam)):
+                batch = optimizer.batch_size
+                if batch is not None and batch > len(data.x_train):
+                    raise InvalidInput(
+                        f"batch_size: {batch} is more than the {len(data.x_train)} training "
+                        "samples."
+                    )
+        parts = (net, param, data, spec, optimizer, steps, recorded)
+        for name, value in zip(self.__dataclass_fields__, parts, strict=True):
+            object.__setattr__(self, name, value)
+
+    @cached_property
+    def times(self) -> np.ndarray:
+        """Time of each entry: η₀ times the step for an optimizer that makes steps."""
+        if self.steps is None:
+            return np.array([0.0, *self.recorded])
+        return self.optimizer.lr * np.arange(self.steps + 1)
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        """``()`` for scalar outputs, else ``(output,)``."""
+        data = self.data
+        if self.loss.targets == "class":
+            return (int(max(data.y_train.max(), data.y_test.max(initial=0))) + 1,)
+        return data.y_train.shape[1:]
+
+    @cached_property
+    def batches(self) -> np.ndarray | None:
+        """The samples of each step, shape ``(steps, batch_size)``; None for the full batch.
+
+        Each epoch is a new permutation, drawn from the optimizer's seed alone.
+        """
+        size = getattr(self.optimizer, "batch_size", None)
+        if size is None or self.steps is None:
+            return None
+        samples = len(self.data.x_train)
+        a_pass = samples // size
+        draw = np.random.default_rng(self.optimizer.seed)  # type: ignore[attr-defined]
+        epochs = -(-self.steps // a_pass)
+        orders = [draw.permutation(samples)[: a_pass * size] for _ in range(epochs)]
+        return np.concatenate(orders).reshape(-1, size)[: self.steps]
+
+    def __repr__(self) -> str:
+        length = f"{self.steps} steps" if self.steps else f"{len(self.recorded)} times"
+        return (
+            f"{self.param}, {self.optimizer}, {length}, {self.loss.name}, "
+            f"{len(self.data.x_train)} training and {len(self.data.x_test)} test samples"
+        )
+
+
+def _times(times: ArrayLike) -> tuple[float, ...]:
+    array = np.atleast_1d(np.asarray(floating("times", times), dtype=np.float64))
+    if array.ndim != 1:
+        raise InvalidInput(f"times: wanted one axis, got shape {array.shape}.")
+    if array[0] == 0:
+        array = array[1:]
+    if len(array) == 0 or array[0] <= 0 or (np.diff(array) <= 0).any():
+        raise InvalidInput("times: wanted positive times in increasing order.")
+    return tuple(array.tolist())
