@@ -1,0 +1,32 @@
+"""Activations and their Gaussian expectations.
+
+E[φφ] and E[φ'φ'] under two correlated Gaussians, and moments under one: closed forms where they
+exist, otherwise a Hermite series with a bound on its error.
+"""
+
+from largen.expectations.activations import ActivationFunction, activation
+from largen.expectations.closed_form import ClosedForm
+from largen.expectations.moments import (
+    PairMoments,
+    derivative_second_moment,
+    gaussian_moments,
+    mean,
+    pair_error,
+    pair_moments,
+    second_moment,
+)
+from largen.expectations.quadrature import gaussian_mean
+
+__all__ = [
+    "ActivationFunction",
+    "ClosedForm",
+    "PairMoments",
+    "activation",
+    "derivative_second_moment",
+    "gaussian_mean",
+    "gaussian_moments",
+    "mean",
+    "pair_error",
+    "pair_moments",
+    "second_moment",
+]

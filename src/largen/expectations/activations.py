@@ -1,0 +1,182 @@
+"""Activations: elementwise functions with a name, a derivative and, if known, closed forms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from largen.errors import InvalidInput, one_of
+from largen.expectations.closed_form import ClosedForm
+from largen.expectations.error_functions import ERF, GELU
+from largen.expectations.exponentials import COS, EXP, SIN
+from largen.expectations.homogeneous import homogeneous
+
+Elementwise = Callable[[Array], Array]
+
+
+@dataclass(frozen=True)
+class Derivative:
+    """The derivative of an elementwise function by forward autodiff, itself elementwise."""
+
+    function: Elementwise
+
+    def __call__(self, x: Array) -> Array:
+        """Return f'(x)."""
+        return jax.jvp(self.function, (x,), (jnp.ones_like(x),))[1]
+
+
+@dataclass(frozen=True, repr=False)
+class ActivationFunction:
+    """An elementwise function φ with a name.
+
+    Frozen, comparable and hashable, so that it can sit in an architecture and be a static
+    argument of a compiled function.
+
+    Parameters
+    ----------
+    name
+        What it is called in print.
+    function
+        φ as an elementwise JAX function.
+    derivative_function
+        φ', where autodiff does not give the wanted value at a kink; otherwise left out.
+    closed_form
+        The Gaussian integrals in closed form, if known; otherwise they are computed.
+
+    Examples
+    --------
+    >>> from largen.expectations import activation
+    >>> relu = activation("relu")
+    >>> relu, relu == activation("relu")
+    (relu, True)
+    >>> float(relu(-1.0)), float(relu.derivative(0.0))
+    (0.0, 0.0)
+    """
+
+    name: str
+    function: Elementwise
+    derivative_function: Elementwise | None = field(default=None)
+    closed_form: ClosedForm | None = field(default=None)
+
+    def __call__(self, x):
+        """Return φ(x), elementwise."""
+        return self.function(jnp.asarray(x))
+
+    def derivative(self, x):
+        """Return φ'(x), elementwise; relu'(0) = 0."""
+        x = jnp.asarray(x)
+        if self.derivative_function is not None:
+            return self.derivative_function(x)
+        return Derivative(self.function)(x)
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+def _relu_derivative(x: Array) -> Array:
+    return (x > 0).astype(x.dtype)
+
+
+def _leaky_relu(x: Array) -> Array:
+    return jnp.where(x > 0, x, 0.01 * x)
+
+
+def _gelu(x: Array) -> Array:
+    return jax.nn.gelu(x, approximate=False)
+
+
+def _linear(x: Array) -> Array:
+    return x
+
+
+_REGISTRY = {
+    phi.name: phi
+    for phi in (
+        ActivationFunction("linear", _linear, jnp.ones_like, homogeneous(1.0, 0.0, 1.0)),
+        ActivationFunction("relu", jax.nn.relu, _relu_derivative, homogeneous(0.5, 0.5, 0.0)),
+        ActivationFunction("leaky_relu", _leaky_relu, None, homogeneous(0.505, 0.495, 0.01)),
+        ActivationFunction("abs", jnp.abs, jnp.sign, homogeneous(0.0, 1.0, 0.0)),
+        ActivationFunction("erf", jax.scipy.special.erf, None, ERF),
+        ActivationFunction("gelu", _gelu, None, GELU),
+        ActivationFunction("sin", jnp.sin, jnp.cos, SIN),
+        ActivationFunction("cos", jnp.cos, None, COS),
+        ActivationFunction("exp", jnp.exp, jnp.exp, EXP),
+        ActivationFunction("tanh", jnp.tanh),
+        ActivationFunction("sigmoid", jax.nn.sigmoid),
+        ActivationFunction("silu", jax.nn.silu),
+        ActivationFunction("softplus", jax.nn.softplus),
+    )
+}
+
+
+def activation(spec: str | Elementwise | ActivationFunction) -> ActivationFunction:
+    """Return the activation that is meant.
+
+    Parameters
+    ----------
+    spec
+        A name (linear, relu, leaky_relu, abs, erf, gelu, sin, cos, exp, tanh, sigmoid, silu,
+        softplus; gelu is the exact one, leaky_relu has slope 0.01), an elementwise JAX function,
+        or an :class:`ActivationFunction`.
+
+    Returns
+    -------
+    ActivationFunction
+
+    Raises
+    ------
+    InvalidInput
+        If the name is not known, or the function is not an elementwise JAX function.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> from largen.expectations import activation
+    >>> activation("tanh")
+    tanh
+    >>> def cube(x):
+    ...     return x**3
+    >>> activation(cube)
+    cube
+    >>> activation("rely")
+    Traceback (most recent call last):
+    ...
+    largen.errors.InvalidInput: activation: 'rely' is not known. Did you mean 'relu'? ...
+    """
+    if isinstance(spec, ActivationFunction):
+        return spec
+    if isinstance(spec, str):
+        if spec not in _REGISTRY:
+            raise one_of("activation", spec, _REGISTRY)
+        return _REGISTRY[spec]
+    if not callable(spec):
+        raise InvalidInput(
+            f"activation: wanted a name or an elementwise JAX function, got {spec!r}."
+        )
+    _check_elementwise(spec)
+    return ActivationFunction(getattr(spec, "__name__", type(spec).__name__), spec)
+
+
+def _check_elementwise(function: Elementwise) -> None:
+    name = getattr(function, "__name__", repr(function))
+    try:
+        hash(function)
+    except TypeError:
+        raise InvalidInput(f"activation: {name} is not hashable; pass a plain function.") from None
+    try:
+        out = jax.eval_shape(function, jax.ShapeDtypeStruct((3,), np.float32))
+    except Exception as error:
+        raise InvalidInput(
+            f"activation: {name} fails on a JAX array of shape (3,): {error}. "
+            "Write it with jax.numpy, one number in and one number out."
+        ) from error
+    if getattr(out, "shape", None) != (3,) or not np.issubdtype(out.dtype, np.floating):
+        raise InvalidInput(
+            f"activation: {name} must map floats of shape (3,) to floats of the same shape, "
+            f"got {out}."
+        )

@@ -1,0 +1,119 @@
+"""What an activation with known Gaussian integrals provides, and how its gradients are made.
+
+Two preactivations (u, v) are jointly Gaussian with variances q1, q2 and covariance q12. The pair
+is described by its *gap*, half the mean squared distance,
+
+    gap = E[(u − v)²]/2 = (q1 + q2)/2 − q12 ≥ 0,
+
+and what a layer makes of it is described by the gap of (φ(u), φ(v)). Near coincidence q12 and q1
+agree in nearly all digits, and a formula in terms of them loses those digits; the gap keeps
+them. Two exact combinations are all that the closed forms need:
+
+    q12 = (q1 + q2)/2 − gap,     q1 q2 − q12² = gap (q1 + q2 − gap) − ((q1 − q2)/2)².
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+Pair = Callable[[Array, Array, Array], tuple[Array, Array]]
+Single = Callable[[Array], Array]
+
+
+@dataclass(frozen=True)
+class ClosedForm:
+    """Gaussian integrals of one activation φ in closed form.
+
+    Parameters
+    ----------
+    pair
+        (q1, q2, gap) -> (gap of (φ(u), φ(v)), E[φ'(u)φ'(v)]), differentiable.
+    second_moment
+        q -> E[φ(u)²].
+    derivative_second_moment
+        q -> E[φ'(u)²].
+    mean
+        q -> E[φ(u)].
+    """
+
+    pair: Pair
+    second_moment: Single
+    derivative_second_moment: Single
+    mean: Single
+
+
+def covariance_of(q1: Array, q2: Array, gap: Array) -> Array:
+    """Return q12 = (q1 + q2)/2 − gap."""
+    return (q1 + q2) / 2 - gap
+
+
+def determinant_of(q1: Array, q2: Array, gap: Array) -> Array:
+    """Return q1 q2 − q12² without cancellation; rounding can leave it slightly below 0."""
+    q12 = covariance_of(q1, q2, gap)
+    unequal = ((q1 - q2) / 2) ** 2
+    # For very unequal variances the first form would cancel, and the second does not.
+    return jnp.where(unequal < q1 * q2, gap * (q1 + q2 - gap) - unequal, q1 * q2 - q12 * q12)
+
+
+def safe_sqrt(x: Array) -> Array:
+    """Return √x for x > 0 and 0 elsewhere, with derivative 0 there."""
+    positive = x > 0
+    return jnp.where(positive, jnp.sqrt(jnp.where(positive, x, 1)), 0)
+
+
+def divide(a: Array, b: Array) -> Array:
+    """Return a/b, and 0 with derivative 0 where b = 0."""
+    nonzero = b != 0
+    return jnp.where(nonzero, a / jnp.where(nonzero, b, 1), 0)
+
+
+def smooth_pair(
+    gap_formula: Callable[[Array, Array, Array], Array],
+    derivative_formula: Callable[[Array, Array, Array], Array],
+    covariance: Callable[[Array, Array, Array], Array],
+    second_moment: Single,
+) -> Pair:
+    """Join formulas for a smooth φ into a differentiable pair.
+
+    The gap formula may use square roots and clips whose own derivative is useless where u = v.
+    Its derivatives are therefore taken from Price's theorem: at fixed variances the gap grows
+    with slope D = E[φ'(u)φ'(v)], and at fixed gap
+
+        ∂gap'/∂q1 = ½ ∂E[φ(u)²]/∂q1 − ∂V/∂q1 − ½ D,     V(q1, q2, q12) = E[φ(u)φ(v)],
+
+    with V differentiated as it stands, since it is smooth in (q1, q2, q12).
+    """
+
+    @jax.custom_jvp
+    def gap_out(q1, q2, gap):
+        return gap_formula(q1, q2, gap)
+
+    def slope(q1, q2, gap, derivative):
+        one = jnp.ones_like(q1)
+        own = jax.jvp(second_moment, (q1,), (one,))[1]
+        q12 = covariance_of(q1, q2, gap)
+        cross = jax.jvp(lambda q: covariance(q, q2, q12), (q1,), (one,))[1]
+        return own / 2 - cross - derivative / 2
+
+    @gap_out.defjvp
+    def gap_out_jvp(primals, tangents):
+        q1, q2, gap = primals
+        dq1, dq2, dgap = tangents
+        derivative = derivative_formula(q1, q2, gap)
+        tangent = (
+            derivative * dgap
+            + slope(q1, q2, gap, derivative) * dq1
+            + slope(q2, q1, gap, derivative) * dq2
+        )
+        return gap_out(q1, q2, gap), tangent
+
+    def pair(q1, q2, gap):
+        q1, q2, gap = jnp.broadcast_arrays(q1, q2, gap)
+        return gap_out(q1, q2, gap), derivative_formula(q1, q2, gap)
+
+    return pair

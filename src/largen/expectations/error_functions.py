@@ -1,0 +1,177 @@
+"""Activations made of the Gaussian distribution function Φ: erf and gelu.
+
+Everything follows from E[Φ(u)Φ(v)] = ¼ + asin(q12/√(AB))/2π with A = 1 + q1, B = 1 + q2
+(Williams 1997) and from Gaussian integration by parts. erf(x) = 2Φ(√2 x) − 1, so that
+
+    E[erf(u)erf(v)] = (2/π) asin(2 q12/√((1 + 2q1)(1 + 2q2))),
+
+and gelu(x) = x Φ(x) = x/2 + x (Φ(x) − ½), an odd and an even part that do not mix:
+
+    E[gelu(u)gelu(v)] = q12/4 + [q12 asin(q12/√(AB)) + T]/2π,
+    T = (q1 q2 + q12² (1 − q1 q2)/(AB)) / √(AB − q12²).
+
+The gaps are written as a part that vanishes when the correlation is 1, and a part of second
+order in q1 − q2 that is there even then, each without cancellation.
+"""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from largen.expectations.closed_form import (
+    ClosedForm,
+    covariance_of,
+    determinant_of,
+    smooth_pair,
+)
+
+
+def _covariance_shortfall(q1: Array, q2: Array, gap: Array) -> tuple[Array, Array, Array, Array]:
+    """Return s = √(q1 q2), q12, s − q12 and s² − q12², the last two without cancellation."""
+    root, q12 = jnp.sqrt(q1) * jnp.sqrt(q2), covariance_of(q1, q2, gap)
+    determinant = jnp.maximum(determinant_of(q1, q2, gap), 0)
+    total = root + q12
+    same_side = q12 > 0
+    shortfall = jnp.where(same_side, determinant / jnp.where(same_side, total, 1), root - q12)
+    return root, q12, shortfall, determinant
+
+
+def _arc_shortfall(q1: Array, q2: Array, gap: Array) -> Array:
+    """Return asin(√(q1 q2)/√(AB)) − asin(q12/√(AB)): what the arc lacks for correlation 1."""
+    root, q12, _, determinant = _covariance_shortfall(q1, q2, gap)
+    product = (1 + q1) * (1 + q2)
+    cos_full = jnp.sqrt(1 + q1 + q2)
+    cos_part = jnp.sqrt(1 + q1 + q2 + determinant)
+    same_side = q12 > 0
+    mixed = root * cos_part + cos_full * q12
+    sine = jnp.where(
+        same_side,
+        determinant / jnp.where(same_side, mixed, 1) * product,
+        root * cos_part - cos_full * q12,
+    )
+    return jnp.arctan2(sine, cos_full * cos_part + root * q12)
+
+
+def _arc_spread(q1: Array, q2: Array) -> tuple[Array, Array, Array]:
+    """Return (β1 − β2)/2, m and m − γ for the arcs β_i = asin(q_i/(1 + q_i)).
+
+    m is their mean and γ = asin(√(q1 q2)/√(AB)) the arc of the pair at correlation 1, so
+    sin γ = √(sin β1 sin β2); m − γ is of second order in q1 − q2.
+    """
+    a, b = 1 + q1, 1 + q2
+    cos1, cos2 = jnp.sqrt(1 + 2 * q1), jnp.sqrt(1 + 2 * q2)  # times a, b
+    sine_difference = (q1 - q2) * (q1 * b + q2 * a) / (q1 * cos2 + q2 * cos1 + _tiny(q1))
+    half_difference = jnp.arcsin(jnp.clip(sine_difference / (a * b), -1, 1)) / 2
+    mean = (jnp.arctan2(q1, cos1) + jnp.arctan2(q2, cos2)) / 2
+    pair = jnp.arctan2(jnp.sqrt(q1) * jnp.sqrt(q2), jnp.sqrt(1 + q1 + q2))
+    sine = jnp.sin(half_difference) ** 2 / (jnp.sin(mean + pair) + _tiny(q1))
+    return half_difference, mean, jnp.arcsin(jnp.minimum(sine, 1))
+
+
+def _tiny(x: Array) -> Array:
+    return jnp.asarray(jnp.finfo(x.dtype).tiny, x.dtype)
+
+
+# --- erf -----------------------------------------------------------------------------------
+
+
+def _erf_gap(q1: Array, q2: Array, gap: Array) -> Array:
+    _, _, spread = _arc_spread(2 * q1, 2 * q2)
+    return 2 / np.pi * (spread + _arc_shortfall(2 * q1, 2 * q2, 2 * gap))
+
+
+def _erf_derivative(q1: Array, q2: Array, gap: Array) -> Array:
+    return 4 / np.pi / jnp.sqrt(1 + 2 * (q1 + q2) + 4 * determinant_of(q1, q2, gap))
+
+
+def _erf_covariance(q1: Array, q2: Array, q12: Array) -> Array:
+    return 2 / np.pi * jnp.arcsin(2 * q12 / jnp.sqrt((1 + 2 * q1) * (1 + 2 * q2)))
+
+
+def _erf_second_moment(q: Array) -> Array:
+    return 2 / np.pi * jnp.arctan2(2 * q, jnp.sqrt(1 + 4 * q))
+
+
+ERF = ClosedForm(
+    pair=smooth_pair(_erf_gap, _erf_derivative, _erf_covariance, _erf_second_moment),
+    second_moment=_erf_second_moment,
+    derivative_second_moment=lambda q: 4 / np.pi / jnp.sqrt(1 + 4 * q),
+    mean=jnp.zeros_like,
+)
+
+
+# --- gelu ----------------------------------------------------------------------------------
+
+
+def _gelu_covariance(q1: Array, q2: Array, q12: Array) -> Array:
+    product = (1 + q1) * (1 + q2)
+    rational = q1 * q2 - q12**2 + q12**2 * (2 + q1 + q2) / product
+    arc = jnp.arcsin(q12 / jnp.sqrt(product))
+    return q12 / 4 + (q12 * arc + rational / jnp.sqrt(product - q12**2)) / (2 * np.pi)
+
+
+def _gelu_second_moment(q: Array) -> Array:
+    root = jnp.sqrt(1 + 2 * q)
+    arc = jnp.arctan2(q, root)
+    return q / 4 + q * (arc + 2 * q / ((1 + q) * root)) / (2 * np.pi)
+
+
+def _gelu_derivative(q1: Array, q2: Array, gap: Array) -> Array:
+    q12, determinant = covariance_of(q1, q2, gap), determinant_of(q1, q2, gap)
+    product, delta = (1 + q1) * (1 + q2), 1 + q1 + q2 + determinant
+    density = 1 / (2 * np.pi * jnp.sqrt(delta))  # E[Φ'(u)Φ'(v)]
+    mixing = (2 + q1 + q2) / product - 1
+    rational = determinant + q12**2 * (2 + q1 + q2) / product
+    arc = jnp.arctan2(q12, jnp.sqrt(delta))
+    return 1 / 4 + arc / (2 * np.pi) + density * q12 * (1 + 2 * mixing + rational / delta)
+
+
+def _gelu_gap(q1: Array, q2: Array, gap: Array) -> Array:
+    even = _gelu_collinear(q1, q2) + _gelu_shortfall(q1, q2, gap)
+    return gap / 4 + even / (2 * np.pi)
+
+
+def _gelu_shortfall(q1: Array, q2: Array, gap: Array) -> Array:
+    """Return the growth of q12 asin(q12/√(AB)) + T from this correlation to correlation 1."""
+    root, q12, shortfall, w = _covariance_shortfall(q1, q2, gap)
+    product = (1 + q1) * (1 + q2)
+    full = 1 + q1 + q2
+    root_full, root_part = jnp.sqrt(full), jnp.sqrt(full + w)
+    arcs = shortfall * jnp.arctan2(root, root_full) + q12 * _arc_shortfall(q1, q2, gap)
+    at_one = q1 * q2 * (2 + q1 + q2) / product
+    inverse_roots = w / (root_full * root_part * (root_full + root_part))
+    return arcs + at_one * inverse_roots + (1 - q1 * q2) / product * w / root_part
+
+
+def _gelu_collinear(q1: Array, q2: Array) -> Array:
+    """Return π E[(ψ(√q1 z) − ψ(√q2 z))²] for the even part ψ, of second order in q1 − q2."""
+    root1, root2 = jnp.sqrt(q1), jnp.sqrt(q2)
+    arc2 = jnp.arctan2(q2, jnp.sqrt(1 + 2 * q2))
+    half_difference, _, spread = _arc_spread(q1, q2)
+    step = (q1 - q2) / (root1 + root2 + _tiny(q1))
+    arcs = step * (root1 * 2 * half_difference + arc2 * step) / 2 + root1 * root2 * spread
+    # T = y1 y2 k(A + B) with y = q/(1 + q), k(t) = t/√(t − 1), at correlation 1.
+    y1, y2 = q1 / (1 + q1), q2 / (1 + q2)
+    step_y = (q1 - q2) / ((1 + q1) * (1 + q2))
+    rho0, rho1, rho2 = (jnp.sqrt(1 + t) for t in (q1 + q2, 2 * q1, 2 * q2))
+    divided = (1 - 1 / (rho1 * rho0)) / (rho1 + rho0)  # (k(2A) − k(A + B))/(A − B)
+    rho_step = 2 * (q1 - q2) / (rho1 + rho2)
+    second = rho_step * ((rho0 + rho1 + rho2) / (rho0 * rho1 * rho2) - 1)
+    second = second / ((rho1 + rho0) * (rho2 + rho0))
+    k = rho0 + 1 / rho0
+    rational = step_y**2 * k + (q1 - q2) * ((y1 + y2) * step_y * divided + y2**2 * second)
+    return arcs + rational / 2
+
+
+def _gelu_derivative_second_moment(q: Array) -> Array:
+    return _gelu_derivative(q, q, jnp.zeros_like(q))
+
+
+GELU = ClosedForm(
+    pair=smooth_pair(_gelu_gap, _gelu_derivative, _gelu_covariance, _gelu_second_moment),
+    second_moment=_gelu_second_moment,
+    derivative_second_moment=_gelu_derivative_second_moment,
+    mean=lambda q: q / jnp.sqrt(2 * np.pi * (1 + q)),
+)
