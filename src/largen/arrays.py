@@ -13,7 +13,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.typing import ArrayLike
 
 from largen.errors import InvalidInput
 
@@ -53,7 +52,7 @@ def like(result: Any, *inputs: Any) -> Any:
     return jax.tree.map(np.asarray, result)
 
 
-def floating(name: str, array: ArrayLike, ndim: int | tuple[int, ...] | None = None) -> Any:
+def floating(name: str, array: Any, ndim: int | tuple[int, ...] | None = None) -> Any:
     """Check an argument at the door: a finite array of floats of the right number of axes.
 
     Lists become float64 arrays; arrays keep their dtype. Traced arrays pass with their shape

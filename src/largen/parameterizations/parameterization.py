@@ -28,7 +28,6 @@ from largen.parameterizations.optimizers import Adam, GradientDescent, Optimizer
 from largen.parameterizations.powers import Power
 from largen.parameterizations.rules import Row, Rule, RuleTable, evaluate
 
-RoleOrBias = Literal["input", "hidden", "output", "bias"]
 
 
 @dataclass(frozen=True)
@@ -155,7 +154,7 @@ class Parameterization:
             inputs=integer("inputs", inputs, at_least=1),
         )
 
-    def shift(self, theta: Mapping[RoleOrBias, Fraction | int | str]) -> Parameterization:
+    def shift(self, theta: Mapping[str, Fraction | int | str]) -> Parameterization:
         """Return an equivalent parameterization, moved along the abc-symmetry.
 
         A weight enters the network as m·θ. Put θ' = θ/λ and m' = mλ: the network is the same

@@ -244,4 +244,5 @@ def _three(name: str, value: Any) -> tuple[Fraction, Fraction, Fraction]:
             )
         first, second, third = (exact(f"{name}[{i}]", v) for i, v in enumerate(value))
         return first, second, third
-    return (exact(name, value),) * 3
+    same = exact(name, value)
+    return same, same, same

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Shaped
 
 from largen.errors import InvalidInput, one_of
@@ -39,12 +40,14 @@ class Loss:
     targets: Targets = "any"
     linear_residual: bool = False
 
-    def mean(self, f: Float[Array, "sample *output"], y: Shaped[Array, "sample *target"]):
+    def mean(
+        self, f: Float[ArrayLike, "sample *output"], y: Shaped[ArrayLike, "sample *target"]
+    ) -> Float[Array, ""]:
         """Return (1/P) Σ_μ ℓ(f_μ, y_μ)."""
         return jnp.mean(jax.vmap(self.sample)(f, y))
 
     def residual(
-        self, f: Float[Array, "sample *output"], y: Shaped[Array, "sample *target"]
+        self, f: Float[ArrayLike, "sample *output"], y: Shaped[ArrayLike, "sample *target"]
     ) -> Float[Array, "sample *output"]:
         """Return Δ_μ = −∂ℓ/∂f_μ, which is not divided by the number of samples."""
         return -jax.vmap(jax.grad(self.sample))(f, y)

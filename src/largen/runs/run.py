@@ -3,7 +3,7 @@ networks are asked about."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -80,7 +80,7 @@ class Run:
         loss: str | Loss | Callable[[Any, Any], Any] = "mse",
         optimizer: Optimizer | None = None,
         steps: int | None = None,
-        times: ArrayLike | None = None,
+        times: ArrayLike | Sequence[float] | None = None,
     ):
         for name, value, kind in (
             ("net", net, Layer),
@@ -163,7 +163,7 @@ class Run:
         )
 
 
-def _times(times: ArrayLike) -> tuple[float, ...]:
+def _times(times: ArrayLike | Sequence[float]) -> tuple[float, ...]:
     array = np.atleast_1d(np.asarray(floating("times", times), dtype=np.float64))
     if array.ndim != 1:
         raise InvalidInput(f"times: wanted one axis, got shape {array.shape}.")

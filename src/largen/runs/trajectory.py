@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -70,7 +70,7 @@ class Trajectory:
         width: int | None = None,
         extra: Variables | None = None,
         notes: tuple[str, ...] = (),
-    ) -> Self:
+    ) -> Trajectory:
         """Build a trajectory from the outputs on training and test data.
 
         Parameters
@@ -188,7 +188,7 @@ class Trajectory:
         return path
 
     @classmethod
-    def load(cls, path: str | PathLike[str]) -> Self:
+    def load(cls, path: str | PathLike[str]) -> Trajectory:
         """Read what :meth:`save` wrote.
 
         Raises

@@ -1,0 +1,11 @@
+"""What people type."""
+
+
+def main() -> None:
+    """Run the command line."""
+    from largen.cli.app import app
+
+    app()
+
+
+__all__ = ["main"]

@@ -1,0 +1,84 @@
+"""The command line: ``largen quickstart``, ``largen info``, ``largen --version``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+import largen
+
+PACKAGES = ("jax", "jaxlib", "equinox", "diffrax", "optax", "numpy", "scipy", "xarray", "torch")
+
+console = Console(highlight=False)
+app = typer.Typer(
+    help="Large-N limits of neural networks.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        console.print(f"largen {largen.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def largen_(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
+    """Large-N limits of neural networks."""
+
+
+@app.command()
+def info() -> None:
+    """Print the versions of largen and what it stands on, and the devices."""
+    import platform
+    from importlib.metadata import PackageNotFoundError, version
+
+    import jax
+    from rich.table import Table
+
+    table = Table(show_header=False, box=None)
+    table.add_row("largen", largen.__version__)
+    table.add_row("python", platform.python_version())
+    for name in (
+        "jax",
+        "jaxlib",
+        "equinox",
+        "diffrax",
+        "optax",
+        "numpy",
+        "scipy",
+        "xarray",
+        "torch",
+    ):
+        try:
+            table.add_row(name, version(name))
+        except PackageNotFoundError:
+            table.add_row(name, "not installed")
+    for device in jax.devices():
+        table.add_row("device", str(device))
+    console.print(table)
+
+
+@app.command()
+def quickstart(
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Folder for the picture and the numbers.")
+    ] = Path("quickstart"),
+    fast: Annotated[
+        bool, typer.Option("--fast", help="Fewer networks: seconds, with wider error bars.")
+    ] = False,
+) -> None:
+    """Theory against networks on handwritten digits: a table and a picture."""
+    from largen.cli.quickstart import run_quickstart
+
+    run_quickstart(output, fast, console)

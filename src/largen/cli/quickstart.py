@@ -1,0 +1,81 @@
+"""``largen quickstart``: progress, table, files, and what to read in them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from largen.experiments.quickstart import CASES, FAST, FULL, Quickstart, quickstart
+
+TITLES = {
+    "ntk": "NTK parameterization: the kernel limit",
+    "mean_field": "mean-field parameterization: the feature-learning limit",
+}
+
+
+def run_quickstart(folder: Path, fast: bool, console: Console) -> None:
+    """Run the quickstart, show its progress and its table, and write its files."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        console.print(f"--output: cannot make the folder {folder}: {error.strerror}.")
+        raise typer.Exit(2) from None
+    console.print(
+        "Two infinite-width limits of one network (one hidden layer, tanh) on 8×8 digits, odd "
+        "against even,\nand how networks of finite width approach them.\n"
+    )
+    columns = (TextColumn("{task.description:<42}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        bar = progress.add_task("starting", total=1.0)
+        found = quickstart(
+            FAST if fast else FULL,
+            lambda text, done: progress.update(bar, description=text, completed=done),
+        )
+    console.print(_table(found))
+    for path in _write(found, folder):
+        console.print(f"  {path}")
+    console.print(
+        f"\nIn {found.seconds:.0f} s. Single networks differ from the limit by fluctuations of "
+        "order N^(-1/2); their\naverage over initialisations by a shift of order 1/N: the "
+        "exponents in the last rows should be near\n-0.5 and -1. The picture shows the same: "
+        "learning curves and outputs closing in on the dashed\nlimit from left to right, "
+        "distances falling along straight lines on the right."
+    )
+
+
+def _table(found: Quickstart) -> Table:
+    table = Table(title="Distance of networks from the limit, on test images")
+    table.add_column("width", justify="right")
+    for case in found.comparisons:
+        table.add_column(f"{case}\nsingle network", justify="right")
+        table.add_column(f"{case}\nensemble mean", justify="right")
+    data = {case: c.to_xarray() for case, c in found.comparisons.items()}
+    for width in next(iter(data.values()))["width"].values:
+        cells = [str(width)]
+        for d in data.values():
+            for kind in ("single", "mean"):
+                value = float(d[kind].sel(width=width))
+                error = float(d[f"{kind}_error"].sel(width=width))
+                resolved = value > 2 * error
+                cells.append(f"{value:.4f} ± {error:.4f}" if resolved else f"< {2 * error:.4f}")
+        table.add_row(*cells)
+    table.add_section()
+    exponents = [c.exponents[k] for c in found.comparisons.values() for k in ("single", "mean")]
+    table.add_row("N to the", *map(str, exponents), style="bold")
+    return table
+
+
+def _write(found: Quickstart, folder: Path) -> list[Path]:
+    from largen.plots import comparison_figure
+
+    picture, numbers, summary = (folder / f"quickstart.{kind}" for kind in ("png", "nc", "json"))
+    rows = [(TITLES[case], found.comparisons[case]) for case in CASES]
+    comparison_figure(rows).savefig(picture)
+    found.to_datatree().to_netcdf(numbers, engine="h5netcdf")
+    summary.write_text(json.dumps(found.summary(), indent=2) + "\n")
+    return [picture, numbers, summary]

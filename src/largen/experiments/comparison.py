@@ -1,0 +1,250 @@
+"""How far networks of finite width are from their limit, and how the distance falls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from largen.errors import InvalidInput
+from largen.experiments.power_law import Estimate, fit_exponent
+from largen.runs import Trajectory
+from largen.runs.trajectory import mean_loss
+from largen.theories import by_name
+
+if TYPE_CHECKING:
+    import xarray
+    from matplotlib.figure import Figure
+
+RESAMPLES = 1000
+MATCHING = ("net", "parameterization", "optimizer", "loss")
+
+
+class Comparison:
+    """Distances of networks from their limit, by width; made by :func:`compare`.
+
+    Attributes
+    ----------
+    exponents
+        ``{"single": …, "mean": …}``: the fitted powers of the width, each an estimate with
+        ``value`` and ``error``; NaN where fewer than two distances are resolved.
+    """
+
+    def __init__(self, dataset: xarray.Dataset, exponents: dict[str, Estimate]):
+        self._dataset = dataset
+        self.exponents = exponents
+
+    def to_xarray(self) -> xarray.Dataset:
+        """Return all numbers as an ``xarray.Dataset`` over ``width`` and ``step``."""
+        return self._dataset.copy()
+
+    def plot(self, path: str | PathLike[str] | None = None) -> Figure:
+        """Draw the learning curves and the distances; write them to ``path`` if given."""
+        from largen.plots import comparison_figure
+
+        figure = comparison_figure([(self._dataset.attrs["parameterization"], self)])
+        if path is not None:
+            figure.savefig(path)
+        return figure
+
+    def __str__(self) -> str:
+        d = self._dataset
+        head = f"{'width':>7} {'seeds':>6}  {'single network':>21}  {'ensemble mean':>21}"
+        lines = [
+            f"Distance from the limit ({d.attrs['theory']}), {d.attrs['parameterization']}, "
+            f"root mean square over {d.attrs['on']} samples and steps",
+            head,
+            "-" * len(head),
+        ]
+        for row in d["width"].values:
+            at = d.sel(width=row)
+            lines.append(
+                f"{int(row):>7} {int(at['seeds']):>6}"
+                f"  {_value(at['single'], at['single_error']):>21}"
+                f"  {_value(at['mean'], at['mean_error']):>21}"
+            )
+        lines.append("-" * len(head))
+        single, mean = self.exponents["single"], self.exponents["mean"]
+        lines.append(f"{'exponent':>14}  {single!s:>21}  {mean!s:>21}")
+        if (d["mean"] <= 2 * d["mean_error"]).any():
+            lines.append("(below: not larger than twice its statistical error)")
+        if d.attrs["limit_error"] > 0:
+            lines.append(f"error of the limit itself: {d.attrs['limit_error']:.1e}")
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+
+def compare(
+    limit: Trajectory, nets: Trajectory | Sequence[Trajectory], *, on: str | None = None
+) -> Comparison:
+    """Measure how far networks of several widths are from their limit.
+
+    With d_s = f_s − f_limit for the networks s = 1 … S of one width, the distance of single
+    networks is √⟨d_s²⟩ and that of the ensemble mean is √⟨d̄²⟩, averages over samples, steps and
+    outputs. ⟨d̄²⟩ is estimated without the contribution of the finite number of networks, from
+    pairs s ≠ s′ as ⟨d_s d_s′⟩. Fluctuations of order 1/√N and a shift of the mean of order 1/N
+    make the distances fall as N^(−1/2) and N^(−1). Errors are bootstrapped over networks.
+
+    In the kernel limit the output at initialisation is random and of order one; there every
+    network is compared with the limit's prediction given its own initial output.
+
+    Parameters
+    ----------
+    limit
+        What :func:`largen.solve` returned.
+    nets
+        What :func:`largen.train` returned for one width, or a list of them for several.
+    on
+        ``"test"`` or ``"train"`` samples; test by default if there are any.
+
+    Returns
+    -------
+    Comparison
+        Prints as a table; ``.exponents``, ``.plot()``, ``.to_xarray()``.
+
+    Raises
+    ------
+    InvalidInput
+        If a trajectory is of another run, diverged, or a limit where networks are wanted.
+
+    Examples
+    --------
+    >>> import largen as lg, numpy as np
+    >>> data = lg.Dataset(np.eye(3), np.array([1.0, -1.0, 1.0]))
+    >>> run = lg.Run(lg.mlp(1, "tanh"), lg.ntk(), data, optimizer=lg.gd(lr=0.5), steps=5)
+    >>> nets = [lg.train(run, width=n, seeds=8, key=0) for n in (16, 64)]
+    >>> report = lg.compare(lg.solve(run), nets)
+    >>> report.exponents["single"].value < 0
+    True
+    """
+    import xarray
+
+    nets = [nets] if isinstance(nets, Trajectory) else list(nets)
+    _check(limit, nets)
+    nets = sorted(nets, key=lambda net: net.width or 0)
+    has_test = limit.f_test.size > 0
+    on = on if on is not None else ("test" if has_test else "train")
+    if on not in ("train", "test") or (on == "test" and not has_test):
+        raise InvalidInput(f"on: wanted 'train', or 'test' where there are any, got {on!r}.")
+
+    draw = np.random.default_rng(0)
+    columns: dict[str, list[Any]] = {}
+    for net in nets:
+        for name, value in _one_width(limit, net, on, draw).items():
+            columns.setdefault(name, []).append(value)
+    widths = np.array([net.width for net in nets])
+    error = f"f_{on}_error"
+    limit_error = float(np.sqrt(np.mean(getattr(limit, error) ** 2))) if error in limit else 0.0
+    axes = {"loss": "step", "loss_limit": "step", "network": "point", "prediction": "point"}
+    variables = {
+        name: (("width", axes[name]) if name in axes else "width", np.array(values))
+        for name, values in columns.items()
+    }
+    coordinates = {"width": widths, "step": limit.step, "time": ("step", limit.time)}
+    attributes = {
+        key: value
+        for key, value in limit.to_xarray().attrs.items()
+        if key in (*MATCHING, "theory", "reason")
+    }
+    dataset = xarray.Dataset(
+        variables, coordinates, {**attributes, "on": on, "limit_error": limit_error}
+    )
+    exponents = {
+        kind: fit_exponent(
+            widths,
+            dataset[kind].values,
+            np.hypot(dataset[f"{kind}_error"].values, limit_error / 2),
+        )
+        for kind in ("single", "mean")
+    }
+    return Comparison(dataset, exponents)
+
+
+def _one_width(
+    limit: Trajectory, net: Trajectory, on: str, draw: np.random.Generator
+) -> dict[str, Any]:
+    """Return the distances at one width with their errors, and what there is to draw."""
+    prediction = _prediction(limit, net, on)
+    outputs = getattr(net, f"f_{on}")
+    distance = (outputs - prediction).reshape(len(outputs), -1).astype(np.float64)
+    seeds = len(distance)
+    # All that follows needs only the inner products of the networks' distances.
+    gram = distance @ distance.T / distance.shape[1]
+    counts = draw.multinomial(seeds, np.full(seeds, 1 / seeds), size=RESAMPLES)
+    single, mean_square = _distances(gram, counts)
+    own_single, own_square = _distances(gram, np.ones((1, seeds)))
+    targets = getattr(net, f"y_{on}")
+    curves: dict[str, Any] = {
+        "loss": getattr(net, f"loss_{on}").mean(0),
+        # The first network's outputs after training beside the limit's, for the eye.
+        "network": outputs[0, -1].reshape(-1),
+        "prediction": prediction[0, -1].reshape(-1),
+    }
+    if net.run is not None:
+        shape = np.broadcast_shapes(prediction.shape, outputs.shape[:1] + prediction.shape[1:])
+        losses = mean_loss(net.run.loss, np.broadcast_to(prediction, shape), targets, leading=1)
+        curves["loss_limit"] = losses.mean(0)
+    mean = float(np.sqrt(max(own_square[0], 0.0)))
+    spread = float(np.std(mean_square)) if seeds > 2 else float("inf")
+    return {
+        "seeds": seeds,
+        "single": float(own_single[0]),
+        "single_error": float(np.std(single)) if seeds > 1 else float("inf"),
+        "mean": mean,
+        # d√m = dm/(2√m) where the square is resolved; where it is not, the error is √dm.
+        "mean_error": float(min(spread / (2 * mean), np.sqrt(spread))) if mean else spread**0.5,
+        **curves,
+    }
+
+
+def _distances(gram: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return √⟨d_s²⟩ and the mean of ⟨d_s d_s′⟩ over pairs s ≠ s′, for resampled networks."""
+    own = np.diag(gram)
+    single = np.sqrt(counts @ own / counts.sum(1))
+    pairs = counts.sum(1) ** 2 - (counts**2).sum(1)
+    products = np.einsum("rs,rs->r", counts @ gram, counts) - counts**2 @ own
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return single, np.where(pairs > 0, products / np.maximum(pairs, 1), np.nan)
+
+
+def _prediction(limit: Trajectory, net: Trajectory, on: str) -> np.ndarray:
+    """Return the limit's outputs, given the networks' initial ones where these matter."""
+    given = by_name(limit.theory).given
+    if given is None:
+        return getattr(limit, f"f_{on}")[None]
+    train, test = given(limit, net.f_train[:, 0], net.f_test[:, 0])
+    return np.asarray(train if on == "train" else test)
+
+
+def _check(limit: Trajectory, nets: list[Trajectory]) -> None:
+    if limit.seeds is not None:
+        raise InvalidInput("limit: wanted the result of lg.solve, got trained networks.")
+    if not nets:
+        raise InvalidInput("nets: wanted at least one result of lg.train, got none.")
+    theirs = limit.to_xarray()
+    for net in nets:
+        if net.seeds is None or net.width is None:
+            raise InvalidInput("nets: wanted results of lg.train, got a limit.")
+        ours = net.to_xarray()
+        for key in MATCHING:
+            if ours.attrs[key] != theirs.attrs[key]:
+                raise InvalidInput(
+                    f"nets: the {key} is {ours.attrs[key]}, the limit's {theirs.attrs[key]}."
+                )
+        if not (
+            np.array_equal(net.time, limit.time)
+            and np.array_equal(net.y_train, limit.y_train)
+            and np.array_equal(net.y_test, limit.y_test)
+        ):
+            raise InvalidInput("nets: their times or their data are not the limit's.")
+        if "diverged" in (net.status, limit.status):
+            raise InvalidInput("nets: a trajectory that diverged has no distance from the limit.")
+
+
+def _value(value: Any, error: Any) -> str:
+    value, error = float(value), float(error)
+    text = f"{value:.2e} ± {error:.1e}"
+    return text if value > 2 * error else f"below {2 * error:.1e}"

@@ -1,0 +1,109 @@
+"""The picture of a comparison: networks approach their limit as they grow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from largen.plots.style import LIMIT, panels, shades, style
+
+if TYPE_CHECKING:
+    import xarray
+
+
+class Compared(Protocol):
+    """What the picture needs to know of a comparison."""
+
+    exponents: Any
+
+    def to_xarray(self) -> xarray.Dataset:
+        """Return distances and curves over ``width`` and ``step``."""
+        ...
+
+
+def comparison_figure(rows: Sequence[tuple[str, Compared]]) -> Figure:
+    """Draw one row of three panels for each comparison.
+
+    Learning curves of each width on top of the limit's; outputs of one network after training
+    against the limit's prediction; and the distance against the width with its fitted power.
+
+    Parameters
+    ----------
+    rows
+        Pairs of a title and a :class:`largen.Comparison`.
+    """
+    with style():
+        figure, axes = panels(len(rows), 3)
+        for (title, comparison), (curves, outputs, distances) in zip(rows, axes, strict=True):
+            data = comparison.to_xarray()
+            _learning_curves(curves, data, title)
+            _outputs(outputs, data)
+            _distances(distances, data, comparison.exponents)
+    return figure
+
+
+def _learning_curves(ax: Any, data: xarray.Dataset, title: str) -> None:
+    colours = shades(data.sizes["width"])
+    for colour, width in zip(colours, data["width"].values, strict=True):
+        ax.plot(data["time"], data["loss"].sel(width=width), color=colour, label=f"N = {width}")
+    if "loss_limit" in data:
+        ax.plot(data["time"], data["loss_limit"].isel(width=-1), **LIMIT, label="limit")
+    ax.set(title=title, xlabel="time (rate × step)", ylabel=f"{data.attrs['on']} loss")
+    ax.legend()
+
+
+def _outputs(ax: Any, data: xarray.Dataset) -> None:
+    colours = shades(data.sizes["width"])
+    ends = sorted({0, data.sizes["width"] - 1})
+    for i in ends:
+        at = data.isel(width=i)
+        ax.plot(
+            at["prediction"],
+            at["network"],
+            "o",
+            markersize=3,
+            alpha=0.8,
+            color=colours[i],
+            label=f"one network, N = {int(at['width'])}",
+        )
+    both = np.concatenate([data["prediction"].values[ends], data["network"].values[ends]])
+    line = [both.min(), both.max()]
+    ax.plot(line, line, **LIMIT)
+    ax.set(
+        title=f"{data.attrs['on']} outputs after training",
+        xlabel="prediction of the limit",
+        ylabel="network",
+    )
+    ax.legend()
+
+
+def _distances(ax: Any, data: xarray.Dataset, exponents: Any) -> None:
+    width = data["width"].values
+    labels = {"single": "single network", "mean": "ensemble mean"}
+    for (kind, label), colour, marker in zip(labels.items(), ("C0", "C3"), "os", strict=True):
+        value, error = data[kind].values, data[f"{kind}_error"].values
+        seen = value > 2 * error
+        ax.errorbar(
+            width[seen],
+            value[seen],
+            error[seen],
+            fmt=marker,
+            color=colour,
+            markersize=4,
+            label=f"{label}, N^({exponents[kind]})",
+        )
+        # Where a distance is below its statistical error, twice that error bounds it.
+        ax.plot(width[~seen], 2 * error[~seen], "v", color=colour, markersize=5, alpha=0.4)
+        slope = exponents[kind].value
+        if np.isfinite(slope):
+            offset = np.mean(np.log(value[seen]) - slope * np.log(width[seen]))
+            ax.plot(width, np.exp(offset) * width**slope, color=colour, alpha=0.5)
+    if data.attrs["limit_error"] > 0:
+        ax.axhline(data.attrs["limit_error"], color="grey", linestyle=":", label="limit's error")
+    ax.set(xscale="log", yscale="log", title="distance from the limit", xlabel="width N")
+    ax.set_xticks(width, [str(n) for n in width])
+    ax.minorticks_off()
+    ax.legend()

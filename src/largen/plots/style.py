@@ -1,0 +1,45 @@
+"""How pictures look: one set of sizes, colours and line styles for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.figure import Figure
+
+LIMIT = {"color": "black", "linestyle": (0, (4, 2)), "linewidth": 1.4, "zorder": 5}
+STYLE = {
+    "font.size": 9,
+    "axes.titlesize": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.25,
+    "legend.frameon": False,
+    "legend.fontsize": 8,
+    "lines.linewidth": 1.2,
+    "figure.dpi": 100,
+    "savefig.dpi": 150,
+    "savefig.bbox": "tight",
+}
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """Draw in the library's style, and leave the user's settings as they were."""
+    with mpl.rc_context(STYLE):
+        yield
+
+
+def panels(rows: int, columns: int) -> tuple[Figure, Any]:
+    """Return a figure without a window, and its axes as an array ``(rows, columns)``."""
+    figure = Figure(figsize=(3.6 * columns, 3.0 * rows), layout="constrained")
+    return figure, figure.subplots(rows, columns, squeeze=False)
+
+
+def shades(count: int) -> np.ndarray:
+    """Return ``count`` colours from light to dark, for a size that grows."""
+    return mpl.colormaps["viridis_r"](np.linspace(0.12, 0.95, count))

@@ -1,0 +1,102 @@
+"""Which theory describes a run at infinite width, and its solution."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from largen.dmft import ONE_HIDDEN_LAYER
+from largen.errors import InvalidInput, NoTheory, one_of
+from largen.kernels import KERNEL_LIMIT
+from largen.runs import Run, Theory, Trajectory
+
+THEORIES: tuple[Theory, ...] = (KERNEL_LIMIT, ONE_HIDDEN_LAYER)
+
+
+def by_name(name: str) -> Theory:
+    """Return an implemented theory.
+
+    Raises
+    ------
+    InvalidInput
+        If there is none of that name.
+    """
+    for theory in THEORIES:
+        if theory.name == name:
+            return theory
+    raise one_of("theory", name, [theory.name for theory in THEORIES])
+
+
+def choose(run: Run) -> Theory:
+    """Return the first implemented theory that covers a run.
+
+    Raises
+    ------
+    NoTheory
+        If none does; the message says of each what is missing.
+    """
+    missing = []
+    for theory in THEORIES:
+        covers, why = theory.verdict(run)
+        if covers:
+            return theory
+        missing.append(f"  {theory.name}: {why}")
+    raise NoTheory("no implemented theory covers this run.\n" + "\n".join(missing))
+
+
+def solve(run: Run, *, theory: str | None = None, throw: bool = True, **options: Any) -> Trajectory:
+    """Solve a run at infinite width.
+
+    The parameterization decides the limit. If features stand still, networks follow their
+    neural tangent kernel, and the trajectory is the mean over initialisations (``f_train``,
+    ``f_test``) with its deviation (``f_train_std``, ``f_test_std``). If features move at order
+    one, the limit is a mean field, and all networks follow the same trajectory.
+
+    Parameters
+    ----------
+    run
+        What is trained, and how.
+    theory
+        The name of the theory to use; by default the one that covers the run. The result's
+        ``theory`` and ``reason`` say which one it was, and why.
+    throw
+        Whether a divergence is raised, or returned in the result's ``status``.
+    options
+        Of the theory: for ``"kernel"`` see :func:`largen.kernels.limit.solve`, for
+        ``"mean field, one hidden layer"`` :func:`largen.dmft.limit.solve`.
+
+    Returns
+    -------
+    Trajectory
+        Without an axis of seeds.
+
+    Raises
+    ------
+    NoTheory
+        If no implemented theory covers the run; the message names what is missing.
+    NumericalFailure
+        If the dynamics diverges, with the result until then and what to try.
+    InvalidInput
+        For an unknown theory or option.
+
+    Examples
+    --------
+    >>> import largen as lg, numpy as np
+    >>> data = lg.Dataset(np.eye(3), np.array([1.0, -1.0, 1.0]))
+    >>> run = lg.Run(lg.mlp(1, "relu"), lg.ntk(), data, optimizer=lg.gd(lr=0.5), steps=10)
+    >>> limit = lg.solve(run)
+    >>> limit.theory, limit.f_train.shape
+    ('kernel', (11, 3))
+    """
+    if not isinstance(run, Run):
+        raise InvalidInput(f"run: wanted an lg.Run, got {type(run).__name__}.")
+    if theory is None:
+        chosen = choose(run)
+    else:
+        chosen = by_name(theory)
+        chosen.covers(run)
+    known = set(inspect.signature(chosen.solve).parameters) - {"run", "throw"}
+    for option in options:
+        if option not in known:
+            raise one_of(f"option of the theory {chosen.name!r}", option, known)
+    return chosen.solve(run, throw=throw, **options)
