@@ -1,0 +1,67 @@
+"""Wrong types at the doors, as a user meets them: without the type checker of the tests."""
+
+import subprocess
+import sys
+
+import pytest
+
+PRELUDE = """
+import numpy as np, largen as lg
+x, y = np.eye(3), np.array([1.0, -1.0, 1.0])
+data = lg.Dataset(x, y)
+net = lg.mlp(1, "tanh")
+def run(**kw):
+    kw = {"net": net, "param": lg.ntk(), "data": data, "optimizer": lg.gd(0.1), "steps": 3, **kw}
+    return lg.Run(**kw)
+"""
+
+CASES = {
+    "lg.mlp('three')": "hidden_layers: wanted an integer",
+    "lg.mlp(2, activation=3)": "activation",
+    "lg.Dense('wide')": "weight_std: wanted a number",
+    "lg.serial(lg.Dense)": "forget the parentheses",
+    "lg.Residual('skip')": "branch: wanted a layer",
+    "lg.gd('fast')": "lr: wanted a number",
+    "lg.Dataset('x', y)": "x_train: wanted an array of floats",
+    "lg.Dataset(x, ['a', 'b', 'c'])": "y_train: wanted numbers",
+    "run(net='mlp')": "net: wanted a Layer",
+    "run(param='ntk')": "param: wanted a Parameterization",
+    "run(optimizer=0.1)": "optimizer: wanted e.g. lg.gd",
+    "run(loss=3)": "loss: wanted a name or a function",
+    "run(steps=2.5)": "steps: wanted an integer",
+    "lg.solve(net)": "run: wanted an lg.Run",
+    "lg.solve(run(), theory='kernels')": "Did you mean 'kernel'",
+    "lg.solve(run(), rtoll=1)": "option of the theory 'kernel'",
+    "lg.train(run(), width=0, seeds=1, key=0)": "width",
+    "lg.train(run(), width=-8, seeds=1, key=0)": "width",
+    "lg.train(run(), width=8, seeds=0, key=0)": "seeds",
+    "lg.train(run(), width=8, seeds=1, key='k')": "key",
+    "lg.kernel(net, x, x[:, :2])": "x2",
+    "lg.kernel(net, x * np.nan)": "NaN",
+    "lg.kernel(net, np.eye(3, dtype=int))": "floats",
+    "lg.gaussian_moments('relu', 1.0, 2.0, 1.0)": "q12",
+}
+
+
+@pytest.fixture(scope="module")
+def answers():
+    """What each case raises, all in one fresh interpreter."""
+    lines = [PRELUDE, "from largen.errors import LargenError"]
+    for code in CASES:
+        lines.append(
+            f"try:\n    {code}\n    print('accepted')\n"
+            "except LargenError as error:\n    print(repr(str(error)))\n"
+            "except Exception as error:\n    print('NOT NAMED', type(error), repr(str(error)))"
+        )
+    out = subprocess.run(
+        [sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=True
+    )
+    return dict(zip(CASES, out.stdout.splitlines(), strict=True))
+
+
+@pytest.mark.parametrize("code", CASES)
+def test_door(answers, code):
+    answer = answers[code]
+    assert answer != "accepted"
+    assert not answer.startswith("NOT NAMED"), answer
+    assert CASES[code] in answer

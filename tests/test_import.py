@@ -1,0 +1,46 @@
+"""What `import largen` brings with it."""
+
+import subprocess
+import sys
+
+import largen
+
+
+def modules_after(code: str) -> set[str]:
+    program = f"import sys\n{code}\nprint(*sys.modules)"
+    out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    return set(out.stdout.split())
+
+
+def test_nothing_heavy_is_imported_before_it_is_used():
+    heavy = {"matplotlib", "sklearn", "torch", "diffrax", "optax", "equinox", "xarray", "typer"}
+    loaded = modules_after(
+        "import largen as lg; lg.Run; lg.mlp(2, 'tanh'); lg.mean_field(); lg.Dataset"
+    )
+    assert not heavy & loaded
+
+
+def test_global_configuration_is_left_alone():
+    out = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import jax; before = dict(jax.config.values); import largen as lg, numpy as np;"
+            "lg.kernel(lg.mlp(1), np.eye(3)); print(before == dict(jax.config.values))",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert out.stdout.strip() == "True"
+
+
+def test_every_public_name_exists_and_is_documented():
+    for name in largen.__all__:
+        assert getattr(largen, name) is not None
+        if name != "__version__":
+            assert getattr(largen, name).__doc__, name
+
+
+def test_unknown_names_are_unknown():
+    assert not hasattr(largen, "no_such_name")
