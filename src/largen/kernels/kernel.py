@@ -1,0 +1,203 @@
+"""NNGP and NTK of infinitely wide networks: the names that users call."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+from largen.architectures import Layer
+from largen.arrays import floating, is_traced, like
+from largen.errors import InvalidInput, NoTheory
+from largen.kernels.lower import Lowered, lower
+from largen.kernels.tiles import kernels_at_once, kernels_by_tiles, tile_size
+from largen.parameterizations import (
+    CanonicalForm,
+    GradientDescent,
+    Optimizer,
+    Parameterization,
+    canonical_form,
+    ntk,
+)
+
+
+class Kernels(NamedTuple):
+    """The two kernels of an infinitely wide network, each of shape (n1, n2).
+
+    Attributes
+    ----------
+    nngp
+        Covariance of an output over initialisations.
+    ntk
+        Rate-weighted tangent kernel, Σ_θ ρ_θ ∂f/∂θ ∂f'/∂θ.
+    """
+
+    nngp: Any
+    ntk: Any
+
+
+def kernel(
+    net: Layer,
+    x1: ArrayLike,
+    x2: ArrayLike | None = None,
+    *,
+    param: Parameterization | None = None,
+) -> Kernels:
+    """Return NNGP and NTK of an infinitely wide network.
+
+    Bahri and Hanin, Les Houches lectures, eqs. (13) and (83): K⁰ = σ_b² + σ_w² x·x'/D and
+
+        Kˡ = σ_b² + σ_w² E[φ(u)φ(v)],
+        Θˡ = ρ_b σ_b² + ρ_w σ_w² E[φ(u)φ(v)] + σ_w² E[φ'(u)φ'(v)] Θˡ⁻¹
+
+    with (u, v) ~ N(0, Kˡ⁻¹) and the parameterization's relative rates ρ, all 1 in
+    :func:`largen.ntk`. A residual connection x + β·branch(x) adds β² times the kernels of its
+    branch.
+
+    Parameters
+    ----------
+    net
+        The architecture. Its kernels are those of one output; several outputs are independent
+        copies.
+    x1, x2
+        Inputs, (n1, D) and (n2, D); without ``x2`` the symmetric kernel of ``x1``, exactly
+        symmetric.
+    param
+        The parameterization; :func:`largen.ntk` by default.
+
+    Returns
+    -------
+    Kernels
+        ``nngp`` and ``ntk``, (n1, n2) each. ``nngp`` is the covariance of the output f at
+        initialisation; where γ grows with the width (:func:`largen.mean_field`) f vanishes
+        there, and it is the covariance of γf. ``ntk`` is the K in df/dt = (η₀/P) Σ K Δ, which
+        does not depend on γ.
+
+    Raises
+    ------
+    InvalidInput
+        For inputs that are not floats, not finite or not of two axes, or whose numbers of
+        columns differ.
+    NoTheory
+        If the parameterization has no infinite-width limit, or a residual branch does not end
+        in an affine map.
+    NoRule
+        For a layer without a rule here.
+
+    Notes
+    -----
+    float32 inputs give float32 kernels, computed in float64: a deep kernel of relu amplifies
+    the rounding of parallel and of nearly coincident inputs. Within ``jit`` or ``grad``
+    everything is in the precision of the trace.
+
+    Examples
+    --------
+    >>> import largen as lg, numpy as np
+    >>> nngp, ntk = lg.kernel(lg.mlp(2, "relu", weight_std=2**0.5), np.eye(2))
+    >>> nngp.round(4)
+    array([[1.    , 0.4937],
+           [0.4937, 1.    ]])
+    >>> ntk.round(4)
+    array([[3.    , 0.6857],
+           [0.6857, 3.    ]])
+    """
+    return Kernels(*_kernels(net, x1, x2, param, with_ntk=True))
+
+
+def nngp(
+    net: Layer,
+    x1: ArrayLike,
+    x2: ArrayLike | None = None,
+    *,
+    param: Parameterization | None = None,
+) -> Any:
+    """Return the NNGP kernel alone, (n1, n2): see :func:`kernel`.
+
+    Examples
+    --------
+    >>> import largen as lg, numpy as np
+    >>> lg.nngp(lg.mlp(1, "erf"), np.ones((1, 3))).round(4)
+    array([[0.4646]])
+    """
+    return _kernels(net, x1, x2, param, with_ntk=False)[0]
+
+
+def ntk_kernel(
+    net: Layer,
+    x1: ArrayLike,
+    x2: ArrayLike | None = None,
+    *,
+    param: Parameterization | None = None,
+) -> Any:
+    """Return the NTK alone, (n1, n2): see :func:`kernel`.
+
+    Examples
+    --------
+    >>> import largen as lg, numpy as np
+    >>> lg.ntk_kernel(lg.mlp(1, "relu"), np.ones((1, 3)))
+    array([[1.]])
+    """
+    return _kernels(net, x1, x2, param, with_ntk=True)[1]
+
+
+def _kernels(net, x1, x2, param, with_ntk):
+    x1 = floating("x1", x1, ndim=2)
+    if x2 is not None:
+        x2 = floating("x2", x2, ndim=2)
+        if x1.shape[1] != x2.shape[1]:
+            raise InvalidInput(
+                f"x2: has {x2.shape[1]} columns, x1 has {x1.shape[1]}; both hold the same inputs."
+            )
+    if not isinstance(net, Layer):
+        raise InvalidInput(f"net: wanted a network such as lg.mlp(3), got {net!r}.")
+    if param is not None and not isinstance(param, Parameterization):
+        raise InvalidInput(f"param: wanted e.g. lg.ntk(), got {param!r}.")
+    lowered, scale = prepare(net, param or ntk(), GradientDescent(1.0), x1.shape[1])
+    inputs = (x1,) if x2 is None else (x1, x2)
+    dtype = np.result_type(*(x.dtype for x in inputs), np.float32)
+    if is_traced(inputs):
+        features = _features(lowered, x1, x2, dtype)
+        covariance, tangent = kernels_at_once(
+            lowered.skeleton, with_ntk, lowered.constants, *features
+        )
+        return covariance * scale, tangent
+    return like(concrete_kernels(lowered, scale, x1, x2, dtype, with_ntk), *inputs)
+
+
+def prepare(
+    net: Layer, param: Parameterization, optimizer: Optimizer, inputs: int
+) -> tuple[Lowered, float]:
+    """Return the lowered network and the factor of its NNGP, 1/γ₀² if γ is constant in N."""
+    form = canonical_form(param, net, optimizer, inputs)
+    if form.d < 0:
+        raise NoTheory(f"{param}: outputs grow with the width as N^{-form.d} at initialisation.")
+    return lower(net, form), nngp_scale(form)
+
+
+def nngp_scale(form: CanonicalForm) -> float:
+    """Return the factor from the read-out's preactivation γf to f, where f does not vanish."""
+    return 1 / form.gamma**2 if form.d == 0 else 1.0
+
+
+def concrete_kernels(lowered: Lowered, scale: float, x1, x2, dtype, with_ntk: bool = True):
+    """Return NNGP and NTK of inputs that are there, not traced: by tiles, in float64."""
+    with jax.enable_x64(True):
+        x1, x2 = _features(lowered, x1, x2, np.float64)
+        tile = tile_size(lowered.skeleton, max(len(x1), 0 if x2 is None else len(x2)))
+        covariance, tangent = kernels_by_tiles(
+            lowered.skeleton, with_ntk, np.dtype(dtype), tile, lowered.constants, x1, x2
+        )
+        return (covariance if scale == 1 else covariance * scale), tangent
+
+
+def _features(lowered, x1, x2, dtype):
+    def features(x):
+        x = jnp.asarray(x, dtype)
+        for phi in lowered.features:
+            x = phi(x)
+        return x
+
+    return features(x1), None if x2 is None else features(x2)
