@@ -1,6 +1,9 @@
 """How multipliers, variances and rates scale with width and depth: one class, one table."""
 
 from largen.parameterizations.canonical import CanonicalForm, CanonicalWeight, canonical_form
+from largen.parameterizations.classification.doors import scaling_class
+from largen.parameterizations.classification.plane import ScalingClass
+from largen.parameterizations.classification.report import Classification, LayerScaling
 from largen.parameterizations.optimizers import (
     Adam,
     GradientDescent,
@@ -28,14 +31,17 @@ __all__ = [
     "Adam",
     "CanonicalForm",
     "CanonicalWeight",
+    "Classification",
     "Exponents",
     "GradientDescent",
     "GradientFlow",
+    "LayerScaling",
     "Optimizer",
     "Parameterization",
     "Power",
     "Rule",
     "RuleTable",
+    "ScalingClass",
     "abc",
     "adam",
     "canonical_form",
@@ -46,6 +52,7 @@ __all__ = [
     "mean_field",
     "mup",
     "ntk",
+    "scaling_class",
     "sgd",
     "standard",
 ]

@@ -24,10 +24,10 @@ from typing import Any, Literal
 from largen.architectures import Dense, Layer, WeightSite, depth, mlp, residual_mlp, weight_sites
 from largen.arrays import integer, real
 from largen.errors import InvalidInput, NoRule, one_of
+from largen.parameterizations.classification.report import Classification
 from largen.parameterizations.optimizers import Adam, GradientDescent, Optimizer
 from largen.parameterizations.powers import Power
 from largen.parameterizations.rules import Row, Rule, RuleTable, evaluate
-
 
 
 @dataclass(frozen=True)
@@ -188,6 +188,55 @@ class Parameterization:
                 raise one_of("theta", role, roles)
             moved[role] = getattr(self, role).shift(exact(f"theta[{role!r}]", power))
         return replace(self, name=f"{self.name} shifted", **moved)
+
+    def classify(self, net: Any, optimizer: Any = None) -> Classification:
+        """Say which infinite-width limit this gives a network, and why.
+
+        The orders in N of preactivations, gradients and updates are carried through the layers
+        and from step to step, with exact exponents: Pehlevan and Bordelon's lecture notes, §4.1,
+        Golikov's *Towards a general theory of infinite-width limits of neural classifiers*, §4
+        and App. G. Powers of depth play no part; biases do.
+
+        Parameters
+        ----------
+        net
+            A network, or the number of hidden layers of an :func:`largen.mlp`.
+        optimizer
+            An optimizer, or one of ``"gd"``, ``"sgd"``, ``"momentum"``, ``"gradient_flow"``,
+            ``"adam"``, ``"rmsprop"``, ``"signsgd"``; gradient descent by default. The last three
+            share one set of rates and one class.
+
+        Returns
+        -------
+        Classification
+            ``.kind`` (maximal, feature learning, kernel, stuck at initialisation, vanishing or
+            unstable), ``.layers`` with the exponents at each affine map, ``.violated``.
+
+        Raises
+        ------
+        InvalidInput
+            If there is no hidden layer, or the optimizer is not known.
+        NoRule
+            If a layer of the network has no rule here.
+
+        Examples
+        --------
+        >>> import largen as lg
+        >>> print(lg.mup().classify(2, "adam"))
+        mup(gamma=1), 2 hidden layers, adam: maximal
+        every layer's update moves its features, and the outputs, at order one
+        layer  role    h at start  δh  δh by itself  δf by itself  δW/W
+        -----  ------  ----------  --  ------------  ------------  -----
+        0      input   1           1   1             1             1
+        2      hidden  1           1   1             1             N⁻¹ᐟ²
+        4      output  N⁻¹ᐟ²       1   1             1             1
+        outputs N⁻¹ᐟ² at start, their change 1
+        >>> lg.standard().classify(2).stable_rate
+        Fraction(1, 1)
+        """
+        from largen.parameterizations.classification.doors import classify
+
+        return classify(self, net, optimizer)
 
     def __str__(self) -> str:
         return f"{self.name}(gamma={self.gamma:g})" if self.d else self.name

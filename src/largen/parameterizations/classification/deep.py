@@ -1,0 +1,182 @@
+"""The verdict on a scaling of a network of any depth, from the orders of its recursion.
+
+Conditions, for every layer and every step (Golikov's (13) and (14), Pehlevan and Bordelon's
+lecture notes, §4.1.1 to §4.1.4, in terms of effective orders, so that they hold for any
+abc-parameterization and any optimizer):
+
+* stable: preactivations and outputs do not grow with N;
+* not trivial: outputs move at order one;
+* features move: some hidden layer's preactivations move by as much as they are;
+* maximal: every layer's own update moves its preactivations, and the outputs, at order one, from
+  preactivations of order one.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from largen.parameterizations.classification.chain import (
+    Affine,
+    Chain,
+    affine_maps,
+    gradient,
+    slowed,
+)
+from largen.parameterizations.classification.orders import (
+    ZERO,
+    Order,
+    below,
+    largest,
+    product,
+    show,
+)
+from largen.parameterizations.classification.recursion import (
+    Moved,
+    Signal,
+    State,
+    advance,
+    signals,
+)
+from largen.parameterizations.classification.report import Classification, Kind, LayerScaling
+
+History = list[tuple[Signal, ...]]
+
+
+def classify_chain(title: str, steps: Chain, *, adaptive: bool, eps: bool) -> Classification:
+    """Return the class of a network's scaling.
+
+    Parameters
+    ----------
+    title
+        What the report is about.
+    steps
+        The network.
+    adaptive
+        Whether updates have the size of the rate, whatever the gradient.
+    eps
+        Whether the optimizer has an ε > 0, to be compared with the gradients.
+    """
+    state, history, violated = _train(steps, adaptive)
+    maps, late = affine_maps(steps), history[-1]
+    layers = tuple(map(_layer, maps, late, state))
+    if violated:
+        kind: Kind = "unstable"
+    else:
+        kind = _kind(maps, late)
+        if kind in ("vanishing", "stuck at initialisation"):
+            change = show(late[-1].change)
+            violated = (f"outputs move at order one: they move by {change} at every step",)
+    return Classification(
+        title,
+        kind,
+        layers,
+        outputs=tuple(orders[-1].now for orders in history),
+        moved=tuple(orders[-1].change for orders in history),
+        violated=violated,
+        notes=_notes(maps, late, adaptive and eps),
+        stable_rate=_stable_rate(steps, adaptive) if kind == "unstable" else None,
+    )
+
+
+def _train(steps: Chain, adaptive: bool) -> tuple[State, History, tuple[str, ...]]:
+    """Iterate until the orders settle or something grows.
+
+    The increments' orders are the least solution of max-plus polynomial equations, one for each
+    weight and bias. Such a recursion that still changes after as many steps as it has unknowns
+    repeats one of them along the way at a gain, and grows for ever.
+    """
+    maps = affine_maps(steps)
+    state: State = tuple(Moved() for _ in maps)
+    history = [signals(steps, state)]
+    unknowns = sum(1 if layer.bias is None else 2 for layer in maps)
+    for step in range(unknowns + 2):
+        growing = _growing(maps, history[-1], step)
+        if growing:
+            return state, history, growing
+        after = advance(steps, state, adaptive)
+        if after == state:
+            return state, history, ()
+        state = after
+        history.append(signals(steps, state))
+    return state, history, ("stable: updates grow in order with every step",)
+
+
+def _growing(maps: tuple[Affine, ...], now: tuple[Signal, ...], step: int) -> tuple[str, ...]:
+    when = "at initialisation" if step == 0 else f"after step {step}"
+    return tuple(
+        f"stable: {_what(layer)} of order {show(signal.now)} {when}"
+        for layer, signal in zip(maps, now, strict=True)
+        if not below(signal.now, ZERO) and signal.now != 0
+    )
+
+
+def _what(layer: Affine) -> str:
+    return "outputs" if layer.role == "output" else f"preactivations of {layer.name}"
+
+
+def _kind(maps: tuple[Affine, ...], late: tuple[Signal, ...]) -> Kind:
+    outputs, hidden = late[-1], late[:-1]
+    if below(outputs.change, ZERO):
+        return "vanishing" if below(outputs.now, ZERO) else "stuck at initialisation"
+    if not any(signal.change is not None and signal.change == signal.now for signal in hidden):
+        return "kernel"
+    everywhere = all(
+        signal.direct == 0 and signal.through(layer.fan_out) == 0
+        for layer, signal in zip(maps, late, strict=True)
+    )
+    if everywhere and all(signal.initial == 0 for signal in hidden):
+        return "maximal"
+    return "feature learning"
+
+
+def _layer(layer: Affine, signal: Signal, moved: Moved) -> LayerScaling:
+    return LayerScaling(
+        layer.name,
+        layer.role,
+        signal.initial,
+        signal.change,
+        signal.direct,
+        signal.through(layer.fan_out),
+        None if moved.weight is None else moved.weight - layer.weight.initial,
+    )
+
+
+def _notes(maps: tuple[Affine, ...], late: tuple[Signal, ...], eps: bool) -> tuple[str, ...]:
+    notes = []
+    small = [
+        layer.name
+        for layer, signal in zip(maps[:-1], late[:-1], strict=True)
+        if below(signal.initial, ZERO)
+    ]
+    if small:
+        notes.append(f"preactivations of {', '.join(small)} vanish at initialisation")
+    drowned = [
+        layer.name
+        for layer, signal in zip(maps, late, strict=True)
+        if eps and below(gradient(layer.weight, signal.backward, signal.input), layer.weight.eps)
+    ]
+    if drowned:
+        notes.append(
+            f"gradients of {', '.join(drowned)} fall below ε as the width grows; there the updates "
+            "become proportional to the gradient"
+        )
+    return tuple(notes)
+
+
+def _stable_rate(steps: Chain, adaptive: bool) -> Fraction | None:
+    """Return the least ρ for which N^(−ρ) times the rates is stable, if there is one.
+
+    Each layer's first update, made alone, must neither move its preactivations nor the outputs
+    by more than order one, and both fall as N^(−ρ). That this is enough is then verified.
+    """
+    maps = affine_maps(steps)
+    start = signals(steps, tuple(Moved() for _ in maps))
+    first = advance(steps, tuple(Moved() for _ in maps), adaptive)
+    excess: Order = None
+    for layer, signal, moved in zip(maps, start, first, strict=True):
+        direct = largest(product(moved.weight, layer.fan_in, signal.input), moved.bias)
+        excess = largest(excess, direct, product(signal.backward, direct, layer.fan_out))
+    if excess is None or excess <= 0:
+        return None
+    _, _, violated = _train(slowed(steps, excess), adaptive)
+    return None if violated else excess

@@ -1,0 +1,151 @@
+"""The report of a classification: what is found, layer by layer, and what stands in the way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+from itertools import groupby
+from typing import Literal
+
+from largen.parameterizations.classification.orders import Order, show
+from largen.parameterizations.classification.plane import ScalingClass
+
+Kind = Literal[
+    "maximal", "feature learning", "kernel", "stuck at initialisation", "vanishing", "unstable"
+]
+
+MEANING = {
+    "maximal": "every layer's update moves its features, and the outputs, at order one",
+    "feature learning": "outputs move at order one, and so do features of some layers",
+    "kernel": "outputs move at order one while features stand still: a constant kernel",
+    "stuck at initialisation": "outputs stay what they are at initialisation",
+    "vanishing": "outputs are zero at all times",
+    "unstable": "something grows with the width",
+}
+
+
+@dataclass(frozen=True)
+class LayerScaling:
+    """Exponents of N at one affine map; None where a quantity is identically zero.
+
+    Attributes
+    ----------
+    name, role
+        Its place in the network, and input, hidden or output.
+    initial
+        Of its preactivations at initialisation (for the read-out: of the outputs).
+    change
+        Of how far they have moved in training.
+    direct
+        Of how far they have moved by this layer's own update.
+    through
+        Of how far the outputs have moved by this layer's own update.
+    increment
+        Of the update of a weight relative to its initial size, δŵ.
+    """
+
+    name: str
+    role: str
+    initial: Order
+    change: Order
+    direct: Order
+    through: Order
+    increment: Order
+
+    @property
+    def learns(self) -> bool:
+        """Whether its own update moves the outputs at order one."""
+        return self.through == 0
+
+    @property
+    def moves(self) -> bool:
+        """Whether its preactivations move by as much as they are."""
+        return self.change is not None and (self.initial is None or self.change >= self.initial)
+
+
+@dataclass(frozen=True)
+class Classification:
+    """Which limit a parameterization gives a network; made by ``Parameterization.classify``.
+
+    Exponents are those of late steps, from which on they are constant, or for an unstable scaling
+    those of the step that shows it.
+
+    Attributes
+    ----------
+    title
+        The parameterization, the network and the kind of optimizer.
+    kind
+        The class of the limit.
+    layers
+        The exponents at every affine map, from input to output.
+    outputs
+        Exponents of the outputs at initialisation, after the first step, and so on.
+    moved
+        The same of their change since initialisation.
+    violated
+        The conditions that fail; empty if outputs move at order one and nothing diverges.
+    notes
+        What else is worth knowing.
+    stable_rate
+        For an unstable scaling that a smaller rate would cure: the least ρ such that rates times
+        N^(−ρ) are stable.
+    plane
+        For one hidden layer under gradient descent, where it lies among Golikov's scalings.
+    """
+
+    title: str
+    kind: Kind
+    layers: tuple[LayerScaling, ...]
+    outputs: tuple[Order, ...]
+    moved: tuple[Order, ...]
+    violated: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    stable_rate: Fraction | None = None
+    plane: ScalingClass | None = field(default=None, repr=False)
+
+    @property
+    def nontrivial(self) -> bool:
+        """Whether outputs move at order one and nothing diverges."""
+        return not self.violated
+
+    @property
+    def features_move(self) -> bool:
+        """Whether the limit is non-trivial and some hidden layer's features move."""
+        return self.nontrivial and any(layer.moves for layer in self.layers[:-1])
+
+    @property
+    def learning_layers(self) -> tuple[str, ...]:
+        """Names of the affine maps whose own update moves the outputs at order one."""
+        return tuple(layer.name for layer in self.layers if layer.learns)
+
+    def __str__(self) -> str:
+        cells = [["layer", "role", "h at start", "δh", "δh by itself", "δf by itself", "δW/W"]]
+        for (role, *orders), group in groupby(self.layers, key=_row):
+            same = list(group)
+            name = same[0].name
+            if len(same) > 1:
+                name += f" … {same[-1].name}" if same[-1].name != name else f" (×{len(same)})"
+            cells.append([name, role, *orders])
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        table = [
+            "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip()
+            for row in cells
+        ]
+        table.insert(1, "  ".join("-" * w for w in widths))
+        lines = [
+            f"{self.title}: {self.kind}",
+            MEANING[self.kind],
+            *table,
+            f"outputs {show(self.outputs[0])} at start, their change {show(self.moved[-1])}",
+            *(f"violated: {condition}" for condition in self.violated),
+        ]
+        if self.stable_rate is not None:
+            lines.append(f"stable with all rates times {show(-self.stable_rate)}")
+        if self.plane is not None:
+            lines.append(f"among scalings of one hidden layer: {self.plane.kind}")
+        return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
+
+
+def _row(layer: LayerScaling) -> tuple[str, ...]:
+    orders = (layer.initial, layer.change, layer.direct, layer.through, layer.increment)
+    return (layer.role, *map(show, orders))
