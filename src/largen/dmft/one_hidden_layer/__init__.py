@@ -1,0 +1,22 @@
+"""The mean-field limit of networks with one hidden layer.
+
+At infinite width the neurons of the hidden layer are independent copies of one process, coupled
+through the residuals Δ alone: a neuron starts from Gaussian weights, and moves in the field that
+all of them make. A solution is therefore a set of neurons with weights that stands for their
+distribution, stepped through training:
+
+=============  ===================================================================
+``problem``    what the run says of a neuron: its fields, rates and scales
+``neurons``    which neurons stand for the distribution at initialisation
+``dynamics``   how a set of neurons moves, and what the network computes meanwhile
+``solution``   the choice of neurons, their number, and the error that is left
+=============  ===================================================================
+"""
+
+from largen.dmft.one_hidden_layer.problem import covers
+from largen.dmft.one_hidden_layer.solution import solve
+from largen.runs import Theory
+
+ONE_HIDDEN_LAYER = Theory(name="mean field, one hidden layer", covers=covers, solve=solve)
+
+__all__ = ["ONE_HIDDEN_LAYER"]

@@ -1,0 +1,265 @@
+"""How neurons move, and what the network computes meanwhile.
+
+With κ = η₀γ₀/P, a full batch and F the directions of the samples, gradient descent is exactly
+
+    f_μ = ⟨z φ(h_μ)⟩/γ₀ + b,            h_μ = F_μ·a
+    a ← a + κ ρ ∘ Σ_ν Δ_ν z φ'(h_ν) F_ν,   z ← z + κ ρ_out σ_out² Σ_ν Δ_ν φ(h_ν),
+    b ← b + (η₀/P) ρ_b σ_b² Σ_ν Δ_ν
+
+(Pehlevan and Bordelon's lecture notes, eq. (64), at finite step size). A minibatch replaces the
+mean over samples; momentum and weight decay act on a, z and b as they do on any weight, since
+these are linear in the weights.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, Shaped
+
+from largen.dmft.one_hidden_layer.neurons import Neurons
+from largen.dmft.one_hidden_layer.problem import Problem
+from largen.expectations import ActivationFunction
+from largen.parameterizations import GradientDescent
+from largen.runs import Loss, Run
+
+
+class State(NamedTuple):
+    """What moves: directions a, read-out weights z and the read-out's bias b."""
+
+    directions: Float[Array, "neuron direction"]
+    readout: Float[Array, "neuron output"]
+    bias: Float[Array, " output"]
+
+
+class Constants(NamedTuple):
+    """What stands still."""
+
+    weights: Float[Array, " neuron"]
+    train: Float[Array, "sample direction"]
+    test: Float[Array, "test_sample direction"]
+    rate: Float[Array, " direction"]
+    targets: Shaped[Array, "sample *target"]
+    gamma: Float[Array, ""]
+    lr: Float[Array, ""]
+    shrink: Float[Array, ""]
+    momentum: Float[Array, ""]
+    out_rate: Float[Array, ""]
+    out_bias_rate: Float[Array, ""]
+
+
+class Records(NamedTuple):
+    """Kernels on the training samples at the recorded entries."""
+
+    feature_kernel: Float[Array, "*record sample sample"]
+    gradient_kernel: Float[Array, "*record sample sample output output"]
+    ntk: Float[Array, "*record sample sample output output"]
+
+
+class Model(NamedTuple):
+    """What is compiled in: activation, loss, and the shape of a sample's output."""
+
+    phi: ActivationFunction
+    loss: Loss
+    output_shape: tuple[int, ...]
+
+
+def prepare(problem: Problem, run: Run, neurons: Neurons, dtype) -> tuple[State, Constants]:
+    """Return the initial state and the constants of a run, in the precision of the neurons."""
+    y, optimizer = run.data.y_train, run.optimizer
+
+    def real(value) -> Array:
+        return jnp.asarray(value, dtype)
+
+    state = State(real(neurons.directions), real(neurons.readout), real(np.zeros(problem.outputs)))
+    constants = Constants(
+        weights=real(neurons.weights),
+        train=real(problem.train),
+        test=real(problem.test),
+        rate=real(problem.rate),
+        targets=real(y) if y.dtype.kind == "f" else jnp.asarray(y),
+        gamma=real(problem.gamma),
+        lr=real(optimizer.lr),
+        shrink=real(optimizer.lr * optimizer.weight_decay),
+        momentum=real(optimizer.momentum if isinstance(optimizer, GradientDescent) else 0.0),
+        out_rate=real(problem.out_rate),
+        out_bias_rate=real(problem.out_bias_rate),
+    )
+    return state, constants
+
+
+def sample_weights(run: Run, dtype) -> Float[Array, "_ sample"]:
+    """Return what each sample counts in the gradient of each step; one row if always alike."""
+    samples = len(run.data.x_train)
+    if run.batches is None:
+        return jnp.full((1, samples), 1 / samples, dtype)
+    counts = np.zeros((len(run.batches) + 1, samples))
+    np.put_along_axis(counts[:-1], run.batches, 1 / run.batches.shape[1], axis=1)
+    return jnp.asarray(counts, dtype)
+
+
+def _read_out(state: State, constants: Constants, features: Float[Array, "neuron points"]):
+    """Return outputs ``(sample, output)`` from features ``(neuron, sample)``."""
+    weighted = constants.weights[:, None] * state.readout
+    return features.T @ weighted / constants.gamma + state.bias
+
+
+def _forward(model: Model, state: State, constants: Constants):
+    """Return φ(h), φ'(h) and f on the training samples."""
+    h = state.directions @ constants.train.T
+    features, derivatives = model.phi(h), model.phi.derivative(h)
+    return features, derivatives, _read_out(state, constants, features)
+
+
+def test_outputs(model: Model, state: State, constants: Constants):
+    """Return f on the test samples."""
+    features = model.phi(state.directions @ constants.test.T)
+    return _read_out(state, constants, features)
+
+
+def _drift(model: Model, state: State, constants: Constants, counts, forward) -> State:
+    """Return −η(∇ + λθ) in the coordinates of the state."""
+    features, derivatives, f = forward
+    shaped = f.reshape(f.shape[0], *model.output_shape)
+    residual = model.loss.residual(shaped, constants.targets).reshape(f.shape)
+    pull = constants.lr * counts[:, None] * residual
+    kick = constants.gamma * pull
+    backward = derivatives * (state.readout @ kick.T)
+    move = State(
+        backward @ constants.train * constants.rate,
+        features @ kick * constants.out_rate,
+        pull.sum(0) * constants.out_bias_rate,
+    )
+    return jax.tree.map(lambda dx, x: dx - constants.shrink * x, move, state)
+
+
+def kernels(model: Model, state: State, constants: Constants) -> Records:
+    """Return Φ, G and the NTK on the training samples.
+
+    Φ = ⟨φ(h)φ(h)⟩, G = ⟨g g⟩ with g = z φ'(h), and K = ρ_out σ_out² Φ + G K⁰ (+ the bias's).
+    """
+    features, derivatives, _ = _forward(model, state, constants)
+    weighted = constants.weights[:, None] * features
+    feature_kernel = weighted.T @ features
+    outputs = state.readout.shape[1]
+
+    def gradient(c, d):
+        weight = constants.weights * state.readout[:, c] * state.readout[:, d]
+        return (weight[:, None] * derivatives).T @ derivatives
+
+    rows, columns = jnp.divmod(jnp.arange(outputs**2), outputs)
+    stacked = jax.lax.map(lambda pair: gradient(*pair), (rows, columns))
+    gradient_kernel = jnp.moveaxis(stacked, 0, -1).reshape(*feature_kernel.shape, outputs, outputs)
+    inputs = (constants.train * constants.rate) @ constants.train.T
+    readout = constants.out_rate * feature_kernel + constants.out_bias_rate
+    ntk = readout[..., None, None] * jnp.eye(outputs, dtype=readout.dtype)
+    ntk = ntk + gradient_kernel * inputs[..., None, None]
+    return Records(feature_kernel, gradient_kernel, ntk)
+
+
+@partial(jax.jit, static_argnames=("model", "steps"))
+def descend(
+    model: Model,
+    steps: int,
+    state: State,
+    constants: Constants,
+    counts: Float[Array, "_ sample"],
+    record_at: Int[Array, " record"],
+):
+    """Train by gradient descent.
+
+    Returns
+    -------
+    f_train, f_test
+        Shape ``(step, sample, output)``, from initialisation on.
+    records
+        Kernels at the entries ``record_at``.
+    """
+
+    def step(carry, index):
+        state, velocity, records = carry
+        forward = _forward(model, state, constants)
+        outputs = (forward[2], test_outputs(model, state, constants))
+
+        def write(records):
+            now = kernels(model, state, constants)
+            here = record_at == index
+            return jax.tree.map(
+                lambda old, new: jnp.where(here.reshape(-1, *[1] * new.ndim), new, old),
+                records,
+                now,
+            )
+
+        records = jax.lax.cond(jnp.any(record_at == index), write, lambda r: r, records)
+        row = counts[jnp.minimum(index, len(counts) - 1)]
+        drift = _drift(model, state, constants, row, forward)
+        velocity = jax.tree.map(lambda v, dx: constants.momentum * v + dx, velocity, drift)
+        state = jax.tree.map(jnp.add, state, velocity)
+        return (state, velocity, records), outputs
+
+    start = (
+        state,
+        jax.tree.map(jnp.zeros_like, state),
+        _empty_records(state, constants, record_at),
+    )
+    (_, _, records), (f_train, f_test) = jax.lax.scan(step, start, jnp.arange(steps + 1))
+    return f_train, f_test, records
+
+
+@partial(jax.jit, static_argnames=("model",))
+def flow(
+    model: Model,
+    times: Float[Array, " step"],
+    state: State,
+    constants: Constants,
+    counts: Float[Array, "1 sample"],
+    record_at: Int[Array, " record"],
+    tolerance: Float[Array, ""],
+):
+    """Train by gradient flow, dθ/dt = −η(∇ + λθ), to a relative tolerance a step.
+
+    Returns what :func:`descend` does, at the given times; infinite where the integration failed.
+    """
+    import diffrax
+
+    def field(t, state, _):
+        return _drift(model, state, constants, counts[0], _forward(model, state, constants))
+
+    def outputs(t, state, _):
+        return _forward(model, state, constants)[2], test_outputs(model, state, constants)
+
+    def record(t, state, _):
+        return kernels(model, state, constants)
+
+    at = diffrax.SubSaveAt
+    subs = [at(ts=times, fn=outputs)]
+    if len(record_at):
+        subs.append(at(ts=times[record_at], fn=record))
+    solution = diffrax.diffeqsolve(
+        diffrax.ODETerm(field),
+        diffrax.Tsit5(),
+        t0=times[0],
+        t1=times[-1],
+        dt0=None,
+        y0=state,
+        saveat=diffrax.SaveAt(subs=subs),
+        stepsize_controller=diffrax.PIDController(rtol=tolerance, atol=tolerance),
+        adjoint=diffrax.ForwardMode(),
+        max_steps=100_000,
+        throw=False,
+    )
+    saved: Any = solution.ys
+    records = saved[1] if len(record_at) else _empty_records(state, constants, record_at)
+    return *saved[0], records
+
+
+def _empty_records(state: State, constants: Constants, record_at) -> Records:
+    samples, outputs = constants.train.shape[0], state.readout.shape[1]
+    shape = (len(record_at), samples, samples)
+    scalar = jnp.zeros(shape, state.readout.dtype)
+    vector = jnp.zeros((*shape, outputs, outputs), state.readout.dtype)
+    return Records(scalar, vector, vector)
