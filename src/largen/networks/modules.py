@@ -1,0 +1,188 @@
+"""What a finite network needs of a layer: one :class:`Module`, made by one function per layer.
+
+To teach finite networks a new layer, write ``(layer, frame, path, features) -> Module`` in a file
+of its own and register it with ``@build.register(NewLayer)``. A layer without weights is
+:func:`weightless`.
+
+Kernels come from one mechanism. The forward pass hands out what entered each layer with weights
+(its *capture*) and adds a *tap*, an array of zeros, to what leaves it. The gradient of Σ_μ f_μ
+with respect to the taps holds the backward vector ∂f_μ/∂h of every sample, in one backward pass.
+Feature kernels, gradient kernels and the tangent kernel are inner products of the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import singledispatch
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from largen.architectures import Layer
+from largen.errors import InvalidInput, NoRule
+from largen.parameterizations import Rule, RuleTable
+
+Params = Any
+Path = tuple[int, ...]
+Features = tuple[int, ...]
+
+
+class Probe(NamedTuple):
+    """What probing a layer gave: captures, and gradients with an output axis before the last."""
+
+    capture: Any
+    gradient: Any
+
+
+class Kernels(NamedTuple):
+    """What a layer contributes to the kernels between two sets of samples.
+
+    Attributes
+    ----------
+    features
+        Inner products of what entered its weights, over the fan-in, ``(site, n1, n2)``.
+    gradients
+        Inner products of ∂f/∂h, ``(site, n1, n2, output, output_2)``.
+    tangent
+        Σ_θ (rate of θ) ∂f/∂θ ∂f'/∂θ, ``(n1, n2, output, output_2)``.
+    """
+
+    features: Any
+    gradients: Any
+    tangent: Any
+
+
+@dataclass(frozen=True)
+class Module:
+    """A layer at a size, in a parameterization.
+
+    Attributes
+    ----------
+    features
+        Shape of what leaves it, without the axis of samples.
+    names
+        Names of its rows in the rule table, a tree shaped as its parameters.
+    shapes
+        Shapes of its parameters, the same tree with ``jax.ShapeDtypeStruct`` leaves.
+    init
+        ``init(normals)`` makes the parameters from standard Gaussian numbers of these shapes.
+        (A network draws the numbers of all its layers at once: one generator to compile.)
+    forward
+        ``forward(params, x, taps)`` returns what leaves it and the captures; without taps
+        (None) it captures nothing.
+    taps
+        ``taps(samples, dtype)`` returns the zeros to tap it with.
+    kernels
+        ``kernels(probe1, probe2)``; None from a layer without weights.
+    """
+
+    features: Features
+    names: Any
+    shapes: Any
+    init: Callable[[Params], Params]
+    forward: Callable[[Params, Any, Any], tuple[Any, Any]]
+    taps: Callable[[int, Any], Any]
+    kernels: Callable[[Probe, Probe], Kernels | None]
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The whole network that a layer is part of: its sizes and its rule table.
+
+    Attributes
+    ----------
+    table
+        The rule of every weight, in numbers.
+    width
+        N.
+    outputs
+        Number of outputs.
+    readout
+        Path of the last affine map.
+    """
+
+    table: RuleTable[float]
+    width: int
+    outputs: int
+    readout: Path
+
+    def fan_out(self, path: Path) -> int:
+        """Return how many features leave the affine map at a path."""
+        return self.outputs if path == self.readout else self.width
+
+    def rule(self, path: Path, kind: str) -> tuple[str, Rule[float] | None]:
+        """Return a weight's name in the table and its rule, None if it has no such weight."""
+        name = f"{'.'.join(map(str, path)) or '0'}.{kind}"
+        return name, self.table.get(name)
+
+
+@singledispatch
+def build(layer: Layer, frame: Frame, path: Path, features: Features) -> Module:
+    """Return the module of a layer.
+
+    Parameters
+    ----------
+    layer
+        The record.
+    frame
+        The network around it.
+    path
+        Where in the architecture it is.
+    features
+        Shape of what enters it, without the axis of samples.
+
+    Raises
+    ------
+    NoRule
+        If no function is registered for the layer's type.
+    """
+    known = [kind for kind in build.registry if kind is not object]
+    raise NoRule("a finite network", layer, known)
+
+
+def shape(*sizes: int) -> jax.ShapeDtypeStruct:
+    """Return the shape of a parameter; its dtype is decided later."""
+    return jax.ShapeDtypeStruct(sizes, np.float32)
+
+
+def weightless(function: Callable[[Any], Any], features: Features) -> Module:
+    """Return the module of a layer without weights, from a function of a batch."""
+    return Module(
+        features=features,
+        names=(),
+        shapes=(),
+        init=lambda normals: (),
+        forward=lambda params, x, taps: (function(x), ()),
+        taps=lambda samples, dtype: (),
+        kernels=lambda one, two: None,
+    )
+
+
+def add(parts: list[Kernels | None]) -> Kernels | None:
+    """Return the kernels of several layers together: sites in order, tangents summed."""
+    present = [part for part in parts if part is not None]
+    if not present:
+        return None
+    return Kernels(
+        jnp.concatenate([part.features for part in present]),
+        jnp.concatenate([part.gradients for part in present]),
+        sum(part.tangent for part in present[1:]) + present[0].tangent,
+    )
+
+
+def same_features(layer: Layer, before: Features, after: Features) -> None:
+    """Check that a layer within a residual branch or a repetition keeps the shape.
+
+    Raises
+    ------
+    InvalidInput
+        If it does not.
+    """
+    if before != after:
+        raise InvalidInput(
+            f"net: {layer!r} takes features of shape {before} to {after}; a residual branch or a "
+            "repeated layer must keep the shape."
+        )

@@ -1,0 +1,355 @@
+"""Finite networks: an architecture in a parameterization at a size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+import largen.networks.layers  # noqa: F401  (registers the rules)
+from largen.architectures import Layer, weight_sites
+from largen.arrays import floating, integer, is_traced, like, precision, random_key
+from largen.errors import InvalidInput
+from largen.networks.modules import Frame, Module, Params, build
+from largen.parameterizations import Parameterization, RuleTable, ntk
+
+
+@dataclass(frozen=True)
+class FiniteNetwork:
+    """A network of finite width; made by :func:`finite_network`.
+
+    Parameters are a tree that mirrors the architecture: ``serial`` a tuple of its layers',
+    ``Dense`` a dictionary of ``weight (fan_in, fan_out)`` and, if there is one,
+    ``bias (fan_out,)``, ``Residual`` its branch's, ``repeat`` its layer's with a leading axis of
+    copies, and layers without weights ``()``.
+
+    Attributes
+    ----------
+    net, param
+        What is computed, and how it scales.
+    width, inputs
+        N and D.
+    outputs
+        Number of outputs; None for a scalar output without an axis.
+    table
+        The rules of gradient descent at this size.
+    """
+
+    net: Layer
+    param: Parameterization
+    width: int
+    inputs: int
+    outputs: int | None
+    table: RuleTable[float] = field(repr=False, compare=False)
+
+    @cached_property
+    def module(self) -> Module:
+        """The functions that make it up."""
+        readout = weight_sites(self.net)[-1].path
+        frame = Frame(self.table, self.width, self.outputs or 1, readout)
+        module = build(self.net, frame, (), (self.inputs,))
+        if module.features != (frame.outputs,):
+            raise InvalidInput(f"net: wanted to end in {frame.outputs} outputs, got {self.net!r}.")
+        return module
+
+    @cached_property
+    def parameters(self) -> int:
+        """Number of parameters."""
+        return sum(leaf.size for leaf in jax.tree.leaves(self.module.shapes))
+
+    def init(self, key: Any, dtype: Any = np.float32) -> Params:
+        """Draw parameters, (initial deviation of the rule table) × standard Gaussian.
+
+        Parameters
+        ----------
+        key
+            ``jax.random.key(seed)`` or an integer.
+        dtype
+            Of the parameters, float32 or float64.
+
+        Returns
+        -------
+        Params
+            The tree described above, of NumPy arrays.
+
+        Raises
+        ------
+        InvalidInput
+            For a wrong key, or a dtype that is not float32 or float64.
+
+        Examples
+        --------
+        >>> import largen as lg
+        >>> network = lg.finite_network(lg.mlp(1, "tanh"), lg.ntk(), width=64, inputs=3)
+        >>> network.init(0)[0]["weight"].shape
+        (3, 64)
+        """
+        key, dtype = random_key(key), _dtype(dtype)
+        with precision(np.zeros((), dtype)):
+            params = _init(self, key, dtype)
+        return params if is_traced(key) else jax.tree.map(np.asarray, params)
+
+    def apply(self, params: Params, x: ArrayLike) -> Any:
+        """Return f(x).
+
+        Parameters
+        ----------
+        params
+            What :meth:`init` returned, or a tree of the same shapes.
+        x
+            Inputs, shape ``(sample, input)``.
+
+        Returns
+        -------
+        array
+            Shape ``(sample,)``, or ``(sample, output)`` if ``outputs`` is a number.
+
+        Raises
+        ------
+        InvalidInput
+            If ``x`` or the parameters do not fit the network.
+
+        Examples
+        --------
+        >>> import largen as lg, numpy as np
+        >>> network = lg.finite_network(lg.mlp(1, "tanh"), lg.ntk(), width=64, inputs=3, outputs=2)
+        >>> network.apply(network.init(0), np.eye(3)).shape
+        (3, 2)
+        """
+        self.check_params(params)
+        x = self.check_inputs("x", x)
+        with precision(params, x):
+            return like(_apply(self, params, x), params, x)
+
+    def draw(self, key: Any, dtype: Any) -> Params:
+        """Draw parameters without any checks, for use in compiled functions."""
+        leaves, tree = jax.tree.flatten(self.module.shapes)
+        ends = np.cumsum([leaf.size for leaf in leaves])
+        parts = jnp.split(jax.random.normal(key, (ends[-1],), dtype), ends[:-1])
+        normals = [part.reshape(leaf.shape) for part, leaf in zip(parts, leaves, strict=True)]
+        return self.module.init(tree.unflatten(normals))
+
+    def outputs_of(self, params: Params, x: Any) -> Any:
+        """Return f(x) without any checks, for use in compiled functions."""
+        f, _ = self.module.forward(params, x, None)
+        return f[:, 0] if self.outputs is None else f
+
+    def check_inputs(self, name: str, x: ArrayLike) -> Any:
+        """Check inputs at the door.
+
+        Raises
+        ------
+        InvalidInput
+            If they are not finite floats of shape ``(sample, input)``.
+        """
+        x = floating(name, x, ndim=2)
+        if x.shape[1] != self.inputs:
+            raise InvalidInput(
+                f"{name}: has {x.shape[1]} inputs a sample, the network has {self.inputs}."
+            )
+        return x
+
+    def check_params(self, params: Params) -> None:
+        """Check at the door that parameters fit the network.
+
+        Raises
+        ------
+        InvalidInput
+            If the tree or a shape is another one.
+        """
+        wanted, got = jax.tree.structure(self.module.shapes), jax.tree.structure(params)
+        if wanted != got:
+            raise InvalidInput(f"params: wanted a tree of the form {wanted}, got {got}.")
+        leaves = zip(
+            jax.tree.leaves_with_path(self.module.shapes), jax.tree.leaves(params), strict=True
+        )
+        for (path, want), leaf in leaves:
+            if np.shape(leaf) != want.shape:
+                raise InvalidInput(
+                    f"params{jax.tree_util.keystr(path)}: wanted shape {want.shape}, got "
+                    f"{np.shape(leaf)}."
+                )
+
+
+def finite_network(
+    net: Layer,
+    param: Parameterization,
+    *,
+    width: int,
+    inputs: int,
+    outputs: int | None = None,
+) -> FiniteNetwork:
+    """Return a network at a size: multipliers, deviations and the branch factor as numbers.
+
+    Parameters
+    ----------
+    net, param
+        What is computed, and how it scales.
+    width
+        N, the number of neurons of every hidden layer.
+    inputs
+        D.
+    outputs
+        Number of outputs; with None the output is a scalar, f of shape ``(sample,)``.
+
+    Raises
+    ------
+    InvalidInput
+        If a size is not a positive integer.
+    NoRule
+        If a layer has no rule for finite networks.
+
+    Examples
+    --------
+    >>> import largen as lg
+    >>> network = lg.finite_network(lg.mlp(2, "tanh"), lg.ntk(), width=64, inputs=3)
+    >>> network.parameters
+    4352
+    """
+    if not isinstance(net, Layer):
+        raise InvalidInput(f"net: wanted a network such as lg.mlp(2), got {net!r}.")
+    if not isinstance(param, Parameterization):
+        raise InvalidInput(f"param: wanted a parameterization such as lg.ntk(), got {param!r}.")
+    width = integer("width", width, at_least=1)
+    inputs = integer("inputs", inputs, at_least=1)
+    if outputs is not None:
+        outputs = integer("outputs", outputs, at_least=1)
+    table = param.table(net, width=width, inputs=inputs)
+    network = FiniteNetwork(net, param, width, inputs, outputs, table)
+    _ = network.module  # a layer without a rule is reported here
+    return network
+
+
+def init(
+    net: Layer,
+    param: Parameterization,
+    *,
+    width: int,
+    inputs: int,
+    outputs: int | None = None,
+    key: Any,
+    dtype: Any = np.float32,
+) -> Params:
+    """Draw the parameters of a network; :func:`finite_network` and its ``init`` in one.
+
+    Parameters
+    ----------
+    net, param, width, inputs, outputs
+        As in :func:`finite_network`.
+    key
+        ``jax.random.key(seed)`` or an integer.
+    dtype
+        float32 or float64.
+
+    Raises
+    ------
+    InvalidInput
+        If a size, the key or the dtype is not what it should be.
+
+    Examples
+    --------
+    >>> import largen as lg
+    >>> params = lg.init(lg.mlp(1, "relu"), lg.ntk(), width=8, inputs=3, key=0)
+    >>> [layer["weight"].shape for layer in params if layer]
+    [(3, 8), (8, 1)]
+    """
+    network = finite_network(net, param, width=width, inputs=inputs, outputs=outputs)
+    return network.init(key, dtype)
+
+
+def apply(
+    net: Layer,
+    params: Params,
+    x: ArrayLike,
+    *,
+    param: Parameterization | None = None,
+    outputs: int | None = None,
+) -> Any:
+    """Return f(x); the sizes are read off the parameters.
+
+    Parameters
+    ----------
+    net
+        What is computed.
+    params
+        Parameters from :func:`init`.
+    x
+        Inputs, shape ``(sample, input)``.
+    param
+        The parameterization that the parameters were drawn in; :func:`largen.ntk` by default.
+    outputs
+        Pass 1 to keep the axis of a single output, which is otherwise dropped.
+
+    Returns
+    -------
+    array
+        Shape ``(sample,)`` or ``(sample, output)``.
+
+    Raises
+    ------
+    InvalidInput
+        If the parameters or the inputs do not fit the network.
+
+    Examples
+    --------
+    >>> import largen as lg, numpy as np
+    >>> net = lg.mlp(1, "relu")
+    >>> params = lg.init(net, lg.mup(), width=8, inputs=3, key=0)
+    >>> lg.apply(net, params, np.eye(3), param=lg.mup()).shape
+    (3,)
+    """
+    return network_of(net, params, param, outputs).apply(params, x)
+
+
+def network_of(
+    net: Layer, params: Params, param: Parameterization | None, outputs: int | None
+) -> FiniteNetwork:
+    """Return the network that parameters belong to.
+
+    Raises
+    ------
+    InvalidInput
+        If they are not parameters of such a network.
+    """
+    weights = [
+        np.shape(leaf)
+        for path, leaf in jax.tree.leaves_with_path(params)
+        if getattr(path[-1], "key", None) == "weight"
+    ]
+    if len(weights) < 2 or len(weights[0]) != 2 or len(weights[-1]) != 2:
+        raise InvalidInput(
+            "params: wanted the parameters from lg.init, with a read-in and a read-out weight."
+        )
+    found = weights[-1][1]
+    return finite_network(
+        net,
+        ntk() if param is None else param,
+        width=weights[0][1],
+        inputs=weights[0][0],
+        outputs=outputs if found == 1 else found,
+    )
+
+
+def _dtype(dtype: Any) -> np.dtype:
+    try:
+        got = np.dtype(dtype)
+    except TypeError:
+        got = None
+    if got not in (np.dtype(np.float32), np.dtype(np.float64)):
+        raise InvalidInput(f"dtype: wanted float32 or float64, got {dtype!r}.")
+    return got  # type: ignore[return-value]
+
+
+@partial(jax.jit, static_argnums=(0, 2))
+def _init(network: FiniteNetwork, key, dtype) -> Params:
+    return network.draw(key, dtype)
+
+
+@partial(jax.jit, static_argnums=0)
+def _apply(network: FiniteNetwork, params, x):
+    return network.outputs_of(params, x)

@@ -1,0 +1,120 @@
+"""What a training loop is compiled for: everything of a run but its numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from largen.networks.network import FiniteNetwork, finite_network
+from largen.parameterizations import Optimizer, RuleTable
+from largen.runs import Loss, Run
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The static part of a run at a width; one compiled program for each.
+
+    Attributes
+    ----------
+    network
+        The network.
+    optimizer
+        With rate 1: the rate is a number, so that other rates need no compilation.
+    table
+        The optimizer's rules at this size.
+    loss
+        ℓ.
+    entries
+        Number of recorded times, initialisation included.
+    samples
+        P, the number of training samples.
+    records
+        The kernels to be recorded: ``"features"``, ``"gradients"``, ``"ntk"``.
+    record_at
+        At which entries, increasing.
+    """
+
+    network: FiniteNetwork
+    optimizer: Optimizer
+    table: RuleTable[float]
+    loss: Loss
+    entries: int
+    samples: int
+    records: tuple[str, ...]
+    record_at: tuple[int, ...]
+
+    def per_leaf(self, field: str) -> Any:
+        """Return one scale of the rule table as a tree shaped as the parameters."""
+        return jax.tree.map(
+            lambda name: getattr(self.table[name], field), self.network.module.names
+        )
+
+
+class Numbers(NamedTuple):
+    """The part of a run that does not need compilation.
+
+    Attributes
+    ----------
+    lr
+        η₀.
+    x
+        Training inputs followed by test inputs.
+    y
+        Training targets.
+    batches
+        The samples of each step, or None for the full batch.
+    times
+        Recorded times.
+    """
+
+    lr: Any
+    x: Any
+    y: Any
+    batches: Any
+    times: Any
+
+
+def plan_of(
+    run: Run, width: int, records: tuple[str, ...], record_at: tuple[int, ...]
+) -> tuple[Plan, Numbers]:
+    """Split a run at a width into what is compiled and what is not."""
+    data = run.data
+    outputs = run.output_shape[0] if run.output_shape else None
+    network = finite_network(run.net, run.param, width=width, inputs=data.inputs, outputs=outputs)
+    table = run.param.table(run.net, run.optimizer, width=width, inputs=data.inputs)
+    plan = Plan(
+        network=network,
+        optimizer=replace(run.optimizer, lr=1.0, **_without_seed(run.optimizer)),
+        table=table,
+        loss=run.loss,
+        entries=len(run.times),
+        samples=len(data.x_train),
+        records=records,
+        record_at=record_at,
+    )
+    dtype = data.x_train.dtype
+    lr = np.asarray(run.optimizer.lr, dtype)
+    times = np.asarray(run.times, dtype)
+    return plan, Numbers(lr, data.x, data.y_train, run.batches, times)
+
+
+def _without_seed(optimizer: Optimizer) -> dict[str, int]:
+    return {"seed": 0} if hasattr(optimizer, "seed") else {}
+
+
+def objective(plan: Plan, params: Any, x: Any, y: Any) -> tuple[Any, Any]:
+    """Return the mean loss and the outputs."""
+    f = plan.network.outputs_of(params, x)
+    return plan.loss.mean(f, y), f
+
+
+def outputs_given(plan: Plan, params: Any, x: Any, f_train: Any) -> Any:
+    """Return outputs on all samples, where those on training samples are known already."""
+    if len(x) == plan.samples:
+        return f_train
+    f_test = plan.network.outputs_of(params, x[plan.samples :])
+    return jnp.concatenate([f_train, f_test])

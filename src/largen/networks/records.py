@@ -1,0 +1,83 @@
+"""Kernels recorded along training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from largen.arrays import integer
+from largen.errors import InvalidInput, one_of
+from largen.networks.plan import Plan
+from largen.networks.tangent import kernels, probe
+from largen.runs import Run
+
+RECORDS = ("features", "gradients", "ntk")
+
+
+def check_records(
+    run: Run, record: Iterable[str], record_at: Sequence[int] | None
+) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """Check at the door what to record, and when; the first and the last entry by default.
+
+    Raises
+    ------
+    InvalidInput
+        For an unknown name, an entry that the trajectory does not have, or entries without
+        anything to record there.
+    """
+    names = {record} if isinstance(record, str) else set(record)
+    for name in names:
+        if name not in RECORDS:
+            raise one_of("record", name, RECORDS)
+    last = len(run.times) - 1
+    if record_at is None:
+        return tuple(n for n in RECORDS if n in names), ((0, last) if names else ())
+    if not names:
+        raise InvalidInput(f"record_at: nothing to record; pass record={RECORDS!r} or some of it.")
+    try:
+        entries = [integer("record_at", entry, at_least=0) for entry in record_at]
+    except TypeError:
+        raise InvalidInput(f"record_at: wanted a list of entries, got {record_at!r}.") from None
+    if not entries or max(entries) > last:
+        raise InvalidInput(
+            f"record_at: wanted entries within 0 … {last} of the trajectory, got {record_at!r}."
+        )
+    return tuple(n for n in RECORDS if n in names), tuple(sorted(set(entries)))
+
+
+def record(plan: Plan, params: Any, x: Any) -> dict[str, Any]:
+    """Return the kernels asked for: Φ and G over training samples, K with test samples too."""
+    network, samples = plan.network, plan.samples
+    training = probe(network, params, x[:samples])
+    found = kernels(network, training, training)
+    kept = {}
+    if "features" in plan.records:
+        kept["feature_kernel"] = found.features
+    if "gradients" in plan.records:
+        kept["gradient_kernel"] = found.gradients
+    if "ntk" in plan.records:
+        kept["ntk"] = found.tangent
+        if len(x) > samples:
+            test = probe(network, params, x[samples:])
+            kept["ntk_test"] = kernels(network, test, training).tangent
+    return kept
+
+
+def variables(plan: Plan, arrays: dict[str, Any]) -> dict[str, Any]:
+    """Name the axes of the records of an ensemble."""
+    out = () if plan.network.outputs is None else ("output", "output_2")
+    axes = {
+        "feature_kernel": ("layer", "sample", "sample_2"),
+        "gradient_kernel": ("layer", "sample", "sample_2", *out),
+        "ntk": ("sample", "sample_2", *out),
+        "ntk_test": ("test_sample", "sample", *out),
+    }
+    named = {name: (("seed", "record", *axes[name]), array) for name, array in arrays.items()}
+    if arrays:
+        named["record_step"] = (("record",), np.asarray(plan.record_at))
+    for name in ("feature_kernel", "gradient_kernel"):
+        if name in arrays:
+            named["layer"] = (("layer",), np.arange(1, arrays[name].shape[2] + 1))
+    return named

@@ -1,0 +1,121 @@
+"""Kernels of a finite network from one forward and one backward pass per output."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float
+
+from largen.architectures import Layer
+from largen.arrays import like, precision
+from largen.networks.modules import Kernels, Params, Probe
+from largen.networks.network import FiniteNetwork, network_of
+from largen.parameterizations import Parameterization
+
+
+def empirical_ntk(
+    net: Layer,
+    params: Params,
+    x1: ArrayLike,
+    x2: ArrayLike | None = None,
+    *,
+    param: Parameterization | None = None,
+    outputs: int | None = None,
+) -> Any:
+    """Return the neural tangent kernel of a finite network, each weight weighted by its rate.
+
+        K(x, x') = Σ_θ ρ_θ ∂f(x)/∂θ ∂f(x')/∂θ,
+
+    with ρ_θ the rule's ``lr`` for gradient descent, so that df_μ/dt = (η₀/P) Σ_ν K_μν Δ_ν under
+    gradient flow (Pehlevan and Bordelon's lecture notes, eq. (26); Bahri and Hanin, Les Houches
+    lectures, §3). With :func:`largen.ntk`, ρ = 1; with :func:`largen.mean_field`, ρ = γ₀²N and K
+    is of order one all the same.
+
+    The Jacobian is never formed. For a weight matrix, ∂f/∂W = m a gᵀ with the input a and the
+    backward vector g = ∂f/∂h, so that the sum over its entries is m² (a·a')(g·g').
+
+    Parameters
+    ----------
+    net
+        What is computed.
+    params
+        Parameters from :func:`largen.init`.
+    x1, x2
+        Inputs, ``(n1, input)`` and ``(n2, input)``; ``x1`` against itself without ``x2``.
+    param
+        The parameterization that the parameters were drawn in; :func:`largen.ntk` by default.
+    outputs
+        Pass 1 to keep the axes of a single output, which are otherwise dropped.
+
+    Returns
+    -------
+    array
+        Shape ``(n1, n2)``; with several outputs ``(n1, n2, output, output)``.
+
+    Raises
+    ------
+    InvalidInput
+        If the parameters or the inputs do not fit the network.
+
+    Examples
+    --------
+    >>> import largen as lg, numpy as np
+    >>> net = lg.mlp(1, "linear")
+    >>> params = lg.init(net, lg.ntk(), width=4, inputs=3, key=0, dtype=np.float64)
+    >>> x, (a, _, b) = np.eye(3), params
+    >>> by_hand = x @ x.T / 3 * (b["weight"] ** 2).mean() + a["weight"] @ a["weight"].T / 12
+    >>> bool(np.allclose(lg.empirical_ntk(net, params, x), by_hand))
+    True
+    """
+    network = network_of(net, params, param, outputs)
+    network.check_params(params)
+    x1 = network.check_inputs("x1", x1)
+    x2 = None if x2 is None else network.check_inputs("x2", x2)
+    with precision(params, x1, x2):
+        return like(_ntk(network, params, x1, x2), params, x1, x2)
+
+
+def probe(network: FiniteNetwork, params: Params, x: Float[Array, "sample input"]) -> Probe:
+    """Return what enters the weights and the gradient of every output behind them."""
+    module = network.module
+    taps = module.taps(len(x), x.dtype)
+
+    def forward(taps):
+        return module.forward(params, x, taps)
+
+    f, backward, captures = jax.vjp(forward, taps, has_aux=True)
+
+    def of_output(one_hot):
+        return backward(jnp.broadcast_to(one_hot, f.shape))[0]
+
+    # The output axis goes before the last one, that of the features.
+    gradients = jax.vmap(of_output, out_axes=-2)(jnp.eye(f.shape[1], dtype=f.dtype))
+    return Probe(captures, gradients)
+
+
+def kernels(network: FiniteNetwork, one: Probe, two: Probe) -> Kernels:
+    """Return Φ, G and the NTK between two sets of samples.
+
+    Layers l = 1 … L are what leaves each affine map but the last: Φˡ = φ(hˡ)·φ(hˡ)/N is taken
+    from what enters the next one, and Gˡ = gˡ·gˡ/N with g = √N γ ∂f/∂h, which is N γ₀ ∂f/∂h in
+    the mean-field parameterization (Pehlevan and Bordelon, §2). With one scalar output the
+    axes of outputs are dropped.
+    """
+    parts = network.module.kernels(one, two)
+    assert parts is not None
+    features, gradients = parts.features[1:], network.table.gamma**2 * parts.gradients[:-1]
+    if network.outputs is None:
+        return Kernels(features, gradients[..., 0, 0], parts.tangent[..., 0, 0])
+    return Kernels(features, gradients, parts.tangent)
+
+
+@partial(jax.jit, static_argnums=0)
+def _ntk(network: FiniteNetwork, params, x1, x2):
+    dtype = jnp.result_type(x1, *jax.tree.leaves(params))
+    one = probe(network, params, jnp.asarray(x1, dtype))
+    two = one if x2 is None else probe(network, params, jnp.asarray(x2, dtype))
+    return kernels(network, one, two).tangent

@@ -1,0 +1,58 @@
+"""Optimizers as optax transformations, scaled weight by weight by the rule table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import jax
+
+from largen.errors import NoRule
+from largen.networks.plan import Plan
+from largen.parameterizations import Adam, GradientDescent
+
+if TYPE_CHECKING:
+    import optax
+
+
+def transformation(plan: Plan, lr: Any) -> optax.GradientTransformation:
+    """Return the update rule of an optimizer.
+
+    With raw rates η = η₀·(rule's lr) and decays λ = λ₀·(rule's weight_decay),
+
+    * gradient descent: v ← βv + ∇ + λθ, θ ← θ − ηv;
+    * Adam: θ ← θ − η(m̂/(√v̂ + ε) + λθ), with ε = ε₀·(rule's eps).
+
+    Adam is given the gradient in units of the rule's eps, ∇/eps. That leaves m̂/(√v̂ + ε)
+    unchanged and keeps v̂, of order N⁻³ in wide networks, away from the smallest float32.
+
+    Parameters
+    ----------
+    plan
+        The run at a width.
+    lr
+        η₀.
+    """
+    import optax
+
+    decay, rate = plan.per_leaf("weight_decay"), plan.per_leaf("lr")
+
+    def decayed(updates, params):
+        factor = plan.optimizer.weight_decay
+        return jax.tree.map(lambda u, p, d: u + factor * d * p, updates, params, decay)
+
+    steps = [optax.stateless(decayed)] if plan.optimizer.weight_decay else []
+    scaled = optax.stateless(lambda u, _: jax.tree.map(lambda u, r: -lr * r * u, u, rate))
+    match plan.optimizer:
+        case GradientDescent(momentum=momentum):
+            if momentum:
+                steps.append(optax.trace(momentum))
+        case Adam(beta1=beta1, beta2=beta2, eps=eps):
+            unit = plan.per_leaf("eps")
+            steps = [
+                optax.stateless(lambda u, _: jax.tree.map(lambda u, e: u / e, u, unit)),
+                optax.scale_by_adam(beta1, beta2, eps),
+                *steps,
+            ]
+        case other:
+            raise NoRule("the training of finite networks", other, [GradientDescent, Adam])
+    return optax.chain(*steps, scaled)
