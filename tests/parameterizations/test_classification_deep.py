@@ -203,6 +203,13 @@ def test_outputs_that_stay():
     assert "N⁻¹ᐟ²" in stuck.violated[0]
 
 
+def test_a_layer_that_stands_still_is_named():
+    report = lg.abc(a=(0, HALF, HALF), b=0, c=(HALF, 0, 0), d=HALF).classify(2)
+    assert report.kind == "feature learning"
+    assert report.learning_layers == ("2", "4")
+    assert [layer.moves for layer in report.layers[:2]] == [False, True]
+
+
 @pytest.mark.parametrize("net", [0, -1, 2.0, "three", None, True])
 def test_missing_layers_are_refused(net):
     with pytest.raises(InvalidInput, match="net"):

@@ -9,6 +9,11 @@ abc-parameterization and any optimizer):
 * features move: some hidden layer's preactivations move by as much as they are;
 * maximal: every layer's own update moves its preactivations, and the outputs, at order one, from
   preactivations of order one.
+
+Misprints of Golikov's multi-layer formulas: (38) prints q_f⁽⁰⁾ of one hidden matrix, in general
+it is (H + 1)(q_σ + ½); (39) has H sums where there are H + 1; and the NTK scaling of RMSProp in
+§4.1, η̂ ∝ 1 with σ ∝ N^(−1/2), diverges: increments that fall as the text asks need
+η̂ ∝ N^(−1/2) at both ends and N^(−1) between.
 """
 
 from __future__ import annotations

@@ -8,6 +8,9 @@ non-trivial if the outputs stay of order one,
 and differ from those at initialisation,
 
     max(q_f,a, q_f,w, q_f,aw) = 0,  or  q_f,∅ = 0 and q_w ≥ 0.                          (14)
+
+App. E.5 prints q⁽²ᵐ⁾ = m(q_a⁽²⁾ + q_w⁽²⁾) for increments that feed each other; both grow by
+q_a⁽¹⁾ + q_w⁽¹⁾ in every second step.
 """
 
 from __future__ import annotations
