@@ -74,7 +74,9 @@ def _write(found: Quickstart, folder: Path) -> list[Path]:
     from largen.plots import comparison_figure
 
     picture, numbers, summary = (folder / f"quickstart.{kind}" for kind in ("png", "nc", "json"))
-    rows = [(TITLES[case], found.comparisons[case]) for case in CASES]
+    rows = [
+        (TITLES[c], found.comparisons[c].to_xarray(), found.comparisons[c].exponents) for c in CASES
+    ]
     comparison_figure(rows).savefig(picture)
     found.to_datatree().to_netcdf(numbers, engine="h5netcdf")
     summary.write_text(json.dumps(found.summary(), indent=2) + "\n")

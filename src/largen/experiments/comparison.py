@@ -44,7 +44,9 @@ class Comparison:
         """Draw the learning curves and the distances; write them to ``path`` if given."""
         from largen.plots import comparison_figure
 
-        figure = comparison_figure([(self._dataset.attrs["parameterization"], self)])
+        figure = comparison_figure(
+            [(self._dataset.attrs["parameterization"], self._dataset, self.exponents)]
+        )
         if path is not None:
             figure.savefig(path)
         return figure

@@ -59,7 +59,7 @@ def digits(
         raise InvalidInput(f"train + test: wanted {train + test} images, there are {len(images)}.")
     order = np.random.default_rng(seed).permutation(len(images))[: train + test]
     x, y = images[order], signs[order]
-    x = x - x[:train].mean(0)
+    x = x - np.mean(x[:train], axis=0)
     x = (x / np.sqrt(np.mean(x[:train] ** 2))).astype(dtype)
     y = y.astype(dtype)
     if not test:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -14,17 +14,7 @@ if TYPE_CHECKING:
     import xarray
 
 
-class Compared(Protocol):
-    """What the picture needs to know of a comparison."""
-
-    exponents: Any
-
-    def to_xarray(self) -> xarray.Dataset:
-        """Return distances and curves over ``width`` and ``step``."""
-        ...
-
-
-def comparison_figure(rows: Sequence[tuple[str, Compared]]) -> Figure:
+def comparison_figure(rows: Sequence[tuple[str, Any, Mapping[str, Any]]]) -> Figure:
     """Draw one row of three panels for each comparison.
 
     Learning curves of each width on top of the limit's; outputs of one network after training
@@ -33,15 +23,14 @@ def comparison_figure(rows: Sequence[tuple[str, Compared]]) -> Figure:
     Parameters
     ----------
     rows
-        Pairs of a title and a :class:`largen.Comparison`.
+        A title, and of a :class:`largen.Comparison` the data set and the exponents.
     """
     with style():
         figure, axes = panels(len(rows), 3)
-        for (title, comparison), (curves, outputs, distances) in zip(rows, axes, strict=True):
-            data = comparison.to_xarray()
+        for (title, data, exponents), (curves, outputs, distances) in zip(rows, axes, strict=True):
             _learning_curves(curves, data, title)
             _outputs(outputs, data)
-            _distances(distances, data, comparison.exponents)
+            _distances(distances, data, exponents)
     return figure
 
 
@@ -80,7 +69,7 @@ def _outputs(ax: Any, data: xarray.Dataset) -> None:
     ax.legend()
 
 
-def _distances(ax: Any, data: xarray.Dataset, exponents: Any) -> None:
+def _distances(ax: Any, data: xarray.Dataset, exponents: Mapping[str, Any]) -> None:
     width = data["width"].values
     labels = {"single": "single network", "mean": "ensemble mean"}
     for (kind, label), colour, marker in zip(labels.items(), ("C0", "C3"), "os", strict=True):

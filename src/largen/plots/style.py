@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 LIMIT = {"color": "black", "linestyle": (0, (4, 2)), "linewidth": 1.4, "zorder": 5}
-STYLE = {
+STYLE: dict[Any, Any] = {
     "font.size": 9,
     "axes.titlesize": 10,
     "axes.spines.top": False,

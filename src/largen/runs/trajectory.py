@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -235,8 +236,9 @@ def mean_loss(loss: Loss, f: np.ndarray, y: np.ndarray, leading: int) -> np.ndar
         return np.asarray(_mean_losses(loss, jnp.asarray(flat), jnp.asarray(y))).reshape(shape)
 
 
+@partial(jax.jit, static_argnums=0)
 def _mean_losses(loss: Loss, f, y):
-    return jax.jit(jax.vmap(loss.mean, in_axes=(0, None)))(f, y)
+    return jax.vmap(loss.mean, in_axes=(0, None))(f, y)
 
 
 def _range(losses: Any) -> str:
