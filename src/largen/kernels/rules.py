@@ -27,7 +27,7 @@ def advance(layer: Layer, constants: Any, state: State) -> State:
     NoRule
         For a layer that has no rule here.
     """
-    raise NoRule("kernels", layer, [k for k in advance.registry if k is not object])
+    raise _no_rule(layer)
 
 
 @advance.register
@@ -69,14 +69,45 @@ def _(layer: Repeat, constants: Any, state: State) -> State:
 def _(layer: Residual, constants: tuple[Any, Any], state: State) -> State:
     # Bahri & Hanin, eqs. (25)-(26): the branch ends in an affine map with weights of its own, so
     # that skip and branch are uncorrelated and every second moment adds, gaps included.
-    if not ends_in_affine_map(layer.branch):
-        raise NoTheory(
-            f"kernels: the residual branch {layer.branch!r} does not end in an affine map, so it "
-            "is correlated with what it is added to; let the branch end in Dense()."
-        )
+    _check_branch(layer.branch)
     factor, inner = constants
     branch = advance(layer.branch, inner, state)
     return jax.tree.map(lambda skip, added: skip + factor * added, state, branch)
+
+
+def check(layer: Layer) -> None:
+    """Raise what :func:`advance` would, without computing anything.
+
+    Raises
+    ------
+    NoRule
+        For a layer that has no rule here.
+    NoTheory
+        For a residual branch that does not end in an affine map.
+    """
+    match layer:
+        case Serial(layers):
+            for inner in layers:
+                check(inner)
+        case Repeat(inner, _):
+            check(inner)
+        case Residual(branch):
+            check(branch)
+            _check_branch(branch)
+        case _ if type(layer) not in advance.registry:
+            raise _no_rule(layer)
+
+
+def _no_rule(layer: Layer) -> NoRule:
+    return NoRule("kernels", layer, [kind for kind in advance.registry if kind is not object])
+
+
+def _check_branch(branch: Layer) -> None:
+    if not ends_in_affine_map(branch):
+        raise NoTheory(
+            f"kernels: the residual branch {branch!r} does not end in an affine map, so it is "
+            "correlated with what it is added to; let the branch end in Dense()."
+        )
 
 
 def ends_in_affine_map(layer: Layer) -> bool:

@@ -35,6 +35,7 @@ def evaluate(
     return advance(skeleton, constants, State(q1, q2, gap, ntk))
 
 
+@partial(jax.jit, static_argnums=(0, 1))
 def kernels_at_once(skeleton, with_ntk, constants, x1, x2):
     """Return NNGP and NTK (or None) as differentiable functions of inputs and constants.
 

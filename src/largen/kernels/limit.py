@@ -1,0 +1,283 @@
+"""The kernel limit: networks so wide that their features stand still while they train.
+
+Outputs then obey df_μ/dt = (η₀/P) Σ_ν Θ_μν Δ_ν with the tangent kernel Θ of initialisation (Bahri
+and Hanin, Les Houches lectures, eqs. (87)-(90)), and start as a Gaussian process whose covariance
+is the NNGP kernel.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+from largen.arrays import floating, integer, random_key
+from largen.errors import InvalidInput, NoRule, NoTheory, NumericalFailure
+from largen.kernels.by_draws import solve_by_draws
+from largen.kernels.dynamics import Answer, Problem, from_initial, momentum
+from largen.kernels.kernel import concrete_kernels, nngp_scale
+from largen.kernels.lower import Lowered, lower
+from largen.kernels.modes import critical_rate
+from largen.kernels.rules import check, ends_in_affine_map
+from largen.kernels.squared_error import solve_squared_error
+from largen.parameterizations import CanonicalForm, canonical_form
+from largen.runs import Run, Theory, Trajectory
+
+
+def covers(run: Run) -> str:
+    """Return why a run has the kernel limit.
+
+    It has if γ = γ₀Nᵈ with 0 ≤ d < ½: at d = 0 outputs are of order one at initialisation, and
+    for 0 < d < ½ they start from 0.
+
+    Raises
+    ------
+    NoTheory
+        With what is missing.
+    """
+    form, _ = _reduced(run)
+    if form.d == 0:
+        return "γ does not grow with the width, so features stand still (kernel limit)"
+    return f"γ grows as N^{form.d}, slower than N^1/2: features stand still, outputs start from 0"
+
+
+def _reduced(run: Run) -> tuple[CanonicalForm, Lowered]:
+    form = canonical_form(run.param, run.net, run.optimizer, run.data.inputs)
+    if form.d < 0:
+        raise NoTheory(f"initial outputs grow with the width, as N^{-form.d}.")
+    if form.d >= Fraction(1, 2):
+        raise NoTheory(
+            f"γ grows as N^{form.d}: features move, and the tangent kernel with them; the kernel "
+            "limit needs a power below 1/2, as in lg.ntk()."
+        )
+    if run.optimizer.weight_decay:
+        raise NoTheory("weight decay is not implemented in the kernel limit.")
+    if not ends_in_affine_map(run.net):
+        raise NoTheory(
+            f"the network {run.net!r} does not end in a Dense() layer: its outputs are not "
+            "Gaussian, and the tangent kernel moves."
+        )
+    try:
+        lowered = lower(run.net, form)
+        check(lowered.skeleton)
+    except NoRule as missing:
+        raise NoTheory(str(missing)) from missing
+    return form, lowered
+
+
+def solve(
+    run: Run,
+    *,
+    std: bool = True,
+    covariance: bool = False,
+    draws: int = 128,
+    key: Any = 0,
+    throw: bool = True,
+) -> Trajectory:
+    """Solve a run in the kernel limit.
+
+    For the squared error everything is exact up to rounding: eigenmodes of the tangent kernel
+    for gradient flow and for full-batch steps with momentum, the recursion in function space for
+    minibatches. For other losses the recursion (or the ODE, to 1e-9) is followed from many
+    draws of the initial outputs, and the mean has a Monte Carlo error.
+
+    Parameters
+    ----------
+    run
+        What to solve.
+    std
+        Whether to compute deviations over initialisations for the squared error, at a cost of
+        P²(P + M) multiplications a step for P training and M test samples.
+    covariance
+        Whether to keep full covariances over initialisations (squared error only).
+    draws
+        Number of draws of the initial outputs for other losses, in pairs of opposite sign.
+    key
+        Of the draws: a JAX key or an integer.
+    throw
+        Whether divergence is raised, or returned in the status.
+
+    Returns
+    -------
+    Trajectory
+        ``f_train``, ``f_test`` are means over initialisations, losses those of the mean.
+
+        =======================  ======================================  =====================
+        further variable         axes                                    what
+        =======================  ======================================  =====================
+        ``ntk``                  ``(sample, sample_2)``                  Θ
+        ``ntk_test``             ``(test_sample, sample)``               Θ, test to train
+        ``nngp``                 ``(sample, sample_2)``                  covariance of f₀
+        ``f_train_std``          as ``f_train``                          over initialisations
+        ``f_test_std``           as ``f_test``                           over initialisations
+        ``f_train_error``        as ``f_train``, not for ``mse``         of the mean, by draws
+        ``f_test_error``         as ``f_test``, not for ``mse``          of the mean, by draws
+        ``f_train_covariance``   ``(step, sample, sample_2)``            on request
+        ``f_test_covariance``    ``(step, test_sample, test_sample_2)``  on request
+        =======================  ======================================  =====================
+
+        Several outputs are independent at initialisation; with the squared error they stay so,
+        and covariances are those of each.
+
+    Raises
+    ------
+    NoTheory
+        If the run has no kernel limit.
+    NumericalFailure
+        If it diverges; the message names the critical rate.
+    InvalidInput
+        For a wrong option.
+
+    Examples
+    --------
+    >>> import largen as lg, numpy as np
+    >>> data = lg.Dataset(np.eye(3), np.array([1.0, -1.0, 1.0]))
+    >>> run = lg.Run(lg.mlp(1, "relu"), lg.ntk(), data, optimizer=lg.gd(lr=0.5), steps=100)
+    >>> limit = lg.solve(run)
+    >>> limit.f_train[-1].round(3), limit.f_train_std[0].round(3)
+    (array([ 0.994, -0.989,  0.994]), array([0.408, 0.408, 0.408]))
+    """
+    reason = covers(run)
+    draws = 2 * (integer("draws", draws, at_least=4) // 2)
+    if covariance and not run.loss.linear_residual:
+        raise InvalidInput(f"covariance: only for the mse loss, got the loss {run.loss.name}.")
+    random = random_key(key)
+    with jax.enable_x64(True):
+        problem = problem_of(run)
+        if run.loss.linear_residual:
+            answer = solve_squared_error(problem, std, covariance)
+        else:
+            answer = solve_by_draws(problem, draws, random)
+        limit = _trajectory(problem, reason, answer)
+        failure = _failure(problem, answer, limit)
+    if failure is None:
+        return limit
+    limit = Trajectory(limit.to_xarray().assign_attrs(status="diverged"), run)
+    if throw:
+        raise NumericalFailure(failure, limit)
+    return limit
+
+
+def problem_of(run: Run) -> Problem:
+    """Return the problem in function space that a run is in the limit."""
+    form, lowered = _reduced(run)
+    x, samples = run.data.x.astype(np.float64), len(run.data.x_train)
+    nngp, ntk = concrete_kernels(lowered, nngp_scale(form), x, None, np.float64)
+    return Problem(run, nngp, ntk[:samples, :samples], ntk[samples:, :samples], form.d > 0)
+
+
+def given(limit: Trajectory, f0_train: ArrayLike, f0_test: ArrayLike) -> tuple[Any, Any]:
+    """Return what the limit predicts for networks whose initial outputs are known.
+
+    In the kernel limit a network's initial output is a random function of order one, and given
+    that function the training is deterministic.
+
+    Parameters
+    ----------
+    limit
+        The solution of a run.
+    f0_train, f0_test
+        Initial outputs, (seed, sample[, output]) and (seed, test_sample[, output]).
+
+    Returns
+    -------
+    tuple
+        Outputs (seed, step, sample[, output]) and (seed, step, test_sample[, output]), NumPy
+        arrays in the precision of ``f0_train``.
+
+    Raises
+    ------
+    InvalidInput
+        For wrong shapes, or a limit that was loaded from a file and does not know its run.
+    """
+    run = limit.run
+    if run is None:
+        raise InvalidInput(
+            "limit: was loaded from a file, which does not hold the run; solve it again."
+        )
+    f0_train, f0_test = np.asarray(f0_train), np.asarray(f0_test)
+    data, out = run.data, run.output_shape
+    for name, f0, x in (("f0_train", f0_train, data.x_train), ("f0_test", f0_test, data.x_test)):
+        if f0.shape != (*f0_train.shape[:1], len(x), *out):
+            wanted = ", ".join(map(str, ("seed", len(x), *out)))
+            raise InvalidInput(f"{name}: wanted shape ({wanted}), got {f0.shape}.")
+        if f0.size:
+            floating(name, f0)
+    with jax.enable_x64(True):
+        problem = problem_of(run)
+        start = (
+            jnp.asarray(f0.reshape(*f0.shape[:2], problem.channels), jnp.float64)
+            for f0 in (f0_train, f0_test)
+        )
+        train, test = (np.asarray(f, f0_train.dtype) for f in from_initial(problem, *start))
+    return (train, test) if out else (train[..., 0], test[..., 0])
+
+
+def _trajectory(problem: Problem, reason: str, answer: Answer) -> Trajectory:
+    run, samples = problem.run, len(problem.ntk)
+    out = ("output",) if run.output_shape else ()
+    axes = {
+        "ntk": ("sample", "sample_2"),
+        "ntk_test": ("test_sample", "sample"),
+        "nngp": ("sample", "sample_2"),
+        "f_train_covariance": ("step", "sample", "sample_2"),
+        "f_test_covariance": ("step", "test_sample", "test_sample_2"),
+    }
+    axes |= {f"f_train_{what}": ("step", "sample", *out) for what in ("std", "error")}
+    axes |= {f"f_test_{what}": ("step", "test_sample", *out) for what in ("std", "error")}
+
+    def stored(name: str, array: Any) -> np.ndarray:
+        array = np.asarray(array, run.data.x_train.dtype)
+        return array if array.ndim == len(axes[name]) else array[..., 0]
+
+    variables = {
+        "ntk": problem.ntk,
+        "ntk_test": problem.ntk_test,
+        "nngp": problem.nngp[:samples, :samples],
+        **answer.extra,
+    }
+    outputs = (np.asarray(f, run.data.x_train.dtype) for f in (answer.f_train, answer.f_test))
+    f_train, f_test = (f if out else f[..., 0] for f in outputs)
+    return Trajectory.of(
+        run,
+        f_train,
+        f_test,
+        theory=KERNEL_LIMIT.name,
+        reason=reason,
+        extra={name: (axes[name], stored(name, array)) for name, array in variables.items()},
+        notes=answer.notes,
+    )
+
+
+def _failure(problem: Problem, answer: Answer, limit: Trajectory) -> str | None:
+    """Return what went wrong, if anything did."""
+    run = problem.run
+    if run.steps is None:
+        if answer.solved and limit.status == "ok":
+            return None
+        return (
+            "gradient flow was not solved to its tolerance: its fastest and slowest modes are too "
+            "far apart. Take earlier times, or steps of gradient descent."
+        )
+    beta, samples = momentum(run), len(problem.ntk)
+    largest = answer.largest or float(jnp.linalg.eigvalsh(problem.ntk)[-1])
+    critical = critical_rate(largest / samples, beta)
+    advice = (
+        f"lr = {run.optimizer.lr:g}, and full-batch descent on the squared error diverges above "
+        f"the critical learning rate 2{'(1 + momentum)' if beta else ''}/(λ_max/P) = "
+        f"{critical:.4g}. Take a smaller lr."
+    )
+    if problem.closed_form:
+        return f"gradient descent diverges: {advice}" if run.optimizer.lr > critical else None
+    start, end = (np.abs(limit.f_train[s]).max() for s in (0, -1))
+    scale = max(start, np.abs(run.data.y_train).max(), 1.0)
+    if limit.status != "ok" or (run.loss.linear_residual and end > 1e3 * scale):
+        return f"the dynamics diverges: {advice}"
+    return None
+
+
+KERNEL_LIMIT = Theory("kernel", covers, solve, given)

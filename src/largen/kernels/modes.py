@@ -1,0 +1,156 @@
+"""Squared error in closed form: every eigenvector of the tangent kernel relaxes by itself.
+
+With Θ = U Λ Uᵀ on the P training samples and the residual y − f of each eigenvector,
+
+    f_train(t) = y − U p(t) Uᵀ (y − f₀),     f_test(t) = f₀* + Θ* U g(t) Uᵀ (y − f₀),
+
+where p is what is left of the residual and g = (1 − p)/λ its integral over the training. Both
+are found without that quotient, so that eigenvalues of 0 (equal rows) are as good as any.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float
+
+Scalar = float | Float[Array, ""]
+
+
+class Modes(NamedTuple):
+    """Eigenvalues λ (P,), eigenvectors U (P, P), and Θ*U (M, P) from train to test."""
+
+    values: Float[Array, " mode"]
+    vectors: Float[Array, "sample mode"]
+    test: Float[Array, "test_sample mode"]
+
+
+class Factors(NamedTuple):
+    """p and g of every mode at every recorded time, (T, P) each."""
+
+    left: Float[Array, "time mode"]
+    integral: Float[Array, "time mode"]
+
+
+@jax.jit
+def decompose(
+    ntk: Float[Array, "sample sample"], ntk_test: Float[Array, "test_sample sample"]
+) -> Modes:
+    """Diagonalise the tangent kernel; eigenvalues below 0 are rounding and become 0."""
+    values, vectors = jnp.linalg.eigh(ntk)
+    return Modes(jnp.maximum(values, 0), vectors, ntk_test @ vectors)
+
+
+@jax.jit
+def flow_factors(values: Float[Array, " mode"], times: Float[Array, " time"]) -> Factors:
+    """Return p = e^(−λt) and g = (1 − e^(−λt))/λ, for times in units of P/η₀.
+
+    Bahri and Hanin, Les Houches lectures, eqs. (87)-(90).
+    """
+    positive = values > 0
+    exponent = times[:, None] * values
+    integral = -jnp.expm1(-exponent) / jnp.where(positive, values, 1)
+    return Factors(jnp.exp(-exponent), jnp.where(positive, integral, times[:, None]))
+
+
+@partial(jax.jit, static_argnames="steps")
+def descent_factors(
+    values: Float[Array, " mode"], rate: Scalar, momentum: Scalar, steps: int
+) -> Factors:
+    """Return p and g after 0 … ``steps`` steps of gradient descent with momentum β.
+
+    With η̂ = η₀/P, p₀ = 1 and no velocity at first,
+
+        p_{s+1} = p_s − η̂λ p_s + β (p_s − p_{s−1}),   g_{s+1} = g_s + η̂ p_s + β (g_s − g_{s−1}).
+
+    Parameters
+    ----------
+    values
+        λ.
+    rate
+        η̂.
+    momentum
+        β.
+    steps
+        How many.
+    """
+
+    def step(carry, _):
+        p, p_velocity, g, g_velocity = carry
+        p_velocity = momentum * p_velocity - rate * values * p
+        g_velocity = momentum * g_velocity + rate * p
+        return (p + p_velocity, p_velocity, g + g_velocity, g_velocity), (p, g)
+
+    one, zero = jnp.ones_like(values), jnp.zeros_like(values)
+    _, (left, integral) = lax.scan(step, (one, zero, zero, zero), length=steps + 1)
+    return Factors(left, integral)
+
+
+def critical_rate(largest: float, momentum: float = 0.0) -> float:
+    """Return the rate above which the mode of the largest eigenvalue diverges, 2(1 + β)/λ."""
+    return 2 * (1 + momentum) / largest if largest > 0 else float("inf")
+
+
+@jax.jit
+def outputs(
+    modes: Modes,
+    factors: Factors,
+    y: Float[Array, "sample output"],
+    f0_train: Float[Array, "seed sample output"],
+    f0_test: Float[Array, "seed test_sample output"],
+) -> tuple[Float[Array, "seed time sample output"], Float[Array, "seed time test_sample output"]]:
+    """Return outputs on training and test samples, from given initial ones."""
+
+    def one(start):
+        train, test = start
+        residual = modes.vectors.T @ (y - train)
+        gained = factors.integral[:, :, None] * residual  # λg = 1 − p: exact at the start
+        return (
+            train + jnp.einsum("im,tmc->tic", modes.vectors * modes.values, gained),
+            test + jnp.einsum("jm,tmc->tjc", modes.test, gained),
+        )
+
+    return lax.map(one, (f0_train, f0_test))
+
+
+@jax.jit
+def variances(
+    modes: Modes,
+    factors: Factors,
+    root_train: Float[Array, "sample noise"],
+    root_test: Float[Array, "test_sample noise"],
+) -> tuple[Float[Array, "time sample"], Float[Array, "time test_sample"]]:
+    """Return the variances of the outputs, for initial ones f₀ = root · N(0, 1)."""
+    projected = modes.vectors.T @ root_train
+
+    def at(factor):
+        train, test = _propagated(modes, factor, projected, root_test)
+        return jnp.sum(train**2, axis=1), jnp.sum(test**2, axis=1)
+
+    return lax.map(at, factors)
+
+
+@jax.jit
+def covariances(
+    modes: Modes,
+    factors: Factors,
+    root_train: Float[Array, "sample noise"],
+    root_test: Float[Array, "test_sample noise"],
+) -> tuple[Float[Array, "time sample sample"], Float[Array, "time test_sample test_sample"]]:
+    """Return the covariances of the outputs, for initial ones f₀ = root · N(0, 1)."""
+    projected = modes.vectors.T @ root_train
+
+    def at(factor):
+        train, test = _propagated(modes, factor, projected, root_test)
+        return train @ train.T, test @ test.T
+
+    return lax.map(at, factors)
+
+
+def _propagated(modes: Modes, factor: Factors, projected, root_test):
+    train = modes.vectors @ (factor.left[:, None] * projected)
+    return train, root_test - modes.test @ (factor.integral[:, None] * projected)

@@ -1,0 +1,70 @@
+"""Outputs at initialisation: a Gaussian process whose covariance is the NNGP kernel."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Key
+
+
+class Root(NamedTuple):
+    """A lower triangular R with R Rᵀ = K on train and test samples, in three blocks.
+
+    Attributes
+    ----------
+    train
+        (P, P): training outputs are ``train @ z``, z standard normal.
+    test
+        (M, P): the part of test outputs that goes with them.
+    own
+        (M, M): and the part that does not.
+    """
+
+    train: Float[Array, "sample noise"]
+    test: Float[Array, "test_sample noise"]
+    own: Float[Array, "test_sample own_noise"]
+
+
+@partial(jax.jit, static_argnames="samples")
+def square_root(covariance: Float[Array, "all all"], samples: int) -> Root:
+    """Factorise a covariance, semidefinite up to rounding (equal rows are welcome).
+
+    Parameters
+    ----------
+    covariance
+        Of training samples, then test samples.
+    samples
+        P, how many of them are training samples.
+    """
+    values, vectors = jnp.linalg.eigh(covariance)
+    root = jnp.linalg.qr(jnp.sqrt(jnp.maximum(values, 0))[:, None] * vectors.T, mode="r").T
+    return Root(root[:samples, :samples], root[samples:, :samples], root[samples:, samples:])
+
+
+def draw(
+    key: Key[Array, ""], root: Root, pairs: int, outputs: int
+) -> tuple[Float[Array, "seed sample output"], Float[Array, "seed test_sample output"]]:
+    """Draw initial outputs in pairs of opposite sign, first all of one sign, then their twins.
+
+    Parameters
+    ----------
+    key
+        Of the draw.
+    root
+        Square root of the covariance, the same for each output.
+    pairs
+        Number of pairs.
+    outputs
+        Number of independent outputs.
+    """
+    P, M = root.train.shape[0], root.own.shape[0]
+    shared, own = (
+        jax.random.normal(k, (pairs, n, outputs), root.train.dtype)
+        for k, n in zip(jax.random.split(key), (P, M), strict=True)
+    )
+    train = jnp.einsum("ij,sjc->sic", root.train, shared)
+    test = jnp.einsum("ij,sjc->sic", root.test, shared) + jnp.einsum("ij,sjc->sic", root.own, own)
+    return jnp.concatenate([train, -train]), jnp.concatenate([test, -test])

@@ -1,0 +1,90 @@
+"""Steps of gradient descent in function space, exact for any loss, batches and momentum.
+
+The weights stay in the span of the initial gradients, θ − θ₀ = Σ_μ α_μ ∇f_μ, and the tangent
+kernel does not move, so that outputs are f = f₀ + Θα and a step on the batch b is
+
+    v ← βv + (η₀/|b|) Σ_{μ∈b} Δ_μ e_μ,   α ← α + v,   Δ_μ = −∂ℓ/∂f_μ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float, Int, Shaped
+
+from largen.kernels.modes import Scalar
+from largen.runs import Loss
+
+
+@partial(jax.jit, static_argnames=("loss", "scalar", "observe", "steps"))
+def descend(
+    loss: Loss,
+    scalar: bool,
+    observe: Callable[[Any, Any], Any],
+    steps: int,
+    ntk: Float[Array, "sample sample"],
+    ntk_test: Float[Array, "test_sample sample"],
+    y: Shaped[Array, "sample *target"],
+    f0_train: Float[Array, "seed sample output"],
+    f0_test: Float[Array, "seed test_sample output"],
+    rate: Scalar,
+    momentum: Scalar,
+    batches: Int[Array, "step batch"] | None,
+) -> Any:
+    """Return what is observed at steps 0 … ``steps``, stacked along a leading axis.
+
+    Parameters
+    ----------
+    loss
+        ℓ.
+    scalar
+        Whether the loss sees outputs without their axis, which then has length 1.
+    observe
+        A function from :mod:`largen.kernels.observables`.
+    steps
+        How many.
+    ntk, ntk_test
+        Θ among training samples, and from test to training samples.
+    y
+        Targets.
+    f0_train, f0_test
+        Initial outputs of every network.
+    rate, momentum
+        η₀ and β.
+    batches
+        Samples of every step; None for all of them.
+    """
+
+    def step(carry, batch):
+        alpha, velocity = carry
+        train = f0_train + jnp.einsum("ij,sjc->sic", ntk, alpha)
+        seen = observe(train, f0_test + jnp.einsum("ij,sjc->sic", ntk_test, alpha))
+        if batch is None:
+            push = residuals(loss, scalar, train, y) * (rate / ntk.shape[0])
+            velocity = momentum * velocity + push
+        else:
+            push = residuals(loss, scalar, train[:, batch], y[batch]) * (rate / batch.shape[0])
+            velocity = (momentum * velocity).at[:, batch].add(push)
+        return (alpha + velocity, velocity), seen
+
+    if batches is not None:  # the last entry is observed, and its step not taken
+        batches = jnp.concatenate([batches, batches[:1]])
+    zero = jnp.zeros_like(f0_train)
+    return lax.scan(step, (zero, zero), batches, length=steps + 1)[1]
+
+
+def residuals(
+    loss: Loss,
+    scalar: bool,
+    f: Float[Array, "seed sample output"],
+    y: Shaped[Array, "sample *target"],
+) -> Float[Array, "seed sample output"]:
+    """Return Δ of every network."""
+    if scalar:
+        return jax.vmap(loss.residual, in_axes=(0, None))(f[..., 0], y)[..., None]
+    return jax.vmap(loss.residual, in_axes=(0, None))(f, y)
