@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -114,7 +115,7 @@ _REGISTRY = {
 }
 
 
-def activation(spec: str | Elementwise | ActivationFunction) -> ActivationFunction:
+def activation(spec: Any) -> ActivationFunction:
     """Return the activation that is meant.
 
     Parameters
@@ -158,8 +159,9 @@ def activation(spec: str | Elementwise | ActivationFunction) -> ActivationFuncti
         raise InvalidInput(
             f"activation: wanted a name or an elementwise JAX function, got {spec!r}."
         )
-    _check_elementwise(spec)
-    return ActivationFunction(getattr(spec, "__name__", type(spec).__name__), spec)
+    function = cast(Elementwise, spec)
+    _check_elementwise(function)
+    return ActivationFunction(getattr(function, "__name__", type(function).__name__), function)
 
 
 def _check_elementwise(function: Elementwise) -> None:

@@ -40,8 +40,9 @@ def _sin_pair(q1, q2, gap):
 
 @_pair
 def _cos_pair(q1, q2, gap):
-    near, far, lost, unequal = _waves(q1, q2, gap)
-    return lost * (1 - far) / 2 + unequal, (near - far) / 2
+    _, _, lost, unequal = _waves(q1, q2, gap)
+    apart = _exp_difference(-gap, gap - q1 - q2)
+    return -lost * jnp.expm1(gap - q1 - q2) / 2 + unequal, apart / 2
 
 
 @_pair

@@ -30,9 +30,10 @@ from jaxtyping import Float, Int
 from largen.expectations.activations import ActivationFunction
 from largen.expectations.closed_form import covariance_of, determinant_of
 from largen.expectations.quadrature import half_nodes
+from largen.expectations.tiles import Tile
 
-BLOCK = 16  # terms that are fused into one pass over the pairs
-CAPACITY = 64 * BLOCK  # terms of each parity, i.e. degrees below 2048
+BLOCK = 32  # terms that are fused into one pass over the pairs
+CAPACITY = 32 * BLOCK  # terms of each parity, i.e. degrees below 2048
 
 
 class Coefficients(NamedTuple):
@@ -41,18 +42,21 @@ class Coefficients(NamedTuple):
     Attributes
     ----------
     values
-        a_k of the part itself, (*batch, CAPACITY): degrees 0, 2, … or 1, 3, …
+        a_k of the part itself, (CAPACITY, *batch): degrees 0, 2, … or 1, 3, …
     slopes
         a_k of its derivative: degrees 1, 3, … or 0, 2, …
     tails
-        √t for the two, (*batch, 2, CAPACITY // BLOCK + 1): what the first j blocks leave out.
+        √t for the two, (CAPACITY // BLOCK + 1, 2, *batch): what the first j blocks leave out.
+    worst
+        The largest tails of the batch, (CAPACITY // BLOCK + 1, 2).
     blocks
         How many blocks have been computed, ().
     """
 
-    values: Float[Array, "*batch terms"]
-    slopes: Float[Array, "*batch terms"]
-    tails: Float[Array, "*batch 2 cuts"]
+    values: Float[Array, "terms *batch"]
+    slopes: Float[Array, "terms *batch"]
+    tails: Float[Array, "cuts 2 *batch"]
+    worst: Float[Array, "cuts 2"]
     blocks: Int[Array, ""]
 
 
@@ -62,19 +66,42 @@ def tolerance(dtype: np.dtype) -> float:
 
 
 @lru_cache
-def _basis() -> tuple[np.ndarray, np.ndarray]:
-    """Return √w_j h_k(z_j) for even and for odd k < 2 CAPACITY, (nodes, CAPACITY)."""
-    z, weights = half_nodes()
+def basis(dtype: np.dtype, refined: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """Return √w_j h_k(z_j) for even and for odd k < 2 CAPACITY, (CAPACITY, nodes)."""
+    z, weights = (x.astype(np.float64) for x in half_nodes(dtype, refined))
     rows = np.empty((2 * CAPACITY, len(z)))
     rows[0] = np.sqrt(weights)
     rows[1] = z * rows[0]
     for k in range(1, 2 * CAPACITY - 1):
         rows[k + 1] = (z * rows[k] - np.sqrt(k) * rows[k - 1]) / np.sqrt(k + 1)
-    return np.ascontiguousarray(rows[0::2].T), np.ascontiguousarray(rows[1::2].T)
+    return rows[0::2].astype(dtype), rows[1::2].astype(dtype)
+
+
+def part_on_nodes(
+    phi: ActivationFunction,
+    parity: int,
+    alone: bool,
+    q: Float[Array, " batch"],
+    refined: bool = False,
+) -> tuple[Float[Array, "nodes batch"], Float[Array, "nodes batch"]]:
+    """Return the even or odd part of φ(√q z), and that of φ', times √weight at the nodes."""
+    z, weights = half_nodes(q.dtype, refined)
+    x = z[:, None] * jnp.sqrt(q)
+    value, slope = phi(x), phi.derivative(x)
+    if not alone:
+        sign = 1 - 2 * parity
+        value = (value + sign * phi(-x)) / 2
+        slope = (slope - sign * phi.derivative(-x)) / 2
+    root = np.sqrt(weights)[:, None]
+    return value * root, slope * root
 
 
 def coefficients(
-    phi: ActivationFunction, parity: int, q: Float[Array, "*batch"], correlation: Float[Array, ""]
+    phi: ActivationFunction,
+    parity: int,
+    alone: bool,
+    q: Float[Array, " batch"],
+    correlation: Float[Array, ""],
 ) -> Coefficients:
     """Return as many coefficients of the even or odd part of φ as the tolerance asks for.
 
@@ -84,55 +111,57 @@ def coefficients(
         The activation.
     parity
         0 for the even part, 1 for the odd part.
+    alone
+        Whether φ has no other part.
     q
         Variances.
     correlation
         The largest |c| that they will be used for; nearly all terms are needed for 1 only.
     """
-    z, weights = (jnp.asarray(x, q.dtype) for x in half_nodes())
-    x = jnp.sqrt(q)[..., None] * z
-    sign = 1 - 2 * parity
-    root = jnp.sqrt(weights)
-    value = (phi(x) + sign * phi(-x)) / 2 * root
-    slope = (phi.derivative(x) - sign * phi.derivative(-x)) / 2 * root
-    even, odd = (jnp.asarray(b, q.dtype) for b in _basis())
-    bases = (odd, even) if parity else (even, odd)
-    limit, rounding = tolerance(q.dtype), 8 * jnp.finfo(q.dtype).eps
-
-    totals = [jnp.sum(f**2, axis=-1) for f in (value, slope)]
+    value, slope = part_on_nodes(phi, parity, alone, q)
+    even, odd = basis(q.dtype)
+    bases = [jnp.asarray(b) for b in ((odd, even) if parity else (even, odd))]
+    limit, rounding = tolerance(q.dtype), 16 * jnp.finfo(q.dtype).eps
+    totals = jnp.stack([jnp.sum(f**2, axis=0) for f in (value, slope)])
 
     def unfinished(state):
         j, _, _, tails = state
-        left = lax.dynamic_index_in_dim(tails, j, axis=-1, keepdims=False)
-        allowed = limit * jnp.stack(totals, axis=-1)
         damping = correlation ** (2 * BLOCK * j)
-        return (j < CAPACITY // BLOCK) & jnp.any(damping * left**2 > allowed)
+        return (j < CAPACITY // BLOCK) & jnp.any(damping * tails[j] ** 2 > limit * totals)
 
     def add_block(state):
-        j, captured, filled, tails = state
-        new_captured, new_filled, left = [], [], []
-        for f, total, so_far, buffer, basis in zip(
-            (value, slope), totals, captured, filled, bases, strict=True
-        ):
-            block = f @ lax.dynamic_slice_in_dim(basis, j * BLOCK, BLOCK, axis=1)
-            so_far = so_far + jnp.sum(block**2, axis=-1)
-            new_captured.append(so_far)
-            new_filled.append(
-                lax.dynamic_update_slice_in_dim(buffer, block, j * BLOCK, axis=buffer.ndim - 1)
-            )
-            left.append(jnp.sqrt(jnp.maximum(total - so_far - rounding * total, 0)))
-        tails = lax.dynamic_update_index_in_dim(
-            tails, jnp.stack(left, axis=-1), j + 1, axis=tails.ndim - 1
+        j, captured, tables, tails = state
+        blocks = [
+            lax.dynamic_slice_in_dim(basis, j * BLOCK, BLOCK) @ f
+            for f, basis in zip((value, slope), bases, strict=True)
+        ]
+        captured = captured + jnp.stack([jnp.sum(block**2, axis=0) for block in blocks])
+        left = jnp.sqrt(jnp.maximum(totals - captured - rounding * totals, 0))
+        tables = tuple(
+            lax.dynamic_update_slice_in_dim(table, block, j * BLOCK, axis=0)
+            for table, block in zip(tables, blocks, strict=True)
         )
-        return j + 1, tuple(new_captured), tuple(new_filled), tails
+        return j + 1, captured, tables, lax.dynamic_update_index_in_dim(tails, left, j + 1, 0)
 
-    empty = jnp.zeros((*q.shape, CAPACITY), q.dtype)
-    nothing = jnp.zeros(q.shape, q.dtype)
-    tails = jnp.zeros((*q.shape, 2, CAPACITY // BLOCK + 1), q.dtype)
-    tails = tails.at[..., 0].set(jnp.sqrt(jnp.stack(totals, axis=-1)))
-    start = (jnp.asarray(0), (nothing, nothing), (empty, empty), tails)
-    blocks, _, (values, slopes), tails = lax.while_loop(unfinished, add_block, start)
-    return Coefficients(values, slopes, tails, blocks)
+    empty = jnp.zeros((CAPACITY, q.size), q.dtype)
+    tails = jnp.zeros((CAPACITY // BLOCK + 1, 2, q.size), q.dtype).at[0].set(jnp.sqrt(totals))
+    start = (jnp.asarray(0), jnp.zeros_like(totals), (empty, empty), tails)
+    blocks, _, tables, tails = lax.while_loop(unfinished, add_block, start)
+    values, slopes = tables
+    return Coefficients(values, slopes, tails, jnp.max(tails, axis=-1, initial=0.0), blocks)
+
+
+def coefficients_of_both(
+    phi: ActivationFunction, parity: int, alone: bool, q1: Array, q2: Array, correlation: Array
+) -> tuple[Coefficients, Coefficients]:
+    """Return the coefficients at two arrays of variances, found in one go."""
+    found = coefficients(phi, parity, alone, jnp.concatenate([q1.ravel(), q2.ravel()]), correlation)
+
+    def part(of_one, q):
+        values, slopes, tails = (x[..., of_one].reshape(*x.shape[:-1], *q.shape) for x in found[:3])
+        return found._replace(values=values, slopes=slopes, tails=tails)
+
+    return part(slice(0, q1.size), q1), part(slice(q1.size, None), q2)
 
 
 class Correlation(NamedTuple):
@@ -161,22 +190,15 @@ def correlation_of(q1: Array, q2: Array, gap: Array) -> Correlation:
 def blocks_needed(first: Coefficients, second: Coefficients, correlation: Correlation) -> Array:
     """Return the number of blocks that a tile of pairs needs."""
     size = jnp.sqrt(1 - jnp.min(correlation.one_minus_square))
-    cuts = jnp.arange(CAPACITY // BLOCK + 1)
-    damping = size ** (2 * BLOCK * cuts)
-    worst = [jnp.max(t.tails, axis=tuple(range(t.tails.ndim - 2))) for t in (first, second)]
-    bound = damping * worst[0] * worst[1]
-    allowed = tolerance(size.dtype) * bound[:, :1]
-    count = jnp.max(jnp.sum(bound > allowed, axis=1))
+    damping = size ** (2 * BLOCK * jnp.arange(CAPACITY // BLOCK + 1))
+    bound = damping[:, None] * first.worst * second.worst
+    allowed = tolerance(size.dtype) * bound[0]
+    count = jnp.max(jnp.sum(bound > allowed, axis=0))
     return jnp.minimum(count, jnp.minimum(first.blocks, second.blocks))
 
 
-def tails_at(coefficients: Coefficients, count: Array) -> Array:
-    """Return √t of the values and of the slopes after ``count`` blocks, (*batch, 2)."""
-    return lax.dynamic_index_in_dim(coefficients.tails, count, axis=-1, keepdims=False)
-
-
 def gap_and_derivative(
-    parity: int, first: Coefficients, second: Coefficients, correlation: Correlation
+    parity: int, first: Coefficients, second: Coefficients, correlation: Correlation, tile: Tile
 ) -> tuple[Array, Array, Array, Array]:
     """Return what one part of φ adds to gap' and to E[φ'φ'], and bounds on their errors.
 
@@ -186,26 +208,25 @@ def gap_and_derivative(
     c, one_minus_c, one_minus_square = correlation
     y = 1 - one_minus_square
     count = blocks_needed(first, second, correlation)
-    rest1, rest2 = tails_at(first, count), tails_at(second, count)
+    rest1, rest2 = (tile.of(table.tails, count, 1)[0] for table in (first, second))
     shape = c.shape
-    spread = jnp.broadcast_to((rest1[..., 0] - rest2[..., 0]) ** 2 / 2, shape)
-    total = jnp.broadcast_to(rest1[..., 0] * rest2[..., 0], shape)
-    slope = jnp.broadcast_to(rest1[..., 1] * rest2[..., 1], shape)
-
-    def block_at(array, j):
-        return lax.dynamic_slice_in_dim(array, j * BLOCK, BLOCK, axis=array.ndim - 1)
+    spread = jnp.broadcast_to((rest1[0] - rest2[0]) ** 2 / 2, shape)
+    total = jnp.broadcast_to(rest1[0] * rest2[0], shape)
+    slope = jnp.broadcast_to(rest1[1] * rest2[1], shape)
 
     def add_block(i, state):
         # Horner's rule from the highest term down; `quotient` is Σ_m p_m (1 − y^m)/(1 − y).
         spread, total, quotient, slope = state
-        j = count - 1 - i
-        a, b = block_at(first.values, j), block_at(second.values, j)
-        da, db = block_at(first.slopes, j), block_at(second.slopes, j)
+        start = (count - 1 - i) * BLOCK
+        a, b, da, db = (
+            tile.of(table, start, BLOCK)
+            for table in (first.values, second.values, first.slopes, second.slopes)
+        )
         for m in reversed(range(BLOCK)):
             quotient = quotient * y + total
-            total = total + a[..., m] * b[..., m]
-            spread = spread + (a[..., m] - b[..., m]) ** 2 / 2
-            slope = slope * y + da[..., m] * db[..., m]
+            total = total + a[m] * b[m]
+            spread = spread + (a[m] - b[m]) ** 2 / 2
+            slope = slope * y + da[m] * db[m]
         return spread, total, quotient, slope
 
     start = (spread, total, jnp.zeros(shape, c.dtype), slope)
@@ -214,9 +235,4 @@ def gap_and_derivative(
     gap = spread + (one_minus_c * total + c * lost if parity else lost)
     slope = slope if parity else c * slope
     left = 2 * y ** (BLOCK * count)
-    return (
-        gap,
-        slope,
-        left * rest1[..., 0] * rest2[..., 0],
-        left * rest1[..., 1] * rest2[..., 1],
-    )
+    return gap, slope, left * rest1[0] * rest2[0], left * rest1[1] * rest2[1]

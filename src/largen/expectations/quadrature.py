@@ -1,10 +1,10 @@
 """Expectations of any function of one Gaussian, by the trapezoidal rule.
 
-    E[f(√q z)] ≈ h Σ_j n(z_j) f(√q z_j),   z_j = (j + ½) h,  |z_j| < 13,  n the normal density.
+    E[f(√q z)] ≈ h Σ_j n(z_j) f(√q z_j),   z_j = (j + ½) h,  |z_j| < 12,  n the normal density.
 
-For f analytic in a strip |Im x| < w the error is of order exp(−2π w/(h √q)): below rounding for
-tanh up to variance 100 with h = 1/40. No node lies on 0, where hand-written functions like to
-have their kink.
+For f analytic in a strip |Im x| < w the error is of order exp(−2π w/(h √q)): for tanh (w = π/2)
+and h = 1/24 below rounding up to variance 40. No node lies on 0, where hand-written functions
+like to have their kink.
 """
 
 from __future__ import annotations
@@ -16,24 +16,31 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.typing import ArrayLike
 from jaxtyping import Float
 
 from largen.expectations.activations import Derivative
 
-STEP, REACH = 1 / 40, 13.0
+_STEP_AND_REACH = {"float64": (1 / 24, 12.0), "float32": (1 / 12, 8.0)}
 
 
 @lru_cache
-def half_nodes(refinement: int = 1) -> tuple[np.ndarray, np.ndarray]:
-    """Return the positive nodes and their weights, for which Σ weights · f(z) = E[f(|z|)]."""
-    step = STEP / refinement
-    z = (np.arange(round(REACH / step)) + 0.5) * step
-    return z, 2 * step * np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi)
+def half_nodes(dtype: np.dtype, refined: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """Return the positive nodes and their weights, for which Σ weights · f(z) = E[f(|z|)].
+
+    The refined rule has a third of the step and reaches half as far again.
+    """
+    step, reach = _STEP_AND_REACH.get(np.dtype(dtype).name, _STEP_AND_REACH["float32"])
+    if refined:
+        step, reach = step / 3, reach * 1.5
+    z = (np.arange(round(reach / step)) + 0.5) * step
+    weights = 2 * step * np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi)
+    return z.astype(dtype), weights.astype(dtype)
 
 
 def gaussian_mean(
-    function: Callable[[Array], Array], q: Float[Array, "*shape"], *, refinement: int = 1
-) -> Float[Array, "*shape"]:
+    function: Callable[[Array], Array], q: ArrayLike, *, refined: bool = False
+) -> Array:
     """Return E[f(√q z)] for z ~ N(0, 1).
 
     Parameters
@@ -43,8 +50,8 @@ def gaussian_mean(
         call itself is compiled anew at every call.
     q
         Variances, any shape.
-    refinement
-        Odd number by which the step of the rule is divided.
+    refined
+        Whether to take a finer and wider rule; the change tells the error.
 
     Returns
     -------
@@ -59,7 +66,7 @@ def gaussian_mean(
     >>> round(float(gaussian_mean(jnp.square, 3.0)), 5)
     3.0
     """
-    return _mean(function, refinement, jnp.asarray(q, _float_dtype(q)))
+    return _mean(function, refined, jnp.asarray(q, _float_dtype(q)))
 
 
 def _float_dtype(x) -> np.dtype:
@@ -67,20 +74,22 @@ def _float_dtype(x) -> np.dtype:
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0, 1))
-def _mean(function, refinement, q):
-    z, weights = (jnp.asarray(x, q.dtype) for x in half_nodes(refinement))
+def _mean(
+    function: Callable[[Array], Array], refined: bool, q: Float[Array, "*shape"]
+) -> Float[Array, "*shape"]:
+    z, weights = half_nodes(q.dtype, refined)
     x = jnp.sqrt(q)[..., None] * z
     return (function(x) + function(-x)) / 2 @ weights
 
 
 @_mean.defjvp
-def _mean_jvp(function, refinement, primals, tangents):
+def _mean_jvp(function, refined, primals, tangents):
     (q,), (dq,) = primals, tangents
-    return _mean(function, refinement, q), _slope(Derivative(function), refinement, q) * dq
+    return _mean(function, refined, q), _slope(Derivative(function), refined, q) * dq
 
 
-def _slope(derivative, refinement, q):
-    z, weights = (jnp.asarray(x, q.dtype) for x in half_nodes(refinement))
+def _slope(derivative, refined, q):
+    z, weights = half_nodes(q.dtype, refined)
     # At q = 0 the quotient is taken at a small variance instead: 1e-10 (1e-4 in float32).
     root = jnp.sqrt(jnp.maximum(q, 1e-10 if q.dtype == np.float64 else 1e-4))
     x = root[..., None] * z

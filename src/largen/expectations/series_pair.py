@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -23,13 +22,12 @@ from largen.expectations.hermite import (
     BLOCK,
     Coefficients,
     Correlation,
-    coefficients,
+    coefficients_of_both,
     correlation_of,
     gap_and_derivative,
 )
 from largen.expectations.quadrature import gaussian_mean
-
-TILE = 1 << 16  # pairs in a tile
+from largen.expectations.tiles import Tile, over_tiles
 
 
 @lru_cache
@@ -46,78 +44,48 @@ def parts_of(phi: ActivationFunction, dtype: np.dtype) -> tuple[int, ...]:
     return tuple(parity for parity, there in enumerate(parts) if there)
 
 
-def _over_tiles(function: Callable[..., Any], trees: tuple[Any, ...], shape: tuple[int, ...]):
-    """Evaluate ``function(*trees)`` by slices of the first long axis of the pairs.
-
-    Leaves have the axes of the pairs first, of full length or 1, and may have more behind.
-    """
-    axis = next((i for i, length in enumerate(shape) if length > 1), 0)
-    length = shape[axis] if shape else 1
-    rows = max(1, TILE * length // max(1, int(np.prod(shape))))
-    if rows >= length:
-        return function(*trees)
-
-    def slice_of(start):
-        def cut(leaf):
-            if leaf.ndim <= axis or leaf.shape[axis] == 1:
-                return leaf
-            return lax.dynamic_slice_in_dim(leaf, start, rows, axis=axis)
-
-        return jax.tree.map(cut, trees)
-
-    outs = jax.eval_shape(lambda: function(*slice_of(0)))
-    results = jax.tree.map(lambda out: jnp.zeros(shape, out.dtype), outs)
-
-    def fill(i, results):
-        start = jnp.minimum(i * rows, length - rows)
-        piece = function(*slice_of(start))
-        return jax.tree.map(
-            lambda whole, part: lax.dynamic_update_slice_in_dim(whole, part, start, axis=axis),
-            results,
-            piece,
-        )
-
-    return lax.fori_loop(0, -(-length // rows), fill, results)
-
-
-def _prepared(phi, q1, q2, gap):
+def _prepared(q1: Array, q2: Array, gap: Array):
     """Return variances and gap with the same number of axes, and the largest |c|."""
     ndim = max(q1.ndim, q2.ndim, gap.ndim)
     q1, q2, gap = (x.reshape((1,) * (ndim - x.ndim) + x.shape) for x in (q1, q2, gap))
-    shape = jnp.broadcast_shapes(q1.shape, q2.shape, gap.shape)
-    largest = jnp.sqrt(1 - jnp.min(correlation_of(q1, q2, gap).one_minus_square, initial=1.0))
+    shape = _shape(q1, q2, gap)
+    largest = jnp.sqrt(1 - jnp.min(correlation_of(q1, q2, gap).one_minus_square))
     return q1, q2, gap, shape, largest
 
 
 def _shape(*arrays: Array) -> tuple[int, ...]:
-    return jnp.broadcast_shapes(*(x.shape for x in arrays))
+    return np.broadcast_shapes(*(x.shape for x in arrays))
 
 
-def _evaluate(phi: ActivationFunction, with_error: bool, q1: Array, q2: Array, gap: Array):
+def evaluate(
+    phi: ActivationFunction, with_error: bool, q1: Array, q2: Array, gap: Array
+) -> tuple[Array, ...]:
+    """Return gap', E[φ'φ'] and, if wanted, bounds on what the series leaves out of both."""
     out_shape = _shape(q1, q2, gap)
-    q1, q2, gap, shape, largest = _prepared(phi, q1, q2, gap)
+    if 0 in out_shape:
+        return (jnp.zeros(out_shape, gap.dtype),) * (4 if with_error else 2)
+    q1, q2, gap, shape, largest = _prepared(q1, q2, gap)
     parts = parts_of(phi, q1.dtype)
-    tables = [tuple(coefficients(phi, p, q, largest) for q in (q1, q2)) for p in parts]
-    blocks = [tuple(table.blocks for table in pair) for pair in tables]
+    alone = len(parts) == 1
+    tables = [coefficients_of_both(phi, p, alone, q1, q2, largest) for p in parts]
 
-    def tile(q1, q2, gap, arrays):
-        correlation = Correlation(*jnp.broadcast_arrays(*correlation_of(q1, q2, gap)))
+    def pairs_of(tile: Tile):
+        correlation = correlation_of(tile.of(q1), tile.of(q2), tile.of(gap))
+        correlation = Correlation(*jnp.broadcast_arrays(*correlation))
         sums = [jnp.zeros(correlation.c.shape, gap.dtype)] * 4
-        for parity, pair, done in zip(parts, arrays, blocks, strict=True):
-            first, second = (Coefficients(*a, blocks=n) for a, n in zip(pair, done, strict=True))
-            added = gap_and_derivative(parity, first, second, correlation)
+        for parity, (first, second) in zip(parts, tables, strict=True):
+            added = gap_and_derivative(parity, first, second, correlation, tile)
             sums = [s + a for s, a in zip(sums, added, strict=True)]
         return tuple(sums) if with_error else tuple(sums[:2])
 
-    arrays = [tuple(tuple(table[:3]) for table in pair) for pair in tables]
-    results = _over_tiles(tile, (q1, q2, gap, arrays), shape)
-    return tuple(x.reshape(out_shape) for x in results)
+    return tuple(x.reshape(out_shape) for x in over_tiles(pairs_of, shape))
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
 def series_pair(phi: ActivationFunction, q1: Array, q2: Array, gap: Array) -> tuple[Array, Array]:
     """Return the gap of (φ(u), φ(v)) and E[φ'(u)φ'(v)] by the Hermite series."""
-    return _evaluate(phi, False, q1, q2, gap)
+    gap_out, derivative = evaluate(phi, False, q1, q2, gap)
+    return gap_out, derivative
 
 
 @series_pair.defjvp
@@ -149,29 +117,30 @@ def cross_moment(
 ) -> Array:
     """Return C_ij = E[φ⁽ⁱ⁾(u) φ⁽ʲ⁾(v)], from coefficients of φ and φ' alone."""
     out_shape = _shape(q1, q2, gap)
-    q1, q2, gap, shape, largest = _prepared(phi, q1, q2, gap)
+    if 0 in out_shape:
+        return jnp.zeros(out_shape, gap.dtype)
+    q1, q2, gap, shape, largest = _prepared(q1, q2, gap)
     floor = 1e-10 if gap.dtype == np.float64 else 1e-4
-    tables = []
-    for p in parts_of(phi, q1.dtype):
-        pair = []
-        for q, order in ((q1, i), (q2, j)):
-            q = jnp.maximum(q, floor) if order > 1 else q
-            found = coefficients(phi, p, q, largest)
-            pair.append((_shifted(found, p, order, q), found.blocks))
-        (first, n1), (second, n2) = pair
-        tables.append(((first, second), (p + i) % 2, jnp.minimum(n1, n2)))
+    raised1, raised2 = (jnp.maximum(q, floor) if max(i, j) > 1 else q for q in (q1, q2))
+    tables, parts = [], parts_of(phi, q1.dtype)
+    for p in parts:
+        found = coefficients_of_both(phi, p, len(parts) == 1, raised1, raised2, largest)
+        first, second = (
+            _shifted(table, p, order, q)
+            for table, order, q in zip(found, (i, j), (raised1, raised2), strict=True)
+        )
+        tables.append((first, second, (p + i) % 2, found[0].blocks))
 
-    def tile(q1, q2, gap, arrays):
-        c, _, one_minus_square = jnp.broadcast_arrays(*correlation_of(q1, q2, gap))
-        y = 1 - one_minus_square
+    def pairs_of(tile: Tile):
+        correlation = correlation_of(tile.of(q1), tile.of(q2), tile.of(gap))
+        c, _, one_minus_square = jnp.broadcast_arrays(*correlation)
         result = jnp.zeros(c.shape, c.dtype)
-        for (first, second), (_, parity, blocks) in zip(arrays, tables, strict=True):
-            part = _horner(first, second, y, blocks)
+        for first, second, parity, blocks in tables:
+            part = _horner(first, second, 1 - one_minus_square, blocks, tile)
             result = result + (c * part if parity else part)
         return result
 
-    arrays = [table[0] for table in tables]
-    return _over_tiles(tile, (q1, q2, gap, arrays), shape).reshape(out_shape)
+    return over_tiles(pairs_of, shape).reshape(out_shape)
 
 
 @cross_moment.defjvp
@@ -182,12 +151,12 @@ def _cross_moment_jvp(phi, i, j, primals, tangents):
     return value, _cross_tangent(phi, i, j, primals, dq1, dq2, dq12)
 
 
-def _horner(first: Array, second: Array, y: Array, blocks: Array) -> Array:
+def _horner(first: Array, second: Array, y: Array, blocks: Array, tile: Tile) -> Array:
     def add_block(n, total):
         start = (blocks - 1 - n) * BLOCK
-        a, b = (lax.dynamic_slice_in_dim(x, start, BLOCK, axis=x.ndim - 1) for x in (first, second))
+        a, b = (tile.of(table, start, BLOCK) for table in (first, second))
         for m in reversed(range(BLOCK)):
-            total = total * y + a[..., m] * b[..., m]
+            total = total * y + a[m] * b[m]
         return total
 
     return lax.fori_loop(0, blocks, add_block, jnp.zeros(y.shape, y.dtype))
@@ -199,10 +168,10 @@ def _shifted(found: Coefficients, parity: int, order: int, q: Array) -> Array:
         return found.values
     table, degree = found.slopes, 1 - parity  # the lowest degree in the table
     for _ in range(order - 1):
-        k = degree + 2 * jnp.arange(table.shape[-1])
-        table = jnp.sqrt(k.astype(q.dtype)) * table / jnp.sqrt(q)[..., None]
+        k = degree + 2 * jnp.arange(len(table)).reshape(-1, *[1] * q.ndim)
+        table = jnp.sqrt(k.astype(q.dtype)) * table / jnp.sqrt(q)
         if degree == 0:
-            table = jnp.concatenate([table[..., 1:], jnp.zeros_like(table[..., :1])], axis=-1)
+            table = jnp.concatenate([table[1:], jnp.zeros_like(table[:1])])
         degree = 1 - degree
     return table
 
@@ -216,29 +185,3 @@ def second_moment_slope(phi: ActivationFunction, q: Array) -> Array:
 def square(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
     """Return x -> f(x)², the same function for the same f."""
     return lambda x: function(x) ** 2
-
-
-def series_error(phi: ActivationFunction, q1: Array, q2: Array, gap: Array) -> tuple[Array, Array]:
-    """Return bounds on the errors of both results of ``series_pair``.
-
-    They add what the series leaves out, the quadrature's own error (seen by refining it at eight
-    variances between the smallest and the largest) and rounding.
-    """
-    _, _, gap_left, slope_left = _evaluate(phi, True, q1, q2, gap)
-    values = [gaussian_mean(square(phi), q) for q in (q1, q2)]
-    slopes = [gaussian_mean(square(phi.derivative), q) for q in (q1, q2)]
-    value_error = _quadrature_error(square(phi), q1, q2)
-    slope_error = _quadrature_error(square(phi.derivative), q1, q2)
-    return (
-        gap_left + value_error * (values[0] + values[1]),
-        slope_left + slope_error * jnp.sqrt(slopes[0] * slopes[1]),
-    )
-
-
-def _quadrature_error(function: Callable[[Array], Array], q1: Array, q2: Array) -> Array:
-    both = jnp.concatenate([q1.ravel(), q2.ravel()])
-    low, high = jnp.min(both), jnp.max(both)
-    probes = low + (high - low) * 2.0 ** -jnp.arange(8.0, dtype=both.dtype)
-    coarse, fine = (gaussian_mean(function, probes, refinement=r) for r in (1, 3))
-    difference = jnp.abs(coarse - fine) / jnp.where(fine > 0, fine, 1)
-    return 2 * jnp.max(difference) + 32 * jnp.finfo(both.dtype).eps
