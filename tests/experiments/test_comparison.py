@@ -108,9 +108,22 @@ def test_picture(tmp_path):
 
 def test_power_law_fit():
     sizes = np.array([10.0, 20, 40, 80])
-    fit = fit_exponent(sizes, 3 * sizes**-0.75, 1e-6 * sizes**-0.75)
-    assert fit.value == pytest.approx(-0.75, abs=1e-12)
+    fit = fit_exponent(sizes, (3 * sizes**-0.75) ** 2, 1e-6 * sizes**-1.5)
+    assert fit.value == pytest.approx(-0.75, abs=1e-9)
     assert not fit_exponent(sizes, np.array([1.0, 0.1, 0.1, 0.1]), np.full(4, 0.2)).resolved
+
+
+def test_power_law_fit_is_unbiased_by_unresolved_points():
+    """Over repetitions with most points in the noise: mean and spread against truth and error."""
+    sizes = np.array([32.0, 64, 128, 256, 512, 1024])
+    truth, noise = (0.6 / sizes) ** 2, np.full(6, 1e-5)
+    rng = np.random.default_rng(0)
+    fits = [fit_exponent(sizes, truth + noise * rng.standard_normal(6), noise) for _ in range(300)]
+    values = np.array([f.value for f in fits])
+    z = np.array([(f.value + 1) / f.error for f in fits])
+    assert np.isfinite(values).all()
+    assert abs(values.mean() + 1) < 0.05
+    assert 0.5 < np.std(z) < 1.3
 
 
 @pytest.mark.parametrize(

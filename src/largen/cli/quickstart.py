@@ -26,8 +26,8 @@ def run_quickstart(folder: Path, fast: bool, console: Console) -> None:
         console.print(f"--output: cannot make the folder {folder}: {error.strerror}.")
         raise typer.Exit(2) from None
     console.print(
-        "Two infinite-width limits of one network (one hidden layer, tanh) on 8×8 digits, odd "
-        "against even,\nand how networks of finite width approach them.\n"
+        "Two infinite-width limits of one network (one hidden layer, tanh), trained to tell odd "
+        "from even handwritten digits, and how networks of finite width approach them.\n"
     )
     columns = (TextColumn("{task.description:<42}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:
@@ -40,19 +40,22 @@ def run_quickstart(folder: Path, fast: bool, console: Console) -> None:
     for path in _write(found, folder):
         console.print(f"  {path}")
     console.print(
-        f"\nIn {found.seconds:.0f} s. Single networks differ from the limit by fluctuations of "
-        "order N^(-1/2); their\naverage over initialisations by a shift of order 1/N: the "
-        "exponents in the last rows should be near\n-0.5 and -1. The picture shows the same: "
-        "learning curves and outputs closing in on the dashed\nlimit from left to right, "
-        "distances falling along straight lines on the right."
+        f"\nTook {found.seconds:.0f} s. Single networks differ from the limit by fluctuations of "
+        "order N^(-1/2), their average over initialisations by a shift of order 1/N: the "
+        "exponents in the last row should be near -0.5 and -1. The picture shows the same: "
+        "learning curves and outputs close in on the dashed limit, and distances fall along "
+        "straight lines."
     )
 
 
 def _table(found: Quickstart) -> Table:
-    table = Table(title="Distance of networks from the limit, on test images")
-    table.add_column("width", justify="right")
+    table = Table(
+        title="Distance of networks from the limit, on test images",
+        caption="in brackets: the standard error of the last digits",
+    )
+    table.add_column("width\nN", justify="right")
     for case in found.comparisons:
-        table.add_column(f"{case}\nsingle network", justify="right")
+        table.add_column(f"{case}\none network", justify="right")
         table.add_column(f"{case}\nensemble mean", justify="right")
     data = {case: c.to_xarray() for case, c in found.comparisons.items()}
     for width in next(iter(data.values()))["width"].values:
@@ -61,13 +64,19 @@ def _table(found: Quickstart) -> Table:
             for kind in ("single", "mean"):
                 value = float(d[kind].sel(width=width))
                 error = float(d[f"{kind}_error"].sel(width=width))
-                resolved = value > 2 * error
-                cells.append(f"{value:.4f} ± {error:.4f}" if resolved else f"< {2 * error:.4f}")
+                cells.append(_concise(value, error))
         table.add_row(*cells)
     table.add_section()
     exponents = [c.exponents[k] for c in found.comparisons.values() for k in ("single", "mean")]
     table.add_row("N to the", *map(str, exponents), style="bold")
     return table
+
+
+def _concise(value: float, error: float) -> str:
+    """Return 0.0203(11) for 0.0203 ± 0.0011, and a bound where nothing is resolved."""
+    if value <= 2 * error:
+        return f"< {2 * error:.4f}"
+    return f"{value:.4f}({max(1, round(error * 1e4))})"
 
 
 def _write(found: Quickstart, folder: Path) -> list[Path]:

@@ -154,11 +154,15 @@ def compare(
     dataset = xarray.Dataset(
         variables, coordinates, {**attributes, "on": on, "limit_error": limit_error}
     )
+    # An error e of the limit changes a square d² by 2de + e².
     exponents = {
         kind: fit_exponent(
             widths,
-            dataset[kind].values,
-            np.hypot(dataset[f"{kind}_error"].values, limit_error / 2),
+            dataset[f"{kind}_square"].values,
+            np.hypot(
+                dataset[f"{kind}_square_error"].values,
+                limit_error * (2 * dataset[kind].values + limit_error),
+            ),
         )
         for kind in ("single", "mean")
     }
@@ -176,40 +180,36 @@ def _one_width(
     # All that follows needs only the inner products of the networks' distances.
     gram = distance @ distance.T / distance.shape[1]
     counts = draw.multinomial(seeds, np.full(seeds, 1 / seeds), size=RESAMPLES)
-    single, mean_square = _distances(gram, counts)
-    own_single, own_square = _distances(gram, np.ones((1, seeds)))
-    targets = getattr(net, f"y_{on}")
-    curves: dict[str, Any] = {
-        "loss": getattr(net, f"loss_{on}").mean(0),
-        # The first network's outputs after training beside the limit's, for the eye.
-        "network": outputs[0, -1].reshape(-1),
-        "prediction": prediction[0, -1].reshape(-1),
-    }
+    found = dict(zip(("single", "mean"), _squares(gram, np.ones((1, seeds))), strict=True))
+    resampled = dict(zip(("single", "mean"), _squares(gram, counts), strict=True))
+    numbers: dict[str, Any] = {"seeds": seeds}
+    for kind, (square,) in found.items():
+        enough = seeds > (1 if kind == "single" else 2)
+        spread = float(np.std(resampled[kind])) if enough else float("inf")
+        root = float(np.sqrt(max(square, 0.0)))
+        # d√m = dm/(2√m) where the square is resolved; where it is not, the error is √dm.
+        error = min(spread / (2 * root), spread**0.5) if root else spread**0.5
+        numbers |= {kind: root, f"{kind}_error": error}
+        numbers |= {f"{kind}_square": float(square), f"{kind}_square_error": spread}
+    numbers["loss"] = getattr(net, f"loss_{on}").mean(0)
     if net.run is not None:
+        targets = getattr(net, f"y_{on}")
         shape = np.broadcast_shapes(prediction.shape, outputs.shape[:1] + prediction.shape[1:])
         losses = mean_loss(net.run.loss, np.broadcast_to(prediction, shape), targets, leading=1)
-        curves["loss_limit"] = losses.mean(0)
-    mean = float(np.sqrt(max(own_square[0], 0.0)))
-    spread = float(np.std(mean_square)) if seeds > 2 else float("inf")
-    return {
-        "seeds": seeds,
-        "single": float(own_single[0]),
-        "single_error": float(np.std(single)) if seeds > 1 else float("inf"),
-        "mean": mean,
-        # d√m = dm/(2√m) where the square is resolved; where it is not, the error is √dm.
-        "mean_error": float(min(spread / (2 * mean), np.sqrt(spread))) if mean else spread**0.5,
-        **curves,
-    }
+        numbers["loss_limit"] = losses.mean(0)
+    # The first network's outputs after training beside the limit's, for the eye.
+    numbers["network"] = outputs[0, -1].reshape(-1)
+    numbers["prediction"] = prediction[0, -1].reshape(-1)
+    return numbers
 
 
-def _distances(gram: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return √⟨d_s²⟩ and the mean of ⟨d_s d_s′⟩ over pairs s ≠ s′, for resampled networks."""
+def _squares(gram: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return ⟨d_s²⟩ and the mean of ⟨d_s d_s′⟩ over pairs s ≠ s′, for resampled networks."""
     own = np.diag(gram)
-    single = np.sqrt(counts @ own / counts.sum(1))
+    single = counts @ own / counts.sum(1)
     pairs = counts.sum(1) ** 2 - (counts**2).sum(1)
     products = np.einsum("rs,rs->r", counts @ gram, counts) - counts**2 @ own
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return single, np.where(pairs > 0, products / np.maximum(pairs, 1), np.nan)
+    return single, np.where(pairs > 0, products / np.maximum(pairs, 1), np.nan)
 
 
 def _prediction(limit: Trajectory, net: Trajectory, on: str) -> np.ndarray:

@@ -10,6 +10,7 @@ import numpy as np
 # deviation: without it the smallest width, whose statistical error is the smallest, would decide
 # the slope alone.
 HIGHER_ORDERS = 0.05
+REWEIGHTINGS = 20
 
 
 @dataclass(frozen=True)
@@ -31,30 +32,41 @@ class Estimate:
 UNRESOLVED = Estimate(float("nan"), float("nan"))
 
 
-def fit_exponent(sizes: np.ndarray, values: np.ndarray, errors: np.ndarray) -> Estimate:
-    """Fit p in values ∝ sizesᵖ by weighted least squares of the logarithms.
+def fit_exponent(sizes: np.ndarray, squares: np.ndarray, errors: np.ndarray) -> Estimate:
+    """Fit p in squares ∝ sizes²ᵖ by weighted least squares.
+
+    The squares themselves are fitted, not the logarithms of their roots: an unbiased estimate
+    of a square that is not resolved scatters about its small value, and may be negative. It
+    counts with its error bar, so that no size is chosen for how its noise came out.
 
     Parameters
     ----------
-    sizes, values, errors
-        Positive sizes, values, and the values' standard errors, shape ``(size,)``. Values that
-        are not larger than twice their error are left out.
+    sizes, squares, errors
+        Sizes, squared distances, and standard errors of the squares, shape ``(size,)``.
 
     Returns
     -------
     Estimate
-        The exponent, or NaN if fewer than two points are left. Its error is the larger of what
-        the error bars say and what the scatter about the line says.
+        The exponent, or NaN if fewer than two squares are larger than twice their error. Its
+        error is the larger of what the error bars say and what the scatter about the law says.
     """
-    keep = np.isfinite(values) & (values > 2 * errors) & (values > 0)
-    if keep.sum() < 2:
+    usable = np.isfinite(squares) & np.isfinite(errors)
+    resolved = usable & (squares > 2 * errors)
+    if resolved.sum() < 2:
         return UNRESOLVED
-    x, y = np.log(sizes[keep]), np.log(values[keep])
-    weights = 1 / ((errors[keep] / values[keep]) ** 2 + HIGHER_ORDERS**2)
-    x = x - np.average(x, weights=weights)
-    spread = np.sum(weights * x**2)
-    slope = np.sum(weights * x * y) / spread
-    residual = y - np.average(y, weights=weights) - slope * x
-    freedom = len(x) - 2
-    scatter = np.sum(weights * residual**2) / freedom if freedom else 0.0
-    return Estimate(float(slope), float(np.sqrt(max(scatter, 1.0) / spread)))
+    start = np.polyfit(np.log(sizes[resolved]), np.log(squares[resolved]), 1)
+    x, y, noise = np.log(sizes[usable]), squares[usable], errors[usable]
+
+    parameters = start
+    covariance, worst = np.zeros((2, 2)), 1.0
+    for _ in range(REWEIGHTINGS):
+        # Gauss-Newton for y ≈ exp(slope·x + offset), weighted by the errors about the law.
+        law = np.exp(np.polyval(parameters, x))
+        sigma = np.hypot(noise, 2 * HIGHER_ORDERS * law)
+        jacobian = law[:, None] * np.stack([x, np.ones_like(x)], 1) / sigma[:, None]
+        residual = (y - law) / sigma
+        step = np.linalg.lstsq(jacobian, residual, rcond=None)[0]
+        parameters = parameters + np.clip(step, -1, 1)
+        covariance = np.linalg.pinv(jacobian.T @ jacobian)
+        worst = max(1.0, float(residual @ residual) / max(len(x) - 2, 1))
+    return Estimate(parameters[0] / 2, float(np.sqrt(worst * covariance[0, 0])) / 2)
