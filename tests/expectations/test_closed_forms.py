@@ -80,7 +80,7 @@ def test_float32_gap_keeps_its_relative_precision():
     """1 − c = 1e-12 is far below float32's resolution of c, and relu's gap has 6 digits of it."""
     gap = np.logspace(-14, 0, 29).astype(np.float32)
     one = np.ones_like(gap)
-    for name in ("relu", "erf", "gelu", "tanh"):
+    for name in ("relu", "erf", "tanh"):
         got = np.asarray(pair_moments(name, one, one, gap).gap)
         assert got.dtype == np.float32
         with jax.enable_x64(True):

@@ -96,10 +96,9 @@ def pair_error(phi: Spec, q1: ArrayLike, q2: ArrayLike, gap: ArrayLike) -> PairM
     >>> import jax, jax.numpy as jnp
     >>> from largen.expectations import pair_error
     >>> with jax.enable_x64(True):
-    ...     smooth = pair_error("tanh", 1.0, 1.0, 0.1)
-    ...     kinked = pair_error(lambda x: jnp.clip(x, -1, 1), 1.0, 1.0, 0.0)
-    >>> bool(smooth.derivative < 1e-10), bool(kinked.derivative > 1e-4)
-    (True, True)
+    ...     bound = pair_error(lambda x: jnp.clip(x, -1, 1), 1.0, 1.0, 0.0)  # a hard tanh
+    >>> float(bound.derivative) > 1e-3
+    True
     """
     phi = activation(phi)
     return PairMoments(*_error(phi, *_floats(q1, q2, gap)))
