@@ -9,7 +9,9 @@ distribution, stepped through training:
 ``problem``    what the run says of a neuron: its fields, rates and scales
 ``neurons``    which neurons stand for the distribution at initialisation
 ``dynamics``   how a set of neurons moves, and what the network computes meanwhile
-``solution``   the choice of neurons, their number, and the error that is left
+``training``   gradient descent and gradient flow
+``methods``    closed equations, quadrature, particles: the choice, and the error that is left
+``solution``   the door
 =============  ===================================================================
 """
 

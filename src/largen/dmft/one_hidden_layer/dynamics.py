@@ -13,13 +13,12 @@ these are linear in the weights.
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, Shaped
+from jaxtyping import Array, Float, Shaped
 
 from largen.dmft.one_hidden_layer.neurons import Neurons
 from largen.dmft.one_hidden_layer.problem import Problem
@@ -108,7 +107,7 @@ def _read_out(state: State, constants: Constants, features: Float[Array, "neuron
     return features.T @ weighted / constants.gamma + state.bias
 
 
-def _forward(model: Model, state: State, constants: Constants):
+def forward(model: Model, state: State, constants: Constants):
     """Return φ(h), φ'(h) and f on the training samples."""
     h = state.directions @ constants.train.T
     features, derivatives = model.phi(h), model.phi.derivative(h)
@@ -121,9 +120,9 @@ def test_outputs(model: Model, state: State, constants: Constants):
     return _read_out(state, constants, features)
 
 
-def _drift(model: Model, state: State, constants: Constants, counts, forward) -> State:
+def drift(model: Model, state: State, constants: Constants, counts, ahead) -> State:
     """Return −η(∇ + λθ) in the coordinates of the state."""
-    features, derivatives, f = forward
+    features, derivatives, f = ahead
     shaped = f.reshape(f.shape[0], *model.output_shape)
     residual = model.loss.residual(shaped, constants.targets).reshape(f.shape)
     pull = constants.lr * counts[:, None] * residual
@@ -142,7 +141,7 @@ def kernels(model: Model, state: State, constants: Constants) -> Records:
 
     Φ = ⟨φ(h)φ(h)⟩, G = ⟨g g⟩ with g = z φ'(h), and K = ρ_out σ_out² Φ + G K⁰ (+ the bias's).
     """
-    features, derivatives, _ = _forward(model, state, constants)
+    features, derivatives, _ = forward(model, state, constants)
     weighted = constants.weights[:, None] * features
     feature_kernel = weighted.T @ features
     outputs = state.readout.shape[1]
@@ -161,105 +160,10 @@ def kernels(model: Model, state: State, constants: Constants) -> Records:
     return Records(feature_kernel, gradient_kernel, ntk)
 
 
-@partial(jax.jit, static_argnames=("model", "steps"))
-def descend(
-    model: Model,
-    steps: int,
-    state: State,
-    constants: Constants,
-    counts: Float[Array, "_ sample"],
-    record_at: Int[Array, " record"],
-):
-    """Train by gradient descent.
-
-    Returns
-    -------
-    f_train, f_test
-        Shape ``(step, sample, output)``, from initialisation on.
-    records
-        Kernels at the entries ``record_at``.
-    """
-
-    def step(carry, index):
-        state, velocity, records = carry
-        forward = _forward(model, state, constants)
-        outputs = (forward[2], test_outputs(model, state, constants))
-
-        def write(records):
-            now = kernels(model, state, constants)
-            here = record_at == index
-            return jax.tree.map(
-                lambda old, new: jnp.where(here.reshape(-1, *[1] * new.ndim), new, old),
-                records,
-                now,
-            )
-
-        records = jax.lax.cond(jnp.any(record_at == index), write, lambda r: r, records)
-        row = counts[jnp.minimum(index, len(counts) - 1)]
-        drift = _drift(model, state, constants, row, forward)
-        velocity = jax.tree.map(lambda v, dx: constants.momentum * v + dx, velocity, drift)
-        state = jax.tree.map(jnp.add, state, velocity)
-        return (state, velocity, records), outputs
-
-    start = (
-        state,
-        jax.tree.map(jnp.zeros_like, state),
-        _empty_records(state, constants, record_at),
-    )
-    (_, _, records), (f_train, f_test) = jax.lax.scan(step, start, jnp.arange(steps + 1))
-    return f_train, f_test, records
-
-
-@partial(jax.jit, static_argnames=("model",))
-def flow(
-    model: Model,
-    times: Float[Array, " step"],
-    state: State,
-    constants: Constants,
-    counts: Float[Array, "1 sample"],
-    record_at: Int[Array, " record"],
-    tolerance: Float[Array, ""],
-):
-    """Train by gradient flow, dθ/dt = −η(∇ + λθ), to a relative tolerance a step.
-
-    Returns what :func:`descend` does, at the given times; infinite where the integration failed.
-    """
-    import diffrax
-
-    def field(t, state, _):
-        return _drift(model, state, constants, counts[0], _forward(model, state, constants))
-
-    def outputs(t, state, _):
-        return _forward(model, state, constants)[2], test_outputs(model, state, constants)
-
-    def record(t, state, _):
-        return kernels(model, state, constants)
-
-    at = diffrax.SubSaveAt
-    subs = [at(ts=times, fn=outputs)]
-    if len(record_at):
-        subs.append(at(ts=times[record_at], fn=record))
-    solution = diffrax.diffeqsolve(
-        diffrax.ODETerm(field),
-        diffrax.Tsit5(),
-        t0=times[0],
-        t1=times[-1],
-        dt0=None,
-        y0=state,
-        saveat=diffrax.SaveAt(subs=subs),
-        stepsize_controller=diffrax.PIDController(rtol=tolerance, atol=tolerance),
-        adjoint=diffrax.ForwardMode(),
-        max_steps=100_000,
-        throw=False,
-    )
-    saved: Any = solution.ys
-    records = saved[1] if len(record_at) else _empty_records(state, constants, record_at)
-    return *saved[0], records
-
-
-def _empty_records(state: State, constants: Constants, record_at) -> Records:
+def empty_records(state: State, constants: Constants, entries: int) -> Records:
+    """Return room for the kernels of some entries."""
     samples, outputs = constants.train.shape[0], state.readout.shape[1]
-    shape = (len(record_at), samples, samples)
+    shape = (entries, samples, samples)
     scalar = jnp.zeros(shape, state.readout.dtype)
     vector = jnp.zeros((*shape, outputs, outputs), state.readout.dtype)
     return Records(scalar, vector, vector)

@@ -1,0 +1,172 @@
+"""Training of a set of neurons, by gradient descent or by gradient flow.
+
+Gradient flow is integrated by the classical Runge-Kutta method at a fixed step. Its right-hand
+side is stiff enough for the step to be bounded by the largest eigenvalue of the tangent kernel
+all along, so that an adaptive step gains little; and where φ has a kink, step control neuron by
+neuron makes it ever shorter for errors that the average over neurons does not feel. The step is
+chosen from what it does to the outputs instead: see ``methods``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from largen.dmft.one_hidden_layer.dynamics import (
+    Constants,
+    Model,
+    Records,
+    State,
+    drift,
+    empty_records,
+    forward,
+    kernels,
+    prepare,
+    sample_weights,
+    test_outputs,
+)
+from largen.dmft.one_hidden_layer.neurons import Neurons
+from largen.dmft.one_hidden_layer.problem import Problem
+from largen.runs import Run
+
+
+def train(
+    posed: Problem,
+    run: Run,
+    neurons: Neurons,
+    recorded: np.ndarray,
+    *,
+    substeps: np.ndarray | None = None,
+    dtype: Any = np.float64,
+) -> tuple[np.ndarray, np.ndarray, Records]:
+    """Train a set of neurons.
+
+    Parameters
+    ----------
+    posed, run
+        The problem, and the run that poses it.
+    neurons
+        The set.
+    recorded
+        Entries at which kernels are kept.
+    substeps
+        Steps of gradient flow after each entry, shape ``(step,)``.
+    dtype
+        Precision of the neurons.
+
+    Returns
+    -------
+    f_train, f_test
+        Outputs, shape ``(step, sample, output)``.
+    records
+        Kernels, with a leading axis of recorded entries.
+    """
+    model = Model(posed.phi, run.loss, run.output_shape)
+    state, constants = prepare(posed, run, neurons, dtype)
+    counts = sample_weights(run, dtype)
+    at = jnp.asarray(recorded, int)
+    if substeps is None:
+        out = _descend(model, len(run.times) - 1, state, constants, counts, at)
+    else:
+        gaps = np.append(np.diff(run.times), 0.0)
+        lengths = jnp.asarray(gaps / np.maximum(substeps, 1), dtype)
+        out = _flow(model, jnp.asarray(substeps), lengths, state, constants, counts, at)
+    return jax.tree.map(np.asarray, out)
+
+
+@partial(jax.jit, static_argnames=("model", "steps"))
+def _descend(
+    model: Model,
+    steps: int,
+    state: State,
+    constants: Constants,
+    counts: Float[Array, "_ sample"],
+    record_at: Int[Array, " record"],
+):
+    def advance(index, moving, ahead):
+        state, velocity = moving
+        row = counts[jnp.minimum(index, len(counts) - 1)]
+        move = drift(model, state, constants, row, ahead)
+        velocity = jax.tree.map(lambda v, dx: constants.momentum * v + dx, velocity, move)
+        return jax.tree.map(jnp.add, state, velocity), velocity
+
+    moving = (state, jax.tree.map(jnp.zeros_like, state))
+    return _entries(model, constants, moving, advance, steps + 1, record_at)
+
+
+@partial(jax.jit, static_argnames=("model",))
+def _flow(
+    model: Model,
+    substeps: Int[Array, " step"],
+    lengths: Float[Array, " step"],
+    state: State,
+    constants: Constants,
+    counts: Float[Array, "1 sample"],
+    record_at: Int[Array, " record"],
+):
+    def slope(state: State) -> State:
+        ahead = forward(model, state, constants)
+        return drift(model, state, constants, counts[0], ahead)
+
+    def runge_kutta(length, state: State) -> State:
+        def along(fraction, move):
+            return jax.tree.map(lambda x, dx: x + fraction * length * dx, state, move)
+
+        # The four slopes come from a scan, so that the network is compiled once.
+        def stage(carry, now):
+            move, total = carry
+            fraction, weight = now
+            move = slope(along(fraction, move))
+            return (move, jax.tree.map(lambda a, m: a + weight * m, total, move)), None
+
+        zero = jax.tree.map(jnp.zeros_like, state)
+        fractions = jnp.asarray([0, 0.5, 0.5, 1], length.dtype)
+        weights = jnp.asarray([1 / 6, 1 / 3, 1 / 3, 1 / 6], length.dtype)
+        (_, total), _ = jax.lax.scan(stage, (zero, zero), (fractions, weights))
+        return along(1, total)
+
+    def advance(index, moving, ahead):
+        def substep(_, state):
+            return runge_kutta(lengths[index], state)
+
+        return (jax.lax.fori_loop(0, substeps[index], substep, moving[0]),)
+
+    return _entries(model, constants, (state,), advance, len(lengths), record_at)
+
+
+def _entries(
+    model: Model,
+    constants: Constants,
+    moving: tuple[State, ...],
+    advance: Callable[..., tuple[State, ...]],
+    entries: int,
+    record_at: Int[Array, " record"],
+):
+    """Return outputs at every entry, and kernels at the recorded ones."""
+
+    def entry(carry, index):
+        moving, records = carry
+        ahead = forward(model, moving[0], constants)
+        outputs = (ahead[2], test_outputs(model, moving[0], constants))
+        here = record_at == index
+
+        def write(records):
+            now = kernels(model, moving[0], constants)
+            return jax.tree.map(
+                lambda old, new: jnp.where(here.reshape(-1, *[1] * new.ndim), new, old),
+                records,
+                now,
+            )
+
+        records = jax.lax.cond(here.any(), write, lambda r: r, records)
+        return (advance(index, moving, ahead), records), outputs
+
+    start = (moving, empty_records(moving[0], constants, len(record_at)))
+    (_, records), (f_train, f_test) = jax.lax.scan(entry, start, jnp.arange(entries))
+    return f_train, f_test, records
