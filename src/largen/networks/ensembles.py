@@ -187,7 +187,9 @@ def _bytes(plan: Plan, numbers: Numbers) -> tuple[float, float]:
     kernel = samples**2 * outputs**2
     sizes = {"features": sites * samples**2, "gradients": sites * kernel}
     sizes["ntk"] = kernel + samples * (rows - samples) * outputs**2
-    kept = plan.entries * rows * outputs + len(plan.record_at) * sum(map(sizes.get, plan.records))
+    kept = plan.entries * rows * outputs + len(plan.record_at) * sum(
+        sizes[name] for name in plan.records
+    )
     probes = 2 * outputs if plan.records else 0
     copies = 12 if isinstance(plan.optimizer, GradientFlow) else 6
     working = copies * network.parameters + (4 + probes) * rows * network.width * sites
@@ -208,10 +210,10 @@ def _checked(run: Run, trajectory: Trajectory, throw: bool) -> Trajectory:
     if throw:
         which = ", ".join(map(str, np.flatnonzero(bad)[:8])) + (", …" if bad.sum() > 8 else "")
         hint = (
-            f"ended before its last time, after {'too many steps'} or with infinite outputs"
+            "the equation is too stiff to reach the last time; end it earlier"
             if isinstance(run.optimizer, GradientFlow)
-            else "lower lr: full-batch gradient descent on mse is stable below 2P/λ_max, with "
-            "λ_max of the kernel lg.empirical_ntk(…) (times 1 + momentum)"
+            else "lower lr. Full-batch gradient descent on mse is stable below 2P/λ_max, with "
+            "λ_max of lg.empirical_ntk on the training inputs"
         )
         raise NumericalFailure(
             f"train: {bad.sum()} of {len(bad)} networks of width {trajectory.width} diverged "

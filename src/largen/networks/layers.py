@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -154,20 +155,23 @@ def repeat(layer: Repeat, frame: Frame, path: Path, features: Features) -> Modul
         return jax.tree.map(lambda z: jnp.zeros((layer.times, *z.shape), z.dtype), zeros)
 
     def kernels(one: Probe, two: Probe) -> Kernels | None:
-        def at(copy_of_both):
-            return copy.kernels(*copy_of_both)
+        def of_copy(probes) -> Any:
+            return copy.kernels(*probes)
 
-        def accumulate(tangent, copy_of_both):
-            part = at(copy_of_both)
+        def accumulate(tangent, probes):
+            part = of_copy(probes)
             return tangent + part.tangent, (part.features, part.gradients)
 
-        first = jax.eval_shape(at, jax.tree.map(lambda leaf: leaf[0], (one, two)))
+        first = jax.eval_shape(of_copy, jax.tree.map(lambda leaf: leaf[0], (one, two)))
         if first is None:
             return None
         zero = jnp.zeros(first.tangent.shape, first.tangent.dtype)
-        tangent, stacked = lax.scan(accumulate, zero, (one, two))
-        flat = (part.reshape(-1, *part.shape[2:]) for part in stacked)
-        return Kernels(*flat, tangent)
+        tangent, (features, gradients) = lax.scan(accumulate, zero, (one, two))
+
+        def flat(stacked):
+            return stacked.reshape(-1, *stacked.shape[2:])
+
+        return Kernels(flat(features), flat(gradients), tangent)
 
     init = jax.vmap(copy.init)
     return Module(features, copy.names, shapes, init, forward, taps, kernels)

@@ -147,12 +147,12 @@ class FiniteNetwork:
         InvalidInput
             If they are not finite floats of shape ``(sample, input)``.
         """
-        x = floating(name, x, ndim=2)
-        if x.shape[1] != self.inputs:
+        array: Any = floating(name, x, ndim=2)
+        if array.shape[1] != self.inputs:
             raise InvalidInput(
-                f"{name}: has {x.shape[1]} inputs a sample, the network has {self.inputs}."
+                f"{name}: has {array.shape[1]} inputs a sample, the network has {self.inputs}."
             )
-        return x
+        return array
 
     def check_params(self, params: Params) -> None:
         """Check at the door that parameters fit the network.
@@ -339,10 +339,10 @@ def _dtype(dtype: Any) -> np.dtype:
     try:
         got = np.dtype(dtype)
     except TypeError:
-        got = None
+        got = np.dtype(object)
     if got not in (np.dtype(np.float32), np.dtype(np.float64)):
         raise InvalidInput(f"dtype: wanted float32 or float64, got {dtype!r}.")
-    return got  # type: ignore[return-value]
+    return got
 
 
 @partial(jax.jit, static_argnums=(0, 2))

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from largen.errors import InvalidInput
 
@@ -14,7 +15,7 @@ PATIENCE = 2.0
 
 
 @contextmanager
-def reporter(progress: bool | Report | None, what: str) -> Iterator[Report]:
+def reporter(progress: Any, what: str) -> Iterator[Report]:
     """Yield a function to be called with (done, total).
 
     Parameters
@@ -36,15 +37,17 @@ def reporter(progress: bool | Report | None, what: str) -> Iterator[Report]:
                 f"progress: wanted True, False, None or a function of (done, total), got "
                 f"{progress!r}."
             )
-        yield progress
+        called: Report = progress
+        yield called
         return
     if progress is False or (progress is None and not sys.stderr.isatty()):
         yield lambda done, total: None
         return
     from rich.console import Console
-    from rich.progress import Progress
+    from rich.progress import Progress, TaskID
 
-    bar, begin, task = Progress(console=Console(stderr=True), transient=True), time.monotonic(), []
+    bar, begin = Progress(console=Console(stderr=True), transient=True), time.monotonic()
+    task: list[TaskID] = []
 
     def report(done: int, total: int) -> None:
         if not task and done < total and time.monotonic() - begin > PATIENCE:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ RECORDS = ("features", "gradients", "ntk")
 
 
 def check_records(
-    run: Run, record: Iterable[str], record_at: Sequence[int] | None
+    run: Run, record: Iterable[str], record_at: Any
 ) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """Check at the door what to record, and when; the first and the last entry by default.
 
@@ -74,7 +74,8 @@ def variables(plan: Plan, arrays: dict[str, Any]) -> dict[str, Any]:
         "ntk": ("sample", "sample_2", *out),
         "ntk_test": ("test_sample", "sample", *out),
     }
-    named = {name: (("seed", "record", *axes[name]), array) for name, array in arrays.items()}
+    named: dict[str, Any] = {}
+    named |= {name: (("seed", "record", *axes[name]), array) for name, array in arrays.items()}
     if arrays:
         named["record_step"] = (("record",), np.asarray(plan.record_at))
     for name in ("feature_kernel", "gradient_kernel"):
