@@ -108,7 +108,7 @@ def evaluate(table: RuleTable[Power], *, width: int, depth: int, inputs: int) ->
     """Return the table's numbers at a width, a depth and a number of inputs."""
 
     def value(power: Power) -> float:
-        return power.at(width=width, depth=depth, inputs=inputs)
+        return power.at(width=width, depth=max(depth, 1), inputs=inputs)
 
     rows = tuple(
         Row(
