@@ -5,12 +5,12 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from largen.dmft import ONE_HIDDEN_LAYER
+from largen.dmft import DEEP, ONE_HIDDEN_LAYER
 from largen.errors import InvalidInput, NoTheory, one_of
 from largen.kernels import KERNEL_LIMIT
 from largen.runs import Run, Theory, Trajectory
 
-THEORIES: tuple[Theory, ...] = (KERNEL_LIMIT, ONE_HIDDEN_LAYER)
+THEORIES: tuple[Theory, ...] = (KERNEL_LIMIT, ONE_HIDDEN_LAYER, DEEP)
 
 
 def by_name(name: str) -> Theory:
@@ -63,7 +63,9 @@ def solve(run: Run, *, theory: str | None = None, throw: bool = True, **options:
         Whether a divergence is raised, or returned in the result's ``status``.
     options
         Of the theory: for ``"kernel"`` see :func:`largen.kernels.limit.solve`, for
-        ``"mean field, one hidden layer"`` :func:`largen.dmft.limit.solve`.
+        ``"mean field, one hidden layer"``
+        :func:`largen.dmft.one_hidden_layer.solution.solve`, for ``"mean field, deep"``
+        :func:`largen.dmft.deep.solution.solve`.
 
     Returns
     -------

@@ -1,0 +1,21 @@
+"""The mean-field limit of fully connected networks of any depth, by one causal sweep in time.
+
+====================  ==================================================================
+``problem``           what the run says of the network: fields, rates and scales
+``matrix``            a Gaussian random matrix that is never stored
+``innovations``       what it answers to a direction it has not seen
+``start``, ``state``  the network of random matrices at initialisation, and its state
+``sweep``             one step of training, and the loop over steps
+``records``           Φ, G and the tangent kernel at chosen times
+``linear``            linear networks: closed equations
+``solution``          replicates, their number, and the error that is left
+====================  ==================================================================
+"""
+
+from largen.dmft.deep.problem import covers
+from largen.dmft.deep.solution import NAME, solve
+from largen.runs import Theory
+
+DEEP = Theory(name=NAME, covers=covers, solve=solve)
+
+__all__ = ["DEEP"]

@@ -1,0 +1,96 @@
+"""A sweep from the first to the last step, with stops for records and for more room."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from largen.dmft.deep.problem import Problem
+from largen.dmft.deep.records import Kernels, measure
+from largen.dmft.deep.rows import capacity_for
+from largen.dmft.deep.state import Constants, Model, State, grown, has_room, ranks
+from largen.dmft.deep.sweep import sweep
+
+
+class Swept(NamedTuple):
+    """What one sweep found.
+
+    Attributes
+    ----------
+    outputs
+        f of all samples, ``(step, sample, output)``; NaN after the outputs have escaped.
+    kernels
+        At the records.
+    frozen_kernel
+        Tangent kernel of what stands still, on training samples.
+    ranks
+        Of each matrix, features and gradients.
+    """
+
+    outputs: np.ndarray
+    kernels: list[Kernels]
+    frozen_kernel: np.ndarray
+    ranks: np.ndarray
+
+
+def first_capacities(problem: Problem, neurons: int) -> tuple[tuple[int, int], ...]:
+    """Return capacities that most runs do not exceed.
+
+    For smooth activations ranks are 4 to 6 times the samples for features, 6 to 9 for gradients.
+    """
+    features = capacity_for(min(7 * problem.columns, neurons + problem.columns) + 64)
+    gradients = capacity_for(min(10 * problem.samples, neurons + problem.samples) + 64)
+    return ((features, gradients),) * (problem.hidden_layers - 1)
+
+
+def advance(
+    model: Model,
+    state: State,
+    constants: Constants,
+    problem: Problem,
+    recorded: np.ndarray,
+    *,
+    growth: bool = True,
+) -> Swept | None:
+    """Train to the last entry and record kernels on the way.
+
+    Bases that are full are grown, which compiles the sweep anew. Returns None instead if
+    ``growth`` is False.
+    """
+    entries = len(state.outputs)
+    kernels: list[Kernels] = []
+    stops = [(int(stop), True) for stop in recorded] + [(entries, False)]
+    for stop, record in stops:
+        while int(state.step) < stop:
+            before = int(state.step)
+            state = sweep(model, state, constants, stop)
+            if int(state.step) == stop:
+                break
+            if has_room(state, problem.columns, problem.samples, model):
+                break  # the outputs have escaped
+            if not growth:
+                return None
+            state = grown(state, 1.5 if int(state.step) > before else 2.0)
+        if int(state.step) < stop:
+            kernels += [_nothing(problem)] * (len(recorded) - len(kernels))
+            break
+        if record:
+            while not has_room(state, problem.columns, problem.samples * problem.outputs, model):
+                if not growth:
+                    return None
+                state = grown(state, 1.5)
+            state, found = measure(model, state, constants)
+            kernels.append(Kernels(*(np.asarray(kernel) for kernel in found)))
+    return Swept(
+        np.asarray(state.outputs),
+        kernels,
+        np.asarray(constants.frozen_kernel)[: problem.samples],
+        ranks(state),
+    )
+
+
+def _nothing(problem: Problem) -> Kernels:
+    p, c = problem.samples, problem.outputs
+    layers = problem.hidden_layers
+    return Kernels(np.full((layers, p, p), np.nan), np.full((layers, p, p, c, c), np.nan))

@@ -1,0 +1,117 @@
+"""Gaussian innovations: what a random matrix answers to a direction it has not seen.
+
+========================  ====================================================================
+mode                      the innovations of a layer
+========================  ====================================================================
+``"variance_reduced"``    those of initialisation are scrambled Sobol points, made orthonormal
+                          among themselves and orthogonal to the layer's initial features; later
+                          ones are orthogonal to those of initialisation, with the right norm
+``"finite_width"``        as they come, projected off the other side's basis only: the exact law
+                          of networks whose width is the number of neurons
+========================  ====================================================================
+
+For linear networks fields are linear in the innovations, and all averages follow if these are
+orthonormal: unit vectors then stand for them, and nothing is random.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from largen.dmft.deep.matrix import Innovate
+from largen.dmft.deep.rows import combine, inner
+
+Mode = Literal["variance_reduced", "finite_width"]
+MODES = ("variance_reduced", "finite_width")
+
+MOST_SOBOL_DIMENSIONS = 2048
+
+
+def gaussian(anchors: Float[Array, "anchor n"] | None, weight) -> Innovate:
+    """Return the rule for innovations after initialisation.
+
+    Parameters
+    ----------
+    anchors
+        The layer's innovations at initialisation, orthonormal, to which later ones are
+        orthogonal; None for the law of a finite width.
+    weight
+        Of a neuron, 1/N.
+    """
+
+    def innovate(far, fills, rank, key):
+        key, now = jax.random.split(key)
+        xi = jax.random.normal(now, (len(fills), far.basis.shape[1]), far.basis.dtype)
+        if anchors is not None:
+            xi = xi - weight * ((xi @ anchors.T) @ anchors)
+        xi = xi - combine(far.basis, weight * inner(far.basis, xi, far.rank), far.rank)
+        if anchors is not None:
+            left = jnp.maximum(1 - weight * far.rank, 0).astype(xi.dtype)
+            norm = weight * jnp.sum(xi**2, 1, keepdims=True)
+            xi = xi * jnp.sqrt(left / jnp.maximum(norm, 1e-6))
+        return xi * fills[:, None], key
+
+    return innovate
+
+
+def unit_vectors() -> Innovate:
+    """Return the rule for linear networks: the next unit vectors of the layer."""
+
+    def innovate(far, fills, rank, count):
+        place = count + jnp.arange(len(fills))
+        xi = place[:, None] == jnp.arange(far.basis.shape[1])
+        return xi.astype(far.basis.dtype) * fills[:, None], count + fills.sum(dtype=jnp.int32)
+
+    return innovate
+
+
+def initial(
+    rows: int, neurons: int, mode: Mode, rng: np.random.Generator, dtype
+) -> Float[np.ndarray, "rows neurons"]:
+    """Return the raw innovations of a layer at initialisation."""
+    if mode == "finite_width" or rows > MOST_SOBOL_DIMENSIONS:
+        return rng.standard_normal((rows, neurons)).astype(dtype)
+    from scipy.special import ndtri
+    from scipy.stats import qmc
+
+    points = qmc.Sobol(rows, bits=30, rng=rng).random(neurons)
+    return ndtri(np.clip(points, 2.0**-31, 1 - 2.0**-31)).T.astype(dtype)
+
+
+def orthonormal(
+    rows: Float[np.ndarray, "k n"],
+    avoid: Float[np.ndarray, "m n"],
+    wanted: Float[np.ndarray, "k k"] | None = None,
+) -> Float[np.ndarray, "k n"]:
+    """Return rows moved as little as possible to be orthogonal to others and with a Gram matrix.
+
+    Parameters
+    ----------
+    rows
+        Gaussian rows; averages are over the n neurons.
+    avoid
+        Rows to be orthogonal to, in any basis; linearly dependent ones do no harm.
+    wanted
+        The Gram matrix; the identity by default.
+    """
+    n = rows.shape[1]
+    rows = rows - rows.mean(1, keepdims=True)
+    if len(avoid):
+        values, vectors = np.linalg.eigh((avoid @ avoid.T / n).astype(np.float64))
+        keep = values > 1e-7 * values[-1]
+        frame = (vectors[:, keep] / np.sqrt(values[keep])).T.astype(rows.dtype) @ avoid
+        for _ in range(2):
+            rows = rows - (rows @ frame.T / n) @ frame
+    values, vectors = np.linalg.eigh((rows @ rows.T / n).astype(np.float64))
+    if values[0] <= 1e-6 * values[-1]:
+        raise np.linalg.LinAlgError("too few neurons for their directions")
+    root = (vectors / np.sqrt(values)) @ vectors.T
+    if wanted is not None:
+        values, vectors = np.linalg.eigh(wanted.astype(np.float64))
+        root = (vectors * np.sqrt(np.maximum(values, 0))) @ vectors.T @ root
+    return root.astype(rows.dtype) @ rows

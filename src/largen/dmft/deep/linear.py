@@ -1,0 +1,45 @@
+"""Deep linear networks: the closed equations.
+
+In a linear network all fields are linear in the innovations of their layer, and averages follow
+from these being orthonormal. With C = A^(l−1) + κ tril(H^(l−1), −1)Δ and D = Bˡ + κ tril(G^(l+1),
+−1)Δ over all times and samples,
+
+    Hˡ = (1−CD)⁻¹ (H^(l−1) + C G^(l+1) Cᵀ) (1−CD)⁻ᵀ,    Aˡ = (1−CD)⁻¹C,    B^(l−1) = (1−DC)⁻¹D
+
+and Gˡ alike with C and D exchanged. Solving them needs no matrices of that size: the sweep, with
+unit vectors for innovations in place of neurons, is their solution by forward substitution.
+"""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+
+from largen.arrays import precision as in_precision
+from largen.dmft.deep.advance import Swept, advance
+from largen.dmft.deep.matrix import Precision
+from largen.dmft.deep.problem import Problem
+from largen.dmft.deep.rows import capacity_for
+from largen.dmft.deep.start import begin, unit
+from largen.dmft.deep.state import Model
+from largen.runs import Run
+
+TOLERANCE = 1e-7  # relative size of the directions that are left out; their squares enter
+
+
+def solve_linear(problem: Problem, run: Run, recorded: np.ndarray, tolerance: float) -> Swept:
+    """Return the solution of a linear network, in float64."""
+    capacity = capacity_for(4 * problem.columns + 128)
+    with in_precision(np.zeros((), np.float64)):
+        while True:
+            model = Model(problem.phi, run.loss, run.output_shape, "linear")
+            start, used = unit(problem, 2 * capacity, np.float64)
+            draws = tuple(jnp.asarray(count, jnp.int32) for count in used)
+            capacities = ((capacity, capacity),) * (problem.hidden_layers - 1)
+            state, constants = begin(
+                problem, run, start, draws, Precision(1.0, tolerance), capacities
+            )
+            found = advance(model, state, constants, problem, recorded, growth=False)
+            if found is not None:
+                return found
+            capacity *= 2

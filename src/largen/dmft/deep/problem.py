@@ -1,0 +1,204 @@
+"""What a run says of a fully connected network of any depth in the mean-field limit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from largen.architectures import Activation, Dense, Layer, Repeat, Residual, Serial
+from largen.errors import NoRule, NoTheory
+from largen.expectations import ActivationFunction, activation
+from largen.parameterizations import CanonicalWeight, GradientFlow, canonical_form
+from largen.runs import Run
+
+LINEAR = activation("linear")
+
+
+@dataclass(frozen=True)
+class Affine:
+    """The constants of one affine map, y = σ V x + σ_b b, between hidden layers or to the output.
+
+    Attributes
+    ----------
+    std
+        σ.
+    rate
+        ρ.
+    bias_std, bias_rate
+        σ_b and its ρ; 0 if there is no bias.
+    """
+
+    std: float
+    rate: float
+    bias_std: float = 0.0
+    bias_rate: float = 0.0
+
+    @property
+    def kernel_rate(self) -> float:
+        """ρσ², what the map's weights contribute to the tangent kernel."""
+        return self.rate * self.std**2
+
+    @property
+    def bias_kernel_rate(self) -> float:
+        """ρσ_b², what its bias contributes."""
+        return self.bias_rate * self.bias_std**2
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A network with L hidden layers at infinite width.
+
+    Attributes
+    ----------
+    phi
+        Activations of the hidden layers.
+    fields
+        F with F Fᵀ = σ² x·x′/D + σ_b², training samples before test samples, shape
+        ``(sample, direction)``: h¹ = F a, with a standard Gaussian at initialisation.
+    field_rate
+        ρ of each direction of a.
+    maps
+        The L affine maps behind the first, the read-out last.
+    gamma
+        γ₀.
+    samples
+        P, the number of training samples.
+    outputs
+        C.
+    """
+
+    phi: tuple[ActivationFunction, ...]
+    fields: np.ndarray
+    field_rate: np.ndarray
+    maps: tuple[Affine, ...]
+    gamma: float
+    samples: int
+    outputs: int
+
+    @property
+    def hidden_layers(self) -> int:
+        """L."""
+        return len(self.phi)
+
+    @property
+    def linear(self) -> bool:
+        """Whether the network is linear in its input."""
+        return all(phi == LINEAR for phi in self.phi)
+
+    @property
+    def columns(self) -> int:
+        """Number of samples, test samples included."""
+        return len(self.fields)
+
+
+def covers(run: Run) -> str:
+    """Return why the mean-field limit of a fully connected network is the limit of a run.
+
+    Raises
+    ------
+    NoTheory
+        If features do not move (d ≠ ½), the network is not a chain of affine maps and
+        activations, or a weight's update vanishes or diverges with the width.
+    """
+    phi, _ = chain(run.net)
+    form = canonical_form(run.param, run.net, run.optimizer, run.data.inputs)
+    if form.d != Fraction(1, 2):
+        raise NoTheory(
+            f"{run.param} divides the output by N^{form.d} beyond the kernel scaling; features "
+            "move at order one, and the mean-field limit applies, for N^(1/2) only. "
+            "The kernel limit is the theory of d = 0."
+        )
+    if isinstance(run.optimizer, GradientFlow):
+        raise NoTheory(
+            "gradient flow of networks with several hidden layers is not implemented yet; use "
+            "lg.gd with a small lr, which is solved exactly"
+        )
+    return (
+        f"γ = γ₀√N, so features move at order one; {len(phi)} hidden layer"
+        f"{'s' * (len(phi) > 1)}, coupled by response to their own past"
+    )
+
+
+def problem(run: Run) -> Problem:
+    """Return the problem that a run poses, in float64."""
+    phi, paths = chain(run.net)
+    form = canonical_form(run.param, run.net, run.optimizer, run.data.inputs)
+    found: dict[tuple[int, ...], dict[str, CanonicalWeight]] = {path: {} for path in paths}
+    for weight in form.weights.values():
+        found[weight.site.path][weight.kind] = weight
+    first, *rest = (found[path] for path in paths)
+    fields, rate = _fields(run, first)
+    return Problem(
+        phi=phi,
+        fields=fields,
+        field_rate=rate,
+        maps=tuple(map(_affine, rest)),
+        gamma=form.gamma,
+        samples=len(run.data.x_train),
+        outputs=int(np.prod(run.output_shape, dtype=int)),
+    )
+
+
+def chain(net: Layer) -> tuple[tuple[ActivationFunction, ...], list[tuple[int, ...]]]:
+    """Return the activations between the affine maps of a network, and where these are.
+
+    Raises
+    ------
+    NoTheory
+        If the network is not a chain of both, beginning and ending with an affine map.
+    NoRule
+        For a layer that has no rule here.
+    """
+    layers = net.layers if isinstance(net, Serial) else (net,)
+    phi: list[ActivationFunction] = []
+    paths: list[tuple[int, ...]] = []
+    for position, layer in enumerate(layers):
+        match layer:
+            case Dense():
+                if len(paths) > len(phi):
+                    phi.append(LINEAR)
+                paths.append((position,))
+            case Activation(function) if len(paths) == len(phi) + 1:
+                phi.append(function)
+            case Activation():
+                raise NoTheory(
+                    f"the mean-field limit wants a Dense() before each activation, got {net!r}"
+                )
+            case Residual() | Repeat():
+                raise NoTheory("the mean-field limit of residual networks is not implemented yet")
+            case _:
+                raise NoRule("the mean-field limit", layer, [Dense, Activation])
+    if len(paths) != len(phi) + 1:
+        raise NoTheory(f"the mean-field limit wants a network that ends in Dense(), got {net!r}")
+    return tuple(phi), paths
+
+
+def _affine(weights: dict[str, CanonicalWeight]) -> Affine:
+    weight, bias = weights["weight"], weights.get("bias")
+    if bias is None:
+        return Affine(weight.std, weight.rate)
+    return Affine(weight.std, weight.rate, bias.std, bias.rate)
+
+
+def _fields(run: Run, weights: dict[str, CanonicalWeight]) -> tuple[np.ndarray, np.ndarray]:
+    x = run.data.x.astype(np.float64)
+    columns = [weights["weight"].std * x / np.sqrt(run.data.inputs)]
+    rates = [weights["weight"].rate]
+    if "bias" in weights:
+        columns.append(np.full((len(x), 1), weights["bias"].std))
+        rates.append(weights["bias"].rate)
+        if len(set(rates)) == 1:
+            # Any rotation of weights and bias together leaves the problem as it is.
+            columns, rates = [np.concatenate(columns, 1)], rates[:1]
+    columns = [_independent(c) for c in columns]
+    rate = [np.full(c.shape[1], r) for c, r in zip(columns, rates, strict=True)]
+    return np.concatenate(columns, 1), np.concatenate(rate)
+
+
+def _independent(columns: np.ndarray) -> np.ndarray:
+    """Return a matrix with the same Gram matrix of its rows, and independent columns."""
+    u, s, _ = np.linalg.svd(columns, full_matrices=False)
+    keep = s > 1e-12 * max(s[0], np.finfo(float).tiny)
+    return (u * s)[:, keep] if keep.any() else columns[:, :1]

@@ -1,0 +1,276 @@
+"""How many networks of random matrices, of how many neurons, and the error that is left."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from largen.arrays import integer, random_key, real
+from largen.arrays import precision as in_precision
+from largen.dmft.deep.advance import Swept, advance, first_capacities
+from largen.dmft.deep.innovations import MODES, Mode
+from largen.dmft.deep.linear import TOLERANCE, solve_linear
+from largen.dmft.deep.matrix import Precision
+from largen.dmft.deep.problem import Problem, covers, problem
+from largen.dmft.deep.records import trajectory_variables
+from largen.dmft.deep.start import begin, draw, fewest
+from largen.dmft.deep.state import Model
+from largen.errors import InvalidInput, NumericalFailure, one_of
+from largen.runs import Run, Trajectory
+
+NAME = "mean field, deep"
+FEWEST_REPLICATES = 4
+FEWEST_PARTICLES = 2048
+SINGLE = 3e-4  # relative error above which single precision does no harm
+
+
+class Estimate(NamedTuple):
+    """Means over replicates, the error of the outputs, and how they were got."""
+
+    f: np.ndarray
+    f_error: np.ndarray
+    f_std: np.ndarray | None
+    kernels: dict[str, np.ndarray]
+    how: str
+
+    @property
+    def relative_error(self) -> float:
+        """|error|/|f| over all entries and samples."""
+        with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+            above, below = np.sqrt(np.nansum(self.f_error**2)), np.sqrt(np.nansum(self.f**2))
+            return float(above / below) if above else 0.0
+
+
+def solve(
+    run: Run,
+    *,
+    rtol: float = 3e-3,
+    particles: int | None = None,
+    replicates: int | None = None,
+    max_particles: int = 2**17,
+    mode: Mode = "variance_reduced",
+    record_at: Sequence[int] | None = None,
+    key: Any = 0,
+    throw: bool = True,
+) -> Trajectory:
+    """Solve the mean-field limit of a fully connected network of any depth.
+
+    The equations of dynamical mean-field theory (Pehlevan and Bordelon's lecture notes, (65),
+    corrected: A⁰ = Bᴸ = 0, and B at equal times is kept) are causal: one sweep in time solves
+    them, without iteration, and gradient descent is exact at any step size. Expectations are
+    averages over neurons, whose random matrices W(0) are not stored but answer what they are
+    asked; A and B are never formed. Independent replicates give the error. Linear networks
+    have closed equations instead, which are solved exactly.
+
+    Parameters
+    ----------
+    run
+        The run: ``lg.mean_field(gamma)`` or what is equivalent to it.
+    rtol
+        Wanted error of the whole trajectory of outputs, relative: |error|/|f|. More replicates
+        are spent until it is reached.
+    particles
+        N, the neurons of a layer in each replicate. By default at least 2048, and 16 for every
+        sample.
+    replicates
+        How many; by default at least 4, and as many as ``rtol`` takes.
+    max_particles
+        Most neurons of a layer to spend on all replicates together. If they do not reach
+        ``rtol``, the result says so in its notes.
+    mode
+        ``"variance_reduced"``: what is exact at initialisation in the limit is made exact.
+        ``"finite_width"``: every replicate has the exact law of a network of width
+        ``particles``, whose matrices need not be stored.
+    record_at
+        Entries of the trajectory at which kernels are kept; the first and the last by default.
+    key
+        Of the random matrices.
+    throw
+        Whether a diverged solution is raised or returned.
+
+    Returns
+    -------
+    Trajectory
+        ``f_train``, ``f_test`` and losses, with
+
+        * ``f_train_error``, ``f_test_error``, of the same axes: the standard error of the mean
+          of the replicates; for linear networks what the closed equations leave;
+        * ``f_train_std``, ``f_test_std`` in the mode ``"finite_width"``: the deviation of one
+          network;
+        * ``feature_kernel`` Φ and ``gradient_kernel`` G, ``(record, layer, sample, sample_2)``,
+          and ``ntk``, ``(record, sample, sample_2)``; with several outputs the latter two have
+          ``output, output_2`` behind. ``record_step`` says where they were recorded.
+
+    Raises
+    ------
+    NoTheory
+        If the run is not covered.
+    InvalidInput
+        For an argument that cannot be meant.
+    NumericalFailure
+        If training diverges; its ``result`` is the trajectory.
+
+    Examples
+    --------
+    >>> import largen as lg, numpy as np
+    >>> data = lg.Dataset(np.eye(2), np.array([1.0, -1.0]))
+    >>> run = lg.Run(lg.mlp(3, "linear"), lg.mean_field(), data, optimizer=lg.gd(0.5), steps=60)
+    >>> limit = solve(run)
+    >>> limit.f_train[-1].round(6).tolist()
+    [1.0, -1.0]
+    """
+    reason = covers(run)
+    if mode not in MODES:
+        raise one_of("mode", mode, MODES)
+    rtol = real("rtol", rtol, above=0)
+    max_particles = integer("max_particles", max_particles, at_least=1)
+    recorded = _record_at(run, record_at)
+    posed = problem(run)
+    if particles is None:
+        wanted = max(FEWEST_PARTICLES, 16 * posed.columns)
+        particles = 2 ** int(np.ceil(np.log2(wanted)))
+    elif integer("particles", particles, at_least=1) < fewest(posed):
+        raise InvalidInput(
+            f"particles: wanted at least {fewest(posed)} for {posed.columns} samples, got "
+            f"{particles}."
+        )
+    if replicates is not None:
+        replicates = integer("replicates", replicates, at_least=1)
+    if posed.linear and mode == "variance_reduced":
+        estimate = _closed(posed, run, recorded)
+    else:
+        estimate = _sampled(
+            posed, run, recorded, rtol, particles, replicates, max_particles, mode, key
+        )
+    result = _trajectory(run, posed, estimate, recorded, reason, rtol)
+    finite = np.isfinite(estimate.f).all(axis=(1, 2))
+    if throw and not finite.all():
+        first = int(np.argmin(finite))
+        raise NumericalFailure(
+            f"the mean-field limit diverges: outputs escape before entry {first} (time "
+            f"{run.times[first]:g}). Lower the learning rate or gamma, or pass throw=False to "
+            "get what was computed.",
+            result,
+        )
+    return result
+
+
+def _closed(posed: Problem, run: Run, recorded: np.ndarray) -> Estimate:
+    fine, coarse = (
+        solve_linear(posed, run, recorded, tolerance) for tolerance in (TOLERANCE, 30 * TOLERANCE)
+    )
+    kernels = trajectory_variables(posed, run.output_shape, fine.kernels, fine.frozen_kernel)
+    how = "closed equations of linear φ"
+    error = np.abs(fine.outputs - coarse.outputs)
+    return Estimate(fine.outputs.astype(np.float64), error, None, kernels, how)
+
+
+def _sampled(
+    posed, run, recorded, rtol, particles, replicates, max_particles, mode, key
+) -> Estimate:
+    rng = np.random.default_rng(np.asarray(jax.random.key_data(random_key(key))))
+    dtype = np.float32 if rtol >= SINGLE and posed.gamma >= 0.03 else np.float64
+    tolerance = float(np.clip(10 * rtol, 1e-3, 0.05))
+    found: list[Swept] = []
+    goal = replicates or FEWEST_REPLICATES
+    while True:
+        while len(found) < goal:
+            found.append(_replicate(posed, run, recorded, particles, mode, tolerance, dtype, rng))
+            if not np.isfinite(found[-1].outputs).all():
+                return _averaged(posed, run, found, mode, particles)
+        estimate = _averaged(posed, run, found, mode, particles)
+        wanted = int(np.ceil(1.1 * goal * (estimate.relative_error / rtol) ** 2))
+        most = max_particles // particles
+        if replicates or wanted <= goal or most <= goal:
+            return estimate
+        goal = min(wanted, most, 4 * goal)
+
+
+def _replicate(posed, run, recorded, particles, mode, tolerance, dtype, rng) -> Swept:
+    rule = Precision(1 / particles, tolerance)
+    model = Model(posed.phi, run.loss, run.output_shape, mode)
+    with in_precision(np.zeros((), dtype)):
+        start = draw(posed, mode, particles, rng, rule, dtype)
+        keys = jax.random.split(jax.random.key(rng.integers(2**31)), posed.hidden_layers)
+        capacities = first_capacities(posed, particles)
+        state, constants = begin(posed, run, start, tuple(keys), rule, capacities)
+        swept = advance(model, state, constants, posed, recorded)
+    assert swept is not None
+    return swept
+
+
+def _averaged(posed, run, found: list[Swept], mode, particles) -> Estimate:
+    count = len(found)
+    with np.errstate(invalid="ignore", over="ignore"):
+        f = np.stack([one.outputs for one in found]).astype(np.float64)
+        std = f.std(0, ddof=1) if count > 1 else np.full(f.shape[1:], np.nan)
+        kernels = [
+            trajectory_variables(posed, run.output_shape, one.kernels, one.frozen_kernel)
+            for one in found
+            if one.kernels
+        ]
+        means = (
+            {name: np.mean([k[name] for k in kernels], 0) for name in kernels[0]} if kernels else {}
+        )
+    ranks = np.max([one.ranks for one in found], 0)
+    rank = f", ranks up to {ranks.max()}" if ranks.size else ""
+    how = f"{count} replicates of {particles} neurons a layer ({mode}{rank})"
+    spread = std if mode == "finite_width" else None
+    return Estimate(f.mean(0), std / np.sqrt(count), spread, means, how)
+
+
+def _trajectory(run, posed: Problem, estimate: Estimate, recorded, reason, rtol) -> Trajectory:
+    dtype, p = run.data.x_train.dtype, posed.samples
+    out = ("output",) if run.output_shape else ()
+    pair = ("output", "output_2") if run.output_shape else ()
+
+    def shaped(f: np.ndarray) -> np.ndarray:
+        return f.reshape(*f.shape[:2], *run.output_shape).astype(dtype)
+
+    def named(what: str, f: np.ndarray) -> dict[str, Any]:
+        return {
+            f"f_train_{what}": (("step", "sample", *out), shaped(f[:, :p])),
+            f"f_test_{what}": (("step", "test_sample", *out), shaped(f[:, p:])),
+        }
+
+    extra = named("error", estimate.f_error)
+    if estimate.f_std is not None:
+        extra |= named("std", estimate.f_std)
+    if estimate.kernels:
+        axes = {
+            "feature_kernel": ("layer", "sample", "sample_2"),
+            "gradient_kernel": ("layer", "sample", "sample_2", *pair),
+            "ntk": ("sample", "sample_2", *pair),
+        }
+        extra |= {
+            "record_step": (("record",), recorded),
+            "layer": (("layer",), np.arange(1, posed.hidden_layers + 1)),
+        }
+        for name, array in estimate.kernels.items():
+            extra[name] = (("record", *axes[name]), array.astype(dtype))
+    error = estimate.relative_error
+    note = f"{estimate.how}; estimated error of the outputs {error:.1e} of their size"
+    if not error <= rtol:
+        note += f", more than rtol={rtol:g}: raise max_particles for more"
+    return Trajectory.of(
+        run,
+        shaped(estimate.f[:, :p]),
+        shaped(estimate.f[:, p:]),
+        theory=NAME,
+        reason=reason,
+        extra=extra,
+        notes=(note,),
+    )
+
+
+def _record_at(run: Run, record_at: Sequence[int] | None) -> np.ndarray:
+    last = len(run.times) - 1
+    if record_at is None:
+        return np.array([0, last])
+    wanted = [integer("record_at", entry, at_least=0) for entry in record_at]
+    if wanted and max(wanted) > last:
+        raise InvalidInput(f"record_at: the last entry is {last}, got {max(wanted)}.")
+    return np.unique(np.array(wanted, dtype=int))

@@ -1,0 +1,41 @@
+"""Deep linear networks against the closed equations."""
+
+import closed_equations
+import numpy as np
+import pytest
+
+import largen as lg
+from largen.dmft.deep.solution import solve
+
+RNG = np.random.default_rng(5)
+X = RNG.standard_normal((4, 6))
+Y = np.array([1.0, -1.0, 1.0, 0.5])
+STEPS = 9
+
+
+def limit(layers, **options):
+    run = lg.Run(
+        lg.mlp(layers, "linear"),
+        lg.mean_field(1.2),
+        lg.Dataset(X, Y),
+        optimizer=lg.gd(0.6),
+        steps=STEPS,
+    )
+    return solve(run, record_at=[0, 4, STEPS], **options)
+
+
+@pytest.mark.parametrize("layers", [1, 2, 4])
+def test_closed_equations(layers):
+    f, h, g = closed_equations.solve(X @ X.T / 6, Y, layers, 1.2, 0.6, STEPS + 1)
+    found = limit(layers)
+    assert np.abs(Y - found.f_train[-1]).max() < 0.6 * np.abs(Y).max()
+    np.testing.assert_allclose(found.f_train, f, atol=1e-11)
+    np.testing.assert_allclose(found.feature_kernel, h[[0, 4, STEPS]], atol=1e-8)
+    np.testing.assert_allclose(found.gradient_kernel, g[[0, 4, STEPS]], atol=1e-8)
+
+
+def test_printed_base_case_is_refuted():
+    """The notes' A^(1) = 0 is off by a tenth and more; A^(0) = 0 is right."""
+    f, *_ = closed_equations.solve(X @ X.T / 6, Y, 3, 1.2, 0.6, STEPS + 1, drop_first_response=True)
+    found = limit(3).f_train
+    assert np.linalg.norm(f - found) > 0.1 * np.linalg.norm(Y - found)
