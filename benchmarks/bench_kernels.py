@@ -1,0 +1,215 @@
+"""Kernels and closed-form gradient flow: seconds and memory, and ratios to a peer's figures.
+
+    python benchmarks/bench_kernels.py                                # all cases
+    python benchmarks/bench_kernels.py --only fc_relu_4000 --peer peer.json
+
+The file is also an adapter (``NAME``, ``configure``, ``build``) for a script that times kernels
+of other libraries by the same protocol: every case in a process of its own, one call that
+compiles, then five that are timed; processor seconds of all threads, because machines are shared.
+``--peer`` takes the JSON that such a script wrote, with ``results`` of ``case``, ``dtype``,
+``cpu_median_s``, ``rss_before_mb``, ``peak_mb``. Figures of another day compare with care.
+"""
+
+import argparse
+import gc
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+
+NAME = "largen"
+W_STD, B_STD, HIDDEN, INPUTS = 2.0**0.5, 0.1, 3, 784
+REPEATS = 5
+TIMES = [1e-2, 1e-1, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 10000.0]
+
+CASES = {
+    **{
+        f"fc_{act}_{n}": {"kind": "fc", "act": act, "n": n}
+        for act in ("relu", "erf")
+        for n in (1000, 2000, 4000)
+    },
+    "num_tanh_500": {"kind": "fc", "act": "tanh", "n": 500},
+    "deep_relu_500": {"kind": "deep", "act": "relu", "n": 500, "hidden": 80},
+    "mse_flow_2000": {"kind": "mse", "act": "relu", "n": 2000, "m": 500, "reuse": False},
+    "mse_flow_2000_again": {"kind": "mse", "act": "relu", "n": 2000, "m": 500, "reuse": True},
+}
+
+
+def configure(dtype):
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+
+def versions():
+    import jax
+
+    import largen
+
+    return {"largen": largen.__version__, "jax": jax.__version__}
+
+
+def network(act, hidden=HIDDEN):
+    import largen as lg
+
+    layers = [
+        layer for _ in range(hidden) for layer in (lg.Dense(W_STD, B_STD), lg.Activation(act))
+    ]
+    return lg.serial(*layers, lg.Dense(1.0))
+
+
+def build(case, spec, data):
+    """Return what is timed: no arguments, a dictionary of arrays."""
+    import largen as lg
+
+    if spec["kind"] in ("fc", "deep"):
+        net = network(spec["act"].removesuffix("_num"), spec.get("hidden", HIDDEN))
+        return lambda: lg.kernel(net, data["x"])._asdict()
+    if spec["kind"] == "mse":
+        return flow(spec, data)
+    raise NotImplementedError(case)
+
+
+def flow(spec, data):
+    """Gradient flow from f(0) = 0 at all times, kernels given."""
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+
+    import largen as lg
+    from largen.arrays import precision
+    from largen.kernels import modes
+
+    net, x = network("relu"), data["x"]
+    train, test = lg.ntk_kernel(net, x), lg.ntk_kernel(net, data["x_test"], x)
+    start = np.zeros((1, len(x), 1), x.dtype), np.zeros((1, len(test), 1), x.dtype)
+    with precision(x):
+        kept = modes.decompose(jnp.asarray(train), jnp.asarray(test)) if spec["reuse"] else None
+
+    def timed():
+        with precision(x):
+            found = kept or modes.decompose(jnp.asarray(train), jnp.asarray(test))
+            factors = modes.flow_factors(found.values, jnp.asarray(data["t"]) / len(x))
+            y, f0 = jnp.asarray(data["y"]), (jnp.asarray(f) for f in start)
+            f_train, f_test = jax.block_until_ready(modes.outputs(found, factors, y, *f0))
+            return {"fx_train": f_train[0], "fx_test": f_test[0]}
+
+    return timed
+
+
+def inputs(spec, dtype):
+    import numpy as np
+
+    draw = np.random.default_rng(0)
+    n = spec["n"]
+    x = draw.standard_normal((n + spec.get("m", 0), INPUTS))
+    x /= np.sqrt((x**2).mean(axis=1, keepdims=True))
+    data = {"x": x[:n].astype(dtype)}
+    if spec["kind"] == "mse":
+        y = draw.standard_normal((n, 1)).astype(dtype)
+        data |= {"x_test": x[n:].astype(dtype), "y": y, "t": np.array(TIMES, dtype)}
+    return data
+
+
+def memory_mb(field):
+    """Read a field of this process's status; None where the system does not have it."""
+    try:
+        with open("/proc/self/status") as status:
+            return next(int(line.split()[1]) / 1024 for line in status if line.startswith(field))
+    except (OSError, StopIteration):
+        return None
+
+
+def reset_peak():
+    try:
+        with open("/proc/self/clear_refs", "w") as file:
+            file.write("5")
+    except OSError:
+        pass
+
+
+def measure(case, dtype):
+    """Time one case in this process."""
+    configure(dtype)
+    spec = CASES[case]
+    function = build(case, spec, inputs(spec, dtype))
+    gc.collect()
+    before = memory_mb("VmRSS")
+    begin = time.perf_counter()
+    function()
+    first = time.perf_counter() - begin
+    gc.collect()
+    reset_peak()
+    wall, cpu = [], []
+    for _ in range(REPEATS):
+        begin, begin_cpu = time.perf_counter(), time.process_time()
+        function()
+        wall.append(time.perf_counter() - begin)
+        cpu.append(time.process_time() - begin_cpu)
+    return {
+        "impl": NAME,
+        "case": case,
+        "dtype": dtype,
+        "first_s": first,
+        "median_s": statistics.median(wall),
+        "cpu_median_s": statistics.median(cpu),
+        "rss_before_mb": before,
+        "peak_mb": memory_mb("VmHWM"),
+    }
+
+
+def peers_figures(path):
+    if path is None:
+        return {}
+    with open(path) as file:
+        results = json.load(file)["results"]
+    return {(r["case"], r["dtype"]): r for r in results if "cpu_median_s" in r}
+
+
+def grown(result):
+    if result["peak_mb"] is None or result["rss_before_mb"] is None:
+        return float("nan")
+    return result["peak_mb"] - result["rss_before_mb"]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", nargs="*", help="cases, or how they begin")
+    parser.add_argument("--dtypes", nargs="*", default=["float32", "float64"])
+    parser.add_argument("--peer", help="JSON with the peer's figures")
+    parser.add_argument("--out", help="where to write ours, as JSON")
+    parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.one:
+        print("RESULT " + json.dumps(measure(*options.one)))
+        return
+    peers, results = peers_figures(options.peer), []
+    print("case                 dtype      cpu s   wall s  first s      MB   cpu/peer's  MB/peer's")
+    for case in CASES:
+        if options.only and not any(case.startswith(name) for name in options.only):
+            continue
+        for dtype in options.dtypes:
+            command = [sys.executable, os.path.abspath(__file__), "--one", case, dtype]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            line = [s for s in done.stdout.splitlines() if s.startswith("RESULT ")]
+            if not line:
+                print(f"{case:20s} {dtype:8s} failed: {done.stderr.strip().splitlines()[-1:]}")
+                continue
+            ours = json.loads(line[0].removeprefix("RESULT "))
+            results.append(ours)
+            ratios = ""
+            if (peer := peers.get((case, dtype))) is not None:
+                ratios = f"{ours['cpu_median_s'] / peer['cpu_median_s']:11.3f}"
+                ratios += f"{grown(ours) / grown(peer):11.2f}"
+            print(
+                f"{case:20s} {dtype:8s} {ours['cpu_median_s']:7.3f}  {ours['median_s']:7.3f}  "
+                f"{ours['first_s']:7.2f}  {grown(ours):6.0f} {ratios}",
+                flush=True,
+            )
+    if options.out:
+        with open(options.out, "w") as file:
+            json.dump({"results": results}, file, indent=1)
+
+
+if __name__ == "__main__":
+    main()
