@@ -10,7 +10,7 @@ from typing import Any
 
 from largen.errors import InvalidInput
 
-Report = Callable[[int, int], None]
+Report = Callable[[int, int], object]
 PATIENCE = 2.0
 
 
