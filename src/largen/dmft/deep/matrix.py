@@ -19,7 +19,7 @@ Gradient descent adds V − V(0) = Q_o M Q_iᵀ/N with a small matrix M.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jax import lax
@@ -28,7 +28,8 @@ from jaxtyping import Array, Bool, Float, Int
 
 from largen.dmft.deep.rows import combine, inner
 
-Innovate = Callable[..., tuple[Array, Array]]
+Draws = Any  # what innovations come from: a random key, or a count of unit vectors
+Innovate = Callable[..., tuple[Array, Draws]]
 
 TOGETHER = 8  # directions that are orthonormalised at once
 
@@ -86,8 +87,8 @@ class Precision(NamedTuple):
 
 
 def forward(
-    matrix: Matrix, x: Float[Array, "k n"], draws, innovate: Innovate, precision: Precision
-) -> tuple[Matrix, Float[Array, "k n"], Float[Array, "capacity_i k"], Int[Array, ""]]:
+    matrix: Matrix, x: Float[Array, "k n"], draws: Draws, innovate: Innovate, precision: Precision
+) -> tuple[Matrix, Float[Array, "k n"], Float[Array, "capacity_i k"], Draws]:
     """Return V x for features x, their coordinates in the basis, and the draws left."""
     inputs, y, c, draws = _apply(
         matrix.inputs, matrix.outputs, matrix.change, x, draws, innovate, precision
@@ -96,8 +97,8 @@ def forward(
 
 
 def backward(
-    matrix: Matrix, g: Float[Array, "k n"], draws, innovate: Innovate, precision: Precision
-) -> tuple[Matrix, Float[Array, "k n"], Float[Array, "capacity_o k"], Int[Array, ""]]:
+    matrix: Matrix, g: Float[Array, "k n"], draws: Draws, innovate: Innovate, precision: Precision
+) -> tuple[Matrix, Float[Array, "k n"], Float[Array, "capacity_o k"], Draws]:
     """Return Vᵀ g for gradients g, their coordinates in the basis, and the draws left."""
     outputs, y, d, draws = _apply(
         matrix.outputs, matrix.inputs, matrix.change.T, g, draws, innovate, precision
@@ -115,8 +116,13 @@ def _apply(near: Side, far: Side, change, x, draws, innovate, precision):
 
 
 def extend(
-    side: Side, far: Side, x: Float[Array, "k n"], draws, innovate: Innovate, precision: Precision
-) -> tuple[Side, Float[Array, "capacity k"], Int[Array, ""]]:
+    side: Side,
+    far: Side,
+    x: Float[Array, "k n"],
+    draws: Draws,
+    innovate: Innovate,
+    precision: Precision,
+) -> tuple[Side, Float[Array, "capacity k"], Draws]:
     """Add to a basis what is new in x, and return the coordinates of x.
 
     The residual's Gram matrix says which combinations are new. They are orthogonalised twice,

@@ -1,0 +1,144 @@
+"""A network of random matrices is a network: rebuilt from its bases and trained in plain NumPy.
+
+With every direction kept, V(0) = (Ξ_i Q_iᵀ + Q_o Ξ_oᵀ)/N is one fixed matrix that has answered all
+questions, whatever the order in which they came. So the sweep must be plain training of it.
+"""
+
+import jax
+import numpy as np
+import pytest
+from scipy.special import softmax
+
+import largen as lg
+from largen.dmft.deep.innovations import MODES
+from largen.dmft.deep.matrix import Precision
+from largen.dmft.deep.problem import problem
+from largen.dmft.deep.solution import solve
+from largen.dmft.deep.start import begin, draw
+from largen.dmft.deep.state import Model
+from largen.dmft.deep.sweep import sweep
+
+RNG = np.random.default_rng(11)
+X, XT = RNG.standard_normal((5, 7)), RNG.standard_normal((2, 7))
+Y = np.array([1.0, -1.0, 1.0, 0.5, -0.3])
+CLASSES = np.array([0, 1, 2, 0, 1])
+STEPS, NEURONS = 7, 256
+
+
+def case(layers, optimizer, param=None, bias_std=0.0, weight_std=1.0, classes=False):
+    y, yt = (CLASSES, CLASSES[:2]) if classes else (Y, Y[:2])
+    return lg.Run(
+        lg.mlp(layers, "tanh", weight_std=weight_std, bias_std=bias_std),
+        param or lg.mean_field(1.3),
+        lg.Dataset(X, y, XT, yt),
+        loss="softmax" if classes else "mse",
+        optimizer=optimizer,
+        steps=STEPS,
+    )
+
+
+CASES = {
+    "three layers": case(3, lg.gd(0.8)),
+    "rates": case(2, lg.gd(0.3), param=lg.mup(0.7)),
+    "biases": case(2, lg.gd(0.5), bias_std=0.6, weight_std=1.3),
+    "momentum": case(3, lg.gd(0.4, momentum=0.7)),
+    "decay": case(3, lg.gd(0.4, momentum=0.7, weight_decay=0.3), bias_std=0.5),
+    "minibatch": case(2, lg.sgd(0.5, batch_size=2)),
+    "classes": case(2, lg.gd(0.8), classes=True),
+}
+
+
+def swept(run, mode):
+    posed, rule = problem(run), Precision(1 / NEURONS, 1e-6)
+    model = Model(posed.phi, run.loss, run.output_shape, mode)
+    with jax.enable_x64(True):
+        start = draw(posed, mode, NEURONS, np.random.default_rng(3), rule, np.float64)
+        keys = tuple(jax.random.split(jax.random.key(0), posed.hidden_layers))
+        capacities = ((256, 256),) * (posed.hidden_layers - 1)
+        state, constants = begin(posed, run, start, keys, rule, capacities)
+        state = sweep(model, state, constants, STEPS + 1)
+        return posed, start, jax.tree.map(np.asarray, state._replace(draws=()))
+
+
+def dense(matrix):
+    """Return V(0), neurons behind by neurons before."""
+    inputs, outputs = matrix.inputs, matrix.outputs
+    return (inputs.innovations.T @ inputs.basis + outputs.basis.T @ outputs.innovations) / NEURONS
+
+
+def trained(run, posed, start, weights):
+    """Return f (step, sample, output) of gradient descent on every parameter."""
+    optimizer, p, eta = run.optimizer, posed.samples, run.optimizer.lr
+    theta = [start.fields, start.readout, *start.biases, *weights]
+    theta.append(np.zeros((posed.columns, posed.outputs)))
+    velocity = [0 * part for part in theta]
+    layers, maps, outputs = posed.hidden_layers, posed.maps, []
+    for step in range(STEPS + 1):
+        a, w, b, v, still = *theta[:2], theta[2 : 2 + layers], theta[2 + layers : -1], theta[-1]
+        h = [posed.fields @ a]
+        for l in range(layers - 1):
+            h.append(maps[l].std * np.tanh(h[-1]) @ v[l].T)
+            h[-1] = h[-1] + (maps[l].bias_std * b[l + 1] if len(b[l + 1]) else 0)
+        f = maps[-1].std * np.tanh(h[-1]) @ w.T / (posed.gamma * NEURONS) + still
+        outputs.append(f)
+        rows = np.arange(p) if run.batches is None else run.batches[min(step, STEPS - 1)]
+        if run.output_shape:
+            delta = np.eye(3)[CLASSES[rows]] - softmax(f[rows], axis=1)
+        else:
+            delta = Y[rows, None] - f[rows]
+        delta = delta / len(rows)
+        kappa = eta * posed.gamma
+        push = (maps[-1].std * delta @ w) * (1 - np.tanh(h[-1][rows]) ** 2)
+        step_w = kappa * maps[-1].rate * maps[-1].std * delta.T @ np.tanh(h[-1][rows])
+        step_b, step_v = [np.zeros_like(part) for part in b], []
+        for l in reversed(range(layers)):
+            if l and len(b[l]):
+                step_b[l] = kappa * maps[l - 1].bias_rate * maps[l - 1].bias_std * push.sum(0)[None]
+            if not l:
+                break
+            rate = kappa * maps[l - 1].rate * maps[l - 1].std / NEURONS
+            step_v.insert(0, rate * push.T @ np.tanh(h[l - 1][rows]))
+            push = maps[l - 1].std * (push @ v[l - 1]) * (1 - np.tanh(h[l - 1][rows]) ** 2)
+        step_a = kappa * posed.field_rate[:, None] * (posed.fields[rows].T @ push)
+        step_still = eta * start.frozen_kernel[:, rows] @ delta
+        steps = [step_a, step_w, *step_b, *step_v, step_still]
+        decay = eta * optimizer.weight_decay
+        velocity = [
+            optimizer.momentum * u + g - decay * t
+            for u, g, t in zip(velocity, steps, theta, strict=True)
+        ]
+        theta = [t + u for t, u in zip(theta, velocity, strict=True)]
+    return np.array(outputs)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_training_of_the_rebuilt_network(name):
+    mode = MODES[len(name) % 2]
+    run = CASES[name]
+    posed, start, state = swept(run, mode)
+    expected = trained(run, posed, start, [dense(matrix) for matrix in state.matrices])
+    assert np.abs(expected[-1] - expected[0]).max() > 0.1
+    np.testing.assert_allclose(state.outputs, expected, atol=2e-9)
+
+
+@pytest.mark.slow
+def test_law_of_finite_width():
+    """Mean and variance over seeds are those of networks of that width."""
+    run = lg.Run(
+        lg.mlp(3, "tanh"),
+        lg.mean_field(1.0),
+        lg.Dataset(X[:3], Y[:3]),
+        optimizer=lg.gd(0.6),
+        steps=10,
+    )
+    width, seeds = 64, 300
+    ours = solve(
+        run, mode="finite_width", particles=width, replicates=seeds, rtol=3e-4, record_at=[]
+    )
+    theirs = lg.train(run, width=width, seeds=seeds, key=0).f_train[:, 1:]
+    mean, variance = theirs.mean(0), theirs.var(0, ddof=1)
+    z_mean = (ours.f_train[1:] - mean) / np.sqrt(2 * variance / seeds)
+    # Outputs are nearly Gaussian: the logarithm of a sample variance has variance 2/seeds.
+    z_variance = np.log(ours.f_train_std[1:] ** 2 / variance) / np.sqrt(4 / seeds)
+    assert np.abs(z_mean).max() < 4
+    assert np.abs(z_variance).max() < 4
