@@ -17,28 +17,25 @@ def data():
     return lg.Dataset(x[:10], y[:10], x[10:], y[10:])
 
 
+MLP = lg.mlp(2, "tanh", bias_std=0.3), lg.mean_field(1.5)
+RESIDUAL = lg.residual_mlp(3, "erf", bias_std=0.3), lg.depth_mup()
+
+
 @pytest.mark.parametrize(
-    "optimizer",
+    ("network", "optimizer"),
     [
-        lg.gd(0.5),
-        lg.gd(0.2, momentum=0.9),
-        lg.gd(0.4, momentum=0.5, weight_decay=0.1),
-        lg.sgd(0.3, 4),
-        lg.adam(0.03),
-        lg.adam(0.03, eps=0.1, weight_decay=0.1),
-        lg.gradient_flow(2.0, weight_decay=0.1),
+        (MLP, lg.gd(0.5)),
+        (MLP, lg.gd(0.2, momentum=0.9)),
+        (MLP, lg.sgd(0.3, 4, momentum=0.5, weight_decay=0.1)),
+        (MLP, lg.adam(0.03)),
+        (MLP, lg.gradient_flow(2.0, weight_decay=0.1)),
+        (RESIDUAL, lg.gd(0.4, momentum=0.5, weight_decay=0.1)),
+        (RESIDUAL, lg.adam(0.03, eps=0.1, weight_decay=0.1)),
     ],
-    ids=str,
+    ids=lambda value: str(value) if not isinstance(value, tuple) else value[1].name,
 )
-@pytest.mark.parametrize(
-    ("net", "param"),
-    [
-        (lg.mlp(2, "tanh", bias_std=0.3), lg.mean_field(1.5)),
-        (lg.residual_mlp(3, "erf", bias_std=0.3), lg.depth_mup()),
-    ],
-    ids=["mlp", "residual"],
-)
-def test_trajectories_are_equal(data, net, param, optimizer):
+def test_trajectories_are_equal(data, network, optimizer):
+    net, param = network
     flows = isinstance(optimizer, type(lg.gradient_flow()))
     length = {"times": [1.0, 2.0]} if flows else {"steps": 30}
     nets = [
