@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -16,10 +16,9 @@ from largen.errors import InvalidInput
 from largen.parameterizations import GradientFlow
 from largen.runs import Run
 
-Method = Literal["auto", "closed", "quadrature", "particles"]
 METHODS = ("auto", "closed", "quadrature", "particles")
 
-REPLICATES = 8
+FEWEST, REPLICATES = 2048, 8  # neurons of a replicate; replicates
 MOST_GRID_DIMENSIONS = 3
 WANTED_OF_GRID = 1e-9  # relative; refinement goes on to here where it is cheap
 SLOW_GAIN = 4.0  # of one refinement: a kink gains 2, an analytic function squares the error
@@ -50,7 +49,7 @@ class Estimate(NamedTuple):
 
 
 def estimate(
-    posed: Problem, run: Run, method: Method, rtol: float, budget: int, recorded: np.ndarray, key
+    posed: Problem, run: Run, method: str, rtol: float, budget: int, recorded: np.ndarray, key
 ) -> Estimate:
     """Solve a problem by a method, or by the first that applies and reaches ``rtol``.
 
@@ -75,7 +74,8 @@ def estimate(
             f"{posed.outputs} output{'s' * (posed.outputs > 1)}). Use 'particles' or 'auto'."
         )
     if method == "quadrature" or (method == "auto" and few):
-        found = quadrature(posed, run, rtol, budget, recorded)
+        patient = method == "quadrature" or posed.dimensions <= 2
+        found = quadrature(posed, run, rtol, budget, recorded, patient)
         if method == "quadrature" or not found.finite or found.relative_error <= rtol:
             return found
     return particles(posed, run, rtol, budget, recorded, key)
@@ -92,9 +92,13 @@ def closed(posed: Problem, run: Run, recorded: np.ndarray) -> Estimate:
 
 
 def quadrature(
-    posed: Problem, run: Run, rtol: float, budget: int, recorded: np.ndarray
+    posed: Problem, run: Run, rtol: float, budget: int, recorded: np.ndarray, patient: bool
 ) -> Estimate:
-    """Refine a grid until two of them agree; their difference is the error of the coarser one."""
+    """Refine a grid until two of them agree; their difference is the error of the coarser one.
+
+    Refinement that gains little is given up, unless it is wanted for ``rtol`` and patience is
+    asked for: particles are better then.
+    """
     step, before = sets.first_step(posed), np.inf
     neurons = sets.grid(posed, step)
     substeps, late = _flow_steps(posed, run, neurons, WANTED_OF_FLOW, rtol / 10)
@@ -107,7 +111,7 @@ def quadrature(
         how = f"trapezoidal rule of {len(neurons)} neurons"
         found = Estimate(fine[0], fine[1], records, errors[0], errors[1], how)
         error = found.relative_error
-        slow = error <= rtol and before < SLOW_GAIN * error
+        slow = before < SLOW_GAIN * error and (error <= rtol or not patient)
         too_large = 3 * len(neurons) > budget
         if error <= WANTED_OF_GRID or slow or too_large or not found.finite:
             return found
@@ -123,7 +127,7 @@ def particles(
     # difference, or little error is wanted.
     single = posed.gamma >= 0.03 and rtol >= 1e-4
     dtype = np.float32 if single else np.float64
-    count, replicates = sets.fewest(posed), REPLICATES
+    count, replicates = FEWEST, REPLICATES
     pilot = sets.quasi_random(posed, count, rng)
     substeps, late = _flow_steps(posed, run, pilot, rtol / 10, rtol / 10)
     while True:
@@ -140,12 +144,11 @@ def particles(
         ]
         how = f"{replicates} replicates of {count} quasi-random neurons"
         found = _replicated(samples, late, how)
-        error = found.relative_error
-        # The error falls at least as the square root of the number.
-        spent = replicates * count
-        wanted = min(int(spent * np.clip((error / rtol) ** 2 * 1.2, 2, 32)), budget)
-        if not found.finite or error <= rtol or wanted <= spent:
+        error, spent = found.relative_error, replicates * count
+        if not found.finite or error <= rtol or 2 * spent > budget:
             return found
+        # The error falls at least as the square root of the number.
+        wanted = min(int(spent * np.clip((error / rtol) ** 2 * 1.2, 2, 32)), budget)
         count = 2 ** int(np.log2(wanted / REPLICATES))
         replicates = wanted // count
 

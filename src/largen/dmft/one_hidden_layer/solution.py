@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from largen.arrays import integer, precision, real
-from largen.dmft.one_hidden_layer.methods import METHODS, Estimate, Method, estimate
+from largen.dmft.one_hidden_layer.methods import METHODS, Estimate, estimate
 from largen.dmft.one_hidden_layer.problem import covers, problem
 from largen.errors import InvalidInput, NumericalFailure, one_of
 from largen.runs import Run, Trajectory
@@ -17,7 +17,7 @@ from largen.runs import Run, Trajectory
 def solve(
     run: Run,
     *,
-    method: Method = "auto",
+    method: str = "auto",
     rtol: float = 2e-3,
     max_particles: int = 2**18,
     record_at: Sequence[int] | None = None,
