@@ -13,6 +13,7 @@ import largen as lg
 from largen.dmft.deep.innovations import MODES
 from largen.dmft.deep.matrix import Precision
 from largen.dmft.deep.problem import problem
+from largen.dmft.deep.schedule import descent
 from largen.dmft.deep.solution import solve
 from largen.dmft.deep.start import begin, draw
 from largen.dmft.deep.state import Model
@@ -55,7 +56,7 @@ def swept(run, mode):
         start = draw(posed, mode, NEURONS, np.random.default_rng(3), rule, np.float64)
         keys = tuple(jax.random.split(jax.random.key(0), posed.hidden_layers))
         capacities = ((256, 256),) * (posed.hidden_layers - 1)
-        state, constants = begin(posed, run, start, keys, rule, capacities)
+        state, constants = begin(posed, run, descent(run), start, keys, rule, capacities)
         state = sweep(model, state, constants, STEPS + 1)
         return posed, start, jax.tree.map(np.asarray, state._replace(draws=()))
 

@@ -8,7 +8,9 @@
 ``sweep``             one step of training, and the loop over steps
 ``records``           Φ, G and the tangent kernel at chosen times
 ``linear``            linear networks: closed equations
-``solution``          replicates, their number, and the error that is left
+``schedule``          the steps of a run; gradient flow from smaller and smaller ones
+``replicates``        independent solutions, their number, and the error that is left
+``solution``          what the user calls
 ====================  ==================================================================
 """
 

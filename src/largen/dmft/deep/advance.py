@@ -6,9 +6,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from largen.dmft.deep.matrix import Matrix
 from largen.dmft.deep.problem import Problem
 from largen.dmft.deep.records import Kernels, measure
 from largen.dmft.deep.rows import capacity_for
+from largen.dmft.deep.schedule import Schedule
 from largen.dmft.deep.state import Constants, Model, State, grown, has_room, ranks
 from largen.dmft.deep.sweep import sweep
 
@@ -26,12 +28,15 @@ class Swept(NamedTuple):
         Tangent kernel of what stands still, on training samples.
     ranks
         Of each matrix, features and gradients.
+    matrices
+        As they are in the end, with all that they have answered.
     """
 
     outputs: np.ndarray
     kernels: list[Kernels]
     frozen_kernel: np.ndarray
     ranks: np.ndarray
+    matrices: tuple[Matrix, ...] = ()
 
 
 def first_capacities(problem: Problem, neurons: int) -> tuple[tuple[int, int], ...]:
@@ -49,18 +54,19 @@ def advance(
     state: State,
     constants: Constants,
     problem: Problem,
+    schedule: Schedule,
     recorded: np.ndarray,
     *,
     growth: bool = True,
 ) -> Swept | None:
-    """Train to the last entry and record kernels on the way.
+    """Train to the last entry and keep kernels on the way.
 
     Bases that are full are grown, which compiles the sweep anew. Returns None instead if
     ``growth`` is False.
     """
-    entries = len(state.outputs)
     kernels: list[Kernels] = []
-    stops = [(int(stop), True) for stop in recorded] + [(entries, False)]
+    stops = [(int(schedule.entries[entry]), True) for entry in recorded]
+    stops.append((int(schedule.entries[-1]) + 1, False))
     for stop, record in stops:
         while int(state.step) < stop:
             before = int(state.step)
@@ -83,10 +89,11 @@ def advance(
             state, found = measure(model, state, constants)
             kernels.append(Kernels(*(np.asarray(kernel) for kernel in found)))
     return Swept(
-        np.asarray(state.outputs),
+        np.asarray(state.outputs)[schedule.entries],
         kernels,
         np.asarray(constants.frozen_kernel)[: problem.samples],
         ranks(state),
+        state.matrices,
     )
 
 

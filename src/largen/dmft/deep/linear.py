@@ -20,6 +20,7 @@ from largen.dmft.deep.advance import Swept, advance
 from largen.dmft.deep.matrix import Precision
 from largen.dmft.deep.problem import Problem
 from largen.dmft.deep.rows import capacity_for
+from largen.dmft.deep.schedule import Schedule
 from largen.dmft.deep.start import begin, unit
 from largen.dmft.deep.state import Model
 from largen.runs import Run
@@ -27,7 +28,9 @@ from largen.runs import Run
 TOLERANCE = 1e-7  # relative size of the directions that are left out; their squares enter
 
 
-def solve_linear(problem: Problem, run: Run, recorded: np.ndarray, tolerance: float) -> Swept:
+def solve_linear(
+    problem: Problem, run: Run, schedule: Schedule, recorded: np.ndarray, tolerance: float
+) -> Swept:
     """Return the solution of a linear network, in float64."""
     capacity = capacity_for(4 * problem.columns + 128)
     with in_precision(np.zeros((), np.float64)):
@@ -37,9 +40,9 @@ def solve_linear(problem: Problem, run: Run, recorded: np.ndarray, tolerance: fl
             draws = tuple(jnp.asarray(count, jnp.int32) for count in used)
             capacities = ((capacity, capacity),) * (problem.hidden_layers - 1)
             state, constants = begin(
-                problem, run, start, draws, Precision(1.0, tolerance), capacities
+                problem, run, schedule, start, draws, Precision(1.0, tolerance), capacities
             )
-            found = advance(model, state, constants, problem, recorded, growth=False)
+            found = advance(model, state, constants, problem, schedule, recorded, growth=False)
             if found is not None:
                 return found
             capacity *= 2

@@ -10,7 +10,7 @@ import numpy as np
 from largen.architectures import Activation, Dense, Layer, Repeat, Residual, Serial
 from largen.errors import NoRule, NoTheory
 from largen.expectations import ActivationFunction, activation
-from largen.parameterizations import CanonicalWeight, GradientFlow, canonical_form
+from largen.parameterizations import CanonicalWeight, canonical_form
 from largen.runs import Run
 
 LINEAR = activation("linear")
@@ -109,11 +109,6 @@ def covers(run: Run) -> str:
             f"{run.param} divides the output by N^{form.d} beyond the kernel scaling; features "
             "move at order one, and the mean-field limit applies, for N^(1/2) only. "
             "The kernel limit is the theory of d = 0."
-        )
-    if isinstance(run.optimizer, GradientFlow):
-        raise NoTheory(
-            "gradient flow of networks with several hidden layers is not implemented yet; use "
-            "lg.gd with a small lr, which is solved exactly"
         )
     return (
         f"γ = γ₀√N, so features move at order one; {len(phi)} hidden layer"

@@ -3,45 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
 
 from largen.arrays import integer, random_key, real
-from largen.arrays import precision as in_precision
-from largen.dmft.deep.advance import Swept, advance, first_capacities
 from largen.dmft.deep.innovations import MODES, Mode
-from largen.dmft.deep.linear import TOLERANCE, solve_linear
-from largen.dmft.deep.matrix import Precision
 from largen.dmft.deep.problem import Problem, covers, problem
-from largen.dmft.deep.records import trajectory_variables
-from largen.dmft.deep.start import begin, draw, fewest
-from largen.dmft.deep.state import Model
+from largen.dmft.deep.replicates import Effort, Estimate, closed, sampled
+from largen.dmft.deep.start import fewest
 from largen.errors import InvalidInput, NumericalFailure, one_of
 from largen.runs import Run, Trajectory
 
 NAME = "mean field, deep"
-FEWEST_REPLICATES = 4
 FEWEST_PARTICLES = 2048
-SINGLE = 3e-4  # relative error above which single precision does no harm
-
-
-class Estimate(NamedTuple):
-    """Means over replicates, the error of the outputs, and how they were got."""
-
-    f: np.ndarray
-    f_error: np.ndarray
-    f_std: np.ndarray | None
-    kernels: dict[str, np.ndarray]
-    how: str
-
-    @property
-    def relative_error(self) -> float:
-        """|error|/|f| over all entries and samples."""
-        with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
-            above, below = np.sqrt(np.nansum(self.f_error**2)), np.sqrt(np.nansum(self.f**2))
-            return float(above / below) if above else 0.0
+# Single precision is exact enough beside the sampling error, unless little error is wanted or
+# f = ⟨zφ⟩/γ₀ is a small difference.
+SINGLE = 3e-4
+SMALL_GAMMA = 0.03
 
 
 def solve(
@@ -60,7 +40,8 @@ def solve(
 
     The equations of dynamical mean-field theory (Pehlevan and Bordelon's lecture notes, (65),
     corrected: A⁰ = Bᴸ = 0, and B at equal times is kept) are causal: one sweep in time solves
-    them, without iteration, and gradient descent is exact at any step size. Expectations are
+    them, without iteration. Gradient descent is exact at any step size; gradient flow is
+    extrapolated from three lengths of steps. Expectations are
     averages over neurons, whose random matrices W(0) are not stored but answer what they are
     asked; A and B are never formed. Independent replicates give the error. Linear networks
     have closed equations instead, which are solved exactly.
@@ -132,7 +113,8 @@ def solve(
     if particles is None:
         wanted = max(FEWEST_PARTICLES, 16 * posed.columns)
         particles = 2 ** int(np.ceil(np.log2(wanted)))
-    elif integer("particles", particles, at_least=1) < fewest(posed):
+    particles = integer("particles", particles, at_least=1)
+    if particles < fewest(posed):
         raise InvalidInput(
             f"particles: wanted at least {fewest(posed)} for {posed.columns} samples, got "
             f"{particles}."
@@ -140,11 +122,20 @@ def solve(
     if replicates is not None:
         replicates = integer("replicates", replicates, at_least=1)
     if posed.linear and mode == "variance_reduced":
-        estimate = _closed(posed, run, recorded)
+        estimate = closed(posed, run, recorded)
     else:
-        estimate = _sampled(
-            posed, run, recorded, rtol, particles, replicates, max_particles, mode, key
+        single = rtol >= SINGLE and posed.gamma >= SMALL_GAMMA
+        effort = Effort(
+            rtol=rtol,
+            particles=particles,
+            replicates=replicates,
+            max_particles=max_particles,
+            mode=mode,
+            tolerance=float(np.clip(10 * rtol, 1e-3, 0.05)),
+            dtype=np.float32 if single else np.float64,
         )
+        rng = np.random.default_rng(np.asarray(jax.random.key_data(random_key(key))))
+        estimate = sampled(posed, run, recorded, effort, rng)
     result = _trajectory(run, posed, estimate, recorded, reason, rtol)
     finite = np.isfinite(estimate.f).all(axis=(1, 2))
     if throw and not finite.all():
@@ -156,70 +147,6 @@ def solve(
             result,
         )
     return result
-
-
-def _closed(posed: Problem, run: Run, recorded: np.ndarray) -> Estimate:
-    fine, coarse = (
-        solve_linear(posed, run, recorded, tolerance) for tolerance in (TOLERANCE, 30 * TOLERANCE)
-    )
-    kernels = trajectory_variables(posed, run.output_shape, fine.kernels, fine.frozen_kernel)
-    how = "closed equations of linear φ"
-    error = np.abs(fine.outputs - coarse.outputs)
-    return Estimate(fine.outputs.astype(np.float64), error, None, kernels, how)
-
-
-def _sampled(
-    posed, run, recorded, rtol, particles, replicates, max_particles, mode, key
-) -> Estimate:
-    rng = np.random.default_rng(np.asarray(jax.random.key_data(random_key(key))))
-    dtype = np.float32 if rtol >= SINGLE and posed.gamma >= 0.03 else np.float64
-    tolerance = float(np.clip(10 * rtol, 1e-3, 0.05))
-    found: list[Swept] = []
-    goal = replicates or FEWEST_REPLICATES
-    while True:
-        while len(found) < goal:
-            found.append(_replicate(posed, run, recorded, particles, mode, tolerance, dtype, rng))
-            if not np.isfinite(found[-1].outputs).all():
-                return _averaged(posed, run, found, mode, particles)
-        estimate = _averaged(posed, run, found, mode, particles)
-        wanted = int(np.ceil(1.1 * goal * (estimate.relative_error / rtol) ** 2))
-        most = max_particles // particles
-        if replicates or wanted <= goal or most <= goal:
-            return estimate
-        goal = min(wanted, most, 4 * goal)
-
-
-def _replicate(posed, run, recorded, particles, mode, tolerance, dtype, rng) -> Swept:
-    rule = Precision(1 / particles, tolerance)
-    model = Model(posed.phi, run.loss, run.output_shape, mode)
-    with in_precision(np.zeros((), dtype)):
-        start = draw(posed, mode, particles, rng, rule, dtype)
-        keys = jax.random.split(jax.random.key(rng.integers(2**31)), posed.hidden_layers)
-        capacities = first_capacities(posed, particles)
-        state, constants = begin(posed, run, start, tuple(keys), rule, capacities)
-        swept = advance(model, state, constants, posed, recorded)
-    assert swept is not None
-    return swept
-
-
-def _averaged(posed, run, found: list[Swept], mode, particles) -> Estimate:
-    count = len(found)
-    with np.errstate(invalid="ignore", over="ignore"):
-        f = np.stack([one.outputs for one in found]).astype(np.float64)
-        std = f.std(0, ddof=1) if count > 1 else np.full(f.shape[1:], np.nan)
-        kernels = [
-            trajectory_variables(posed, run.output_shape, one.kernels, one.frozen_kernel)
-            for one in found
-            if one.kernels
-        ]
-        means = (
-            {name: np.mean([k[name] for k in kernels], 0) for name in kernels[0]} if kernels else {}
-        )
-    ranks = np.max([one.ranks for one in found], 0)
-    rank = f", ranks up to {ranks.max()}" if ranks.size else ""
-    how = f"{count} replicates of {particles} neurons a layer ({mode}{rank})"
-    spread = std if mode == "finite_width" else None
-    return Estimate(f.mean(0), std / np.sqrt(count), spread, means, how)
 
 
 def _trajectory(run, posed: Problem, estimate: Estimate, recorded, reason, rtol) -> Trajectory:

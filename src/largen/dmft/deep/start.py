@@ -19,6 +19,7 @@ from largen.dmft.deep.initial_kernels import initial_tangent, tangent
 from largen.dmft.deep.innovations import Mode, initial, orthonormal
 from largen.dmft.deep.matrix import Matrix, Precision, Side
 from largen.dmft.deep.problem import Problem
+from largen.dmft.deep.schedule import Schedule
 from largen.dmft.deep.state import Constants, Moving, State, empty_side, filled_side
 from largen.parameterizations import GradientDescent
 from largen.runs import Run
@@ -190,12 +191,18 @@ def _values(function, h: np.ndarray) -> np.ndarray:
 def begin(
     problem: Problem,
     run: Run,
+    schedule: Schedule,
     start: Start,
     draws: tuple[Any, ...],
     precision: Precision,
     capacities: tuple[tuple[int, int], ...],
+    known: tuple[Matrix, ...] = (),
 ) -> tuple[State, Constants]:
-    """Return the initial state and the constants, on the device."""
+    """Return the initial state and the constants, on the device.
+
+    ``known`` are the matrices of an earlier sweep of the same network, whose answers then hold
+    for this one too; they are used up.
+    """
     dtype = start.fields.dtype
     optimizer = run.optimizer
     beta = optimizer.momentum if isinstance(optimizer, GradientDescent) else 0.0
@@ -220,13 +227,23 @@ def begin(
         )
         for inputs, outputs, capacity in zip(start.inputs, start.outputs, capacities, strict=True)
     )
+    if known:
+        matrices = tuple(
+            Matrix(
+                matrix.inputs,
+                matrix.outputs,
+                jnp.zeros_like(matrix.change),
+                None if matrix.velocity is None else jnp.zeros_like(matrix.change),
+            )
+            for matrix in known
+        )
     state = State(
         step=jnp.zeros((), jnp.int32),
         params=params,
         velocity=jax.tree.map(jnp.zeros_like, params) if beta else None,
         matrices=matrices,
         draws=draws,
-        outputs=real(np.full((len(run.times), problem.columns, problem.outputs), np.nan)),
+        outputs=real(np.full((len(schedule.rates), problem.columns, problem.outputs), np.nan)),
     )
     y, maps = run.data.y_train, problem.maps
     constants = Constants(
@@ -240,9 +257,9 @@ def begin(
         bias_rate=real([affine.bias_rate * affine.bias_std for affine in maps]),
         frozen_kernel=real(start.frozen_kernel),
         gamma=real(problem.gamma),
-        lr=real(optimizer.lr),
-        shrink=real(optimizer.lr * optimizer.weight_decay),
+        decay=real(optimizer.weight_decay),
         momentum=real(beta),
+        rates=real(schedule.rates),
         precision=Precision(*map(real, precision)),
         batches=None if run.batches is None else jnp.asarray(run.batches),
     )

@@ -98,8 +98,10 @@ class Constants(NamedTuple):
         σ, ρσ, σ_b and ρσ_b of the L affine maps behind the first.
     frozen_kernel
         Tangent kernel of the part whose features stand still, all samples by training samples.
-    gamma, lr, shrink, momentum
-        γ₀, η₀, η₀λ₀, β.
+    gamma, decay, momentum
+        γ₀, λ₀, β.
+    rates
+        η₀ of each step.
     precision
         Of the matrices.
     batches
@@ -116,11 +118,11 @@ class Constants(NamedTuple):
     bias_rate: Float[Array, " map"]
     frozen_kernel: Float[Array, "sample train"]
     gamma: Float[Array, ""]
-    lr: Float[Array, ""]
-    shrink: Float[Array, ""]
+    decay: Float[Array, ""]
     momentum: Float[Array, ""]
+    rates: Float[Array, " step"]
     precision: Precision
-    batches: Int[Array, "step batch"] | None
+    batches: Int[Array, "_ batch"] | None
 
 
 def empty_side(capacity: int, neurons: int, dtype) -> Side:

@@ -131,7 +131,8 @@ def _step(model: Model, state: State, constants: Constants) -> State:
     h = tuple(h[batch] for h in passed.h)
     state, g, d = backward_pass(model, state, constants, h, z)
 
-    kappa = constants.lr * constants.gamma
+    lr = constants.rates[state.step]
+    kappa = lr * constants.gamma
     pushed = [coefficients @ layer for layer in g]
     change = Moving(
         fields=kappa
@@ -142,10 +143,12 @@ def _step(model: Model, state: State, constants: Constants) -> State:
             kappa * constants.bias_rate[l - 1] * pushed[l][None] if len(b) else b
             for l, b in enumerate(state.params.biases)
         ),
-        frozen=constants.lr * (constants.frozen_kernel[:, batch] @ delta),
+        frozen=lr * (constants.frozen_kernel[:, batch] @ delta),
         scale=jnp.zeros_like(state.params.scale),
     )
-    params, velocity = _descend(state.params, state.velocity, change, constants)
+    params, velocity = _descend(
+        state.params, state.velocity, change, lr * constants.decay, constants.momentum
+    )
     matrices = tuple(
         _descend_matrix(
             matrix,
@@ -162,11 +165,11 @@ def _step(model: Model, state: State, constants: Constants) -> State:
     )
 
 
-def _descend(params: Moving, velocity: Moving | None, change: Moving, constants: Constants):
+def _descend(params: Moving, velocity: Moving | None, change: Moving, shrink, momentum):
     """θ ← θ + v,  v ← βv − η∇ − ηλθ."""
-    moved = jax.tree.map(lambda c, p: c - constants.shrink * p, change, params)
+    moved = jax.tree.map(lambda c, p: c - shrink * p, change, params)
     if velocity is not None:
-        velocity = moved = jax.tree.map(lambda m, v: m + constants.momentum * v, moved, velocity)
+        velocity = moved = jax.tree.map(lambda m, v: m + momentum * v, moved, velocity)
     return jax.tree.map(jnp.add, params, moved), velocity
 
 

@@ -1,0 +1,220 @@
+"""Independent solutions with random matrices, their mean and its error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from largen.arrays import precision as in_precision
+from largen.dmft.deep.advance import Swept, advance, first_capacities
+from largen.dmft.deep.initial_kernels import initial_tangent
+from largen.dmft.deep.innovations import Mode
+from largen.dmft.deep.linear import TOLERANCE, solve_linear
+from largen.dmft.deep.matrix import Matrix, Precision
+from largen.dmft.deep.problem import Problem
+from largen.dmft.deep.records import trajectory_variables
+from largen.dmft.deep.schedule import Schedule, descent, extrapolated, flow
+from largen.dmft.deep.start import begin, draw
+from largen.dmft.deep.state import Model
+from largen.runs import Run
+
+FEWEST_REPLICATES = 4
+LEVELS = 3  # step lengths from which gradient flow is extrapolated
+LEVELS_LINEAR = 5
+FIRST_STEP = 0.5  # times the curvature of the loss
+MOST_REFINEMENTS = 4
+
+Known = tuple[Matrix, ...]
+Sweep = Callable[..., Swept]
+
+
+class Estimate(NamedTuple):
+    """Means over replicates, the error of the outputs, and how they were got."""
+
+    f: np.ndarray
+    f_error: np.ndarray
+    f_std: np.ndarray | None
+    kernels: dict[str, np.ndarray]
+    how: str
+
+    @property
+    def relative_error(self) -> float:
+        """|error|/|f| over all entries and samples."""
+        return _ratio(self.f_error, self.f)
+
+
+class Effort(NamedTuple):
+    """What is spent on a solution.
+
+    Attributes
+    ----------
+    rtol
+        Wanted relative error of the outputs.
+    particles, replicates, max_particles
+        Neurons of a layer; how many times (None: as the error takes); bound on their product.
+    mode
+        Of the innovations.
+    tolerance
+        Of directions.
+    dtype
+        Of the neurons.
+    """
+
+    rtol: float
+    particles: int
+    replicates: int | None
+    max_particles: int
+    mode: Mode
+    tolerance: float
+    dtype: Any
+
+
+def closed(problem: Problem, run: Run, recorded: np.ndarray) -> Estimate:
+    """Return the solution of the closed equations of a linear network."""
+    how = "closed equations of linear φ"
+
+    def one(tolerance: float, schedule: Schedule, known: Known = ()) -> Swept:
+        return solve_linear(problem, run, schedule, recorded, tolerance)
+
+    if run.steps is None:
+        found, error = _flow(run, partial(one, TOLERANCE), _first_step(problem, run), LEVELS_LINEAR)
+    else:
+        found = one(TOLERANCE, descent(run))
+        error = np.abs(found.outputs - one(30 * TOLERANCE, descent(run)).outputs)
+    kernels = _kernels(problem, run, found)
+    return Estimate(found.outputs.astype(np.float64), error, None, kernels, how)
+
+
+def sampled(
+    problem: Problem, run: Run, recorded: np.ndarray, effort: Effort, rng: np.random.Generator
+) -> Estimate:
+    """Return the mean over as many replicates as the wanted error takes."""
+    found: list[Swept] = []
+    goal = effort.replicates or FEWEST_REPLICATES
+    longest, stepping = 0.0, np.zeros(())
+    if run.steps is None:
+        longest = _first_step(problem, run)
+    while True:
+        while len(found) < goal:
+            seed = int(rng.integers(2**31))
+            one = partial(_random, problem, run, recorded, effort, seed)
+            if run.steps is not None:
+                found.append(one(descent(run))._replace(matrices=()))
+            elif found:
+                found.append(_flow(run, one, longest, LEVELS)[0])
+            else:
+                first, stepping, longest = _first_flow(run, one, longest, effort.rtol)
+                found.append(first)
+            if not np.isfinite(found[-1].outputs).all():
+                return _averaged(problem, run, found, effort, stepping)
+        estimate = _averaged(problem, run, found, effort, stepping)
+        wanted = int(np.ceil(1.1 * goal * (estimate.relative_error / effort.rtol) ** 2))
+        most = effort.max_particles // effort.particles
+        if effort.replicates or wanted <= goal or most <= goal:
+            return estimate
+        goal = min(wanted, most, 4 * goal)
+
+
+def _random(
+    problem: Problem,
+    run: Run,
+    recorded: np.ndarray,
+    effort: Effort,
+    seed: int,
+    schedule: Schedule,
+    known: Known = (),
+) -> Swept:
+    """Return the solution with one set of random matrices."""
+    rng = np.random.default_rng(seed)
+    rule = Precision(1 / effort.particles, effort.tolerance)
+    model = Model(problem.phi, run.loss, run.output_shape, effort.mode)
+    with in_precision(np.zeros((), effort.dtype)):
+        start = draw(problem, effort.mode, effort.particles, rng, rule, effort.dtype)
+        keys = jax.random.split(jax.random.key(rng.integers(2**31)), problem.hidden_layers)
+        capacities = first_capacities(problem, effort.particles)
+        state, constants = begin(
+            problem, run, schedule, start, tuple(keys), rule, capacities, known
+        )
+        swept = advance(model, state, constants, problem, schedule, recorded)
+    assert swept is not None
+    return swept
+
+
+def _first_step(problem: Problem, run: Run) -> float:
+    """Return the step of gradient descent, η₀ × time, that resolves the fastest initial mode."""
+    kernel = initial_tangent(problem)[: problem.samples]
+    with jax.enable_x64(True):
+        f = jnp.zeros((problem.samples, *run.output_shape))
+        curvature = jax.hessian(run.loss.sample)(f[0], jnp.asarray(run.data.y_train[0]))
+        slope = float(np.abs(np.asarray(curvature)).max())
+    fastest = slope * np.linalg.eigvalsh(kernel)[-1] / problem.samples
+    return FIRST_STEP / (fastest + run.optimizer.weight_decay)
+
+
+def _flow(run: Run, one: Sweep, longest: float, levels: int) -> tuple[Swept, np.ndarray]:
+    """Return gradient flow from several lengths of steps, and the error of that.
+
+    The shortest steps come first. Longer ones find their questions to the random matrices
+    answered, so that the differences are those of one and the same network.
+    """
+    found: list[Swept] = []
+    known: Known = ()
+    for level in reversed(range(levels)):
+        swept = one(flow(run, longest, level, levels - 1), known)
+        known = swept.matrices
+        found.insert(0, swept._replace(matrices=()))
+    with np.errstate(invalid="ignore", over="ignore"):
+        best, rougher = (
+            extrapolated([(one.outputs, one.kernels) for one in some])
+            for some in (found, found[1:])
+        )
+        error = np.abs(best[0] - rougher[0])
+    ranks = np.max([one.ranks for one in found], 0)
+    return Swept(best[0], best[1], found[0].frozen_kernel, ranks), error
+
+
+def _first_flow(
+    run: Run, one: Sweep, longest: float, rtol: float
+) -> tuple[Swept, np.ndarray, float]:
+    """Return a replicate of gradient flow with the length of steps that the error takes."""
+    for _ in range(MOST_REFINEMENTS):
+        found, error = _flow(run, one, longest, LEVELS)
+        # Half of the error is left to the neurons.
+        if _ratio(error, found.outputs) <= rtol / 2:
+            return found, error, longest
+        longest /= 2
+    return (*_flow(run, one, longest, LEVELS), longest)
+
+
+def _averaged(
+    problem: Problem, run: Run, found: list[Swept], effort: Effort, stepping: np.ndarray
+) -> Estimate:
+    count = len(found)
+    with np.errstate(invalid="ignore", over="ignore"):
+        f = np.stack([one.outputs for one in found]).astype(np.float64)
+        std = f.std(0, ddof=1) if count > 1 else np.full(f.shape[1:], np.nan)
+        kernels = [_kernels(problem, run, one) for one in found]
+        means = {name: np.mean([k[name] for k in kernels], 0) for name in kernels[0]}
+        error = np.sqrt(std**2 / count + stepping**2)
+    ranks = np.max([one.ranks for one in found], 0)
+    rank = f", ranks up to {ranks.max()}" if ranks.size else ""
+    how = f"{count} replicates of {effort.particles} neurons a layer ({effort.mode}{rank})"
+    return Estimate(f.mean(0), error, std if effort.mode == "finite_width" else None, means, how)
+
+
+def _kernels(problem: Problem, run: Run, found: Swept) -> dict[str, np.ndarray]:
+    if not found.kernels:
+        return {}
+    return trajectory_variables(problem, run.output_shape, found.kernels, found.frozen_kernel)
+
+
+def _ratio(errors: np.ndarray, values: np.ndarray) -> float:
+    """Return the norm of some arrays over that of others; 0/0 is 0."""
+    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+        above, below = np.sqrt(np.nansum(errors**2)), np.sqrt(np.nansum(values**2))
+        return float(above / below) if above else 0.0
