@@ -21,10 +21,11 @@ app = typer.Typer(
 )
 
 
-def _version(wanted: bool) -> None:
+def _version(wanted: bool) -> bool:
     if wanted:
         console.print(f"largen {largen.__version__}")
         raise typer.Exit
+    return wanted
 
 
 @app.callback()

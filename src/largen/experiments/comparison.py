@@ -140,7 +140,8 @@ def compare(
     widths = np.array([net.width for net in nets])
     error = f"f_{on}_error"
     limit_error = float(np.sqrt(np.mean(getattr(limit, error) ** 2))) if error in limit else 0.0
-    axes = {"loss": "step", "loss_limit": "step", "network": "point", "prediction": "point"}
+    curves = dict.fromkeys(("loss", "loss_low", "loss_high", "loss_limit"), "step")
+    axes = {**curves, "network": "point", "prediction": "point"}
     variables = {
         name: (("width", axes[name]) if name in axes else "width", np.array(values))
         for name, values in columns.items()
@@ -191,12 +192,14 @@ def _one_width(
         error = min(spread / (2 * root), spread**0.5) if root else spread**0.5
         numbers |= {kind: root, f"{kind}_error": error}
         numbers |= {f"{kind}_square": float(square), f"{kind}_square_error": spread}
-    numbers["loss"] = getattr(net, f"loss_{on}").mean(0)
+    losses = getattr(net, f"loss_{on}")
+    numbers["loss"] = losses.mean(0)
+    numbers["loss_low"], numbers["loss_high"] = np.quantile(losses, (0.1, 0.9), axis=0)
     if net.run is not None:
         targets = getattr(net, f"y_{on}")
         shape = np.broadcast_shapes(prediction.shape, outputs.shape[:1] + prediction.shape[1:])
-        losses = mean_loss(net.run.loss, np.broadcast_to(prediction, shape), targets, leading=1)
-        numbers["loss_limit"] = losses.mean(0)
+        predicted = np.broadcast_to(prediction, shape)
+        numbers["loss_limit"] = mean_loss(net.run.loss, predicted, targets, leading=1).mean(0)
     # The first network's outputs after training beside the limit's, for the eye.
     numbers["network"] = outputs[0, -1].reshape(-1)
     numbers["prediction"] = prediction[0, -1].reshape(-1)
@@ -217,6 +220,8 @@ def _prediction(limit: Trajectory, net: Trajectory, on: str) -> np.ndarray:
     given = by_name(limit.theory).given
     if given is None:
         return getattr(limit, f"f_{on}")[None]
+    # A limit read from a file has lost its run; the networks were asked the same.
+    limit = limit if limit.run is not None else Trajectory(limit.to_xarray(), net.run)
     train, test = given(limit, net.f_train[:, 0], net.f_test[:, 0])
     return np.asarray(train if on == "train" else test)
 

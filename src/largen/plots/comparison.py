@@ -37,7 +37,11 @@ def comparison_figure(rows: Sequence[tuple[str, Any, Mapping[str, Any]]]) -> Fig
 def _learning_curves(ax: Any, data: xarray.Dataset, title: str) -> None:
     colours = shades(data.sizes["width"])
     for colour, width in zip(colours, data["width"].values, strict=True):
-        ax.plot(data["time"], data["loss"].sel(width=width), color=colour, label=f"N = {width}")
+        at = data.sel(width=width)
+        # Eight of ten networks are within the band.
+        band = at["loss_low"], at["loss_high"]
+        ax.fill_between(data["time"], *band, color=colour, alpha=0.25, linewidth=0)
+        ax.plot(data["time"], at["loss"], color=colour, label=f"N = {width}")
     if "loss_limit" in data:
         ax.plot(data["time"], data["loss_limit"].isel(width=-1), **LIMIT, label="limit")
     ax.set(title=title, xlabel="time (rate × step)", ylabel=f"{data.attrs['on']} loss")

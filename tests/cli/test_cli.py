@@ -1,0 +1,51 @@
+import json
+
+import numpy as np
+import pytest
+import xarray
+from typer.testing import CliRunner
+
+import largen
+from largen.cli.app import app
+
+
+def invoke(*words):
+    return CliRunner().invoke(app, list(words))
+
+
+def test_version():
+    assert invoke("--version").stdout.strip() == f"largen {largen.__version__}"
+
+
+def test_info_names_versions_and_devices():
+    out = invoke("info").stdout
+    for word in ("largen", "jax", "device"):
+        assert word in out
+
+
+def test_unknown_command_is_refused():
+    assert invoke("quickstop").exit_code == 2
+
+
+def test_folder_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    result = invoke("quickstart", "--fast", "--output", str(tmp_path / "file"))
+    assert result.exit_code == 2
+    assert "cannot make the folder" in result.stdout
+
+
+@pytest.mark.slow
+def test_quickstart_measures_both_limits(tmp_path):
+    result = invoke("quickstart", "--fast", "--output", str(tmp_path))
+    assert result.exit_code == 0, result.stdout
+    summary = json.loads((tmp_path / "quickstart.json").read_text())
+    for case in ("ntk", "mean_field"):
+        exponent, error = (summary[k][case]["single"] for k in ("exponents", "errors"))
+        assert abs(exponent + 0.5) < 0.1
+        assert error < 0.1
+        tree = xarray.open_datatree(tmp_path / "quickstart.nc", engine="h5netcdf")
+        distances = tree[case]["comparison"]["single"]
+        assert (np.diff(distances) < 0).all()
+        assert tree[case]["limit"]["f_test"].dims == ("step", "test_sample")
+    assert (tmp_path / "quickstart.png").stat().st_size > 50_000
+    assert "quickstart.png" in result.stdout.replace("\n", "")

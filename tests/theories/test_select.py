@@ -1,0 +1,66 @@
+"""The choice among the theories, and what is said when none fits."""
+
+import numpy as np
+import pytest
+
+import largen as lg
+from largen.errors import InvalidInput, NoTheory
+from largen.theories import THEORIES, choose
+
+X = np.random.default_rng(0).standard_normal((4, 3))
+DATA = lg.Dataset(X, np.array([1.0, -1.0, 1.0, -1.0]))
+
+
+def run(param, net=None, optimizer=None):
+    net = net or lg.mlp(1, "tanh")
+    return lg.Run(net, param, DATA, optimizer=optimizer or lg.gd(0.1), steps=3)
+
+
+@pytest.mark.parametrize(
+    ("param", "theory"),
+    [
+        (lg.ntk(), "kernel"),
+        (lg.ntk().shift({"hidden": "-1/2", "output": 1}), "kernel"),
+        (lg.abc(a=(0, "1/2", "1/2"), b=0, c=0, d="1/4"), "kernel"),
+        (lg.mean_field(), "mean field, one hidden layer"),
+        (lg.mup(), "mean field, one hidden layer"),
+    ],
+    ids=str,
+)
+def test_the_parameterization_decides(param, theory):
+    assert choose(run(param)).name == theory
+
+
+def test_result_says_which_theory_and_why():
+    limit = lg.solve(run(lg.ntk()))
+    assert limit.theory == "kernel"
+    assert "features stand still" in limit.reason
+    assert limit.status == "ok"
+
+
+def test_what_no_theory_covers_is_refused_by_all_of_them():
+    with pytest.raises(NoTheory) as refused:
+        lg.solve(run(lg.standard()))
+    for theory in THEORIES:
+        assert theory.name in str(refused.value)
+    assert "lg.ntk()" in str(refused.value)
+
+
+def test_insisting_on_a_theory_that_does_not_cover_the_run():
+    with pytest.raises(NoTheory, match="features"):
+        lg.solve(run(lg.mean_field()), theory="kernel")
+
+
+def test_options_of_another_theory_are_refused():
+    with pytest.raises(InvalidInput, match="option of the theory 'kernel'"):
+        lg.solve(run(lg.ntk()), particles=1000)
+
+
+def test_a_limit_read_from_a_file_still_compares(tmp_path):
+    asked = run(lg.ntk())
+    limit = lg.solve(asked)
+    nets = lg.train(asked, width=32, seeds=4, key=0)
+    limit.save(tmp_path / "limit.nc")
+    again = lg.Trajectory.load(tmp_path / "limit.nc")
+    a, b = (lg.compare(x, nets, on="train").to_xarray() for x in (limit, again))
+    assert a.identical(b)
