@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         mean_field,
         mup,
         ntk,
+        scaling,
         scaling_class,
         sgd,
         standard,
@@ -60,7 +61,7 @@ _ROOMS = {
     "kernels": "kernel nngp ntk_kernel",
     "networks": "FiniteNetwork apply empirical_ntk finite_network init train",
     "parameterizations": "Parameterization abc adam complete_p depth_mup gd gradient_flow "
-    "mean_field mup ntk scaling_class sgd standard",
+    "mean_field mup ntk scaling scaling_class sgd standard",
     "runs": "Dataset Loss Run Theory Trajectory loss",
     "theories": "solve",
 }

@@ -16,6 +16,7 @@ from largen.parameterizations.optimizers import (
 )
 from largen.parameterizations.parameterization import Exponents, Parameterization
 from largen.parameterizations.powers import Power
+from largen.parameterizations.reference import Reference
 from largen.parameterizations.rules import Rule, RuleTable
 from largen.parameterizations.schemes import (
     abc,
@@ -24,6 +25,7 @@ from largen.parameterizations.schemes import (
     mean_field,
     mup,
     ntk,
+    scaling,
     standard,
 )
 
@@ -39,6 +41,7 @@ __all__ = [
     "Optimizer",
     "Parameterization",
     "Power",
+    "Reference",
     "Rule",
     "RuleTable",
     "ScalingClass",
@@ -52,6 +55,7 @@ __all__ = [
     "mean_field",
     "mup",
     "ntk",
+    "scaling",
     "scaling_class",
     "sgd",
     "standard",

@@ -27,6 +27,7 @@ from largen.errors import InvalidInput, NoRule, one_of
 from largen.parameterizations.classification.report import Classification
 from largen.parameterizations.optimizers import Adam, GradientDescent, Optimizer
 from largen.parameterizations.powers import Power
+from largen.parameterizations.reference import Reference, carried, gamma_from, reference_of
 from largen.parameterizations.rules import Row, Rule, RuleTable, evaluate
 
 
@@ -79,6 +80,8 @@ class Parameterization:
         Gradient descent's rates within branches carry this power of L.
     std_in
         Whether σ_w and the read-in's 1/√D sit in the multiplier or in the initial deviation.
+    reference
+        The network that the powers start from; see :meth:`from_reference`.
 
     Examples
     --------
@@ -102,6 +105,7 @@ class Parameterization:
     branch: Fraction = Fraction(0)
     branch_rate: Fraction = Fraction(0)
     std_in: Literal["multiplier", "init_std"] = "multiplier"
+    reference: Reference | None = None
 
     def __post_init__(self):
         object.__setattr__(self, "gamma", real("gamma", self.gamma, above=0))
@@ -143,6 +147,9 @@ class Parameterization:
         family = "adaptive optimizer" if adaptive else "gradient descent"
         branch = Power(depth=-self.branch)
         symbolic = RuleTable(f"{self}, {family}", tuple(rows), branch, self._gamma)
+        if self.reference is not None:
+            at_reference = self.reference.param.table(net, optimizer)
+            symbolic = carried(symbolic, at_reference, self.reference)
         if width is None and inputs is None:
             return symbolic
         if width is None or inputs is None:
@@ -188,6 +195,76 @@ class Parameterization:
                 raise one_of("theta", role, roles)
             moved[role] = getattr(self, role).shift(exact(f"theta[{role!r}]", power))
         return replace(self, name=f"{self.name} shifted", **moved)
+
+    @classmethod
+    def from_reference(
+        cls,
+        *,
+        width: int,
+        scaling: Any,
+        reference: Parameterization | None = None,
+        init_std: Any = None,
+        lr: Any = None,
+    ) -> Parameterization:
+        """Scale a network that is given at one width to all others.
+
+        Every entry of the rule table is the reference's at its width N*, times the scaling's
+        power of N/N*: σ = σ*(N/N*)^(q_σ), η̂ = η̂*(N/N*)^q̃ (Golikov, App. A). So all scalings
+        agree at N*, and the same raw rates and deviations have a limit in each of them.
+
+        Parameters
+        ----------
+        width
+            N*, the reference width.
+        scaling
+            Whose powers of the width: a parameterization such as :func:`largen.mean_field`, a
+            point (q_σ, q̃_a, q̃_w) as in :func:`largen.scaling`, or one of the names ``"NTK"``,
+            ``"intermediate"``, ``"mean field"``, ``"default"``.
+        reference
+            The rules at N*: :func:`largen.standard` by default, deviations σ_w/√fan_in with the
+            layers' σ_w and one raw rate for all, which is the optimizer's.
+        init_std, lr
+            Numbers that the reference has instead at N*, for some of the roles ``"input"``,
+            ``"hidden"``, ``"output"``, ``"bias"``: initial deviations (the layers' σ_w plays no
+            part then), and raw rates in units of the optimizer's.
+
+        Returns
+        -------
+        Parameterization
+            With γ₀ such that γ = γ₀Nᵈ has the reference's value at N*.
+
+        Raises
+        ------
+        InvalidInput
+            If the width or a number is not positive, a role or name is not known, or the
+            reference has a reference itself.
+
+        Notes
+        -----
+        Weights start Gaussian. Their exponents are those of any symmetric distribution, such as
+        Kaiming-uniform, of the same deviation; the limits are not: with few inputs, they depend
+        on the law of single weights of the first layer (in the mean-field limit, of the last one
+        too). The framework's default of uniform weights within ±1/√fan_in has the deviations of
+        ``weight_std=3**-0.5``.
+
+        Examples
+        --------
+        >>> import largen as lg
+        >>> param = lg.Parameterization.from_reference(width=128, scaling="mean field")
+        >>> print(param.table(lg.mlp(1, "relu"), width=128, inputs=4)["2.weight"])
+        Rule(multiplier=1, init_std=0.08839, lr=1, weight_decay=1, eps=1)
+        >>> print(param.table(lg.mlp(1, "relu"), width=512, inputs=4)["2.weight"])
+        Rule(multiplier=1, init_std=0.0221, lr=0.25, weight_decay=4, eps=1)
+        """
+        from largen.parameterizations.schemes import scaling_of, standard
+
+        powers = scaling_of(scaling)
+        given = standard() if reference is None else reference
+        for name, value in (("scaling", powers), ("reference", given)):
+            if not isinstance(value, cls):
+                raise InvalidInput(f"{name}: wanted a parameterization, got {value!r}.")
+        start = reference_of(width, given, init_std, lr)
+        return replace(powers, gamma=gamma_from(start, powers.d), reference=start)
 
     def classify(self, net: Any, optimizer: Any = None) -> Classification:
         """Say which infinite-width limit this gives a network, and why.
@@ -239,6 +316,8 @@ class Parameterization:
         return classify(self, net, optimizer)
 
     def __str__(self) -> str:
+        if self.reference is not None:
+            return f"{self.name} from {self.reference}"
         return f"{self.name}(gamma={self.gamma:g})" if self.d else self.name
 
     def describe(self) -> str:

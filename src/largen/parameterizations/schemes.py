@@ -5,7 +5,8 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-from largen.errors import InvalidInput
+from largen.errors import InvalidInput, one_of
+from largen.parameterizations.classification.plane import NAMED
 from largen.parameterizations.parameterization import Exponents, Parameterization, exact
 
 HALF = Fraction(1, 2)
@@ -221,6 +222,76 @@ def abc(
         branch_rate=exact("branch_rate", branch_rate),
         std_in=std_in,
     )
+
+
+def scaling(
+    q_sigma: Any, rate_a: Any, rate_w: Any = None, rate_v: Any = None, *, name: str = "scaling"
+) -> Parameterization:
+    """The parameterization at a point of Golikov's plane of scalings.
+
+    σ = σ_a σ_w ∝ N^(q_σ), η̂_a = η_a/σ_a² ∝ N^(q̃_a), η̂_w = η_w/σ_w² ∝ N^(q̃_w): Golikov,
+    *Towards a general theory of infinite-width limits of neural classifiers*, §3, without
+    multipliers and with σ_w of order one, as in its App. A. :func:`largen.scaling_class` says
+    what its limit is.
+
+    Parameters
+    ----------
+    q_sigma, rate_a, rate_w
+        q_σ, q̃_a and q̃_w, exact as in :func:`abc`; q̃_w = q̃_a by default.
+    rate_v
+        q̃_v of hidden matrices, which start as N^(q_σ) too (§4); q̃_a + q̃_w by default, as in
+        the paper's scalings of deep networks.
+    name
+        What it is called.
+
+    Raises
+    ------
+    InvalidInput
+        If an exponent is not rational.
+
+    Examples
+    --------
+    >>> import largen as lg
+    >>> print(lg.scaling("-3/4", "1/2").table(lg.mlp(1, "relu")))
+    scaling(gamma=1), gradient descent
+    weight    role    multiplier  init_std  lr      weight_decay  eps
+    --------  ------  ----------  --------  ------  ------------  -------
+    0.weight  input   1           D⁻¹ᐟ²     N¹ᐟ²    N⁻¹ᐟ²         N⁻³ᐟ⁴
+    2.weight  output  1           N⁻³ᐟ⁴     N⁻¹     N             1
+    """
+    sigma, first = exact("q_sigma", q_sigma), exact("rate_a", rate_a)
+    second = first if rate_w is None else exact("rate_w", rate_w)
+    between = first + second if rate_v is None else exact("rate_v", rate_v)
+    # γ = Nᵈ with f = w·φ/(γ√N) for standard Gaussian w: d = −q_σ − ½. It divides the read-out.
+    d = -sigma - HALF
+    return abc(
+        a=(0, 0, -d),
+        b=(0, -2 * sigma, -2 * sigma),
+        c=(2 * d - second, 2 * (d - sigma) - between, 2 * (d - sigma) - first),
+        d=d,
+        std_in="init_std",
+        name=name,
+    )
+
+
+def scaling_of(value: Any) -> Any:
+    """Return the parameterization of a scaling's name or point; anything else as it is.
+
+    Raises
+    ------
+    InvalidInput
+        If the name is not known, or an exponent is not rational.
+    """
+    if isinstance(value, str):
+        if value not in NAMED:
+            raise one_of("scaling", value, NAMED)
+        return scaling(*NAMED[value], name=value)
+    if isinstance(value, (tuple, list)):
+        if len(value) not in (2, 3, 4):
+            raise InvalidInput(f"scaling: wanted (q_σ, q̃_a, q̃_w), got {value!r}.")
+        shown = ", ".join(map(str, value))
+        return scaling(*value, name=f"({shown})")
+    return value
 
 
 def _in_depth(name: str, alpha: Fraction, gamma: float) -> Parameterization:
