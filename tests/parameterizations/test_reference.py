@@ -53,8 +53,10 @@ def test_other_widths_have_the_powers_of_the_scaling(name, point):
     assert read_out.init_std * read_out.multiplier == pytest.approx(0.04 * ratio ** float(q_sigma))
     assert read_in.lr == pytest.approx(0.5 * ratio ** float(rate_w))
     assert read_out.lr == pytest.approx(2.0 * ratio ** float(rate_a + 2 * q_sigma))
-    assert param.classify(1).plane == lg.scaling_class(*point)
-    assert param.classify(1).plane.name == name
+    plane = param.classify(1).plane
+    assert plane is not None
+    assert plane == lg.scaling_class(*point)
+    assert plane.name == name
 
 
 def test_points_of_the_plane_are_parameterizations():

@@ -318,7 +318,8 @@ class Parameterization:
     def __str__(self) -> str:
         if self.reference is not None:
             return f"{self.name} from {self.reference}"
-        return f"{self.name}(gamma={self.gamma:g})" if self.d else self.name
+        plain = self.d == 0 or self.name.endswith(")")
+        return self.name if plain else f"{self.name}(gamma={self.gamma:g})"
 
     def describe(self) -> str:
         """Return the rules of each role in words, for gradient descent and for Adam.

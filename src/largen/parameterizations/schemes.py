@@ -225,7 +225,7 @@ def abc(
 
 
 def scaling(
-    q_sigma: Any, rate_a: Any, rate_w: Any = None, rate_v: Any = None, *, name: str = "scaling"
+    q_sigma: Any, rate_a: Any, rate_w: Any = None, rate_v: Any = None, *, name: str | None = None
 ) -> Parameterization:
     """The parameterization at a point of Golikov's plane of scalings.
 
@@ -242,7 +242,7 @@ def scaling(
         q̃_v of hidden matrices, which start as N^(q_σ) too (§4); q̃_a + q̃_w by default, as in
         the paper's scalings of deep networks.
     name
-        What it is called.
+        What it is called; by its point by default.
 
     Raises
     ------
@@ -253,11 +253,11 @@ def scaling(
     --------
     >>> import largen as lg
     >>> print(lg.scaling("-3/4", "1/2").table(lg.mlp(1, "relu")))
-    scaling(gamma=1), gradient descent
-    weight    role    multiplier  init_std  lr      weight_decay  eps
-    --------  ------  ----------  --------  ------  ------------  -------
-    0.weight  input   1           D⁻¹ᐟ²     N¹ᐟ²    N⁻¹ᐟ²         N⁻³ᐟ⁴
-    2.weight  output  1           N⁻³ᐟ⁴     N⁻¹     N             1
+    scaling(-3/4, 1/2, 1/2), gradient descent
+    weight    role    multiplier  init_std  lr    weight_decay  eps
+    --------  ------  ----------  --------  ----  ------------  -----
+    0.weight  input   1           D⁻¹ᐟ²     N¹ᐟ²  N⁻¹ᐟ²         N⁻³ᐟ⁴
+    2.weight  output  1           N⁻³ᐟ⁴     N⁻¹   N             1
     """
     sigma, first = exact("q_sigma", q_sigma), exact("rate_a", rate_a)
     second = first if rate_w is None else exact("rate_w", rate_w)
@@ -270,7 +270,7 @@ def scaling(
         c=(2 * d - second, 2 * (d - sigma) - between, 2 * (d - sigma) - first),
         d=d,
         std_in="init_std",
-        name=name,
+        name=f"scaling({sigma}, {first}, {second})" if name is None else name,
     )
 
 
@@ -289,8 +289,7 @@ def scaling_of(value: Any) -> Any:
     if isinstance(value, (tuple, list)):
         if len(value) not in (2, 3, 4):
             raise InvalidInput(f"scaling: wanted (q_σ, q̃_a, q̃_w), got {value!r}.")
-        shown = ", ".join(map(str, value))
-        return scaling(*value, name=f"({shown})")
+        return scaling(*value)
     return value
 
 
