@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from two_layer_oracle import train
+from tests.dmft.two_layer_oracle import train
 
 import largen as lg
 from largen.dmft import ONE_HIDDEN_LAYER

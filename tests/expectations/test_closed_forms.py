@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from references import COVARIANCES, derivative_of, gap_of
+from tests.expectations.references import COVARIANCES, derivative_of, gap_of
 
 from largen.expectations import derivative_second_moment, mean, pair_moments, second_moment
 

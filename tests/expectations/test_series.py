@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from references import plane
+from tests.expectations.references import plane
 
 from largen.expectations import (
     ActivationFunction,

@@ -13,8 +13,8 @@ from rich.table import Table
 from largen.experiments.quickstart import CASES, FAST, FULL, Quickstart, quickstart
 
 TITLES = {
-    "ntk": "NTK parameterization: the kernel limit",
-    "mean_field": "mean-field parameterization: the feature-learning limit",
+    "ntk": "ntk: the kernel limit",
+    "mean_field": "mean_field: the feature-learning limit",
 }
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from largen.errors import InvalidInput
-from largen.experiments.power_law import Estimate, fit_exponent
+from largen.experiments.power_law import PowerLaw, fit_exponent
 from largen.runs import Trajectory
 from largen.runs.trajectory import mean_loss
 from largen.theories import by_name
@@ -32,7 +32,7 @@ class Comparison:
         ``value`` and ``error``; NaN where fewer than two distances are resolved.
     """
 
-    def __init__(self, dataset: xarray.Dataset, exponents: dict[str, Estimate]):
+    def __init__(self, dataset: xarray.Dataset, exponents: dict[str, PowerLaw]):
         self._dataset = dataset
         self.exponents = exponents
 

@@ -14,25 +14,35 @@ REWEIGHTINGS = 20
 
 
 @dataclass(frozen=True)
-class Estimate:
-    """A number with its standard error; prints as ``-0.50 ± 0.02``."""
+class PowerLaw:
+    """A fitted law amplitude · sizeᵛᵃˡᵘᵉ; prints its exponent as ``-0.50 ± 0.02``.
 
-    value: float
-    error: float
+    Attributes
+    ----------
+    value, error
+        The exponent and its standard error; NaN where nothing could be fitted.
+    amplitude
+        The law's value at size 1.
+    """
+
+    value: float = float("nan")
+    error: float = float("nan")
+    amplitude: float = float("nan")
 
     @property
     def resolved(self) -> bool:
         """Whether there is a number at all."""
         return bool(np.isfinite(self.value))
 
+    def at(self, sizes: np.ndarray) -> np.ndarray:
+        """Return the law's values."""
+        return self.amplitude * sizes**self.value
+
     def __str__(self) -> str:
         return f"{self.value:.2f} ± {self.error:.2f}" if self.resolved else "–"
 
 
-UNRESOLVED = Estimate(float("nan"), float("nan"))
-
-
-def fit_exponent(sizes: np.ndarray, squares: np.ndarray, errors: np.ndarray) -> Estimate:
+def fit_exponent(sizes: np.ndarray, squares: np.ndarray, errors: np.ndarray) -> PowerLaw:
     """Fit p in squares ∝ sizes²ᵖ by weighted least squares.
 
     The squares themselves are fitted, not the logarithms of their roots: an unbiased estimate
@@ -46,14 +56,14 @@ def fit_exponent(sizes: np.ndarray, squares: np.ndarray, errors: np.ndarray) -> 
 
     Returns
     -------
-    Estimate
+    PowerLaw
         The exponent, or NaN if fewer than two squares are larger than twice their error. Its
         error is the larger of what the error bars say and what the scatter about the law says.
     """
     usable = np.isfinite(squares) & np.isfinite(errors)
     resolved = usable & (squares > 2 * errors)
     if resolved.sum() < 2:
-        return UNRESOLVED
+        return PowerLaw()
     start = np.polyfit(np.log(sizes[resolved]), np.log(squares[resolved]), 1)
     x, y, noise = np.log(sizes[usable]), squares[usable], errors[usable]
 
@@ -69,4 +79,5 @@ def fit_exponent(sizes: np.ndarray, squares: np.ndarray, errors: np.ndarray) -> 
         parameters = parameters + np.clip(step, -1, 1)
         covariance = np.linalg.pinv(jacobian.T @ jacobian)
         worst = max(1.0, float(residual @ residual) / max(len(x) - 2, 1))
-    return Estimate(parameters[0] / 2, float(np.sqrt(worst * covariance[0, 0])) / 2)
+    error = float(np.sqrt(worst * covariance[0, 0])) / 2
+    return PowerLaw(float(parameters[0]) / 2, error, float(np.exp(parameters[1] / 2)))

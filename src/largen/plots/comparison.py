@@ -90,13 +90,14 @@ def _distances(ax: Any, data: xarray.Dataset, exponents: Mapping[str, Any]) -> N
         )
         # Where a distance is below its statistical error, twice that error bounds it.
         ax.plot(width[~seen], 2 * error[~seen], "v", color=colour, markersize=5, alpha=0.4)
-        slope = exponents[kind].value
-        if np.isfinite(slope):
-            offset = np.mean(np.log(value[seen]) - slope * np.log(width[seen]))
-            ax.plot(width, np.exp(offset) * width**slope, color=colour, alpha=0.5)
+        if exponents[kind].resolved:
+            ax.plot(width, exponents[kind].at(width), color=colour, alpha=0.5)
     if data.attrs["limit_error"] > 0:
         ax.axhline(data.attrs["limit_error"], color="grey", linestyle=":", label="limit's error")
     ax.set(xscale="log", yscale="log", title="distance from the limit", xlabel="width N")
     ax.set_xticks(width, [str(n) for n in width])
     ax.minorticks_off()
-    ax.legend()
+    # Room for the legend below the points.
+    low, high = ax.get_ylim()
+    ax.set_ylim(low / (high / low) ** 0.35, high)
+    ax.legend(loc="lower left")
