@@ -2,7 +2,8 @@
 
 import os
 
+import tests.typecheck  # loaded here, so that the hook finds it by name
 from jaxtyping import install_import_hook
 
 os.environ.setdefault("MPLBACKEND", "agg")
-install_import_hook("largen", "tests.typecheck.typecheck")
+install_import_hook("largen", f"{tests.typecheck.__name__}.typecheck")
