@@ -25,12 +25,19 @@ if TYPE_CHECKING:
     from largen.expectations import activation, gaussian_moments
     from largen.experiments import Comparison, compare
     from largen.kernels import kernel, nngp, ntk_kernel
+    from largen.kernels.prediction import (
+        critical_learning_rate,
+        optimal_learning_rate,
+        posterior,
+        time_scales,
+    )
     from largen.networks import (
         FiniteNetwork,
         apply,
         empirical_ntk,
         finite_network,
         init,
+        observe,
         train,
     )
     from largen.parameterizations import (
@@ -59,7 +66,8 @@ _ROOMS = {
     "expectations": "activation gaussian_moments",
     "experiments": "Comparison compare",
     "kernels": "kernel nngp ntk_kernel",
-    "networks": "FiniteNetwork apply empirical_ntk finite_network init train",
+    "kernels.prediction": "critical_learning_rate optimal_learning_rate posterior time_scales",
+    "networks": "FiniteNetwork apply empirical_ntk finite_network init observe train",
     "parameterizations": "Parameterization abc adam complete_p depth_mup gd gradient_flow "
     "mean_field mup ntk scaling scaling_class sgd standard",
     "runs": "Dataset Loss Run Theory Trajectory loss",

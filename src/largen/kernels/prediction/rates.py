@@ -1,0 +1,141 @@
+"""How fast each eigenmode of the tangent kernel is learned, and which learning rates are stable."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+from largen.arrays import floating, is_traced, like, precision, real
+from largen.errors import InvalidInput
+from largen.kernels.modes import critical_rate
+
+
+class TimeScales(NamedTuple):
+    """The eigenmodes of a tangent kernel, fastest first.
+
+    Attributes
+    ----------
+    times
+        P/λ, (mode,): the time η₀t after which what is left of the mode's residual has fallen to
+        1/e in gradient flow; infinite for modes that are never learned.
+    modes
+        Eigenvectors as columns, (sample, mode).
+    """
+
+    times: Any
+    modes: Any
+
+
+def critical_learning_rate(ntk: ArrayLike, *, momentum: float = 0.0) -> float:
+    """Return the learning rate η₀ above which full-batch descent on the squared error diverges.
+
+    2(1 + β)P/λ_max for the loss (1/P) Σ ½(f − y)²: above it the residual of the fastest mode
+    grows by |1 − η₀λ_max/P| > 1 at each step. The lectures' critical rate (Bahri and Hanin, Les
+    Houches lectures, Result 5) is :func:`optimal_learning_rate`, which is never above.
+
+    Parameters
+    ----------
+    ntk
+        Θ of the P training samples, (sample, sample).
+    momentum
+        β of heavy-ball momentum, 0 ≤ β < 1.
+
+    Raises
+    ------
+    InvalidInput
+        If the kernel is not a square, symmetric matrix of floats, or β is out of range.
+
+    Examples
+    --------
+    >>> import largen as lg, numpy as np
+    >>> round(lg.critical_learning_rate(lg.ntk_kernel(lg.mlp(1, "relu"), np.eye(3))), 4)
+    13.6538
+    """
+    matrix, beta = _symmetric(ntk), real("momentum", momentum, at_least=0)
+    if beta >= 1:
+        raise InvalidInput(f"momentum: wanted 0 ≤ momentum < 1, got {momentum!r}.")
+    return critical_rate(_eigenvalues(matrix)[1] / len(matrix), beta)
+
+
+def optimal_learning_rate(ntk: ArrayLike) -> float:
+    """Return the learning rate η₀ of the fastest worst mode, 2P/(λ_min + λ_max).
+
+    Bahri and Hanin, Les Houches lectures, Result 5, for the loss (1/P) Σ ½(f − y)². There the
+    fastest and the slowest mode shrink alike, by (κ − 1)/(κ + 1) at each step with
+    κ = λ_max/λ_min.
+
+    Parameters
+    ----------
+    ntk
+        Θ of the P training samples, (sample, sample).
+
+    Raises
+    ------
+    InvalidInput
+        If the kernel is not a square, symmetric matrix of floats.
+
+    Examples
+    --------
+    >>> import largen as lg, numpy as np
+    >>> round(lg.optimal_learning_rate(np.diag([1.0, 3.0])), 4)
+    1.0
+    """
+    matrix = _symmetric(ntk)
+    smallest, largest = _eigenvalues(matrix)
+    return critical_rate((max(smallest, 0.0) + largest) / len(matrix))
+
+
+def time_scales(ntk: ArrayLike) -> TimeScales:
+    """Return the time that gradient flow takes for each eigenmode of the tangent kernel.
+
+    The residual along a mode falls as exp(−λη₀t/P) (Bahri and Hanin, Les Houches lectures, eq.
+    (88), for the loss (1/P) Σ ½(f − y)²). Times are in units of a run's ``time`` η₀t, so that η₀
+    of gradient descent and the number of its steps come in as a product.
+
+    Parameters
+    ----------
+    ntk
+        Θ of the P training samples, (sample, sample).
+
+    Raises
+    ------
+    InvalidInput
+        If the kernel is not a square, symmetric matrix of floats.
+
+    Examples
+    --------
+    >>> import largen as lg, numpy as np
+    >>> lg.time_scales(np.diag([1.0, 4.0])).times
+    array([0.5, 2. ])
+    """
+    matrix = _symmetric(ntk)
+    with precision(matrix):
+        values, vectors = jnp.linalg.eigh(jnp.asarray(matrix))
+        values, vectors = values[::-1], vectors[:, ::-1]
+        rounding = len(matrix) * jnp.finfo(values.dtype).eps * values[0]
+        learned = values > rounding
+        times = jnp.where(learned, len(matrix) / jnp.where(learned, values, 1), jnp.inf)
+        return TimeScales(*like((times, vectors), matrix))
+
+
+def _eigenvalues(matrix) -> tuple[float, float]:
+    with jax.enable_x64(True):
+        values = jnp.linalg.eigvalsh(jnp.asarray(np.asarray(matrix), jnp.float64))
+        return float(values[0]), float(values[-1])
+
+
+def _symmetric(ntk):
+    matrix = floating("ntk", ntk, ndim=2)
+    if is_traced(matrix):
+        raise InvalidInput("ntk: is traced; take its eigenvalues outside of jit and grad.")
+    if matrix.shape[0] != matrix.shape[1]:
+        raise InvalidInput(f"ntk: wanted a square matrix, got shape {matrix.shape}.")
+    numbers = np.asarray(matrix)
+    slack = 1e3 * np.finfo(numbers.dtype).eps * np.abs(numbers).max()
+    if np.abs(numbers - numbers.T).max() > slack:
+        raise InvalidInput("ntk: wanted the symmetric kernel of one set of samples.")
+    return matrix
