@@ -36,6 +36,8 @@ CASES = {
     "lg.train(run(), width=-8, seeds=1, key=0)": "width",
     "lg.train(run(), width=8, seeds=0, key=0)": "seeds",
     "lg.train(run(), width=8, seeds=1, key='k')": "key",
+    "lg.observe(run(), 8, 1, 0, 'weights')": "measure: wanted a function",
+    "lg.observe(net, 8, 1, 0, print)": "run: wanted an lg.Run",
     "lg.kernel(net, x, x[:, :2])": "x2",
     "lg.kernel(net, x * np.nan)": "NaN",
     "lg.kernel(net, np.eye(3, dtype=int))": "floats",

@@ -3,6 +3,7 @@
 from largen.networks.ensembles import train
 from largen.networks.modules import Module, build, weightless
 from largen.networks.network import FiniteNetwork, apply, finite_network, init
+from largen.networks.observe import observe
 from largen.networks.tangent import empirical_ntk
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "empirical_ntk",
     "finite_network",
     "init",
+    "observe",
     "train",
     "weightless",
 ]

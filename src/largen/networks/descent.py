@@ -13,8 +13,8 @@ from largen.networks.records import record
 from largen.networks.updates import transformation
 
 
-def descend(plan: Plan, params: Any, numbers: Numbers) -> tuple[Any, dict[str, Any]]:
-    """Return the outputs at every step, ``(entry, sample[, output])``, and the records.
+def descend(plan: Plan, params: Any, numbers: Numbers) -> tuple[Any, dict[str, Any], Any]:
+    """Return outputs at every step, ``(entry, sample[, output])``, records and last parameters.
 
     The loop runs from one recorded entry to the next: an outer scan over records, and within it
     a loop whose length is data, so that kernels are compiled once however many records there are.
@@ -50,4 +50,4 @@ def descend(plan: Plan, params: Any, numbers: Numbers) -> tuple[Any, dict[str, A
         entries = jnp.asarray(plan.record_at, jnp.int32)
         (state, start), records = lax.scan(to_record, (state, start), entries)
     params, _, outputs = lax.fori_loop(start, jnp.int32(plan.entries - 1), step, state)
-    return outputs.at[-1].set(network.outputs_of(params, x)), records
+    return outputs.at[-1].set(network.outputs_of(params, x)), records, params

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,12 +16,15 @@ from largen.arrays import integer, precision, random_key, real
 from largen.errors import InvalidInput, NumericalFailure
 from largen.networks.descent import descend
 from largen.networks.flow import flow
+from largen.networks.network import FiniteNetwork
 from largen.networks.plan import Numbers, Plan, plan_of
 from largen.networks.progress import Report, reporter
 from largen.networks.records import check_records, variables
 from largen.parameterizations import GradientFlow
 from largen.runs import Run, Trajectory
 
+# A function of a network, its initial and its trained parameters, and all inputs.
+Measure = Callable[[FiniteNetwork, Any, Any, Any], Any]
 # A loss that grew by this factor is divergence, before it ends in infinity.
 EXPLODED = 1e6
 # Chunks that are computed at the same time: one on each core, more only costs memory.
@@ -114,7 +117,7 @@ def train(
     with precision(run.data.x_train):
         plan, numbers = plan_of(run, width, records, record_at_checked)
         with reporter(progress, f"width {width}") as report:
-            f, kept = _in_chunks(plan, numbers, key, seeds, memory_budget, report)
+            f, kept = in_chunks(plan, numbers, key, seeds, memory_budget, report)
     samples = plan.samples
     trajectory = Trajectory.of(
         run,
@@ -132,10 +135,16 @@ def train(
     return _checked(run, trajectory, throw)
 
 
-def _in_chunks(
-    plan: Plan, numbers: Numbers, key: Any, seeds: int, memory_budget: float, report: Report
-) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Train all seeds, in chunks of equal size, and collect what they return."""
+def in_chunks(
+    plan: Plan,
+    numbers: Numbers,
+    key: Any,
+    seeds: int,
+    memory_budget: float,
+    report: Report,
+    measure: Measure | None = None,
+) -> tuple[np.ndarray, Any]:
+    """Train all seeds, in chunks of equal size; return outputs, and records or measurements."""
     together = 1 if jax.default_backend() == "cpu" else None
     kept, working = _bytes(plan, numbers)
     if together:
@@ -153,7 +162,7 @@ def _in_chunks(
     for start in range(0, seeds, chunk):
         # The last chunk is filled up with further seeds, which are dropped.
         keys = [jax.random.fold_in(key, seed) for seed in range(start, start + chunk)]
-        waiting.append(_train(plan, together, numbers, jnp.stack(keys)))
+        waiting.append(_train(plan, together, numbers, jnp.stack(keys), measure=measure))
         if len(waiting) == IN_FLIGHT:
             collect()
     while waiting:
@@ -167,14 +176,18 @@ def even_chunk(seeds: int, limit: int) -> int:
     return min(range((limit + 1) // 2, limit + 1), key=lambda size: (-seeds % size, -size))
 
 
-@partial(jax.jit, static_argnums=(0, 1))
-def _train(plan: Plan, together: int | None, numbers: Numbers, keys):
+@partial(jax.jit, static_argnums=(0, 1), static_argnames="measure")
+def _train(
+    plan: Plan, together: int | None, numbers: Numbers, keys, measure: Measure | None = None
+):
     numbers = jax.tree.map(jnp.asarray, numbers)
     dtype = numbers.x.dtype
     learn = flow if isinstance(plan.optimizer, GradientFlow) else descend
 
     def one(key):
-        return learn(plan, plan.network.draw(key, dtype), numbers)
+        start = plan.network.draw(key, dtype)
+        outputs, records, end = learn(plan, start, numbers)
+        return outputs, records if measure is None else measure(plan.network, start, end, numbers.x)
 
     return lax.map(one, keys) if together == 1 else jax.vmap(one)(keys)
 

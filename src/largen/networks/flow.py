@@ -18,8 +18,8 @@ TOLERANCE = {np.dtype(np.float32): 1e-5, np.dtype(np.float64): 1e-7}
 SHORTEST = 1 / 20_000
 
 
-def flow(plan: Plan, params: Any, numbers: Numbers) -> tuple[Any, dict[str, Any]]:
-    """Return the outputs at the recorded times, ``(entry, sample[, output])``, and the records.
+def flow(plan: Plan, params: Any, numbers: Numbers) -> tuple[Any, dict[str, Any], Any]:
+    """Return outputs at the recorded times, ``(entry, sample[, output])``, records, last weights.
 
     dθ/dt = −η₀ρ(∇ + λθ) with the rule's rate ρ becomes, in the variables θ/√ρ, a plain gradient
     flow, the same for every parameterization that the abc-symmetry relates. The Euclidean norm
@@ -59,7 +59,10 @@ def flow(plan: Plan, params: Any, numbers: Numbers) -> tuple[Any, dict[str, Any]
     def records(t, scaled, args):
         return record(plan, weights(scaled), x)
 
-    saved = [diffrax.SubSaveAt(ts=numbers.times, fn=outputs)]
+    saved = [
+        diffrax.SubSaveAt(ts=numbers.times, fn=outputs),
+        diffrax.SubSaveAt(t1=True),
+    ]
     if plan.records:
         at = numbers.times[np.asarray(plan.record_at)]
         saved.append(diffrax.SubSaveAt(ts=at, fn=records))
@@ -83,4 +86,5 @@ def flow(plan: Plan, params: Any, numbers: Numbers) -> tuple[Any, dict[str, Any]
     )
     assert solution.ys is not None
     # Where the solver stopped early, what it did not reach is infinite: seen as divergence.
-    return solution.ys[0], solution.ys[1] if plan.records else {}
+    outputs_at, last, *recorded = solution.ys
+    return outputs_at, recorded[0] if recorded else {}, weights([w[-1] for w in last])

@@ -1,0 +1,84 @@
+"""What becomes of the parameters: a function of each network before and after training."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from largen.arrays import integer, precision, random_key, real
+from largen.errors import InvalidInput, NumericalFailure
+from largen.networks.ensembles import Measure, in_chunks
+from largen.networks.plan import plan_of
+from largen.networks.progress import Report, reporter
+from largen.runs import Run
+
+
+def observe(
+    run: Run,
+    width: int,
+    seeds: int,
+    key: Any,
+    measure: Measure,
+    *,
+    memory_budget: float = 2**30,
+    throw: bool = True,
+    progress: bool | Report | None = None,
+) -> Any:
+    """Train an ensemble, and measure of each network what training made of its parameters.
+
+    Parameters
+    ----------
+    run, width, seeds, key, memory_budget, progress
+        As in :func:`largen.train`: the networks are the same.
+    measure
+        ``measure(network, start, end, x)`` of one network: a :class:`largen.FiniteNetwork`, its
+        initial and its trained parameters, and training inputs followed by test inputs
+        ``(sample, input)``. It is compiled, once for a width and a function object, and returns
+        a tree of arrays; whole parameters too, where they fit into memory.
+    throw
+        Whether to raise if something measured is not finite.
+
+    Returns
+    -------
+    tree
+        What ``measure`` returns, of NumPy arrays with a leading axis of seeds.
+
+    Raises
+    ------
+    InvalidInput
+        If an argument is not what it should be.
+    NumericalFailure
+        If something measured is NaN or infinite. The error's ``result`` holds the tree.
+
+    Examples
+    --------
+    >>> import largen as lg, numpy as np
+    >>> data = lg.Dataset(np.eye(3), np.array([1.0, -1.0, 1.0]))
+    >>> run = lg.Run(lg.mlp(1, "tanh"), lg.ntk(), data, optimizer=lg.gd(lr=1.0), steps=10)
+    >>> end = lg.observe(run, 32, seeds=4, key=0, measure=lambda network, start, end, x: end)
+    >>> end[0]["weight"].shape
+    (4, 3, 32)
+    """
+    if not isinstance(run, Run):
+        raise InvalidInput(f"run: wanted an lg.Run, got {run!r}.")
+    if not callable(measure):
+        raise InvalidInput(
+            f"measure: wanted a function of (network, start, end, x), got {measure!r}."
+        )
+    width = integer("width", width, at_least=1)
+    seeds = integer("seeds", seeds, at_least=1)
+    key = random_key(key)
+    memory_budget = real("memory_budget", memory_budget, above=0)
+    with precision(run.data.x_train):
+        plan, numbers = plan_of(run, width, (), ())
+        with reporter(progress, f"width {width}") as report:
+            _, found = in_chunks(plan, numbers, key, seeds, memory_budget, report, measure)
+    if throw and not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(found)):
+        raise NumericalFailure(
+            f"observe: something measured is not finite for networks of width {width} with "
+            f"{run.optimizer}; lower lr. throw=False returns what was measured.",
+            found,
+        )
+    return found
