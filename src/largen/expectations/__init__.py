@@ -8,24 +8,29 @@ from largen.expectations.activations import ActivationFunction, activation
 from largen.expectations.closed_form import ClosedForm
 from largen.expectations.moments import (
     PairMoments,
+    SingleMoments,
     derivative_second_moment,
     gaussian_moments,
     mean,
+    moment_error,
     pair_error,
     pair_moments,
     second_moment,
 )
-from largen.expectations.quadrature import gaussian_mean
+from largen.expectations.quadrature import gaussian_mean, gaussian_mean_error
 
 __all__ = [
     "ActivationFunction",
     "ClosedForm",
     "PairMoments",
+    "SingleMoments",
     "activation",
     "derivative_second_moment",
     "gaussian_mean",
+    "gaussian_mean_error",
     "gaussian_moments",
     "mean",
+    "moment_error",
     "pair_error",
     "pair_moments",
     "second_moment",

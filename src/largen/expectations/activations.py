@@ -16,6 +16,7 @@ from largen.expectations.closed_form import ClosedForm
 from largen.expectations.error_functions import ERF, GELU
 from largen.expectations.exponentials import COS, EXP, SIN
 from largen.expectations.homogeneous import homogeneous
+from largen.expectations.recognition import recognised
 
 Elementwise = Callable[[Array], Array]
 
@@ -123,7 +124,8 @@ def activation(spec: Any) -> ActivationFunction:
     spec
         A name (linear, relu, leaky_relu, abs, erf, gelu, sin, cos, exp, tanh, sigmoid, silu,
         softplus; gelu is the exact one, leaky_relu has slope 0.01), an elementwise JAX function,
-        or an :class:`ActivationFunction`.
+        or an :class:`ActivationFunction`. A function that turns out to be a x + b |x|, such as a
+        relu written by hand, gets the closed forms of one.
 
     Returns
     -------
@@ -161,7 +163,8 @@ def activation(spec: Any) -> ActivationFunction:
         )
     function = cast(Elementwise, spec)
     _check_elementwise(function)
-    return ActivationFunction(getattr(function, "__name__", type(function).__name__), function)
+    name = getattr(function, "__name__", type(function).__name__)
+    return ActivationFunction(name, function, closed_form=recognised(function))
 
 
 def _check_elementwise(function: Elementwise) -> None:

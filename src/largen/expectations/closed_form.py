@@ -110,10 +110,13 @@ def smooth_pair(
             + slope(q1, q2, gap, derivative) * dq1
             + slope(q2, q1, gap, derivative) * dq2
         )
-        return gap_out(q1, q2, gap), tangent
+        value = gap_out(q1, q2, gap)
+        return value, jnp.broadcast_to(tangent, value.shape)
 
     def pair(q1, q2, gap):
-        q1, q2, gap = jnp.broadcast_arrays(q1, q2, gap)
-        return gap_out(q1, q2, gap), derivative_formula(q1, q2, gap)
+        # What depends on one variance only stays of the shape of that variance.
+        ndim = max(q1.ndim, q2.ndim, gap.ndim)
+        q1, q2, gap = (x.reshape((1,) * (ndim - x.ndim) + x.shape) for x in (q1, q2, gap))
+        return jnp.broadcast_arrays(gap_out(q1, q2, gap), derivative_formula(q1, q2, gap))
 
     return pair

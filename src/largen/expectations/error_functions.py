@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from largen.expectations.angles import angle, signed_angle
 from largen.expectations.closed_form import (
     ClosedForm,
     covariance_of,
@@ -41,33 +42,51 @@ def _covariance_shortfall(q1: Array, q2: Array, gap: Array) -> tuple[Array, Arra
 def _arc_shortfall(q1: Array, q2: Array, gap: Array) -> Array:
     """Return asin(√(q1 q2)/√(AB)) − asin(q12/√(AB)): what the arc lacks for correlation 1."""
     root, q12, _, determinant = _covariance_shortfall(q1, q2, gap)
-    product = (1 + q1) * (1 + q2)
     cos_full = jnp.sqrt(1 + q1 + q2)
     cos_part = jnp.sqrt(1 + q1 + q2 + determinant)
-    same_side = q12 > 0
-    mixed = root * cos_part + cos_full * q12
+    same_side, mixed = q12 > 0, root * cos_part + cos_full * q12
+    product = (1 + q1) * (1 + q2)
     sine = jnp.where(
         same_side,
         determinant / jnp.where(same_side, mixed, 1) * product,
         root * cos_part - cos_full * q12,
     )
-    return jnp.arctan2(sine, cos_full * cos_part + root * q12)
+    return angle(sine, cos_full * cos_part + root * q12)
 
 
-def _arc_spread(q1: Array, q2: Array) -> tuple[Array, Array, Array]:
-    """Return (β1 − β2)/2, m and m − γ for the arcs β_i = asin(q_i/(1 + q_i)).
+def _half_arc(q: Array) -> tuple[Array, Array]:
+    """Return sine and cosine of β/2, half the arc β = asin(q/(1 + q))."""
+    cosine = jnp.sqrt((1 + jnp.sqrt(1 + 2 * q) / (1 + q)) / 2)
+    return q / (1 + q) / (2 * cosine), cosine
 
-    m is their mean and γ = asin(√(q1 q2)/√(AB)) the arc of the pair at correlation 1, so
-    sin γ = √(sin β1 sin β2); m − γ is of second order in q1 − q2.
+
+def _half_arcs(q1: Array, q2: Array) -> tuple[Array, Array, Array]:
+    """Return sin((β1 − β2)/2), and sine and cosine of the mean m = (β1 + β2)/2.
+
+    The covariance that a pair would need for the arc m has sin² m = sin β1 sin β2 +
+    sin²((β1 − β2)/2), of which the first is that of correlation 1.
+    """
+    (s1, c1), (s2, c2) = _half_arc(q1), _half_arc(q2)
+    return s1 * c2 - c1 * s2, s1 * c2 + c1 * s2, c1 * c2 - s1 * s2
+
+
+def _arc_spread(q1: Array, q2: Array) -> tuple[Array, Array]:
+    """Return β1 − β2, and m − γ for the arc γ = asin(√(q1 q2)/√(AB)) at correlation 1.
+
+    m − γ is of second order in q1 − q2.
     """
     a, b = 1 + q1, 1 + q2
     cos1, cos2 = jnp.sqrt(1 + 2 * q1), jnp.sqrt(1 + 2 * q2)  # times a, b
     sine_difference = (q1 - q2) * (q1 * b + q2 * a) / (q1 * cos2 + q2 * cos1 + _tiny(q1))
-    half_difference = jnp.arcsin(jnp.clip(sine_difference / (a * b), -1, 1)) / 2
-    mean = (jnp.arctan2(q1, cos1) + jnp.arctan2(q2, cos2)) / 2
-    pair = jnp.arctan2(jnp.sqrt(q1) * jnp.sqrt(q2), jnp.sqrt(1 + q1 + q2))
-    sine = jnp.sin(half_difference) ** 2 / (jnp.sin(mean + pair) + _tiny(q1))
-    return half_difference, mean, jnp.arcsin(jnp.minimum(sine, 1))
+    cos_difference = cos1 * cos2 + q1 * q2  # times a b, as the sine
+    difference = signed_angle(sine_difference, cos_difference)
+    _, sin_mean, cos_mean = _half_arcs(q1, q2)
+    sin_pair, cos_pair = jnp.sqrt(q1) * jnp.sqrt(q2), jnp.sqrt(1 + q1 + q2)  # times √(ab)
+    # sin² of the half difference, from its sine, without cancellation
+    length = a * b
+    half_square = sine_difference**2 / (2 * length * (length + cos_difference))
+    sine = half_square / (sin_mean * cos_pair + cos_mean * sin_pair + _tiny(q1)) * length
+    return difference, angle(sine, cos_mean * cos_pair + sin_mean * sin_pair)
 
 
 def _tiny(x: Array) -> Array:
@@ -78,8 +97,18 @@ def _tiny(x: Array) -> Array:
 
 
 def _erf_gap(q1: Array, q2: Array, gap: Array) -> Array:
-    _, _, spread = _arc_spread(2 * q1, 2 * q2)
-    return 2 / np.pi * (spread + _arc_shortfall(2 * q1, 2 * q2, 2 * gap))
+    # (2/π)(m − asin x) with x = 2 q12/√((1 + 2q1)(1 + 2q2)). Its sine is sin m √(1 − x²) − x cos m,
+    # which is divided out of sin² m − x² where the two terms would cancel.
+    apart, sin_mean, cos_mean = _half_arcs(2 * q1, 2 * q2)
+    scale = 1 / jnp.sqrt(1 + 2 * q1) * (1 / jnp.sqrt(1 + 2 * q2))
+    determinant = jnp.maximum(determinant_of(q1, q2, gap), 0)
+    x = 2 * covariance_of(q1, q2, gap) * scale
+    rest = jnp.sqrt(1 + 2 * (q1 + q2) + 4 * determinant) * scale  # √(1 − x²)
+    near, far = sin_mean * rest, x * cos_mean
+    same_side = x > 0
+    squares = apart**2 + 4 * determinant * scale**2  # sin² m − x²
+    sine = jnp.where(same_side, squares / jnp.where(same_side, near + far, 1), near - far)
+    return 2 / np.pi * angle(sine, cos_mean * rest + x * sin_mean)
 
 
 def _erf_derivative(q1: Array, q2: Array, gap: Array) -> Array:
@@ -124,7 +153,7 @@ def _gelu_derivative(q1: Array, q2: Array, gap: Array) -> Array:
     density = 1 / (2 * np.pi * jnp.sqrt(delta))  # E[Φ'(u)Φ'(v)]
     mixing = (2 + q1 + q2) / product - 1
     rational = determinant + q12**2 * (2 + q1 + q2) / product
-    arc = jnp.arctan2(q12, jnp.sqrt(delta))
+    arc = signed_angle(q12, jnp.sqrt(delta))
     return 1 / 4 + arc / (2 * np.pi) + density * q12 * (1 + 2 * mixing + rational / delta)
 
 
@@ -139,7 +168,7 @@ def _gelu_shortfall(q1: Array, q2: Array, gap: Array) -> Array:
     product = (1 + q1) * (1 + q2)
     full = 1 + q1 + q2
     root_full, root_part = jnp.sqrt(full), jnp.sqrt(full + w)
-    arcs = shortfall * jnp.arctan2(root, root_full) + q12 * _arc_shortfall(q1, q2, gap)
+    arcs = shortfall * angle(root, root_full) + q12 * _arc_shortfall(q1, q2, gap)
     at_one = q1 * q2 * (2 + q1 + q2) / product
     inverse_roots = w / (root_full * root_part * (root_full + root_part))
     return arcs + at_one * inverse_roots + (1 - q1 * q2) / product * w / root_part
@@ -149,9 +178,9 @@ def _gelu_collinear(q1: Array, q2: Array) -> Array:
     """Return π E[(ψ(√q1 z) − ψ(√q2 z))²] for the even part ψ, of second order in q1 − q2."""
     root1, root2 = jnp.sqrt(q1), jnp.sqrt(q2)
     arc2 = jnp.arctan2(q2, jnp.sqrt(1 + 2 * q2))
-    half_difference, _, spread = _arc_spread(q1, q2)
+    difference, spread = _arc_spread(q1, q2)
     step = (q1 - q2) / (root1 + root2 + _tiny(q1))
-    arcs = step * (root1 * 2 * half_difference + arc2 * step) / 2 + root1 * root2 * spread
+    arcs = step * (root1 * difference + arc2 * step) / 2 + root1 * root2 * spread
     # T = y1 y2 k(A + B) with y = q/(1 + q), k(t) = t/√(t − 1), at correlation 1.
     y1, y2 = q1 / (1 + q1), q2 / (1 + q2)
     step_y = (q1 - q2) / ((1 + q1) * (1 + q2))

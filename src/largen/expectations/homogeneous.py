@@ -13,6 +13,7 @@ In terms of the gap nothing cancels:
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import factorial
 
 import jax
@@ -20,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from largen.expectations.angles import angle
 from largen.expectations.closed_form import (
     ClosedForm,
     covariance_of,
@@ -35,6 +37,7 @@ _BERNOULLI += [691 / 2730, 7 / 6, 3617 / 510, 43867 / 798, 174611 / 330]
 _ONE_MINUS_THETA_COT = [b * 4**n / factorial(2 * n) for n, b in enumerate(_BERNOULLI, start=1)]
 
 
+@lru_cache
 def homogeneous(odd: float, even: float, slope_at_zero: float) -> ClosedForm:
     """Return the Gaussian integrals of φ(x) = odd·x + even·|x|.
 
@@ -72,7 +75,8 @@ def _scaled(q1: Array, q2: Array, gap: Array) -> tuple[Array, Array, Array]:
     """Return h = (q1 + q2)/2, √(q1 q2) sin θ / h and √(q1 q2) cos θ / h, safe from overflow."""
     half = (q1 + q2) / 2
     half = jnp.where(half > 0, half, 1)
-    x1, x2, g = q1 / half, q2 / half, gap / half
+    inverse = 1 / half
+    x1, x2, g = q1 * inverse, q2 * inverse, gap * inverse
     return half, safe_sqrt(determinant_of(x1, x2, g)), covariance_of(x1, x2, g)
 
 
@@ -80,7 +84,7 @@ def _scaled(q1: Array, q2: Array, gap: Array) -> tuple[Array, Array, Array]:
 def _angle(q1: Array, q2: Array, gap: Array) -> Array:
     """Return the angle θ in [0, π] between u and v, to relative precision near 0."""
     _, sine, cosine = _scaled(q1, q2, gap)
-    return jnp.arctan2(sine, cosine)
+    return angle(sine, cosine)
 
 
 @_angle.defjvp
@@ -100,7 +104,7 @@ def _angle_jvp(primals, tangents):
 def _folding(q1: Array, q2: Array, gap: Array) -> Array:
     """Return √(q1 q2) (sin θ − θ cos θ), to relative precision near θ = 0, where it is θ³/3."""
     half, sine, cosine = _scaled(q1, q2, gap)
-    theta = jnp.arctan2(sine, cosine)
+    theta = angle(sine, cosine)
     square = jnp.minimum(theta, _SMALL_ANGLE) ** 2
     series = jnp.zeros_like(square)
     terms = len(_ONE_MINUS_THETA_COT) if theta.dtype == np.float64 else 5

@@ -11,10 +11,11 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from largen.arrays import floating, is_traced, like, precision
-from largen.errors import InvalidInput
+from largen.arrays import floating, is_traced, like, precision, real
+from largen.errors import InvalidInput, NumericalFailure
+from largen.expectations.accuracy import DEFAULT_RTOL, shortfall
 from largen.expectations.activations import ActivationFunction, Elementwise, activation
-from largen.expectations.quadrature import gaussian_mean
+from largen.expectations.quadrature import gaussian_mean, gaussian_mean_error
 from largen.expectations.series_error import series_error
 from largen.expectations.series_pair import series_pair, square
 
@@ -83,8 +84,8 @@ def pair_error(phi: Spec, q1: ArrayLike, q2: ArrayLike, gap: ArrayLike) -> PairM
 
     For the Hermite series: Parseval's bound on the terms left out, the change of the
     coefficients when the quadrature is refined, and rounding. For closed forms: rounding.
-    Smooth activations of moderate variance reach 1e-11 in float64; one with a kink (a
-    hand-written relu, a hard tanh) has a slow series, and its bound says so.
+    Smooth activations of moderate variance reach 1e-11 in float64; one with a kink away from 0
+    (a hard tanh) or in a higher derivative (elu) has a slow series, and its bound says so.
 
     Parameters
     ----------
@@ -143,8 +144,45 @@ def mean(phi: Spec, q: ArrayLike) -> Array:
     return _single(phi, "mean", *_floats(q))
 
 
+class SingleMoments(NamedTuple):
+    """Moments of φ under one Gaussian, or errors of them.
+
+    Attributes
+    ----------
+    second_moment, derivative_second_moment, mean
+        E[φ²], E[φ'²] and E[φ].
+    """
+
+    second_moment: Array
+    derivative_second_moment: Array
+    mean: Array
+
+
+def moment_error(phi: Spec, q: ArrayLike) -> SingleMoments:
+    """Return estimates of the absolute errors of the moments under one Gaussian of variance q.
+
+    Rounding for closed forms, otherwise :func:`gaussian_mean_error`.
+
+    Examples
+    --------
+    >>> import jax
+    >>> from largen.expectations import moment_error
+    >>> with jax.enable_x64(True):
+    ...     error = moment_error("tanh", 2.0)
+    >>> float(error.second_moment) < 1e-13
+    True
+    """
+    return SingleMoments(*_single_error(activation(phi), *_floats(q)))
+
+
 def gaussian_moments(
-    activation: Any, q1: ArrayLike, q12: ArrayLike, q2: ArrayLike
+    activation: Any,
+    q1: ArrayLike,
+    q12: ArrayLike,
+    q2: ArrayLike,
+    *,
+    rtol: float | None = None,
+    throw: bool = True,
 ) -> tuple[Any, Any]:
     """Return E[φ(u)φ(v)] and E[φ'(u)φ'(v)] for centred Gaussians with plain covariances.
 
@@ -155,6 +193,11 @@ def gaussian_moments(
     q1, q12, q2
         E[u²], E[uv] and E[v²]: numbers or arrays that broadcast. Near coincidence
         :func:`pair_moments` is more precise, since it takes the distance instead of q12.
+    rtol
+        Error that is accepted, relative to E[φ²] and E[φ'²]; by default 1e-8 in float64 and 1e-4
+        in float32.
+    throw
+        Whether a larger error is raised; otherwise the moments are returned as they are.
 
     Returns
     -------
@@ -166,6 +209,9 @@ def gaussian_moments(
     InvalidInput
         For variances below 0, |q12| > √(q1 q2), NaN or infinity, shapes that do not broadcast,
         an unknown activation.
+    NumericalFailure
+        If the error may be larger than ``rtol``: for activations without closed form that have a
+        kink, or at large variances. The moments are its ``result``. Traced arrays are not checked.
 
     Examples
     --------
@@ -183,13 +229,24 @@ def gaussian_moments(
     except ValueError:
         shapes = ", ".join(f"{n} {q.shape}" for n, q in zip(names, arrays, strict=True))
         raise InvalidInput(f"the shapes do not broadcast: {shapes}.") from None
+    words = None
     if not is_traced(q1, q12, q2):
         _check_covariance(q1, q12, q2)
+        words = _inaccuracy(phi, np.append(q1, q2), np.result_type(*arrays, np.float32), rtol)
     with precision(q1, q12, q2):
         a, b, ab = (jnp.asarray(x) for x in (q1, q2, q12))
         gap, derivative = pair_moments(phi, a, b, jnp.maximum((a + b) / 2 - ab, 0))
         value = (second_moment(phi, a) + second_moment(phi, b)) / 2 - gap
-        return like((value, derivative), q1, q12, q2)
+        result = like((value, derivative), q1, q12, q2)
+    if words is not None and throw:
+        raise NumericalFailure(words, result)
+    return result
+
+
+def _inaccuracy(phi, q, dtype, rtol) -> str | None:
+    name = "float64" if dtype == np.float64 else "float32"
+    rtol = DEFAULT_RTOL[name] if rtol is None else real("rtol", rtol, above=0.0)
+    return shortfall(phi, q, rtol, np.dtype(name).type)
 
 
 _activation = activation  # the door above has an argument of that name
@@ -233,13 +290,26 @@ def _error(phi: ActivationFunction, q1: Array, q2: Array, gap: Array):
     return rounding * (single(q1) + single(q2)), rounding * jnp.sqrt(slope(q1) * slope(q2))
 
 
+def _functions(phi: ActivationFunction) -> dict[str, Elementwise]:
+    return {
+        "second_moment": square(phi),
+        "derivative_second_moment": square(phi.derivative),
+        "mean": phi,
+    }
+
+
 @partial(jax.jit, static_argnums=(0, 1))
 def _single(phi: ActivationFunction, moment: str, q: Array) -> Array:
     if phi.closed_form is not None:
         return getattr(phi.closed_form, moment)(q)
-    function = {
-        "second_moment": square(phi),
-        "derivative_second_moment": square(phi.derivative),
-        "mean": phi,
-    }[moment]
-    return gaussian_mean(function, q)
+    return gaussian_mean(_functions(phi)[moment], q)
+
+
+@partial(jax.jit, static_argnums=0)
+def _single_error(phi: ActivationFunction, q: Array) -> tuple[Array, ...]:
+    if phi.closed_form is None:
+        return tuple(gaussian_mean_error(f, q) for f in _functions(phi).values())
+    rounding = 16 * jnp.finfo(q.dtype).eps
+    known = phi.closed_form
+    values = known.second_moment(q), known.derivative_second_moment(q)
+    return (*(rounding * jnp.abs(v) for v in values), rounding * jnp.sqrt(values[0]))

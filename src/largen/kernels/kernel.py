@@ -12,6 +12,7 @@ from jax.typing import ArrayLike
 from largen.architectures import Layer
 from largen.arrays import floating, is_traced, like
 from largen.errors import InvalidInput, NoTheory
+from largen.kernels.accuracy import inaccuracy, report
 from largen.kernels.lower import Lowered, lower
 from largen.kernels.tiles import kernels_at_once, kernels_by_tiles, tile_size
 from largen.parameterizations import (
@@ -45,6 +46,8 @@ def kernel(
     x2: ArrayLike | None = None,
     *,
     param: Parameterization | None = None,
+    rtol: float | None = None,
+    throw: bool = True,
 ) -> Kernels:
     """Return NNGP and NTK of an infinitely wide network.
 
@@ -67,6 +70,12 @@ def kernel(
         symmetric.
     param
         The parameterization; :func:`largen.ntk` by default.
+    rtol
+        Relative error that is accepted of the Gaussian expectations, 1e-8 by default. It is
+        bounded before use: activations with closed forms and smooth ones at moderate variances
+        stay far below; those with a kink, or at large variances, may not.
+    throw
+        Whether a larger error is raised; otherwise the kernels are returned as they are.
 
     Returns
     -------
@@ -86,6 +95,9 @@ def kernel(
         in an affine map.
     NoRule
         For a layer without a rule here.
+    NumericalFailure
+        If the expectations of an activation miss ``rtol``; the kernels are its ``result``.
+        Traced inputs are not checked.
 
     Notes
     -----
@@ -104,7 +116,7 @@ def kernel(
     array([[3.    , 0.6857],
            [0.6857, 3.    ]])
     """
-    return Kernels(*_kernels(net, x1, x2, param, with_ntk=True))
+    return _kernels(net, x1, x2, param, rtol, throw, Kernels)
 
 
 def nngp(
@@ -113,6 +125,8 @@ def nngp(
     x2: ArrayLike | None = None,
     *,
     param: Parameterization | None = None,
+    rtol: float | None = None,
+    throw: bool = True,
 ) -> Any:
     """Return the NNGP kernel alone, (n1, n2): see :func:`kernel`.
 
@@ -122,7 +136,7 @@ def nngp(
     >>> lg.nngp(lg.mlp(1, "erf"), np.ones((1, 3))).round(4)
     array([[0.4646]])
     """
-    return _kernels(net, x1, x2, param, with_ntk=False)[0]
+    return _kernels(net, x1, x2, param, rtol, throw, lambda nngp, _: nngp, with_ntk=False)
 
 
 def ntk_kernel(
@@ -131,6 +145,8 @@ def ntk_kernel(
     x2: ArrayLike | None = None,
     *,
     param: Parameterization | None = None,
+    rtol: float | None = None,
+    throw: bool = True,
 ) -> Any:
     """Return the NTK alone, (n1, n2): see :func:`kernel`.
 
@@ -140,10 +156,10 @@ def ntk_kernel(
     >>> lg.ntk_kernel(lg.mlp(1, "relu"), np.ones((1, 3)))
     array([[1.]])
     """
-    return _kernels(net, x1, x2, param, with_ntk=True)[1]
+    return _kernels(net, x1, x2, param, rtol, throw, lambda _, ntk: ntk)
 
 
-def _kernels(net, x1, x2, param, with_ntk):
+def _kernels(net, x1, x2, param, rtol, throw, pick, with_ntk=True):
     x1 = floating("x1", x1, ndim=2)
     if x2 is not None:
         x2 = floating("x2", x2, ndim=2)
@@ -163,8 +179,10 @@ def _kernels(net, x1, x2, param, with_ntk):
         covariance, tangent = kernels_at_once(
             lowered.skeleton, with_ntk, lowered.constants, *features
         )
-        return covariance * scale, tangent
-    return like(concrete_kernels(lowered, scale, x1, x2, dtype, with_ntk), *inputs)
+        return pick(covariance * scale, tangent)
+    result = pick(*concrete_kernels(lowered, scale, x1, x2, dtype, with_ntk))
+    words = inaccuracy(lowered, inputs, rtol, with_ntk)
+    return report(words, like(result, *inputs), throw)
 
 
 def prepare(

@@ -17,6 +17,7 @@ from jax.typing import ArrayLike
 
 from largen.arrays import floating, integer, random_key
 from largen.errors import InvalidInput, NoRule, NoTheory, NumericalFailure
+from largen.kernels.accuracy import inaccuracy
 from largen.kernels.by_draws import solve_by_draws
 from largen.kernels.dynamics import Answer, Problem, from_initial, momentum
 from largen.kernels.kernel import concrete_kernels, nngp_scale
@@ -76,6 +77,7 @@ def solve(
     covariance: bool = False,
     draws: int = 128,
     key: Any = 0,
+    rtol: float | None = None,
     throw: bool = True,
 ) -> Trajectory:
     """Solve a run in the kernel limit.
@@ -98,8 +100,11 @@ def solve(
         Number of draws of the initial outputs for other losses, in pairs of opposite sign.
     key
         Of the draws: a JAX key or an integer.
+    rtol
+        Relative error of the kernels' Gaussian expectations that is accepted, 1e-8 by default.
     throw
-        Whether divergence is raised, or returned in the status.
+        Whether divergence and inaccurate kernels are raised, or returned in the status
+        (``diverged``, ``inaccurate``).
 
     Returns
     -------
@@ -128,7 +133,8 @@ def solve(
     NoTheory
         If the run has no kernel limit.
     NumericalFailure
-        If it diverges; the message names the critical rate.
+        If it diverges; the message names the critical rate. If the expectations of an
+        activation miss ``rtol``.
     InvalidInput
         For a wrong option.
 
@@ -153,10 +159,12 @@ def solve(
         else:
             answer = solve_by_draws(problem, draws, random)
         limit = _trajectory(problem, reason, answer)
-        failure = _failure(problem, answer, limit)
+        failure, status = _failure(problem, answer, limit), "diverged"
+    if failure is None:
+        failure, status = inaccuracy(_reduced(run)[1], (run.data.x,), rtol), "inaccurate"
     if failure is None:
         return limit
-    limit = Trajectory(limit.to_xarray().assign_attrs(status="diverged"), run)
+    limit = Trajectory(limit.to_xarray().assign_attrs(status=status), run)
     if throw:
         raise NumericalFailure(failure, limit)
     return limit

@@ -1,0 +1,180 @@
+"""How accurate the computed expectations of an activation are, at the cost of a few variances.
+
+Nothing here depends on the number of pairs: with |c| ≤ 1 every bound of the Hermite series is
+largest where the inputs coincide, and the bounds are found at given variances in NumPy.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache, partial
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from largen.expectations.activations import ActivationFunction
+from largen.expectations.hermite import basis, tolerance
+from largen.expectations.quadrature import half_nodes
+
+PROBES = 8
+UNRESOLVED = 0.1  # relative change of coefficients beyond which nothing is known
+DEFAULT_RTOL = {"float64": 1e-8, "float32": 1e-4}
+
+
+class RelativeError(NamedTuple):
+    """Bounds on relative errors, for |c| ≤ 1, at each of some variances.
+
+    Attributes
+    ----------
+    value
+        Error of E[φ(u)φ(v)] over E[φ²].
+    derivative
+        Error of E[φ'(u)φ'(v)] over E[φ'²].
+    """
+
+    value: np.ndarray
+    derivative: np.ndarray
+
+
+def relative_error(
+    phi: ActivationFunction, q: np.ndarray, dtype: type = np.float64
+) -> RelativeError:
+    """Return bounds on the relative errors of ``pair_moments`` at variances q, both alike.
+
+    Closed forms have rounding only. Otherwise: Parseval's bound on the terms that are left out,
+    and the change of the coefficients under a finer and wider quadrature, with a factor of
+    safety. Infinite where the function is not resolved at all, or not finite.
+
+    Parameters
+    ----------
+    phi
+        The activation.
+    q
+        Variances, (batch,).
+    dtype
+        The precision in which the moments are computed.
+
+    Returns
+    -------
+    RelativeError
+        Two float64 arrays (batch,).
+    """
+    q = np.asarray(q, np.float64)
+    rounding = np.full(q.shape, 32 * float(np.finfo(dtype).eps))
+    if phi.closed_form is not None:
+        return RelativeError(rounding, rounding)
+    coarse, fine = _coefficients(phi, q, np.dtype(dtype))
+    bounds = []
+    with np.errstate(all="ignore"):
+        for one, other in zip(coarse, fine, strict=True):
+            norm = np.sum(other.table**2, axis=0)
+            change = np.sqrt(np.sum((one.table - other.table) ** 2, axis=0) / norm)
+            change = np.where(change < UNRESOLVED, change, np.inf)
+            captured = np.sum(one.table**2, axis=0)
+            left = np.maximum(1 - captured / one.total, tolerance(np.dtype(dtype)))
+            bound = np.where(other.total == 0, 0, 2 * left + 16 * change)
+            bounds.append(np.where(np.isnan(bound), np.inf, bound + rounding))
+    return RelativeError(*bounds)
+
+
+class _Coefficients(NamedTuple):
+    table: np.ndarray  # (degree, batch)
+    total: np.ndarray  # E[f²] by the same quadrature, (batch,)
+
+
+def _coefficients(phi, q, dtype) -> list[list[_Coefficients]]:
+    """Return Hermite coefficients and second moments of φ and of φ', coarse and refined."""
+    found = []
+    for refined, functions in zip((False, True), _on_nodes(phi, q, dtype), strict=True):
+        even, odd = (b.astype(np.float64, copy=False) for b in basis(dtype, refined))
+        root = even[:1].T  # √weight: the Hermite polynomial of degree 0 is 1
+        with np.errstate(all="ignore"):
+            plus, minus = (root * np.concatenate(f, axis=1) for f in zip(*functions, strict=True))
+            table = np.concatenate([even @ (plus + minus) / 2, odd @ (plus - minus) / 2])
+            total = np.sum(plus**2 + minus**2, axis=0) / 2
+        n = len(q)
+        cuts = slice(n), slice(n, None)
+        found.append([_Coefficients(table[:, cut], total[cut]) for cut in cuts])
+    return found
+
+
+def _on_nodes(phi: ActivationFunction, q: np.ndarray, dtype: np.dtype) -> list:
+    """Return [φ, φ'] as pairs (at √q z, at −√q z), for the coarse and for the refined nodes z."""
+    sets = [half_nodes(dtype, refined)[0].astype(np.float64) for refined in (False, True)]
+    x = np.sqrt(q) * np.concatenate(sets)[:, None]
+    with jax.enable_x64(True):
+        both = [np.asarray(f, np.float64) for f in _evaluate(phi, np.stack([x, -x]))]
+    cut = len(sets[0])
+    return [[(f[0, nodes], f[1, nodes]) for f in both] for nodes in (slice(cut), slice(cut, None))]
+
+
+@partial(jax.jit, static_argnums=0)
+def _evaluate(phi, x):
+    return phi(x), phi.derivative(x)
+
+
+def second_moment_at(phi: ActivationFunction, q: np.ndarray) -> np.ndarray:
+    """Return E[φ(√q z)²] at a few variances (batch,), in NumPy."""
+    if phi.closed_form is not None:
+        with jax.enable_x64(True):
+            return np.asarray(phi.closed_form.second_moment(jax.numpy.asarray(q)))
+    _, weights = half_nodes(np.dtype(np.float64))
+    plus, minus = _on_nodes(phi, q, np.dtype(np.float64))[0][0]
+    return weights @ (plus**2 + minus**2) / 2
+
+
+def probes(q: np.ndarray) -> np.ndarray:
+    """Return a few variances that stand for many: order statistics, the extremes included."""
+    return np.quantile(np.ravel(q).astype(np.float64), np.linspace(0, 1, PROBES))
+
+
+@lru_cache(maxsize=64)
+def _remembered(phi: ActivationFunction, q: tuple[float, ...], dtype: type) -> RelativeError:
+    return relative_error(phi, np.array(q), dtype)
+
+
+def shortfall(
+    phi: ActivationFunction,
+    q: np.ndarray,
+    rtol: float,
+    dtype: type = np.float64,
+    layers: int = 1,
+    derivative: bool = True,
+) -> str | None:
+    """Return what to say if moments of φ at these variances are worse than ``rtol``, or None.
+
+    Parameters
+    ----------
+    phi
+        The activation.
+    q
+        All variances that occur, any shape.
+    rtol
+        The relative error that is accepted, of the product over layers.
+    dtype
+        The precision of the computation.
+    layers
+        How many layers have this activation; their relative errors add up.
+    derivative
+        Whether E[φ'φ'] matters as well.
+    """
+    if phi.closed_form is not None:
+        return None
+    some = probes(q)
+    try:
+        bounds = _remembered(phi, tuple(some), dtype)
+    except jax.errors.JAXTypeError:  # φ holds traced values: it cannot be looked at
+        return None
+    worst = layers * np.max(bounds.value)
+    if derivative:
+        worst = max(worst, layers * np.max(bounds.derivative))
+    if worst <= rtol:
+        return None
+    size = f"{worst:.1e}" if np.isfinite(worst) else "an unknown size"
+    return (
+        f"the Gaussian expectations of the activation {phi!r} have an estimated relative error of "
+        f"{size} at variances {some[0]:.3g} to {some[-1]:.3g}, above rtol = {rtol:g}: it has a "
+        "kink, a jump or a feature too sharp for its Hermite series. Take smaller variances or a "
+        "smoother function, give its closed form (ActivationFunction.closed_form), or accept the "
+        "error with rtol= or throw=False."
+    )

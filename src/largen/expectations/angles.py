@@ -1,0 +1,74 @@
+"""The angle of a vector in the upper half plane, as arithmetic that vectorises.
+
+Library arctangents are called number by number; over n² pairs they would be most of the cost of
+the kernels of relu and erf.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+# atan(u)/u as a polynomial in u² for |u| ≤ tan(π/8), of least largest error, from the highest
+# degree down; the errors are 1.3e-18 and 6e-10.
+_DOUBLE = (
+    -0.017803896394812564,
+    0.03796390316111083,
+    -0.05035049795312439,
+    0.05846866752275139,
+    -0.06662950246036792,
+    0.07692045194561481,
+    -0.09090896801472813,
+    0.11111110744657099,
+    -0.14285714279244968,
+    0.19999999999940837,
+    -0.3333333333333312,
+    1.0,
+)
+_SINGLE = (
+    -0.06026070970504976,
+    0.10569738024915738,
+    -0.14239520496655997,
+    0.19998182384330435,
+    -0.33333306880874064,
+    0.9999999993708759,
+)
+_EIGHTH = np.tan(np.pi / 8)
+
+
+@jax.custom_jvp
+def angle(y: Array, x: Array) -> Array:
+    """Return the angle in [0, π] of the vectors (x, y) with y ≥ 0, and 0 for x = y = 0.
+
+    To the relative precision of a few roundings, as atan2 has it. The derivative is 0 at the
+    origin.
+    """
+    size = jnp.abs(x)
+    # The nearest of the directions 0, π/4 and π/2 is split off, then u = tan of what is left.
+    flat, steep = y <= _EIGHTH * size, size < _EIGHTH * y
+    above = jnp.where(flat, y, jnp.where(steep, -size, y - size))
+    below = jnp.where(flat, size, jnp.where(steep, y, y + size))
+    u = above / jnp.where(below > 0, below, 1)
+    square, series = u * u, jnp.zeros_like(u)
+    for coefficient in _DOUBLE if u.dtype == np.float64 else _SINGLE:
+        series = series * square + coefficient
+    split = jnp.where(flat, 0, jnp.where(steep, np.pi / 2, np.pi / 4)).astype(u.dtype)
+    acute = split + u * series
+    return jnp.where(x < 0, np.pi - acute, acute).astype(u.dtype)
+
+
+@angle.defjvp
+def _angle_jvp(primals, tangents):
+    (y, x), (dy, dx) = primals, tangents
+    square = x * x + y * y
+    rate = jnp.where(square > 0, 1 / jnp.where(square > 0, square, 1), 0)
+    return angle(y, x), rate * (x * dy - y * dx)
+
+
+def signed_angle(y: Array, x: Array) -> Array:
+    """Return the angle in (−π, π] of the vectors (x, y)."""
+    below = y < 0
+    unsigned = angle(jnp.where(below, -y, y), x)
+    return jnp.where(below, -unsigned, unsigned)

@@ -1,0 +1,103 @@
+"""What is reported where expectations are inaccurate, and that it is true."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import largen as lg
+from largen.errors import InvalidInput, NumericalFailure
+from largen.expectations import (
+    activation,
+    derivative_second_moment,
+    gaussian_moments,
+    moment_error,
+    pair_error,
+    second_moment,
+)
+from largen.expectations.accuracy import relative_error
+
+X = np.random.default_rng(8).normal(size=(5, 4))
+VARIANCES = np.array([0.1, 1.0, 10.0, 100.0])
+
+
+def softsign(x):
+    return x / (1 + jnp.abs(x))
+
+
+def root(x):
+    return jnp.sqrt(x)
+
+
+@pytest.mark.parametrize("phi", ["tanh", softsign])
+def test_bound_at_a_few_variances_is_that_of_the_series(phi):
+    """The cheap bound is at least the one that is found entry by entry, and not far above."""
+    cheap = relative_error(activation(phi), VARIANCES)
+    with jax.enable_x64(True):
+        full = [pair_error(phi, q, q, 0.0) for q in VARIANCES]
+        scales = second_moment(phi, VARIANCES), derivative_second_moment(phi, VARIANCES)
+        for i, errors in enumerate(full):
+            for bound, error, scale in zip(cheap, errors, scales, strict=True):
+                assert 0.5 * error / scale[i] < bound[i] < 3 * error / scale[i] + 3e-12
+
+
+def test_single_moments_within_their_error():
+    """Hard tanh: E[φ²] = erf(1/√2q) (q − 1) + 1 − √(2q/π) e^(−1/2q); tanh is exact."""
+
+    def hard(x):
+        return jnp.clip(x, -1, 1)
+
+    with jax.enable_x64(True):
+        q = jnp.linspace(0.1, 30.0, 57)
+        inside = jax.scipy.special.erf(1 / jnp.sqrt(2 * q))
+        want = inside * (q - 1) + 1 - jnp.sqrt(2 * q / np.pi) * jnp.exp(-1 / (2 * q))
+        error = moment_error(hard, q)
+        assert np.all(np.abs(second_moment(hard, q) - want) <= error.second_moment)
+        assert np.all(np.abs(derivative_second_moment(hard, q) - inside) <= error[1])
+        assert float(error.second_moment.max()) < 4e-3  # rather than 4 %
+        assert all(float(e.max()) < 1e-13 for e in moment_error("tanh", q[:20]))
+
+
+@pytest.mark.parametrize("door", [lg.kernel, lg.nngp, lg.ntk_kernel])
+def test_kernels_do_not_return_inaccurate_numbers_silently(door):
+    net = lg.mlp(2, softsign)
+    with pytest.raises(
+        NumericalFailure, match=r"softsign have an estimated relative error of"
+    ) as e:
+        door(net, X)
+    np.testing.assert_array_equal(e.value.result, door(net, X, throw=False))
+    door(net, X, rtol=0.5)
+    with pytest.raises(InvalidInput, match="rtol"):
+        door(net, X, rtol=-1.0)
+
+
+def test_checks_follow_the_variances_through_the_layers():
+    """tanh is inaccurate at variance 100, which only a later layer of a residual branch sees."""
+    door = lg.serial(lg.Dense(), lg.repeat(lg.Residual(lg.serial(
+        lg.Activation("tanh"), lg.Dense(6.0))), 3), lg.Activation("tanh"), lg.Dense())  # fmt: skip
+    with pytest.raises(NumericalFailure, match=r"to 280, above rtol"):
+        lg.kernel(door, 10 * X)
+    lg.kernel(lg.mlp(3, "tanh", weight_std=3.0), X)
+    with pytest.raises(NumericalFailure, match="an unknown size"):
+        lg.nngp(lg.mlp(1, root), X)
+
+
+def test_gaussian_moments_say_so():
+    with pytest.raises(NumericalFailure, match="softsign") as caught:
+        gaussian_moments(softsign, 1.0, 0.5, np.ones(2))
+    value, _ = gaussian_moments(softsign, 1.0, 0.5, np.ones(2), throw=False)
+    np.testing.assert_array_equal(caught.value.result[0], value)
+    one = np.ones(1, np.float32)
+    single, _ = gaussian_moments("tanh", one, one / 2, one)
+    assert single.dtype == np.float32
+    with pytest.raises(NumericalFailure):
+        gaussian_moments(softsign, one, one / 2, one)
+
+
+def test_solutions_carry_it_in_their_status():
+    data = lg.Dataset(X, np.ones(5))
+    run = lg.Run(lg.mlp(1, softsign), lg.ntk(), data, optimizer=lg.gd(0.1), steps=2)
+    with pytest.raises(NumericalFailure, match="softsign"):
+        lg.solve(run)
+    assert lg.solve(run, throw=False).status == "inaccurate"
+    assert lg.solve(run, rtol=1.0).status == "ok"
