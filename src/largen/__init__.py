@@ -23,10 +23,12 @@ if TYPE_CHECKING:
         serial,
     )
     from largen.expectations import activation, gaussian_moments
-    from largen.experiments import Comparison, compare
+    from largen.experiments import Comparison, MeasuredExponents, compare, measure_exponents
     from largen.kernels import kernel, nngp, ntk_kernel
     from largen.kernels.prediction import (
         critical_learning_rate,
+        fit_likelihood,
+        log_likelihood,
         optimal_learning_rate,
         posterior,
         time_scales,
@@ -64,9 +66,10 @@ if TYPE_CHECKING:
 _ROOMS = {
     "architectures": "Activation Dense Layer Residual mlp repeat residual_mlp serial",
     "expectations": "activation gaussian_moments",
-    "experiments": "Comparison compare",
+    "experiments": "Comparison MeasuredExponents compare measure_exponents",
     "kernels": "kernel nngp ntk_kernel",
-    "kernels.prediction": "critical_learning_rate optimal_learning_rate posterior time_scales",
+    "kernels.prediction": "critical_learning_rate fit_likelihood log_likelihood "
+    "optimal_learning_rate posterior time_scales",
     "networks": "FiniteNetwork apply empirical_ntk finite_network init observe train",
     "parameterizations": "Parameterization abc adam complete_p depth_mup gd gradient_flow "
     "mean_field mup ntk scaling scaling_class sgd standard",

@@ -1,5 +1,7 @@
 """Gaussian processes of infinitely wide networks: posteriors, likelihoods, learning rates."""
 
+from largen.kernels.prediction.fit import LikelihoodFit, fit_likelihood
+from largen.kernels.prediction.likelihood import LogLikelihood, log_likelihood
 from largen.kernels.prediction.posterior import Posterior, Prediction, posterior
 from largen.kernels.prediction.rates import (
     TimeScales,
@@ -9,10 +11,14 @@ from largen.kernels.prediction.rates import (
 )
 
 __all__ = [
+    "LikelihoodFit",
+    "LogLikelihood",
     "Posterior",
     "Prediction",
     "TimeScales",
     "critical_learning_rate",
+    "fit_likelihood",
+    "log_likelihood",
     "optimal_learning_rate",
     "posterior",
     "time_scales",

@@ -1,0 +1,176 @@
+"""σ_w, σ_b and noise that make given targets most probable."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jax.typing import ArrayLike
+
+from largen.architectures import Layer
+from largen.arrays import integer
+from largen.errors import NumericalFailure
+from largen.kernels.prediction.doors import noise_variance
+from largen.kernels.prediction.hyperparameters import rebuilt
+from largen.kernels.prediction.likelihood import Evidence, evidence
+from largen.parameterizations import Parameterization
+
+_RANGE = np.log(1e3)  # how far σ_w and σ_b may go from where they start, in logarithms
+_NOISE_RANGE = np.log(1e6)
+
+
+@dataclass(frozen=True)
+class LikelihoodFit:
+    """A network whose constants were fitted; made by :func:`fit_likelihood`.
+
+    Attributes
+    ----------
+    net, noise
+        The network with the fitted σ_w and σ_b, and the variance of the noise.
+    log_likelihood, start
+        Log marginal likelihood with them, and with those that it started from.
+    evaluations
+        How often likelihood and gradient were computed.
+    status
+        ``"ok"``; ``"at bound"`` if a constant ran as far as it may go; ``"not converged"``.
+    at_bound
+        Names of those constants.
+    """
+
+    net: Layer
+    noise: float
+    log_likelihood: float
+    start: float
+    evaluations: int
+    status: str
+    at_bound: tuple[str, ...]
+
+
+def fit_likelihood(
+    net: Layer,
+    x: ArrayLike,
+    y: ArrayLike,
+    *,
+    noise: float = 0.1,
+    shared: bool = True,
+    fit_noise: bool = True,
+    param: Parameterization | None = None,
+    max_steps: int = 200,
+    throw: bool = True,
+) -> LikelihoodFit:
+    """Choose σ_w, σ_b and the noise by the marginal likelihood of the NNGP (type-II maximum).
+
+    Ascends :func:`largen.log_likelihood` (Bahri and Hanin, Les Houches lectures, eq. (33)) in
+    the logarithms of the constants by L-BFGS. It is a local maximum, reached from the constants
+    of ``net``. Biases of deviation 0 do not exist and stay so.
+
+    Parameters
+    ----------
+    net
+        The architecture; its σ_w and σ_b are where to start.
+    x, y
+        Samples, (sample, input), and targets, (sample,) or (sample, output).
+    noise
+        σ_n² > 0 to start from: a variance, added to the diagonal as it is.
+    shared
+        Whether all σ_w change by one common factor and all σ_b by another, or each by its own.
+    fit_noise
+        Whether the noise is fitted, too.
+    param
+        The parameterization; :func:`largen.ntk` by default.
+    max_steps
+        At most so many steps.
+    throw
+        Whether to raise if ``max_steps`` do not suffice, or to tell it in the status.
+
+    Raises
+    ------
+    NumericalFailure
+        If the kernel is singular to begin with, or the maximum is not reached.
+    InvalidInput
+        For wrong shapes, NaN, or a noise that is not positive.
+
+    Notes
+    -----
+    σ_w and σ_b stay within a factor of 1000 of where they start, the noise within one of 10⁶:
+    without any noise in the targets, say, the likelihood grows without end as it goes to 0.
+
+    Examples
+    --------
+    >>> import largen as lg, numpy as np
+    >>> x = np.linspace(-2, 2, 20)[:, None]
+    >>> net = lg.mlp(1, "erf", bias_std=1.0)
+    >>> fit = lg.fit_likelihood(net, x, 1 + np.cos(x[:, 0]), noise=0.01, fit_noise=False)
+    >>> round(fit.start, 2), round(fit.log_likelihood, 2), fit.status
+    (7.65, 9.87, 'ok')
+    >>> round(fit.net.layers[0].weight_std, 2), round(fit.net.layers[0].bias_std, 2)
+    (1.16, 2.16)
+    """
+    of = evidence(net, x, y, param)
+    variance = float(noise_variance(noise, 0, positive=True))
+    steps = integer("max_steps", max_steps, at_least=1)
+    groups = _groups(of.given.names, shared)
+    start, _, _ = of.at(of.given.deviations, variance)
+    if not np.isfinite(start):
+        raise NumericalFailure(
+            f"fit_likelihood: the NNGP kernel of {len(of.x)} inputs with noise = {variance:g} is "
+            "not positive in float64; start from a larger noise, or drop rows that are equal."
+        )
+    return _fit(net, of, variance, groups, fit_noise, start, steps, throw)
+
+
+def _groups(names: tuple[str, ...], shared: bool) -> np.ndarray:
+    """Return which factor each constant is multiplied by, (name,)."""
+    if not shared:
+        return np.arange(len(names))
+    kinds = [name.rsplit(".", 1)[1] for name in names]
+    return np.unique(kinds, return_inverse=True)[1]
+
+
+def _fit(net, of: Evidence, variance, groups, fit_noise, start, steps, throw) -> LikelihoodFit:
+    from scipy.optimize import minimize
+
+    count = groups.max() + 1
+    size = of.y.size
+
+    def constants(logs):
+        noise = variance * np.exp(logs[count]) if fit_noise else variance
+        return of.given.deviations * np.exp(logs[groups]), noise
+
+    def cost(logs):
+        deviations, noise = constants(logs)
+        value, slopes, by_noise = of.at(deviations, noise)
+        if not np.isfinite(value):
+            return np.inf, np.zeros_like(logs)
+        gradient = np.bincount(groups, slopes * deviations, minlength=len(logs))
+        if fit_noise:
+            gradient[count] = by_noise * noise
+        return -value / size, -gradient / size
+
+    reach = np.array([_RANGE] * count + [_NOISE_RANGE] * fit_noise)
+    found = minimize(
+        cost,
+        np.zeros_like(reach),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=list(zip(-reach, reach, strict=True)),
+        options={"maxiter": steps, "ftol": 1e-12, "gtol": 1e-7},
+    )
+    deviations, noise = constants(found.x)
+    fitted = rebuilt(net, dict(zip(of.given.names, deviations.tolist(), strict=True)))
+    stopped = np.abs(found.x) > reach - 1e-9
+    at_bound = [name for name, group in zip(of.given.names, groups, strict=True) if stopped[group]]
+    at_bound += ["noise"] if fit_noise and stopped[count] else []
+    status = "at bound" if at_bound else "ok"
+    if found.status == 1 or not np.isfinite(found.fun):
+        status = "not converged"
+    value = -float(found.fun) * size
+    evaluations = int(found.nfev)
+    fit = LikelihoodFit(fitted, float(noise), value, start, evaluations, status, tuple(at_bound))
+    if status == "not converged" and throw:
+        raise NumericalFailure(
+            f"fit_likelihood: no maximum within {steps} steps; the log likelihood rose from "
+            f"{start:.6g} to {value:.6g}. Take more max_steps, or start from the result.",
+            fit,
+        )
+    return fit

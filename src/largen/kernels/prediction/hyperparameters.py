@@ -1,0 +1,152 @@
+"""The kernel as a differentiable function of a network's σ_w and σ_b, compiled once for all values.
+
+Layers are frozen records of numbers, and lowering a network sorts its numbers into arrays that
+mirror its skeleton. To learn where each one goes, a network is lowered a second time with
+numbered labels in the place of its constants.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from largen.architectures import Dense, Layer, Repeat, Residual, Serial, weight_sites
+from largen.errors import NoTheory
+from largen.kernels.kernel import nngp_scale
+from largen.kernels.lower import lower
+from largen.kernels.state import Constants
+from largen.kernels.tiles import kernels_at_once
+from largen.parameterizations import (
+    GradientDescent,
+    Parameterization,
+    canonical_form,
+    ntk,
+)
+
+
+class Hyperparameters(NamedTuple):
+    """A network taken apart into what is compiled and what may vary.
+
+    Attributes
+    ----------
+    names
+        Such as ``"0.weight_std"`` and ``"0.bias_std"``: the path of the layer, and its field.
+        Biases of deviation 0 do not exist, and are not there.
+    deviations
+        σ_w or σ_b of each, (name,).
+    factors
+        (name,): the kernel's constant is ``factors · deviations²``.
+    features, skeleton, constants
+        Of :class:`largen.kernels.lower.Lowered`.
+    labels
+        As ``constants``, with the position of the name, counted from 1, in the place of σ_w² and
+        σ_b², and 0 for biases that do not exist.
+    scale
+        Factor from the last layer's covariance to the NNGP kernel.
+    """
+
+    names: tuple[str, ...]
+    deviations: np.ndarray
+    factors: np.ndarray
+    features: tuple[Any, ...]
+    skeleton: Layer
+    constants: Any
+    labels: Any
+    scale: float
+
+
+def hyperparameters(net: Layer, param: Parameterization | None, inputs: int) -> Hyperparameters:
+    """Find the σ_w and σ_b of a network, and where its kernel has them.
+
+    Raises
+    ------
+    NoTheory
+        As :func:`largen.nngp`.
+    """
+    form = canonical_form(param or ntk(), net, GradientDescent(1.0), inputs)
+    if form.d < 0:
+        raise NoTheory(f"{param}: outputs grow with the width as N^{-form.d} at initialisation.")
+    records = {site.name: site.layer for site in weight_sites(net)}
+    deviations, factors, labelled = [], [], {}
+    for position, (name, weight) in enumerate(form.weights.items(), start=1):
+        site, kind = name.rsplit(".", 1)
+        deviations.append(getattr(records[site], f"{kind}_std"))
+        factors.append((weight.std / deviations[-1]) ** 2)
+        labelled[name] = replace(weight, std=float(position))
+    lowered = lower(net, form)
+    labels = jax.tree.map(
+        _labels, lower(net, replace(form, weights=labelled)).constants, is_leaf=_is_constants
+    )
+    return Hyperparameters(
+        tuple(f"{name}_std" for name in form.weights),
+        np.array(deviations),
+        np.array(factors),
+        lowered.features,
+        lowered.skeleton,
+        lowered.constants,
+        labels,
+        nngp_scale(form),
+    )
+
+
+def _is_constants(node) -> bool:
+    return isinstance(node, Constants)
+
+
+def _labels(node):
+    if not isinstance(node, Constants):
+        return node
+    squares = (node.weight_variance, node.bias_variance)
+    weight, bias = (np.rint(np.sqrt(square)).astype(np.int32) for square in squares)
+    return node._replace(weight_variance=weight, bias_variance=bias)
+
+
+def with_variances(constants: Any, labels: Any, variances: Float[Array, " name"]) -> Any:
+    """Return constants with σ_w² and σ_b² looked up among the variances by their labels."""
+    table = jnp.concatenate([jnp.zeros(1), variances])
+
+    def put(own, label):
+        if not isinstance(own, Constants):
+            return own
+        return own._replace(
+            weight_variance=table[label.weight_variance], bias_variance=table[label.bias_variance]
+        )
+
+    return jax.tree.map(put, constants, labels, is_leaf=_is_constants)
+
+
+@partial(jax.jit, static_argnums=0)
+def covariance(
+    skeleton: Layer,
+    constants: Any,
+    labels: Any,
+    variances: Float[Array, " name"],
+    x: Float[Array, "sample input"],
+) -> Float[Array, "sample sample"]:
+    """Return the covariance of the last layer, differentiable in the variances."""
+    chosen = with_variances(constants, labels, variances)
+    return kernels_at_once(skeleton, False, chosen, x, None)[0]
+
+
+def rebuilt(net: Layer, deviations: dict[str, float], path: tuple[int, ...] = ()) -> Layer:
+    """Return the network with other σ_w and σ_b, by their names."""
+    match net:
+        case Serial(layers):
+            inner = (rebuilt(layer, deviations, (*path, i)) for i, layer in enumerate(layers))
+            return Serial(tuple(inner))
+        case Repeat(layer, times):
+            return Repeat(rebuilt(layer, deviations, (*path, 0)), times)
+        case Residual(branch):
+            return Residual(rebuilt(branch, deviations, (*path, 0)))
+        case Dense():
+            name = ".".join(map(str, path))
+            fields = ("weight_std", "bias_std")
+            new = {f: deviations[f"{name}.{f}"] for f in fields if f"{name}.{f}" in deviations}
+            return replace(net, **new)
+    return net

@@ -1,0 +1,168 @@
+"""How probable targets are under the prior of a network, and how that depends on its constants."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.linalg import solve_triangular
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float
+
+from largen.architectures import Layer
+from largen.errors import InvalidInput, NumericalFailure
+from largen.kernels.prediction.doors import noise_variance, training_inputs, training_targets
+from largen.kernels.prediction.hyperparameters import Hyperparameters, covariance, hyperparameters
+from largen.parameterizations import Parameterization
+
+
+class LogLikelihood(NamedTuple):
+    """A log marginal likelihood and its slopes.
+
+    Attributes
+    ----------
+    value
+        log p(y | x), summed over outputs.
+    gradient
+        Its derivatives by σ_w and σ_b of each layer, such as ``"0.weight_std"`` for the layer at
+        position 0, and by the noise's variance, ``"noise"``.
+    """
+
+    value: float
+    gradient: dict[str, float]
+
+
+class Evidence(NamedTuple):
+    """The likelihood of fixed samples as a function of deviations and noise; see ``at``."""
+
+    given: Hyperparameters
+    x: Float[np.ndarray, "sample input"]
+    y: Float[np.ndarray, "sample output"]
+
+    def at(self, deviations: np.ndarray, noise: float) -> tuple[float, np.ndarray, float]:
+        """Return the log likelihood and its slopes by deviations and by the noise's variance.
+
+        All are NaN where kernel and noise are not positive.
+        """
+        given = self.given
+        with jax.enable_x64(True):
+            value, by_variance, by_noise = _value_and_slopes(
+                given.skeleton,
+                given.constants,
+                given.labels,
+                jnp.asarray(given.factors * deviations**2),
+                given.scale,
+                noise,
+                self.x,
+                self.y,
+            )
+            slopes = np.asarray(by_variance) * 2 * given.factors * deviations
+            return float(value), slopes, float(by_noise)
+
+
+def evidence(net: Any, x: Any, y: Any, param: Any) -> Evidence:
+    """Check the arguments of a door, and prepare them."""
+    rows = training_inputs(x).astype(np.float64)
+    targets = training_targets(y, len(rows))
+    if not isinstance(net, Layer):
+        raise InvalidInput(f"net: wanted a network such as lg.mlp(3), got {net!r}.")
+    if param is not None and not isinstance(param, Parameterization):
+        raise InvalidInput(f"param: wanted e.g. lg.ntk(), got {param!r}.")
+    given = hyperparameters(net, param, rows.shape[1])
+    with jax.enable_x64(True):
+        for phi in given.features:
+            rows = np.asarray(phi(rows))
+    return Evidence(given, rows, targets.reshape(len(targets), -1))
+
+
+def log_likelihood(
+    net: Layer,
+    x: ArrayLike,
+    y: ArrayLike,
+    *,
+    noise: float,
+    param: Parameterization | None = None,
+) -> LogLikelihood:
+    """Return the log marginal likelihood of targets under a network's NNGP, with gradients.
+
+    Bahri and Hanin, Les Houches lectures, eq. (33), with A = K + σ_n² and P samples,
+
+        log p = −½ yᵀA⁻¹y − ½ log det A − (P/2) log 2π,   ∂ log p = ½ tr[(αᵀα − A⁻¹) ∂A], α = A⁻¹y.
+
+    Another network of the same layers, with other σ_w or σ_b, compiles nothing anew.
+
+    Parameters
+    ----------
+    net
+        The architecture, with its σ_w and σ_b.
+    x, y
+        Samples, (sample, input), and targets, (sample,) or (sample, output); outputs are
+        independent, and their likelihoods add up.
+    noise
+        σ_n² > 0, the variance of the targets' noise: added to the diagonal as it is.
+    param
+        The parameterization; :func:`largen.ntk` by default.
+
+    Raises
+    ------
+    NumericalFailure
+        If kernel and noise are not positive in float64.
+    InvalidInput
+        For wrong shapes, NaN, or a noise that is not positive.
+
+    Notes
+    -----
+    The whole kernel and its intermediate layers are kept for the derivative: about
+    16 · depth · P² bytes.
+
+    Examples
+    --------
+    >>> import largen as lg, numpy as np
+    >>> net = lg.mlp(1, "erf", bias_std=0.5)
+    >>> value, gradient = lg.log_likelihood(net, np.eye(3), np.ones(3), noise=0.1)
+    >>> round(value, 4), sorted(gradient)
+    (-2.7976, ['0.bias_std', '0.weight_std', '2.bias_std', '2.weight_std', 'noise'])
+    """
+    of = evidence(net, x, y, param)
+    variance = float(noise_variance(noise, 0, positive=True))
+    value, slopes, by_noise = of.at(of.given.deviations, variance)
+    if not np.isfinite(value):
+        raise NumericalFailure(
+            f"log_likelihood: the NNGP kernel of {len(of.x)} inputs with noise = {variance:g} is "
+            "not positive in float64; take a larger noise, or drop rows that are equal."
+        )
+    gradient = dict(zip(of.given.names, slopes.tolist(), strict=True))
+    return LogLikelihood(value, gradient | {"noise": by_noise})
+
+
+@partial(jax.jit, static_argnums=0)
+def _value_and_slopes(
+    skeleton: Layer,
+    constants: Any,
+    labels: Any,
+    variances: Float[Array, " name"],
+    scale: Any,
+    noise: Any,
+    x: Float[Array, "sample input"],
+    y: Float[Array, "sample output"],
+):
+    def kernel(variances):
+        return scale * covariance(skeleton, constants, labels, variances, x)
+
+    matrix, pull_back = jax.vjp(kernel, variances)
+    samples, outputs = y.shape
+    identity = jnp.eye(samples, dtype=matrix.dtype)
+    root = jnp.linalg.cholesky(matrix + noise * identity)
+    inverse_root = solve_triangular(root, identity, lower=True)
+    white = inverse_root @ y
+    value = (
+        -jnp.sum(white**2) / 2
+        - outputs * jnp.sum(jnp.log(jnp.diagonal(root)))
+        - samples * outputs * np.log(2 * np.pi) / 2
+    )
+    alpha = inverse_root.T @ white
+    by_matrix = (alpha @ alpha.T - outputs * inverse_root.T @ inverse_root) / 2
+    return value, pull_back(by_matrix)[0], jnp.trace(by_matrix)
