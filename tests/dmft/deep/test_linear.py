@@ -1,8 +1,8 @@
 """Deep linear networks against the closed equations."""
 
-import closed_equations
 import numpy as np
 import pytest
+from tests.dmft.deep import closed_equations
 
 import largen as lg
 from largen.dmft.deep.solution import solve

@@ -38,8 +38,9 @@ def gaussian(anchors: Float[Array, "anchor n"] | None, weight) -> Innovate:
     Parameters
     ----------
     anchors
-        The layer's innovations at initialisation, orthonormal, to which later ones are
-        orthogonal; None for the law of a finite width.
+        Orthonormal rows to which innovations are orthogonal: the layer's innovations at
+        initialisation, and gradients of test samples, which spare f its noise; None for the law
+        of a finite width.
     weight
         Of a neuron, 1/N.
     """
@@ -47,9 +48,11 @@ def gaussian(anchors: Float[Array, "anchor n"] | None, weight) -> Innovate:
     def innovate(far, fills, rank, key):
         key, now = jax.random.split(key)
         xi = jax.random.normal(now, (len(fills), far.basis.shape[1]), far.basis.dtype)
-        if anchors is not None:
-            xi = xi - weight * ((xi @ anchors.T) @ anchors)
-        xi = xi - combine(far.basis, weight * inner(far.basis, xi, far.rank), far.rank)
+        # The anchors and the basis are not orthogonal to each other; the basis has the last word.
+        for _ in range(1 if anchors is None else 2):
+            if anchors is not None:
+                xi = xi - weight * ((xi @ anchors.T) @ anchors)
+            xi = xi - combine(far.basis, weight * inner(far.basis, xi, far.rank), far.rank)
         if anchors is not None:
             left = jnp.maximum(1 - weight * far.rank, 0).astype(xi.dtype)
             norm = weight * jnp.sum(xi**2, 1, keepdims=True)
@@ -102,11 +105,9 @@ def orthonormal(
     n = rows.shape[1]
     rows = rows - rows.mean(1, keepdims=True)
     if len(avoid):
-        values, vectors = np.linalg.eigh((avoid @ avoid.T / n).astype(np.float64))
-        keep = values > 1e-7 * values[-1]
-        frame = (vectors[:, keep] / np.sqrt(values[keep])).T.astype(rows.dtype) @ avoid
+        known = frame(avoid)
         for _ in range(2):
-            rows = rows - (rows @ frame.T / n) @ frame
+            rows = rows - (rows @ known.T / n) @ known
     values, vectors = np.linalg.eigh((rows @ rows.T / n).astype(np.float64))
     if values[0] <= 1e-6 * values[-1]:
         raise np.linalg.LinAlgError("too few neurons for their directions")
@@ -115,3 +116,13 @@ def orthonormal(
         values, vectors = np.linalg.eigh(wanted.astype(np.float64))
         root = (vectors * np.sqrt(np.maximum(values, 0))) @ vectors.T @ root
     return root.astype(rows.dtype) @ rows
+
+
+def frame(rows: Float[np.ndarray, "m n"]) -> Float[np.ndarray, "k n"]:
+    """Return an orthonormal basis of what rows span, but for rounding errors."""
+    n = rows.shape[1]
+    values, vectors = np.linalg.eigh((rows @ rows.T / n).astype(np.float64))
+    keep = values > 100 * np.finfo(rows.dtype).eps * values[-1]
+    basis = (vectors[:, keep] / np.sqrt(values[keep])).T.astype(rows.dtype) @ rows
+    root = np.linalg.cholesky((basis @ basis.T / n).astype(np.float64))
+    return np.linalg.solve(root, basis).astype(rows.dtype)

@@ -28,6 +28,7 @@ LEVELS = 3  # step lengths from which gradient flow is extrapolated
 LEVELS_LINEAR = 5
 FIRST_STEP = 0.5  # times the curvature of the loss
 MOST_REFINEMENTS = 4
+LEAST_TOLERANCE = 1e-3
 
 Known = tuple[Matrix, ...]
 Sweep = Callable[..., Swept]
@@ -96,15 +97,17 @@ def sampled(
     """Return the mean over as many replicates as the wanted error takes."""
     found: list[Swept] = []
     goal = effort.replicates or FEWEST_REPLICATES
-    longest, stepping = 0.0, np.zeros(())
-    if run.steps is None:
-        longest = _first_step(problem, run)
+    longest = 0.0 if run.steps is not None else _first_step(problem, run)
+    schedule = descent(run) if run.steps is not None else flow(run, longest, 0, LEVELS - 1)
+    effort, left_out = _tolerance(
+        problem, run, schedule, recorded, effort, int(rng.integers(2**31))
+    )
+    stepping = np.zeros(())
     while True:
         while len(found) < goal:
-            seed = int(rng.integers(2**31))
-            one = partial(_random, problem, run, recorded, effort, seed)
+            one = partial(_random, problem, run, recorded, effort, int(rng.integers(2**31)))
             if run.steps is not None:
-                found.append(one(descent(run))._replace(matrices=()))
+                found.append(one(schedule)._replace(matrices=()))
             elif found:
                 found.append(_flow(run, one, longest, LEVELS)[0])
             else:
@@ -112,12 +115,33 @@ def sampled(
                 found.append(first)
             if not np.isfinite(found[-1].outputs).all():
                 return _averaged(problem, run, found, effort, stepping)
-        estimate = _averaged(problem, run, found, effort, stepping)
-        wanted = int(np.ceil(1.1 * goal * (estimate.relative_error / effort.rtol) ** 2))
+        estimate = _averaged(problem, run, found, effort, np.hypot(stepping, left_out))
+        random = _averaged(problem, run, found, effort, np.zeros(())).relative_error
+        wanted = int(np.ceil(1.1 * goal * (random / effort.rtol) ** 2))
         most = effort.max_particles // effort.particles
         if effort.replicates or wanted <= goal or most <= goal:
             return estimate
         goal = min(wanted, most, 4 * goal)
+
+
+def _tolerance(
+    problem: Problem, run: Run, schedule: Schedule, recorded: np.ndarray, effort: Effort, seed: int
+) -> tuple[Effort, np.ndarray]:
+    """Return the tolerance that is enough, and the error that it leaves.
+
+    A network is trained again with a third of the tolerance: it finds its earlier questions
+    answered, so that the difference is that of the directions that were left out.
+    """
+    swept = _random(problem, run, recorded[:0], effort, seed, schedule)
+    while True:
+        finer = effort._replace(tolerance=effort.tolerance / 3)
+        again = _random(problem, run, recorded[:0], finer, seed, schedule, swept.matrices)
+        with np.errstate(invalid="ignore", over="ignore"):
+            left_out = np.abs(again.outputs - swept.outputs).astype(np.float64)
+        enough = _ratio(left_out, swept.outputs) <= effort.rtol / 2
+        if enough or finer.tolerance < LEAST_TOLERANCE or not np.isfinite(left_out).all():
+            return effort, left_out
+        effort, swept = finer, again
 
 
 def _random(
@@ -192,7 +216,7 @@ def _first_flow(
 
 
 def _averaged(
-    problem: Problem, run: Run, found: list[Swept], effort: Effort, stepping: np.ndarray
+    problem: Problem, run: Run, found: list[Swept], effort: Effort, systematic: np.ndarray
 ) -> Estimate:
     count = len(found)
     with np.errstate(invalid="ignore", over="ignore"):
@@ -200,7 +224,7 @@ def _averaged(
         std = f.std(0, ddof=1) if count > 1 else np.full(f.shape[1:], np.nan)
         kernels = [_kernels(problem, run, one) for one in found]
         means = {name: np.mean([k[name] for k in kernels], 0) for name in kernels[0]}
-        error = np.sqrt(std**2 / count + stepping**2)
+        error = np.sqrt(std**2 / count + systematic**2)
     ranks = np.max([one.ranks for one in found], 0)
     rank = f", ranks up to {ranks.max()}" if ranks.size else ""
     how = f"{count} replicates of {effort.particles} neurons a layer ({effort.mode}{rank})"

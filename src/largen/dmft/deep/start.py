@@ -16,7 +16,7 @@ import numpy as np
 
 from largen.arrays import precision as in_precision
 from largen.dmft.deep.initial_kernels import initial_tangent, tangent
-from largen.dmft.deep.innovations import Mode, initial, orthonormal
+from largen.dmft.deep.innovations import Mode, frame, initial, orthonormal
 from largen.dmft.deep.matrix import Matrix, Precision, Side
 from largen.dmft.deep.problem import Problem
 from largen.dmft.deep.schedule import Schedule
@@ -134,39 +134,36 @@ def _reduced(problem, raw, fields, biases, readout, precision) -> Start:
             fresh = raw[l][start : start + columns]
             basis, xi, z = _transposed(g[0], samples, fresh, inputs[l], anchors[l], precision)
             outputs[l] = (basis, xi)
-            anchors[l] = np.concatenate([anchors[l], xi])
             z = problem.maps[l].std * z
             g.insert(0, _values(problem.phi[l].derivative, hs[l]) * z)
+            anchors[l] = np.concatenate([anchors[l], xi])
+        # Gradients of training samples are among the bases from which innovations keep away.
+        anchors = [np.concatenate([a, part[samples:]]) for a, part in zip(anchors, g, strict=True)]
         kernels = [
             [kernel_scale * (part @ part[:samples].T).astype(np.float64) for part in parts]
             for parts in (features, g)
         ]
         kernel = kernel + initial_tangent(problem) - tangent(problem, *kernels)
-    return Start(fields, readout, biases, tuple(inputs), tuple(outputs), tuple(anchors), kernel)
+    for l, (basis, _) in enumerate(outputs, 1):
+        anchors[l] = anchors[l] - (anchors[l] @ basis.T / neurons) @ basis
+    frames = tuple(map(frame, anchors))
+    return Start(fields, readout, biases, tuple(inputs), tuple(outputs), frames, kernel)
 
 
 def _transposed(g, samples, fresh, inputs, anchors, precision):
-    """Return directions, innovations and image of gradients; test samples leave no trace."""
+    """Return directions and innovations of training gradients, and the image of all gradients.
+
+    Test samples leave no directions: what is new in their gradients is uncorrelated with all
+    else, and only correlations with training samples matter.
+    """
     neurons = g.shape[1]
     features, answers = inputs
-    avoid = np.concatenate([features, anchors])
-    basis, d = new_directions(g[:samples], precision)
-    xi = _innovations(basis, fresh[: len(basis)], answers, avoid)
-    test = g[samples:]
-    along = basis @ test.T / neurons
-    z = np.concatenate([d.T @ xi, along.T @ xi])
-    if len(test):
-        others, rest = new_directions(test - along.T @ basis, precision)
-        fresh = fresh[len(basis) : len(basis) + len(others)]
-        more = _innovations(others, fresh, answers, np.concatenate([avoid, xi]))
-        z[samples:] += rest.T @ more
-    return basis, xi, z + (g @ answers.T / neurons) @ features
-
-
-def _innovations(basis, fresh, answers, avoid):
-    """Return innovations with which images of orthonormal directions are orthonormal."""
-    response = answers @ basis.T / basis.shape[1]
-    return orthonormal(fresh, avoid, np.eye(len(basis)) - response.T @ response)
+    basis, _ = new_directions(g[:samples], precision)
+    response = answers @ basis.T / neurons
+    # The images of orthonormal directions are orthonormal, response included.
+    wanted = np.eye(len(basis)) - response.T @ response
+    xi = orthonormal(fresh[: len(basis)], np.concatenate([features, anchors]), wanted)
+    return basis, xi, (g @ basis.T / neurons) @ xi + (g @ answers.T / neurons) @ features
 
 
 def new_directions(x: np.ndarray, precision: Precision) -> tuple[np.ndarray, np.ndarray]:

@@ -1,0 +1,106 @@
+"""The deep mean-field limit against ensembles of wide networks, with z-scores."""
+
+import jax
+import numpy as np
+import pytest
+
+import largen as lg
+from largen.dmft.deep import sweep as sweeping
+from largen.dmft.deep.solution import solve
+
+RNG = np.random.default_rng(8)
+X, XT = RNG.standard_normal((6, 9)), RNG.standard_normal((3, 9))
+Y, YT = np.array([1.0, -1.0, 1.0, 1.0, -1.0, -1.0]), np.ones(3)
+CLASSES = np.array([0, 1, 2, 0, 1, 2])
+KERNELS = ("feature_kernel", "gradient_kernel", "ntk")
+
+
+def run_of(net, optimizer, *, param=None, classes=False, steps=20):
+    data = lg.Dataset(X, CLASSES, XT, CLASSES[:3]) if classes else lg.Dataset(X, Y, XT, YT)
+    loss = "softmax" if classes else "mse"
+    return lg.Run(net, param or lg.mean_field(1.0), data, loss, optimizer, steps)
+
+
+CASES = {
+    "tanh": run_of(lg.mlp(3, "tanh"), lg.gd(0.5)),
+    "erf, momentum": run_of(lg.mlp(2, "erf", bias_std=0.3), lg.gd(0.3, momentum=0.6)),
+    "relu, minibatch": run_of(lg.mlp(2, "relu", weight_std=1.3), lg.sgd(0.2, batch_size=3)),
+    "gelu, classes": run_of(lg.mlp(3, "gelu", weight_std=1.4), lg.gd(0.5), classes=True),
+}
+
+
+def assert_chance(ours, ours_error, theirs, worst=4.5):
+    """Two means agree within their joint standard error, entry by entry and on the whole."""
+    seeds = len(theirs)
+    error = np.sqrt(theirs.var(0, ddof=1) / seeds + ours_error**2)
+    moved = error > 1e-6 * np.abs(error).max()
+    z = ((theirs.mean(0) - ours) / np.where(moved, error, 1))[moved]
+    assert np.abs(z).max() < worst
+    assert np.sqrt(np.mean(z**2)) < 2.2  # entries of one trajectory are strongly correlated
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_ensembles_of_wide_networks(name):
+    run = CASES[name]
+    limit = solve(run, rtol=3e-3, key=1)
+    nets = lg.train(
+        run, width=768, seeds=24, key=2, record=("features", "gradients", "ntk"), progress=False
+    )
+    assert np.abs(limit.f_train[-1]).max() > 0.2
+    for what in ("f_train", "f_test"):
+        ours, error = getattr(limit, what), getattr(limit, f"{what}_error")
+        assert_chance(ours, error, getattr(nets, what))
+    for what in KERNELS:
+        ours = getattr(limit, what)
+        assert_chance(ours, 0.01 * np.abs(ours), getattr(nets, what))
+
+
+def without_equal_time(model, state, constants, h, z):
+    """The backward pass with B at equal times left out, as (65) prints it."""
+    matrices, draws = list(state.matrices), list(state.draws)
+    g = [model.phi[-1].derivative(h[-1]) * z]
+    coordinates = []
+    curvature = jax.vmap(jax.vmap(jax.grad(jax.grad(model.phi[0].function))))
+    for l in reversed(range(len(matrices))):
+        rule = sweeping._rule(model, constants, l)
+        equal = constants.precision.weight * (curvature(h[l + 1]) * z).sum(1)
+        matrices[l], y, d, draws[l] = sweeping.backward(
+            matrices[l], g[0], draws[l], rule, constants.precision
+        )
+        features = model.phi[l](h[l])
+        z = constants.std[l] * (y - constants.std[l] * equal[:, None] * features)
+        g.insert(0, model.phi[l].derivative(h[l]) * z)
+        coordinates.insert(0, d)
+    return state._replace(matrices=tuple(matrices), draws=tuple(draws)), tuple(g), (*coordinates,)
+
+
+@pytest.mark.slow
+def test_response_at_equal_times_is_kept(monkeypatch):
+    """Without it the gradient kernel of the first layer is off by more than a tenth."""
+    run = run_of(lg.mlp(3, "tanh"), lg.gd(0.5), param=lg.mean_field(2.0), steps=60)
+    options = {"replicates": 2, "record_at": [60]}
+    right = solve(run, **options)
+    monkeypatch.setattr(sweeping, "backward_pass", without_equal_time)
+    monkeypatch.setattr("largen.dmft.deep.records.backward_pass", without_equal_time)
+    jax.clear_caches()
+    printed = solve(run, **options)
+    jax.clear_caches()
+    nets = lg.train(run, width=1024, seeds=8, key=0, record="gradients", record_at=[60])
+    truth = nets.gradient_kernel[:, 0, 0].mean(0)
+
+    def off(found):
+        return np.linalg.norm(found.gradient_kernel[0, 0] - truth) / np.linalg.norm(truth)
+
+    assert off(right) < 0.05
+    assert off(printed) > 0.1
+
+
+def test_tangent_kernel_ends_in_the_first_layer():
+    """K = Φᴸ + Σ Gˡ Φˡ⁻¹ down to G¹Φ⁰; (26) prints another last term."""
+    run = run_of(lg.mlp(2, "tanh"), lg.gd(0.5))
+    limit = solve(run, replicates=4, record_at=[0])
+    phi, g, k = (getattr(limit, what)[0] for what in ("feature_kernel", "gradient_kernel", "ntk"))
+    expected = phi[1] + g[1] * phi[0] + g[0] * (X @ X.T / 9)
+    np.testing.assert_allclose(k, expected, atol=0.03)
+    np.testing.assert_allclose(k, lg.kernel(run.net, X, X).ntk, atol=1e-6)

@@ -1,0 +1,152 @@
+"""What the user sees: agreement with simpler theories, errors that are honest, refusals."""
+
+import numpy as np
+import pytest
+
+import largen as lg
+from largen.dmft.deep import replicates as repeated
+from largen.dmft.deep import solution
+from largen.dmft.deep.solution import solve
+from largen.errors import InvalidInput, NoTheory, NumericalFailure
+
+RNG = np.random.default_rng(4)
+X, XT = RNG.standard_normal((5, 6)), RNG.standard_normal((2, 6))
+Y, YT = np.array([1.0, -1.0, 0.5, 1.0, -1.0]), np.ones(2)
+DATA = lg.Dataset(X, Y, XT, YT)
+
+
+def run_of(layers, activation="tanh", *, param=None, optimizer=None, steps=20, times=None, **net):
+    return lg.Run(
+        lg.mlp(layers, activation, **net),
+        param or lg.mean_field(1.0),
+        DATA,
+        optimizer=optimizer or lg.gd(0.5),
+        steps=None if times else steps,
+        times=times,
+    )
+
+
+def relative(a, b):
+    return np.linalg.norm(a - b) / np.linalg.norm(b)
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        run_of(1, bias_std=0.5, optimizer=lg.gd(0.4, momentum=0.5, weight_decay=0.1)),
+        run_of(1, optimizer=lg.gradient_flow(), times=[1.0, 3.0, 6.0]),
+    ],
+    ids=["momentum and decay", "flow"],
+)
+def test_one_hidden_layer(run):
+    deep = solve(run)
+    single = lg.solve(run, theory="mean field, one hidden layer", rtol=5e-4)
+    for what in ("f_train", "f_test"):
+        error = np.linalg.norm(getattr(deep, f"{what}_error"))
+        assert error < 0.01 * np.linalg.norm(getattr(single, what))
+        assert np.linalg.norm(getattr(deep, what) - getattr(single, what)) < 3 * error
+    for what in ("feature_kernel", "gradient_kernel", "ntk"):
+        assert relative(getattr(deep, what), getattr(single, what)) < 0.02
+
+
+@pytest.mark.parametrize("optimizer", [lg.gd(0.8, momentum=0.5), lg.sgd(0.3, batch_size=2)])
+def test_small_gamma_is_the_kernel_limit(optimizer):
+    """Whatever the number of neurons: what their tangent kernel is short of stands beside them."""
+    lazy = run_of(3, param=lg.ntk(), optimizer=optimizer)
+    kernel = lg.solve(lazy)
+    off = {}
+    for gamma in (0.02, 0.08):
+        run = run_of(3, param=lg.mean_field(gamma), optimizer=optimizer)
+        limit = solve(run, particles=512, replicates=1, rtol=1e-4, record_at=[0])
+        np.testing.assert_allclose(limit.ntk[0], kernel.ntk, atol=1e-9)
+        off[gamma] = [
+            relative(getattr(limit, f), getattr(kernel, f)) for f in ("f_train", "f_test")
+        ]
+    assert max(off[0.02]) < 5e-3
+    ratios = np.divide(off[0.08], off[0.02])
+    assert (ratios > 4).all()  # the first correction is of order γ₀²
+    assert (ratios < 24).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lr", [0.15, 0.5], ids=["smooth", "edge of stability"])
+def test_error_is_honest(lr):
+    """At the edge of stability errors are large, in what is left out and in what is random."""
+    run = run_of(3, param=lg.mean_field(1.5), optimizer=lg.gd(lr), steps=40)
+    best = solve(run, replicates=12, particles=4096, rtol=1e-3, key=9, record_at=[])
+    ratios = []
+    for key in range(4):
+        found = solve(run, replicates=4, particles=512, key=key, record_at=[])
+        error = np.hypot(found.f_train_error, best.f_train_error)
+        ratios.append(np.linalg.norm(found.f_train - best.f_train) / np.linalg.norm(error))
+    assert 0.2 < np.sqrt(np.mean(np.square(ratios))) < 2
+
+
+def test_rtol_is_reached_or_reported():
+    run = run_of(2)
+    found = solve(run, rtol=4e-3, particles=512)
+    assert np.linalg.norm(found.f_train_error) < 5e-3 * np.linalg.norm(found.f_train)
+    short = solve(run, rtol=5e-4, particles=512, max_particles=2048)
+    assert "raise max_particles" in short.notes[0]
+
+
+def test_full_bases_are_grown(monkeypatch):
+    run = run_of(2, steps=10)
+    options = {"replicates": 1, "particles": 256, "rtol": 1e-4, "record_at": [10]}
+    roomy = solve(run, **options)
+    monkeypatch.setattr("largen.dmft.deep.rows.BLOCK", 16)
+    monkeypatch.setattr(repeated, "first_capacities", lambda *_: ((32, 32),))
+    grown = solve(run, **options)
+    assert int(grown.notes[0].split("ranks up to ")[1].split(")")[0]) > 32
+    np.testing.assert_allclose(grown.f_train, roomy.f_train, atol=1e-9)
+    np.testing.assert_allclose(grown.ntk, roomy.ntk, atol=1e-9)
+
+
+def test_depth_two_chooses_the_deep_theory_and_says_so():
+    limit = lg.solve(run_of(2), replicates=2)
+    assert limit.theory == "mean field, deep"
+    assert "2 hidden layers" in limit.reason
+    assert limit.f_train.dtype == np.float64
+    assert limit.f_test.shape == (21, 2)
+    assert limit.feature_kernel.shape == limit.gradient_kernel.shape == (2, 2, 5, 5)
+    assert list(limit.record_step) == [0, 20]
+    assert np.abs(limit.f_train[0]).max() < 1e-6
+
+
+def test_divergence():
+    run = run_of(2, "linear", optimizer=lg.gd(60.0), steps=40)
+    with pytest.raises(NumericalFailure, match="Lower the learning rate") as caught:
+        solve(run)
+    assert caught.value.result.status == "diverged"
+    run = run_of(2, "relu", optimizer=lg.gd(300.0), steps=40)
+    assert solve(run, throw=False, replicates=2).status == "diverged"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"mode": "quasi"}, "mode"),
+        ({"particles": 16}, "particles: wanted at least"),
+        ({"rtol": 0.0}, "rtol"),
+        ({"record_at": [21]}, "last entry is 20"),
+    ],
+)
+def test_doors(options, words):
+    with pytest.raises(InvalidInput, match=words):
+        solve(run_of(2), **options)
+
+
+@pytest.mark.parametrize(
+    ("run", "words"),
+    [
+        (run_of(2, param=lg.ntk()), "kernel limit"),
+        (run_of(2, optimizer=lg.adam(0.1)), "Adam"),
+        (
+            lg.Run(lg.residual_mlp(2), lg.mean_field(), DATA, optimizer=lg.gd(0.1), steps=3),
+            "residual",
+        ),
+    ],
+)
+def test_refusals(run, words):
+    with pytest.raises(NoTheory, match=words):
+        solution.covers(run)
