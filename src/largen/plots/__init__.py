@@ -1,5 +1,6 @@
 """Pictures. The only room that imports matplotlib."""
 
 from largen.plots.comparison import comparison_figure
+from largen.plots.exponents import exponents_figure
 
-__all__ = ["comparison_figure"]
+__all__ = ["comparison_figure", "exponents_figure"]

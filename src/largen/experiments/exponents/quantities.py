@@ -1,0 +1,110 @@
+"""What is measured of a network before and after training, by group and name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from largen.architectures import Activation, Dense, Layer, Serial
+from largen.networks import FiniteNetwork
+
+# The groups of quantities, in the order of the report, with what they are.
+GROUPS = {
+    "relative": "increments δθ over the initial deviation",
+    "absolute": "increments δθ",
+    "features": "movement of the features that enter an affine map",
+    "outputs": "outputs",
+    "terms": "terms of the outputs after training",
+}
+TERMS = ("∅", "a", "w", "aw")
+
+# Groups whose quantities are sums over neurons: measured sample by sample, with their signs.
+SIGNED = ("outputs", "terms")
+
+Name = tuple[str, str]
+
+
+def quantities(
+    network: FiniteNetwork, start: Any, end: Any, x: Any, *, samples: slice, terms: bool
+) -> dict[Name, Any]:
+    """Return what is measured; keys are (group, name).
+
+    Increments and features are mean squares over entries and samples; outputs and their terms
+    stay what they are, ``(sample[, output])``.
+
+    Parameters
+    ----------
+    network, start, end, x
+        As :func:`largen.observe` gives them.
+    samples
+        The inputs on which features and outputs are measured.
+    terms
+        Whether to split the outputs; see :func:`decomposition`.
+    """
+    x = x[samples]
+    found: dict[Name, Any] = {}
+    names = jax.tree.leaves(network.module.names)
+    leaves = zip(names, jax.tree.leaves(start), jax.tree.leaves(end), strict=True)
+    for name, before, after in leaves:
+        moved = jnp.mean((after - before) ** 2)
+        found["relative", name] = moved / network.table[name].init_std ** 2
+        found["absolute", name] = moved
+    before, after = (_captured(network, params, x) for params in (start, end))
+    weights = [name for name in names if name.endswith("weight")]
+    for name, one, two in zip(weights[1:], before[1:], after[1:], strict=True):
+        found["features", name] = jnp.mean((two - one) ** 2)
+    f = [network.outputs_of(params, x) for params in (start, end)]
+    found |= {("outputs", "f at start"): f[0], ("outputs", "δf"): f[1] - f[0]}
+    if terms:
+        parts = decomposition(network, start, end, x)
+        found |= {("terms", f"f_{name}"): part for name, part in parts.items()}
+    return found
+
+
+def decomposition(network: FiniteNetwork, start: Any, end: Any, x: Any) -> dict[str, Any]:
+    """Return f_∅, f_a, f_w, f_aw of one hidden layer, ``(sample, output)``, which add up to f.
+
+    With increments δâ, δŵ and the gates φ′ after training, for φ(h) = φ′(h)h,
+
+        f_∅ = σ Σ_r â_r⁽⁰⁾ φ′ ŵ_r⁽⁰⁾·x,   f_a with δâ,   f_w with δŵ,   f_aw with both:
+
+    Golikov, *Towards a general theory of infinite-width limits of neural classifiers*, (11).
+    """
+    assert isinstance(network.net, Serial)
+    activation = network.net.layers[1]
+    assert isinstance(activation, Activation)
+    w0, w1, a0, a1 = (params[i]["weight"] for i in (0, 2) for params in (start, end))
+    into, out = (network.table[f"{place}.weight"].multiplier for place in (0, 2))
+    h = into * x @ w1
+    gates = jnp.where(h == 0, 0, activation.function(h) / jnp.where(h == 0, 1, h))
+    steady, moving = (gates * (into * x @ w) for w in (w0, w1 - w0))
+    return {
+        "∅": out * steady @ a0,
+        "a": out * steady @ (a1 - a0),
+        "w": out * moving @ a0,
+        "aw": out * moving @ (a1 - a0),
+    }
+
+
+def has_terms(net: Layer) -> bool:
+    """Whether the decomposition applies: one hidden layer, no biases, relu or leaky relu."""
+    if not (isinstance(net, Serial) and len(net.layers) == 3):
+        return False
+    read_in, activation, read_out = net.layers
+    if not (isinstance(read_in, Dense) and isinstance(read_out, Dense)):
+        return False
+    if read_in.bias_std or read_out.bias_std or not isinstance(activation, Activation):
+        return False
+    one = np.asarray(activation.function(jnp.asarray([1.0, -1.0])))
+    two = np.asarray(activation.function(jnp.asarray([3.0, -3.0])))
+    return bool(np.allclose(two, 3 * one, rtol=1e-5) and not np.isclose(one.sum(), 0))
+
+
+def _captured(network: FiniteNetwork, params: Any, x: Any) -> list[Any]:
+    """Return what enters each affine map, from input to output."""
+    module = network.module
+    _, captures = module.forward(params, x, module.taps(len(x), x.dtype))
+    return jax.tree.leaves(captures)

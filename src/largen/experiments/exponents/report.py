@@ -1,0 +1,149 @@
+"""Measured exponents beside the predicted ones: the table, the data set and the picture."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from os import PathLike
+from typing import TYPE_CHECKING
+
+from largen.experiments.exponents.quantities import GROUPS
+from largen.experiments.power_law import PowerLaw
+from largen.parameterizations import Classification
+from largen.parameterizations.classification.orders import Order
+
+if TYPE_CHECKING:
+    import xarray
+    from matplotlib.figure import Figure
+
+# Standard errors on each side of a confidence interval of 95 %.
+SIGMAS = 2.0
+
+
+@dataclass(frozen=True)
+class MeasuredExponent:
+    """The power of N of one quantity.
+
+    Attributes
+    ----------
+    group, name
+        What it is: the kind, and the weight, output or term.
+    estimate
+        The fitted exponent with its standard error; NaN for a quantity that is zero.
+    known
+        Whether there is a prediction.
+    predicted
+        The predicted exponent; None for a quantity that is zero, or without a prediction.
+    """
+
+    group: str
+    name: str
+    estimate: PowerLaw
+    known: bool
+    predicted: Order
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The confidence interval of 95 %."""
+        half = SIGMAS * self.estimate.error
+        return self.estimate.value - half, self.estimate.value + half
+
+    @property
+    def deviates(self) -> bool:
+        """Whether the prediction is outside of the interval."""
+        if not self.known:
+            return False
+        if self.predicted is None or not self.estimate.resolved:
+            return self.estimate.resolved or self.predicted is not None
+        low, high = self.interval
+        return not low <= float(self.predicted) <= high
+
+
+class MeasuredExponents:
+    """Exponents of N, measured and predicted; made by :func:`largen.measure_exponents`.
+
+    Attributes
+    ----------
+    exponents
+        One :class:`MeasuredExponent` for each quantity.
+    classification
+        The predicted class of the scaling.
+    """
+
+    def __init__(
+        self,
+        dataset: xarray.Dataset,
+        exponents: tuple[MeasuredExponent, ...],
+        classification: Classification,
+    ):
+        self._dataset = dataset
+        self.exponents = exponents
+        self.classification = classification
+
+    def __getitem__(self, name: str | tuple[str, str]) -> MeasuredExponent:
+        """Return a quantity by its (group, name), or by a name that only one group has."""
+        found = [e for e in self.exponents if name in ((e.group, e.name), e.name)]
+        if len(found) != 1:
+            known = ", ".join(f"({e.group!r}, {e.name!r})" for e in self.exponents)
+            raise KeyError(f"{name!r} names {len(found)} of the quantities {known}")
+        return found[0]
+
+    @property
+    def deviations(self) -> tuple[MeasuredExponent, ...]:
+        """The quantities whose predicted exponent is outside of the measured interval.
+
+        Empty for an unstable scaling, whose predictions hold for one step only.
+        """
+        if self.classification.kind == "unstable":
+            return ()
+        return tuple(e for e in self.exponents if e.deviates)
+
+    def to_xarray(self) -> xarray.Dataset:
+        """Return sizes by ``quantity`` and ``width``, and exponents by ``quantity``.
+
+        ``size`` is the root mean square over entries, samples and networks.
+        """
+        return self._dataset.copy()
+
+    def plot(self, path: str | PathLike[str] | None = None) -> Figure:
+        """Draw sizes against the width, and exponents beside the predicted ones."""
+        from largen.plots import exponents_figure
+
+        figure = exponents_figure(self._dataset, GROUPS)
+        if path is not None:
+            figure.savefig(path)
+        return figure
+
+    def __str__(self) -> str:
+        d = self._dataset
+        widths = d["width"].values
+        lines = [
+            f"Powers of the width, {widths[0]} … {widths[-1]} ({len(widths)} widths, "
+            f"{d.attrs['seeds']} networks each); {d.attrs['parameterization']}, "
+            f"{d.attrs['optimizer']}, {d.attrs['length']}; on {d.attrs['on']} samples",
+            f"predicted class: {self.classification.kind}",
+        ]
+        marked = {id(e) for e in self.deviations}
+        for group, what in GROUPS.items():
+            rows = [e for e in self.exponents if e.group == group]
+            if rows:
+                lines.append(what)
+            for e in rows:
+                if not e.known:
+                    wanted = ""
+                elif e.predicted is None:
+                    wanted = "zero"
+                else:
+                    wanted = f"{e.predicted!s:>5}"
+                measured = str(e.estimate) if e.estimate.resolved else "zero"
+                line = f"  {e.name:<16} {measured:>14}   {wanted:<6}"
+                lines.append((line + (" ← deviates" if id(e) in marked else "")).rstrip())
+        count = len(marked)
+        if self.classification.kind == "unstable":
+            lines.append("unstable: predictions are those of the step that shows it, unmarked")
+        elif count:
+            lines.append(f"{count} of {len(self.exponents)} outside of ± {SIGMAS:g} errors")
+        else:
+            lines.append(f"all predictions lie within ± {SIGMAS:g} errors")
+        return "\n".join(lines)
+
+    __repr__ = __str__

@@ -1,0 +1,99 @@
+"""The picture of measured exponents: sizes against the width, and slopes beside predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from largen.plots.style import panels, style
+
+if TYPE_CHECKING:
+    import xarray
+
+PREDICTION = {"color": "black", "linewidth": 1.6}
+
+
+def exponents_figure(data: xarray.Dataset, groups: Mapping[str, str]) -> Figure:
+    """Draw one panel of sizes for each group of quantities, and one of all exponents.
+
+    Dashed lines have the predicted slope; in the last panel, ticks are predictions and bars the
+    intervals of 95 %.
+
+    Parameters
+    ----------
+    data
+        Of a :class:`largen.experiments.MeasuredExponents`.
+    groups
+        The groups in order, with a title for each.
+    """
+    present = [g for g in groups if (data["group"] == g).any() and g != "absolute"]
+    with style():
+        figure, grid = panels(2, (len(present) + 2) // 2)
+        axes = grid.ravel()
+        for ax, group in zip(axes, present, strict=False):
+            _sizes(ax, data.isel(quantity=np.flatnonzero(data["group"].values == group)))
+            ax.set_title(groups[group], fontsize=9)
+        shown = data.isel(quantity=np.flatnonzero(np.isin(data["group"].values, present)))
+        _exponents(axes[len(present)], shown)
+        for ax in axes[len(present) + 1 :]:
+            ax.remove()
+        figure.suptitle(
+            f"{data.attrs['parameterization']}, {data.attrs['optimizer']}, "
+            f"{data.attrs['length']}, {data.attrs['seeds']} networks of each width"
+        )
+    return figure
+
+
+def _sizes(ax: Any, data: xarray.Dataset) -> None:
+    widths = data["width"].values
+    for i, name in enumerate(data["name"].values):
+        at = data.isel(quantity=i)
+        size = at["size"].values
+        if not (size > 0).all():
+            continue
+        ax.errorbar(
+            widths,
+            size,
+            2 * at["size_error"].values,
+            fmt="o",
+            markersize=3.5,
+            color=f"C{i}",
+            label=str(name),
+        )
+        slope = float(at["predicted"])
+        if np.isfinite(slope):
+            # Through the largest width, where corrections are smallest.
+            ax.plot(widths, size[-1] * (widths / widths[-1]) ** slope, "--", color=f"C{i}")
+    ax.set(xscale="log", yscale="log", xlabel="width N")
+    ax.set_xticks(widths, [str(n) for n in widths])
+    ax.minorticks_off()
+    low, high = ax.get_ylim()
+    if high < 10 * low:  # a decade at least, so that what is constant looks constant
+        middle = np.sqrt(low * high)
+        ax.set_ylim(middle / 10**0.5, middle * 10**0.5)
+    ax.legend()
+
+
+def _exponents(ax: Any, data: xarray.Dataset) -> None:
+    rows = np.arange(data.sizes["quantity"])[::-1]
+    colours = np.where(data["deviates"], "C3", "C0")
+    for row, colour, value, error, wanted in zip(
+        rows,
+        colours,
+        data["exponent"].values,
+        data["exponent_error"].values,
+        data["predicted"].values,
+        strict=True,
+    ):
+        ax.errorbar(value, row, xerr=2 * error, fmt="o", markersize=4, color=str(colour))
+        ax.plot([wanted, wanted], [row - 0.35, row + 0.35], **PREDICTION)
+    short = {"relative": "δθ ", "features": "features into "}
+    labels = [
+        short.get(group, "") + name
+        for group, name in zip(data["group"].values, data["name"].values, strict=True)
+    ]
+    ax.set_yticks(rows, labels)
+    ax.set(xlabel="exponent of N", title="exponents: measured (dots), predicted (ticks)")
