@@ -5,7 +5,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: quickstart test check lint types imports benchmarks clean
+.PHONY: quickstart test check lint types imports clean
 
 quickstart: $(STAMP)  ## the main job: theory against networks on handwritten digits
 	$(BIN)/largen quickstart
