@@ -23,8 +23,15 @@ if TYPE_CHECKING:
         serial,
     )
     from largen.expectations import activation, gaussian_moments
-    from largen.experiments import Comparison, MeasuredExponents, compare, measure_exponents
+    from largen.experiments import (
+        Comparison,
+        MeasuredExponents,
+        compare,
+        measure_exponents,
+        scaling_map,
+    )
     from largen.kernels import kernel, nngp, ntk_kernel
+    from largen.kernels.estimators import NNGPRegressor, NTKClassifier, NTKRegressor
     from largen.kernels.prediction import (
         critical_learning_rate,
         fit_likelihood,
@@ -66,8 +73,9 @@ if TYPE_CHECKING:
 _ROOMS = {
     "architectures": "Activation Dense Layer Residual mlp repeat residual_mlp serial",
     "expectations": "activation gaussian_moments",
-    "experiments": "Comparison MeasuredExponents compare measure_exponents",
+    "experiments": "Comparison MeasuredExponents compare measure_exponents scaling_map",
     "kernels": "kernel nngp ntk_kernel",
+    "kernels.estimators": "NNGPRegressor NTKClassifier NTKRegressor",
     "kernels.prediction": "critical_learning_rate fit_likelihood log_likelihood "
     "optimal_learning_rate posterior time_scales",
     "networks": "FiniteNetwork apply empirical_ntk finite_network init observe train",

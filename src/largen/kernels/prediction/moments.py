@@ -12,20 +12,25 @@ from largen.kernels.prediction.factor import solve, whiten
 
 Own = Float[Array, "test_sample test_sample"] | Float[Array, " test_sample"]
 
+Moments = tuple[Float[Array, "test_sample output"], Own]
+
 
 @partial(jax.jit, static_argnames="singular")
 def inferred(
     root: Float[Array, "sample mode"],
     singular: bool,
+    weights: Float[Array, "sample output"],
     cross: Float[Array, "test_sample sample"],
     own: Own,
-) -> Own:
-    """Return the covariance after Bayesian inference, K** − K*A⁻¹K*ᵀ.
+) -> Moments:
+    """Return mean and covariance after Bayesian inference, K*A⁻¹y and K** − K*A⁻¹K*ᵀ.
 
     Parameters
     ----------
     root, singular
         Of the factor of A, the training kernel with its noise.
+    weights
+        A⁻¹y.
     cross
         K* from test to training samples.
     own
@@ -33,26 +38,28 @@ def inferred(
     """
     white = whiten(root, singular, cross.T)
     if own.ndim == 1:
-        return own - jnp.sum(white**2, axis=0)
-    return own - white.T @ white
+        return cross @ weights, jnp.maximum(own - jnp.sum(white**2, axis=0), 0)
+    covariance = own - white.T @ white
+    return cross @ weights, (covariance + covariance.T) / 2
 
 
 @partial(jax.jit, static_argnames="singular")
 def trained(
     root: Float[Array, "sample mode"],
     singular: bool,
+    weights: Float[Array, "sample output"],
     cross: Float[Array, "test_sample sample"],
     own: Own,
     prior: Float[Array, "sample sample"],
     prior_cross: Float[Array, "test_sample sample"],
-) -> Own:
-    """Return the covariance of trained networks, K** − K*Bᵀ − BK*ᵀ + BKBᵀ with B = Θ*A⁻¹.
+) -> Moments:
+    """Return mean and covariance of trained networks, By and K** − K*Bᵀ − BK*ᵀ + BKBᵀ.
 
-    It is that of f* − Bf, where f* and f are a network's own initial outputs.
+    B = Θ*A⁻¹, and the covariance is that of f* − Bf with a network's own initial outputs f*, f.
 
     Parameters
     ----------
-    root, singular, cross
+    root, singular, weights, cross
         As in :func:`inferred`, of the tangent kernel.
     own, prior, prior_cross
         K**, or its diagonal, K and K*.
@@ -60,5 +67,7 @@ def trained(
     response = solve(root, singular, cross.T).T
     pushed = response @ prior - prior_cross
     if own.ndim == 1:
-        return own + jnp.sum((pushed - prior_cross) * response, axis=1)
-    return own + pushed @ response.T - response @ prior_cross.T
+        variance = own + jnp.sum((pushed - prior_cross) * response, axis=1)
+        return cross @ weights, jnp.maximum(variance, 0)
+    covariance = own + pushed @ response.T - response @ prior_cross.T
+    return cross @ weights, (covariance + covariance.T) / 2

@@ -189,21 +189,20 @@ class Posterior:
 
     def _moments(self, x, full: bool):
         """Return mean (M, C), variance (M,) and covariance (M, M) or None."""
+        weights = jnp.asarray(self.weights)
         root, singular = jnp.asarray(self.factor.root), self.factor.singular
         own = jnp.asarray(self._prior(x) if full else _diagonal(self._prior, x))
         if self.kind == "ntk":
             both = kernel(self.net, x, fill_up(self.x), param=self.param)
             prior_cross, cross = (jnp.asarray(k[:, : len(self.x)]) for k in both)
             prior = jnp.asarray(self.prior)
-            covariance = trained(root, singular, cross, own, prior, prior_cross)
+            mean, spread = trained(root, singular, weights, cross, own, prior, prior_cross)
         else:
             cross = jnp.asarray(self._prior(x, fill_up(self.x))[:, : len(self.x)])
-            covariance = inferred(root, singular, cross, own)
-        mean = cross @ jnp.asarray(self.weights)
+            mean, spread = inferred(root, singular, weights, cross, own)
         if not full:
-            return mean, jnp.maximum(covariance, 0), None
-        covariance = (covariance + covariance.T) / 2
-        return mean, jnp.maximum(jnp.diagonal(covariance), 0), covariance
+            return mean, spread, None
+        return mean, jnp.maximum(jnp.diagonal(spread), 0), spread
 
     def _prior(self, x1, x2=None):
         """Return the covariance before any training sample was seen."""

@@ -1,0 +1,63 @@
+"""What the estimators share: the default network, weights of samples, copies of networks."""
+
+from __future__ import annotations
+
+import copyreg
+from typing import Any
+
+import numpy as np
+
+from largen.architectures import Layer, mlp
+from largen.errors import InvalidInput
+from largen.expectations import ActivationFunction, activation
+from largen.kernels.prediction import Posterior, posterior
+
+
+def default_network() -> Layer:
+    """Return the network of an estimator that is given none: relu, two hidden layers, biases."""
+    return mlp(2, "relu", weight_std=2**0.5, bias_std=0.5)
+
+
+def condition(
+    net: Any, X: Any, y: Any, sample_weight: Any, noise: Any, **options: Any
+) -> Posterior:
+    """Return the posterior of weighted samples.
+
+    A weight divides the variance of the sample's noise, so that a sample of weight 2 counts as
+    two equal ones; samples of weight 0 are left out. Without noise weights make no difference.
+    """
+    if not isinstance(noise, (int, float, np.number)) or not 0 <= noise < np.inf:
+        raise InvalidInput(f"noise: wanted a finite variance ≥ 0, got {noise!r}.")
+    if sample_weight is None:
+        return posterior(net, X, y, noise=noise, **options)
+    weight = _weights(sample_weight, len(X))
+    kept = weight > 0
+    return posterior(net, X[kept], y[kept], noise=noise / weight[kept], **options)
+
+
+def _weights(sample_weight: Any, samples: int) -> np.ndarray:
+    try:
+        weight = np.asarray(sample_weight, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InvalidInput(f"sample_weight: wanted numbers, got {sample_weight!r}.") from None
+    if weight.shape not in ((), (samples,)):
+        raise InvalidInput(f"sample_weight: wanted shape ({samples},), got {weight.shape}.")
+    if not np.isfinite(weight).all() or (weight < 0).any():
+        raise InvalidInput("sample_weight: wanted finite weights ≥ 0.")
+    if not weight.any():
+        raise InvalidInput("sample_weight: all weights are zero.")
+    return np.broadcast_to(weight, samples)
+
+
+def _by_name(function: ActivationFunction):
+    """Pickle and copy known activations by their names: JAX's functions cannot be pickled."""
+    try:
+        if activation(function.name) == function:
+            return activation, (function.name,)
+    except InvalidInput:
+        pass
+    parts = function.name, function.function, function.derivative_function, function.closed_form
+    return ActivationFunction, parts
+
+
+copyreg.pickle(ActivationFunction, _by_name)  # type: ignore[arg-type]

@@ -1,0 +1,165 @@
+"""The contract of scikit-learn, and what the estimators add to the posteriors."""
+
+import copy
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.datasets import load_digits
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import check_estimator
+
+import largen as lg
+from largen.errors import InvalidInput, NumericalFailure
+from largen.kernels.prediction import padding
+
+RNG = np.random.default_rng(2)
+X, X_TEST = RNG.standard_normal((20, 3)), RNG.standard_normal((9, 3))
+Y = np.stack([np.sin(X[:, 0]), X[:, 1] * X[:, 2]], axis=1)
+NET = lg.mlp(1, "erf", bias_std=0.5)
+LINEAR = lg.serial(lg.Dense(bias_std=1.0), lg.Dense())
+ALL = (lg.NNGPRegressor, lg.NTKRegressor, lg.NTKClassifier)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("estimator", ALL)
+def test_contract_of_scikit_learn(estimator, monkeypatch):
+    # The checks fit many sizes; with fewer standard ones less is compiled.
+    monkeypatch.setattr(padding, "standard_size", lambda n: 32 if n <= 32 else max(256, n))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        results = check_estimator(estimator(LINEAR), on_fail=None)
+    failed = {r["check_name"]: r["exception"] for r in results if r["status"] == "failed"}
+    assert not failed
+    assert len(results) > 50
+
+
+@pytest.mark.parametrize(
+    ("estimator", "kind"),
+    [
+        (lg.NNGPRegressor(NET, noise=0.1), "nngp"),
+        (lg.NTKRegressor(NET, noise=0.1), "ntk"),
+        (lg.NTKRegressor(NET, noise=0.1, kind="ntk-gp"), "ntk-gp"),
+    ],
+)
+def test_regressors_are_the_posteriors(estimator, kind):
+    given = lg.posterior(NET, X, Y, kind=kind, noise=0.1)
+    wanted = given.predict(X_TEST, covariance=True)
+    mean, std = estimator.fit(X, Y).predict(X_TEST, return_std=True)
+    np.testing.assert_allclose(mean, wanted.mean, atol=1e-12)
+    np.testing.assert_allclose(std**2, np.stack([wanted.variance] * 2, axis=1), atol=1e-12)
+    _, covariance = estimator.predict(X_TEST, return_cov=True)
+    np.testing.assert_allclose(covariance[..., 1], wanted.covariance, atol=1e-12)
+    np.testing.assert_array_equal(
+        estimator.sample_y(X_TEST, 4, random_state=1),
+        np.moveaxis(given.sample(X_TEST, key=1, draws=4), 0, -1),
+    )
+    one, its_std = estimator.fit(X, Y[:, 0]).predict(X_TEST, return_std=True)
+    assert one.shape == its_std.shape == (9,)
+    with pytest.raises(InvalidInput, match="at most one"):
+        estimator.predict(X_TEST, return_std=True, return_cov=True)
+
+
+@pytest.mark.parametrize("kind", ["nngp", "ntk", "ntk-gp"])
+def test_a_weight_counts_as_so_many_equal_samples(kind):
+    def estimator():
+        if kind == "nngp":
+            return lg.NNGPRegressor(NET, noise=0.1)
+        return lg.NTKRegressor(NET, noise=0.1, kind=kind)
+
+    weight = RNG.integers(0, 4, 20)
+    weighted = estimator().fit(X, Y, sample_weight=weight).predict(X_TEST, return_std=True)
+    x, y = np.repeat(X, weight, axis=0), np.repeat(Y, weight, axis=0)
+    for got, want in zip(
+        weighted, estimator().fit(x, y).predict(X_TEST, return_std=True), strict=True
+    ):
+        np.testing.assert_allclose(got, want, atol=1e-10)
+
+
+def test_optimize_raises_the_likelihood():
+    y = 1 + np.cos(X[:, 0]) + 0.1 * RNG.standard_normal(20)
+    plain = lg.NNGPRegressor(NET, noise=0.5).fit(X, y)
+    fitted = lg.NNGPRegressor(NET, noise=0.5, optimize=True).fit(X, y)
+    assert fitted.posterior_.log_likelihood > plain.posterior_.log_likelihood + 1
+    assert fitted.net_ != NET
+    assert fitted.noise_ != 0.5
+    assert fitted.get_params()["net"] == NET
+
+
+def test_networks_survive_copies_and_pickles():
+    custom = lg.mlp(1, _rational)
+    for net in (NET, LINEAR, lg.mlp(2, "tanh"), custom):
+        assert pickle.loads(pickle.dumps(net)) == net
+        assert copy.deepcopy(net) == net
+    model = clone(lg.NNGPRegressor(NET, noise=0.1)).fit(X, Y)
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(again.predict(X_TEST), model.predict(X_TEST))
+
+
+def _rational(x):
+    return x**2 / (1 + x**2)
+
+
+def test_inside_pipelines_and_searches():
+    pipeline = make_pipeline(StandardScaler(), lg.NNGPRegressor(NET))
+    grid = {"nngpregressor__noise": [1e-3, 1e3]}
+    search = GridSearchCV(pipeline, grid, cv=2).fit(X, np.sin(X[:, 0]))
+    assert search.best_params_ == {"nngpregressor__noise": 1e-3}
+
+
+@pytest.mark.parametrize("kind", ["ntk", "nngp"])
+def test_digits(kind):
+    images, labels = load_digits(return_X_y=True)
+    x = (images - images.mean(0)) / 6.0
+    net = lg.mlp(1, "relu", weight_std=2**0.5)
+    model = lg.NTKClassifier(net, noise=1e-2, kind=kind).fit(x[:900], labels[:900])
+    assert model.score(x[900:], labels[900:]) > 0.94
+    assert model.decision_function(x[900:]).shape == (897, 10)
+    assert model.predict(x[:900]).tolist() == labels[:900].tolist()
+
+
+def test_labels_of_two_classes_and_of_one():
+    labels = np.where(X[:, 0] > 0, "right", "left")
+    model = lg.NTKClassifier(NET).fit(X, labels)
+    assert model.decision_function(X_TEST).shape == (9,)
+    assert model.score(X, labels) > 0.9
+    with pytest.raises(InvalidInput, match="one class"):
+        model.fit(X, np.full(20, "left"))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"noise": -1.0}, "noise: wanted a finite variance ≥ 0"),
+        ({"noise": "auto"}, "noise: wanted a finite variance"),
+        ({"kind": "rbf"}, "kind: wanted"),
+    ],
+)
+def test_bad_parameters_are_named_when_fitted(change, message):
+    for estimator in (lg.NTKRegressor, lg.NTKClassifier):
+        model = estimator().set_params(**change)
+        with pytest.raises(InvalidInput, match=message):
+            model.fit(X, (X[:, 0] > 0).astype(int))
+
+
+def test_bad_samples():
+    model = lg.NNGPRegressor(NET)
+    for x, y, message in [
+        (X[:0], Y[:0], "0 sample"),
+        (X * np.nan, Y, "NaN"),
+        (X, Y[:4], "inconsistent numbers of samples"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            model.fit(x, y)
+    with pytest.raises(ValueError, match="expecting 3 features"):
+        model.fit(X, Y).predict(X[:, :2])
+    with pytest.raises(InvalidInput, match="all weights are zero"):
+        model.fit(X, Y, sample_weight=np.zeros(20))
+    with pytest.raises(InvalidInput, match="weights ≥ 0"):
+        model.fit(X, Y, sample_weight=-np.ones(20))
+    with pytest.raises(NumericalFailure, match="Rows 0 and 20"):
+        lg.NNGPRegressor(NET, noise=0.0).fit(np.concatenate([X, X[:1]]), np.ones(21))
