@@ -6,6 +6,7 @@ from largen.experiments.exponents import (
     MeasuredExponents,
     measure_exponents,
 )
+from largen.experiments.phase_plane import ScalingMap, scaling_map
 from largen.experiments.power_law import PowerLaw, fit_exponent
 
 __all__ = [
@@ -13,7 +14,9 @@ __all__ = [
     "MeasuredExponent",
     "MeasuredExponents",
     "PowerLaw",
+    "ScalingMap",
     "compare",
     "fit_exponent",
     "measure_exponents",
+    "scaling_map",
 ]

@@ -2,5 +2,6 @@
 
 from largen.plots.comparison import comparison_figure
 from largen.plots.exponents import exponents_figure
+from largen.plots.scaling_map import scaling_figure
 
-__all__ = ["comparison_figure", "exponents_figure"]
+__all__ = ["comparison_figure", "exponents_figure", "scaling_figure"]
