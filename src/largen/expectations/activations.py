@@ -124,8 +124,8 @@ def activation(spec: Any) -> ActivationFunction:
     spec
         A name (linear, relu, leaky_relu, abs, erf, gelu, sin, cos, exp, tanh, sigmoid, silu,
         softplus; gelu is the exact one, leaky_relu has slope 0.01), an elementwise JAX function,
-        or an :class:`ActivationFunction`. A function that turns out to be a x + b |x|, such as a
-        relu written by hand, gets the closed forms of one.
+        or an :class:`ActivationFunction`. A function that turns out to be piecewise linear, such
+        as a relu written by hand or a hard tanh, gets exact integrals.
 
     Returns
     -------

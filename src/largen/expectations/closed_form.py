@@ -75,10 +75,13 @@ def divide(a: Array, b: Array) -> Array:
 def smooth_pair(
     gap_formula: Callable[[Array, Array, Array], Array],
     derivative_formula: Callable[[Array, Array, Array], Array],
-    covariance: Callable[[Array, Array, Array], Array],
+    cross_slope: Callable[[Array, Array, Array], Array],
     second_moment: Single,
+    both: Pair | None = None,
 ) -> Pair:
     """Join formulas for a smooth φ into a differentiable pair.
+
+    ``both`` returns what the first two formulas do, if that can be done in one go.
 
     The gap formula may use square roots and clips whose own derivative is useless where u = v.
     Its derivatives are therefore taken from Price's theorem: at fixed variances the gap grows
@@ -86,37 +89,46 @@ def smooth_pair(
 
         ∂gap'/∂q1 = ½ ∂E[φ(u)²]/∂q1 − ∂V/∂q1 − ½ D,     V(q1, q2, q12) = E[φ(u)φ(v)],
 
-    with V differentiated as it stands, since it is smooth in (q1, q2, q12).
+    with ∂V/∂q1 = ``cross_slope(q1, q2, q12)`` at fixed q2 and q12.
     """
 
     @jax.custom_jvp
-    def gap_out(q1, q2, gap):
-        return gap_formula(q1, q2, gap)
+    def joint(q1, q2, gap):
+        if both is not None:
+            return both(q1, q2, gap)
+        return gap_formula(q1, q2, gap), derivative_formula(q1, q2, gap)
 
     def slope(q1, q2, gap, derivative):
         one = jnp.ones_like(q1)
         own = jax.jvp(second_moment, (q1,), (one,))[1]
         q12 = covariance_of(q1, q2, gap)
-        cross = jax.jvp(lambda q: covariance(q, q2, q12), (q1,), (one,))[1]
-        return own / 2 - cross - derivative / 2
+        return own / 2 - cross_slope(q1, q2, q12) - derivative / 2
 
-    @gap_out.defjvp
-    def gap_out_jvp(primals, tangents):
+    @joint.defjvp
+    def joint_jvp(primals, tangents):
         q1, q2, gap = primals
         dq1, dq2, dgap = tangents
-        derivative = derivative_formula(q1, q2, gap)
-        tangent = (
+        derivative, tangent = jax.jvp(derivative_formula, primals, tangents)
+        gap_tangent = (
             derivative * dgap
             + slope(q1, q2, gap, derivative) * dq1
             + slope(q2, q1, gap, derivative) * dq2
         )
-        value = gap_out(q1, q2, gap)
-        return value, jnp.broadcast_to(tangent, value.shape)
+        return joint(q1, q2, gap), (gap_tangent, tangent)
 
     def pair(q1, q2, gap):
         # What depends on one variance only stays of the shape of that variance.
-        ndim = max(q1.ndim, q2.ndim, gap.ndim)
-        q1, q2, gap = (x.reshape((1,) * (ndim - x.ndim) + x.shape) for x in (q1, q2, gap))
-        return jnp.broadcast_arrays(gap_out(q1, q2, gap), derivative_formula(q1, q2, gap))
+        shape = jnp.broadcast_shapes(q1.shape, q2.shape, gap.shape)
+        q1, q2 = (q.reshape((1,) * (len(shape) - q.ndim) + q.shape) for q in (q1, q2))
+        return joint(q1, q2, jnp.broadcast_to(gap, shape))
 
     return pair
+
+
+def slope_of(covariance: Callable[[Array, Array, Array], Array]):
+    """Return ∂V/∂q1 of a V(q1, q2, q12) that can be differentiated as it stands."""
+
+    def cross_slope(q1, q2, q12):
+        return jax.jvp(lambda q: covariance(q, q2, q12), (q1,), (jnp.ones_like(q1),))[1]
+
+    return cross_slope

@@ -25,6 +25,7 @@ from largen.expectations.closed_form import (
     ClosedForm,
     covariance_of,
     determinant_of,
+    slope_of,
     smooth_pair,
 )
 
@@ -124,7 +125,7 @@ def _erf_second_moment(q: Array) -> Array:
 
 
 ERF = ClosedForm(
-    pair=smooth_pair(_erf_gap, _erf_derivative, _erf_covariance, _erf_second_moment),
+    pair=smooth_pair(_erf_gap, _erf_derivative, slope_of(_erf_covariance), _erf_second_moment),
     second_moment=_erf_second_moment,
     derivative_second_moment=lambda q: 4 / np.pi / jnp.sqrt(1 + 4 * q),
     mean=jnp.zeros_like,
@@ -199,7 +200,7 @@ def _gelu_derivative_second_moment(q: Array) -> Array:
 
 
 GELU = ClosedForm(
-    pair=smooth_pair(_gelu_gap, _gelu_derivative, _gelu_covariance, _gelu_second_moment),
+    pair=smooth_pair(_gelu_gap, _gelu_derivative, slope_of(_gelu_covariance), _gelu_second_moment),
     second_moment=_gelu_second_moment,
     derivative_second_moment=_gelu_derivative_second_moment,
     mean=lambda q: q / jnp.sqrt(2 * np.pi * (1 + q)),

@@ -54,7 +54,7 @@ def homogeneous(odd: float, even: float, slope_at_zero: float) -> ClosedForm:
         q1, q2, gap = jnp.broadcast_arrays(q1, q2, gap)
         gap_out, derivative = (a2 + b2) * gap, jnp.full_like(gap, a2 + b2)
         if b2:
-            theta = _angle(q1, q2, gap)
+            theta = angle_of(q1, q2, gap)
             gap_out = gap_out - 2 * b2 / np.pi * _folding(q1, q2, gap)
             derivative = derivative - 2 * b2 / np.pi * theta
             slope1, slope2 = (jnp.where(q > 0, odd, slope_at_zero) for q in (q1, q2))
@@ -81,13 +81,13 @@ def _scaled(q1: Array, q2: Array, gap: Array) -> tuple[Array, Array, Array]:
 
 
 @jax.custom_jvp
-def _angle(q1: Array, q2: Array, gap: Array) -> Array:
+def angle_of(q1: Array, q2: Array, gap: Array) -> Array:
     """Return the angle θ in [0, π] between u and v, to relative precision near 0."""
     _, sine, cosine = _scaled(q1, q2, gap)
     return angle(sine, cosine)
 
 
-@_angle.defjvp
+@angle_of.defjvp
 def _angle_jvp(primals, tangents):
     # θ has a kink |u − v| where u and v coincide: rate 0, the derivative along the diagonal.
     q1, q2, gap = primals
@@ -97,7 +97,7 @@ def _angle_jvp(primals, tangents):
     tangent = rate * (
         dgap - divide(gap + (q1 - q2) / 2, 2 * q1) * dq1 - divide(gap + (q2 - q1) / 2, 2 * q2) * dq2
     )
-    return _angle(q1, q2, gap), tangent
+    return angle_of(q1, q2, gap), tangent
 
 
 @jax.custom_jvp
@@ -119,7 +119,7 @@ def _folding_jvp(primals, tangents):
     q1, q2, gap = primals
     dq1, dq2, dgap = tangents
     half, sine, _ = _scaled(q1, q2, gap)
-    root, theta = half * sine, _angle(q1, q2, gap)
+    root, theta = half * sine, angle_of(q1, q2, gap)
     tangent = (
         theta * dgap + (divide(root, q1) - theta) / 2 * dq1 + (divide(root, q2) - theta) / 2 * dq2
     )

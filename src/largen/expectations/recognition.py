@@ -1,7 +1,8 @@
-"""Which hand-written functions are of degree one, a x + b |x|, and so have closed forms.
+"""Which hand-written functions are piecewise linear, and so need no Hermite series.
 
-A function with a kink has a slow Hermite series, and the kink at 0 is by far the most common one:
-a relu written by hand, a leaky relu with a slope of one's own.
+A function with a kink has a slow series. Those of degree one, a x + b |x|, such as a relu written
+by hand, have closed forms; those with kinks elsewhere, such as a hard tanh, have integrals over
+one angle.
 """
 
 from __future__ import annotations
@@ -16,42 +17,89 @@ from jax import Array
 
 from largen.expectations.closed_form import ClosedForm
 from largen.expectations.homogeneous import homogeneous
+from largen.expectations.piecewise_linear import Kink, piecewise_linear
 
 # Twelve decades without any regularity that a function could share.
 _POINTS = np.exp(np.linspace(-14, 14, 301) + 0.01 * np.sin(np.arange(301.0) ** 2))
 
 
+# Where kinks of piecewise linear functions are looked for, and how many are accepted.
+_LINE = np.sort(np.concatenate([np.arange(-64, 64, 1 / 128) + 0.0013, 64 * _POINTS, -64 * _POINTS]))
+_MOST_KINKS = 8
+_EPS = float(np.finfo(np.float64).eps)
+
+
 @lru_cache(maxsize=256)
 def recognised(function: Callable[[Array], Array]) -> ClosedForm | None:
-    """Return the closed form of φ(x) = a x + b |x| if the function is one, or None.
+    """Return the Gaussian integrals of a piecewise linear function, or None for any other.
 
-    It is one if φ(±s) = s φ(±1) and φ'(±s) = ±φ(±1) up to rounding at 300 points s between 1e-6
-    and 1e6; values at 0 and the derivative there are taken from the function itself.
+    φ(x) = a x + b |x| is recognised by φ(±s) = s φ(±1) and φ'(±s) = ±φ(±1) up to rounding at 300
+    points s between 1e-6 and 1e6. Otherwise φ must be straight, with the slope that φ' has, on
+    at most nine pieces of 16000 points with a spacing of 1/128 around 0 and reaching to 1e8,
+    and continuous. What happens between these points is not seen.
     """
+    points = np.concatenate([[1.0], _POINTS])
     try:
+        x = np.concatenate([points, -points, [0.0], _LINE])
         with jax.enable_x64(True), jax.ensure_compile_time_eval():
-            plus, minus, slope_plus, slope_minus, at_zero = _samples(function)
+            value, slope = (np.asarray(f, np.float64) for f in _samples(function, x))
     except Exception:  # it holds traced values, or does not work at these points
         return None
-    right, left = plus[0], -minus[0]
-    size = 8 * np.finfo(np.float64).eps * max(abs(right), abs(left))
-    linear = (
-        np.all(np.abs(plus[1:] / _POINTS - right) <= size)
-        and np.all(np.abs(minus[1:] / _POINTS + left) <= size)
-        and np.all(np.abs(slope_plus - right) <= size)
-        and np.all(np.abs(slope_minus - left) <= size)
-    )
-    if not linear or at_zero[0] != 0 or size == 0 or not np.isfinite(at_zero[1]):
+    if not (np.isfinite(value).all() and np.isfinite(slope).all()):
         return None
-    return homogeneous(float(right + left) / 2, float(right - left) / 2, float(at_zero[1]))
-
-
-def _samples(function):
-    """Return φ at 1 and the points, φ at their negatives, φ' at both, and φ(0), φ'(0)."""
-    points = np.concatenate([[1.0], _POINTS])
-    x = jnp.asarray(np.concatenate([points, -points, [0.0]]))
-    value, slope = jax.jit(lambda x: jax.jvp(function, (x,), (jnp.ones_like(x),)))(x)
-    value, slope = np.asarray(value), np.asarray(slope)
     n = len(points)
-    at_zero = value[-1], slope[-1]
-    return value[:n], value[n:-1], slope[:n], slope[n:-1], at_zero
+    cuts = (slice(n), slice(n, 2 * n))
+    at_zero = float(value[2 * n]), float(slope[2 * n])
+    found = _of_degree_one([value[c] for c in cuts], [slope[c] for c in cuts], *at_zero)
+    return found or _with_kinks(value[2 * n + 1 :], slope[2 * n + 1 :], *at_zero)
+
+
+def _samples(function, x):
+    x = jnp.asarray(x)
+    return jax.jit(lambda x: jax.jvp(function, (x,), (jnp.ones_like(x),)))(x)
+
+
+def _of_degree_one(values, slopes, at_zero, slope_at_zero) -> ClosedForm | None:
+    right, left = values[0][0], -values[1][0]
+    size = 8 * _EPS * max(abs(right), abs(left))
+    for side, value, slope in zip((right, left), (values[0], -values[1]), slopes, strict=True):
+        if np.any(np.abs(value[1:] / _POINTS - side) > size) or np.any(np.abs(slope - side) > size):
+            return None
+    if at_zero != 0 or size == 0:
+        return None
+    return homogeneous(float(right + left) / 2, float(right - left) / 2, slope_at_zero)
+
+
+def _with_kinks(value, slope, at_zero, slope_at_zero) -> ClosedForm | None:
+    same = 8 * _EPS * np.max(np.abs(slope))
+    ends = np.flatnonzero(np.abs(np.diff(slope)) > same) + 1
+    pieces = [slice(a, b) for a, b in zip([0, *ends], [*ends, len(_LINE)], strict=True)]
+    if not 1 <= len(ends) <= _MOST_KINKS or min(p.stop - p.start for p in pieces) < 4:
+        return None
+    lines = []
+    for piece in pieces:
+        x, y, m = _LINE[piece], value[piece], slope[piece][0]
+        nearest = np.argmin(np.abs(x))
+        offset = y[nearest] - m * x[nearest]
+        if np.any(
+            np.abs(y - m * x - offset) > 8 * _EPS * (np.abs(y) + np.abs(m * x) + abs(offset))
+        ):
+            return None
+        lines.append((float(m), float(offset)))
+    places = []
+    for (m, c), (m2, c2), end in zip(lines, lines[1:], ends, strict=False):
+        place = (c - c2) / (m2 - m)
+        slack = 64 * _EPS * max(1.0, abs(place))
+        if not _LINE[end - 1] - slack <= place <= _LINE[end] + slack:
+            return None  # a jump
+        places.append(0.0 if abs(place) < slack else place)
+    centre = sum(place < 0 for place in places)
+    kinks = []
+    for i, place in enumerate(places):
+        before, after = lines[i], lines[i + 1]
+        inner, outer = (after, before) if i < centre else (before, after)
+        kinks.append(Kink(place, inner[0], outer[0], inner[0] * place + inner[1]))
+    base, offset = lines[centre]
+    if abs(at_zero - offset) > 8 * _EPS * max(abs(offset), abs(at_zero), abs(base)):
+        return None
+    return piecewise_linear(base, offset, tuple(kinks), slope_at_zero)
