@@ -77,8 +77,8 @@ def without_equal_time(model, state, constants, h, z):
 
 @pytest.mark.slow
 def test_response_at_equal_times_is_kept(monkeypatch):
-    """Without it the gradient kernel of the first layer is off by more than a tenth."""
-    run = run_of(lg.mlp(3, "tanh"), lg.gd(0.5), param=lg.mean_field(2.0), steps=60)
+    """Without it the gradient kernel of the first layer is off by more than half."""
+    run = run_of(lg.mlp(3, "tanh"), lg.gd(0.5), steps=60)
     options = {"replicates": 2, "record_at": [60]}
     right = solve(run, **options)
     monkeypatch.setattr(sweeping, "backward_pass", without_equal_time)
@@ -92,8 +92,8 @@ def test_response_at_equal_times_is_kept(monkeypatch):
     def off(found):
         return np.linalg.norm(found.gradient_kernel[0, 0] - truth) / np.linalg.norm(truth)
 
-    assert off(right) < 0.05
-    assert off(printed) > 0.1
+    assert off(right) < 0.08
+    assert off(printed) > 0.5
 
 
 def test_tangent_kernel_ends_in_the_first_layer():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +14,8 @@ from largen.dmft.deep.rows import capacity_for
 from largen.dmft.deep.schedule import Schedule
 from largen.dmft.deep.state import Constants, Model, State, grown, has_room, ranks
 from largen.dmft.deep.sweep import sweep
+
+PAUSES = 20  # of a sweep, to tell how far it is
 
 
 class Swept(NamedTuple):
@@ -58,16 +61,19 @@ def advance(
     recorded: np.ndarray,
     *,
     growth: bool = True,
+    tell: Callable[[float], None] = lambda fraction: None,
 ) -> Swept | None:
     """Train to the last entry and keep kernels on the way.
 
     Bases that are full are grown, which compiles the sweep anew. Returns None instead if
-    ``growth`` is False.
+    ``growth`` is False. ``tell`` is called with the fraction of steps that is done.
     """
     kernels: list[Kernels] = []
-    stops = [(int(schedule.entries[entry]), True) for entry in recorded]
-    stops.append((int(schedule.entries[-1]) + 1, False))
-    for stop, record in stops:
+    end = int(schedule.entries[-1]) + 1
+    records = {int(schedule.entries[entry]) for entry in recorded}
+    pauses = {end * part // PAUSES for part in range(1, PAUSES + 1)}
+    for stop in sorted(records | pauses):
+        tell(int(state.step) / end)
         while int(state.step) < stop:
             before = int(state.step)
             state = sweep(model, state, constants, stop)
@@ -81,7 +87,7 @@ def advance(
         if int(state.step) < stop:
             kernels += [_nothing(problem)] * (len(recorded) - len(kernels))
             break
-        if record:
+        if stop in records:
             while not has_room(state, problem.columns, problem.samples * problem.outputs, model):
                 if not growth:
                     return None

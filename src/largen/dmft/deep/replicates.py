@@ -64,6 +64,8 @@ class Effort(NamedTuple):
         Of directions.
     dtype
         Of the neurons.
+    report
+        Called with how much is done, and how much there is to do.
     """
 
     rtol: float
@@ -73,6 +75,11 @@ class Effort(NamedTuple):
     mode: Mode
     tolerance: float
     dtype: Any
+    report: Callable[[int, int], None] = lambda done, total: None
+
+    def part(self, done: int, total: int) -> Callable[[float], None]:
+        """Return what tells the progress of one of several replicates."""
+        return lambda fraction: self.report(int(100 * (done + fraction)), 100 * total)
 
 
 def closed(problem: Problem, run: Run, recorded: np.ndarray) -> Estimate:
@@ -105,7 +112,9 @@ def sampled(
     stepping = np.zeros(())
     while True:
         while len(found) < goal:
-            one = partial(_random, problem, run, recorded, effort, int(rng.integers(2**31)))
+            tell = effort.part(len(found), goal)
+            seed = int(rng.integers(2**31))
+            one = partial(_random, problem, run, recorded, effort, seed, tell=tell)
             if run.steps is not None:
                 found.append(one(schedule)._replace(matrices=()))
             elif found:
@@ -152,6 +161,7 @@ def _random(
     seed: int,
     schedule: Schedule,
     known: Known = (),
+    tell: Callable[[float], None] = lambda fraction: None,
 ) -> Swept:
     """Return the solution with one set of random matrices."""
     rng = np.random.default_rng(seed)
@@ -164,7 +174,7 @@ def _random(
         state, constants = begin(
             problem, run, schedule, start, tuple(keys), rule, capacities, known
         )
-        swept = advance(model, state, constants, problem, schedule, recorded)
+        swept = advance(model, state, constants, problem, schedule, recorded, tell=tell)
     assert swept is not None
     return swept
 

@@ -14,6 +14,7 @@ from largen.dmft.deep.problem import Problem, covers, problem
 from largen.dmft.deep.replicates import LEAST_TOLERANCE, Effort, Estimate, closed, sampled
 from largen.dmft.deep.start import fewest
 from largen.errors import InvalidInput, NumericalFailure, one_of
+from largen.networks.progress import Report, reporter
 from largen.runs import Run, Trajectory
 
 NAME = "mean field, deep"
@@ -34,6 +35,7 @@ def solve(
     mode: str = "variance_reduced",
     record_at: Sequence[int] | None = None,
     key: Any = 0,
+    progress: bool | Report | None = None,
     throw: bool = True,
 ) -> Trajectory:
     """Solve the mean-field limit of a fully connected network of any depth.
@@ -69,6 +71,9 @@ def solve(
         Entries of the trajectory at which kernels are kept; the first and the last by default.
     key
         Of the random matrices.
+    progress
+        Whether to show a bar; by default in terminals, after two seconds. A function is called
+        with the percentages that are done and to be done of all replicates.
     throw
         Whether a diverged solution is raised or returned.
 
@@ -136,7 +141,9 @@ def solve(
             dtype=np.float32 if single else np.float64,
         )
         rng = np.random.default_rng(np.asarray(jax.random.key_data(random_key(key))))
-        estimate = sampled(posed, run, recorded, effort, rng)
+        with reporter(progress, "mean field") as report:
+            effort = effort._replace(report=report)
+            estimate = sampled(posed, run, recorded, effort, rng)
     result = _trajectory(run, posed, estimate, recorded, reason, rtol)
     finite = np.isfinite(estimate.f).all(axis=(1, 2))
     if throw and not finite.all():

@@ -1,0 +1,89 @@
+"""The deep mean-field limit: seconds, error and memory, beside networks of the same width.
+
+    python benchmarks/bench_dmft.py            # about a minute
+    python benchmarks/bench_dmft.py --large    # with the large cases, some minutes
+
+Processor seconds of all threads, without compilation; the error is the spread of one set of
+neurons, relative to the residuals Δ of the whole trajectory. ``network`` is one finite network
+with as many neurons, trained by the same steps in the same run.
+"""
+
+import argparse
+import resource
+import time
+
+import numpy as np
+
+import largen as lg
+from largen.dmft.deep.problem import problem
+from largen.dmft.deep.replicates import Effort, _random
+from largen.dmft.deep.schedule import descent
+
+SMALL = {
+    # samples, inputs, rate, steps, hidden layers, activation, neurons
+    "toy": (10, 25, 0.5, 100, 3, "tanh", 2048),
+    "toy, more neurons": (10, 25, 0.5, 100, 3, "tanh", 8192),
+    "five layers": (10, 25, 0.5, 100, 5, "tanh", 2048),
+    "50 samples": (50, 100, 2.0, 100, 3, "tanh", 2048),
+    "relu": (20, 40, 0.1, 100, 3, "relu", 2048),
+}
+LARGE = {
+    "1000 steps": (50, 100, 2.0, 1000, 3, "tanh", 2048),
+    "200 samples": (200, 400, 4.0, 100, 3, "tanh", 4096),
+    "100 samples, five layers": (100, 200, 2.0, 300, 5, "tanh", 2048),
+}
+
+
+def run_of(samples, inputs, rate, steps, layers, activation):
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((samples, inputs))
+    x *= np.sqrt(inputs) / np.linalg.norm(x, axis=1, keepdims=True)
+    data = lg.Dataset(x.astype(np.float32), np.sign(rng.standard_normal(samples)))
+    net = lg.mlp(layers, activation, weight_std=2**0.5 if activation == "relu" else 1.0)
+    return lg.Run(net, lg.mean_field(1.0), data, optimizer=lg.gd(rate), steps=steps)
+
+
+def seconds(function):
+    begin = time.process_time()
+    result = function()
+    return time.process_time() - begin, result
+
+
+def measure(case, replicates):
+    *description, neurons = case
+    run = run_of(*description)
+    posed, nothing = problem(run), np.zeros(0, int)
+    effort = Effort(1e-2, neurons, 1, neurons, "variance_reduced", 0.03, np.float32)
+    first, _ = seconds(lambda: _random(posed, run, nothing, effort, 0, descent(run)))
+    found = [
+        seconds(lambda seed=seed: _random(posed, run, nothing, effort, seed, descent(run)))
+        for seed in range(1, 1 + replicates)
+    ]
+    taken = min(t for t, _ in found)
+    f = np.stack([swept.outputs[..., 0] for _, swept in found])
+    delta = np.linalg.norm(run.data.y_train - f.mean(0))
+    error = np.sqrt(np.sum(f.var(0, ddof=1))) / delta
+    lg.train(run, width=neurons, seeds=1, key=0, progress=False)
+    network, _ = seconds(lambda: lg.train(run, width=neurons, seeds=1, key=0, progress=False))
+    return first - taken, taken, error, found[0][1].ranks.max(), network
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--large", action="store_true")
+    parser.add_argument("--replicates", type=int, default=4)
+    options = parser.parse_args()
+    cases = SMALL | (LARGE if options.large else {})
+    print("case                      neurons  compile   sweep   error   rank  network  peak MB")
+    for name, case in cases.items():
+        compiled, taken, error, rank, network = measure(case, options.replicates)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        print(
+            f"{name:25} {case[-1]:7} {compiled:7.1f}s {taken:6.2f}s {error:6.2%} {rank:6} "
+            f"{network:7.2f}s {peak:8.0f}",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()
