@@ -6,6 +6,7 @@ from tests.kernels.references import numpy_mlp
 
 import largen as lg
 from largen.errors import InvalidInput, NumericalFailure
+from largen.kernels.prediction import likelihood
 from largen.kernels.prediction.hyperparameters import rebuilt
 
 RNG = np.random.default_rng(8)
@@ -145,3 +146,16 @@ def test_a_kernel_that_is_not_positive():
     for door in (lg.log_likelihood, lg.fit_likelihood):
         with pytest.raises(NumericalFailure, match="larger noise"):
             door(lg.mlp(1, "erf"), x, np.repeat(Y, 2, axis=0), noise=1e-25)
+
+
+def test_an_inaccurate_kernel_is_said_to_be_so(monkeypatch):
+    # What counts as inaccurate is tested with the kernels; here, that it is asked.
+    net = lg.mlp(1, "erf", bias_std=0.5)
+    wanted = lg.log_likelihood(net, X, Y, noise=0.1)
+    monkeypatch.setattr(likelihood, "inaccuracy", lambda *_, **__: "kernels: too rough")
+    with pytest.raises(NumericalFailure, match="kernels: too rough") as caught:
+        lg.log_likelihood(net, X, Y, noise=0.1)
+    assert caught.value.result == wanted
+    with pytest.raises(NumericalFailure, match="kernels: too rough"):
+        lg.fit_likelihood(net, X, Y, noise=0.1)
+    assert lg.fit_likelihood(net, X, Y, noise=0.1, throw=False).status == "inaccurate"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jax.typing import ArrayLike
@@ -32,7 +32,8 @@ class LikelihoodFit:
     evaluations
         How often likelihood and gradient were computed.
     status
-        ``"ok"``; ``"at bound"`` if a constant ran as far as it may go; ``"not converged"``.
+        ``"ok"``; ``"at bound"`` if a constant ran as far as it may go; ``"not converged"``;
+        ``"inaccurate"`` if the fitted kernel misses the accuracy of :func:`largen.nngp`.
     at_bound
         Names of those constants.
     """
@@ -81,7 +82,8 @@ def fit_likelihood(
     max_steps
         At most so many steps.
     throw
-        Whether to raise if ``max_steps`` do not suffice, or to tell it in the status.
+        Whether to raise if ``max_steps`` do not suffice or the fitted kernel is not accurate, or
+        to tell it in the status.
 
     Raises
     ------
@@ -116,7 +118,19 @@ def fit_likelihood(
             f"fit_likelihood: the NNGP kernel of {len(of.x)} inputs with noise = {variance:g} is "
             "not positive in float64; start from a larger noise, or drop rows that are equal."
         )
-    return _fit(net, of, variance, groups, fit_noise, start, steps, throw)
+    fit = _fit(net, of, variance, groups, fit_noise, start, steps)
+    words = evidence(fit.net, x, y, param).inaccuracy()
+    if words is not None:
+        fit = replace(fit, status="inaccurate")
+    elif fit.status == "not converged":
+        words = (
+            f"fit_likelihood: no maximum within {steps} steps; the log likelihood rose from "
+            f"{start:.6g} to {fit.log_likelihood:.6g}. Take more max_steps, or start from the "
+            "result."
+        )
+    if words is not None and throw:
+        raise NumericalFailure(words, fit)
+    return fit
 
 
 def _groups(names: tuple[str, ...], shared: bool) -> np.ndarray:
@@ -127,7 +141,7 @@ def _groups(names: tuple[str, ...], shared: bool) -> np.ndarray:
     return np.unique(kinds, return_inverse=True)[1]
 
 
-def _fit(net, of: Evidence, variance, groups, fit_noise, start, steps, throw) -> LikelihoodFit:
+def _fit(net, of: Evidence, variance, groups, fit_noise, start, steps) -> LikelihoodFit:
     from scipy.optimize import minimize
 
     count = groups.max() + 1
@@ -166,11 +180,4 @@ def _fit(net, of: Evidence, variance, groups, fit_noise, start, steps, throw) ->
         status = "not converged"
     value = -float(found.fun) * size
     evaluations = int(found.nfev)
-    fit = LikelihoodFit(fitted, float(noise), value, start, evaluations, status, tuple(at_bound))
-    if status == "not converged" and throw:
-        raise NumericalFailure(
-            f"fit_likelihood: no maximum within {steps} steps; the log likelihood rose from "
-            f"{start:.6g} to {value:.6g}. Take more max_steps, or start from the result.",
-            fit,
-        )
-    return fit
+    return LikelihoodFit(fitted, float(noise), value, start, evaluations, status, tuple(at_bound))

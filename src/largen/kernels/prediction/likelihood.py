@@ -14,6 +14,8 @@ from jaxtyping import Array, Float
 
 from largen.architectures import Layer
 from largen.errors import InvalidInput, NumericalFailure
+from largen.kernels.accuracy import inaccuracy
+from largen.kernels.lower import Lowered
 from largen.kernels.prediction.doors import noise_variance, training_inputs, training_targets
 from largen.kernels.prediction.hyperparameters import Hyperparameters, covariance, hyperparameters
 from largen.parameterizations import Parameterization
@@ -62,6 +64,11 @@ class Evidence(NamedTuple):
             slopes = np.asarray(by_variance) * 2 * given.factors * deviations
             return float(value), slopes, float(by_noise)
 
+    def inaccuracy(self) -> str | None:
+        """Return what to say if the network's expectations miss their accuracy, or None."""
+        lowered = Lowered((), self.given.skeleton, self.given.constants)
+        return inaccuracy(lowered, (self.x,), None, with_ntk=False)
+
 
 def evidence(net: Any, x: Any, y: Any, param: Any) -> Evidence:
     """Check the arguments of a door, and prepare them."""
@@ -109,7 +116,8 @@ def log_likelihood(
     Raises
     ------
     NumericalFailure
-        If kernel and noise are not positive in float64.
+        If kernel and noise are not positive in float64, or the expectations of an activation
+        miss the accuracy of :func:`largen.nngp`.
     InvalidInput
         For wrong shapes, NaN, or a noise that is not positive.
 
@@ -134,8 +142,12 @@ def log_likelihood(
             f"log_likelihood: the NNGP kernel of {len(of.x)} inputs with noise = {variance:g} is "
             "not positive in float64; take a larger noise, or drop rows that are equal."
         )
-    gradient = dict(zip(of.given.names, slopes.tolist(), strict=True))
-    return LogLikelihood(value, gradient | {"noise": by_noise})
+    slopes_by_name = dict(zip(of.given.names, slopes.tolist(), strict=True))
+    result = LogLikelihood(value, slopes_by_name | {"noise": by_noise})
+    words = of.inaccuracy()
+    if words is not None:
+        raise NumericalFailure(words, result)
+    return result
 
 
 @partial(jax.jit, static_argnums=0)

@@ -273,7 +273,8 @@ def posterior(
     Raises
     ------
     NumericalFailure
-        If the condition number of A exceeds 1e12: the message tells its rank and equal rows.
+        If the condition number of A exceeds 1e12: the message tells its rank and equal rows. If
+        the kernel is not accurate, as :func:`largen.kernel` says, whatever ``throw``.
     InvalidInput
         For wrong shapes, NaN, an unknown kind, or a negative noise.
 
