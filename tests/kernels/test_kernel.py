@@ -3,7 +3,7 @@ import jax.numpy as jnp
 import mpmath
 import numpy as np
 import pytest
-from tests.kernels.references import mpmath_mlp_entry, numpy_mlp
+from tests.kernels.references import numpy_mlp, quadrature_mlp_entry
 
 import largen as lg
 from largen.errors import InvalidInput, NoTheory
@@ -16,7 +16,7 @@ X, X2 = RNG.standard_normal((9, 5)), RNG.standard_normal((4, 5))
 
 
 @pytest.mark.parametrize("act", ["relu", "erf"])
-@pytest.mark.parametrize("hidden", [1, 3, 6])
+@pytest.mark.parametrize("hidden", [1, 6])
 def test_mlp_equals_plain_numpy(act, hidden):
     net = lg.mlp(hidden, act, weight_std=1.3, bias_std=0.4)
     both = np.concatenate([X, X2])
@@ -29,18 +29,16 @@ def test_mlp_equals_plain_numpy(act, hidden):
 
 
 @pytest.mark.parametrize(("hidden", "weight_std", "bias_std"), [(2, 1.5, 0.3), (3, 1.0, 0.0)])
-def test_tanh_equals_mpmath(hidden, weight_std, bias_std):
+def test_tanh_equals_quadrature(hidden, weight_std, bias_std):
     x = X[:2]
     net = lg.mlp(hidden, "tanh", weight_std=weight_std, bias_std=bias_std)
     got = lg.kernel(net, x)
-    with mpmath.workdps(20):
-        for i, j in ((0, 1), (1, 1)):
-            rows = [[mpmath.mpf(v) for v in x[k]] for k in (i, j)]
-            want = mpmath_mlp_entry(
-                mpmath.tanh, lambda u: mpmath.sech(u) ** 2, *rows, hidden, weight_std, bias_std
-            )
-            assert abs(got.nngp[i, j] - want[0]) < 1e-10
-            assert abs(got.ntk[i, j] - want[1]) < 1e-10
+    for i, j in ((0, 1), (1, 1)):
+        want = quadrature_mlp_entry(
+            np.tanh, lambda u: 1 / np.cosh(u) ** 2, x[i], x[j], hidden, weight_std, bias_std
+        )
+        assert abs(got.nngp[i, j] - want[0]) < 1e-11
+        assert abs(got.ntk[i, j] - want[1]) < 1e-11
 
 
 def test_float32_at_depth_100():
@@ -167,7 +165,7 @@ def test_gamma_of_order_one_divides_the_output():
     np.testing.assert_allclose(lazy.ntk, lg.ntk_kernel(net, X), rtol=1e-12)
 
 
-@pytest.mark.parametrize("tile", [1, 4, 100])
+@pytest.mark.parametrize("tile", [1, 4])
 def test_tiles_of_any_size(monkeypatch, tile):
     net = lg.mlp(2, "relu", bias_std=0.1)
     wanted = numpy_mlp(X, "relu", 2, 1.0, 0.1)

@@ -62,8 +62,9 @@ DESCENTS = {
 }
 
 
-@pytest.mark.parametrize("name", DESCENTS)
-@pytest.mark.parametrize("outputs", [(), (2,)])
+@pytest.mark.parametrize(
+    ("name", "outputs"), [("gd", ()), ("momentum", (2,)), ("sgd", ()), ("sgd", (2,))]
+)
 def test_squared_error_against_iteration(name, outputs):
     y = RNG.standard_normal((P, *outputs))
     run = make(DESCENTS[name], y, steps=40)
@@ -148,10 +149,12 @@ def test_initial_outputs_are_the_gaussian_process():
 
 
 @pytest.mark.parametrize(
-    ("loss", "y", "residual"),
-    [("logistic", SIGNS, logistic), ("cross_entropy", CLASSES, cross_entropy)],
+    ("loss", "y", "residual", "name"),
+    [
+        ("logistic", SIGNS, logistic, "momentum"),
+        ("cross_entropy", CLASSES, cross_entropy, "sgd"),
+    ],
 )
-@pytest.mark.parametrize("name", ["momentum", "sgd"])
 def test_other_losses_against_iteration(loss, y, residual, name):
     run = make(DESCENTS[name], y, loss, steps=25)
     limit = lg.solve(run, draws=16, key=1)
