@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         Comparison,
         MeasuredExponents,
         compare,
+        gamma_regimes,
         measure_exponents,
         scaling_map,
     )
@@ -73,7 +74,8 @@ if TYPE_CHECKING:
 _ROOMS = {
     "architectures": "Activation Dense Layer Residual mlp repeat residual_mlp serial",
     "expectations": "activation gaussian_moments",
-    "experiments": "Comparison MeasuredExponents compare measure_exponents scaling_map",
+    "experiments": "Comparison MeasuredExponents compare gamma_regimes measure_exponents "
+    "scaling_map",
     "kernels": "kernel nngp ntk_kernel",
     "kernels.estimators": "NNGPRegressor NTKClassifier NTKRegressor",
     "kernels.prediction": "critical_learning_rate fit_likelihood log_likelihood "

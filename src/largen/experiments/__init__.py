@@ -8,15 +8,18 @@ from largen.experiments.exponents import (
 )
 from largen.experiments.phase_plane import ScalingMap, scaling_map
 from largen.experiments.power_law import PowerLaw, fit_exponent
+from largen.experiments.regimes import Regimes, gamma_regimes
 
 __all__ = [
     "Comparison",
     "MeasuredExponent",
     "MeasuredExponents",
     "PowerLaw",
+    "Regimes",
     "ScalingMap",
     "compare",
     "fit_exponent",
+    "gamma_regimes",
     "measure_exponents",
     "scaling_map",
 ]

@@ -1,0 +1,226 @@
+"""From the lazy to the rich regime: how far features and kernels move, against γ."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from fractions import Fraction
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from largen.arrays import integer, random_key, real
+from largen.errors import InvalidInput
+from largen.networks import FiniteNetwork, observe
+from largen.networks.tangent import kernels, probe
+from largen.runs import Run
+
+if TYPE_CHECKING:
+    import xarray
+    from matplotlib.figure import Figure
+
+QUANTITIES = {
+    "features": "movement of features, |φ(k) − φ(0)| / |φ(0)|",
+    "feature_kernel": "movement of feature kernels, |Φ(k) − Φ(0)| / |Φ(0)|",
+    "ntk": "movement of the NTK, |K(k) − K(0)| / |K(0)|",
+}
+
+
+class Regimes:
+    """Movement against γ at several widths; made by :func:`gamma_regimes`."""
+
+    def __init__(self, dataset: xarray.Dataset):
+        self._dataset = dataset
+
+    def to_xarray(self) -> xarray.Dataset:
+        """Return ``features``, ``feature_kernel``, ``ntk`` over ``width`` and ``gamma``.
+
+        Each with its standard error ``*_error``, and the coordinate ``gamma0`` = γ/√N.
+        """
+        return self._dataset.copy()
+
+    def spread(self, quantity: str = "features", *, scaled: bool) -> float:
+        """Return by what factor widths differ, at equal γ or, ``scaled``, at equal γ/√N.
+
+        The geometric root mean square of the ratios between neighbouring widths, interpolated
+        where their ranges overlap; 1 for curves that collapse, NaN without overlap.
+        """
+        d = self._dataset
+        places = d["gamma0"] if scaled else d["gamma"].broadcast_like(d["gamma0"])
+        x, y = np.log(places.values), np.log(d[quantity].values)
+        apart: list[float] = []
+        for one in range(len(x) - 1):
+            both = (x[one + 1] >= x[one].min() - 1e-9) & (x[one + 1] <= x[one].max() + 1e-9)
+            apart += list(y[one + 1][both] - np.interp(x[one + 1][both], x[one], y[one]))
+        return float(np.exp(np.sqrt(np.mean(np.square(apart))))) if apart else float("nan")
+
+    def plot(self, path: str | PathLike[str] | None = None) -> Figure:
+        """Draw each movement against γ and against γ/√N; write it to ``path`` if given."""
+        from largen.plots import regimes_figure
+
+        figure = regimes_figure(self._dataset, QUANTITIES)
+        if path is not None:
+            figure.savefig(path)
+        return figure
+
+    def __str__(self) -> str:
+        d = self._dataset
+        lines = [f"{d.attrs['run']}; {d.attrs['seeds']} networks of each width and γ"]
+        for name, what in QUANTITIES.items():
+            lines.append(what)
+            lines.append("      γ " + "".join(f"  N = {n:<8}" for n in d["width"].values))
+            for i, gamma in enumerate(d["gamma"].values):
+                cells = d[name].values[:, i]
+                lines.append(f"{gamma:7.4g} " + "".join(f"  {cell:<12.3g}" for cell in cells))
+            equal, scaled = (self.spread(name, scaled=s) for s in (False, True))
+            lines.append(
+                f"widths differ by a factor of {equal:.3g} at equal γ, {scaled:.3g} at equal γ/√N"
+            )
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+
+def gamma_regimes(
+    run: Run,
+    gammas: Sequence[float],
+    widths: Sequence[int],
+    *,
+    seeds: int = 8,
+    key: Any,
+    progress: Any = None,
+) -> Regimes:
+    """Measure how far features and kernels move in training, against γ at several widths.
+
+    With f = w·φ/(γ√N) and rates ∝ γ², features move as γ/√N (Pehlevan and Bordelon's lecture
+    notes, §4.1.3; Hanin's primer, §3.2.3): they stand still for γ of order one, the lazy regime,
+    and move by as much as they are for γ ∝ √N, the rich one. Curves for different widths fall on
+    each other when γ is measured in √N.
+
+    Outputs start at order 1/γ; for γ < 1 that is what the network unlearns first, and curves do
+    not collapse there. Kernels, averages over neurons, move as γ²/N in the mean, but by noise of
+    order γ/N in a network: their curves collapse for γ ≫ 1.
+
+    Parameters
+    ----------
+    run
+        What to train. Its parameterization gives the powers; γ takes the place of its γ₀Nᵈ.
+    gammas
+        The values of γ, positive, at least two; the same at every width. If they and the square
+        roots of the widths are powers of one number, points coincide at equal γ/√N.
+    widths
+        At least two.
+    seeds
+        Networks of each width and γ, at least 2.
+    key
+        ``jax.random.key(seed)`` or an integer.
+    progress
+        As in :func:`largen.train`.
+
+    Returns
+    -------
+    Regimes
+        Prints as tables; ``.spread(quantity, scaled=…)``, ``.to_xarray()``, ``.plot(path)``.
+        Movements are root mean squares over samples, layers and networks, relative to those at
+        the start, on training inputs.
+
+    Raises
+    ------
+    InvalidInput
+        If there are too few widths or γ's, one of them is not positive, or the parameterization
+        is one that starts from a reference network.
+    NumericalFailure
+        If a network diverged.
+
+    Examples
+    --------
+    >>> import largen as lg, numpy as np
+    >>> x = np.random.default_rng(0).normal(size=(4, 3))
+    >>> data = lg.Dataset(x, np.sign(x[:, 0]))
+    >>> run = lg.Run(lg.mlp(1, "tanh"), lg.ntk(), data, optimizer=lg.gd(lr=0.5), steps=5)
+    >>> regimes = lg.gamma_regimes(run, gammas=[4, 8], widths=[64, 256], seeds=8, key=0)
+    >>> regimes.spread(scaled=True) < 1.2 < 1.5 < regimes.spread(scaled=False)
+    True
+    """
+    if not isinstance(run, Run):
+        raise InvalidInput(f"run: wanted an lg.Run, got {run!r}.")
+    if run.param.reference is not None:
+        raise InvalidInput(
+            f"run: γ of {run.param} is its reference network's; use lg.ntk() or lg.mean_field()."
+        )
+    gamma = sorted({real("gammas", value, above=0) for value in _listed("gammas", gammas)})
+    width = sorted({integer("widths", n, at_least=1) for n in _listed("widths", widths)})
+    for name, values in (("gammas", gamma), ("widths", width)):
+        if len(values) < 2:
+            raise InvalidInput(f"{name}: wanted at least two different values, got {values!r}.")
+    seeds, key = integer("seeds", seeds, at_least=2), random_key(key)
+
+    squares = {name: np.zeros((len(width), len(gamma), seeds)) for name in QUANTITIES}
+    measure = _Movement(len(run.data.x_train))
+    for i, n in enumerate(width):
+        for j, value in enumerate(gamma):
+            there = _at(run, value)
+            found = observe(there, n, seeds, key, measure, progress=progress)
+            for name in QUANTITIES:
+                squares[name][i, j] = found[name]
+    return Regimes(_dataset(run, np.array(width), np.array(gamma), squares))
+
+
+class _Movement:
+    """Relative mean squares of what moved, on the first ``samples`` inputs."""
+
+    def __init__(self, samples: int):
+        self.samples = samples
+
+    def __call__(self, network: FiniteNetwork, start: Any, end: Any, x: Any) -> dict[str, Any]:
+        import jax
+
+        x = x[: self.samples]
+        before, after = (probe(network, params, x) for params in (start, end))
+        # What enters the affine maps behind the first: captures hold φ(h), in order.
+        phi, moved = (jax.tree.leaves(found.capture)[1:] for found in (before, after))
+        old, new = (kernels(network, found, found) for found in (before, after))
+
+        def relative(old: Any, new: Any) -> Any:
+            change = sum(((a - b) ** 2).mean() for a, b in zip(new, old, strict=True))
+            return change / sum((b**2).mean() for b in old)
+
+        return {
+            "features": relative(phi, moved),
+            "feature_kernel": relative([old.features], [new.features]),
+            "ntk": relative([old.tangent], [new.tangent]),
+        }
+
+
+def _at(run: Run, gamma: float) -> Run:
+    param = replace(run.param, name=f"{run.param.name} at γ", d=Fraction(0), gamma=gamma)
+    times = run.recorded if run.steps is None else None
+    return Run(run.net, param, run.data, run.loss, run.optimizer, run.steps, times)
+
+
+def _listed(name: str, values: Any) -> list[Any]:
+    try:
+        return list(values)
+    except TypeError:
+        raise InvalidInput(f"{name}: wanted a list of numbers, got {values!r}.") from None
+
+
+def _dataset(
+    run: Run, width: np.ndarray, gamma: np.ndarray, squares: dict[str, np.ndarray]
+) -> xarray.Dataset:
+    import xarray
+
+    variables: dict[str, Any] = {}
+    for name, values in squares.items():
+        root = np.sqrt(values.mean(2))
+        noise = values.std(2, ddof=1) / np.sqrt(values.shape[2])
+        variables[name] = (("width", "gamma"), root)
+        variables[f"{name}_error"] = (("width", "gamma"), noise / (2 * root))
+    gamma0 = gamma[None] / np.sqrt(width)[:, None]
+    seeds = next(iter(squares.values())).shape[2]
+    return xarray.Dataset(
+        variables,
+        {"width": width, "gamma": gamma, "gamma0": (("width", "gamma"), gamma0)},
+        {"run": repr(run), "net": repr(run.net), "seeds": seeds},
+    )

@@ -1,0 +1,48 @@
+"""The picture of the regimes: movement against γ, and against γ measured in √N."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from matplotlib.figure import Figure
+
+from largen.plots.style import panels, shades, style
+
+if TYPE_CHECKING:
+    import xarray
+
+
+def regimes_figure(data: xarray.Dataset, quantities: Mapping[str, str]) -> Figure:
+    """Draw one column for each quantity: above against γ, below against γ/√N.
+
+    Parameters
+    ----------
+    data
+        Of :class:`largen.experiments.Regimes`.
+    quantities
+        Which variables, with a title for each.
+    """
+    with style():
+        figure, axes = panels(2, len(quantities))
+        for column, (name, title) in zip(axes.T, quantities.items(), strict=True):
+            what, _, formula = title.partition(", ")
+            for ax, scaled in zip(column, (False, True), strict=True):
+                for colour, width in zip(
+                    shades(data.sizes["width"]), data["width"].values, strict=True
+                ):
+                    at = data.sel(width=width)
+                    ax.errorbar(
+                        at["gamma0"] if scaled else at["gamma"],
+                        at[name],
+                        2 * at[f"{name}_error"],
+                        fmt="o-",
+                        markersize=3.5,
+                        color=colour,
+                        label=f"N = {width}",
+                    )
+                ax.set(xscale="log", yscale="log", ylabel=formula)
+            column[0].set(title=what, xlabel="γ")
+            column[1].set(xlabel="γ / √N")
+        axes[0, 0].legend()
+    return figure
