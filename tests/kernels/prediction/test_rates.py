@@ -9,12 +9,12 @@ from largen.errors import InvalidInput, NumericalFailure
 RNG = np.random.default_rng(5)
 X = RNG.standard_normal((12, 5))
 DATA = lg.Dataset(X, RNG.standard_normal(12))
-NET = lg.mlp(1, "relu", weight_std=1.4)
+NET = lg.mlp(1, "erf", weight_std=1.4)
 NTK = lg.ntk_kernel(NET, X)
 
 
 def solve(**optimizer):
-    run = lg.Run(NET, lg.ntk(), DATA, optimizer=lg.gd(**optimizer), steps=300)
+    run = lg.Run(NET, lg.ntk(), DATA, optimizer=lg.gd(**optimizer), steps=100)
     return lg.solve(run, std=False)
 
 
