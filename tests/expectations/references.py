@@ -62,7 +62,7 @@ def derivative_of(name, q1, q2, gap):
         return (f(q1, q2, q12 + step) - f(q1, q2, q12 - step)) / (2 * step)
 
 
-def plane(function, q1, q2, gap, step=0.02, reach=11.0):
+def plane(function, q1, q2, gap, step=0.04, reach=9.0):
     """E[function(u, v)] by the trapezoidal rule in the mean and the difference of the angles."""
     n = round(reach / step)
     z = np.arange(-n, n + 1) * step
