@@ -8,7 +8,9 @@ import largen
 
 def modules_after(code: str) -> set[str]:
     program = f"import sys\n{code}\nprint(*sys.modules)"
-    out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    out = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     return set(out.stdout.split())
 
 
