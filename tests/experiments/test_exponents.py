@@ -53,6 +53,24 @@ def test_one_hidden_layer(point, rate, steps, widths):
         assert not low < -0.75 < high
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("point", "rate", "steps"),
+    [(("-1/2", 0), 1.0, 3), (("-3/4", "1/2"), 1.0, 3), ((-1, 1), 3.0, 8)],
+    ids=["NTK", "intermediate", "mean field"],
+)
+def test_wide(point, rate, steps):
+    """Widths 2⁷ … 2¹⁴: every exponent within its interval, and the intervals are narrow."""
+    report = lg.measure_exponents(
+        run(lg.scaling(*point), optimizer=lg.gd(rate), steps=steps),
+        (128, 512, 1024, 4096, 16384),
+        seeds=32,
+        key=7,
+    )
+    assert report.deviations == (), str(report)
+    assert all(e.estimate.error < 0.1 for e in report.exponents), str(report)
+
+
 def test_deep():
     report = lg.measure_exponents(
         run(lg.mup(), net=lg.mlp(2, "tanh")), (32, 64, 256), seeds=16, key=1, on="train"
