@@ -72,10 +72,10 @@ def test_small_gamma_is_the_kernel_limit():
 @pytest.mark.parametrize("lr", [0.15, 0.5], ids=["smooth", "edge of stability"])
 def test_error_is_honest(lr):
     """At the edge of stability errors are large, in what is left out and in what is random."""
-    run = run_of(3, param=lg.mean_field(1.5), optimizer=lg.gd(lr), steps=40)
-    best = solve(run, replicates=6, particles=2048, rtol=1e-3, key=9, record_at=[])
+    run = run_of(3, param=lg.mean_field(1.5), optimizer=lg.gd(lr), steps=30)
+    best = solve(run, replicates=6, particles=2048, rtol=2e-3, key=9, record_at=[])
     ratios = []
-    for key in range(3):
+    for key in range(2):
         found = solve(run, replicates=4, particles=512, key=key, record_at=[])
         error = np.hypot(found.f_train_error, best.f_train_error)
         ratios.append(np.linalg.norm(found.f_train - best.f_train) / np.linalg.norm(error))
@@ -95,9 +95,9 @@ def test_full_bases_are_grown(monkeypatch):
     options = {"replicates": 1, "particles": 256, "rtol": 1e-4, "record_at": [10]}
     roomy = solve(run, **options)
     monkeypatch.setattr("largen.dmft.deep.rows.BLOCK", 16)
-    monkeypatch.setattr(repeated, "first_capacities", lambda *_: ((64, 64),))
+    monkeypatch.setattr(repeated, "first_capacities", lambda *_: ((48, 48),))
     grown = solve(run, **options)
-    assert int(grown.notes[0].split("ranks up to ")[1].split(")")[0]) > 56
+    assert int(grown.notes[0].split("ranks up to ")[1].split(")")[0]) > 40
     np.testing.assert_allclose(grown.f_train, roomy.f_train, atol=1e-9)
     np.testing.assert_allclose(grown.ntk, roomy.ntk, atol=1e-9)
 

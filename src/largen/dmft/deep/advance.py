@@ -75,7 +75,6 @@ def advance(
     for stop in sorted(records | pauses):
         tell(int(state.step) / end)
         while int(state.step) < stop:
-            before = int(state.step)
             state = sweep(model, state, constants, stop)
             if int(state.step) == stop:
                 break
@@ -83,15 +82,18 @@ def advance(
                 break  # the outputs have escaped
             if not growth:
                 return None
-            state = grown(state, 1.5 if int(state.step) > before else 2.0)
+            # Bases that are full early on will not stay small.
+            early = 10 * int(state.step) < end
+            state = grown(state, problem.columns, problem.samples, 4.0 if early else 1.5)
         if int(state.step) < stop:
             kernels += [_nothing(problem)] * (len(recorded) - len(kernels))
             break
         if stop in records:
-            while not has_room(state, problem.columns, problem.samples * problem.outputs, model):
+            gradients = problem.samples * problem.outputs
+            if not has_room(state, problem.columns, gradients, model):
                 if not growth:
                     return None
-                state = grown(state, 1.5)
+                state = grown(state, problem.columns, gradients, 1.5)
             state, found = measure(model, state, constants)
             kernels.append(Kernels(*(np.asarray(kernel) for kernel in found)))
     return Swept(

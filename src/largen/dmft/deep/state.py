@@ -144,22 +144,28 @@ def ranks(state: State) -> np.ndarray:
     return np.array(sides, int).reshape(-1, 2)
 
 
-def grown(state: State, factor: float = 2.0) -> State:
-    """Return the state with larger capacities for its bases."""
+def grown(state: State, columns: int, samples: int, factor: float) -> State:
+    """Return the state with larger capacities for the bases that are full or will be soon."""
 
     def grow(matrix: Matrix) -> Matrix:
-        inputs, outputs = _larger(matrix.inputs, factor), _larger(matrix.outputs, factor)
-        rows, columns = matrix.change.shape
-        more = ((0, len(outputs.basis) - rows), (0, len(inputs.basis) - columns))
+        inputs = _larger(matrix.inputs, columns, factor)
+        outputs = _larger(matrix.outputs, samples, factor)
+        rows, across = matrix.change.shape
+        more = ((0, len(outputs.basis) - rows), (0, len(inputs.basis) - across))
         velocity = None if matrix.velocity is None else jnp.pad(matrix.velocity, more)
         return Matrix(inputs, outputs, jnp.pad(matrix.change, more), velocity)
 
     return state._replace(matrices=tuple(map(grow, state.matrices)))
 
 
-def _larger(side: Side, factor: float) -> Side:
-    capacity = len(side.basis)
-    more = ((0, capacity_for(int(factor * capacity)) - capacity), (0, 0))
+def _larger(side: Side, most: int, factor: float) -> Side:
+    capacity, neurons = side.basis.shape
+    needed = int(side.rank) + most + TOGETHER
+    if 2 * needed <= capacity:
+        return side
+    # There are no more directions than neurons.
+    wanted = max(min(int(factor * capacity), neurons + most + TOGETHER), needed)
+    more = ((0, capacity_for(wanted) - capacity), (0, 0))
     return Side(jnp.pad(side.basis, more), jnp.pad(side.innovations, more), side.rank)
 
 
