@@ -1,3 +1,7 @@
+import copy
+import operator
+import pickle
+
 import jax.numpy as jnp
 import pytest
 
@@ -13,6 +17,13 @@ def test_a_network_is_a_value():
     assert a != lg.mlp(3, "relu")
     assert a != lg.mlp(3, "tanh", weight_std=2.0)
     assert len({a, b, lg.mlp(2, "tanh")}) == 2
+
+
+@pytest.mark.parametrize("phi", ["relu", "tanh", "erf", "gelu", operator.neg])
+def test_networks_are_copied_and_pickled(phi):
+    net = lg.residual_mlp(2, phi)
+    assert copy.deepcopy(net) == net
+    assert pickle.loads(pickle.dumps(net)) == net
 
 
 def test_printed_form_is_the_code_that_makes_it():

@@ -79,6 +79,16 @@ class ActivationFunction:
     def __repr__(self) -> str:
         return self.name
 
+    def __reduce__(self):
+        # JAX's own functions and closed forms cannot be pickled or copied: known activations
+        # travel by name, and what was made from a function alone is made from it again.
+        if _REGISTRY.get(self.name) == self:
+            return activation, (self.name,)
+        if activation(self.function) == self:
+            return activation, (self.function,)
+        parts = (self.name, self.function, self.derivative_function, self.closed_form)
+        return ActivationFunction, parts
+
 
 def _relu_derivative(x: Array) -> Array:
     return (x > 0).astype(x.dtype)

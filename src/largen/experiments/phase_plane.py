@@ -14,7 +14,7 @@ from largen.arrays import integer
 from largen.errors import InvalidInput
 from largen.parameterizations import ScalingClass, scaling_class
 from largen.parameterizations.classification.plane import NAMED
-from largen.parameterizations.parameterization import exact
+from largen.parameterizations.exponents import exact
 
 if TYPE_CHECKING:
     import xarray

@@ -1,6 +1,6 @@
 """NNGP and NTK of infinitely wide networks, and the kernel limit of their training."""
 
-from largen.kernels.kernel import Kernels, kernel, nngp, ntk_kernel
 from largen.kernels.limit import KERNEL_LIMIT
+from largen.kernels.nngp_ntk import Kernels, kernel, nngp, ntk_kernel
 
 __all__ = ["KERNEL_LIMIT", "Kernels", "kernel", "nngp", "ntk_kernel"]

@@ -20,9 +20,9 @@ from largen.errors import InvalidInput, NoRule, NoTheory, NumericalFailure
 from largen.kernels.accuracy import inaccuracy
 from largen.kernels.by_draws import solve_by_draws
 from largen.kernels.dynamics import Answer, Problem, from_initial, momentum
-from largen.kernels.kernel import concrete_kernels, nngp_scale
 from largen.kernels.lower import Lowered, lower
 from largen.kernels.modes import critical_rate
+from largen.kernels.nngp_ntk import concrete_kernels, nngp_scale
 from largen.kernels.rules import check, ends_in_affine_map
 from largen.kernels.squared_error import solve_squared_error
 from largen.parameterizations import CanonicalForm, canonical_form

@@ -3,7 +3,7 @@
 from largen.networks.ensembles import train
 from largen.networks.modules import Module, build, weightless
 from largen.networks.network import FiniteNetwork, apply, finite_network, init
-from largen.networks.observe import observe
+from largen.networks.observation import observe
 from largen.networks.tangent import empirical_ntk
 
 __all__ = [

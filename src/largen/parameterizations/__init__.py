@@ -4,6 +4,7 @@ from largen.parameterizations.canonical import CanonicalForm, CanonicalWeight, c
 from largen.parameterizations.classification.doors import scaling_class
 from largen.parameterizations.classification.plane import ScalingClass
 from largen.parameterizations.classification.report import Classification, LayerScaling
+from largen.parameterizations.exponents import Exponents
 from largen.parameterizations.optimizers import (
     Adam,
     GradientDescent,
@@ -14,7 +15,7 @@ from largen.parameterizations.optimizers import (
     gradient_flow,
     sgd,
 )
-from largen.parameterizations.parameterization import Exponents, Parameterization
+from largen.parameterizations.parameterization import Parameterization
 from largen.parameterizations.powers import Power
 from largen.parameterizations.reference import Reference
 from largen.parameterizations.rules import Rule, RuleTable

@@ -25,36 +25,11 @@ from largen.architectures import Dense, Layer, WeightSite, depth, mlp, residual_
 from largen.arrays import integer, real
 from largen.errors import InvalidInput, NoRule, one_of
 from largen.parameterizations.classification.report import Classification
+from largen.parameterizations.exponents import Exponents, exact
 from largen.parameterizations.optimizers import Adam, GradientDescent, Optimizer
 from largen.parameterizations.powers import Power
 from largen.parameterizations.reference import Reference, carried, gamma_from, reference_of
 from largen.parameterizations.rules import Row, Rule, RuleTable, evaluate
-
-
-@dataclass(frozen=True)
-class Exponents:
-    """Powers of 1/N of one role: multiplier N^(−a), variance N^(−b), rate η₀γ²N^(−c).
-
-    ``adaptive_rate`` and ``adaptive_eps`` state the powers of 1/N of an adaptive optimizer's rate
-    and ε; by default they follow from c and the size of the gradient.
-    """
-
-    a: Fraction
-    b: Fraction
-    c: Fraction
-    adaptive_rate: Fraction | None = None
-    adaptive_eps: Fraction | None = None
-
-    def shift(self, theta: Fraction) -> Exponents:
-        """Move along the symmetry that leaves training unchanged."""
-        rate, eps = self.adaptive_rate, self.adaptive_eps
-        return Exponents(
-            self.a + theta,
-            self.b - 2 * theta,
-            self.c - 2 * theta,
-            None if rate is None else rate - theta,
-            None if eps is None else eps + theta,
-        )
 
 
 @dataclass(frozen=True)
@@ -374,27 +349,3 @@ class Parameterization:
         if is_output:
             multiplier = multiplier / self._gamma
         return Rule(multiplier, init_std, rate, rate**-1, gradient)
-
-
-def exact(name: str, value: Any) -> Fraction:
-    """Check an exponent at the door: a fraction, an integer, a string, or a float close to one.
-
-    Raises
-    ------
-    InvalidInput
-        If it is not a number, or a float that is not within 1e-9 of a fraction with a
-        denominator up to 1000.
-    """
-    try:
-        fraction = Fraction(value)
-    except (TypeError, ValueError, OverflowError):
-        raise InvalidInput(f"{name}: wanted a rational exponent, got {value!r}.") from None
-    if isinstance(value, float):
-        near = fraction.limit_denominator(1000)
-        if abs(near - fraction) > Fraction(1, 10**9):
-            raise InvalidInput(
-                f"{name}: wanted a rational exponent, got the float {value!r}, which is none to "
-                "1e-9; pass a fractions.Fraction."
-            )
-        return near
-    return fraction

@@ -7,7 +7,8 @@ from typing import Any
 
 from largen.errors import InvalidInput, one_of
 from largen.parameterizations.classification.plane import NAMED
-from largen.parameterizations.parameterization import Exponents, Parameterization, exact
+from largen.parameterizations.exponents import Exponents, exact
+from largen.parameterizations.parameterization import Parameterization
 
 HALF = Fraction(1, 2)
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import copyreg
 from typing import Any
 
 import numpy as np
 
 from largen.architectures import Layer, mlp
 from largen.errors import InvalidInput
-from largen.expectations import ActivationFunction, activation
 from largen.kernels.prediction import Posterior, posterior
 
 
@@ -47,17 +45,3 @@ def _weights(sample_weight: Any, samples: int) -> np.ndarray:
     if not weight.any():
         raise InvalidInput("sample_weight: all weights are zero.")
     return np.broadcast_to(weight, samples)
-
-
-def _by_name(function: ActivationFunction):
-    """Pickle and copy known activations by their names: JAX's functions cannot be pickled."""
-    try:
-        if activation(function.name) == function:
-            return activation, (function.name,)
-    except InvalidInput:
-        pass
-    parts = function.name, function.function, function.derivative_function, function.closed_form
-    return ActivationFunction, parts
-
-
-copyreg.pickle(ActivationFunction, _by_name)  # type: ignore[arg-type]

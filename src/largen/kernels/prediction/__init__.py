@@ -1,8 +1,8 @@
 """Gaussian processes of infinitely wide networks: posteriors, likelihoods, learning rates."""
 
 from largen.kernels.prediction.fit import LikelihoodFit, fit_likelihood
+from largen.kernels.prediction.gaussian_process import Posterior, Prediction, posterior
 from largen.kernels.prediction.likelihood import LogLikelihood, log_likelihood
-from largen.kernels.prediction.posterior import Posterior, Prediction, posterior
 from largen.kernels.prediction.rates import (
     TimeScales,
     critical_learning_rate,

@@ -18,8 +18,8 @@ from jaxtyping import Array, Float
 
 from largen.architectures import Dense, Layer, Repeat, Residual, Serial, weight_sites
 from largen.errors import NoTheory
-from largen.kernels.kernel import nngp_scale
 from largen.kernels.lower import lower
+from largen.kernels.nngp_ntk import nngp_scale
 from largen.kernels.state import Constants
 from largen.kernels.tiles import kernels_at_once
 from largen.parameterizations import (

@@ -13,6 +13,7 @@ from largen.parameterizations.classification.chain import affine_maps, chain
 from largen.parameterizations.classification.deep import classify_chain
 from largen.parameterizations.classification.plane import ScalingClass, classify_scaling
 from largen.parameterizations.classification.report import Classification
+from largen.parameterizations.exponents import exact
 from largen.parameterizations.optimizers import (
     Adam,
     GradientDescent,
@@ -20,7 +21,7 @@ from largen.parameterizations.optimizers import (
     adam,
     gd,
 )
-from largen.parameterizations.parameterization import Parameterization, exact
+from largen.parameterizations.parameterization import Parameterization
 
 # Whether the update ignores the gradient's size.
 _OPTIMIZERS = {

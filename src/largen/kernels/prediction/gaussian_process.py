@@ -13,7 +13,7 @@ from jax.typing import ArrayLike
 from largen.architectures import Layer
 from largen.arrays import floating, integer, is_traced, random_key
 from largen.errors import InvalidInput, NumericalFailure, one_of
-from largen.kernels.kernel import kernel, nngp, ntk_kernel
+from largen.kernels.nngp_ntk import kernel, nngp, ntk_kernel
 from largen.kernels.prediction.doors import noise_variance, training_inputs, training_targets
 from largen.kernels.prediction.factor import Factor, explain, factorise, solve
 from largen.kernels.prediction.moments import inferred, trained
