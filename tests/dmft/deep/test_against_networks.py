@@ -52,8 +52,8 @@ def test_ensembles_of_wide_networks(name):
         ours, error = getattr(limit, what), getattr(limit, f"{what}_error")
         assert_chance(ours, error, getattr(nets, what))
     for what in KERNELS:
-        ours = getattr(limit, what)
-        assert_chance(ours, 0.01 * np.abs(ours), getattr(nets, what))
+        ours, error = getattr(limit, what), getattr(limit, f"{what}_error")
+        assert_chance(ours, error, getattr(nets, what))
 
 
 def without_equal_time(model, state, constants, h, z):

@@ -35,7 +35,7 @@ Sweep = Callable[..., Swept]
 
 
 class Estimate(NamedTuple):
-    """Means over replicates, the error of the outputs, and how they were got."""
+    """Means over replicates, their errors (``name_error`` of a kernel), and how they were got."""
 
     f: np.ndarray
     f_error: np.ndarray
@@ -234,6 +234,11 @@ def _averaged(
         std = f.std(0, ddof=1) if count > 1 else np.full(f.shape[1:], np.nan)
         kernels = [_kernels(problem, run, one) for one in found]
         means = {name: np.mean([k[name] for k in kernels], 0) for name in kernels[0]}
+        if count > 1:
+            means |= {
+                f"{name}_error": np.std([k[name] for k in kernels], axis=0, ddof=1) / count**0.5
+                for name in kernels[0]
+            }
         error = np.sqrt(std**2 / count + systematic**2)
     ranks = np.max([one.ranks for one in found], 0)
     rank = f", ranks up to {ranks.max()}" if ranks.size else ""

@@ -89,7 +89,9 @@ def solve(
           network;
         * ``feature_kernel`` Φ and ``gradient_kernel`` G, ``(record, layer, sample, sample_2)``,
           and ``ntk``, ``(record, sample, sample_2)``; with several outputs the latter two have
-          ``output, output_2`` behind. ``record_step`` says where they were recorded.
+          ``output, output_2`` behind. ``record_step`` says where they were recorded;
+        * ``feature_kernel_error`` and so on, of the same axes: the standard error of the mean of
+          the replicates, without the effect of directions that were left out.
 
     Raises
     ------
@@ -185,7 +187,7 @@ def _trajectory(run, posed: Problem, estimate: Estimate, recorded, reason, rtol)
             "layer": (("layer",), np.arange(1, posed.hidden_layers + 1)),
         }
         for name, array in estimate.kernels.items():
-            extra[name] = (("record", *axes[name]), array.astype(dtype))
+            extra[name] = (("record", *axes[name.removesuffix("_error")]), array.astype(dtype))
     error = estimate.relative_error
     note = f"{estimate.how}; estimated error of the outputs {error:.1e} of their size"
     if not error <= rtol:
