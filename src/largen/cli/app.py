@@ -76,7 +76,7 @@ def quickstart(
         Path, typer.Option("--output", "-o", help="Folder for the picture and the numbers.")
     ] = Path("quickstart"),
     fast: Annotated[
-        bool, typer.Option("--fast", help="Fewer networks: seconds, with wider error bars.")
+        bool, typer.Option("--fast", help="Fewer networks: quicker, with wider error bars.")
     ] = False,
 ) -> None:
     """Theory against networks on handwritten digits: a table and a picture."""
