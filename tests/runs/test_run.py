@@ -116,3 +116,12 @@ def with_nan():
 def test_wrong_input_is_refused_by_name(make, message):
     with pytest.raises(InvalidInput, match=message):
         make()
+
+
+def test_entries_of_the_trajectory():
+    assert run().entries("record_at", None) == (0, 7)
+    assert run().entries("record_at", [5, 2, 5]) == (2, 5)
+    assert run().entries("record_at", []) == ()
+    for wrong in ([8], [-1], [1.5], 3):
+        with pytest.raises(InvalidInput, match="record_at"):
+            run().entries("record_at", wrong)

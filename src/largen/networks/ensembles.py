@@ -129,9 +129,6 @@ def train(
         width=width,
         extra=variables(plan, kept),
     )
-    if records:
-        dataset = trajectory.to_xarray().set_coords("record_step")
-        trajectory = Trajectory(dataset, run)
     return _checked(run, trajectory, throw)
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from largen.arrays import integer
 from largen.errors import InvalidInput, one_of
 from largen.networks.plan import Plan
 from largen.networks.tangent import kernels, probe
@@ -31,20 +30,15 @@ def check_records(
     for name in names:
         if name not in RECORDS:
             raise one_of("record", name, RECORDS)
-    last = len(run.times) - 1
+    chosen = tuple(name for name in RECORDS if name in names)
+    entries = run.entries("record_at", record_at)
     if record_at is None:
-        return tuple(n for n in RECORDS if n in names), ((0, last) if names else ())
+        return chosen, entries if names else ()
     if not names:
         raise InvalidInput(f"record_at: nothing to record; pass record={RECORDS!r} or some of it.")
-    try:
-        entries = [integer("record_at", entry, at_least=0) for entry in record_at]
-    except TypeError:
-        raise InvalidInput(f"record_at: wanted a list of entries, got {record_at!r}.") from None
-    if not entries or max(entries) > last:
-        raise InvalidInput(
-            f"record_at: wanted entries within 0 … {last} of the trajectory, got {record_at!r}."
-        )
-    return tuple(n for n in RECORDS if n in names), tuple(sorted(set(entries)))
+    if not entries:
+        raise InvalidInput("record_at: wanted at least one entry, got none.")
+    return chosen, entries
 
 
 def record(plan: Plan, params: Any, x: Any) -> dict[str, Any]:

@@ -155,6 +155,39 @@ class Run:
         orders = [draw.permutation(samples)[: a_pass * size] for _ in range(epochs)]
         return np.concatenate(orders).reshape(-1, size)[: self.steps]
 
+    def entries(self, name: str, wanted: Any) -> tuple[int, ...]:
+        """Check the entries of the trajectory at which an argument wants something recorded.
+
+        Parameters
+        ----------
+        name
+            Of the argument, for the error.
+        wanted
+            Entries 0 … ``len(times) − 1``; None for the first and the last.
+
+        Returns
+        -------
+        tuple
+            The entries in order, each once.
+
+        Raises
+        ------
+        InvalidInput
+            If it is no list of integers, or the trajectory does not have one of them.
+        """
+        last = len(self.times) - 1
+        if wanted is None:
+            return (0, last)
+        try:
+            found = {integer(name, entry, at_least=0) for entry in wanted}
+        except TypeError:
+            raise InvalidInput(f"{name}: wanted a list of entries, got {wanted!r}.") from None
+        if max(found, default=0) > last:
+            raise InvalidInput(
+                f"{name}: wanted entries within 0 … {last} of the trajectory, got {wanted!r}."
+            )
+        return tuple(sorted(found))
+
     def __repr__(self) -> str:
         length = f"{self.steps} steps" if self.steps else f"{len(self.recorded)} times"
         return (

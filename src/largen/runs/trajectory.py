@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     import xarray
 
 FORMAT = 1
+# What says where the variables were recorded, rather than being one.
+COORDINATES = ("record_step", "layer")
 Variables = Mapping[str, tuple[tuple[str, ...], Any]]
 
 
@@ -129,7 +131,8 @@ class Trajectory:
         coordinates = {"step": np.arange(len(run.times)), "time": ("step", run.times)}
         if seeds is not None:
             coordinates["seed"] = np.arange(seeds)
-        return cls(xarray.Dataset(variables, coordinates, attributes), run)
+        dataset = xarray.Dataset(variables, coordinates, attributes)
+        return cls(dataset.set_coords([n for n in COORDINATES if n in variables]), run)
 
     def __getattr__(self, name: str) -> np.ndarray:
         if name.startswith("_") or name not in self._dataset.variables:

@@ -132,7 +132,7 @@ def test_divergence():
         ({"mode": "quasi"}, "mode"),
         ({"particles": 16}, "particles: wanted at least"),
         ({"rtol": 0.0}, "rtol"),
-        ({"record_at": [21]}, "last entry is 20"),
+        ({"record_at": [21]}, "entries within 0 … 20"),
     ],
 )
 def test_doors(options, words):

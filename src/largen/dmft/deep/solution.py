@@ -116,7 +116,7 @@ def solve(
         raise one_of("mode", mode, MODES)
     rtol = real("rtol", rtol, above=0)
     max_particles = integer("max_particles", max_particles, at_least=1)
-    recorded = _record_at(run, record_at)
+    recorded = np.array(run.entries("record_at", record_at), dtype=int)
     posed = problem(run)
     if particles is None:
         wanted = max(FEWEST_PARTICLES, 16 * posed.columns)
@@ -201,13 +201,3 @@ def _trajectory(run, posed: Problem, estimate: Estimate, recorded, reason, rtol)
         extra=extra,
         notes=(note,),
     )
-
-
-def _record_at(run: Run, record_at: Sequence[int] | None) -> np.ndarray:
-    last = len(run.times) - 1
-    if record_at is None:
-        return np.array([0, last])
-    wanted = [integer("record_at", entry, at_least=0) for entry in record_at]
-    if wanted and max(wanted) > last:
-        raise InvalidInput(f"record_at: the last entry is {last}, got {max(wanted)}.")
-    return np.unique(np.array(wanted, dtype=int))

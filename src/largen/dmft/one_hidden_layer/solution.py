@@ -10,7 +10,7 @@ import numpy as np
 from largen.arrays import integer, precision, real
 from largen.dmft.one_hidden_layer.methods import METHODS, Estimate, estimate
 from largen.dmft.one_hidden_layer.problem import covers, problem
-from largen.errors import InvalidInput, NumericalFailure, one_of
+from largen.errors import NumericalFailure, one_of
 from largen.runs import Run, Trajectory
 
 
@@ -84,7 +84,7 @@ def solve(
         raise one_of("method", method, METHODS)
     rtol = real("rtol", rtol, above=0)
     max_particles = integer("max_particles", max_particles, at_least=1)
-    recorded = _record_at(run, record_at)
+    recorded = np.array(run.entries("record_at", record_at), dtype=int)
     posed = problem(run)
     # Neurons compute in the precision that their own error asks for, whatever that of the data.
     with precision(np.zeros((), np.float64)):
@@ -146,13 +146,3 @@ def _trajectory(
         extra=extra,
         notes=(note,),
     )
-
-
-def _record_at(run: Run, record_at: Sequence[int] | None) -> np.ndarray:
-    last = len(run.times) - 1
-    if record_at is None:
-        return np.array([0, last])
-    wanted = [integer("record_at", entry, at_least=0) for entry in record_at]
-    if wanted and max(wanted) > last:
-        raise InvalidInput(f"record_at: the last entry is {last}, got {max(wanted)}.")
-    return np.unique(np.array(wanted, dtype=int))
