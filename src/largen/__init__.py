@@ -14,9 +14,24 @@ from largen._version import __version__
 if TYPE_CHECKING:
     from largen.architectures import (
         Activation,
+        AvgPool,
+        BatchNorm,
+        Concatenate,
+        Conv,
+        ConvTranspose,
         Dense,
+        Dropout,
+        Flatten,
+        GlobalAvgPool,
+        GlobalSumPool,
         Layer,
+        LayerNorm,
+        LocallyConnected,
+        MaxPool,
+        Product,
         Residual,
+        RMSNorm,
+        SumPool,
         mlp,
         repeat,
         residual_mlp,
@@ -72,7 +87,9 @@ if TYPE_CHECKING:
 # Where each public name lives. A room is imported when one of its names is first used, so that
 # `import largen` costs little more than `import jax`.
 _ROOMS = {
-    "architectures": "Activation Dense Layer Residual mlp repeat residual_mlp serial",
+    "architectures": "Activation AvgPool BatchNorm Concatenate Conv ConvTranspose Dense Dropout "
+    "Flatten GlobalAvgPool GlobalSumPool Layer LayerNorm LocallyConnected MaxPool Product RMSNorm "
+    "Residual SumPool mlp repeat residual_mlp serial",
     "expectations": "activation gaussian_moments",
     "experiments": "Comparison MeasuredExponents compare gamma_regimes measure_exponents "
     "scaling_map",

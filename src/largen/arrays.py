@@ -111,6 +111,16 @@ def integer(name: str, value: Any, at_least: int) -> int:
     return int(value)
 
 
+def sample_shape(name: str, value: Any) -> int | tuple[int, ...]:
+    """Check the shape of a sample at the door: D, or (*space, channels)."""
+    if isinstance(value, tuple) and value:
+        shape = tuple(integer(name, entry, at_least=1) for entry in value)
+        return shape if len(shape) > 1 else shape[0]
+    if isinstance(value, tuple):
+        raise InvalidInput(f"{name}: wanted a number or (*space, channels), got ().")
+    return integer(name, value, at_least=1)
+
+
 def real(
     name: str, value: Any, *, above: float | None = None, at_least: float | None = None
 ) -> float:

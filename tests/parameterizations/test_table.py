@@ -137,7 +137,7 @@ def test_powers_form_a_group():
         (lambda: lg.abc(a="half", b=0, c=0), "rational"),
         (lambda: lg.abc(a=0, b=0, c=0, std_in="nowhere"), "std_in"),
         (lambda: lg.ntk().shift({"bais": 1}), "Did you mean 'bias'"),
-        (lambda: lg.ntk().table(lg.mlp(1), width=4), "both width and inputs"),
+        (lambda: lg.ntk().table(lg.mlp(1), width=4), "needs inputs"),
         (lambda: lg.ntk().table(lg.mlp(1), width=-4, inputs=3), "width"),
         (lambda: lg.gd(lr=0.0), "lr"),
         (lambda: lg.gd(lr=-1.0), "lr"),

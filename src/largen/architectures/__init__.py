@@ -1,5 +1,6 @@
 """Networks as data: layers as frozen records, and the networks that they make."""
 
+from largen.architectures.branches import Concatenate, Product
 from largen.architectures.layers import (
     Activation,
     Dense,
@@ -10,22 +11,53 @@ from largen.architectures.layers import (
     repeat,
     serial,
 )
+from largen.architectures.normalizations import BatchNorm, Dropout, LayerNorm, RMSNorm
+from largen.architectures.signals import Signal, signal_behind, signal_of
 from largen.architectures.standard import mlp, residual_mlp
 from largen.architectures.weights import Role, WeightSite, depth, weight_sites
+from largen.architectures.windows import (
+    AvgPool,
+    Conv,
+    ConvTranspose,
+    Flatten,
+    GlobalAvgPool,
+    GlobalSumPool,
+    LocallyConnected,
+    MaxPool,
+    SumPool,
+)
 
 __all__ = [
     "Activation",
+    "AvgPool",
+    "BatchNorm",
+    "Concatenate",
+    "Conv",
+    "ConvTranspose",
     "Dense",
+    "Dropout",
+    "Flatten",
+    "GlobalAvgPool",
+    "GlobalSumPool",
     "Layer",
+    "LayerNorm",
+    "LocallyConnected",
+    "MaxPool",
+    "Product",
+    "RMSNorm",
     "Repeat",
     "Residual",
     "Role",
     "Serial",
+    "Signal",
+    "SumPool",
     "WeightSite",
     "depth",
     "mlp",
     "repeat",
     "residual_mlp",
     "serial",
+    "signal_behind",
+    "signal_of",
     "weight_sites",
 ]

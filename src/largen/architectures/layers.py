@@ -103,7 +103,7 @@ class Serial(Layer):
 
 @dataclass(frozen=True, repr=False)
 class Residual(Layer):
-    """Skip connection, ``y = x + (branch factor) · branch(x)``.
+    """Skip connection, ``y = shortcut(x) + (branch factor) · branch(x)``.
 
     The branch factor is the parameterization's power of the depth, L^(−α): 1 unless it is one
     made for depth, such as :func:`largen.depth_mup`.
@@ -111,7 +111,10 @@ class Residual(Layer):
     Parameters
     ----------
     branch
-        Any layer that keeps the shape of its input.
+        Any layer; it keeps the shape of its input, or changes it as the shortcut does.
+    shortcut
+        What the skip does to its input, such as a convolution that takes the branch's strides;
+        nothing by default.
 
     Examples
     --------
@@ -121,12 +124,16 @@ class Residual(Layer):
     """
 
     branch: Layer
+    shortcut: Layer | None = None
 
     def __post_init__(self):
-        _check_layer("branch", self.branch)
+        check_layer("branch", self.branch)
+        if self.shortcut is not None:
+            check_layer("shortcut", self.shortcut)
 
     def __repr__(self) -> str:
-        return f"Residual({self.branch!r})"
+        shortcut = "" if self.shortcut is None else f", shortcut={self.shortcut!r}"
+        return f"Residual({self.branch!r}{shortcut})"
 
 
 @dataclass(frozen=True, repr=False)
@@ -167,7 +174,7 @@ def serial(*layers: Layer) -> Layer:
         raise InvalidInput("serial: wanted at least one layer, got none.")
     flat: list[Layer] = []
     for position, layer in enumerate(layers):
-        _check_layer(f"layer {position} of serial", layer)
+        check_layer(f"layer {position} of serial", layer)
         flat.extend(layer.layers if isinstance(layer, Serial) else (layer,))
     return flat[0] if len(flat) == 1 else Serial(tuple(flat))
 
@@ -188,11 +195,12 @@ def repeat(layer: Layer, times: int) -> Layer:
     >>> lg.repeat(lg.serial(lg.Activation("relu"), lg.Dense()), 20)
     repeat(serial(Activation('relu'), Dense()), 20)
     """
-    _check_layer("layer", layer)
+    check_layer("layer", layer)
     return layer if integer("times", times, at_least=1) == 1 else Repeat(layer, int(times))
 
 
-def _check_layer(name: str, layer: object) -> None:
+def check_layer(name: str, layer: object) -> None:
+    """Check at the door that something is a layer, and not its class."""
     if not isinstance(layer, Layer):
         hint = " Did you forget the parentheses?" if isinstance(layer, type) else ""
         raise InvalidInput(f"{name}: wanted a layer such as Dense(), got {layer!r}.{hint}")

@@ -6,7 +6,7 @@ powers of width depend on: which of its two sides grow.
 ========  ==========  ==========  =============================================
 role      fan-in      fan-out     weights
 ========  ==========  ==========  =============================================
-input     data        width       the first affine map
+input     data        width       the affine maps that read the data
 hidden    width       width       every affine map between
 output    width       outputs     the last affine map
 ========  ==========  ==========  =============================================
@@ -16,9 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from fractions import Fraction
+from math import prod
 from typing import Literal
 
+from largen.architectures.branches import Concatenate, Product
 from largen.architectures.layers import Dense, Layer, Repeat, Residual, Serial
+from largen.architectures.signals import Signal, signal_behind, signal_of
+from largen.architectures.windows import Conv, ConvTranspose, LocallyConnected
 from largen.errors import InvalidInput
 
 Role = Literal["input", "hidden", "output"]
@@ -32,8 +37,9 @@ class WeightSite:
     Attributes
     ----------
     path
-        The way from the root to the layer: positions in ``serial``, and 0 into the branch of a
-        ``Residual`` or the body of a ``Repeat``.
+        The way from the root to the layer: positions in ``serial``, 0 into the body of a
+        ``Repeat``, 0 into the branch of a ``Residual`` and 1 into its shortcut, and the position
+        of a branch.
     layer
         The layer that holds the weights.
     role
@@ -42,6 +48,9 @@ class WeightSite:
         Whether it sits inside a residual branch, where the powers of depth apply.
     copies
         How many copies a surrounding ``Repeat`` makes of it.
+    patch
+        How many features each of its outputs sums over, per channel of the data or per unit of
+        width: the size of a convolution's window, the positions behind ``Flatten``.
     """
 
     path: Path
@@ -49,6 +58,7 @@ class WeightSite:
     role: Role
     in_branch: bool
     copies: int
+    patch: Fraction = Fraction(1)
 
     @property
     def name(self) -> str:
@@ -56,14 +66,25 @@ class WeightSite:
         return ".".join(map(str, self.path)) or "0"
 
 
-def weight_sites(architecture: Layer) -> tuple[WeightSite, ...]:
+def weight_sites(
+    architecture: Layer, inputs: int | tuple[int, ...] | None = None
+) -> tuple[WeightSite, ...]:
     """Return every place that holds weights, from input to output.
+
+    Parameters
+    ----------
+    architecture
+        The network.
+    inputs
+        Shape of a sample, (*space, channels), or D. Without it (None) positions behind
+        ``Flatten`` count as one, and shapes are not checked.
 
     Raises
     ------
     InvalidInput
-        If the network has fewer than two affine maps, or begins or ends inside a residual branch
-        or a repetition: its input and output would have no place of their own.
+        If the network has fewer than two affine maps, or ends inside a residual branch, a
+        repetition or one of several branches, or begins inside a repetition: its input and
+        output would have no place of their own. If a layer does not fit what it is given.
 
     Examples
     --------
@@ -71,18 +92,21 @@ def weight_sites(architecture: Layer) -> tuple[WeightSite, ...]:
     >>> [site.role for site in weight_sites(lg.mlp(2, "tanh"))]
     ['input', 'hidden', 'output']
     """
-    sites = list(_walk(architecture, (), False, 1))
+    sites: list[WeightSite] = []
+    for site in _walk(architecture, (), False, 1, signal_of(inputs)):
+        if not sites:
+            _check_own_place(site, "first", "before")
+        sites.append(site)
     if len(sites) < 2:
         raise InvalidInput(
             f"net: wanted at least two affine maps, a read-in and a read-out, got {architecture!r}."
         )
-    for site, end in ((sites[0], "first"), (sites[-1], "last")):
-        if site.in_branch or site.copies > 1:
-            raise InvalidInput(
-                f"net: its {end} affine map is inside a residual branch or a repetition; put a "
-                f"Dense() of its own {'before' if end == 'first' else 'behind'} it."
-            )
-    sites[0] = replace(sites[0], role="input")
+    _check_own_place(sites[-1], "last", "behind")
+    if len(sites[-1].path) > 1:
+        raise InvalidInput(
+            f"net: its last affine map, {sites[-1].layer!r}, is in one of several branches, so "
+            "that there is no read-out; put a Dense() behind them."
+        )
     sites[-1] = replace(sites[-1], role="output")
     return tuple(sites)
 
@@ -103,17 +127,43 @@ def depth(architecture: Layer) -> int:
             return times * depth(layer)
         case Residual():
             return 1
+        case Concatenate(branches) | Product(branches):
+            return max(map(depth, branches))
     return 0
 
 
-def _walk(layer: Layer, path: Path, in_branch: bool, copies: int) -> Iterator[WeightSite]:
+def _check_own_place(site: WeightSite, end: str, where: str) -> None:
+    if site.in_branch or site.copies > 1:
+        raise InvalidInput(
+            f"net: its {end} affine map is inside a residual branch or a repetition; put a "
+            f"Dense() of its own {where} it."
+        )
+
+
+def _walk(
+    layer: Layer, path: Path, in_branch: bool, copies: int, signal: Signal
+) -> Iterator[WeightSite]:
     match layer:
         case Serial(layers):
             for position, inner in enumerate(layers):
-                yield from _walk(inner, (*path, position), in_branch, copies)
+                yield from _walk(inner, (*path, position), in_branch, copies, signal)
+                signal = signal_behind(inner, signal)
         case Repeat(inner, times):
-            yield from _walk(inner, (*path, 0), in_branch, copies * times)
-        case Residual(branch):
-            yield from _walk(branch, (*path, 0), True, copies)
-        case Dense():
-            yield WeightSite(path, layer, "hidden", in_branch, copies)
+            yield from _walk(inner, (*path, 0), in_branch, copies * times, signal)
+        case Residual(branch, shortcut):
+            yield from _walk(branch, (*path, 0), True, copies, signal)
+            if shortcut is not None:
+                yield from _walk(shortcut, (*path, 1), False, copies, signal)
+        case Concatenate(branches) | Product(branches):
+            for position, branch in enumerate(branches):
+                yield from _walk(branch, (*path, position), in_branch, copies, signal)
+        case Dense() | Conv() | ConvTranspose() | LocallyConnected():
+            role = "input" if signal.from_data else "hidden"
+            patch = Fraction(signal.copies * _window(layer))
+            if isinstance(layer, Conv):
+                patch /= layer.groups
+            yield WeightSite(path, layer, role, in_branch, copies, patch)
+
+
+def _window(layer: Layer) -> int:
+    return prod(getattr(layer, "window", ()))

@@ -19,7 +19,7 @@ from fractions import Fraction
 from largen.architectures import Layer, WeightSite, depth
 from largen.errors import NoTheory
 from largen.parameterizations.optimizers import Optimizer
-from largen.parameterizations.parameterization import Parameterization
+from largen.parameterizations.parameterization import Parameterization, first_fan_in
 from largen.parameterizations.powers import Power
 from largen.parameterizations.rules import Row
 
@@ -69,7 +69,7 @@ class CanonicalForm:
 
 
 def canonical_form(
-    param: Parameterization, net: Layer, optimizer: Optimizer, inputs: int
+    param: Parameterization, net: Layer, optimizer: Optimizer, inputs: int | tuple[int, ...]
 ) -> CanonicalForm:
     """Reduce a parameterization to the constants that infinite width leaves of it.
 
@@ -78,7 +78,7 @@ def canonical_form(
     param, net, optimizer
         What is trained, and how.
     inputs
-        D, the number of inputs.
+        D, or the shape (*space, channels) of a sample.
 
     Raises
     ------
@@ -98,12 +98,14 @@ def canonical_form(
             f"{type(optimizer).__name__} has no implemented infinite-width limit: its update is "
             "not proportional to the gradient. Use lg.gd, lg.sgd or lg.gradient_flow."
         )
-    table = param.table(net, optimizer)
+    table = param.table(net, optimizer, inputs=inputs)
+    first = table.rows[0].site
     blocks = depth(net)
     gamma = Power(param.gamma, width=param.d)
+    at = {"width": 1, "depth": max(blocks, 1), "inputs": first_fan_in(inputs, first)}
     weights = {}
     for row in table.rows:
-        std, rate = _constants(row, gamma)
+        std, rate = _constants(row, first, gamma)
         for what, power, wanted in (("its output", std, "0"), ("its update", rate, "0")):
             if power.width:
                 grows = "grows" if power.width > 0 else "vanishes"
@@ -112,18 +114,21 @@ def canonical_form(
                     f"weight {row.name} ({row.site.role}) {grows} as N^{power.width} instead of "
                     f"N^{wanted}. lg.ntk() and lg.mean_field() have one."
                 )
-        at = {"width": 1, "depth": max(blocks, 1), "inputs": inputs}
         weights[row.name] = CanonicalWeight(row.site, row.kind, std.at(**at), rate.at(**at))
-    branch = table.branch.at(width=1, depth=max(blocks, 1), inputs=inputs)
+    branch = table.branch.at(**at)
     return CanonicalForm(weights, branch, param.gamma, param.d)
 
 
-def _constants(row: Row[Power], gamma: Power) -> tuple[Power, Power]:
+def _constants(row: Row[Power], first: WeightSite, gamma: Power) -> tuple[Power, Power]:
     """Return σ and ρ as powers, constant in N where the limit exists."""
     multiplier = row.rule.multiplier * row.rule.init_std
     if row.site.role == "output":
         multiplier = multiplier * gamma
     if row.kind == "weight":
-        fan_in = Power(inputs=1) if row.site.role == "input" else Power(width=1)
+        patch = row.site.patch
+        if row.site.role == "input":
+            fan_in = Power(float(patch / first.patch), inputs=1)
+        else:
+            fan_in = Power(float(patch), width=1)
         multiplier = multiplier * fan_in ** Fraction(1, 2)
     return multiplier, row.rule.lr / (row.rule.init_std**2 * gamma**2)

@@ -21,9 +21,9 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Literal
 
-from largen.architectures import Dense, Layer, WeightSite, depth, mlp, residual_mlp, weight_sites
-from largen.arrays import integer, real
-from largen.errors import InvalidInput, NoRule, one_of
+from largen.architectures import Layer, WeightSite, depth, mlp, residual_mlp, weight_sites
+from largen.arrays import integer, real, sample_shape
+from largen.errors import InvalidInput, one_of
 from largen.parameterizations.classification.report import Classification
 from largen.parameterizations.exponents import Exponents, exact
 from largen.parameterizations.optimizers import Adam, GradientDescent, Optimizer
@@ -91,7 +91,7 @@ class Parameterization:
         optimizer: Optimizer | None = None,
         *,
         width: int | None = None,
-        inputs: int | None = None,
+        inputs: int | tuple[int, ...] | None = None,
     ) -> RuleTable[Any]:
         """Return the rule of every weight of a network.
 
@@ -101,39 +101,42 @@ class Parameterization:
             The architecture; its number of residual branches is the depth L.
         optimizer
             What the rates are for; gradient descent by default.
-        width, inputs
-            N and D. With both, the table holds numbers; with neither, powers.
+        width
+            N. With it, the table holds numbers; without, powers.
+        inputs
+            D, or the shape (*space, channels) of a sample; with a width it is needed. D stands
+            for the fan-in of the first affine map. Without it (None), positions behind
+            ``Flatten`` are not counted in what the powers are multiplied with.
 
         Raises
         ------
         InvalidInput
-            If only one of the sizes is given, or they are not positive integers.
-        NoRule
-            If a layer with weights has no row here.
+            If a width comes without inputs, a size is not a positive integer, or a layer does
+            not fit the samples.
         """
         adaptive = optimizer is not None and optimizer.adaptive
+        shape = None if inputs is None else sample_shape("inputs", inputs)
+        sites = weight_sites(net, shape)
         rows: list[Row[Power]] = []
-        for site in weight_sites(net):
-            if not isinstance(site.layer, Dense):
-                raise NoRule("the parameterization", site.layer, [Dense])
-            rows.append(Row(site, "weight", self._weight_rule(site, site.layer, adaptive)))
-            if site.layer.bias_std:
-                rows.append(Row(site, "bias", self._bias_rule(site, site.layer, adaptive)))
+        for site in sites:
+            rows.append(Row(site, "weight", self._weight_rule(site, sites[0], adaptive)))
+            if _std(site, "bias"):
+                rows.append(Row(site, "bias", self._bias_rule(site, adaptive)))
         family = "adaptive optimizer" if adaptive else "gradient descent"
         branch = Power(depth=-self.branch)
         symbolic = RuleTable(f"{self}, {family}", tuple(rows), branch, self._gamma)
         if self.reference is not None:
-            at_reference = self.reference.param.table(net, optimizer)
+            at_reference = self.reference.param.table(net, optimizer, inputs=inputs)
             symbolic = carried(symbolic, at_reference, self.reference)
-        if width is None and inputs is None:
+        if width is None:
             return symbolic
-        if width is None or inputs is None:
-            raise InvalidInput("table: give both width and inputs, or neither.")
+        if shape is None:
+            raise InvalidInput("table: a width needs inputs, too, the shape of a sample.")
         return evaluate(
             symbolic,
             width=integer("width", width, at_least=1),
             depth=depth(net),
-            inputs=integer("inputs", inputs, at_least=1),
+            inputs=first_fan_in(shape, sites[0]),
         )
 
     def shift(self, theta: Mapping[str, Fraction | int | str]) -> Parameterization:
@@ -314,14 +317,17 @@ class Parameterization:
     def _gamma(self) -> Power:
         return Power(self.gamma, width=self.d)
 
-    def _weight_rule(self, site: WeightSite, layer: Dense, adaptive: bool) -> Rule[Power]:
-        constant = Power(layer.weight_std)
+    def _weight_rule(self, site: WeightSite, first: WeightSite, adaptive: bool) -> Rule[Power]:
+        # 1/√(fan-in): its power of N or D, and what else each output sums over.
         if site.role == "input":
-            constant = constant * Power(inputs=Fraction(-1, 2))
+            fan_in = Power(float(site.patch / first.patch), inputs=1)
+        else:
+            fan_in = Power(float(site.patch))
+        constant = Power(_std(site, "weight")) * fan_in ** Fraction(-1, 2)
         return self._rule(site, getattr(self, site.role), constant, adaptive)
 
-    def _bias_rule(self, site: WeightSite, layer: Dense, adaptive: bool) -> Rule[Power]:
-        return self._rule(site, self.bias, Power(layer.bias_std), adaptive)
+    def _bias_rule(self, site: WeightSite, adaptive: bool) -> Rule[Power]:
+        return self._rule(site, self.bias, Power(_std(site, "bias")), adaptive)
 
     def _rule(self, site: WeightSite, exponents: Exponents, constant: Power, adaptive: bool):
         out, is_output = self.output, site.role == "output"
@@ -349,3 +355,13 @@ class Parameterization:
         if is_output:
             multiplier = multiplier / self._gamma
         return Rule(multiplier, init_std, rate, rate**-1, gradient)
+
+
+def first_fan_in(inputs: int | tuple[int, ...], first: WeightSite) -> int:
+    """Return D, the number of entries of a sample that each output of the first map sums over."""
+    channels = inputs[-1] if isinstance(inputs, tuple) else inputs
+    return int(channels * first.patch)
+
+
+def _std(site: WeightSite, kind: str) -> float:
+    return getattr(site.layer, f"{kind}_std")

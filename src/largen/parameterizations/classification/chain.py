@@ -12,11 +12,38 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Literal
 
-from largen.architectures import Activation, Dense, Layer, Repeat, Residual, Serial
+from largen.architectures import (
+    Activation,
+    AvgPool,
+    Conv,
+    ConvTranspose,
+    Dense,
+    Flatten,
+    GlobalAvgPool,
+    GlobalSumPool,
+    Layer,
+    LocallyConnected,
+    MaxPool,
+    Repeat,
+    Residual,
+    Serial,
+    SumPool,
+)
 from largen.errors import NoRule
 from largen.parameterizations.classification.orders import ONE, ZERO, Order
 from largen.parameterizations.powers import Power
 from largen.parameterizations.rules import Row, RuleTable
+
+# Layers without weights that leave every power of N as it is.
+_KEEPS_THE_ORDER = (
+    Activation,
+    AvgPool,
+    Flatten,
+    GlobalAvgPool,
+    GlobalSumPool,
+    MaxPool,
+    SumPool,
+)
 
 
 @dataclass(frozen=True)
@@ -101,17 +128,19 @@ def _walk(
                 yield from _walk(inner, (*path, position), rows, adaptive)
         case Repeat(inner, times):
             yield from times * tuple(_walk(inner, (*path, 0), rows, adaptive))
-        case Residual(branch):
+        case Residual(branch, None):
             yield "split"
             yield from _walk(branch, (*path, 0), rows, adaptive)
             yield "merge"
-        case Dense():
+        case Dense() | Conv() | ConvTranspose() | LocallyConnected():
             name = ".".join(map(str, path)) or "0"
             yield _affine(name, rows[name], adaptive)
-        case Activation():
+        case _ if isinstance(layer, _KEEPS_THE_ORDER):
             return
         case _:
-            raise NoRule("the classification", layer, [Activation, Dense, Repeat, Residual, Serial])
+            affine = (Dense, Conv, ConvTranspose, LocallyConnected)
+            known = (*affine, *_KEEPS_THE_ORDER, Repeat, Residual, Serial)
+            raise NoRule("the classification", layer, known)
 
 
 def _affine(name: str, rows: dict[str, Row[Power]], adaptive: bool) -> Affine:

@@ -1,0 +1,60 @@
+"""Layers made of branches that read the same input, as records."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from largen.architectures.layers import Layer, check_layer
+from largen.errors import InvalidInput
+
+
+@dataclass(frozen=True, repr=False)
+class _Branches(Layer):
+    branches: tuple[Layer, ...]
+
+    def __init__(self, *branches: Layer):
+        if len(branches) < 2:
+            raise InvalidInput(
+                f"{type(self).__name__}: wanted at least two branches, got {len(branches)}."
+            )
+        for position, branch in enumerate(branches):
+            check_layer(f"branch {position} of {type(self).__name__}", branch)
+        object.__setattr__(self, "branches", tuple(branches))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(map(repr, self.branches))})"
+
+
+@dataclass(frozen=True, repr=False, init=False)
+class Concatenate(_Branches):
+    """Branches side by side: their features, one after the other along the axis of channels.
+
+    Parameters
+    ----------
+    branches
+        Two or more layers that read the same input and agree in their spatial axes.
+
+    Examples
+    --------
+    >>> import largen as lg
+    >>> lg.Concatenate(lg.Activation("relu"), lg.Activation("tanh"))
+    Concatenate(Activation('relu'), Activation('tanh'))
+    """
+
+
+@dataclass(frozen=True, repr=False, init=False)
+class Product(_Branches):
+    """Elementwise product of branches, as in gated units.
+
+    Parameters
+    ----------
+    branches
+        Two or more layers that read the same input and agree in their features.
+
+    Examples
+    --------
+    >>> import largen as lg
+    >>> gate = lg.serial(lg.Dense(), lg.Activation("sigmoid"))
+    >>> lg.Product(lg.Dense(), gate)
+    Product(Dense(), serial(Dense(), Activation('sigmoid')))
+    """
