@@ -91,6 +91,34 @@ def floating(name: str, array: Any, ndim: int | tuple[int, ...] | None = None) -
     return array
 
 
+def samples(name: str, array: Any) -> Any:
+    """Check samples at the door: floats, ``(sample, input)`` or ``(sample, *space, channel)``.
+
+    Raises
+    ------
+    InvalidInput
+        As :func:`floating` does.
+    """
+    array = floating(name, array)
+    if array.ndim < 2:
+        hint = f" For a single sample, pass {name}[None, :]." if array.ndim == 1 else ""
+        raise InvalidInput(
+            f"{name}: wanted samples, (sample, input) or (sample, *space, channel), got shape "
+            f"{array.shape}.{hint}"
+        )
+    return array
+
+
+def shape_of(samples: Any) -> int | tuple[int, ...]:
+    """Return the shape of a sample: D, or (*space, channels)."""
+    return samples.shape[1] if samples.ndim == 2 else samples.shape[1:]
+
+
+def in_words(shape: int | tuple[int, ...]) -> str:
+    """Return the shape of a sample in words."""
+    return f"shape {shape}" if isinstance(shape, tuple) else f"{shape} inputs"
+
+
 def random_key(key: Any) -> jax.Array:
     """Return a JAX random key from a key or from an integer seed."""
     if isinstance(key, (int, np.integer)) and not isinstance(key, bool):
@@ -113,12 +141,12 @@ def integer(name: str, value: Any, at_least: int) -> int:
 
 def sample_shape(name: str, value: Any) -> int | tuple[int, ...]:
     """Check the shape of a sample at the door: D, or (*space, channels)."""
-    if isinstance(value, tuple) and value:
-        shape = tuple(integer(name, entry, at_least=1) for entry in value)
-        return shape if len(shape) > 1 else shape[0]
-    if isinstance(value, tuple):
+    if not isinstance(value, tuple):
+        return integer(name, value, at_least=1)
+    if not value:
         raise InvalidInput(f"{name}: wanted a number or (*space, channels), got ().")
-    return integer(name, value, at_least=1)
+    *space, channels = (integer(name, entry, at_least=1) for entry in value)
+    return (*space, channels) if space else channels
 
 
 def real(

@@ -109,7 +109,7 @@ def test_bad_input_is_named():
         ),
         ("params", lambda: lg.apply(net, {}, X)),
         ("x: has 2 inputs", lambda: network.apply(params, X[:, :2])),
-        ("x: wanted 2 axes", lambda: network.apply(params, X[0])),
+        ("x: wanted samples", lambda: network.apply(params, X[0])),
         ("NaN", lambda: network.apply(params, X * np.nan)),
         ("x2", lambda: lg.empirical_ntk(net, params, X, X[:, :2])),
     ]

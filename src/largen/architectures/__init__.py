@@ -14,7 +14,7 @@ from largen.architectures.layers import (
 from largen.architectures.normalizations import BatchNorm, Dropout, LayerNorm, RMSNorm
 from largen.architectures.signals import Signal, signal_behind, signal_of
 from largen.architectures.standard import mlp, residual_mlp
-from largen.architectures.weights import Role, WeightSite, depth, weight_sites
+from largen.architectures.weights import Role, WeightSite, depth, layers_of, weight_sites
 from largen.architectures.windows import (
     AvgPool,
     Conv,
@@ -53,6 +53,7 @@ __all__ = [
     "SumPool",
     "WeightSite",
     "depth",
+    "layers_of",
     "mlp",
     "repeat",
     "residual_mlp",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from largen.architectures.layers import Layer, check_layer
 from largen.errors import InvalidInput
@@ -12,7 +13,7 @@ from largen.errors import InvalidInput
 class _Branches(Layer):
     branches: tuple[Layer, ...]
 
-    def __init__(self, *branches: Layer):
+    def __init__(self, *branches: Any):
         if len(branches) < 2:
             raise InvalidInput(
                 f"{type(self).__name__}: wanted at least two branches, got {len(branches)}."

@@ -184,16 +184,19 @@ def window_axis(length: int, window: int, stride: int, dilation: int, padding: s
 
 
 def transposed_axis(length: int, window: int, stride: int, dilation: int, padding: str) -> Axis:
-    """Return padding and outputs along an axis that is spread out by the stride first."""
+    """Return padding and outputs along an axis that has been spread out, zeros between.
+
+    The spread axis has (length − 1)·stride + 1 positions; with ``CIRCULAR`` it has
+    length·stride, one whole period. The window then moves by one.
+    """
     reach = dilation * (window - 1) + 1
-    spread = (length - 1) * stride + 1
     if padding == "VALID":
-        positions = (length - 1) * stride + max(reach, stride)
-    else:
-        positions = length * stride
-    missing = positions + reach - 1 - spread
-    before = reach - 1 if padding == "VALID" else -(-missing // 2)
-    return Axis(before, missing - before, positions)
+        missing = stride + reach - 2 + max(reach - stride, 0)
+        return Axis(reach - 1, missing - (reach - 1), (length - 1) * stride + max(reach, stride))
+    missing = stride + reach - 2
+    before = reach - 1 if stride > reach - 1 else -(-missing // 2)
+    after = reach - 1 - before if padding == "CIRCULAR" else missing - before
+    return Axis(before, after, length * stride)
 
 
 def _behind_window(

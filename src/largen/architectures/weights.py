@@ -132,6 +132,29 @@ def depth(architecture: Layer) -> int:
     return 0
 
 
+def layers_of(architecture: Layer) -> Iterator[Layer]:
+    """Yield every layer of a network that is not made of others, repeated ones once.
+
+    Examples
+    --------
+    >>> import largen as lg
+    >>> [type(layer).__name__ for layer in layers_of(lg.residual_mlp(16))]
+    ['Dense', 'Activation', 'Dense', 'Activation', 'Dense']
+    """
+    match architecture:
+        case Serial(inner) | Concatenate(inner) | Product(inner):
+            for layer in inner:
+                yield from layers_of(layer)
+        case Repeat(layer, _):
+            yield from layers_of(layer)
+        case Residual(branch, shortcut):
+            yield from layers_of(branch)
+            if shortcut is not None:
+                yield from layers_of(shortcut)
+        case _:
+            yield architecture
+
+
 def _check_own_place(site: WeightSite, end: str, where: str) -> None:
     if site.in_branch or site.copies > 1:
         raise InvalidInput(

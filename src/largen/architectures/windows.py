@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +16,6 @@ from largen.architectures.layers import Layer
 from largen.arrays import integer, real
 from largen.errors import InvalidInput, one_of
 
-Padding = Literal["SAME", "VALID", "CIRCULAR"]
 PADDINGS = ("SAME", "VALID", "CIRCULAR")
 
 
@@ -24,9 +23,11 @@ PADDINGS = ("SAME", "VALID", "CIRCULAR")
 class Windowed(Layer):
     """Base of the layers that slide a window; not for use by itself."""
 
-    window: tuple[int, ...]
-    strides: tuple[int, ...] = 1  # type: ignore[assignment]
-    padding: Padding = "SAME"
+    # Tuples of integers, one for each axis, once the record is made; Any lets numbers in and
+    # wrong values reach their named errors.
+    window: Any
+    strides: Any = 1
+    padding: Any = "SAME"
 
     def __post_init__(self):
         object.__setattr__(self, "window", lengths("window", self.window))
@@ -53,7 +54,7 @@ class Windowed(Layer):
 
 @dataclass(frozen=True, repr=False)
 class _WindowedWeights(Windowed):
-    dilation: tuple[int, ...] = 1  # type: ignore[assignment]
+    dilation: Any = 1
     weight_std: float = 1.0
     bias_std: float = 0.0
 
@@ -102,7 +103,7 @@ class Conv(_WindowedWeights):
     Conv((3, 3), strides=(2, 2), weight_std=1.5)
     """
 
-    groups: int = 1
+    groups: Any = 1
 
     def __post_init__(self):
         super().__post_init__()
@@ -142,8 +143,8 @@ class LocallyConnected(_WindowedWeights):
 class Pool(Windowed):
     """Base of pooling layers; strides are the window's lengths unless given."""
 
-    strides: tuple[int, ...] = None  # type: ignore[assignment]
-    padding: Padding = "VALID"
+    strides: Any = None
+    padding: Any = "VALID"
 
     def __post_init__(self):
         if self.strides is None:

@@ -1,16 +1,26 @@
-"""The rules of finite networks for the layers of fully connected and residual networks."""
+"""The rules of finite networks for activations and for what composes layers."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import reduce
+from operator import mul
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from largen.architectures import Activation, Dense, Repeat, Residual, Serial
-from largen.errors import InvalidInput
+from largen.architectures import (
+    Activation,
+    Concatenate,
+    Layer,
+    Product,
+    Repeat,
+    Residual,
+    Serial,
+)
 from largen.networks.modules import (
     Features,
     Frame,
@@ -24,56 +34,6 @@ from largen.networks.modules import (
     shape,
     weightless,
 )
-
-# Accelerators would otherwise round the factors of float32 products to ten bits.
-EXACT = lax.Precision.HIGHEST
-
-
-@build.register(Dense)
-def dense(layer: Dense, frame: Frame, path: Path, features: Features) -> Module:
-    """Return y = m·x W + m_b·b, with W stored as (fan_in, fan_out).
-
-    Σ_W (∂f/∂W)(∂f'/∂W) = m² (x·x')(g·g') for backward vectors g = ∂f/∂y: two inner products
-    take the place of a Jacobian.
-    """
-    if len(features) != 1:
-        raise InvalidInput(
-            f"net: {layer!r} wants one axis of features, got features of shape {features}."
-        )
-    fan_in, fan_out = features[0], frame.fan_out(path)
-    weight_name, weight = frame.rule(path, "weight")
-    bias_name, bias = frame.rule(path, "bias")
-    assert weight is not None
-
-    rules = {"weight": weight} | ({} if bias is None else {"bias": bias})
-
-    def init(normals):
-        return {kind: rule.init_std * normals[kind] for kind, rule in rules.items()}
-
-    def forward(params, x, taps):
-        y = weight.multiplier * jnp.matmul(x, params["weight"], precision=EXACT)
-        if bias is not None:
-            y = y + bias.multiplier * params["bias"]
-        return (y, ()) if taps is None else (y + taps, x)
-
-    def kernels(one: Probe, two: Probe) -> Kernels:
-        inputs = jnp.matmul(one.capture, two.capture.T, precision=EXACT)
-        backward = _inner(one.gradient, two.gradient)
-        rate = weight.lr * weight.multiplier**2 * inputs[:, :, None, None]
-        if bias is not None:
-            rate = rate + bias.lr * bias.multiplier**2
-        return Kernels(inputs[None] / fan_in, backward[None], rate * backward)
-
-    return Module(
-        features=(fan_out,),
-        names={"weight": weight_name} | ({} if bias is None else {"bias": bias_name}),
-        shapes={"weight": shape(fan_in, fan_out)}
-        | ({} if bias is None else {"bias": shape(fan_out)}),
-        init=init,
-        forward=forward,
-        taps=lambda samples, dtype: jnp.zeros((samples, fan_out), dtype),
-        kernels=kernels,
-    )
 
 
 @build.register(Activation)
@@ -90,9 +50,6 @@ def serial(layer: Serial, frame: Frame, path: Path, features: Features) -> Modul
         parts.append(build(inner, frame, (*path, position), features))
         features = parts[-1].features
 
-    def init(normals):
-        return tuple(part.init(own) for part, own in zip(parts, normals, strict=True))
-
     def forward(params, x, taps):
         captures = []
         for position, part in enumerate(parts):
@@ -100,34 +57,53 @@ def serial(layer: Serial, frame: Frame, path: Path, features: Features) -> Modul
             captures.append(capture)
         return x, tuple(captures)
 
-    def kernels(one: Probe, two: Probe) -> Kernels | None:
-        ones, twos = (map(Probe, probe.capture, probe.gradient) for probe in (one, two))
-        return add([part.kernels(a, b) for part, a, b in zip(parts, ones, twos, strict=True)])
+    return _together(parts, features, forward)
 
-    return Module(
-        features=features,
-        names=tuple(part.names for part in parts),
-        shapes=tuple(part.shapes for part in parts),
-        init=init,
-        forward=forward,
-        taps=lambda samples, dtype: tuple(part.taps(samples, dtype) for part in parts),
-        kernels=kernels,
-    )
+
+@build.register(Concatenate)
+def concatenate(layer: Concatenate, frame: Frame, path: Path, features: Features) -> Module:
+    """Return the branches' features one after the other; parameters are a tuple."""
+    parts = _branches(layer.branches, frame, path, features)
+    behind = (*parts[0].features[:-1], sum(part.features[-1] for part in parts))
+    return _together(parts, behind, _each(parts, lambda found: jnp.concatenate(found, axis=-1)))
+
+
+@build.register(Product)
+def product(layer: Product, frame: Frame, path: Path, features: Features) -> Module:
+    """Return the elementwise product of the branches; parameters are a tuple."""
+    parts = _branches(layer.branches, frame, path, features)
+    return _together(parts, parts[0].features, _each(parts, lambda found: reduce(mul, found)))
 
 
 @build.register(Residual)
 def residual(layer: Residual, frame: Frame, path: Path, features: Features) -> Module:
-    """Return y = x + c·branch(x), with c = L^(−α) of the parameterization.
+    """Return y = shortcut(x) + c·branch(x), with c = L^(−α) of the parameterization.
 
-    Gradient kernels of the branch are divided by c²: for its last affine map, that is the
-    gradient with respect to the stream y.
+    Parameters are the branch's, or the pair (branch's, shortcut's). Gradient kernels of the
+    branch are divided by c²: for its last affine map, that is the gradient with respect to the
+    stream y.
     """
-    branch, factor = build(layer.branch, frame, (*path, 0), features), frame.table.branch
+    branch = _scaled(build(layer.branch, frame, (*path, 0), features), frame.table.branch)
+    if layer.shortcut is not None:
+        shortcut = build(layer.shortcut, frame, (*path, 1), features)
+        same_features(layer, shortcut.features, branch.features)
+        parts = [branch, shortcut]
+        return _together(parts, branch.features, _each(parts, sum))
     same_features(layer.branch, features, branch.features)
 
     def forward(params, x, taps):
         y, capture = branch.forward(params, x, taps)
-        return x + factor * y, capture
+        return x + y, capture
+
+    return replace(branch, forward=forward)
+
+
+def _scaled(branch: Module, factor: float) -> Module:
+    """Return c·branch."""
+
+    def forward(params, x, taps):
+        y, capture = branch.forward(params, x, taps)
+        return factor * y, capture
 
     def kernels(one: Probe, two: Probe) -> Kernels | None:
         inner = branch.kernels(one, two)
@@ -177,8 +153,39 @@ def repeat(layer: Repeat, frame: Frame, path: Path, features: Features) -> Modul
     return Module(features, copy.names, shapes, init, forward, taps, kernels)
 
 
-def _inner(g1, g2):
-    """Return g1·g2 over features, (n1, C, N) and (n2, C', N) to (n1, n2, C, C')."""
-    (n1, c1, width), (n2, c2, _) = g1.shape, g2.shape
-    flat = jnp.matmul(g1.reshape(-1, width), g2.reshape(-1, width).T, precision=EXACT)
-    return flat.reshape(n1, c1, n2, c2).transpose(0, 2, 1, 3)
+def _branches(
+    layers: tuple[Layer, ...], frame: Frame, path: Path, features: Features
+) -> list[Module]:
+    return [build(branch, frame, (*path, i), features) for i, branch in enumerate(layers)]
+
+
+def _each(parts: list[Module], combine: Callable[[list[Any]], Any]) -> Callable[..., Any]:
+    """Return the forward pass that gives every part the same input and combines the outputs."""
+
+    def forward(params, x, taps):
+        taps = (None,) * len(parts) if taps is None else taps
+        found = [p.forward(own, x, tap) for p, own, tap in zip(parts, params, taps, strict=True)]
+        return combine([y for y, _ in found]), tuple(capture for _, capture in found)
+
+    return forward
+
+
+def _together(parts: list[Module], features: Features, forward: Callable[..., Any]) -> Module:
+    """Return the module of several parts whose trees stand side by side in tuples."""
+
+    def init(normals):
+        return tuple(part.init(own) for part, own in zip(parts, normals, strict=True))
+
+    def kernels(one: Probe, two: Probe) -> Kernels | None:
+        ones, twos = (map(Probe, probe.capture, probe.gradient) for probe in (one, two))
+        return add([part.kernels(a, b) for part, a, b in zip(parts, ones, twos, strict=True)])
+
+    return Module(
+        features=features,
+        names=tuple(part.names for part in parts),
+        shapes=tuple(part.shapes for part in parts),
+        init=init,
+        forward=forward,
+        taps=lambda samples, dtype: tuple(part.taps(samples, dtype) for part in parts),
+        kernels=kernels,
+    )

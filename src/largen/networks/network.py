@@ -11,9 +11,22 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-import largen.networks.layers  # noqa: F401  (registers the rules)
+# These register the rules of all layers.
+import largen.networks.affine
+import largen.networks.layers
+import largen.networks.pooling  # noqa: F401
 from largen.architectures import Layer, weight_sites
-from largen.arrays import floating, integer, is_traced, like, precision, random_key
+from largen.arrays import (
+    in_words,
+    integer,
+    is_traced,
+    like,
+    precision,
+    random_key,
+    sample_shape,
+    samples,
+    shape_of,
+)
 from largen.errors import InvalidInput
 from largen.networks.modules import Frame, Module, Params, build
 from largen.parameterizations import Parameterization, RuleTable, ntk
@@ -25,15 +38,18 @@ class FiniteNetwork:
 
     Parameters are a tree that mirrors the architecture: ``serial`` a tuple of its layers',
     ``Dense`` a dictionary of ``weight (fan_in, fan_out)`` and, if there is one,
-    ``bias (fan_out,)``, ``Residual`` its branch's, ``repeat`` its layer's with a leading axis of
-    copies, and layers without weights ``()``.
+    ``bias (fan_out,)``, ``Conv`` the same with ``weight (*window, fan_in, fan_out)``,
+    ``Residual`` its branch's (with a shortcut the pair of both), ``repeat`` its layer's with a
+    leading axis of copies, several branches a tuple, and layers without weights ``()``.
 
     Attributes
     ----------
     net, param
         What is computed, and how it scales.
-    width, inputs
-        N and D.
+    width
+        N.
+    inputs
+        D, or the shape (*space, channels) of a sample.
     outputs
         Number of outputs; None for a scalar output without an axis.
     table
@@ -43,7 +59,7 @@ class FiniteNetwork:
     net: Layer
     param: Parameterization
     width: int
-    inputs: int
+    inputs: int | tuple[int, ...]
     outputs: int | None
     table: RuleTable[float] = field(repr=False, compare=False)
 
@@ -52,7 +68,13 @@ class FiniteNetwork:
         """The functions that make it up."""
         readout = weight_sites(self.net)[-1].path
         frame = Frame(self.table, self.width, self.outputs or 1, readout)
-        module = build(self.net, frame, (), (self.inputs,))
+        sample = self.inputs if isinstance(self.inputs, tuple) else (self.inputs,)
+        module = build(self.net, frame, (), sample)
+        if len(module.features) > 1:
+            raise InvalidInput(
+                f"net: its outputs have spatial axes {module.features[:-1]}; put a Flatten() or a "
+                "GlobalAvgPool() before the last Dense()."
+            )
         if module.features != (frame.outputs,):
             raise InvalidInput(f"net: wanted to end in {frame.outputs} outputs, got {self.net!r}.")
         return module
@@ -102,7 +124,7 @@ class FiniteNetwork:
         params
             What :meth:`init` returned, or a tree of the same shapes.
         x
-            Inputs, shape ``(sample, input)``.
+            Inputs, shape ``(sample, input)`` or ``(sample, *space, channel)``.
 
         Returns
         -------
@@ -145,12 +167,13 @@ class FiniteNetwork:
         Raises
         ------
         InvalidInput
-            If they are not finite floats of shape ``(sample, input)``.
+            If they are not finite floats, or samples of another shape.
         """
-        array: Any = floating(name, x, ndim=2)
-        if array.shape[1] != self.inputs:
+        array = samples(name, x)
+        if shape_of(array) != self.inputs:
             raise InvalidInput(
-                f"{name}: has {array.shape[1]} inputs a sample, the network has {self.inputs}."
+                f"{name}: has {in_words(shape_of(array))} a sample, the network wants "
+                f"{in_words(self.inputs)}."
             )
         return array
 
@@ -181,7 +204,7 @@ def finite_network(
     param: Parameterization,
     *,
     width: int,
-    inputs: int,
+    inputs: int | tuple[int, ...],
     outputs: int | None = None,
 ) -> FiniteNetwork:
     """Return a network at a size: multipliers, deviations and the branch factor as numbers.
@@ -193,14 +216,14 @@ def finite_network(
     width
         N, the number of neurons of every hidden layer.
     inputs
-        D.
+        D, or the shape (*space, channels) of a sample.
     outputs
         Number of outputs; with None the output is a scalar, f of shape ``(sample,)``.
 
     Raises
     ------
     InvalidInput
-        If a size is not a positive integer.
+        If a size is not a positive integer, or a layer does not fit its input.
     NoRule
         If a layer has no rule for finite networks.
 
@@ -216,7 +239,7 @@ def finite_network(
     if not isinstance(param, Parameterization):
         raise InvalidInput(f"param: wanted a parameterization such as lg.ntk(), got {param!r}.")
     width = integer("width", width, at_least=1)
-    inputs = integer("inputs", inputs, at_least=1)
+    inputs = sample_shape("inputs", inputs)
     if outputs is not None:
         outputs = integer("outputs", outputs, at_least=1)
     table = param.table(net, width=width, inputs=inputs)
@@ -230,7 +253,7 @@ def init(
     param: Parameterization,
     *,
     width: int,
-    inputs: int,
+    inputs: int | tuple[int, ...],
     outputs: int | None = None,
     key: Any,
     dtype: Any = np.float32,
@@ -279,7 +302,7 @@ def apply(
     params
         Parameters from :func:`init`.
     x
-        Inputs, shape ``(sample, input)``.
+        Inputs, shape ``(sample, input)`` or ``(sample, *space, channel)``.
     param
         The parameterization that the parameters were drawn in; :func:`largen.ntk` by default.
     outputs
@@ -303,13 +326,18 @@ def apply(
     >>> lg.apply(net, params, np.eye(3), param=lg.mup()).shape
     (3,)
     """
-    return network_of(net, params, param, outputs).apply(params, x)
+    x = samples("x", x)
+    return network_of(net, params, param, outputs, shape_of(x)).apply(params, x)
 
 
 def network_of(
-    net: Layer, params: Params, param: Parameterization | None, outputs: int | None
+    net: Layer,
+    params: Params,
+    param: Parameterization | None,
+    outputs: int | None,
+    inputs: int | tuple[int, ...],
 ) -> FiniteNetwork:
-    """Return the network that parameters belong to.
+    """Return the network that parameters belong to, given the shape of a sample.
 
     Raises
     ------
@@ -321,16 +349,16 @@ def network_of(
         for path, leaf in jax.tree.leaves_with_path(params)
         if getattr(path[-1], "key", None) == "weight"
     ]
-    if len(weights) < 2 or len(weights[0]) != 2 or len(weights[-1]) != 2:
+    if len(weights) < 2 or min(map(len, weights)) < 2:
         raise InvalidInput(
             "params: wanted the parameters from lg.init, with a read-in and a read-out weight."
         )
-    found = weights[-1][1]
+    found = weights[-1][-1]
     return finite_network(
         net,
         ntk() if param is None else param,
-        width=weights[0][1],
-        inputs=weights[0][0],
+        width=weights[0][-1],
+        inputs=inputs,
         outputs=outputs if found == 1 else found,
     )
 

@@ -10,8 +10,9 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from largen.architectures import Layer
-from largen.arrays import like, precision
+from largen.architectures import BatchNorm, Layer, layers_of
+from largen.arrays import like, precision, samples, shape_of
+from largen.errors import NoTheory
 from largen.networks.modules import Kernels, Params, Probe
 from largen.networks.network import FiniteNetwork, network_of
 from largen.parameterizations import Parameterization
@@ -36,7 +37,8 @@ def empirical_ntk(
     is of order one all the same.
 
     The Jacobian is never formed. For a weight matrix, ∂f/∂W = m a gᵀ with the input a and the
-    backward vector g = ∂f/∂h, so that the sum over its entries is m² (a·a')(g·g').
+    backward vector g = ∂f/∂h, so that the sum over its entries is m² (a·a')(g·g'); for a
+    convolution it is the sum of that over pairs of positions.
 
     Parameters
     ----------
@@ -45,7 +47,8 @@ def empirical_ntk(
     params
         Parameters from :func:`largen.init`.
     x1, x2
-        Inputs, ``(n1, input)`` and ``(n2, input)``; ``x1`` against itself without ``x2``.
+        Inputs, ``(n1, input)`` or ``(n1, *space, channel)``, and n2 of them; ``x1`` against
+        itself without ``x2``.
     param
         The parameterization that the parameters were drawn in; :func:`largen.ntk` by default.
     outputs
@@ -71,7 +74,8 @@ def empirical_ntk(
     >>> bool(np.allclose(lg.empirical_ntk(net, params, x), by_hand))
     True
     """
-    network = network_of(net, params, param, outputs)
+    x1 = samples("x1", x1)
+    network = network_of(net, params, param, outputs, shape_of(x1))
     network.check_params(params)
     x1 = network.check_inputs("x1", x1)
     x2 = None if x2 is None else network.check_inputs("x2", x2)
@@ -79,8 +83,9 @@ def empirical_ntk(
         return like(_ntk(network, params, x1, x2), params, x1, x2)
 
 
-def probe(network: FiniteNetwork, params: Params, x: Float[Array, "sample input"]) -> Probe:
+def probe(network: FiniteNetwork, params: Params, x: Float[Array, "sample ..."]) -> Probe:
     """Return what enters the weights and the gradient of every output behind them."""
+    check_samples_apart(network.net)
     module = network.module
     taps = module.taps(len(x), x.dtype)
 
@@ -95,6 +100,22 @@ def probe(network: FiniteNetwork, params: Params, x: Float[Array, "sample input"
     # The output axis goes before the last one, that of the features.
     gradients = jax.vmap(of_output, out_axes=-2)(jnp.eye(f.shape[1], dtype=f.dtype))
     return Probe(captures, gradients)
+
+
+def check_samples_apart(net: Layer) -> None:
+    """Check that a sample's output depends on that sample alone, as kernels of two samples want.
+
+    Raises
+    ------
+    NoTheory
+        If a layer couples the samples of a batch.
+    """
+    for layer in layers_of(net):
+        if isinstance(layer, BatchNorm):
+            raise NoTheory(
+                f"empirical kernels: {layer!r} couples the samples of a batch, so that no kernel "
+                "is a function of two samples; use LayerNorm() or RMSNorm()."
+            )
 
 
 def kernels(network: FiniteNetwork, one: Probe, two: Probe) -> Kernels:

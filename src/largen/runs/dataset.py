@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from jax.typing import ArrayLike
 
-from largen.arrays import floating
+from largen.arrays import in_words, samples, shape_of
 from largen.errors import InvalidInput
 
 
@@ -20,7 +20,8 @@ class Dataset:
     Parameters
     ----------
     x_train
-        Inputs, shape ``(sample, input)``; floats. Their dtype is the precision of the run.
+        Inputs, shape ``(sample, input)`` or, for networks with spatial layers,
+        ``(sample, *space, channel)``; floats. Their dtype is the precision of the run.
     y_train
         Targets, shape ``(sample,)`` or ``(sample, output)``: numbers for ``mse``, ±1 for
         ``logistic``, class indices for ``cross_entropy``.
@@ -52,17 +53,18 @@ class Dataset:
         x_test: ArrayLike | None = None,
         y_test: ArrayLike | None = None,
     ):
-        x = np.asarray(floating("x_train", x_train, ndim=2))
+        x = np.asarray(samples("x_train", x_train))
         y = _targets("y_train", y_train, x)
         if (x_test is None) != (y_test is None):
             raise InvalidInput("x_test and y_test: give both, or neither.")
         if x_test is None or y_test is None:
             xt, yt = x[:0], y[:0]
         else:
-            xt = np.asarray(floating("x_test", x_test, ndim=2)).astype(x.dtype)
-            if xt.shape[1] != x.shape[1]:
+            xt = np.asarray(samples("x_test", x_test)).astype(x.dtype)
+            if xt.shape[1:] != x.shape[1:]:
                 raise InvalidInput(
-                    f"x_test: has {xt.shape[1]} inputs a sample, x_train has {x.shape[1]}."
+                    f"x_test: has {in_words(shape_of(xt))} a sample, x_train has "
+                    f"{in_words(shape_of(x))}."
                 )
             yt = _targets("y_test", y_test, xt)
             if yt.shape[1:] != y.shape[1:] or yt.dtype.kind != y.dtype.kind:
@@ -75,9 +77,9 @@ class Dataset:
             object.__setattr__(self, name, value)
 
     @property
-    def inputs(self) -> int:
-        """D, the number of inputs of a sample."""
-        return self.x_train.shape[1]
+    def inputs(self) -> int | tuple[int, ...]:
+        """D, the number of inputs of a sample, or its shape (*space, channels)."""
+        return shape_of(self.x_train)
 
     @property
     def x(self) -> np.ndarray:
@@ -94,7 +96,7 @@ class Dataset:
     def __repr__(self) -> str:
         return (
             f"Dataset({len(self.x_train)} training and {len(self.x_test)} test samples of "
-            f"{self.inputs} inputs, {self.x_train.dtype})"
+            f"{in_words(self.inputs)}, {self.x_train.dtype})"
         )
 
 
