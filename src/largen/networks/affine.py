@@ -152,7 +152,8 @@ def _affine(geometry: Geometry, frame: Frame, path: Path, features: Features) ->
     bias_name, bias = frame.rule(path, "bias")
     assert weight is not None
     rules = {"weight": weight} | ({} if bias is None else {"bias": bias})
-    behind = (*geometry.space, geometry.bias[-1])
+    space = geometry.space
+    behind = (*space, geometry.bias[-1])
 
     def init(normals):
         return {kind: rule.init_std * normals[kind] for kind, rule in rules.items()}
@@ -165,10 +166,14 @@ def _affine(geometry: Geometry, frame: Frame, path: Path, features: Features) ->
 
     def kernels(one: Probe, two: Probe) -> Kernels:
         g1, g2 = (_by_position(probe.gradient) for probe in (one, two))
-        a1, a2 = (geometry.patches(probe.capture) for probe in (one, two))
         inputs = _inner("ni,mi->nm", *(p.capture.reshape(len(p.capture), -1) for p in (one, two)))
         backward = _inner("npcf,mpdf->nmcd", g1, g2)
-        tangent = weight.lr * weight.multiplier**2 * tangent_of(a1, g1, a2, g2, geometry.shared)
+        if not space:  # one position, which sees everything
+            moved = inputs[:, :, None, None] * backward
+        else:
+            a1, a2 = (geometry.patches(probe.capture) for probe in (one, two))
+            moved = tangent_of(a1, g1, a2, g2, geometry.shared)
+        tangent = weight.lr * weight.multiplier**2 * moved
         if bias is not None:
             total = _inner("ncf,mdf->nmcd", g1.sum(1), g2.sum(1)) if geometry.shared else backward
             tangent = tangent + bias.lr * bias.multiplier**2 * total
@@ -196,8 +201,7 @@ def tangent_of(
     """Return Σ_W (∂f/∂W)(∂f'/∂W) of patches a and backward vectors g, without m².
 
     Where positions share weights it is ⟨J, J'⟩ with J = Σ_p a_p g_pᵀ, or the sum over all pairs
-    of positions, whichever takes fewer multiplications: the sum over pairs for a dense layer,
-    the small matrices J for an image.
+    of positions, whichever takes fewer multiplications.
     """
     n1, positions, groups, entries = a1.shape
     n2, outputs = len(a2), g1.shape[2]
