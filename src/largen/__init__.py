@@ -76,6 +76,7 @@ if TYPE_CHECKING:
         mean_field,
         mup,
         ntk,
+        rmsprop,
         scaling,
         scaling_class,
         sgd,
@@ -99,7 +100,7 @@ _ROOMS = {
     "optimal_learning_rate posterior time_scales",
     "networks": "FiniteNetwork apply empirical_ntk finite_network init observe train",
     "parameterizations": "Parameterization abc adam complete_p depth_mup gd gradient_flow "
-    "mean_field mup ntk scaling scaling_class sgd standard",
+    "mean_field mup ntk rmsprop scaling scaling_class sgd standard",
     "runs": "Dataset Loss Run Theory Trajectory loss",
     "theories": "solve",
 }

@@ -1,4 +1,4 @@
-"""Training in steps: one compiled loop for gradient descent, momentum, minibatches and Adam."""
+"""Training in steps: one compiled loop for gradient descent and adaptive optimizers."""
 
 from __future__ import annotations
 

@@ -30,6 +30,7 @@ from largen.arrays import (
 from largen.errors import InvalidInput
 from largen.networks.modules import Frame, Module, Params, build
 from largen.parameterizations import Parameterization, RuleTable, ntk
+from largen.parameterizations.laws import from_normal
 
 
 @dataclass(frozen=True)
@@ -149,11 +150,19 @@ class FiniteNetwork:
             return like(_apply(self, params, x), params, x)
 
     def draw(self, key: Any, dtype: Any) -> Params:
-        """Draw parameters without any checks, for use in compiled functions."""
+        """Draw parameters without any checks, for use in compiled functions.
+
+        The numbers that the layers make them from are standard Gaussian, or of another law with
+        the same variance where the parameterization says so.
+        """
         leaves, tree = jax.tree.flatten(self.module.shapes)
         ends = np.cumsum([leaf.size for leaf in leaves])
         parts = jnp.split(jax.random.normal(key, (ends[-1],), dtype), ends[:-1])
-        normals = [part.reshape(leaf.shape) for part, leaf in zip(parts, leaves, strict=True)]
+        laws = [self.table.law(name) for name in jax.tree.leaves(self.module.names)]
+        normals = [
+            from_normal(law, part.reshape(leaf.shape))
+            for law, part, leaf in zip(laws, parts, leaves, strict=True)
+        ]
         return self.module.init(tree.unflatten(normals))
 
     def outputs_of(self, params: Params, x: Any) -> Any:

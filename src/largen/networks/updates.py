@@ -8,7 +8,7 @@ import jax
 
 from largen.errors import NoRule
 from largen.networks.plan import Plan
-from largen.parameterizations import Adam, GradientDescent
+from largen.parameterizations import Adam, GradientDescent, RMSProp
 
 if TYPE_CHECKING:
     import optax
@@ -20,9 +20,10 @@ def transformation(plan: Plan, lr: Any) -> optax.GradientTransformation:
     With raw rates η = η₀·(rule's lr) and decays λ = λ₀·(rule's weight_decay),
 
     * gradient descent: v ← βv + ∇ + λθ, θ ← θ − ηv;
-    * Adam: θ ← θ − η(m̂/(√v̂ + ε) + λθ), with ε = ε₀·(rule's eps).
+    * Adam: θ ← θ − η(m̂/(√v̂ + ε) + λθ), with ε = ε₀·(rule's eps);
+    * RMSProp: θ ← θ − η(∇/(√v + ε) + λθ), v without correction for its start at zero.
 
-    Adam is given the gradient in units of the rule's eps, ∇/eps. That leaves m̂/(√v̂ + ε)
+    These two are given the gradient in units of the rule's eps, ∇/eps. That leaves m̂/(√v̂ + ε)
     unchanged and keeps v̂, of order N⁻³ in wide networks, away from the smallest float32.
 
     Parameters
@@ -40,6 +41,8 @@ def transformation(plan: Plan, lr: Any) -> optax.GradientTransformation:
         factor = plan.optimizer.weight_decay
         return jax.tree.map(lambda u, p, d: u + factor * d * p, updates, params, decay)
 
+    unit = plan.per_leaf("eps")
+    in_units = optax.stateless(lambda u, _: jax.tree.map(lambda u, e: u / e, u, unit))
     steps = [optax.stateless(decayed)] if plan.optimizer.weight_decay else []
     scaled = optax.stateless(lambda u, _: jax.tree.map(lambda u, r: -lr * r * u, u, rate))
     match plan.optimizer:
@@ -47,12 +50,10 @@ def transformation(plan: Plan, lr: Any) -> optax.GradientTransformation:
             if momentum:
                 steps.append(optax.trace(momentum))
         case Adam(beta1=beta1, beta2=beta2, eps=eps):
-            unit = plan.per_leaf("eps")
-            steps = [
-                optax.stateless(lambda u, _: jax.tree.map(lambda u, e: u / e, u, unit)),
-                optax.scale_by_adam(beta1, beta2, eps),
-                *steps,
-            ]
+            steps = [in_units, optax.scale_by_adam(beta1, beta2, eps), *steps]
+        case RMSProp(beta=beta, eps=eps):
+            steps = [in_units, optax.scale_by_rms(beta, eps, eps_in_sqrt=False), *steps]
         case other:
-            raise NoRule("the training of finite networks", other, [GradientDescent, Adam])
+            known = [GradientDescent, Adam, RMSProp]
+            raise NoRule("the training of finite networks", other, known)
     return optax.chain(*steps, scaled)

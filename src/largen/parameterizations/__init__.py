@@ -10,9 +10,11 @@ from largen.parameterizations.optimizers import (
     GradientDescent,
     GradientFlow,
     Optimizer,
+    RMSProp,
     adam,
     gd,
     gradient_flow,
+    rmsprop,
     sgd,
 )
 from largen.parameterizations.parameterization import Parameterization
@@ -42,6 +44,7 @@ __all__ = [
     "Optimizer",
     "Parameterization",
     "Power",
+    "RMSProp",
     "Reference",
     "Rule",
     "RuleTable",
@@ -56,6 +59,7 @@ __all__ = [
     "mean_field",
     "mup",
     "ntk",
+    "rmsprop",
     "scaling",
     "scaling_class",
     "sgd",

@@ -18,6 +18,7 @@ from fractions import Fraction
 
 from largen.architectures import Layer, WeightSite, depth
 from largen.errors import NoTheory
+from largen.parameterizations.laws import GAUSSIAN
 from largen.parameterizations.optimizers import Optimizer
 from largen.parameterizations.parameterization import Parameterization, first_fan_in
 from largen.parameterizations.powers import Power
@@ -38,12 +39,15 @@ class CanonicalWeight:
         σ, the effective deviation: σ_w, or σ_b for a bias.
     rate
         ρ, the rate relative to η₀γ²; 1 in :func:`largen.ntk` and :func:`largen.mean_field`.
+    law
+        The law of single weights at initialisation; see :meth:`largen.Parameterization.with_law`.
     """
 
     site: WeightSite
     kind: str
     std: float
     rate: float
+    law: str = GAUSSIAN
 
 
 @dataclass(frozen=True)
@@ -69,7 +73,12 @@ class CanonicalForm:
 
 
 def canonical_form(
-    param: Parameterization, net: Layer, optimizer: Optimizer, inputs: int | tuple[int, ...]
+    param: Parameterization,
+    net: Layer,
+    optimizer: Optimizer,
+    inputs: int | tuple[int, ...],
+    *,
+    gaussian: tuple[str, ...] = ("input", "bias"),
 ) -> CanonicalForm:
     """Reduce a parameterization to the constants that infinite width leaves of it.
 
@@ -79,12 +88,15 @@ def canonical_form(
         What is trained, and how.
     inputs
         D, or the shape (*space, channels) of a sample.
+    gaussian
+        Roles whose weights the theory takes to be Gaussian. Hidden matrices of any law act as
+        Gaussian ones, and in the kernel limit the read-out does.
 
     Raises
     ------
     NoTheory
         If a preactivation or an update vanishes or diverges with the width; the message names
-        the weight and the power of N that is too much.
+        the weight and the power of N that is too much. If a weight that must be Gaussian is not.
 
     Examples
     --------
@@ -114,7 +126,16 @@ def canonical_form(
                     f"weight {row.name} ({row.site.role}) {grows} as N^{power.width} instead of "
                     f"N^{wanted}. lg.ntk() and lg.mean_field() have one."
                 )
-        weights[row.name] = CanonicalWeight(row.site, row.kind, std.at(**at), rate.at(**at))
+        role = "bias" if row.kind == "bias" else row.site.role
+        if row.law != GAUSSIAN and role in gaussian:
+            raise NoTheory(
+                f"{row.name} starts with the {row.law} law, and this limit depends on the law of "
+                f"single weights there: it is implemented for Gaussian ones. With many inputs, "
+                f"sums over them are Gaussian: leave {role!r} out of law."
+            )
+        weights[row.name] = CanonicalWeight(
+            row.site, row.kind, std.at(**at), rate.at(**at), row.law
+        )
     branch = table.branch.at(**at)
     return CanonicalForm(weights, branch, param.gamma, param.d)
 

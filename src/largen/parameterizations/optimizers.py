@@ -1,7 +1,8 @@
 """Optimizers as records: the rate in units that a parameterization scales to any size.
 
 What a parameterization needs to know of an optimizer is how its update answers to the size of
-the gradient: proportionally (gradient descent, momentum, gradient flow), or not at all (Adam).
+the gradient: proportionally (gradient descent, momentum, gradient flow), or not at all (Adam,
+RMSProp).
 """
 
 from __future__ import annotations
@@ -85,6 +86,22 @@ class Adam(_Stepped):
         for name in ("beta1", "beta2"):
             if not 0 <= real(name, getattr(self, name)) < 1:
                 raise InvalidInput(f"{name}: wanted 0 ≤ {name} < 1, got {getattr(self, name)!r}.")
+        real("eps", self.eps, at_least=0)
+
+
+@dataclass(frozen=True)
+class RMSProp(_Stepped):
+    """RMSProp with decoupled weight decay; see :func:`rmsprop`."""
+
+    beta: float = 0.99
+    eps: float = 1e-8
+
+    adaptive: ClassVar[bool] = True
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not 0 <= real("beta", self.beta) < 1:
+            raise InvalidInput(f"beta: wanted 0 ≤ beta < 1, got {self.beta!r}.")
         real("eps", self.eps, at_least=0)
 
 
@@ -193,6 +210,47 @@ def adam(
     Adam(lr=0.001)
     """
     return Adam(lr, weight_decay, batch_size, seed, beta1=beta1, beta2=beta2, eps=eps)
+
+
+def rmsprop(
+    lr: float,
+    *,
+    beta: float = 0.99,
+    eps: float = 1e-8,
+    weight_decay: float = 0.0,
+    batch_size: int | None = None,
+    seed: int = 0,
+) -> RMSProp:
+    """RMSProp: θ ← θ − η∇/(√v + ε) with v ← βv + (1 − β)∇², from v = 0, entry by entry.
+
+    The first step is η/√(1 − β) in every entry. Golikov's (21) leaves 1 − β out of v: his η is
+    ours over √(1 − β).
+
+    Parameters
+    ----------
+    lr
+        η₀, scaled by the parameterization as for :func:`adam`.
+    beta
+        β, decay of the average of the squared gradient.
+    eps
+        ε₀, scaled by the parameterization with the size of the gradient.
+    weight_decay
+        λ₀; every step shrinks each weight by η₀λ₀ of itself.
+    batch_size, seed
+        As in :func:`sgd`; full batch by default.
+
+    Raises
+    ------
+    InvalidInput
+        If a number is out of its range.
+
+    Examples
+    --------
+    >>> import largen as lg
+    >>> print(lg.rmsprop(lr=2e-4))
+    RMSProp(lr=0.0002)
+    """
+    return RMSProp(lr, weight_decay, batch_size, seed, beta=beta, eps=eps)
 
 
 def gradient_flow(lr: float = 1.0, *, weight_decay: float = 0.0) -> GradientFlow:

@@ -26,6 +26,7 @@ from largen.arrays import integer, real, sample_shape
 from largen.errors import InvalidInput, one_of
 from largen.parameterizations.classification.report import Classification
 from largen.parameterizations.exponents import Exponents, exact
+from largen.parameterizations.laws import GAUSSIAN, ROLES, Laws, in_words, laws_of
 from largen.parameterizations.optimizers import Adam, GradientDescent, Optimizer
 from largen.parameterizations.powers import Power
 from largen.parameterizations.reference import Reference, carried, gamma_from, reference_of
@@ -57,6 +58,8 @@ class Parameterization:
         Whether σ_w and the read-in's 1/√D sit in the multiplier or in the initial deviation.
     reference
         The network that the powers start from; see :meth:`from_reference`.
+    laws
+        The laws of single weights, by role, where they are not Gaussian; see :meth:`with_law`.
 
     Examples
     --------
@@ -81,6 +84,7 @@ class Parameterization:
     branch_rate: Fraction = Fraction(0)
     std_in: Literal["multiplier", "init_std"] = "multiplier"
     reference: Reference | None = None
+    laws: Laws = ()
 
     def __post_init__(self):
         object.__setattr__(self, "gamma", real("gamma", self.gamma, above=0))
@@ -117,11 +121,13 @@ class Parameterization:
         adaptive = optimizer is not None and optimizer.adaptive
         shape = None if inputs is None else sample_shape("inputs", inputs)
         sites = weight_sites(net, shape)
-        rows: list[Row[Power]] = []
+        laws, rows = dict(self.laws), []
         for site in sites:
-            rows.append(Row(site, "weight", self._weight_rule(site, sites[0], adaptive)))
+            rule = self._weight_rule(site, sites[0], adaptive)
+            rows.append(Row(site, "weight", rule, laws.get(site.role, GAUSSIAN)))
             if _std(site, "bias"):
-                rows.append(Row(site, "bias", self._bias_rule(site, adaptive)))
+                rule = self._bias_rule(site, adaptive)
+                rows.append(Row(site, "bias", rule, laws.get("bias", GAUSSIAN)))
         family = "adaptive optimizer" if adaptive else "gradient descent"
         branch = Power(depth=-self.branch)
         symbolic = RuleTable(f"{self}, {family}", tuple(rows), branch, self._gamma)
@@ -166,13 +172,39 @@ class Parameterization:
         >>> print(lg.ntk().shift({"hidden": "-1/2"}).table(lg.mlp(2, "tanh"))["2.weight"])
         Rule(multiplier=1, init_std=N⁻¹ᐟ², lr=N⁻¹, weight_decay=N, eps=N⁻¹ᐟ²)
         """
-        roles = ("input", "hidden", "output", "bias")
         moved = {}
         for role, power in theta.items():
-            if role not in roles:
-                raise one_of("theta", role, roles)
+            if role not in ROLES:
+                raise one_of("theta", role, ROLES)
             moved[role] = getattr(self, role).shift(exact(f"theta[{role!r}]", power))
         return replace(self, name=f"{self.name} shifted", **moved)
+
+    def with_law(self, law: Any) -> Parameterization:
+        """Return the same with weights that start with another law, of the same deviation.
+
+        Parameters
+        ----------
+        law
+            ``"gaussian"``; ``"uniform"``, the law of Kaiming's and Glorot's uniform
+            initialisations; ``"truncated"``, a Gaussian within two deviations; or ``"sign"``,
+            ±1. One for all, or by role: ``{"output": "uniform"}``.
+
+        Exponents of the width do not depend on the law. Limits depend on that of the first
+        layer's weights unless inputs are many, in the mean-field limit on that of the last
+        layer's too, and never on that of hidden matrices.
+
+        Raises
+        ------
+        InvalidInput
+            If a law or a role is not known.
+
+        Examples
+        --------
+        >>> import largen as lg
+        >>> print(lg.ntk().with_law("uniform"))
+        ntk, uniform weights
+        """
+        return replace(self, laws=laws_of(law))
 
     @classmethod
     def from_reference(
@@ -183,6 +215,7 @@ class Parameterization:
         reference: Parameterization | None = None,
         init_std: Any = None,
         lr: Any = None,
+        law: Any = None,
     ) -> Parameterization:
         """Scale a network that is given at one width to all others.
 
@@ -205,6 +238,9 @@ class Parameterization:
             Numbers that the reference has instead at N*, for some of the roles ``"input"``,
             ``"hidden"``, ``"output"``, ``"bias"``: initial deviations (the layers' σ_w plays no
             part then), and raw rates in units of the optimizer's.
+        law
+            Of single weights, see :meth:`with_law`; the reference's by default. PyTorch's affine
+            maps start uniform within ±1/√fan_in: ``"uniform"`` with ``weight_std=3**-0.5``.
 
         Returns
         -------
@@ -216,14 +252,6 @@ class Parameterization:
         InvalidInput
             If the width or a number is not positive, a role or name is not known, or the
             reference has a reference itself.
-
-        Notes
-        -----
-        Weights start Gaussian. Their exponents are those of any symmetric distribution, such as
-        Kaiming-uniform, of the same deviation; the limits are not: with few inputs, they depend
-        on the law of single weights of the first layer (in the mean-field limit, of the last one
-        too). The framework's default of uniform weights within ±1/√fan_in has the deviations of
-        ``weight_std=3**-0.5``.
 
         Examples
         --------
@@ -242,7 +270,9 @@ class Parameterization:
             if not isinstance(value, cls):
                 raise InvalidInput(f"{name}: wanted a parameterization, got {value!r}.")
         start = reference_of(width, given, init_std, lr)
-        return replace(powers, gamma=gamma_from(start, powers.d), reference=start)
+        laws = given.laws if law is None else laws_of(law)
+        gamma = gamma_from(start, powers.d)
+        return replace(powers, gamma=gamma, reference=start, laws=laws)
 
     def classify(self, net: Any, optimizer: Any = None) -> Classification:
         """Say which infinite-width limit this gives a network, and why.
@@ -294,10 +324,11 @@ class Parameterization:
         return classify(self, net, optimizer)
 
     def __str__(self) -> str:
+        law = f", {in_words(self.laws)}" if self.laws else ""
         if self.reference is not None:
-            return f"{self.name} from {self.reference}"
+            return f"{self.name} from {self.reference}{law}"
         plain = self.d == 0 or self.name.endswith(")")
-        return self.name if plain else f"{self.name}(gamma={self.gamma:g})"
+        return self.name + ("" if plain else f"(gamma={self.gamma:g})") + law
 
     def describe(self) -> str:
         """Return the rules of each role in words, for gradient descent and for Adam.

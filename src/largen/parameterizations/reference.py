@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any
 
 from largen.arrays import integer, real
 from largen.errors import InvalidInput, one_of
+from largen.parameterizations.laws import ROLES
 from largen.parameterizations.powers import Power
 from largen.parameterizations.rules import Row, Rule, RuleTable
 
 if TYPE_CHECKING:
     from largen.parameterizations.parameterization import Parameterization
 
-ROLES = ("input", "hidden", "output", "bias")
 Numbers = tuple[tuple[str, float], ...]
 
 
@@ -85,7 +85,7 @@ def carried(
             f.name: _from(getattr(rule, f.name), getattr(ours.rule, f.name), reference.width)
             for f in fields(Rule)
         }
-        rows.append(Row(ours.site, ours.kind, Rule(**carried_fields)))
+        rows.append(Row(ours.site, ours.kind, Rule(**carried_fields), ours.law))
     return RuleTable(scaling.title, tuple(rows), at_reference.branch, scaling.gamma)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Generic, TypeVar
 
 from largen.architectures import WeightSite
+from largen.parameterizations.laws import GAUSSIAN
 from largen.parameterizations.powers import Power
 
 Scale = TypeVar("Scale", Power, float)
@@ -43,11 +44,12 @@ class Rule(Generic[Scale]):
 
 @dataclass(frozen=True)
 class Row(Generic[Scale]):
-    """One weight or bias of the network, and its rule."""
+    """One weight or bias of the network, its rule, and the law that it starts with."""
 
     site: WeightSite
     kind: str
     rule: Rule[Scale]
+    law: str = GAUSSIAN
 
     @property
     def name(self) -> str:
@@ -76,9 +78,11 @@ class RuleTable(Mapping[str, Rule[Scale]]):
     branch: Scale
     gamma: Scale
     _by_name: dict[str, Rule[Scale]] = field(init=False, repr=False, compare=False)
+    _laws: dict[str, str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self):
         object.__setattr__(self, "_by_name", {row.name: row.rule for row in self.rows})
+        object.__setattr__(self, "_laws", {row.name: row.law for row in self.rows})
 
     def __getitem__(self, name: str) -> Rule[Scale]:
         return self._by_name[name]
@@ -88,6 +92,10 @@ class RuleTable(Mapping[str, Rule[Scale]]):
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    def law(self, name: str) -> str:
+        """Return the law of a weight at initialisation."""
+        return self._laws[name]
 
     def __str__(self) -> str:
         columns = [f.name for f in fields(Rule)]
@@ -115,6 +123,7 @@ def evaluate(table: RuleTable[Power], *, width: int, depth: int, inputs: int) ->
             row.site,
             row.kind,
             Rule(**{f.name: value(getattr(row.rule, f.name)) for f in fields(Rule)}),
+            row.law,
         )
         for row in table.rows
     )

@@ -20,6 +20,7 @@ from largen.parameterizations import (
     GradientFlow,
     Optimizer,
     Parameterization,
+    RMSProp,
 )
 from largen.runs.dataset import Dataset
 from largen.runs.losses import Loss, check_targets
@@ -41,7 +42,7 @@ class Run:
     loss
         ``"mse"``, ``"logistic"``, ``"cross_entropy"``, or a function ℓ(f, y) of one sample.
     optimizer
-        :func:`largen.gd`, :func:`largen.sgd`, :func:`largen.adam`, or
+        :func:`largen.gd`, :func:`largen.sgd`, :func:`largen.adam`, :func:`largen.rmsprop`, or
         :func:`largen.gradient_flow`.
     steps
         For optimizers that make steps, how many. Step 0 is the initialisation, so a trajectory
@@ -113,7 +114,7 @@ class Run:
                 )
             steps = integer("steps", steps, at_least=1)
             recorded = ()
-            if isinstance(optimizer, (GradientDescent, Adam)):
+            if isinstance(optimizer, (GradientDescent, Adam, RMSProp)):
                 batch = optimizer.batch_size
                 if batch is not None and batch > len(data.x_train):
                     raise InvalidInput(

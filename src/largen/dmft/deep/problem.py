@@ -14,6 +14,8 @@ from largen.parameterizations import CanonicalWeight, canonical_form
 from largen.runs import Run
 
 LINEAR = activation("linear")
+# Roles whose single weights count; hidden matrices are sums over neurons.
+GAUSSIAN_ROLES = ("input", "output", "bias")
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,9 @@ def covers(run: Run) -> str:
         activations, or a weight's update vanishes or diverges with the width.
     """
     phi, _ = chain(run.net)
-    form = canonical_form(run.param, run.net, run.optimizer, run.data.inputs)
+    form = canonical_form(
+        run.param, run.net, run.optimizer, run.data.inputs, gaussian=GAUSSIAN_ROLES
+    )
     if form.d != Fraction(1, 2):
         raise NoTheory(
             f"{run.param} divides the output by N^{form.d} beyond the kernel scaling; features "
@@ -119,7 +123,9 @@ def covers(run: Run) -> str:
 def problem(run: Run) -> Problem:
     """Return the problem that a run poses, in float64."""
     phi, paths = chain(run.net)
-    form = canonical_form(run.param, run.net, run.optimizer, run.data.inputs)
+    form = canonical_form(
+        run.param, run.net, run.optimizer, run.data.inputs, gaussian=GAUSSIAN_ROLES
+    )
     found: dict[tuple[int, ...], dict[str, CanonicalWeight]] = {path: {} for path in paths}
     for weight in form.weights.values():
         found[weight.site.path][weight.kind] = weight

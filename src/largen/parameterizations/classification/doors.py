@@ -18,6 +18,7 @@ from largen.parameterizations.optimizers import (
     Adam,
     GradientDescent,
     GradientFlow,
+    RMSProp,
     adam,
     gd,
 )
@@ -119,6 +120,8 @@ def _optimizer(optimizer: Any) -> tuple[str, bool, bool]:
             return "gradient descent", False, False
         case Adam():
             return "adam", True, optimizer.eps > 0
+        case RMSProp():
+            return "rmsprop", True, optimizer.eps > 0
         case GradientDescent():
             return "momentum" if optimizer.momentum else "gradient descent", False, False
         case GradientFlow():
@@ -128,6 +131,6 @@ def _optimizer(optimizer: Any) -> tuple[str, bool, bool]:
                 raise one_of("optimizer", optimizer, _OPTIMIZERS)
             return optimizer, _OPTIMIZERS[optimizer], False
     raise InvalidInput(
-        "optimizer: wanted lg.gd, lg.sgd, lg.gradient_flow or lg.adam, or one of "
+        "optimizer: wanted lg.gd, lg.sgd, lg.gradient_flow, lg.adam or lg.rmsprop, or one of "
         f"{', '.join(sorted(_OPTIMIZERS))}, got {optimizer!r}."
     )
