@@ -84,7 +84,8 @@ def weight_sites(
     InvalidInput
         If the network has fewer than two affine maps, or ends inside a residual branch, a
         repetition or one of several branches, or begins inside a repetition: its input and
-        output would have no place of their own. If a layer does not fit what it is given.
+        output would have no place of their own. If a layer does not fit what it is given, or
+        outputs have spatial axes.
 
     Examples
     --------
@@ -93,7 +94,8 @@ def weight_sites(
     ['input', 'hidden', 'output']
     """
     sites: list[WeightSite] = []
-    for site in _walk(architecture, (), False, 1, signal_of(inputs)):
+    start = signal_of(inputs)
+    for site in _walk(architecture, (), False, 1, start):
         if not sites:
             _check_own_place(site, "first", "before")
         sites.append(site)
@@ -106,6 +108,11 @@ def weight_sites(
         raise InvalidInput(
             f"net: its last affine map, {sites[-1].layer!r}, is in one of several branches, so "
             "that there is no read-out; put a Dense() behind them."
+        )
+    if behind := signal_behind(architecture, start).space:
+        raise InvalidInput(
+            f"net: its outputs have spatial axes {behind}; put a Flatten() or a GlobalAvgPool() "
+            "before the last Dense()."
         )
     sites[-1] = replace(sites[-1], role="output")
     return tuple(sites)

@@ -71,11 +71,6 @@ class FiniteNetwork:
         frame = Frame(self.table, self.width, self.outputs or 1, readout)
         sample = self.inputs if isinstance(self.inputs, tuple) else (self.inputs,)
         module = build(self.net, frame, (), sample)
-        if len(module.features) > 1:
-            raise InvalidInput(
-                f"net: its outputs have spatial axes {module.features[:-1]}; put a Flatten() or a "
-                "GlobalAvgPool() before the last Dense()."
-            )
         if module.features != (frame.outputs,):
             raise InvalidInput(f"net: wanted to end in {frame.outputs} outputs, got {self.net!r}.")
         return module

@@ -94,7 +94,7 @@ class Run:
             raise InvalidInput(
                 f"optimizer: wanted e.g. lg.gd(lr=0.1) or lg.gradient_flow(), got {optimizer!r}."
             )
-        weight_sites(net)
+        weight_sites(net, data.inputs)
         spec = as_loss(loss)
         check_targets(spec, "y_train", data.y_train)
         if len(data.y_test):
