@@ -1,0 +1,25 @@
+"""Hyperparameter transfer: tune a small model, train a large one with the same numbers.
+
+:mod:`largen.transfer.torch` and :mod:`largen.transfer.jax` do it for models of the user's own;
+both read one rule table (:mod:`largen.transfer.rules`), the :class:`largen.Parameterization`'s
+relative to a base shape. Nothing here needs PyTorch.
+"""
+
+from largen.transfer.coordinates import CoordinateCheck, LayerSlopes
+from largen.transfer.plan import ForwardMultiplier, Plan, ScaledWeight, plan_from_json
+from largen.transfer.roles import ROLES
+from largen.transfer.rules import rule_table
+from largen.transfer.schedules import constant, warmup_cosine
+
+__all__ = [
+    "ROLES",
+    "CoordinateCheck",
+    "ForwardMultiplier",
+    "LayerSlopes",
+    "Plan",
+    "ScaledWeight",
+    "constant",
+    "plan_from_json",
+    "rule_table",
+    "warmup_cosine",
+]

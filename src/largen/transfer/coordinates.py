@@ -1,0 +1,142 @@
+"""The coordinate check as numbers: how sizes of activations and their changes grow with a size.
+
+A parameterization transfers if every activation, and what a few steps of training change of it,
+keeps its size when the model grows (Yang et al. 2022, App. D.1, "coordinate checking"). Here the
+log₂-slopes are fitted, compared with a tolerance, and the first layer that fails is named.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from largen.errors import InvalidInput
+from largen.transfer.plan import table
+
+if TYPE_CHECKING:
+    import xarray
+
+
+@dataclass(frozen=True)
+class LayerSlopes:
+    """One layer of a coordinate check.
+
+    Attributes
+    ----------
+    layer
+        Its name in the base model.
+    size, change
+        Slopes of log₂ of the root mean square of the activation after training, and of its
+        change since initialisation.
+    passed
+        Whether the change neither grows nor vanishes, and the activation does not grow.
+    """
+
+    layer: str
+    size: float
+    change: float
+    passed: bool
+
+
+@dataclass(frozen=True)
+class CoordinateCheck:
+    """Activations of models of several sizes, before and after a few steps.
+
+    Attributes
+    ----------
+    along
+        ``"width"`` or ``"depth"``.
+    ratios
+        The sizes relative to the base, (sizes).
+    layers
+        Names in the base model, from input to output; behind depth, a repeated block's name in
+        the base stands for the same block of the larger model, and its last for the last.
+    start, size, change
+        Root mean squares before and after training, and of the change, (sizes, seeds, layers).
+    tolerance
+        The largest |slope| that passes.
+    title
+        What was checked.
+    """
+
+    along: str
+    ratios: np.ndarray
+    layers: tuple[str, ...]
+    start: np.ndarray
+    size: np.ndarray
+    change: np.ndarray
+    tolerance: float
+    title: str = ""
+
+    def __post_init__(self):
+        if len(set(self.ratios.tolist())) < 2:
+            raise InvalidInput("targets: wanted at least two different sizes.")
+
+    @property
+    def slopes(self) -> tuple[LayerSlopes, ...]:
+        """The slopes of every layer that moves."""
+        rows = []
+        for i, layer in enumerate(self.layers):
+            if not self.change[..., i].any():
+                continue  # frozen, or in front of every weight
+            size, change = self._slope(self.size[..., i]), self._slope(self.change[..., i])
+            ok = abs(change) <= self.tolerance and size <= self.tolerance
+            rows.append(LayerSlopes(layer, size, change, bool(ok)))
+        return tuple(rows)
+
+    @property
+    def guilty(self) -> str | None:
+        """The first layer that fails, in the order of the forward pass."""
+        return next((row.layer for row in self.slopes if not row.passed), None)
+
+    @property
+    def passed(self) -> bool:
+        """Whether every layer passes."""
+        return self.guilty is None
+
+    def __getitem__(self, layer: str) -> LayerSlopes:
+        for row in self.slopes:
+            if row.layer == layer:
+                return row
+        raise KeyError(layer)
+
+    def __str__(self) -> str:
+        cells = [["layer", "slope of size", "slope of change", ""]]
+        for row in self.slopes:
+            verdict = "" if row.passed else "✗"
+            cells.append(
+                [row.layer or "(model)", f"{row.size:+.3f}", f"{row.change:+.3f}", verdict]
+            )
+        verdict = "passed" if self.passed else f"failed, first at {self.guilty or '(model)'}"
+        head = f"coordinate check in {self.along}, {self.title}: {verdict}"
+        return "\n".join([f"{head} (tolerance {self.tolerance:g})", *table(cells)])
+
+    def to_xarray(self) -> xarray.Dataset:
+        """Return sizes and changes as a data set ``(ratio, seed, layer)``, slopes as variables."""
+        import xarray
+
+        axes = ("ratio", "seed", "layer")
+        rows = {row.layer: row for row in self.slopes}
+        still = LayerSlopes("", np.nan, np.nan, True)
+        chosen = [rows.get(layer, still) for layer in self.layers]
+        return xarray.Dataset(
+            {
+                "start": (axes, self.start),
+                "size": (axes, self.size),
+                "change": (axes, self.change),
+                "size_slope": ("layer", np.array([row.size for row in chosen])),
+                "change_slope": ("layer", np.array([row.change for row in chosen])),
+                "passed": ("layer", np.array([row.passed for row in chosen])),
+            },
+            coords={"ratio": self.ratios, "layer": list(self.layers)},
+            attrs={"along": self.along, "title": self.title, "tolerance": self.tolerance},
+        )
+
+    def _slope(self, values: np.ndarray) -> float:
+        """Fit log₂ of the mean over seeds; a value that is not finite gives an infinite slope."""
+        mean = values.mean(axis=1)
+        if not (np.isfinite(mean).all() and (mean > 0).all()):
+            return float("inf")
+        return float(np.polyfit(np.log2(self.ratios), np.log2(mean), 1)[0])

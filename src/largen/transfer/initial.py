@@ -1,0 +1,99 @@
+"""How a builder's own initialisation depends on the size, measured on small models.
+
+Builders initialise as they please: ``nn.Linear`` with deviations of order 1/√fan_in, GPT-2 with
+0.02 at every width and 1/√L in the branches, an LSTM with 1/√hidden for all of its tensors. A rule
+that multiplies one of these by a fixed power is wrong for the others. Here the builder's own power
+is measured, on a base model and on one of another width or depth, and only what is missing to the
+rule's power is applied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from math import log, sqrt
+
+QUARTER = Fraction(1, 4)
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Count, sum and sum of squares of entries; they add up over tensors and draws."""
+
+    count: float = 0.0
+    total: float = 0.0
+    squares: float = 0.0
+
+    def __add__(self, other: Moments) -> Moments:
+        return Moments(
+            self.count + other.count, self.total + other.total, self.squares + other.squares
+        )
+
+    @property
+    def std(self) -> float:
+        """The deviation; exactly 0 for entries that are all the same."""
+        if not self.count:
+            return 0.0
+        mean = self.total / self.count
+        variance = self.squares / self.count - mean * mean
+        return sqrt(variance) if variance > 1e-10 * self.squares / self.count else 0.0
+
+
+@dataclass(frozen=True)
+class InitialLaw:
+    """A weight's initialisation: its deviation at the base, and its powers of n and l.
+
+    Attributes
+    ----------
+    std
+        The deviation at the base shape; 0 if it starts as a constant.
+    width, depth
+        Powers of n and l, multiples of ¼ where the measurement allows it.
+    """
+
+    std: float
+    width: float = 0.0
+    depth: float = 0.0
+
+
+def initial_laws(
+    base: Mapping[str, Moments],
+    wide: Mapping[str, Moments],
+    deep: Mapping[str, Moments],
+    width_ratios: Mapping[str, float],
+    depth_ratio: float,
+) -> dict[str, InitialLaw]:
+    """Return the law of every weight of the base model.
+
+    Parameters
+    ----------
+    base, wide, deep
+        Moments by the base model's names, of models of the base shape, a larger width, and a
+        larger depth.
+    width_ratios, depth_ratio
+        How much wider, by name, and how much deeper.
+    """
+    laws = {}
+    for name, at_base in base.items():
+        in_width = _power(at_base, wide.get(name), width_ratios.get(name, 1.0))
+        in_depth = _power(at_base, deep.get(name), depth_ratio)
+        laws[name] = InitialLaw(at_base.std, in_width, in_depth)
+    return laws
+
+
+def _power(before: Moments, after: Moments | None, ratio: float) -> float:
+    """Return the power, snapped to a multiple of ¼ that agrees with it.
+
+    A deviation of n entries is known to 1/√(2n) of itself for Gaussians, to less for lighter
+    tails. ½ is tried first, since all common initialisations have multiples of it.
+    """
+    if after is None or ratio == 1.0 or not before.std or not after.std:
+        return 0.0
+    power = log(after.std / before.std) / log(ratio)
+    error = sqrt(0.5 / before.count + 0.5 / after.count) / abs(log(ratio))
+    for step in (2 * QUARTER, QUARTER):
+        near = round(Fraction(power) / step) * step
+        if abs(power - float(near)) <= max(5 * error, 0.02):
+            return float(near)
+    return power

@@ -1,0 +1,124 @@
+"""From what was found in a model to what each of its weights gets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from largen.parameterizations import Parameterization, Power, Rule
+from largen.transfer.initial import InitialLaw
+from largen.transfer.plan import ScaledWeight
+from largen.transfer.roles import family
+from largen.transfer.rules import fold, ratios, rule, value, with_decay
+from largen.transfer.schemes import as_built
+from largen.transfer.updates import Update, update_of
+
+
+@dataclass(frozen=True)
+class FoundWeight:
+    """What is known of one weight before any rule is applied.
+
+    Attributes
+    ----------
+    name, role, in_branch
+        Which it is and what part it plays.
+    base_shape, shape
+        In the base model and in the target.
+    n
+        How much its fan-in grew, or its fan-out if the fan-in is fixed.
+    law
+        How its builder initialises it.
+    matrix
+        Whether it is a matrix in the optimizer's eyes: Muon moves no other weights.
+    """
+
+    name: str
+    role: str
+    in_branch: bool
+    base_shape: tuple[int, ...]
+    shape: tuple[int, ...]
+    n: float
+    law: InitialLaw
+    matrix: bool = True
+
+
+@dataclass(frozen=True)
+class Folded:
+    """A multiplier of the forward pass that is to be folded into a weight."""
+
+    kind: str
+    factor: Power
+
+
+def resolve(
+    param: Parameterization,
+    optimizer: Update,
+    found: FoundWeight,
+    l: float,
+    folds: tuple[Folded, ...] = (),
+    *,
+    keep_output: bool = False,
+) -> ScaledWeight:
+    """Apply the rule of a weight's role, and fold multipliers into it.
+
+    Parameters
+    ----------
+    param, optimizer
+        The scheme and the optimizer's record.
+    found
+        The weight.
+    l
+        The depth's ratio.
+    folds
+        Multipliers to be folded in, besides the read-out's own.
+    keep_output
+        Leave the read-out's own multiplier to the forward pass.
+    """
+    own_update = _moved_by(optimizer, found)
+    own = rule(param, own_update, found.role, found.in_branch)
+    total, kinds = Power(), []
+    if family(found.role) == "output" and not keep_output and own.multiplier != Power():
+        folds = (Folded("output", own.multiplier), *folds)
+    for folded in folds:
+        if folded.factor != Power():
+            own = fold(own, folded.factor**-1, own_update)
+            total = total * folded.factor
+            kinds.append(f"{folded.kind} × {ratios(folded.factor)}")
+    own = with_decay(own, own_update)
+    columns = ("init_std", "lr", "weight_decay", "eps")
+    powers = {column: getattr(own, column) for column in columns}
+    return ScaledWeight(
+        name=found.name,
+        role=found.role,
+        in_branch=found.in_branch,
+        base_shape=found.base_shape,
+        shape=found.shape,
+        n=found.n,
+        init=_initial_factor(param, found, own, total, l),
+        **{column: value(power, found.n, l) for column, power in powers.items()},
+        powers={column: ratios(power) for column, power in powers.items()},
+        folded=tuple(kinds),
+        moved_by=own_update.name,
+    )
+
+
+def _moved_by(optimizer: Update, found: FoundWeight) -> Update:
+    kind = family(found.role)
+    return update_of(optimizer, kind if found.matrix or kind != "hidden" else "vector")
+
+
+def _initial_factor(
+    param: Parameterization, found: FoundWeight, own: Rule[Power], total: Power, l: float
+) -> float:
+    """Return what the builder's values are multiplied by: what they lack of the rule's powers.
+
+    Constants (zeros, ones) only take the folded multipliers. A scheme that says nothing of depth
+    leaves the builder's own dependence on it alone, as the standard scheme does with everything.
+    """
+    factor = value(total, found.n, l)
+    if not found.law.std or as_built(param):
+        return factor
+    wanted = own.init_std / total  # the weight's own deviation, without what is folded in
+    factor *= found.n ** (float(wanted.width) - found.law.width)
+    if param.branch:
+        factor *= l ** (float(wanted.depth) - found.law.depth)
+    return factor

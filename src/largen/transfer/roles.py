@@ -1,0 +1,70 @@
+"""Weight roles: what part a tensor plays, by which of its sides grow with the width.
+
+=========  ==========  ==========  ==========================================================
+family     fan-in      fan-out     roles
+=========  ==========  ==========  ==========================================================
+input      fixed       grows       input, embedding, positional, depthwise
+vector     –           grows       bias, norm
+hidden     grows       grows       hidden, attention, grouped, recurrent
+output     grows       fixed       output, router
+finite     fixed       fixed       scalar
+=========  ==========  ==========  ==========================================================
+
+A row of an embedding is looked up, never summed over, so that its fan-in does not enter. A
+positional table, a class token and a depthwise filter are added to or multiply one channel at a
+time: they have one growing side, and the rules of an input weight. A grouped convolution whose
+number of groups is fixed has both sides growing. A router maps features to a fixed number of
+logits, as the read-out does.
+"""
+
+from __future__ import annotations
+
+from largen.errors import one_of
+
+FAMILIES = {
+    "input": "input",
+    "embedding": "input",
+    "positional": "input",
+    "depthwise": "input",
+    "bias": "vector",
+    "norm": "vector",
+    "hidden": "hidden",
+    "attention": "hidden",
+    "grouped": "hidden",
+    "recurrent": "hidden",
+    "output": "output",
+    "router": "output",
+    "scalar": "finite",
+}
+ROLES = tuple(FAMILIES)
+
+
+def family(role: str) -> str:
+    """Return the family of a role.
+
+    Raises
+    ------
+    InvalidInput
+        If the role is not known.
+
+    Examples
+    --------
+    >>> family("router")
+    'output'
+    """
+    if role not in FAMILIES:
+        raise one_of("role", role, ROLES)
+    return FAMILIES[role]
+
+
+def role_of_sides(fan_in_grows: bool, fan_out_grows: bool) -> str:
+    """Return the plain role of a matrix from its growing sides.
+
+    Examples
+    --------
+    >>> role_of_sides(True, False)
+    'output'
+    """
+    if fan_in_grows:
+        return "hidden" if fan_out_grows else "output"
+    return "input" if fan_out_grows else "scalar"

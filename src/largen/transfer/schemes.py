@@ -1,0 +1,70 @@
+"""Schemes by name, and their power of depth."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from largen.errors import InvalidInput, one_of
+from largen.parameterizations import (
+    Parameterization,
+    complete_p,
+    depth_mup,
+    mean_field,
+    mup,
+    ntk,
+    standard,
+)
+from largen.parameterizations.exponents import exact
+
+SCHEMES = {
+    "standard": standard,
+    "ntk": ntk,
+    "mean_field": mean_field,
+    "mup": mup,
+    "depth_mup": depth_mup,
+    "complete_p": complete_p,
+}
+
+
+def scheme_of(scheme: Any, alpha: Any = None) -> Parameterization:
+    """Return a scheme from its name, with residual branches l^(−α) if α is given.
+
+    With gradient descent the rates within branches then carry l^(2α−1) (Bordelon et al., Table 1,
+    for α = ½): L branches change the features by L·l^(−α)·η·l^(−α) in sum.
+
+    Parameters
+    ----------
+    scheme
+        ``"standard"``, ``"ntk"``, ``"mean_field"``, ``"mup"``, ``"depth_mup"``, ``"complete_p"``,
+        or a :class:`largen.Parameterization`.
+    alpha
+        α, exact as in :func:`largen.abc`.
+
+    Raises
+    ------
+    InvalidInput
+        If the scheme is not known, has a reference network of its own, or α is not rational.
+
+    Examples
+    --------
+    >>> scheme_of("mup", alpha="1/2").branch == scheme_of("depth_mup").branch
+    True
+    """
+    if isinstance(scheme, Parameterization):
+        param = scheme
+    elif isinstance(scheme, str) and scheme in SCHEMES:
+        param = SCHEMES[scheme]()
+    else:
+        raise one_of("scheme", scheme, SCHEMES)
+    if param.reference is not None:
+        raise InvalidInput(f"scheme: {param} has a reference network; here the base model is one.")
+    if alpha is None:
+        return param
+    power = exact("alpha", alpha)
+    return replace(param, name=f"{param.name} α={power}", branch=power, branch_rate=2 * power - 1)
+
+
+def as_built(param: Parameterization) -> bool:
+    """Whether the scheme leaves models as their builder makes them: the standard one does."""
+    return replace(param, name="standard") == standard()

@@ -1,0 +1,81 @@
+"""The shapes at which a builder is called to learn what grows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from largen.arrays import integer
+from largen.errors import InvalidInput
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """Arguments of the builder.
+
+    Attributes
+    ----------
+    base, target
+        The user's two shapes.
+    wide, deep
+        The base, wider, and the base, deeper (None without a depth).
+    tall
+        The base's width at the target's depth.
+    """
+
+    base: dict[str, Any]
+    target: dict[str, Any]
+    wide: dict[str, Any]
+    deep: dict[str, Any] | None
+    tall: dict[str, Any]
+
+    def by_name(self) -> dict[str, dict[str, Any]]:
+        """Return the shapes that exist, by their names here."""
+        shapes = {"base": self.base, "wide": self.wide, "tall": self.tall, "target": self.target}
+        return shapes if self.deep is None else {**shapes, "deep": self.deep}
+
+
+def shapes(
+    base: Mapping[str, Any],
+    target: Mapping[str, Any],
+    depth: str,
+    delta: Mapping[str, Any] | None = None,
+) -> Shapes:
+    """Return the shapes to be compared, from those that the user names.
+
+    Raises
+    ------
+    InvalidInput
+        If base, target and delta have different keys, a size is no positive integer, or delta
+        is not larger than the base.
+
+    Examples
+    --------
+    >>> shapes({"width": 8, "depth": 2}, {"width": 64, "depth": 2}, "depth").wide
+    {'width': 16, 'depth': 2}
+    """
+    for name, value in (("base", base), ("target", target), ("delta", delta)):
+        if value is None:
+            continue
+        if not isinstance(value, Mapping) or not value:
+            raise InvalidInput(f"{name}: wanted a dict such as dict(width=64, depth=4).")
+        if set(value) != set(base):
+            raise InvalidInput(
+                f"{name}: wanted the keys of base, {sorted(base)}, got {sorted(value)}."
+            )
+        for key, size in value.items():
+            integer(f"{name}[{key!r}]", size, at_least=1)
+    widths = [key for key in base if key != depth]
+    growing = [key for key in widths if base[key] != target[key]] or widths
+    larger = {key: 2 * base[key] for key in (*growing, depth) if key in base}
+    if delta is not None:
+        larger = {key: delta[key] for key in base if delta[key] != base[key]}
+        small = sorted(key for key in base if delta[key] < base[key])
+        if small or not larger:
+            raise InvalidInput(f"delta: wanted a shape larger than the base, got {dict(delta)}.")
+    start = dict(base)
+    wide = {**start, **{key: size for key, size in larger.items() if key != depth}}
+    deep = {**start, depth: larger[depth]} if depth in larger else None
+    tall = {**start, depth: target[depth]} if depth in base else start
+    return Shapes(start, dict(target), wide, deep, tall)

@@ -1,0 +1,226 @@
+"""What a model looks like, and which part of a deep model corresponds to which of a shallow one.
+
+A model of any framework is seen as a tree of named parts with the shapes of their weights. Two
+models of one width and different depths are laid side by side: parts with equal names correspond,
+and where a numbered sequence (a ``ModuleList``, a ``Sequential``, ``h_0, h_1, …``) has grown, the
+blocks that were repeated are found by their shapes. Indices behind them shift; the
+correspondence follows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from largen.errors import InvalidInput
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of a model: its kind, the weights it holds itself, and its own parts."""
+
+    kind: str
+    weights: Mapping[str, Shape] = field(default_factory=dict)
+    parts: Mapping[str, Part] = field(default_factory=dict)
+
+    def all_weights(self, prefix: str = "") -> dict[str, Shape]:
+        """Return every weight's shape by its full name."""
+        found = {prefix + name: shape for name, shape in self.weights.items()}
+        for name, part in self.parts.items():
+            found |= part.all_weights(f"{prefix}{name}.")
+        return found
+
+    def signature(self) -> tuple:
+        """Return what two copies of one block have in common."""
+        inner = tuple((name, part.signature()) for name, part in self.parts.items())
+        return (self.kind, tuple(self.weights.items()), inner)
+
+
+@dataclass(frozen=True)
+class Repetition:
+    """A sequence that is longer in the deeper model.
+
+    Attributes
+    ----------
+    path
+        The part that holds it, with the common stem of its members' names.
+    unit
+        How many consecutive members make up one repetition.
+    shallow, deep
+        How many repetitions either model has.
+    first
+        Where they begin.
+    """
+
+    path: str
+    unit: int
+    shallow: int
+    deep: int
+    first: int
+
+
+@dataclass(frozen=True)
+class Correspondence:
+    """Which part of the shallow model each part of the deep one corresponds to.
+
+    Attributes
+    ----------
+    parts
+        Names of parts and weights of the deep model → names in the shallow one.
+    repetitions
+        The sequences that grew.
+    blocks
+        Names of the deep model's repeated parts.
+    stacked
+        Weights with an axis that grew instead: name → axis (blocks stacked in one array).
+    """
+
+    parts: dict[str, str]
+    repetitions: tuple[Repetition, ...]
+    blocks: tuple[str, ...]
+    stacked: dict[str, int]
+
+    def depth_ratio(self, shallow: Part, deep: Part) -> float:
+        """Return L/L₀: repetitions counted over all sequences that grew."""
+        if self.repetitions:
+            after = sum(r.deep * r.unit for r in self.repetitions)
+            return after / sum(r.shallow * r.unit for r in self.repetitions)
+        if self.stacked:
+            name, axis = next(iter(self.stacked.items()))
+            return deep.all_weights()[name][axis] / shallow.all_weights()[self.parts[name]][axis]
+        return 1.0
+
+
+def correspondence(shallow: Part, deep: Part) -> Correspondence:
+    """Lay two models of equal width side by side.
+
+    Raises
+    ------
+    InvalidInput
+        If parts of them cannot be matched.
+
+    Examples
+    --------
+    >>> def net(depth):
+    ...     sizes = [(3, 8), *[(8, 8)] * depth, (8, 1)]
+    ...     return Part("Sequential", {}, {str(i): Part("Linear", {"w": s})
+    ...                                    for i, s in enumerate(sizes)})
+    >>> found = correspondence(net(2), net(4))
+    >>> found.blocks, found.parts["5.w"]
+    (('1', '2', '3', '4'), '3.w')
+    """
+    parts: dict[str, str] = {}
+    repetitions: list[Repetition] = []
+    blocks: list[str] = []
+    stacked: dict[str, int] = {}
+    _match("", shallow, "", deep, parts, repetitions, blocks, stacked)
+    return Correspondence(parts, tuple(repetitions), tuple(blocks), stacked)
+
+
+def _match(a_path, a: Part, b_path, b: Part, parts, repetitions, blocks, stacked) -> None:
+    parts[b_path] = a_path
+    if set(a.weights) != set(b.weights):
+        odd = sorted(set(a.weights) ^ set(b.weights))
+        raise InvalidInput(
+            f"make_model: at {b_path or 'the root'} the weights {odd} exist at one depth only; "
+            "blocks that repeat with depth must be parts of a sequence."
+        )
+    for name, shape in b.weights.items():
+        was = a.weights[name]
+        full = _join(b_path, name)
+        parts[full] = _join(a_path, name)
+        grown = [i for i, (x, y) in enumerate(zip(was, shape, strict=False)) if x != y]
+        if len(was) != len(shape) or len(grown) > 1:
+            raise InvalidInput(
+                f"make_model: the weight {full} has the shape {was} at one depth and {shape} at "
+                "another; wanted at most one axis that grows with the depth."
+            )
+        if grown:
+            stacked[full] = grown[0]
+    groups = _groups(a), _groups(b)
+    for stem, members in groups[1].items():
+        others = groups[0].get(stem, [])
+        pairs, repetition = _pairs(b_path, stem, a, others, b, members)
+        if repetition is not None:
+            repetitions.append(repetition)
+            span = range(repetition.first, repetition.first + repetition.deep * repetition.unit)
+            blocks.extend(_join(b_path, members[i]) for i in span)
+        for theirs, ours in pairs:
+            _match(
+                _join(a_path, theirs), a.parts[theirs], _join(b_path, ours), b.parts[ours],
+                parts, repetitions, blocks, stacked,
+            )  # fmt: skip
+
+
+def _pairs(path, stem, a: Part, others, b: Part, members):
+    """Return pairs of corresponding members of a sequence, and how it was extended."""
+    if len(others) == len(members):
+        return list(zip(others, members, strict=True)), None
+    was = [a.parts[name].signature() for name in others]
+    now = [b.parts[name].signature() for name in members]
+    extra = len(now) - len(was)
+    head = 0
+    while head < len(was) and was[head] == now[head]:
+        head += 1
+    tail = 0
+    while tail < len(was) - head and was[-1 - tail] == now[-1 - tail]:
+        tail += 1
+    if extra < 0 or head == 0 or head + tail < len(was):
+        raise InvalidInput(
+            f"make_model: the sequence {_join(path, stem + '…')} has {len(was)} members at one "
+            f"depth and {len(now)} at another, and no block of it is simply repeated."
+        )
+    unit, first = _repeated(now, head, extra)
+    copies_now = (head + extra - first) // unit
+    repetition = Repetition(
+        _join(path, stem + "…"), unit, (head - first) // unit, copies_now, first
+    )
+    pairs = []
+    for i, name in enumerate(members):
+        if i < head:
+            source = i
+        elif i < head + extra:
+            source = head - unit + (i - head) % unit
+        else:
+            source = i - extra
+        pairs.append((others[source], name))
+    return pairs, repetition
+
+
+def _repeated(now: list[tuple], head: int, extra: int) -> tuple[int, int]:
+    """Return the length of the repeated unit and where its first copy begins."""
+    end = head + extra
+    for unit in range(1, min(head, extra) + 1):
+        if extra % unit:
+            continue
+        first = end
+        while first - unit >= 0 and now[first - unit : first] == now[end - unit : end]:
+            first -= unit
+        if first + unit <= head:
+            return unit, first
+    raise InvalidInput(
+        "make_model: what a larger depth adds is no repetition of blocks that were there before."
+    )
+
+
+def _groups(part: Part) -> dict[str, list[str]]:
+    """Return the names of parts in sequences by their stem; a plain name is a group of its own."""
+    groups: dict[str, list[str]] = {}
+    for name in part.parts:
+        stem = re.sub(r"\d+$", "", name)
+        groups.setdefault(stem if stem != name else f"{name}.", []).append(name)
+    for stem, members in groups.items():
+        if not stem.endswith("."):
+            members.sort(key=_number)
+    return groups
+
+
+def _number(name: str) -> int:
+    return int(re.sub(r"^.*?(\d+)$", r"\1", name))
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name

@@ -1,0 +1,205 @@
+"""The coordinate check of a PyTorch model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from largen.arrays import integer, real
+from largen.errors import InvalidInput
+from largen.transfer.coordinates import CoordinateCheck
+from largen.transfer.structure import correspondence
+from largen.transfer.torch.plan import TorchPlan
+from largen.transfer.torch.scale import scale
+from largen.transfer.torch.survey import on_meta, part_of
+
+OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
+    "sgd": torch.optim.SGD,
+    "momentum": lambda groups: torch.optim.SGD(groups, momentum=0.9),
+    "adam": torch.optim.Adam,
+    "adamw": torch.optim.AdamW,
+    "rmsprop": torch.optim.RMSprop,
+}
+TOLERANCE = {"width": 0.1, "depth": 0.35}
+
+
+def coordinate_check(
+    make_model: Callable[..., nn.Module],
+    base: Mapping[str, Any],
+    targets: Sequence[Mapping[str, Any]],
+    batches: Sequence[Any],
+    loss: Callable[[nn.Module, Any], Tensor],
+    *,
+    lr: float,
+    optimizer: str = "adamw",
+    steps: int = 4,
+    seeds: int = 2,
+    tolerance: float | None = None,
+    make_optimizer: Callable[[Any], torch.optim.Optimizer] | None = None,
+    weight_decay: float = 0.0,
+    depth: str = "depth",
+    **options: Any,
+) -> CoordinateCheck:
+    """Measure how every activation, and its change by a few steps, grows with the model.
+
+    Parameters
+    ----------
+    make_model, base
+        As in :func:`scale`.
+    targets
+        Shapes that differ in width only, or in depth only.
+    batches
+        What ``loss`` takes; step t uses the t-th, again from the first if there are fewer.
+        Activations are measured on the first.
+    loss
+        ``loss(model, batch)`` → a scalar.
+    lr
+        η₀.
+    optimizer, weight_decay
+        As in :func:`scale` and :meth:`TorchPlan.param_groups`.
+    steps, seeds
+        Steps of training, and networks of each size.
+    tolerance
+        The largest |slope| that passes; 0.1 in width and 0.35 in depth by default.
+    make_optimizer
+        Makes the optimizer from parameter groups, where PyTorch has none of that name.
+    depth, **options
+        Passed on to :func:`scale`.
+
+    Returns
+    -------
+    CoordinateCheck
+        Prints as a table; ``largen.plots.coordinate_figure(check.to_xarray())`` draws it.
+
+    Raises
+    ------
+    InvalidInput
+        If the targets differ in both or in none, or an argument is out of range.
+    """
+    integer("steps", steps, at_least=1)
+    integer("seeds", seeds, at_least=1)
+    if not len(batches):
+        raise InvalidInput("batches: is empty; wanted at least one.")
+    make = OPTIMIZERS.get(optimizer) if make_optimizer is None else make_optimizer
+    if make is None:
+        raise InvalidInput(
+            f"make_optimizer: PyTorch has no optimizer {optimizer!r}; pass one that takes groups."
+        )
+    plans = [
+        scale(make_model, base, target, optimizer=optimizer, depth=depth, **options)
+        for target in targets
+    ]
+    along, ratios = _along(plans)
+    if tolerance is None:
+        tolerance = TOLERANCE[along]
+    labels = [_labels(make_model, base, target, depth) for target in targets]
+    records = []
+    for plan, names in zip(plans, labels, strict=True):
+        own = []
+        for seed in range(seeds):
+            model = plan.build(seed=seed)
+            groups = plan.param_groups(model, lr=lr, weight_decay=weight_decay)
+            own.append(_sizes(model, make(groups), batches, loss, steps, names, seed))
+        records.append(own)
+    layers = tuple(name for name in records[0][0] if all(name in r for own in records for r in own))
+    numbers = np.array([[[r[name] for name in layers] for r in own] for own in records])
+    return CoordinateCheck(
+        along=along,
+        ratios=np.array(ratios),
+        layers=layers,
+        start=numbers[..., 0],
+        size=numbers[..., 1],
+        change=numbers[..., 2],
+        tolerance=real("tolerance", tolerance, above=0),
+        title=f"{plans[0].scheme}, {optimizer}, {steps} steps",
+    )
+
+
+def _along(plans: Sequence[TorchPlan]) -> tuple[str, list[float]]:
+    wide = [plan.width_ratio for plan in plans]
+    deep = [plan.depth_ratio for plan in plans]
+    if len(set(wide)) > 1 and len(set(deep)) == 1:
+        return "width", wide
+    if len(set(deep)) > 1 and len(set(wide)) == 1:
+        return "depth", deep
+    raise InvalidInput("targets: wanted shapes that differ in width only, or in depth only.")
+
+
+def _labels(make_model: Any, base: Mapping, target: Mapping, depth: str) -> dict[str, str]:
+    """Return the modules to be looked at → the base model's names for them.
+
+    Of several blocks that correspond to one of the base, the last is looked at.
+    """
+    start = dict(base)
+    tall = {**start, depth: target[depth]} if depth in start else start
+    models = [on_meta(make_model, at) for at in (start, tall)]
+    parts = correspondence(*map(part_of, models)).parts
+    last = {parts[path]: path for path, _ in models[1].named_modules()}
+    return {path: name for name, path in last.items()}
+
+
+def _sizes(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    batches: Sequence[Any],
+    loss: Callable[[nn.Module, Any], Tensor],
+    steps: int,
+    names: Mapping[str, str],
+    seed: int,
+) -> dict[str, tuple[float, float, float]]:
+    """Train a model, and return the size, the later size and the change of each activation."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        before = _activations(model, batches[0], loss, names, seed)
+        for t in range(steps):
+            optimizer.zero_grad()
+            loss(model, batches[t % len(batches)]).backward()
+            optimizer.step()
+        after = _activations(model, batches[0], loss, names, seed)
+    return {
+        name: (_rms(before[name]), _rms(after[name]), _rms(after[name] - before[name]))
+        for name in before
+        if name in after and before[name].shape == after[name].shape
+    }
+
+
+def _activations(
+    model: nn.Module,
+    batch: Any,
+    loss: Callable[[nn.Module, Any], Tensor],
+    names: Mapping[str, str],
+    seed: int,
+) -> dict[str, Tensor]:
+    """Return the output of every module that is looked at, at its first call."""
+    found: dict[str, Tensor] = {}
+
+    def record(name: str) -> Callable[..., None]:
+        def hook(module: nn.Module, args: Any, output: Any) -> None:
+            value = output[0] if isinstance(output, tuple) and output else output
+            if isinstance(value, Tensor) and value.is_floating_point() and name not in found:
+                found[name] = value.detach().clone()
+
+        return hook
+
+    handles = [
+        module.register_forward_hook(record(names[path]))
+        for path, module in model.named_modules()
+        if path in names
+    ]
+    try:
+        # The same dropout before and after.
+        with torch.no_grad(), torch.random.fork_rng():
+            torch.manual_seed(seed)
+            loss(model, batch)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return found
+
+
+def _rms(value: Tensor) -> float:
+    return float(value.double().square().mean().sqrt())

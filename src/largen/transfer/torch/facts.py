@@ -1,0 +1,197 @@
+"""What models of several shapes, laid side by side, tell about each weight."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from fnmatch import fnmatchcase
+from functools import cached_property
+from typing import Any
+
+from torch import nn
+
+from largen.errors import InvalidInput
+from largen.transfer.initial import InitialLaw, initial_laws
+from largen.transfer.roles import family
+from largen.transfer.shapes import Shapes
+from largen.transfer.structure import correspondence
+from largen.transfer.torch.branches import Branch, NotResidual, join, residual_branches
+from largen.transfer.torch.layouts import fan_in_axes, role_of
+from largen.transfer.torch.survey import initial_moments, on_meta, part_of
+
+
+class Facts:
+    """Base, wider, deeper and target models, and which of their weights correspond.
+
+    Attributes
+    ----------
+    names
+        Part or weight of the target → of the base model.
+    l
+        The depth's ratio.
+    """
+
+    def __init__(self, make_model: Callable[..., nn.Module], sizes: Shapes):
+        self.make_model, self.sizes = make_model, sizes
+        self.models = {name: on_meta(make_model, at) for name, at in sizes.by_name().items()}
+        parts = {name: part_of(model) for name, model in self.models.items()}
+        self._shapes = {name: part.all_weights() for name, part in parts.items()}
+        for a, b in (("base", "wide"), ("tall", "target")):
+            if set(self._shapes[a]) != set(self._shapes[b]):
+                odd = sorted(set(self._shapes[a]) ^ set(self._shapes[b]))
+                raise InvalidInput(f"make_model: the weights {odd[:3]} exist at one width only.")
+        to_tall = correspondence(parts["base"], parts["tall"])
+        self.names = to_tall.parts
+        self.l = to_tall.depth_ratio(parts["base"], parts["tall"])
+        self._deeper = correspondence(parts["base"], parts.get("deep", parts["base"]))
+        self._deep_ratio = self._deeper.depth_ratio(parts["base"], parts.get("deep", parts["base"]))
+        in_base = {self._deeper.parts[block] for block in self._deeper.blocks}
+        self.blocks = tuple(path for path, source in self.names.items() if source in in_base)
+
+    @cached_property
+    def uses(self) -> dict[str, list[str]]:
+        """Every weight of the target, with all the names under which it is used."""
+        found: dict[int, list[str]] = {}
+        for name, tensor in self.models["target"].named_parameters(remove_duplicate=False):
+            found.setdefault(id(tensor), []).append(name)
+        return {names[0]: names for names in found.values()}
+
+    @property
+    def widens(self) -> bool:
+        """Whether any weight of the target is wider than the base's."""
+        return any(self.ratio(name) != 1.0 for name in self.uses)
+
+    def shape(self, model: str, name: str) -> tuple[int, ...]:
+        """Return the shape of a weight of one of the models."""
+        return self._shapes[model][name]
+
+    def growing(self, name: str) -> tuple[int, ...]:
+        """Return the axes of a weight of the target that grow with the width."""
+        base, wide = (self.shape(model, self.names[name]) for model in ("base", "wide"))
+        return tuple(i for i, (x, y) in enumerate(zip(base, wide, strict=True)) if x != y)
+
+    def ratio(self, name: str) -> float:
+        """Return n of a weight: how much its fan-in grew, or its fan-out if the fan-in is fixed."""
+        axes = self.growing(name)
+        if not axes:
+            return 1.0
+        module, leaf = self._holder(name)
+        fan_in = fan_in_axes(module, leaf, len(self.shape("target", name)))
+        chosen = next((axis for axis in axes if axis in fan_in), axes[0])
+        before, after = self.shape("tall", name), self.shape("target", name)
+        return after[chosen] / before[chosen]
+
+    def roles(self, given: Mapping[str, str]) -> dict[str, str]:
+        """Return the role of every weight; of a tied one that it plays as an input.
+
+        Raises
+        ------
+        InvalidInput
+            If a role is not known or cannot be found, or a pattern fits no weight.
+        """
+        for pattern, role in given.items():
+            family(role)
+            if not any(fnmatchcase(name, pattern) for name in self._shapes["target"]):
+                raise InvalidInput(f"roles: {pattern!r} fits no weight of the model.")
+        found = {}
+        for name, uses in self.uses.items():
+            named = [role for p, role in given.items() if fnmatchcase(name, p)]
+            found[name] = named[-1] if named else self._role(uses)
+        return found
+
+    def read_outs(self, name: str) -> list[str]:
+        """Return the modules in which a weight that is an input is used as a read-out, too."""
+        uses = self.uses[name]
+        if len(uses) == 1:
+            return []
+        roles = {use: self._role([use]) for use in uses}
+        if "input" not in {family(role) for role in roles.values()}:
+            return []
+        return [use.rpartition(".")[0] for use, role in roles.items() if family(role) == "output"]
+
+    def laws(self) -> dict[str, InitialLaw]:
+        """Return how the builder initialises each weight of the base model."""
+        own = {name: name for name in self._shapes["base"]}
+        base = initial_moments(self.make_model, self.sizes.base, own)
+        wide = initial_moments(self.make_model, self.sizes.wide, own)
+        deep = {}
+        if self.sizes.deep is not None:
+            deep = initial_moments(self.make_model, self.sizes.deep, self._deeper.parts)
+        ratios = {}
+        for name in self._shapes["tall"]:
+            source, axes = self.names[name], self.growing(name)
+            if axes:
+                sides = (self.shape(model, source)[axes[0]] for model in ("wide", "base"))
+                ratios[source] = next(sides) / next(sides)
+        return initial_laws(base, wide, deep, ratios, self._deep_ratio)
+
+    def branches(self) -> dict[str, Branch]:
+        """Return every residual branch of the target's repeated blocks, by where it ends.
+
+        Raises
+        ------
+        NotResidual
+            If a repeated block is not residual, or cannot be traced.
+        """
+        found, traced = {}, {}
+        for block in self.blocks:
+            source = self.names[block]
+            if source not in traced:
+                traced[source] = residual_branches(self.models["base"].get_submodule(source))
+            for branch in traced[source]:
+                placed = branch.below(block)
+                found[placed.end] = placed
+        return found
+
+    def matching(self, argument: str, patterns: Collection[str]) -> dict[str, nn.Module]:
+        """Return the target's modules that fit one of the patterns.
+
+        Raises
+        ------
+        InvalidInput
+            If a pattern fits no module.
+        """
+        modules = dict(self.models["target"].named_modules())
+        for pattern in patterns:
+            if not any(fnmatchcase(path, pattern) for path in modules):
+                raise InvalidInput(f"{argument}: {pattern!r} fits no module of the model.")
+        return {
+            path: module
+            for path, module in modules.items()
+            if any(fnmatchcase(path, pattern) for pattern in patterns)
+        }
+
+    def weights_of(self, path: str) -> list[str]:
+        """Return the weights that one module of the target holds itself, by their first names."""
+        first = {use: name for name, uses in self.uses.items() for use in uses}
+        module = self.models["target"].get_submodule(path)
+        return [first[join(path, leaf)] for leaf, _ in module.named_parameters(recurse=False)]
+
+    def _role(self, uses: list[str]) -> str:
+        roles = []
+        for use in uses:
+            module, leaf = self._holder(use)
+            path, ndim = use.rpartition(".")[0], len(self.shape("target", use))
+            roles.append(role_of(module, path, leaf, ndim, self.growing(use)))
+        return next((role for role in roles if family(role) == "input"), roles[0])
+
+    def _holder(self, name: str) -> tuple[nn.Module, str]:
+        path, _, leaf = name.rpartition(".")
+        return self.models["target"].get_submodule(path), leaf
+
+
+def patterns(argument: str, value: Any) -> Collection[str]:
+    """Check a collection of patterns at the door; a single string is one pattern.
+
+    Raises
+    ------
+    InvalidInput
+        If it is none.
+    """
+    if isinstance(value, str):
+        return (value,)
+    if not isinstance(value, Collection) or not all(isinstance(p, str) for p in value):
+        raise InvalidInput(f"{argument}: wanted patterns of names, got {value!r}.")
+    return value
+
+
+__all__ = ["Facts", "NotResidual", "patterns"]

@@ -1,0 +1,125 @@
+"""Which side of a tensor is summed over, by the type of the module that holds it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from torch import nn
+
+from largen.errors import InvalidInput
+from largen.transfer.roles import role_of_sides
+
+CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+NORMS = (
+    nn.LayerNorm,
+    nn.GroupNorm,
+    nn.RMSNorm,
+    nn.BatchNorm1d,
+    nn.BatchNorm2d,
+    nn.BatchNorm3d,
+    nn.SyncBatchNorm,
+    nn.InstanceNorm1d,
+    nn.InstanceNorm2d,
+    nn.InstanceNorm3d,
+)
+POSITIONAL = ("pos", "token", "emb", "query", "queries", "latent", "cls", "prompt", "mask")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A weight's sides: axes of its fan-in and fan-out, and a role that overrides the plain one."""
+
+    fan_in: tuple[int, ...]
+    fan_out: tuple[int, ...]
+    label: str | None = None
+
+
+def is_norm(module: nn.Module) -> bool:
+    """Whether a module normalises: PyTorch's own, or one that says so in its name."""
+    return isinstance(module, NORMS) or "norm" in type(module).__name__.lower()
+
+
+def role_of(module: nn.Module, path: str, name: str, ndim: int, growing: Collection[int]) -> str:
+    """Return the role of one weight.
+
+    Parameters
+    ----------
+    module, path
+        Who holds it, and where.
+    name
+        Its name there.
+    ndim, growing
+        How many axes it has, and which of them grow with the width.
+
+    Raises
+    ------
+    InvalidInput
+        If the sides of a weight in a module of the user's own cannot be told apart.
+    """
+    layout = _layout(module, name)
+    if layout is not None:
+        plain = role_of_sides(
+            any(axis in growing for axis in layout.fan_in),
+            any(axis in growing for axis in layout.fan_out),
+        )
+        return _refined(plain, layout.label, path, module)
+    if not growing:
+        return "scalar"
+    if ndim == 1:
+        return "norm" if is_norm(module) and not name.startswith("bias") else "bias"
+    if len(growing) >= 2:
+        return "hidden"
+    looks_added = ndim >= 3 or any(hint in name.lower() for hint in POSITIONAL)
+    if looks_added and ndim - 1 in growing:
+        return "positional"
+    full = f"{path}.{name}" if path else name
+    raise InvalidInput(
+        f"roles: the weight {full} of {type(module).__name__} has one growing axis, and nothing "
+        "says whether it is summed over. Name its role: "
+        f"roles={{{full!r}: 'output'}} if it is, 'input' or 'positional' if it is not."
+    )
+
+
+def fan_in_axes(module: nn.Module, name: str, ndim: int) -> tuple[int, ...]:
+    """Return the axes of the fan-in; the last one where the module says nothing."""
+    layout = _layout(module, name)
+    return layout.fan_in if layout is not None else (ndim - 1,)
+
+
+def _layout(module: nn.Module, name: str) -> Layout | None:
+    if isinstance(module, nn.MultiheadAttention):
+        if name.endswith("proj_weight"):
+            return Layout((1,), (0,), "attention")
+        return Layout((0,), (2,), "positional") if name in ("bias_k", "bias_v") else None
+    if isinstance(module, (nn.RNNBase, nn.RNNCellBase)):
+        label = "recurrent" if name.startswith("weight_hh") else None
+        return Layout((1,), (0,), label) if name.startswith("weight") else None
+    if name != "weight":
+        return None
+    if isinstance(module, (nn.Linear, nn.Bilinear)):
+        return Layout((1, 2), (0,))
+    if isinstance(module, (nn.Embedding, nn.EmbeddingBag)):
+        return Layout((0,), (1,), "embedding")
+    if isinstance(module, CONVOLUTIONS):
+        return Layout((1,), (0,), "depthwise, grouped" if module.groups > 1 else None)
+    if isinstance(module, TRANSPOSED):
+        return Layout((0,), (1,), "depthwise, grouped" if module.groups > 1 else None)
+    return None
+
+
+def _refined(plain: str, label: str | None, path: str, module: nn.Module) -> str:
+    """Return the narrower name of a role; it never changes the family."""
+    own = path.rsplit(".", 1)[-1].lower()
+    if plain == "input" and label in ("embedding", "positional"):
+        return "positional" if "pos" in own or label == "positional" else "embedding"
+    if label == "depthwise, grouped":
+        if isinstance(module, TRANSPOSED) and plain == "output":
+            plain = "input"  # its two sides are groups, which grow, and channels in each
+        return {"input": "depthwise", "hidden": "grouped"}.get(plain, plain)
+    if plain == "hidden" and label in ("attention", "recurrent"):
+        return label
+    if plain == "output" and ("router" in own or "gate" in own):
+        return "router"
+    return plain

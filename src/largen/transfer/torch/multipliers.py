@@ -1,0 +1,124 @@
+"""Multipliers in the forward pass, as hooks: no module is replaced and no weight renamed.
+
+Hooks are plain objects: they are copied and pickled with the model, traced by ``torch.compile``
+and by ``torch.export``, and hold nothing but numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from largen.errors import InvalidInput
+from largen.transfer.plan import ForwardMultiplier
+from largen.transfer.torch.names import modules
+
+
+@dataclass(frozen=True)
+class ScaleInput:
+    """Multiplies a module's first argument."""
+
+    factor: float
+
+    def __call__(self, module: nn.Module, args: tuple) -> tuple:
+        """Apply it."""
+        return (args[0] * self.factor, *args[1:])
+
+
+@dataclass(frozen=True)
+class ScaleKey:
+    """Multiplies the key of an attention layer, and thereby its logits.
+
+    With a bias b in the keys' projection, q·(mWx + b) differs from m·q·(Wx + b) by the same
+    amount for all keys, which the softmax does not see.
+    """
+
+    factor: float
+
+    def __call__(self, module: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+        """Apply it."""
+        if len(args) > 1:
+            return (args[0], args[1] * self.factor, *args[2:]), kwargs
+        return args, {**kwargs, "key": kwargs["key"] * self.factor}
+
+
+@dataclass(frozen=True)
+class ScaleOutput:
+    """Multiplies a module's output; the first one, if there are several."""
+
+    factor: float
+
+    def __call__(self, module: nn.Module, args: tuple, output: Any) -> Any:
+        """Apply it."""
+        if isinstance(output, tuple):
+            return (output[0] * self.factor, *output[1:])
+        return output * self.factor
+
+
+@dataclass(frozen=True)
+class ScaleFirstThird:
+    """Multiplies the queries in the output of a layer that makes queries, keys and values."""
+
+    factor: float
+
+    def __call__(self, module: nn.Module, args: tuple, output: torch.Tensor) -> torch.Tensor:
+        """Apply it."""
+        size = output.shape[-1] // 3
+        return torch.cat([output[..., :size] * self.factor, output[..., size:]], dim=-1)
+
+
+Hook = ScaleInput | ScaleKey | ScaleOutput | ScaleFirstThird
+HOOKS: dict[str, type] = {
+    "input": ScaleInput,
+    "key": ScaleKey,
+    "output": ScaleOutput,
+    "first third": ScaleFirstThird,
+}
+
+
+def attach(model: nn.Module, multipliers: Iterable[ForwardMultiplier]) -> None:
+    """Put a plan's multipliers on a model; what is on it already is not put on twice.
+
+    Raises
+    ------
+    InvalidInput
+        If a module does not exist, or carries other multipliers already.
+    """
+    by_name = modules(model)
+    wanted: dict[str, list[Hook]] = {}
+    for m in multipliers:
+        if m.module not in by_name:
+            raise InvalidInput(f"model: it has no module {m.module!r}, which the plan names.")
+        wanted.setdefault(m.module, []).append(HOOKS[m.where](m.factor))
+    for name, hooks in wanted.items():
+        module = by_name[name]
+        present = attached(module)
+        if set(present) == set(hooks):
+            continue
+        if present:
+            raise InvalidInput(
+                f"model: {name} carries the multipliers {present} already; wanted {hooks}. "
+                "Attach one plan to one model."
+            )
+        for hook in hooks:
+            _register(module, hook)
+
+
+def attached(module: nn.Module) -> list[Hook]:
+    """Return the multipliers that a module carries."""
+    hooks = [*module._forward_pre_hooks.values(), *module._forward_hooks.values()]
+    return [hook for hook in hooks if isinstance(hook, Hook)]
+
+
+def _register(module: nn.Module, hook: Hook) -> None:
+    if isinstance(hook, ScaleInput):
+        module.register_forward_pre_hook(hook)
+    elif isinstance(hook, ScaleKey):
+        module.register_forward_pre_hook(hook, with_kwargs=True)
+    else:
+        # Before the user's own hooks, which see the scaled output.
+        module.register_forward_hook(hook, prepend=True)

@@ -1,0 +1,178 @@
+"""A plan for PyTorch: builds the target model, and makes its optimizer's groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import torch
+from torch import nn
+
+from largen.errors import InvalidInput
+from largen.transfer.plan import Plan, grouped, read_json
+from largen.transfer.torch.multipliers import attach
+from largen.transfer.torch.names import parameters
+
+
+@dataclass(frozen=True)
+class TorchPlan(Plan):
+    """What every weight of a PyTorch model gets; made by :func:`largen.transfer.torch.scale`.
+
+    Attributes
+    ----------
+    make_model
+        The user's builder; not part of the JSON.
+    """
+
+    make_model: Callable[..., nn.Module] | None = field(default=None, compare=False, repr=False)
+
+    def build(
+        self, *, seed: int | None = None, device: Any = None, make_model: Any = None
+    ) -> nn.Module:
+        """Return the target model, initialised and with its forward multipliers.
+
+        The builder's own initial values are kept, and multiplied by :attr:`ScaledWeight.init`.
+
+        Parameters
+        ----------
+        seed
+            Of PyTorch's generator while the model is built, whose state is then restored; by
+            default the model is drawn from the generator as it is.
+        device
+            Where to build; PyTorch's default device if None.
+        make_model
+            The builder, for a plan that was read from JSON.
+
+        Raises
+        ------
+        InvalidInput
+            If there is no builder, or it makes another model than it made for the plan.
+        """
+        make = self.make_model if make_model is None else make_model
+        if make is None:
+            raise InvalidInput(
+                "make_model: a plan read from JSON has none; pass build(make_model=…)."
+            )
+        if seed is None:
+            return self._built(make, device)
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            return self._built(make, device)
+
+    def attach(self, model: nn.Module) -> nn.Module:
+        """Put the forward multipliers on a model that was built or loaded by other means.
+
+        Weights are never touched: a checkpoint of a model from :meth:`build` is complete, and
+        one that was trained elsewhere computes what it computed, but for the multipliers listed
+        in :attr:`multipliers`.
+
+        Raises
+        ------
+        InvalidInput
+            If the model is not the plan's target.
+        """
+        self._check(model)
+        attach(model, self.multipliers)
+        return model
+
+    def param_groups(
+        self,
+        model: nn.Module,
+        *,
+        lr: Any,
+        weight_decay: float | None = None,
+        eps: float | None = None,
+        moved_by: str | None = None,
+    ) -> list[dict[str, Any]]:
+        """Return parameter groups for any ``torch.optim`` optimizer of the plan's kind.
+
+        Parameters
+        ----------
+        model
+            The target model, wrapped or not. Weights that need no gradient are left out.
+        lr
+            The rate tuned on the base model: a number or a tensor, which is not changed.
+        weight_decay, eps
+            Tuned on the base model; PyTorch's defaults if None. Every group states its own, so
+            that no default of the optimizer's slips in.
+        moved_by
+            For Muon: ``"muon"`` for the matrices it moves, ``"adamw"`` for all other weights.
+
+        Returns
+        -------
+        list of dict
+            ``params``, ``lr``, ``weight_decay``, ``eps`` if the optimizer has one, ``lr_factor``
+            (which :func:`check_scheduler` reads) and ``moved_by``.
+
+        Raises
+        ------
+        InvalidInput
+            If a weight is not in the plan or has another shape, or if Muon's groups are not
+            asked for one at a time.
+        """
+        tensors = self._check(model)
+        if self.update.kind == "orthogonal" and moved_by not in ("muon", "adamw"):
+            raise InvalidInput(
+                "moved_by: Muon moves matrices only; make two optimizers, one of "
+                "param_groups(…, moved_by='muon') and one of param_groups(…, moved_by='adamw')."
+            )
+        chosen = {
+            name: p
+            for name, p in tensors.items()
+            if p.requires_grad and moved_by in (None, self[name].moved_by)
+        }
+        return [
+            {"params": [chosen[name] for name in names], **settings}
+            for settings, names in grouped(self, chosen, lr, weight_decay, eps)
+        ]
+
+    @classmethod
+    def from_json(cls, text: str, make_model: Callable[..., nn.Module] | None = None) -> TorchPlan:
+        """Read a plan from :meth:`Plan.to_json`, with its builder if models are to be built.
+
+        Raises
+        ------
+        InvalidInput
+            If the text is no plan.
+        """
+        return cls(**read_json(text), make_model=make_model)
+
+    def to_json(self) -> str:
+        """Return the plan as text, without the builder."""
+        own = {f.name: getattr(self, f.name) for f in fields(Plan)}
+        return Plan(**own).to_json()
+
+    def __str__(self) -> str:
+        return super().__str__()
+
+    def _built(self, make: Callable[..., nn.Module], device: Any) -> nn.Module:
+        with torch.device(device if device is not None else torch.get_default_device()):
+            model = make(**self.target)
+        tensors = self._check(model)
+        with torch.no_grad():
+            for name, tensor in tensors.items():
+                factor = self[name].init
+                if factor != 1.0:
+                    tensor.mul_(factor)
+        attach(model, self.multipliers)
+        return model
+
+    def _check(self, model: nn.Module) -> dict[str, nn.Parameter]:
+        """Return the model's weights by the plan's names, if they are the plan's weights."""
+        tensors = parameters(model)
+        planned = {weight.name: weight.shape for weight in self.weights}
+        unknown = sorted(set(tensors) - set(planned))
+        missing = sorted(set(planned) - set(tensors))
+        if unknown or missing:
+            raise InvalidInput(
+                f"model: it is not the plan's target. Not in the plan: {unknown[:3] or 'none'}; "
+                f"not in the model: {missing[:3] or 'none'}."
+            )
+        for name, tensor in tensors.items():
+            if tuple(tensor.shape) != planned[name]:
+                raise InvalidInput(
+                    f"model: {name} has the shape {tuple(tensor.shape)}, the plan's target has "
+                    f"{planned[name]}."
+                )
+        return tensors

@@ -1,0 +1,155 @@
+"""From a builder and two shapes to a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from torch import nn
+
+from largen.errors import one_of
+from largen.transfer.initial import InitialLaw
+from largen.transfer.resolve import FoundWeight, resolve
+from largen.transfer.roles import family
+from largen.transfer.rules import rule, tied_multiplier
+from largen.transfer.schemes import as_built, scheme_of
+from largen.transfer.shapes import shapes
+from largen.transfer.torch.factors import Factors
+from largen.transfer.torch.facts import Facts
+from largen.transfer.torch.plan import TorchPlan
+from largen.transfer.updates import update
+
+
+def scale(
+    make_model: Callable[..., nn.Module],
+    base: Mapping[str, Any],
+    target: Mapping[str, Any],
+    *,
+    scheme: Any = "depth_mup",
+    optimizer: str = "adamw",
+    decay: str | None = None,
+    alpha: Any = None,
+    depth: str = "depth",
+    delta: Mapping[str, Any] | None = None,
+    roles: Mapping[str, str] | None = None,
+    branches: Collection[str] | None = None,
+    attention: Mapping[str, float] | None = None,
+    multipliers: str = "weights",
+) -> TorchPlan:
+    """Plan how a model of one shape takes over the hyperparameters of a smaller one.
+
+    Models of both shapes and of a larger width and depth than the base are built without memory.
+    What grows between them tells the role of every weight; the scheme's rules, relative to the
+    base, tell what each gets (:mod:`largen.transfer.rules`). At the base shape nothing changes.
+
+    Parameters
+    ----------
+    make_model
+        Builds the model: ``make_model(**base)``.
+    base, target
+        The shape that was tuned and the one to be trained, with the same keys.
+    scheme
+        ``"standard"``, ``"ntk"``, ``"mean_field"``, ``"mup"``, ``"depth_mup"`` (branches l^(−½)),
+        ``"complete_p"`` (branches 1/l), or a :class:`largen.Parameterization`.
+    optimizer
+        ``"sgd"``, ``"momentum"``, ``"adam"``, ``"adamw"``, ``"rmsprop"``, ``"signsgd"``,
+        ``"lion"`` or ``"muon"``.
+    decay
+        ``"coupled"``, ``"decoupled"`` or ``"independent"`` weight decay; what the optimizer of
+        that name does in PyTorch by default.
+    alpha
+        Branches l^(−α) instead of the scheme's own.
+    depth
+        The key that is the depth; all others are widths.
+    delta
+        A shape larger than the base in every key that grows, for finding what grows; by default
+        these keys are doubled.
+    roles
+        Patterns of weights' names, such as ``"*.gate.weight"``, with their roles
+        (:data:`largen.transfer.roles.ROLES`), where they are not to be found by shape.
+    branches
+        Patterns of the modules that residual branches end in, such as ``"blocks.*.mlp.fc2"``; by
+        default they are found by tracing the repeated blocks.
+    attention
+        Patterns of the modules whose outputs are queries, with the ratio of the heads'
+        dimensions; by default found by their usual names. ``{}`` leaves all logits as they are.
+    multipliers
+        ``"weights"``: the factors of read-outs, attention logits and branches are folded into
+        weights and rates wherever that is exact, so that a checkpoint is complete by itself.
+        ``"forward"``: they stay in the forward pass. Training is the same; norms of gradients,
+        and so the effect of clipping them, are not.
+
+    Returns
+    -------
+    TorchPlan
+        Prints as a table.
+
+    Raises
+    ------
+    InvalidInput
+        If the models cannot be compared, a role, a branch or a head's dimension cannot be found,
+        or an argument is not known. The message says what to pass.
+
+    Examples
+    --------
+    >>> from torch import nn
+    >>> def mlp(width):
+    ...     return nn.Sequential(nn.Linear(8, width), nn.ReLU(), nn.Linear(width, width),
+    ...                          nn.ReLU(), nn.Linear(width, 2))
+    >>> plan = scale(mlp, base={"width": 16}, target={"width": 64}, scheme="mup")
+    >>> [plan[f"{i}.weight"].lr for i in (0, 2, 4)]
+    [1.0, 0.25, 0.25]
+    >>> model = plan.build(seed=0)
+    >>> groups = plan.param_groups(model, lr=1e-3, weight_decay=0.1)
+    """
+    param, moved = scheme_of(scheme, alpha), update(optimizer, decay)
+    if multipliers not in ("weights", "forward"):
+        raise one_of("multipliers", multipliers, ("weights", "forward"))
+    facts = Facts(make_model, shapes(base, target, depth, delta))
+    found_roles = facts.roles(roles or {})
+    factors = Factors(facts, fold=multipliers == "weights")
+    inside = factors.in_branches(param, branches)
+    factors.on_attention(param, attention)
+    laws = {} if as_built(param) else facts.laws()
+
+    weights = []
+    for name, role in found_roles.items():
+        source, shape, n = facts.names[name], facts.shape("target", name), facts.ratio(name)
+        for module in facts.read_outs(name):
+            factors.keep(module, "output", "input", tied_multiplier(param, moved), n)
+        found = FoundWeight(
+            name=name,
+            role=role,
+            in_branch=any(name == path or name.startswith(f"{path}.") for path in inside),
+            base_shape=facts.shape("base", source),
+            shape=shape,
+            n=n,
+            law=laws.get(source, InitialLaw(0.0)),
+            matrix=len(shape) == 2,
+        )
+        module, _, leaf = name.rpartition(".")
+        keep = not factors.fold and family(role) == "output" and leaf == "weight"
+        if keep:
+            factors.keep(module, "output", "input", rule(param, moved, role).multiplier, n)
+        own = tuple(factors.folds.get(name, ()))
+        weights.append(resolve(param, moved, found, facts.l, own, keep_output=keep))
+    if facts.widens and not as_built(param):
+        outputs = [w for w in weights if family(w.role) == "output"]
+        if not outputs and not any(m.kind == "output" for m in factors.forward):
+            factors.notes.append(
+                "no read-out was found; if an embedding is reused as one outside of any module, "
+                "its logits grow with the width"
+            )
+    return TorchPlan(
+        scheme=str(param),
+        optimizer=moved.name,
+        decay=moved.decay,
+        base=dict(base),
+        target=dict(target),
+        width_ratio=max((w.n for w in weights), default=1.0),
+        depth_ratio=facts.l,
+        weights=tuple(weights),
+        multipliers=tuple(factors.forward),
+        notes=tuple(factors.notes),
+        make_model=make_model,
+    )

@@ -1,0 +1,98 @@
+"""Looking at models: built without memory for their shapes, and built small for their beginnings.
+
+Every look leaves the global random state as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import ceil
+from typing import Any
+
+import torch
+from torch import nn
+
+from largen.errors import InvalidInput
+from largen.transfer.initial import Moments
+from largen.transfer.structure import Part
+
+ENTRIES = 1024  # so that a deviation is known to about 2 %
+DRAWS = 8
+
+
+def on_meta(make_model: Callable[..., nn.Module], sizes: Mapping[str, Any]) -> nn.Module:
+    """Build a model without allocating its weights.
+
+    A builder that looks at values while it builds (``torch.linspace(…)`` turned into numbers)
+    cannot run that way; it is run for real then.
+
+    Raises
+    ------
+    InvalidInput
+        If it does not return a module, or fails with these sizes.
+    """
+    try:
+        return _built(make_model, sizes, "meta", 0)
+    except (NotImplementedError, RuntimeError):
+        return real(make_model, sizes, 0)
+
+
+def real(make_model: Callable[..., nn.Module], sizes: Mapping[str, Any], seed: int) -> nn.Module:
+    """Build a model on the CPU from a seed."""
+    return _built(make_model, sizes, "cpu", seed)
+
+
+def part_of(module: nn.Module) -> Part:
+    """Return the tree of a model's parts and the shapes of their weights."""
+    return Part(
+        type(module).__name__,
+        {name: tuple(p.shape) for name, p in module.named_parameters(recurse=False)},
+        {name: part_of(child) for name, child in module.named_children()},
+    )
+
+
+def initial_moments(
+    make_model: Callable[..., nn.Module], sizes: Mapping[str, Any], names: Mapping[str, str]
+) -> dict[str, Moments]:
+    """Return the moments of initial weights, over several draws if tensors are small.
+
+    Parameters
+    ----------
+    make_model, sizes
+        What to build.
+    names
+        Weight → name under which its entries are counted, one for all copies of a block.
+    """
+    found: dict[str, Moments] = {}
+    draws, seed = 1, 0
+    while seed < draws:
+        model = real(make_model, sizes, seed)
+        for name, tensor in model.named_parameters(remove_duplicate=False):
+            values = tensor.detach().double()
+            constant = not values.numel() or bool((values == values.flatten()[0]).all())
+            own = Moments(
+                tensor.numel(),
+                0.0 if constant else float(values.sum()),
+                0.0 if constant else float(values.square().sum()),
+            )
+            found[names[name]] = found.get(names[name], Moments()) + own
+        if seed == 0:
+            random = [m.count for m in found.values() if m.std]
+            draws = min(DRAWS, ceil(ENTRIES / max(min(random, default=ENTRIES), 1)))
+        seed += 1
+    return found
+
+
+def _built(make_model: Any, sizes: Mapping[str, Any], device: str, seed: int) -> nn.Module:
+    with torch.random.fork_rng(devices=[]), torch.device(device):
+        torch.manual_seed(seed)
+        try:
+            model = make_model(**sizes)
+        except TypeError as error:
+            raise InvalidInput(
+                f"make_model: could not be called with {dict(sizes)}: {error}. The keys of base "
+                "and target are its arguments."
+            ) from error
+    if not isinstance(model, nn.Module):
+        raise InvalidInput(f"make_model: wanted a torch.nn.Module, got {type(model).__name__}.")
+    return model

@@ -1,0 +1,102 @@
+"""How optimizers answer to gradients: all that a transfer rule needs to know of one.
+
+========================  ==============================  =====================================
+kind                      update                          θ' = mθ moves alike at the rate
+========================  ==============================  =====================================
+``"proportional"``        linear in the gradient          m²η (its gradient is 1/m of θ's)
+``"normalised"``          of the size of the rate         mη, with ε/m
+``"orthogonal"``          a matrix whose singular         mη
+                          values are equal to the rate
+========================  ==============================  =====================================
+
+Momentum is a linear filter of past gradients, the same for every weight, so that heavy-ball and
+Nesterov momentum have the rules of plain gradient descent. RMSProp, Adam, Lion and the sign of the
+gradient are all normalised. Muon orthogonalises the update of hidden matrices and leaves every
+other weight to AdamW.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from largen.errors import InvalidInput, one_of
+
+Kind = Literal["proportional", "normalised", "orthogonal"]
+DECAYS = ("coupled", "decoupled", "independent")
+
+
+@dataclass(frozen=True)
+class Update:
+    """One optimizer, as the rules see it.
+
+    Attributes
+    ----------
+    name
+        What it is called.
+    kind
+        How its step answers to the gradient's size.
+    decay
+        Where weight decay enters: ``"coupled"`` is added to the gradient, ``"decoupled"`` shrinks
+        the weight by ηλ of itself, ``"independent"`` shrinks it by λ of itself.
+    eps
+        Its default ε, or None if it has none.
+    weight_decay
+        Its default λ, as PyTorch has it.
+    """
+
+    name: str
+    kind: Kind
+    decay: str
+    eps: float | None = None
+    weight_decay: float = 0.0
+
+
+UPDATES = {
+    update.name: update
+    for update in (
+        Update("sgd", "proportional", "coupled"),
+        Update("momentum", "proportional", "coupled"),
+        Update("adam", "normalised", "coupled", 1e-8),
+        Update("adamw", "normalised", "decoupled", 1e-8, 1e-2),
+        Update("rmsprop", "normalised", "coupled", 1e-8),
+        Update("signsgd", "normalised", "decoupled"),
+        Update("lion", "normalised", "decoupled"),
+        Update("muon", "orthogonal", "decoupled", 1e-8, 0.1),
+    )
+}
+
+
+def update(name: object, decay: object = None) -> Update:
+    """Return an optimizer's record, with another kind of weight decay if one is asked for.
+
+    Raises
+    ------
+    InvalidInput
+        If the optimizer or the kind of decay is not known.
+
+    Examples
+    --------
+    >>> update("adamw").decay
+    'decoupled'
+    """
+    if not isinstance(name, str) or name.lower() not in UPDATES:
+        raise one_of("optimizer", name, UPDATES)
+    found = UPDATES[name.lower()]
+    if decay is None:
+        return found
+    if decay not in DECAYS:
+        raise one_of("decay", decay, DECAYS)
+    if decay == "coupled" and found.decay == "decoupled":
+        raise InvalidInput(
+            f"decay: {found.name} has no coupled weight decay; wanted 'decoupled' or 'independent'."
+        )
+    return Update(found.name, found.kind, str(decay), found.eps, found.weight_decay)
+
+
+def update_of(optimizer: Update, family: str) -> Update:
+    """Return who moves the weights of one family: Muon leaves all but matrices to AdamW."""
+    if optimizer.kind == "orthogonal" and family != "hidden":
+        adamw = UPDATES["adamw"]
+        return Update(adamw.name, adamw.kind, optimizer.decay, adamw.eps, optimizer.weight_decay)
+    return optimizer
