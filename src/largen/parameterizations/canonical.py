@@ -107,8 +107,9 @@ def canonical_form(
     """
     if optimizer.adaptive:
         raise NoTheory(
-            f"{type(optimizer).__name__} has no implemented infinite-width limit: its update is "
-            "not proportional to the gradient. Use lg.gd, lg.sgd or lg.gradient_flow."
+            f"{type(optimizer).__name__} has no implemented limit here: its update is not "
+            "proportional to the gradient. Use lg.gd, lg.sgd or lg.gradient_flow, or one hidden "
+            "layer in lg.mean_field()."
         )
     table = param.table(net, optimizer, inputs=inputs)
     first = table.rows[0].site

@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Shaped
 
+from largen.dmft.one_hidden_layer.adaptive import Average
 from largen.dmft.one_hidden_layer.neurons import Neurons
 from largen.dmft.one_hidden_layer.problem import Problem
 from largen.expectations import ActivationFunction
@@ -49,6 +50,7 @@ class Constants(NamedTuple):
     momentum: Float[Array, ""]
     out_rate: Float[Array, ""]
     out_bias_rate: Float[Array, ""]
+    steps: State | None
 
 
 class Records(NamedTuple):
@@ -60,11 +62,12 @@ class Records(NamedTuple):
 
 
 class Model(NamedTuple):
-    """What is compiled in: activation, loss, and the shape of a sample's output."""
+    """What is compiled in: activation, loss, shape of a sample's output, adaptive averages."""
 
     phi: ActivationFunction
     loss: Loss
     output_shape: tuple[int, ...]
+    average: Average | None = None
 
 
 def prepare(problem: Problem, run: Run, neurons: Neurons, dtype) -> tuple[State, Constants]:
@@ -82,13 +85,21 @@ def prepare(problem: Problem, run: Run, neurons: Neurons, dtype) -> tuple[State,
         rate=real(problem.rate),
         targets=real(y) if y.dtype.kind == "f" else jnp.asarray(y),
         gamma=real(problem.gamma),
-        lr=real(optimizer.lr),
+        lr=real(optimizer.lr if problem.steps is None else 1.0),
         shrink=real(optimizer.lr * optimizer.weight_decay),
         momentum=real(optimizer.momentum if isinstance(optimizer, GradientDescent) else 0.0),
         out_rate=real(problem.out_rate),
         out_bias_rate=real(problem.out_bias_rate),
+        steps=_steps(problem, real),
     )
     return state, constants
+
+
+def _steps(problem: Problem, real) -> State | None:
+    steps = problem.steps
+    if steps is None:
+        return None
+    return State(*(real(step) for step in (steps.directions, steps.readout, steps.bias)))
 
 
 def sample_weights(run: Run, dtype) -> Float[Array, "_ sample"]:
@@ -121,7 +132,7 @@ def test_outputs(model: Model, state: State, constants: Constants):
 
 
 def drift(model: Model, state: State, constants: Constants, counts, ahead) -> State:
-    """Return −η(∇ + λθ) in the coordinates of the state."""
+    """Return −η(∇ + λθ) in the coordinates of the state; −∇ for an adaptive optimizer."""
     features, derivatives, f = ahead
     shaped = f.reshape(f.shape[0], *model.output_shape)
     residual = model.loss.residual(shaped, constants.targets).reshape(f.shape)
@@ -133,6 +144,11 @@ def drift(model: Model, state: State, constants: Constants, counts, ahead) -> St
         features @ kick * constants.out_rate,
         pull.sum(0) * constants.out_bias_rate,
     )
+    return move if constants.steps is not None else decayed(move, state, constants)
+
+
+def decayed(move: State, state: State, constants: Constants) -> State:
+    """Return a move with what weight decay adds to it."""
     return jax.tree.map(lambda dx, x: dx - constants.shrink * x, move, state)
 
 

@@ -17,6 +17,7 @@ from largen.parameterizations import GradientFlow
 from largen.runs import Run
 
 METHODS = ("auto", "closed", "quadrature", "particles")
+SAMPLING = {"quasi-random": sets.quasi_random, "independent": sets.independent}
 
 FEWEST, REPLICATES = 2048, 8  # neurons of a replicate; replicates
 MOST_GRID_DIMENSIONS = 3
@@ -25,6 +26,13 @@ SLOW_GAIN = 4.0  # of one refinement: a kink gains 2, an analytic function squar
 WANTED_OF_FLOW = 1e-10  # relative, of closed equations and quadrature
 LEAST_ORDER = 2.6  # of the flow's convergence for φ to count as smooth
 MOST_SUBSTEPS = 2**16
+
+
+class Particles(NamedTuple):
+    """How particles are drawn, and how many in each replicate; None for as many as it takes."""
+
+    sampling: str
+    each: int | None
 
 
 class Estimate(NamedTuple):
@@ -49,7 +57,14 @@ class Estimate(NamedTuple):
 
 
 def estimate(
-    posed: Problem, run: Run, method: str, rtol: float, budget: int, recorded: np.ndarray, key
+    posed: Problem,
+    run: Run,
+    method: str,
+    rtol: float,
+    budget: int,
+    recorded: np.ndarray,
+    key: Any,
+    drawn: Particles,
 ) -> Estimate:
     """Solve a problem by a method, or by the first that applies and reaches ``rtol``.
 
@@ -58,15 +73,20 @@ def estimate(
     InvalidInput
         If the method that is asked for does not apply.
     """
-    linear = posed.phi == LINEAR
+    linear = posed.phi == LINEAR and posed.steps is None
     if method == "closed" and not linear:
         raise InvalidInput(
-            f"method: closed equations exist for the linear activation, this one is {posed.phi}. "
-            "Use 'quadrature', 'particles' or 'auto'."
+            "method: closed equations exist for the linear activation and gradient descent, this "
+            f"run has {posed.phi} and {run.optimizer}. Use 'quadrature', 'particles' or 'auto'."
         )
     if method == "closed" or (method == "auto" and linear):
         return closed(posed, run, recorded)
-    few = posed.dimensions <= MOST_GRID_DIMENSIONS
+    if method == "quadrature" and posed.start is not None:
+        raise InvalidInput(
+            "method: quadrature is over Gaussian weights; those of this run are not. Use "
+            "'particles' or 'auto'."
+        )
+    few = posed.dimensions <= MOST_GRID_DIMENSIONS and posed.start is None
     if method == "quadrature" and not few:
         raise InvalidInput(
             f"method: quadrature takes at most {MOST_GRID_DIMENSIONS} Gaussian variables, this "
@@ -78,7 +98,7 @@ def estimate(
         found = quadrature(posed, run, rtol, budget, recorded, patient)
         if method == "quadrature" or not found.finite or found.relative_error <= rtol:
             return found
-    return particles(posed, run, rtol, budget, recorded, key)
+    return particles(posed, run, rtol, budget, recorded, key, drawn)
 
 
 def closed(posed: Problem, run: Run, recorded: np.ndarray) -> Estimate:
@@ -119,33 +139,41 @@ def quadrature(
 
 
 def particles(
-    posed: Problem, run: Run, rtol: float, budget: int, recorded: np.ndarray, key: Any
+    posed: Problem,
+    run: Run,
+    rtol: float,
+    budget: int,
+    recorded: np.ndarray,
+    key: Any,
+    drawn: Particles,
 ) -> Estimate:
-    """Average independent replicates of quasi-random neurons, more of them until they agree."""
+    """Average independent replicates of sets of neurons, more of them until they agree."""
+    draw = SAMPLING[drawn.sampling]
     rng = np.random.default_rng(np.asarray(jax.random.key_data(random_key(key))))
     # Single precision is exact enough beside the sampling error, unless f = ⟨zφ⟩/γ₀ is a small
     # difference, or little error is wanted.
     single = posed.gamma >= 0.03 and rtol >= 1e-4
     dtype = np.float32 if single else np.float64
-    count, replicates = FEWEST, REPLICATES
-    pilot = sets.quasi_random(posed, count, rng)
+    count, replicates = drawn.each or FEWEST, REPLICATES
+    pilot = sets.quasi_random(posed, FEWEST, rng)
     substeps, late = _flow_steps(posed, run, pilot, rtol / 10, rtol / 10)
     while True:
         samples = [
             train(
                 posed,
                 run,
-                sets.quasi_random(posed, count, rng),
+                draw(posed, count, rng),
                 recorded,
                 substeps=substeps,
                 dtype=dtype,
             )
             for _ in range(replicates)
         ]
-        how = f"{replicates} replicates of {count} quasi-random neurons"
+        how = f"{replicates} replicates of {count} {drawn.sampling} neurons"
         found = _replicated(samples, late, how)
         error, spent = found.relative_error, replicates * count
-        if not found.finite or error <= rtol or 2 * spent > budget:
+        done = drawn.each is not None or error <= rtol or 2 * spent > budget
+        if done or not found.finite:
             return found
         # The error falls at least as the square root of the number.
         wanted = min(int(spent * np.clip((error / rtol) ** 2 * 1.2, 2, 32)), budget)

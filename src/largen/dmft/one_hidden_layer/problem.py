@@ -8,12 +8,43 @@ from fractions import Fraction
 import numpy as np
 
 from largen.architectures import Activation, Dense, Layer, Repeat, Residual, Serial
+from largen.dmft.one_hidden_layer.adaptive import Average, average_of, weights_of
 from largen.errors import NoRule, NoTheory
 from largen.expectations import ActivationFunction, activation
 from largen.parameterizations import canonical_form
+from largen.parameterizations.laws import GAUSSIAN
 from largen.runs import Run
 
 LINEAR = activation("linear")
+
+
+@dataclass(frozen=True)
+class Start:
+    """How a neuron starts, where not all of its weights are Gaussian.
+
+    Attributes
+    ----------
+    laws
+        The law of each of its weights, inputs before bias.
+    basis
+        What takes these weights to its directions, shape ``(weight, direction)``.
+    readout
+        The law of its read-out weights.
+    """
+
+    laws: tuple[str, ...]
+    basis: np.ndarray
+    readout: str
+
+
+@dataclass(frozen=True)
+class Steps:
+    """How far an adaptive optimizer moves a, z and the read-out's bias: η₀r/s times their size."""
+
+    average: Average
+    directions: np.ndarray
+    readout: float
+    bias: float
 
 
 @dataclass(frozen=True)
@@ -42,6 +73,11 @@ class Problem:
         γ₀.
     outputs
         C, the number of outputs.
+    start
+        How neurons start if their weights are not Gaussian, for which a and z are.
+    steps
+        Of an adaptive optimizer. Rates are then what turns the gradient into its units, at
+        η₀ = 1, and directions are single weights.
     """
 
     phi: ActivationFunction
@@ -53,6 +89,8 @@ class Problem:
     out_bias_rate: float
     gamma: float
     outputs: int
+    start: Start | None = None
+    steps: Steps | None = None
 
     @property
     def directions(self) -> int:
@@ -61,8 +99,9 @@ class Problem:
 
     @property
     def dimensions(self) -> int:
-        """Number of Gaussian variables of a neuron, read-out weights included."""
-        return self.directions + self.outputs
+        """Number of independent variables of a neuron, read-out weights included."""
+        inner = self.directions if self.start is None else len(self.start.laws)
+        return inner + self.outputs
 
 
 def covers(run: Run) -> str:
@@ -75,11 +114,14 @@ def covers(run: Run) -> str:
         weight's update vanishes or diverges with the width.
     """
     _activation(run.net)
-    form = canonical_form(run.param, run.net, run.optimizer, run.data.inputs)
-    if form.d != Fraction(1, 2):
+    if run.param.d == Fraction(1, 2) and average_of(run):
+        weights_of(run)
+    else:
+        canonical_form(run.param, run.net, run.optimizer, run.data.inputs, gaussian=())
+    if run.param.d != Fraction(1, 2):
         raise NoTheory(
-            f"{run.param} divides the output by N^{form.d} beyond the kernel scaling; features "
-            "move at order one, and the mean-field limit applies, for N^(1/2) only. "
+            f"{run.param} divides the output by N^{run.param.d} beyond the kernel scaling; "
+            "features move at order one, and the mean-field limit applies, for N^(1/2) only. "
             "The kernel limit is the theory of d = 0."
         )
     return (
@@ -90,37 +132,95 @@ def covers(run: Run) -> str:
 
 def problem(run: Run) -> Problem:
     """Return the problem that a run poses, in float64."""
-    phi = _activation(run.net)
-    form = canonical_form(run.param, run.net, run.optimizer, run.data.inputs)
+    return _by_gradient(run) if average_of(run) is None else _by_weight(run)
+
+
+def _by_gradient(run: Run) -> Problem:
+    """Return the problem of gradient descent or flow, in independent directions."""
+    form = canonical_form(run.param, run.net, run.optimizer, run.data.inputs, gaussian=())
     inner, outer = (
         {weight.kind: weight for weight in form.weights.values() if weight.site.role == role}
         for role in ("input", "output")
     )
-    x = run.data.x.astype(np.float64)
-    weight = inner["weight"].std * x / np.sqrt(run.data.inputs)
-    columns, rate = [weight], [np.full(weight.shape[1], inner["weight"].rate)]
-    if "bias" in inner:
-        columns.append(np.full((len(x), 1), inner["bias"].std))
-        rate.append(np.array([inner["bias"].rate]))
+    columns = _columns(run, {kind: weight.std for kind, weight in inner.items()})
+    rate = [np.full(c.shape[1], inner[kind].rate) for kind, c in columns.items()]
+    laws = [inner[kind].law for kind, c in columns.items() for _ in range(c.shape[1])]
+    parts = list(columns.values())
     if len({r[0] for r in rate}) == 1:
         # Rates are equal: any rotation of weights and bias together leaves the problem as it is.
-        columns, rate = [np.concatenate(columns, 1)], [np.concatenate(rate)]
-    columns = [_compress(c) for c in columns]
-    rates = [np.full(c.shape[1], r[0]) for c, r in zip(columns, rate, strict=True)]
-    fields = np.concatenate(columns, 1)
-    samples = len(run.data.x_train)
-    bias = outer.get("bias")
+        parts, rate = [np.concatenate(parts, 1)], [np.concatenate(rate)]
+    found = [_compress(part) for part in parts]
+    fields = np.concatenate([columns for columns, _ in found], 1)
+    rates = [np.full(c.shape[1], r[0]) for (c, _), r in zip(found, rate, strict=True)]
+    weight, bias = outer["weight"], outer.get("bias")
+    start = None
+    if {*laws, weight.law} != {GAUSSIAN}:
+        from scipy.linalg import block_diag
+
+        basis = np.asarray(block_diag(*(basis for _, basis in found)))
+        start = Start(tuple(laws), basis, weight.law)
     return Problem(
-        phi=phi,
-        train=fields[:samples],
-        test=fields[samples:],
+        phi=_activation(run.net),
+        train=fields[: len(run.data.x_train)],
+        test=fields[len(run.data.x_train) :],
         rate=np.concatenate(rates),
-        out_std=outer["weight"].std,
-        out_rate=outer["weight"].rate * outer["weight"].std ** 2,
+        out_std=weight.std,
+        out_rate=weight.rate * weight.std**2,
         out_bias_rate=0.0 if bias is None else bias.rate * bias.std**2,
         gamma=form.gamma,
-        outputs=int(np.prod(run.output_shape, dtype=int)),
+        outputs=_outputs(run),
+        start=start,
     )
+
+
+def _by_weight(run: Run) -> Problem:
+    """Return the problem of an adaptive optimizer, in single weights."""
+    weights, gamma, average = weights_of(run), run.param.gamma, average_of(run)
+    assert average is not None
+    inner = {kind: w for (role, kind), w in weights.items() if role == "input"}
+    out, bias = weights["output", "weight"], weights.get(("output", "bias"))
+    columns = _columns(run, {kind: weight.std for kind, weight in inner.items()})
+    fields = np.concatenate(list(columns.values()), 1)
+
+    def each(field: str) -> np.ndarray:
+        parts = [np.full(c.shape[1], getattr(inner[k], field)) for k, c in columns.items()]
+        return np.concatenate(parts)
+
+    lr, laws = run.optimizer.lr, tuple(each("law").tolist())
+    gaussian = {*laws, out.law} == {GAUSSIAN}
+    return Problem(
+        phi=_activation(run.net),
+        train=fields[: len(run.data.x_train)],
+        test=fields[len(run.data.x_train) :],
+        # Moves come with γ₀ Δ z for the read-in, γ₀ Δ φ for the read-out; ∂f/∂(neuron) has
+        # z/(γ₀N) = (σ_out/(γ₀N)) ẑ, and its unit already counts σ_out/(γ₀N).
+        rate=each("unit") / (gamma * out.std),
+        out_std=out.std,
+        out_rate=out.unit / gamma,
+        out_bias_rate=0.0 if bias is None else bias.unit,
+        gamma=gamma,
+        outputs=_outputs(run),
+        start=None if gaussian else Start(laws, np.eye(len(laws)), out.law),
+        steps=Steps(
+            average,
+            lr * each("step"),
+            lr * out.std * out.step,
+            0.0 if bias is None else lr * bias.std * bias.step,
+        ),
+    )
+
+
+def _columns(run: Run, std: dict[str, float]) -> dict[str, np.ndarray]:
+    """Return what each weight of a neuron contributes to h, by kind: ``(sample, weight)``."""
+    x = run.data.x.astype(np.float64)
+    columns = {"weight": std["weight"] * x / np.sqrt(x.shape[1])}
+    if "bias" in std:
+        columns["bias"] = np.full((len(x), 1), std["bias"])
+    return columns
+
+
+def _outputs(run: Run) -> int:
+    return int(np.prod(run.output_shape, dtype=int))
 
 
 def _activation(net: Layer) -> ActivationFunction:
@@ -146,8 +246,9 @@ def _activation(net: Layer) -> ActivationFunction:
     )
 
 
-def _compress(columns: np.ndarray) -> np.ndarray:
-    """Return a matrix with the same Gram matrix of its rows, and linearly independent columns."""
-    u, s, _ = np.linalg.svd(columns, full_matrices=False)
+def _compress(columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return independent columns with the same Gram matrix of rows, and the rotation to them."""
+    u, s, v = np.linalg.svd(columns, full_matrices=False)
     keep = s > 1e-12 * max(s[0], np.finfo(float).tiny)
-    return (u * s)[:, keep] if keep.any() else columns[:, :1]
+    keep[0] = True
+    return (u * s)[:, keep], v[keep].T

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from largen.arrays import integer, precision, real
-from largen.dmft.one_hidden_layer.methods import METHODS, Estimate, estimate
+from largen.dmft.one_hidden_layer.methods import METHODS, SAMPLING, Estimate, Particles, estimate
 from largen.dmft.one_hidden_layer.problem import covers, problem
-from largen.errors import NumericalFailure, one_of
+from largen.errors import InvalidInput, NumericalFailure, one_of
 from largen.runs import Run, Trajectory
 
 
@@ -20,6 +20,8 @@ def solve(
     method: str = "auto",
     rtol: float = 2e-3,
     max_particles: int = 2**18,
+    particles: int | None = None,
+    sampling: str = "quasi-random",
     record_at: Sequence[int] | None = None,
     key: Any = 0,
     throw: bool = True,
@@ -27,7 +29,10 @@ def solve(
     """Solve the mean-field limit of a network with one hidden layer.
 
     Discrete-time gradient descent is exact at any step size: it is not an approximation of
-    gradient flow. Pehlevan and Bordelon's lecture notes, eq. (64); Golikov, Theorem 1.
+    gradient flow. Pehlevan and Bordelon's lecture notes, eq. (64); Golikov, *Towards a general
+    theory of infinite-width limits of neural classifiers*, Theorem 1: the measure of weights
+    moves as μ ← T(μ). Gradient flow is its Wasserstein gradient flow (Hanin's primer, §4.1).
+    RMSProp and Adam move each weight of a neuron by averages of its own gradient.
 
     Parameters
     ----------
@@ -36,12 +41,21 @@ def solve(
     method
         ``"closed"``: the closed equations of linear φ, exact to rounding. ``"quadrature"``: the
         trapezoidal rule over the Gaussian variables of a neuron, when there are at most 3 of
-        them (the rank of K⁰ and the outputs). ``"particles"``: quasi-random neurons, always.
+        them (the rank of K⁰ and the outputs; for adaptive optimizers the inputs and the outputs)
+        and weights are Gaussian. ``"particles"``: a finite set of neurons that stands for the
+        measure, always.
         ``"auto"`` takes the first of these that applies and reaches ``rtol``.
     rtol
         Wanted error of the whole trajectory of outputs, relative: |error|/|f|.
     max_particles
         Most neurons to spend. If they do not reach ``rtol``, the result says so in its notes.
+    particles
+        With ``method="particles"``: neurons of each of 8 replicates, whatever error they leave.
+        By default there are as many as ``rtol`` takes.
+    sampling
+        ``"quasi-random"``: scrambled Sobol points (then ``particles`` is a power of two), with
+        both signs of the read-out. ``"independent"``: each replicate is a network of that width;
+        its error falls as the square root of their number only.
     record_at
         Entries of the trajectory at which kernels are kept; the first and the last by default.
     key
@@ -59,7 +73,8 @@ def solve(
           grids, with closed equations the rounding error or the tolerance of the integrator;
         * ``feature_kernel`` Φ and ``gradient_kernel`` G, ``(record, layer, sample, sample_2)``,
           and ``ntk``, ``(record, sample, sample_2)``; with several outputs the latter two have
-          ``output, output_2`` behind. ``record_step`` says where they were recorded.
+          ``output, output_2`` behind. ``record_step`` says where they were recorded. Adaptive
+          optimizers do not follow the NTK, and have none.
 
     Raises
     ------
@@ -84,11 +99,20 @@ def solve(
         raise one_of("method", method, METHODS)
     rtol = real("rtol", rtol, above=0)
     max_particles = integer("max_particles", max_particles, at_least=1)
+    if sampling not in SAMPLING:
+        raise one_of("sampling", sampling, SAMPLING)
+    if particles is not None:
+        particles = integer("particles", particles, at_least=2)
+        if sampling == "quasi-random" and particles & (particles - 1):
+            raise InvalidInput(f"particles: wanted a power of two, got {particles}.")
+        if method != "particles":
+            raise InvalidInput(f"particles: are for method='particles', got method={method!r}.")
     recorded = np.array(run.entries("record_at", record_at), dtype=int)
     posed = problem(run)
     # Neurons compute in the precision that their own error asks for, whatever that of the data.
     with precision(np.zeros((), np.float64)):
-        found = estimate(posed, run, method, rtol, max_particles, recorded, key)
+        drawn = Particles(sampling, particles)
+        found = estimate(posed, run, method, rtol, max_particles, recorded, key, drawn)
     result = _trajectory(run, found, recorded, reason, rtol)
     if throw and not found.finite:
         first = int(np.argmin(np.isfinite(found.f_train).all(axis=(1, 2))))
@@ -131,8 +155,9 @@ def _trajectory(
                 ("record", "layer", *samples, *pair),
                 paired(records.gradient_kernel)[:, None],
             ),
-            "ntk": (("record", *samples, *pair), paired(records.ntk)),
         }
+        if not run.optimizer.adaptive:
+            extra["ntk"] = (("record", *samples, *pair), paired(records.ntk))
     error = found.relative_error
     note = f"{found.how}; estimated error of the outputs {error:.1e} of their size"
     if error > rtol:

@@ -18,11 +18,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from largen.dmft.one_hidden_layer.adaptive import adapt
 from largen.dmft.one_hidden_layer.dynamics import (
     Constants,
     Model,
     Records,
     State,
+    decayed,
     drift,
     empty_records,
     forward,
@@ -67,7 +69,8 @@ def train(
     records
         Kernels, with a leading axis of recorded entries.
     """
-    model = Model(posed.phi, run.loss, run.output_shape)
+    average = None if posed.steps is None else posed.steps.average
+    model = Model(posed.phi, run.loss, run.output_shape, average)
     state, constants = prepare(posed, run, neurons, dtype)
     counts = sample_weights(run, dtype)
     at = jnp.asarray(recorded, int)
@@ -93,10 +96,15 @@ def _descend(
         state, velocity = moving
         row = counts[jnp.minimum(index, len(counts) - 1)]
         move = drift(model, state, constants, row, ahead)
+        if model.average is not None:
+            change, velocity = adapt(model.average, move, velocity, 1 + index.astype(row.dtype))
+            change = jax.tree.map(jnp.multiply, change, constants.steps)
+            return jax.tree.map(jnp.add, state, decayed(change, state, constants)), velocity
         velocity = jax.tree.map(lambda v, dx: constants.momentum * v + dx, velocity, move)
         return jax.tree.map(jnp.add, state, velocity), velocity
 
-    moving = (state, jax.tree.map(jnp.zeros_like, state))
+    zero = jax.tree.map(jnp.zeros_like, state)
+    moving = (state, zero if model.average is None else (zero, zero))
     return _entries(model, constants, moving, advance, steps + 1, record_at)
 
 
@@ -143,8 +151,8 @@ def _flow(
 def _entries(
     model: Model,
     constants: Constants,
-    moving: tuple[State, ...],
-    advance: Callable[..., tuple[State, ...]],
+    moving: tuple[Any, ...],
+    advance: Callable[..., tuple[Any, ...]],
     entries: int,
     record_at: Int[Array, " record"],
 ):

@@ -1,0 +1,136 @@
+"""Adaptive optimizers in the mean-field limit: RMSProp and Adam, weight by weight.
+
+Their update has the size of the rate, whatever the gradient's: Golikov, *Towards a general theory
+of infinite-width limits of neural classifiers*, (21), so increments of order one need rates of
+the order of the initial weights, η_θ ∝ σ_θ (§4.1). Every weight then keeps averages of its own
+gradient, in coordinates that must not be rotated: neurons carry their D weights as they are.
+
+A weight θ = s·θ̂ has ∇/eps in units of its rule's eps, of order one in N, and
+
+    θ̂ ← θ̂ − (η₀r/s) [ m̂/(√v̂ + ε₀) ] − η₀λ₀ θ̂,   m ← β₁m + (1 − β₁)∇,   v ← β₂v + (1 − β₂)∇²,
+
+with its rule's rate r; RMSProp is β₁ = 0, and m̂, v̂ without Adam's correction for their start.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from largen.architectures import depth
+from largen.errors import NoTheory
+from largen.parameterizations import Adam, Power, RMSProp
+from largen.parameterizations.parameterization import first_fan_in
+from largen.parameterizations.rules import Row
+from largen.runs import Run
+
+
+class Weight(NamedTuple):
+    """Constants of one kind of weight.
+
+    Attributes
+    ----------
+    std
+        σ: of preactivations for the read-in, of z for the read-out, of f for its bias.
+    unit
+        What turns the move of gradient descent at rates 1 into ∇/eps.
+    step
+        r/s, the rate of θ̂ over η₀; of the read-out's bias that of its effect on f.
+    law
+        The law of single weights at initialisation.
+    """
+
+    std: float
+    unit: float
+    step: float
+    law: str
+
+
+class Average(NamedTuple):
+    """How averages are taken: β₁, β₂, ε₀, and whether their start at zero is corrected for."""
+
+    first: float
+    second: float
+    eps: float
+    corrected: bool
+
+
+def average_of(run: Run) -> Average | None:
+    """Return how a run's optimizer averages; None if its update is the gradient's."""
+    match run.optimizer:
+        case Adam(beta1=beta1, beta2=beta2, eps=eps):
+            return Average(beta1, beta2, eps, True)
+        case RMSProp(beta=beta, eps=eps):
+            return Average(0.0, beta, eps, False)
+    return None
+
+
+def weights_of(run: Run) -> dict[tuple[str, str], Weight]:
+    """Return the constants of every weight by role and kind, such as ``("input", "weight")``.
+
+    Raises
+    ------
+    NoTheory
+        If they depend on the width: the limit is another one, or there is none.
+    """
+    table = run.param.table(run.net, run.optimizer, inputs=run.data.inputs)
+    rows = {(row.site.role, row.kind): row for row in table.rows}
+    first = table.rows[0].site
+    inputs = first_fan_in(run.data.inputs, first)
+    at: dict[str, Any] = {"width": 1, "depth": max(depth(run.net), 1), "inputs": inputs}
+    readout = rows["output", "weight"]
+    outward = readout.rule.multiplier * readout.rule.init_std  # of one neuron: σ_out/(γ₀N)
+    found = {}
+    for (role, kind), row in rows.items():
+        size = row.rule.multiplier * row.rule.init_std
+        per_unit = (row.rule.init_std * row.rule.eps) ** -1
+        step = row.rule.lr / row.rule.init_std
+        if (role, kind) == ("output", "weight"):
+            std, gradient = size * Power(run.param.gamma, width=1), size * per_unit
+        elif role == "output":
+            # Its initial value vanishes, so it is carried as it is rather than in units of that.
+            std, step = Power(), row.rule.multiplier * row.rule.lr
+            gradient = row.rule.multiplier / row.rule.eps
+        else:
+            std = size * Power(inputs=Fraction(1, 2)) if kind == "weight" else size
+            gradient = outward * per_unit
+        eps = getattr(run.optimizer, "eps", 0.0)
+        _constant(run, row, std, step, gradient if eps else Power())
+        gradient = Power(gradient.constant, inputs=gradient.inputs, depth=gradient.depth)
+        found[role, kind] = Weight(std.at(**at), gradient.at(**at), step.at(**at), row.law)
+    return found
+
+
+def _constant(run: Run, row: Row[Power], std: Power, step: Power, gradient: Power) -> None:
+    for what, power in (
+        ("its output", std),
+        ("its update over its initial size", step),
+        ("its gradient over ε", gradient),
+    ):
+        if power.width:
+            grows = "grows" if power.width > 0 else "vanishes"
+            raise NoTheory(
+                f"{run.param} has no mean-field limit with {type(run.optimizer).__name__}: {what} "
+                f"at the weight {row.name} ({row.site.role}) {grows} as N^{power.width}. "
+                "lg.mean_field() and lg.mup() have one."
+            )
+
+
+def adapt(average: Average, move: Any, memory: tuple[Any, Any], count: Any) -> tuple[Any, Any]:
+    """Return m̂/(√v̂ + ε₀) for a tree of −∇, and the averages m, v; 0 where ∇ has been 0."""
+
+    def mix(beta, old, new):
+        return jax.tree.map(lambda a, b: beta * a + (1 - beta) * b, old, new)
+
+    first = mix(average.first, memory[0], move)
+    second = mix(average.second, memory[1], jax.tree.map(jnp.square, move))
+    scale = [1 - beta**count if average.corrected else 1 for beta in average[:2]]
+
+    def change(m, v):
+        size = jnp.sqrt(v / scale[1]) + average.eps
+        return jnp.where(size > 0, m / scale[0] / jnp.where(size > 0, size, 1), 0)
+
+    return jax.tree.map(change, first, second), (first, second)
