@@ -45,6 +45,8 @@ class ScaledWeight:
         Multipliers of the forward pass that are folded into these numbers.
     moved_by
         The optimizer that moves it: for Muon, ``"muon"`` or ``"adamw"``.
+    tied
+        Other names of the same tensor.
     """
 
     name: str
@@ -61,6 +63,7 @@ class ScaledWeight:
     powers: dict[str, str]
     folded: tuple[str, ...] = ()
     moved_by: str = ""
+    tied: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -218,6 +221,7 @@ def read_json(text: str) -> dict[str, Any]:
                 "base_shape": tuple(w["base_shape"]),
                 "shape": tuple(w["shape"]),
                 "folded": tuple(w["folded"]),
+                "tied": tuple(w["tied"]),
             }
         )
         for w in state.pop("weights")

@@ -29,6 +29,8 @@ class FoundWeight:
         How its builder initialises it.
     matrix
         Whether it is a matrix in the optimizer's eyes: Muon moves no other weights.
+    tied
+        Other names of the same tensor.
     """
 
     name: str
@@ -39,6 +41,7 @@ class FoundWeight:
     n: float
     law: InitialLaw
     matrix: bool = True
+    tied: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -98,6 +101,7 @@ def resolve(
         powers={column: ratios(power) for column, power in powers.items()},
         folded=tuple(kinds),
         moved_by=own_update.name,
+        tied=found.tied,
     )
 
 

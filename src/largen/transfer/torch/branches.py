@@ -1,17 +1,17 @@
-"""Finding the residual branches of a block, by tracing its forward pass symbolically.
+"""Finding residual branches, by tracing forward passes symbolically.
 
-A block is residual if its output is its input plus something, once or several times:
-x → x + f(x) → x + f(x) + g(x + f(x)). Tracing stops at the block's own parts, so that only the
-block's forward pass must be traceable, not what its parts do. From each sum one learns which parts
-make up the branch, and where it ends: in an affine layer, into which l^(−α) can be folded, or in
-a module whose output is multiplied. What follows a sum without weights (an activation) or is a
-norm lies on the trunk.
+A sum is residual if one of its terms, the branch, is computed from the other, the trunk:
+x + f(x). Tracing stops at a module's own parts, so that only its own forward pass must be
+traceable, not what its parts do. From each sum one learns which parts make up the branch, and
+where it ends: in an affine layer, into which l^(−α) can be folded, or in a module whose output is
+multiplied.
 """
 
 from __future__ import annotations
 
 import inspect
 import operator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -65,31 +65,35 @@ class Branch:
 
 
 class NotResidual(Exception):
-    """A block's output is not its input plus branches; the message says what it is instead."""
+    """No residual sum was found where one is needed; the message says what was found instead."""
 
 
-def residual_branches(block: nn.Module) -> tuple[Branch, ...]:
-    """Return the branches of a block, from its output back to its input.
+def residual_branches(module: nn.Module) -> tuple[Branch, ...]:
+    """Return the branches of a module's own sums, and of its parts that are in none of them.
 
     Raises
     ------
     NotResidual
-        If there are none, or the forward pass cannot be traced.
+        If there are none, or the forward pass cannot be traced, or a branch ends in no module.
     """
-    branches = _branches(block)
-    if not branches:
-        raise NotResidual(f"{type(block).__name__} adds nothing to its input")
-    return branches
-
-
-def _branches(module: nn.Module) -> tuple[Branch, ...]:
     if isinstance(module, (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)):
         return _of_torch_transformer(module)
     if isinstance(module, Residual):
         end, affine = _end_of(module.branch, "branch")
         return (Branch(end, affine, frozenset({"branch"})),)
     graph = _traced(module)
-    return _trunk(_result(graph), module)
+    found = [_branch(branch, trunk, module) for trunk, branch in _residual_sums(graph)]
+    inside = {member for branch in found for member in branch.members}
+    for node in graph.nodes:
+        path = str(node.target)
+        if node.op == "call_module" and path not in inside:
+            part = module.get_submodule(path)
+            if any(True for _ in part.children()):
+                with suppress(NotResidual):
+                    found.extend(branch.below(path) for branch in residual_branches(part))
+    if not found:
+        raise NotResidual(f"{type(module).__name__} adds nothing to its input")
+    return tuple(found)
 
 
 def _of_torch_transformer(layer: Any) -> tuple[Branch, ...]:
@@ -133,32 +137,22 @@ def _result(graph: fx.Graph) -> Any:
     return value[0] if isinstance(value, (tuple, list)) and value else value
 
 
-def _trunk(node: Any, module: nn.Module) -> tuple[Branch, ...]:
-    """Walk from a value back to the block's input along the trunk."""
-    if not isinstance(node, fx.Node):
-        raise NotResidual(f"{type(module).__name__} returns no tensor")
-    if node.op == "placeholder":
-        return ()
-    if _is_sum(node):
-        problem = None
-        for trunk, branch in (node.args[:2], node.args[1::-1]):
-            try:
-                before = _trunk(trunk, module)
-            except NotResidual as error:
-                problem = error
-                continue
-            return (_branch(branch, trunk, module), *before)
-        raise problem or NotResidual(f"{type(module).__name__} adds constants")
-    inputs = [n for n in node.all_input_nodes if n.op != "get_attr"]
-    if node.op == "call_module":
-        part = module.get_submodule(str(node.target))
-        if not any(True for _ in part.parameters()) or is_norm(part):
-            return _trunk(inputs[0], module)
-        inner = tuple(branch.below(str(node.target)) for branch in _branches(part))
-        return (*inner, *_trunk(inputs[0], module))
-    if len(inputs) == 1 and node.op in ("call_function", "call_method"):
-        return _trunk(inputs[0], module)
-    raise NotResidual(f"{type(module).__name__} ends in {node.target}")
+def _residual_sums(graph: fx.Graph) -> list[tuple[fx.Node, fx.Node]]:
+    """Return (trunk, branch) of every sum of which one term is computed from the other."""
+    ancestors: dict[fx.Node, set[fx.Node]] = {}
+    found = []
+    for node in graph.nodes:
+        inputs = node.all_input_nodes
+        ancestors[node] = set(inputs).union(*(ancestors[n] for n in inputs))
+        method = node.op == "call_method" and node.target in ("add", "add_")
+        if (method or node.target in SUMS) and len(node.args) >= 2:
+            a, b = node.args[:2]
+            if isinstance(a, fx.Node) and isinstance(b, fx.Node):
+                if a in ancestors[b]:
+                    found.append((a, b))
+                elif b in ancestors[a]:
+                    found.append((b, a))
+    return found
 
 
 def _branch(end: Any, trunk: Any, module: nn.Module) -> Branch:
@@ -203,11 +197,6 @@ def _end_of(part: nn.Module, path: str) -> tuple[str, bool]:
     except NotResidual:
         return path, False
     return (join(path, inner), affine) if affine else (path, False)
-
-
-def _is_sum(node: fx.Node) -> bool:
-    method = node.op == "call_method" and node.target in ("add", "add_")
-    return (method or node.target in SUMS) and len(node.args) >= 2
 
 
 def join(path: str, name: str) -> str:

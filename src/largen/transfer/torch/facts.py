@@ -125,22 +125,47 @@ class Facts:
         return initial_laws(base, wide, deep, ratios, self._deep_ratio)
 
     def branches(self) -> dict[str, Branch]:
-        """Return every residual branch of the target's repeated blocks, by where it ends.
+        """Return every residual branch that repeats with the depth, by where it ends.
+
+        The sums are looked for in the repeated blocks, and if there are none, in the module that
+        runs through the blocks.
 
         Raises
         ------
         NotResidual
-            If a repeated block is not residual, or cannot be traced.
+            If there are none, or a forward pass cannot be traced.
         """
-        found, traced = {}, {}
+        target = self.models["target"]
+        found, owners = {}, {}
         for block in self.blocks:
             source = self.names[block]
-            if source not in traced:
-                traced[source] = residual_branches(self.models["base"].get_submodule(source))
-            for branch in traced[source]:
-                placed = branch.below(block)
-                found[placed.end] = placed
+            if source not in owners:
+                try:
+                    owners[source] = residual_branches(self.models["base"].get_submodule(source))
+                except NotResidual as error:
+                    owners[source] = error
+            own = owners[source]
+            if isinstance(own, NotResidual):
+                owner = self._owner(block)
+                if owner not in owners:
+                    owners[owner] = residual_branches(target.get_submodule(owner))
+                placed = [branch.below(owner) for branch in owners[owner]]
+                placed = [branch for branch in placed if block in branch.members]
+                if not placed:
+                    raise own
+            else:
+                placed = [branch.below(block) for branch in own]
+            found |= {branch.end: branch for branch in placed}
         return found
+
+    def _owner(self, block: str) -> str:
+        """Return the module whose forward pass calls a block of a sequence."""
+        path = block
+        while path:
+            path = path.rpartition(".")[0]
+            if not isinstance(self.models["target"].get_submodule(path), nn.ModuleList):
+                return path
+        return path
 
     def matching(self, argument: str, patterns: Collection[str]) -> dict[str, nn.Module]:
         """Return the target's modules that fit one of the patterns.

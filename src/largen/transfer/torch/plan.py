@@ -164,6 +164,13 @@ class TorchPlan(Plan):
         planned = {weight.name: weight.shape for weight in self.weights}
         unknown = sorted(set(tensors) - set(planned))
         missing = sorted(set(planned) - set(tensors))
+        for weight in self.weights:
+            for other in set(weight.tied) & set(unknown):
+                raise InvalidInput(
+                    f"model: {other} is tied to {weight.name} in the plan, and is a tensor of its "
+                    f"own here (loading with assign=True and to_empty untie). Tie it again: "
+                    f"model.{other} = model.{weight.name}."
+                )
         if unknown or missing:
             raise InvalidInput(
                 f"model: it is not the plan's target. Not in the plan: {unknown[:3] or 'none'}; "

@@ -126,6 +126,7 @@ def scale(
             n=n,
             law=laws.get(source, InitialLaw(0.0)),
             matrix=len(shape) == 2,
+            tied=tuple(facts.uses[name][1:]),
         )
         module, _, leaf = name.rpartition(".")
         keep = not factors.fold and family(role) == "output" and leaf == "weight"

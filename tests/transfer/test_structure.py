@@ -1,0 +1,83 @@
+"""Laying a shallow and a deep model side by side."""
+
+import pytest
+
+from largen.errors import InvalidInput
+from largen.transfer.initial import Moments, initial_laws
+from largen.transfer.structure import Part, correspondence
+
+LINEAR, NORM = Part("Linear", {"weight": (8, 8)}), Part("Norm", {"weight": (8,)})
+
+
+def sequence(kind, *members):
+    return Part(kind, {}, {str(i): member for i, member in enumerate(members)})
+
+
+def test_indices_behind_repeated_blocks_shift():
+    first, last = Part("Linear", {"weight": (8, 3)}), Part("Linear", {"weight": (1, 8)})
+    shallow = sequence("Sequential", first, LINEAR, LINEAR, last)
+    deep = sequence("Sequential", first, *[LINEAR] * 5, last)
+    found = correspondence(shallow, deep)
+    assert [found.parts[str(i)] for i in range(7)] == ["0", "1", "2", "2", "2", "2", "3"]
+    assert found.blocks == ("1", "2", "3", "4", "5")
+    assert found.depth_ratio(shallow, deep) == 2.5
+
+
+def test_blocks_of_two_kinds_repeat_together():
+    def net(depth):
+        return Part("Net", {}, {"h": sequence("ModuleList", *[LINEAR, NORM] * depth)})
+
+    found = correspondence(net(2), net(4))
+    assert found.repetitions[0].unit == 2
+    assert found.parts["h.6"] == "h.2"
+    assert found.parts["h.7"] == "h.3"
+    assert found.depth_ratio(net(2), net(4)) == 2
+
+
+def test_names_that_end_in_numbers_are_a_sequence():
+    def net(depth):
+        return Part("Net", {}, {"stem": NORM} | {f"h_{i}": LINEAR for i in range(depth)})
+
+    found = correspondence(net(9), net(12))
+    assert found.blocks == tuple(f"h_{i}" for i in range(12))
+    assert found.parts["h_10"] == "h_8"
+
+
+def test_stages_grow_by_themselves():
+    def net(*depths):
+        return Part("Net", {}, {"stages": sequence("List", *(sequence("List", *[LINEAR] * d)
+                                                             for d in depths))})  # fmt: skip
+
+    found = correspondence(net(2, 3), net(2, 9))
+    assert found.blocks == tuple(f"stages.1.{i}" for i in range(9))
+
+
+def test_blocks_stacked_in_one_array():
+    shallow, deep = (Part("dict", {"w": (depth, 8, 8), "b": (8,)}) for depth in (2, 6))
+    found = correspondence(shallow, deep)
+    assert found.stacked == {"w": 0}
+    assert found.depth_ratio(shallow, deep) == 3
+
+
+def test_what_is_no_repetition_is_refused():
+    with pytest.raises(InvalidInput, match="no block of it is simply repeated"):
+        correspondence(sequence("S", LINEAR, NORM), sequence("S", NORM, LINEAR, NORM, LINEAR))
+    with pytest.raises(InvalidInput, match="exist at one depth only"):
+        correspondence(Part("Net", {"a": (3,)}), Part("Net", {"b": (3,)}))
+
+
+def test_measured_powers_of_initialisation():
+    def moments(std, count=40_000):
+        return Moments(count, 0.0, count * std**2)
+
+    laws = initial_laws(
+        {"a": moments(0.5), "b": moments(0.02), "c": moments(0.5)},
+        {"a": moments(0.5 * 2**-0.5 * 1.01), "b": moments(0.02), "c": moments(0.5 * 2**-0.11)},
+        {"a": moments(0.5), "b": moments(0.02 * 2**-0.5), "c": moments(0.5 * 2**-0.25)},
+        {"a": 2.0, "b": 2.0, "c": 2.0},
+        2.0,
+    )
+    assert (laws["a"].width, laws["a"].depth) == (-0.5, 0)
+    assert (laws["b"].width, laws["b"].depth) == (0, -0.5)
+    assert laws["c"].width == pytest.approx(-0.11)  # no simple power: as measured
+    assert laws["c"].depth == -0.25

@@ -1,0 +1,249 @@
+"""Plans for PyTorch models: the table, what is built, and that training does not notice folding."""
+
+import copy
+from functools import partial
+
+import pytest
+import torch
+from torch import nn
+
+from largen.errors import InvalidInput
+from largen.transfer.schemes import SCHEMES
+from largen.transfer.torch import TorchPlan, scale
+from tests.transfer.torch_models import (
+    Captioner,
+    ResidualMLP,
+    SmallNet,
+    images_and_tokens,
+)
+
+BASE, TARGET = {"width": 16, "depth": 2}, {"width": 64, "depth": 8}
+OPTIMIZERS = {
+    "sgd": torch.optim.SGD,
+    "momentum": partial(torch.optim.SGD, momentum=0.9, nesterov=True),
+    "adam": torch.optim.Adam,
+    "adamw": torch.optim.AdamW,
+    "rmsprop": torch.optim.RMSprop,
+}
+
+
+def train(model, groups, optimizer, steps=5, loss=None):
+    generator = torch.Generator().manual_seed(3)
+    x, y = torch.randn(16, 5, generator=generator), torch.randn(16, 3, generator=generator)
+    dtype = next(model.parameters()).dtype
+    x, y, moved = x.to(dtype), y.to(dtype), OPTIMIZERS[optimizer](groups)
+    losses = []
+    for _ in range(steps):
+        value = (model(x) - y).square().mean() if loss is None else loss(model)
+        moved.zero_grad()
+        value.backward()
+        moved.step()
+        losses.append(value.item())
+    return losses
+
+
+def captions(model):
+    images, tokens = images_and_tokens()
+    return nn.functional.cross_entropy(
+        model(images, tokens).flatten(0, 1), torch.arange(28).remainder(11)
+    )
+
+
+@pytest.fixture(scope="module")
+def captioner():
+    return scale(Captioner, BASE, {"width": 64, "depth": 8})
+
+
+def test_the_table_of_a_users_own_model(captioner):
+    n = l = 4.0
+    roles = {w.name: w.role for w in captioner.weights}
+    assert roles["wpe"] == "positional"
+    assert roles["wte.weight"] == "embedding"
+    assert roles["stem.0.weight"] == "input"
+    assert roles["stem.2.weight"] == "depthwise"
+    assert roles["stem.3.weight"] == "grouped"
+    assert roles["log_temperature"] == "scalar"
+    assert roles["norm.weight"] == "norm"
+    assert "head.weight" not in roles  # tied: the embedding's row stands for both
+    inside = {w.name for w in captioner.weights if w.in_branch}
+    assert inside == {w.name for w in captioner.weights if w.name.startswith("blocks.")}
+
+    hidden = captioner["blocks.5.mlp.0.weight"]
+    assert (hidden.lr, hidden.eps) == (1 / n / l**0.5, 1 / n / l**0.5)
+    assert hidden.weight_decay * hidden.lr == 1
+    # The branch's factor is folded into its last layer; GPT-2's own 1/√(2L) is taken into account.
+    last = captioner["blocks.5.mlp.2.weight"]
+    assert last.folded == ("branch × l⁻¹ᐟ²",)
+    assert (last.init, last.init_std) == (n**-0.5, n**-0.5 * l**-0.5)
+    assert last.lr == 1 / n / l
+    # Logits: q·k/√d becomes √(d₀)·q·k/d, by the queries.
+    queries = captioner["blocks.0.attn.q.weight"]
+    assert queries.folded == ("attention × n⁻¹ᐟ²",)
+    assert captioner["blocks.0.attn.k.weight"].lr == 2 * queries.lr
+    # The tied read-out divides its input by n.
+    (read_out,) = captioner.multipliers
+    assert (read_out.module, read_out.where, read_out.factor) == ("head", "input", 1 / n)
+    assert "blocks.*.attn.proj.weight (8)" in str(captioner)
+
+
+def test_initial_deviations_are_the_rules(captioner):
+    small, large = captioner.make_model(**BASE), captioner.build(seed=0)
+    base = {name: p.std().item() for name, p in small.named_parameters() if p.numel() > 150}
+    checked = 0
+    for name, p in large.named_parameters():
+        before = base.get(name.replace("blocks.7", "blocks.1"), 0.0)
+        if before:
+            wanted = captioner[name].init_std
+            assert p.std().item() / before == pytest.approx(wanted, rel=0.2), name
+            checked += 1
+    assert checked > 8
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_nothing_changes_at_the_base(scheme):
+    plan = scale(Captioner, BASE, BASE, scheme=scheme)
+    assert {(w.init, w.init_std, w.lr, w.weight_decay, w.eps) for w in plan.weights} == {(1.0,) * 5}
+    assert plan.multipliers == ()
+    torch.manual_seed(0)
+    expected = Captioner(**BASE).state_dict()
+    built = plan.build(seed=0).state_dict()
+    assert all(torch.equal(built[name], value) for name, value in expected.items())
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("scheme", ["ntk", "complete_p"])
+def test_folded_multipliers_train_as_forward_ones_do(scheme, optimizer):
+    # The abc-symmetry, on a real model: rates, ε and decay of every kind move along with it.
+    losses = []
+    for multipliers in ("weights", "forward"):
+        plan = scale(
+            SmallNet, BASE, TARGET, scheme=scheme, optimizer=optimizer, multipliers=multipliers
+        )
+        assert bool(plan.multipliers) == (multipliers == "forward")
+        model = plan.build(seed=0).double()
+        groups = plan.param_groups(model, lr=0.02, weight_decay=0.1)
+        losses.append(train(model, groups, optimizer))
+    assert abs(losses[0][-1] / losses[0][0] - 1) > 1e-3
+    assert losses[0] == pytest.approx(losses[1], rel=1e-9)
+
+
+def test_attention_is_folded_exactly():
+    make = partial(Captioner, tied=False)
+    losses = []
+    for multipliers in ("weights", "forward"):
+        plan = scale(make, BASE, TARGET, multipliers=multipliers)
+        model = plan.build(seed=0).double()
+        images, tokens = images_and_tokens()
+        images = images.double()
+
+        def loss(model, images=images, tokens=tokens):
+            return model(images, tokens)[:, -1].square().mean()
+
+        losses.append(train(model, plan.param_groups(model, lr=1e-2), "adamw", loss=loss))
+    assert losses[0] == pytest.approx(losses[1], rel=1e-9)
+
+
+def test_the_standard_scheme_leaves_everything_alone():
+    plan = scale(Captioner, BASE, TARGET, scheme="standard")
+    torch.manual_seed(0)
+    expected = Captioner(**TARGET).state_dict()
+    built = plan.build(seed=0)
+    assert all(torch.equal(value, expected[name]) for name, value in built.state_dict().items())
+    (group,) = plan.param_groups(built, lr=0.1)
+    assert group["lr"] == 0.1
+
+
+def test_the_generator_is_left_alone():
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    plan = scale(SmallNet, BASE, TARGET)
+    plan.build(seed=1)
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_json_holds_the_whole_plan(captioner):
+    again = TorchPlan.from_json(captioner.to_json(), make_model=Captioner)
+    assert again == captioner
+    assert str(again) == str(captioner)
+    a, b = captioner.build(seed=0), again.build(seed=0)
+    assert captions(a) == captions(b)
+    with pytest.raises(InvalidInput, match="read from JSON has none"):
+        TorchPlan.from_json(captioner.to_json()).build()
+    with pytest.raises(InvalidInput, match="wanted a plan's JSON"):
+        TorchPlan.from_json("[]")
+
+
+def test_sums_in_the_forward_pass_of_the_whole_model():
+    plan = scale(ResidualMLP, BASE, TARGET, optimizer="sgd")
+    assert all(plan[f"blocks.{i}.weight"].folded == ("branch × l⁻¹ᐟ²",) for i in range(8))
+    assert plan["blocks.0.weight"].lr == 0.25  # l^(2α−1) = 1, times l⁻¹ for the folded factor
+
+
+def test_muon_moves_matrices_only():
+    plan = scale(SmallNet, BASE, TARGET, optimizer="muon", scheme="mup")
+    model = plan.build(seed=0)
+    with pytest.raises(InvalidInput, match="two optimizers"):
+        plan.param_groups(model, lr=0.02)
+    muon = torch.optim.Muon(plan.param_groups(model, lr=0.02, moved_by="muon"))
+    adamw = torch.optim.AdamW(plan.param_groups(model, lr=1e-3, moved_by="adamw"))
+    assert {p.ndim for g in muon.param_groups for p in g["params"]} == {2}
+    counts = [sum(len(g["params"]) for g in o.param_groups) for o in (muon, adamw)]
+    assert counts == [16, len(list(model.parameters())) - 16]
+    model(torch.zeros(2, 5)).sum().backward()
+    muon.step()
+    adamw.step()
+
+
+def test_independent_decay_does_not_depend_on_the_rate():
+    plan = scale(SmallNet, BASE, TARGET, decay="independent")
+    model = plan.build(seed=0)
+    for lr in (1e-3, 1e-2):
+        groups = plan.param_groups(model, lr=lr, weight_decay=1e-4)
+        assert all(g["lr"] * g["weight_decay"] == pytest.approx(1e-4) for g in groups)
+
+
+def plain_stack(width, depth):
+    layers = [nn.Linear(width, width) for _ in range(depth)]
+    return nn.Sequential(nn.Linear(5, width), *layers, nn.Linear(width, 1))
+
+
+class Unclear(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.inp = nn.Linear(3, width)
+        self.readout = nn.Parameter(torch.zeros(7, width))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: scale(plain_stack, BASE, TARGET), "branches: .* adds nothing to its input"),
+        (lambda: scale(Unclear, {"width": 4}, {"width": 8}), "roles=.*'readout': 'output'"),
+        (lambda: scale(SmallNet, BASE, {"width": 8}), "wanted the keys of base"),
+        (lambda: scale(SmallNet, {"w": 4}, {"w": 8}), "could not be called"),
+        (lambda: scale(SmallNet, {**BASE, "width": 0}, TARGET), "wanted an integer"),
+        (lambda: scale(SmallNet, BASE, TARGET, delta=BASE), "larger than the base"),
+        (lambda: scale(SmallNet, BASE, TARGET, branches=["x.*"]), "'x.*' fits no module"),
+        (lambda: scale(SmallNet, BASE, TARGET, roles={"*.w": "input"}), "fits no weight"),
+        (lambda: scale(SmallNet, BASE, TARGET, roles={"*": "readout"}), "role: 'readout'"),
+        (lambda: scale(SmallNet, BASE, TARGET, multipliers="x"), "multipliers: 'x'"),
+        (lambda: scale(lambda **_: 3, BASE, TARGET), "wanted a torch.nn.Module"),
+        (
+            lambda: scale(SmallNet, BASE, TARGET).param_groups(SmallNet(**BASE), lr=1.0),
+            "it is not the plan's target",
+        ),
+    ],
+)
+def test_doors(call, message):
+    with pytest.raises(InvalidInput, match=message):
+        call()
+
+
+def test_roles_and_branches_by_name():
+    plan = scale(Unclear, {"width": 4}, {"width": 8}, roles={"readout": "output"})
+    assert plan["readout"].folded == ("output × n⁻¹",)
+    traced = scale(SmallNet, BASE, TARGET)
+    named = scale(SmallNet, BASE, TARGET, branches="blocks.*.fc2")
+    assert traced == named
+    assert copy.deepcopy(named) == traced
