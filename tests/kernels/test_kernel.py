@@ -215,7 +215,7 @@ def test_jax_arrays_in_jax_arrays_out():
         ((np.ones(3),), r"x1: wanted 2 axes, got shape \(3,\)"),
         ((np.ones((2, 3), int),), "x1: wanted floats, got dtype int64"),
         ((np.ones((0, 3)),), "x1: is empty"),
-        ((np.ones((2, 3)), np.ones((2, 4))), "x2: has 4 columns, x1 has 3"),
+        ((np.ones((2, 3)), np.ones((2, 4))), "x2: its samples have the shape"),
         ((np.ones((2, 3)), np.full((2, 3), np.inf)), "x2: 6 of 6 entries"),
     ],
 )
@@ -228,11 +228,6 @@ def test_bad_networks_and_parameterizations():
     x = np.ones((2, 3))
     with pytest.raises(NoTheory, match="grows as N"):
         lg.kernel(lg.mlp(2), x, param=lg.standard())
-    branch = lg.Residual(lg.Activation("relu"))
-    with pytest.raises(NoTheory, match="does not end in an affine map"):
-        lg.kernel(lg.serial(lg.Dense(), branch, lg.Dense()), x)
-    with pytest.raises(NoTheory, match="before the first affine map"):
-        lg.kernel(lg.serial(branch, lg.Dense(), lg.Activation("erf"), lg.Dense()), x)
 
 
 def test_mixed_precision_gives_the_wider_one():

@@ -7,12 +7,29 @@ not depend on the number of pairs.
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import jax
 import numpy as np
 
-from largen.architectures import Activation, Dense, Layer, Repeat, Residual, Serial
+from largen.architectures import (
+    Activation,
+    Concatenate,
+    Conv,
+    ConvTranspose,
+    Dense,
+    Dropout,
+    Layer,
+    LayerNorm,
+    LocallyConnected,
+    Product,
+    Repeat,
+    Residual,
+    RMSNorm,
+    Serial,
+    SumPool,
+)
 from largen.arrays import real
 from largen.errors import NumericalFailure
 from largen.expectations import ActivationFunction
@@ -33,7 +50,7 @@ def inaccuracy(
     lowered
         The network.
     inputs
-        Sets of inputs, (n, D) each; not traced.
+        Sets of inputs, (n, *space, channels) each; not traced.
     rtol
         The relative error that is accepted in any entry, 1e-8 if None.
     with_ntk
@@ -48,7 +65,7 @@ def inaccuracy(
         for phi in lowered.features:
             with jax.enable_x64(True):
                 x = np.asarray(phi(x))
-        variances.append(np.mean(x**2, axis=1))
+        variances.append(np.mean(x**2, axis=-1).ravel())
     seen: Seen = {}
     try:
         _follow(lowered.skeleton, lowered.constants, probes(np.concatenate(variances)), seen)
@@ -69,13 +86,23 @@ def report(words: str | None, result: Any, throw: bool) -> Any:
 
 
 def _follow(layer: Layer, constants: Any, q: np.ndarray, seen: Seen) -> np.ndarray:
-    """Return the variances behind a layer, and note those that reach each activation."""
+    """Return the variances behind a layer, and note those that reach each activation.
+
+    They are the largest that they can be: what a window's padding takes off is left out, and
+    positions that are averaged count as equal ones.
+    """
     match layer:
-        case Dense():
+        case Dense() | Conv() | ConvTranspose() | LocallyConnected():
             return constants.weight_variance * q + constants.bias_variance
         case Activation(phi):
             seen.setdefault(phi, []).append(q)
             return second_moment_at(phi, q)
+        case LayerNorm() | RMSNorm():
+            return q / (q + layer.eps)
+        case Dropout(rate):
+            return q / (1 - rate)
+        case SumPool():
+            return q * prod(layer.window) ** 2
         case Serial(layers):
             for inner, its_constants in zip(layers, constants, strict=True):
                 q = _follow(inner, its_constants, q, seen)
@@ -85,7 +112,16 @@ def _follow(layer: Layer, constants: Any, q: np.ndarray, seen: Seen) -> np.ndarr
                 here = jax.tree.map(lambda c, copy=copy: c[copy], constants)
                 q = _follow(inner, here, q, seen)
             return q
-        case Residual(branch):
-            factor, inner = constants
-            return q + factor * _follow(branch, inner, q, seen)
-    return q  # a layer of the reader's own: its variances are taken as they come
+        case Residual(branch, shortcut):
+            factor, inner, of_shortcut = constants
+            skip = q if shortcut is None else _follow(shortcut, of_shortcut, q, seen)
+            return skip + factor * _follow(branch, inner, q, seen)
+        case Concatenate(branches):
+            return np.maximum.reduce(_branches(branches, constants[1], q, seen))
+        case Product(branches):
+            return np.prod(_branches(branches, constants, q, seen), axis=0)
+    return q  # pooling, flattening, and a layer of the reader's own
+
+
+def _branches(branches, constants, q, seen) -> list[np.ndarray]:
+    return [_follow(*each, q, seen) for each in zip(branches, constants, strict=True)]

@@ -23,7 +23,7 @@ from largen.kernels.dynamics import Answer, Problem, from_initial, momentum
 from largen.kernels.lower import Lowered, lower
 from largen.kernels.modes import critical_rate
 from largen.kernels.nngp_ntk import concrete_kernels, nngp_scale
-from largen.kernels.rules import check, ends_in_affine_map
+from largen.kernels.rules import ends_in_affine_map
 from largen.kernels.squared_error import solve_squared_error
 from largen.parameterizations import CanonicalForm, canonical_form
 from largen.runs import Run, Theory, Trajectory
@@ -63,8 +63,7 @@ def _reduced(run: Run) -> tuple[CanonicalForm, Lowered]:
             "Gaussian, and the tangent kernel moves."
         )
     try:
-        lowered = lower(run.net, form)
-        check(lowered.skeleton)
+        lowered = lower(run.net, form, run.data.inputs)
     except NoRule as missing:
         raise NoTheory(str(missing)) from missing
     return form, lowered

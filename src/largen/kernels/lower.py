@@ -1,8 +1,9 @@
 """From an architecture in a parameterization to what the recursion runs: a skeleton and numbers.
 
-The skeleton is the network without its constants, with runs of equal layers folded into
-repetitions; it is what a compiled function depends on. The constants are arrays that mirror it,
-stacked where it repeats, so that other variances or rates compile nothing anew.
+The skeleton is the network without its constants, with what is elementwise between two other
+layers made one activation, and with runs of equal layers folded into repetitions; it is what a
+compiled function depends on. The constants are arrays that mirror it, stacked where it repeats,
+so that other variances or rates compile nothing anew.
 """
 
 from __future__ import annotations
@@ -10,13 +11,24 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
-from largen.architectures import Activation, Dense, Layer, Repeat, Residual, Serial, serial
-from largen.errors import NoTheory
+from largen.architectures import (
+    Activation,
+    Concatenate,
+    Layer,
+    Product,
+    Repeat,
+    Residual,
+    Serial,
+    signal_behind,
+    signal_of,
+)
+from largen.architectures.signals import Signal
 from largen.expectations import ActivationFunction
-from largen.kernels.fold import fold
+from largen.kernels.elementwise import joined
+from largen.kernels.pieces import Pieces, composed, stacked
+from largen.kernels.rules import DATA, nature_behind
 from largen.kernels.state import Constants
 from largen.parameterizations import CanonicalForm
 
@@ -27,7 +39,7 @@ class Lowered(NamedTuple):
     Attributes
     ----------
     features
-        Functions applied to the inputs before the first affine map.
+        Functions applied to the inputs before the first other layer.
     skeleton
         Everything behind them, without constants.
     constants
@@ -39,43 +51,71 @@ class Lowered(NamedTuple):
     constants: Any
 
 
-def lower(net: Layer, form: CanonicalForm) -> Lowered:
+def lower(net: Layer, form: CanonicalForm, inputs: int | tuple[int, ...] | None = None) -> Lowered:
     """Split a network into features of the inputs, a skeleton and its constants.
+
+    Parameters
+    ----------
+    net
+        The network.
+    form
+        Its parameterization at infinite width.
+    inputs
+        Shape of a sample, (*space, channels), or D; it decides how many features the branches
+        of a concatenation have if they flatten their input.
 
     Raises
     ------
+    NoRule
+        For a layer that has no kernel.
     NoTheory
-        If something other than activations stands before the first affine map.
+        For layers that have one each, but not in this order.
     """
-    layers = net.layers if isinstance(net, Serial) else (net,)
-    first = next((i for i, layer in enumerate(layers) if isinstance(layer, Dense)), len(layers))
+    pieces = _pieces(net, (), form, signal_of(inputs))
     features = []
-    for layer in layers[:first]:
-        if not isinstance(layer, Activation):
-            raise NoTheory(
-                f"kernels: {layer!r} stands before the first affine map, where inputs are data "
-                "and not Gaussian; only activations may. Put a Dense() before it."
-            )
-        features.append(layer.function)
-    children = [_lower(layer, (i,), form) for i, layer in enumerate(layers[first:], start=first)]
-    return Lowered(tuple(features), *_compose(children))
+    while len(pieces) > 1 and isinstance(pieces[0][0], Activation):
+        features.append(pieces[0][0].function)
+        pieces = pieces[1:]
+    skeleton, constants = composed(pieces)
+    nature_behind(skeleton, DATA)
+    return Lowered(tuple(features), skeleton, constants)
 
 
-def _lower(layer: Layer, path: tuple[int, ...], form: CanonicalForm) -> tuple[Layer, Any]:
+def _pieces(layer: Layer, path: tuple[int, ...], form: CanonicalForm, signal: Signal) -> Pieces:
+    """Return the layers, one after the other, that a layer is made of, with their constants."""
+
+    def lowered(inner: Layer, position: int) -> Any:
+        return composed(_pieces(inner, (*path, position), form, signal))
+
     match layer:
         case Serial(layers):
-            return _compose([_lower(inner, (*path, i), form) for i, inner in enumerate(layers)])
+            pieces: Pieces = []
+            for position, inner in enumerate(layers):
+                pieces += _pieces(inner, (*path, position), form, signal)
+                signal = signal_behind(inner, signal)
+            return joined(pieces)
         case Repeat(inner, times):
-            skeleton, constants = _lower(inner, (*path, 0), form)
-            stacked = jax.tree.map(lambda c: np.broadcast_to(c, (times, *c.shape)), constants)
-            return Repeat(skeleton, times), stacked
-        case Residual(branch):
-            skeleton, constants = _lower(branch, (*path, 0), form)
-            return Residual(skeleton), (np.asarray(form.branch**2), constants)
-    name = ".".join(map(str, path))
+            skeleton, constants = lowered(inner, 0)
+            return joined([(Repeat(skeleton, times), stacked([constants] * times))])
+        case Residual(branch, shortcut):
+            skeleton, constants = lowered(branch, 0)
+            skip, of_skip = (None, ()) if shortcut is None else lowered(shortcut, 1)
+            factor = np.asarray(form.branch**2)
+            return joined([(Residual(skeleton, skip), (factor, constants, of_skip))])
+        case Concatenate(branches):
+            found = [lowered(branch, i) for i, branch in enumerate(branches)]
+            copies = np.array([signal_behind(branch, signal).copies for branch in branches], float)
+            skeletons, constants = zip(*found, strict=True)
+            shares = tuple(np.asarray(share) for share in copies / copies.sum())
+            return [(Concatenate(*skeletons), (shares, constants))]
+        case Product(branches):
+            found = [lowered(branch, i) for i, branch in enumerate(branches)]
+            skeletons, constants = zip(*found, strict=True)
+            return joined([(Product(*skeletons), constants)])
+    name = ".".join(map(str, path)) or "0"
     if f"{name}.weight" not in form.weights:
-        return layer, ()
-    return _bare(layer), _constants(name, form)
+        return [(layer, ())]
+    return [(_bare(layer), _constants(name, form))]
 
 
 def _constants(name: str, form: CanonicalForm) -> Constants:
@@ -93,26 +133,3 @@ def _bare(layer: Layer) -> Layer:
         if field.name in ("weight_std", "bias_std")
     }
     return replace(layer, **constants)
-
-
-def _compose(children: list[tuple[Layer, Any]]) -> tuple[Layer, Any]:
-    skeletons, constants, position = [], [], 0
-    for block, times in fold([skeleton for skeleton, _ in children]):
-        length = len(block)
-        copies = [
-            tuple(c for _, c in children[start : start + length])
-            for start in range(position, position + times * length, length)
-        ]
-        if times == 1:
-            skeletons += block
-            constants += copies[0]
-        else:
-            body = serial(*block)
-            if not isinstance(body, Serial):
-                copies = [copy[0] for copy in copies]
-            skeletons.append(Repeat(body, times))
-            constants.append(jax.tree.map(lambda *leaves: np.stack(leaves), *copies))
-        position += times * length
-    if len(skeletons) == 1:
-        return skeletons[0], constants[0]
-    return Serial(tuple(skeletons)), tuple(constants)

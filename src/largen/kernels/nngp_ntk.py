@@ -66,8 +66,8 @@ def kernel(
         The architecture. Its kernels are those of one output; several outputs are independent
         copies.
     x1, x2
-        Inputs, (n1, D) and (n2, D); without ``x2`` the symmetric kernel of ``x1``, exactly
-        symmetric.
+        Samples, (n1, D) and (n2, D), or (n, *space, channels) for a network with spatial axes;
+        without ``x2`` the symmetric kernel of ``x1``, exactly symmetric.
     param
         The parameterization; :func:`largen.ntk` by default.
     rtol
@@ -160,18 +160,21 @@ def ntk_kernel(
 
 
 def _kernels(net, x1, x2, param, rtol, throw, pick, with_ntk=True):
-    x1 = floating("x1", x1, ndim=2)
+    x1 = floating("x1", x1)
+    if x1.ndim < 2:
+        floating("x1", x1, ndim=2)
     if x2 is not None:
-        x2 = floating("x2", x2, ndim=2)
-        if x1.shape[1] != x2.shape[1]:
+        x2 = floating("x2", x2, ndim=x1.ndim)
+        if x1.shape[1:] != x2.shape[1:]:
             raise InvalidInput(
-                f"x2: has {x2.shape[1]} columns, x1 has {x1.shape[1]}; both hold the same inputs."
+                f"x2: its samples have the shape {x2.shape[1:]}, those of x1 {x1.shape[1:]}; both "
+                "hold the same kind of input."
             )
     if not isinstance(net, Layer):
         raise InvalidInput(f"net: wanted a network such as lg.mlp(3), got {net!r}.")
     if param is not None and not isinstance(param, Parameterization):
         raise InvalidInput(f"param: wanted e.g. lg.ntk(), got {param!r}.")
-    lowered, scale = prepare(net, param or ntk(), GradientDescent(1.0), x1.shape[1])
+    lowered, scale = prepare(net, param or ntk(), GradientDescent(1.0), _sample(x1))
     inputs = (x1,) if x2 is None else (x1, x2)
     dtype = np.result_type(*(x.dtype for x in inputs), np.float32)
     if is_traced(inputs):
@@ -185,14 +188,21 @@ def _kernels(net, x1, x2, param, rtol, throw, pick, with_ntk=True):
     return report(words, like(result, *inputs), throw)
 
 
+def _sample(x: Any) -> int | tuple[int, ...]:
+    return x.shape[1] if x.ndim == 2 else tuple(x.shape[1:])
+
+
 def prepare(
-    net: Layer, param: Parameterization, optimizer: Optimizer, inputs: int
+    net: Layer,
+    param: Parameterization,
+    optimizer: Optimizer,
+    inputs: int | tuple[int, ...],
 ) -> tuple[Lowered, float]:
     """Return the lowered network and the factor of its NNGP, 1/γ₀² if γ is constant in N."""
     form = canonical_form(param, net, optimizer, inputs)
     if form.d < 0:
         raise NoTheory(f"{param}: outputs grow with the width as N^{-form.d} at initialisation.")
-    return lower(net, form), nngp_scale(form)
+    return lower(net, form, inputs), nngp_scale(form)
 
 
 def nngp_scale(form: CanonicalForm) -> float:
@@ -204,7 +214,8 @@ def concrete_kernels(lowered: Lowered, scale: float, x1, x2, dtype, with_ntk: bo
     """Return NNGP and NTK of inputs that are there, not traced: by tiles, in float64."""
     with jax.enable_x64(True):
         x1, x2 = _features(lowered, x1, x2, np.float64)
-        tile = tile_size(lowered.skeleton, max(len(x1), 0 if x2 is None else len(x2)))
+        rows = max(len(x1), 0 if x2 is None else len(x2))
+        tile = tile_size(lowered.skeleton, rows, x1.shape[1:-1])
         covariance, tangent = kernels_by_tiles(
             lowered.skeleton, with_ntk, np.dtype(dtype), tile, lowered.constants, x1, x2
         )

@@ -1,38 +1,19 @@
-"""What the kernels' recursion carries from layer to layer."""
+"""What the kernels' recursion carries from layer to layer.
+
+Arrays of pairs of samples have the positions first and the samples last, (*positions, n1, n2).
+Positions are either *aligned*, each with the same one of the other sample, (*space, n1, n2), or
+*all pairs* of them, (*space, *space, n1, n2), where a layer further on asks for them
+(:class:`Wanted`). Without spatial axes both are (n1, n2).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from math import prod
 from typing import Any, NamedTuple
 
-from jaxtyping import Array, Float
-
-
-class State(NamedTuple):
-    """Second moments of two sets of preactivations in one layer, and their tangent kernel.
-
-    The covariance K₁₂ of a pair is carried as its gap, half the mean squared distance,
-    (K₁₁ + K₂₂)/2 − K₁₂: where two inputs nearly coincide the covariance has lost the digits that
-    deep kernels depend on, and the gap keeps them. A bias leaves the gap as it is.
-
-    Attributes
-    ----------
-    q1, q2
-        Variances K(x, x) of both sets, (n1,) and (n2,).
-    gap
-        Half the mean squared distance of every pair, (n1, n2).
-    ntk
-        Θ of the layers so far, (n1, n2); None where it is not wanted.
-    """
-
-    q1: Float[Array, " n1"]
-    q2: Float[Array, " n2"]
-    gap: Float[Array, "n1 n2"]
-    ntk: Float[Array, "n1 n2"] | None
-
-    @property
-    def covariance(self) -> Float[Array, "n1 n2"]:
-        """K₁₂ = (q1 + q2)/2 − gap."""
-        return (self.q1[:, None] + self.q2[None, :]) / 2 - self.gap
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
 
 
 class Constants(NamedTuple):
@@ -52,3 +33,126 @@ class Constants(NamedTuple):
     bias_variance: Any
     weight_rate: Any
     bias_rate: Any
+
+
+class Wanted(NamedTuple):
+    """What the rest of a network asks of a state.
+
+    Attributes
+    ----------
+    pairs
+        All pairs of positions, and the gaps between positions of one and the same sample.
+    means
+        Means of the signal.
+    """
+
+    pairs: bool = False
+    means: bool = False
+
+    def __or__(self, other: Wanted) -> Wanted:
+        return Wanted(self.pairs or other.pairs, self.means or other.means)
+
+
+class Side(NamedTuple):
+    """Moments of one of the two sets of samples by itself.
+
+    Attributes
+    ----------
+    q
+        Variances, or second moments, K(x, x) at each position.
+    mean
+        Means; None where they are not wanted.
+    within
+        Gaps between the positions of each sample; None where pairs of positions are not wanted.
+    present
+        1 at positions that are there and 0 where a mask hides them; None without a mask.
+    """
+
+    q: Float[Array, "*space n"]
+    mean: Float[Array, "*space n"] | None = None
+    within: Float[Array, "*positions n"] | None = None
+    present: Float[Array, "*space n"] | None = None
+
+
+class State(NamedTuple):
+    """Second moments of two sets of samples between two layers, and their tangent kernel.
+
+    The covariance K₁₂ of a pair is carried as its gap, half the mean squared distance,
+    (K₁₁ + K₂₂)/2 − K₁₂: where two inputs nearly coincide the covariance has lost the digits that
+    deep kernels depend on, and the gap keeps them. A bias leaves the gap as it is.
+
+    Attributes
+    ----------
+    first, second
+        Both sets by themselves.
+    gap
+        Of every pair.
+    ntk
+        Θ of the layers so far; None where it is not wanted.
+    same
+        Pairs that are one and the same sample in one and the same pass through the network.
+    """
+
+    first: Side
+    second: Side
+    gap: Float[Array, "*positions n1 n2"]
+    ntk: Float[Array, "*positions n1 n2"] | None
+    same: Bool[Array, "n1 n2"]
+
+    @property
+    def space(self) -> tuple[int, ...]:
+        """Lengths of the spatial axes."""
+        return self.first.q.shape[:-1]
+
+    @property
+    def pairs(self) -> bool:
+        """Whether all pairs of positions are there."""
+        return self.first.within is not None
+
+    @property
+    def covariance(self) -> Float[Array, "*positions n1 n2"]:
+        """K₁₂ = (q1 + q2)/2 − gap."""
+        q1, q2 = self.facing(self.first.q, self.second.q)
+        return (q1 + q2) / 2 - self.gap
+
+    def facing(self, of_first: Any, of_second: Any) -> tuple[Any, Any]:
+        """Return what belongs to one side, (*space, n), with axes that broadcast over pairs."""
+        space, ones = self.space, (1,) * len(self.space) * self.pairs
+        of_first = of_first.reshape(*space, *ones, -1, 1)
+        return of_first, of_second.reshape(*ones, *space, 1, -1)
+
+    def reduced(self, wanted: Wanted) -> State:
+        """Return the state without what is not wanted."""
+        state = self
+        if state.pairs and not wanted.pairs:
+            axes = len(self.space)
+            state = state._replace(gap=aligned(self.gap, axes), ntk=aligned(self.ntk, axes))
+            state = state.with_sides(lambda side: side._replace(within=None))
+        if wanted.means:
+            return state
+        return state.with_sides(lambda side: side._replace(mean=None))
+
+    def with_sides(self, change: Callable[[Side], Side]) -> State:
+        """Return the state with both sides changed in the same way."""
+        return self._replace(first=change(self.first), second=change(self.second))
+
+
+def opposite(field: Any) -> tuple[Any, Any]:
+    """Return a field (*space, n) with axes that broadcast over pairs of positions of a sample."""
+    *space, n = field.shape
+    ones = (1,) * len(space)
+    return field.reshape(*space, *ones, n), field.reshape(*ones, *space, n)
+
+
+def aligned(pairs: Any, axes: int) -> Any:
+    """Return the entries of (*space, *space, …) whose two positions are equal, (*space, …)."""
+    if pairs is None:
+        return None
+    space, rest = pairs.shape[:axes], pairs.shape[2 * axes :]
+    here = jnp.arange(prod(space))
+    return pairs.reshape(len(here), len(here), *rest)[here, here].reshape(*space, *rest)
+
+
+def equal_positions(space: tuple[int, ...], rest: int) -> Any:
+    """Return which pairs of positions are equal, (*space, *space) and ``rest`` axes of length 1."""
+    return jnp.eye(prod(space), dtype=bool).reshape(*space, *space, *(1,) * rest)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from math import ceil, isqrt, prod
 from typing import Any
 
 import jax
@@ -11,32 +12,35 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
-from largen.architectures import Activation, Layer, Repeat, Residual, Serial
-from largen.kernels.distance import half_squared_distance
-from largen.kernels.rules import advance
-from largen.kernels.state import State
+from largen.architectures import Activation, Layer
+from largen.kernels.inputs import state_of
+from largen.kernels.rules import advance, wanted
+from largen.kernels.state import State, Wanted
+from largen.kernels.traversal import layers_of
 
 TILE = 256  # rows and columns of a tile: its few matrices stay in a core's cache
+CACHED = 2**18  # entries of a tile with positions, which does the same
+LARGEST = 2**22  # and where they are too many for that: 32 MiB for each of a few arrays
+ROWS = 2**14  # of a Hermite series, which keeps 16 KiB for each
 
 
 def evaluate(
     skeleton: Layer,
     with_ntk: bool,
     constants: Any,
-    x1: Float[Array, "n1 d"],
-    x2: Float[Array, "n2 d"],
+    x1: Float[Array, "n1 *sample"],
+    x2: Float[Array, "n2 *sample"],
     same: Bool[Array, "n1 n2"],
+    masks: tuple[Any, Any] = (None, None),
 ) -> State:
-    """Return the state behind the last layer for all pairs of rows, in the inputs' precision."""
-    q1, q2 = jnp.mean(x1**2, axis=1), jnp.mean(x2**2, axis=1)
-    gap = half_squared_distance(x1, x2, same)
+    """Return the state behind the last layer for all pairs of samples, in their precision."""
     constants = jax.tree.map(lambda c: jnp.asarray(c, x1.dtype), constants)
-    ntk = jnp.zeros_like(gap) if with_ntk else None
-    return advance(skeleton, constants, State(q1, q2, gap, ntk))
+    asked = wanted(skeleton, Wanted())
+    return advance(skeleton, constants, state_of(x1, x2, *masks, same, asked, with_ntk), Wanted())
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def kernels_at_once(skeleton, with_ntk, constants, x1, x2):
+def kernels_at_once(skeleton, with_ntk, constants, x1, x2, masks=(None, None)):
     """Return NNGP and NTK (or None) as differentiable functions of inputs and constants.
 
     ``x2`` is None for the symmetric kernel of ``x1``.
@@ -44,20 +48,22 @@ def kernels_at_once(skeleton, with_ntk, constants, x1, x2):
     rows = jnp.arange(x1.shape[0])
     columns = -1 - jnp.arange(0 if x2 is None else x2.shape[0])
     same = rows[:, None] == (rows if x2 is None else columns)[None, :]
-    final = evaluate(skeleton, with_ntk, constants, x1, x1 if x2 is None else x2, same)
+    if x2 is None:
+        x2, masks = x1, (masks[0], masks[0])
+    final = evaluate(skeleton, with_ntk, constants, x1, x2, same, masks)
     return final.covariance, final.ntk
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2, 3))
-def kernels_by_tiles(skeleton, with_ntk, dtype, tile, constants, x1, x2):
+def kernels_by_tiles(skeleton, with_ntk, dtype, tile, constants, x1, x2, masks=(None, None)):
     """Return NNGP and NTK (or None) in ``dtype``, tile by tile; of a symmetric one, one triangle.
 
     The last tile of each row overlaps the one before, so that any size will do. Tiles come in
     ascending order, which with overlap makes the symmetric result symmetric bit for bit.
     """
     symmetric = x2 is None
-    second = x1 if symmetric else x2
-    n1, n2 = x1.shape[0], second.shape[0]
+    sides = [(x1, masks[0]), (x1, masks[0]) if symmetric else (x2, masks[1])]
+    n1, n2 = (side[0].shape[0] for side in sides)
     tall, wide = min(tile, n1), min(tile, n2)
     starts = np.array(
         [
@@ -67,13 +73,15 @@ def kernels_by_tiles(skeleton, with_ntk, dtype, tile, constants, x1, x2):
         ]
     )
 
+    def cut(side, start, length):
+        return jax.tree.map(lambda x: lax.dynamic_slice_in_dim(x, start, length), side)
+
     def fill(k, results):
         i, j = jnp.asarray(starts)[k]
-        a = lax.dynamic_slice_in_dim(x1, i, tall)
-        b = lax.dynamic_slice_in_dim(second, j, wide)
+        (a, mask_a), (b, mask_b) = cut(sides[0], i, tall), cut(sides[1], j, wide)
         rows, columns = i + jnp.arange(tall), j + jnp.arange(wide)
         same = (rows[:, None] == columns[None, :]) & symmetric
-        final = evaluate(skeleton, with_ntk, constants, a, b, same)
+        final = evaluate(skeleton, with_ntk, constants, a, b, same, (mask_a, mask_b))
         return jax.tree.map(
             lambda whole, part: _write(whole, part, i, j, symmetric),
             results,
@@ -92,22 +100,29 @@ def _write(whole, part, i, j, symmetric):
     return lax.dynamic_update_slice(lax.dynamic_update_slice(whole, part, (i, j)), part.T, (j, i))
 
 
-def tile_size(skeleton: Layer, rows: int) -> int:
-    """Return how large tiles should be.
+def tile_size(skeleton: Layer, rows: int, space: tuple[int, ...] = ()) -> int:
+    """Return how large tiles should be, so that they divide the rows evenly.
 
-    A Hermite series prepares coefficients for every row, which pays over long rows only, and
-    makes tiles of its own.
+    Without positions, so large that the arrays of a tile stay in a core's cache; with many of
+    them, so large that they stay small against the memory of a small machine. A Hermite series
+    prepares coefficients for every row, which pays over long rows only, and makes tiles of its
+    own.
     """
-    return TILE if in_closed_form(skeleton) else max(rows, 1)
+    pairs = wanted(skeleton, Wanted()).pairs
+    positions = prod(space)
+    if not in_closed_form(skeleton):
+        largest = rows if not space else max(ROWS // positions, 1)
+    else:
+        entries = positions ** (2 if pairs else 1)
+        cached = isqrt(CACHED // entries) if space else TILE
+        largest = max(cached, min(8, isqrt(LARGEST // entries)), 1)
+    return ceil(rows / ceil(max(rows, 1) / largest)) if rows else 1
 
 
-def in_closed_form(layer: Layer) -> bool:
+def in_closed_form(skeleton: Layer) -> bool:
     """Whether all activations have closed-form expectations."""
-    match layer:
-        case Serial(layers):
-            return all(map(in_closed_form, layers))
-        case Repeat(inner, _) | Residual(inner):
-            return in_closed_form(inner)
-        case Activation(function):
-            return function.closed_form is not None
-    return True
+    return all(
+        layer.function.closed_form is not None
+        for layer in layers_of(skeleton)
+        if isinstance(layer, Activation)
+    )

@@ -16,7 +16,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from largen.architectures import Dense, Layer, Repeat, Residual, Serial, weight_sites
+from largen.architectures import (
+    Concatenate,
+    Layer,
+    Product,
+    Repeat,
+    Residual,
+    Serial,
+    weight_sites,
+)
 from largen.errors import NoTheory
 from largen.kernels.lower import lower
 from largen.kernels.nngp_ntk import nngp_scale
@@ -142,9 +150,13 @@ def rebuilt(net: Layer, deviations: dict[str, float], path: tuple[int, ...] = ()
             return Serial(tuple(inner))
         case Repeat(layer, times):
             return Repeat(rebuilt(layer, deviations, (*path, 0)), times)
-        case Residual(branch):
-            return Residual(rebuilt(branch, deviations, (*path, 0)))
-        case Dense():
+        case Residual(branch, shortcut):
+            skip = shortcut and rebuilt(shortcut, deviations, (*path, 1))
+            return Residual(rebuilt(branch, deviations, (*path, 0)), skip)
+        case Concatenate(branches) | Product(branches):
+            inner = (rebuilt(layer, deviations, (*path, i)) for i, layer in enumerate(branches))
+            return type(net)(*inner)
+        case _ if hasattr(net, "weight_std"):
             name = ".".join(map(str, path))
             fields = ("weight_std", "bias_std")
             new = {f: deviations[f"{name}.{f}"] for f in fields if f"{name}.{f}" in deviations}

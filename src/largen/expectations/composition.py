@@ -1,0 +1,111 @@
+"""Elementwise functions made of elementwise functions: one after the other, sums, products.
+
+What is elementwise between two affine maps is one function of the Gaussian preactivation. The
+results are compared and hashed by what they are made of, and go through the same recognition of
+piecewise linear functions as any other function: relu after relu is relu, exactly.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from jax import Array
+
+from largen.expectations.activations import ActivationFunction, activation
+
+_LINEAR = activation("linear")
+
+
+@dataclass(frozen=True)
+class _Chain:
+    outer: ActivationFunction
+    inner: ActivationFunction
+
+    def __call__(self, x: Array) -> Array:
+        return self.outer(self.inner(x))
+
+    def slope(self, x: Array) -> Array:
+        return self.outer.derivative(self.inner(x)) * self.inner.derivative(x)
+
+
+@dataclass(frozen=True)
+class _Sum:
+    terms: tuple[tuple[float, ActivationFunction], ...]
+
+    def __call__(self, x: Array) -> Array:
+        first, *rest = (factor * phi(x) for factor, phi in self.terms)
+        return sum(rest, first)
+
+    def slope(self, x: Array) -> Array:
+        first, *rest = (factor * phi.derivative(x) for factor, phi in self.terms)
+        return sum(rest, first)
+
+
+@dataclass(frozen=True)
+class _Product:
+    first: ActivationFunction
+    second: ActivationFunction
+
+    def __call__(self, x: Array) -> Array:
+        return self.first(x) * self.second(x)
+
+    def slope(self, x: Array) -> Array:
+        one, two = self.first, self.second
+        return one.derivative(x) * two(x) + one(x) * two.derivative(x)
+
+
+@dataclass(frozen=True)
+class _Slope:
+    """The derivative by the rules of calculus, so that each part keeps its value at its kinks."""
+
+    of: _Chain | _Sum | _Product
+
+    def __call__(self, x: Array) -> Array:
+        return self.of.slope(x)
+
+
+def compose(outer: ActivationFunction, inner: ActivationFunction) -> ActivationFunction:
+    """Return x -> outer(inner(x)).
+
+    Examples
+    --------
+    >>> from largen.expectations import activation
+    >>> compose(activation("tanh"), activation("relu"))
+    tanh∘relu
+    """
+    if inner == _LINEAR:
+        return outer
+    if outer == _LINEAR:
+        return inner
+    return _made(f"{outer}∘{inner}", _Chain(outer, inner))
+
+
+def weighted_sum(*terms: tuple[float, ActivationFunction]) -> ActivationFunction:
+    """Return x -> Σ c φ(x) over pairs (c, φ).
+
+    Examples
+    --------
+    >>> from largen.expectations import activation
+    >>> weighted_sum((1.0, activation("linear")), (0.5, activation("relu")))
+    linear + 0.5·relu
+    """
+    name = " + ".join(f"{phi}" if c == 1 else f"{c:g}·{phi}" for c, phi in terms)
+    return _made(name, _Sum(tuple(terms)))
+
+
+def product(first: ActivationFunction, second: ActivationFunction) -> ActivationFunction:
+    """Return x -> first(x) · second(x).
+
+    Examples
+    --------
+    >>> from largen.expectations import activation
+    >>> product(activation("linear"), activation("sigmoid"))
+    linear·sigmoid
+    """
+    return _made(f"{first}·{second}", _Product(first, second))
+
+
+@lru_cache(maxsize=1024)
+def _made(name: str, function: _Chain | _Sum | _Product) -> ActivationFunction:
+    return replace(activation(function), name=name, derivative_function=_Slope(function))

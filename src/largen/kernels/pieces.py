@@ -1,0 +1,59 @@
+"""Sequences of layers with their constants: taking layers apart, and putting them together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from largen.architectures import Layer, Repeat, Serial, serial
+from largen.kernels.fold import fold
+
+Pieces = list[tuple[Layer, Any]]
+
+
+def composed(pieces: Pieces) -> tuple[Layer, Any]:
+    """Return layers one after the other as one layer, runs of equal ones as repetitions."""
+    skeletons, constants, position = [], [], 0
+    for block, times in fold([skeleton for skeleton, _ in pieces]):
+        length = len(block)
+        copies = [
+            tuple(c for _, c in pieces[start : start + length])
+            for start in range(position, position + times * length, length)
+        ]
+        if times == 1:
+            skeletons += block
+            constants += copies[0]
+        else:
+            body = serial(*block)
+            if not isinstance(body, Serial):
+                copies = [copy[0] for copy in copies]
+            skeletons.append(Repeat(body, times))
+            constants.append(stacked(copies))
+        position += times * length
+    if len(skeletons) == 1:
+        return skeletons[0], constants[0]
+    return Serial(tuple(skeletons)), tuple(constants)
+
+
+def taken_apart(layer: Layer, constants: Any) -> Pieces:
+    """Return the layers of a ``serial``, or the layer alone, with their constants."""
+    if isinstance(layer, Serial):
+        return list(zip(layer.layers, constants, strict=True))
+    return [(layer, constants)]
+
+
+def written_out(repeat: Repeat, constants: Any) -> Pieces:
+    """Return all copies of a repetition one after the other."""
+    pieces: Pieces = []
+    for n in range(repeat.times):
+        own = jax.tree.map(lambda c, n=n: c[n], constants)
+        pieces += taken_apart(repeat.layer, own)
+    return pieces
+
+
+def stacked(copies: Sequence[Any]) -> Any:
+    """Return the constants of several copies as arrays with a leading axis."""
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *copies)

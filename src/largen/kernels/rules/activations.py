@@ -1,0 +1,89 @@
+"""Kernels behind elementwise functions of a Gaussian signal, and behind dropout."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+
+from largen.architectures import Activation, Dropout
+from largen.errors import NoTheory
+from largen.expectations import mean, pair_moments, second_moment
+from largen.kernels.rules.dispatch import Nature, nature_behind, rule, wanted
+from largen.kernels.rules.scaling import hidden
+from largen.kernels.state import Side, State, Wanted, equal_positions, opposite
+
+
+@rule.register
+def _(layer: Activation, constants: tuple[()], state: State, behind: Wanted) -> State:
+    # K ← E[φ(u)φ(v)],   Θ ← E[φ'(u)φ'(v)] Θ,   with (u, v) ~ N(0, K).
+    phi = layer.function
+
+    def of_side(side: Side) -> Side:
+        within = side.within
+        if within is not None:
+            within = pair_moments(phi, *opposite(side.q), within).gap
+        means = mean(phi, side.q) if behind.means else None
+        return Side(second_moment(phi, side.q), means, within, side.present)
+
+    q1, q2 = state.facing(state.first.q, state.second.q)
+    gap, derivative = pair_moments(phi, q1, q2, state.gap)
+    ntk = None if state.ntk is None else derivative * state.ntk
+    return hidden(State(of_side(state.first), of_side(state.second), gap, ntk, state.same))
+
+
+@wanted.register
+def _(layer: Activation, behind: Wanted) -> Wanted:
+    return Wanted(behind.pairs)
+
+
+@nature_behind.register
+def _(layer: Activation, nature: Nature) -> Nature:
+    if nature.kind == "data":
+        raise NoTheory(
+            f"kernels: {layer!r} stands before the first affine map and behind another layer, "
+            "where inputs are data and not Gaussian. Apply that layer to the data yourself, or "
+            "put a Dense() before it."
+        )
+    if nature.kind != "gaussian":
+        raise NoTheory(
+            f"kernels: {layer!r} meets {nature.kind}, which is not Gaussian, so that its kernel "
+            "is not an integral over two Gaussians. Put a Dense() between them, or estimate the "
+            "kernel by Monte Carlo: the mean of lg.empirical_ntk over wide networks."
+        )
+    if not nature.alike:
+        raise NoTheory(
+            f"kernels: {layer!r} meets Gaussian channels of different variances. Put it before "
+            "the layer that normalises them together, or a Dense() between them."
+        )
+    return Nature(f"the output of {layer!r}", centred=False, alike=True)
+
+
+@rule.register
+def _(layer: Dropout, constants: tuple[()], state: State, behind: Wanted) -> State:
+    # Every entry of every sample has a mask of its own, with E[m²]/(1 − rate)² = 1/(1 − rate):
+    # only what meets its own mask, a position of a sample in the same pass, feels it.
+    kept = 1 / (1 - layer.rate)
+
+    def gaps(gap, one, two, own):
+        return jnp.where(own, kept * gap, gap + (kept - 1) * (one + two) / 2)
+
+    def of_side(side: Side) -> Side:
+        within = side.within
+        if within is not None:
+            within = gaps(within, *opposite(side.q), equal_positions(state.space, 1))
+        return side._replace(q=kept * side.q, within=within)
+
+    own = state.same
+    if state.pairs:
+        own = own & equal_positions(state.space, 2)
+    q1, q2 = state.facing(state.first.q, state.second.q)
+    return state._replace(
+        first=of_side(state.first),
+        second=of_side(state.second),
+        gap=gaps(state.gap, q1, q2, own),
+        ntk=None if state.ntk is None else jnp.where(own, kept * state.ntk, state.ntk),
+    )
+
+
+@nature_behind.register
+def _(layer: Dropout, nature: Nature) -> Nature:
+    return nature if layer.rate == 0 else nature._replace(kind=f"the output of {layer!r}")

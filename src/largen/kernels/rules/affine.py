@@ -1,0 +1,149 @@
+"""Kernels behind affine maps: dense, convolutional, transposed and locally connected ones.
+
+With the mean over the fan-in, window included, Bahri and Hanin, Les Houches lectures, eqs. (13),
+(17)-(24) and (83), and with the rates of weights and bias,
+
+    K ← σ_b² + σ_w² ⟨K⟩,   Θ ← ρ_w σ_w² ⟨K⟩ + ρ_b σ_b² + σ_w² ⟨Θ⟩.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import jax.numpy as jnp
+
+from largen.architectures import Conv, ConvTranspose, Dense, LocallyConnected
+from largen.kernels.rules.dispatch import (
+    GAUSSIAN,
+    Freshness,
+    Nature,
+    freshness,
+    nature_behind,
+    rule,
+    wanted,
+)
+from largen.kernels.rules.scaling import hidden
+from largen.kernels.sliding import Slide, slides
+from largen.kernels.state import Constants, Side, State, Wanted, equal_positions, opposite
+
+Windowed = Conv | ConvTranspose | LocallyConnected
+
+
+@rule.register
+def _(layer: Dense, constants: Constants, state: State, behind: Wanted) -> State:
+    return _mapped(state, constants, 1, behind)
+
+
+@rule.register(Conv)
+@rule.register(ConvTranspose)
+def _(layer: Conv | ConvTranspose, constants: Constants, state: State, behind: Wanted) -> State:
+    for axis, slide in enumerate(slides(layer, state.space)):
+        state = window_sum(state, axis, slide)
+    return _mapped(state, constants, prod(layer.window), behind)
+
+
+@rule.register
+def _(layer: LocallyConnected, constants: Constants, state: State, behind: Wanted) -> State:
+    # Weights are shared by samples and not by positions: only equal positions are correlated.
+    for axis, slide in enumerate(slides(layer, state.space)):
+        state = window_sum(state, axis, slide)
+    state = _mapped(state, constants, prod(layer.window), behind)
+    return uncorrelated(state) if behind.pairs else state
+
+
+@wanted.register(Dense)
+@wanted.register(Conv)
+@wanted.register(ConvTranspose)
+def _(layer: Dense | Conv | ConvTranspose, behind: Wanted) -> Wanted:
+    return Wanted(behind.pairs)
+
+
+@wanted.register
+def _(layer: LocallyConnected, behind: Wanted) -> Wanted:
+    return Wanted()
+
+
+@nature_behind.register(Dense)
+@nature_behind.register(Conv)
+@nature_behind.register(ConvTranspose)
+@nature_behind.register(LocallyConnected)
+def _(layer: Dense | Windowed, nature: Nature) -> Nature:
+    return GAUSSIAN
+
+
+@freshness.register(Dense)
+@freshness.register(Conv)
+@freshness.register(ConvTranspose)
+@freshness.register(LocallyConnected)
+def _(layer: Dense | Windowed) -> Freshness:
+    return "fresh"
+
+
+def window_sum(state: State, axis: int, slide: Slide) -> State:
+    """Return the state with every kernel summed over a window along one spatial axis."""
+    apart = len(state.space)
+    q1, q2 = (slide.extended(side.q, axis) for side in (state.first, state.second))
+    axes = (axis, axis + apart) if state.pairs else (axis,)
+
+    def summed(array, one, two):
+        for each in axes:
+            array = slide.extended(array, each)
+        if state.pairs and not slide.present.all() and one is not None:
+            for q, absent in ((one, axes[-1]), (two, axes[0])):
+                array = array + jnp.where(slide.along(slide.present, absent, array.ndim), 0, q / 2)
+        return slide.summed(array, *axes)
+
+    def of_side(side: Side, q: Any) -> Side:
+        within, present = side.within, side.present
+        if within is not None:
+            within = summed(within, *opposite(q))
+        if present is not None and slide.positions != present.shape[axis]:
+            seen = slide.summed(slide.extended(present, axis), axis)
+            present = jnp.minimum(seen, 1)
+        return side._replace(q=slide.summed(q, axis), within=within, present=present)
+
+    extended = state._replace(first=Side(q1, None, state.first.within))
+    return state._replace(
+        first=of_side(state.first, q1),
+        second=of_side(state.second, q2),
+        gap=summed(state.gap, *extended.facing(q1, q2)),
+        ntk=None if state.ntk is None else summed(state.ntk, None, None),
+    )
+
+
+def _mapped(state: State, constants: Constants, summed: int, behind: Wanted) -> State:
+    """Return the state behind fresh weights, after sums over ``summed`` positions."""
+    weight, bias, weight_rate, bias_rate = constants
+    share = weight / summed
+
+    def of_side(side: Side) -> Side:
+        within = None if side.within is None else share * side.within
+        mean = jnp.zeros_like(side.q) if behind.means else None
+        return Side(share * side.q + bias, mean, within, side.present)
+
+    first, second = of_side(state.first), of_side(state.second)
+    gap, ntk = share * state.gap, None
+    if state.ntk is not None:
+        ntk = share * (weight_rate * state.covariance + state.ntk) + bias_rate * bias
+    return hidden(State(first, second, gap, ntk, state.same))
+
+
+def uncorrelated(state: State) -> State:
+    """Return the state with all pairs of positions, of which different ones are uncorrelated."""
+    space = state.space
+
+    def spread(array, one, two, other):
+        diagonal = array.reshape(*space, *(1,) * len(space), *array.shape[len(space) :])
+        return jnp.where(equal_positions(space, array.ndim - len(space)), diagonal, other(one, two))
+
+    def half(one, two):
+        return (one + two) / 2
+
+    def of_side(side: Side) -> Side:
+        return side._replace(within=spread(jnp.zeros_like(side.q), *opposite(side.q), half))
+
+    first, second = of_side(state.first), of_side(state.second)
+    facing = State(first, second, *state[2:]).facing(first.q, second.q)
+    ntk = None if state.ntk is None else spread(state.ntk, *facing, lambda one, two: 0.0)
+    return State(first, second, spread(state.gap, *facing, half), ntk, state.same)

@@ -1,0 +1,99 @@
+"""Kernels behind normalisations over the features of each sample.
+
+Over infinitely many features, mean and variance are not random:
+
+    K ← (K − m m')/√((q − m² + ε)(q' − m'² + ε)),   Θ ← Θ/√((q − m² + ε)(q' − m'² + ε)).
+
+The derivative of mean and variance is of order 1/width and drops out of Θ.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+
+from largen.architectures import BatchNorm, LayerNorm, RMSNorm
+from largen.errors import NoTheory
+from largen.kernels.rules.dispatch import Nature, nature_behind, rule, wanted
+from largen.kernels.rules.scaling import hidden, not_below_zero, rescaled
+from largen.kernels.state import Side, State, Wanted, opposite
+
+
+@rule.register
+def _(layer: RMSNorm, constants: tuple[()], state: State, behind: Wanted) -> State:
+    return _normalised(state, layer)
+
+
+@rule.register
+def _(layer: LayerNorm, constants: tuple[()], state: State, behind: Wanted) -> State:
+    return hidden(_normalised(_centred(state, layer), layer))
+
+
+def _normalised(state: State, layer: LayerNorm | RMSNorm) -> State:
+    def scale(side: Side) -> Any:
+        return 1 / jnp.sqrt(_over(side.q, side, layer.over_space) + layer.eps)
+
+    return rescaled(state, scale(state.first), scale(state.second))
+
+
+def _centred(state: Any, layer: LayerNorm) -> State:
+    """Return the state of x − M with M the mean over the features that are normalised together.
+
+    With means m, q ← q − 2mM + M² and gap ← gap − (m − m')(M − M') + ½(M − M')².
+    """
+    sides = (state.first, state.second)
+    centres = [_over(side.mean, side, layer.over_space) for side in sides]
+
+    def gap(gap, m1, m2, M1, M2):
+        return not_below_zero(gap - (m1 - m2) * (M1 - M2) + (M1 - M2) ** 2 / 2)
+
+    def of_side(side: Any, M: Any) -> Side:
+        q, m, within, present = side
+        if within is not None:
+            within = gap(within, *opposite(m), *opposite(M))
+        return Side(q - 2 * m * M + M**2, m - M, within, present)
+
+    means = state.facing(state.first.mean, state.second.mean)
+    return state._replace(
+        first=of_side(sides[0], centres[0]),
+        second=of_side(sides[1], centres[1]),
+        gap=gap(state.gap, *means, *state.facing(*centres)),
+    )
+
+
+def _over(field: Any, side: Side, over_space: bool) -> Any:
+    """Return a field itself, or its mean over the positions that are there."""
+    axes = tuple(range(field.ndim - 1))
+    if not over_space or not axes:
+        return field
+    if side.present is None:
+        mean = jnp.mean(field, axis=axes)
+    else:
+        mean = jnp.sum(field * side.present, axis=axes) / jnp.sum(side.present, axis=axes)
+    return jnp.broadcast_to(mean, field.shape)
+
+
+@wanted.register
+def _(layer: LayerNorm, behind: Wanted) -> Wanted:
+    return Wanted(behind.pairs, True)
+
+
+@nature_behind.register
+def _(layer: RMSNorm, nature: Nature) -> Nature:
+    return nature
+
+
+@nature_behind.register
+def _(layer: LayerNorm, nature: Nature) -> Nature:
+    by_itself = nature.alike and not layer.over_space
+    return nature._replace(centred=nature.centred or by_itself)
+
+
+@nature_behind.register
+def _(layer: BatchNorm, nature: Nature) -> Nature:
+    raise NoTheory(
+        f"kernels: {layer!r} makes the output of a sample depend on the whole batch, so that no "
+        "kernel is a function of two samples. Use LayerNorm or RMSNorm, or estimate the kernel of "
+        "a fixed batch by Monte Carlo: the mean of lg.empirical_ntk over wide networks."
+    )

@@ -1,0 +1,170 @@
+"""Kernels behind averages and sums over positions.
+
+Means over positions of windows p ∈ o and p' ∈ o' of both samples,
+
+    q(o) ← ⟨K(p, p')⟩ within each sample,   K(o, o') ← ⟨K(p, p')⟩,   Θ(o, o') ← ⟨Θ(p, p')⟩,
+
+and in terms of gaps, with those between positions of one and the same sample,
+
+    gap(o, o') ← ⟨gap₁₂⟩ − ½⟨gap₁₁⟩ − ½⟨gap₂₂⟩.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from largen.architectures import (
+    AvgPool,
+    Flatten,
+    GlobalAvgPool,
+    GlobalSumPool,
+    MaxPool,
+    SumPool,
+)
+from largen.architectures.windows import Pool
+from largen.errors import NoTheory
+from largen.kernels.rules.dispatch import Nature, nature_behind, rule, wanted
+from largen.kernels.rules.scaling import not_below_zero, rescaled
+from largen.kernels.sliding import slides
+from largen.kernels.state import Side, State, Wanted, aligned, equal_positions, opposite
+
+
+@rule.register(AvgPool)
+@rule.register(SumPool)
+def _(layer: AvgPool | SumPool, constants: tuple[()], state: State, behind: Wanted) -> State:
+    along = slides(layer, state.space)
+    counts = [slide.counts() for slide in along]
+
+    def average(array: Any, first_axis: int) -> Any:
+        for axis, (slide, count) in enumerate(zip(along, counts, strict=True), first_axis):
+            array = slide.summed(slide.extended(array, axis), axis)
+            array = array / slide.along(count, axis, array.ndim)
+        return array
+
+    inside = np.ones(())
+    for count in counts:
+        inside = np.multiply.outer(inside, count)
+    return _pooled(state, average, inside, isinstance(layer, SumPool))
+
+
+@rule.register(GlobalAvgPool)
+@rule.register(GlobalSumPool)
+def _(
+    layer: GlobalAvgPool | GlobalSumPool, constants: tuple[()], state: State, behind: Wanted
+) -> State:
+    axes = len(state.space)
+
+    def average(array: Any, first_axis: int) -> Any:
+        return jnp.mean(array, axis=tuple(range(first_axis, first_axis + axes)))
+
+    inside = np.asarray(prod(state.space))
+    return _pooled(state, average, inside, isinstance(layer, GlobalSumPool))
+
+
+def _pooled(state: State, average: Any, inside: np.ndarray, total: bool) -> State:
+    """Return averages over windows; with ``total``, times the ``inside`` positions of each."""
+    apart = len(state.space)
+    coincident = _coincident(state)
+
+    def of_pairs(array):
+        # The first sample's axes stay or go; the second sample's follow what is left of them.
+        found = average(array, 0)
+        return average(found, found.ndim - (array.ndim - apart))
+
+    def of_side(side: Side) -> tuple[Side, Any]:
+        within = of_pairs(side.within)
+        lost = aligned(within, inside.ndim) / 2
+        one, two = opposite(lost)
+        equal = equal_positions(inside.shape, 1)
+        within = jnp.where(equal, 0, not_below_zero(within - one - two))
+        mean = None if side.mean is None else average(side.mean, 0)
+        return Side(average(side.q, 0) - 2 * lost, mean, within, None), lost
+
+    (first, lost1), (second, lost2) = of_side(state.first), of_side(state.second)
+    pooled = State(first, second, of_pairs(state.gap), None, state.same)
+    lost1, lost2 = pooled.facing(lost1, lost2)
+    gap = not_below_zero(pooled.gap - lost1 - lost2)
+    # Inputs that coincide have a gap of exactly 0, which the difference of means forgets.
+    exact = coincident & equal_positions(inside.shape, 2)
+    pooled = pooled._replace(
+        gap=gap - lax.stop_gradient(jnp.where(exact, gap, 0)),
+        ntk=None if state.ntk is None else of_pairs(state.ntk),
+    )
+    return _counted(state, pooled, average, inside, total)
+
+
+def _coincident(state: State) -> Any:
+    """Return which pairs of samples are equal at all positions, up to rounding, (n1, n2)."""
+    q1, q2 = (side.q.reshape(-1, side.q.shape[-1]) for side in (state.first, state.second))
+    gap = aligned(state.gap, len(state.space)).reshape(len(q1), *state.same.shape)
+    rounding = 16 * jnp.finfo(gap.dtype).eps ** 2
+    return jnp.all(gap <= rounding * (q1[:, :, None] + q2[:, None, :]), axis=0)
+
+
+def _counted(state: State, pooled: State, average: Any, inside: np.ndarray, total: bool) -> State:
+    """Return sums instead of averages, or averages over what masks leave of each window."""
+    shown = [side.present for side in (state.first, state.second)]
+    counts = inside.reshape(*inside.shape, 1).astype(pooled.gap.dtype)
+    if shown[0] is None or shown[1] is None:
+        return rescaled(pooled, counts, counts) if total else pooled
+    shares = [average(present, 0) for present in shown]
+    if total:
+        scales = [counts * jnp.ones_like(share) for share in shares]
+    else:
+        scales = [jnp.where(share > 0, 1 / jnp.where(share > 0, share, 1), 0) for share in shares]
+    pooled = rescaled(pooled, *scales)
+    if not inside.ndim:
+        return pooled
+    sides = [
+        side._replace(present=(share > 0).astype(share.dtype))
+        for side, share in zip((pooled.first, pooled.second), shares, strict=True)
+    ]
+    return pooled._replace(first=sides[0], second=sides[1])
+
+
+@rule.register
+def _(layer: Flatten, constants: tuple[()], state: State, behind: Wanted) -> State:
+    # The next layer's fan-in counts positions: second moments are means over all features.
+    axes = tuple(range(len(state.space)))
+
+    def over(array: Any) -> Any:
+        return None if array is None else jnp.mean(array, axis=axes)
+
+    pairs = state._replace(gap=over(state.gap), ntk=over(state.ntk))
+    return pairs.with_sides(lambda side: Side(over(side.q), over(side.mean)))
+
+
+@wanted.register(AvgPool)
+@wanted.register(SumPool)
+@wanted.register(GlobalAvgPool)
+@wanted.register(GlobalSumPool)
+def _(layer: AvgPool | SumPool | GlobalAvgPool | GlobalSumPool, behind: Wanted) -> Wanted:
+    return Wanted(True, behind.means)
+
+
+@wanted.register
+def _(layer: Flatten, behind: Wanted) -> Wanted:
+    return Wanted(False, behind.means)
+
+
+@nature_behind.register(Pool)
+@nature_behind.register(GlobalAvgPool)
+@nature_behind.register(GlobalSumPool)
+def _(layer: Pool | GlobalAvgPool | GlobalSumPool, nature: Nature) -> Nature:
+    if isinstance(layer, MaxPool):
+        raise NoTheory(
+            f"kernels: {layer!r} takes the largest of several correlated Gaussians, and the "
+            "covariance of two such maxima has no closed form. Use AvgPool, or estimate the "
+            "kernel by Monte Carlo: the mean of lg.empirical_ntk over wide networks."
+        )
+    return nature
+
+
+@nature_behind.register
+def _(layer: Flatten, nature: Nature) -> Nature:
+    return nature._replace(alike=False)

@@ -1,0 +1,113 @@
+"""Windows that slide along the spatial axes of kernels.
+
+An axis is first extended by what the padding adds, then summed over windows. Extended positions
+that hold nothing (zeros outside of a sample, or between the positions of a transposed
+convolution) have variance 0, so that the gap to one of them is half the other's variance.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from largen.architectures import ConvTranspose
+from largen.architectures.signals import transposed_axis, window_axis
+from largen.architectures.windows import Windowed
+
+
+@dataclass(frozen=True)
+class Slide:
+    """How a window slides along one axis.
+
+    Attributes
+    ----------
+    before, between, length
+        Empty positions before the axis and between its positions, and the length of it all.
+    source
+        The position that each extended one repeats, for periodic axes; otherwise None.
+    present
+        Which extended positions hold something, (length,).
+    window, stride, dilation, positions
+        Output o sums what is at stride·o + dilation·k for k < window, o < positions.
+    """
+
+    before: int
+    between: int
+    length: int
+    source: np.ndarray | None
+    present: np.ndarray
+    window: int
+    stride: int
+    dilation: int
+    positions: int
+
+    def extended(self, array: Any, axis: int) -> Any:
+        """Return an array with this axis extended, by zeros where nothing is."""
+        if self.source is not None:
+            taken = jnp.take(array, self.source, axis=axis)
+            if self.present.all():
+                return taken
+            return jnp.where(self.along(self.present, axis, array.ndim), taken, 0)
+        after = self.length - self.before - (array.shape[axis] - 1) * (self.between + 1) - 1
+        widths = [(0, 0, 0)] * array.ndim
+        widths[axis] = (self.before, after, self.between)
+        return lax.pad(array, jnp.zeros((), array.dtype), widths)
+
+    def summed(self, extended: Any, *axes: int) -> Any:
+        """Return the sum over the window, which is at the same offset on each of the axes."""
+        total = None
+        for k in range(self.window):
+            start, part = self.dilation * k, extended
+            stop = start + self.stride * (self.positions - 1) + 1
+            for axis in axes:
+                part = lax.slice_in_dim(part, start, stop, self.stride, axis)
+            total = part if total is None else total + part
+        return total
+
+    def counts(self) -> np.ndarray:
+        """Return how many positions each window sees, (positions,)."""
+        reads = self.stride * np.arange(self.positions)[:, None]
+        return self.present[reads + self.dilation * np.arange(self.window)].sum(axis=1)
+
+    @staticmethod
+    def along(values: np.ndarray, axis: int, ndim: int) -> np.ndarray:
+        """Return values along one axis of an array of ``ndim`` axes."""
+        return values.reshape([-1 if i == axis else 1 for i in range(ndim)])
+
+
+def slides(layer: Windowed, space: tuple[int, ...]) -> tuple[Slide, ...]:
+    """Return how the window of a layer slides along each spatial axis."""
+    dilations = getattr(layer, "dilation", (1,) * len(space))
+    axes = zip(space, layer.window, layer.strides, dilations, strict=True)
+    transposed = isinstance(layer, ConvTranspose)
+    return tuple(_slide(*axis, layer.padding, transposed) for axis in axes)
+
+
+def _slide(
+    length: int, window: int, stride: int, dilation: int, padding: str, transposed: bool
+) -> Slide:
+    find = transposed_axis if transposed else window_axis
+    axis = find(length, window, stride, dilation, padding)
+    between, step = (stride - 1, 1) if transposed else (0, stride)
+    extended = step * (axis.positions - 1) + dilation * (window - 1) + 1
+    place = np.arange(extended) - axis.before
+    if padding == "CIRCULAR":
+        place = place % (length * (between + 1))
+    source, rest = np.divmod(place, between + 1)
+    present = (rest == 0) & (source >= 0) & (source < length)
+    around = np.where(present, source, 0) if padding == "CIRCULAR" else None
+    return Slide(
+        axis.before,
+        between,
+        extended,
+        around,
+        present,
+        window,
+        step,
+        dilation,
+        axis.positions,
+    )

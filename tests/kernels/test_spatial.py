@@ -1,0 +1,146 @@
+import numpy as np
+import pytest
+from tests.kernels.joint_reference import Joint, averages, windows
+
+import largen as lg
+from largen.errors import InvalidInput, NoTheory
+
+RNG = np.random.default_rng(5)
+LINE, PLANE = RNG.standard_normal((3, 7, 2)), RNG.standard_normal((3, 4, 5, 2))
+RELU, ERF = lg.Activation("relu"), lg.Activation("erf")
+
+
+def agree(net, x, joint, split=2):
+    """Compare with the reference: symmetric, and of two sets of samples."""
+    wanted = joint.K, joint.T
+    for got, cross, want in zip(
+        lg.kernel(net, x), lg.kernel(net, x[:split], x[split:]), wanted, strict=True
+    ):
+        np.testing.assert_allclose(got, want, rtol=1e-11)
+        np.testing.assert_allclose(cross, want[:split, split:], rtol=1e-11)
+
+
+@pytest.mark.parametrize(
+    "geometry",
+    [
+        {"window": (3,)},
+        {"window": (4,), "strides": 2},
+        {"window": (3,), "dilation": 2, "padding": "VALID"},
+        {"window": (3,), "strides": 3, "padding": "CIRCULAR"},
+    ],
+)
+@pytest.mark.parametrize("top", ["flatten", "pool"])
+def test_convolution_on_a_line(geometry, top):
+    end = lg.Flatten() if top == "flatten" else lg.GlobalAvgPool()
+    conv = lg.Conv(**geometry, weight_std=1.3, bias_std=0.4)
+    net = lg.serial(conv, RELU, lg.Conv((3,)), ERF, end, lg.Dense())
+    first = windows((7,), **geometry)
+    middle = (len(first[0]),)
+    joint = Joint.of(LINE).affine(first, 1.3**2, 0.4**2).relu()
+    joint = joint.affine(windows(middle, (3,))).erf()
+    P = middle[0]
+    joint = joint.flatten() if top == "flatten" else joint.linear(np.full((1, P), 1 / P))
+    agree(net, LINE, joint.dense())
+
+
+def test_convolution_in_the_plane_with_pooling():
+    conv = lg.Conv((3, 2), strides=(1, 2), weight_std=1.2, bias_std=0.3)
+    pool = lg.AvgPool((2, 3), strides=1, padding="SAME")
+    net = lg.serial(
+        conv, RELU, pool, lg.Conv((2, 2), padding="VALID"), RELU, lg.GlobalSumPool(), lg.Dense()
+    )
+    joint = Joint.of(PLANE).affine(windows((4, 5), (3, 2), (1, 2)), 1.2**2, 0.3**2).relu()
+    joint = joint.linear(averages((4, 3), (2, 3), 1, "SAME"))
+    joint = joint.affine(windows((4, 3), (2, 2), 1, "VALID")).relu()
+    agree(net, PLANE, joint.linear(np.ones((1, 6))).dense())
+
+
+def test_pooling_of_gaussians_and_data():
+    # Averages of Gaussians are Gaussian: an activation may follow. Sums of parts of a window.
+    net = lg.serial(
+        lg.AvgPool((2,), strides=1),
+        lg.Conv((3,)),
+        lg.SumPool((3,), strides=2, padding="SAME"),
+        ERF,
+        lg.Flatten(),
+        lg.Dense(),
+    )
+    joint = Joint.of(LINE).linear(averages((7,), (2,), 1)).affine(windows((6,), (3,)))
+    joint = joint.linear(sum(windows((6,), (3,), 2))).erf()
+    agree(net, LINE, joint.flatten().dense())
+
+
+@pytest.mark.parametrize("padding", ["SAME", "VALID"])
+def test_transposed_convolution(padding):
+    up = lg.ConvTranspose((3, 2), strides=(2, 3), padding=padding, bias_std=0.2)
+    net = lg.serial(lg.Conv((3, 3)), RELU, up, RELU, lg.GlobalAvgPool(), lg.Dense())
+    joint = Joint.of(PLANE).affine(windows((4, 5), (3, 3))).relu()
+    joint = joint.affine(windows((4, 5), (3, 2), (2, 3), padding, transposed=True), b=0.2**2).relu()
+    P = len(joint.K) // 3
+    agree(net, PLANE, joint.linear(np.full((1, P), 1 / P)).dense())
+
+
+@pytest.mark.parametrize("behind", [lg.Flatten(), lg.GlobalAvgPool()])
+def test_locally_connected(behind):
+    local = lg.LocallyConnected((3,), strides=2, bias_std=0.3)
+    net = lg.serial(local, RELU, lg.Conv((2,)), RELU, behind, lg.Dense())
+    joint = Joint.of(LINE).affine(windows((7,), (3,), 2), b=0.3**2).local().relu()
+    joint = joint.affine(windows((4,), (2,))).relu()
+    if behind == lg.Flatten():
+        agree(net, LINE, joint.flatten().dense())
+    else:
+        agree(net, LINE, joint.linear(np.full((1, 4), 0.25)).dense())
+
+
+def test_many_channels():
+    # The data's distances are found by matrix products there.
+    x = RNG.standard_normal((3, 4, 40))
+    for top in (lg.Flatten(), lg.GlobalAvgPool()):
+        net = lg.serial(lg.Conv((3,)), RELU, top, lg.Dense())
+        joint = Joint.of(x).affine(windows((4,), (3,))).relu()
+        joint = joint.flatten() if top == lg.Flatten() else joint.linear(np.full((1, 4), 0.25))
+        agree(net, x, joint.dense())
+
+
+def test_coincident_inputs_behind_pooling():
+    # The NTK of relu depends on the root of the gap: its rounding must not show.
+    net = lg.serial(
+        lg.Conv((3, 3)), RELU, lg.AvgPool((2, 2)), lg.Conv((2, 2)), RELU, lg.GlobalAvgPool(),
+        lg.Dense(),
+    )  # fmt: skip
+    twins = PLANE[[0, 0, 1]]
+    theta = lg.ntk_kernel(net, twins)
+    assert abs(theta[0, 1] / theta[0, 0] - 1) < 1e-14
+    np.testing.assert_allclose(lg.ntk_kernel(net, twins[:1], twins), theta[:1], rtol=1e-13)
+
+
+def test_zero_images_and_flat_ones():
+    # MNIST's margins: pixels of variance 0, and pairs of positions that coincide.
+    x = np.zeros((2, 5, 5, 1))
+    x[0, 2, 2], x[1, 2, 2:4] = 1.0, 0.5
+    net = lg.serial(lg.Conv((3, 3)), RELU, lg.Conv((3, 3)), RELU, lg.GlobalAvgPool(), lg.Dense())
+    assert all(np.isfinite(kernel).all() for kernel in lg.kernel(net, x))
+
+
+@pytest.mark.parametrize(
+    ("net", "x", "words"),
+    [
+        (lg.serial(lg.Conv((3, 3)), RELU, lg.Dense()), PLANE, "spatial axes"),
+        (lg.serial(lg.Conv((9, 9), padding="VALID"), lg.Flatten(), lg.Dense()), PLANE, "larger"),
+        (lg.serial(lg.Conv((3,)), lg.Flatten(), lg.Dense()), PLANE, "1 spatial axes"),
+        (lg.serial(lg.Conv((3, 3)), lg.Flatten(), lg.Dense()), PLANE[0, 0], "2 spatial axes"),
+        (lg.mlp(1), PLANE, "spatial axes"),
+        (lg.mlp(1), np.ones(3), "wanted 2 axes"),
+    ],
+)
+def test_bad_shapes(net, x, words):
+    with pytest.raises(InvalidInput, match=words):
+        lg.kernel(net, x)
+
+
+def test_layers_without_a_kernel():
+    for layer, words in ((lg.MaxPool((2, 2)), "largest"), (lg.BatchNorm(), "batch")):
+        net = lg.serial(lg.Conv((3, 3)), layer, lg.Flatten(), lg.Dense())
+        with pytest.raises(NoTheory, match=words) as error:
+            lg.kernel(net, PLANE)
+        assert "Monte Carlo" in str(error.value)
