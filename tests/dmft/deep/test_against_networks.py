@@ -1,6 +1,7 @@
 """The deep mean-field limit against ensembles of wide networks, with z-scores."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -58,21 +59,21 @@ def test_ensembles_of_wide_networks(name):
 
 def without_equal_time(model, state, constants, h, z):
     """The backward pass with B at equal times left out, as (65) prints it."""
-    matrices, draws = list(state.matrices), list(state.draws)
-    g = [model.phi[-1].derivative(h[-1]) * z]
+    matrices, draws = state.matrices, state.draws
+    g = jnp.zeros_like(h).at[-1].set(model.slope(matrices.number, h[-1]) * z)
     coordinates = []
     curvature = jax.vmap(jax.vmap(jax.grad(jax.grad(model.phi[0].function))))
-    for l in reversed(range(len(matrices))):
+    for l in reversed(range(matrices.number)):
         rule = sweeping._rule(model, constants, l)
         equal = constants.precision.weight * (curvature(h[l + 1]) * z).sum(1)
-        matrices[l], y, d, draws[l] = sweeping.backward(
-            matrices[l], g[0], draws[l], rule, constants.precision
+        matrices, y, d, used = sweeping.backward(
+            matrices, l, g[l + 1], draws[l], rule, constants.precision
         )
-        features = model.phi[l](h[l])
-        z = constants.std[l] * (y - constants.std[l] * equal[:, None] * features)
-        g.insert(0, model.phi[l].derivative(h[l]) * z)
+        draws = draws.at[l].set(used)
+        z = constants.std[l] * (y - constants.std[l] * equal[:, None] * model.apply(l, h[l]))
+        g = g.at[l].set(model.slope(l, h[l]) * z)
         coordinates.insert(0, d)
-    return state._replace(matrices=tuple(matrices), draws=tuple(draws)), tuple(g), (*coordinates,)
+    return state._replace(matrices=matrices, draws=draws), g, jnp.stack(coordinates)
 
 
 @pytest.mark.slow

@@ -26,10 +26,10 @@ CLASSES = np.array([0, 1, 2, 0, 1])
 STEPS, NEURONS = 7, 256
 
 
-def case(layers, optimizer, param=None, bias_std=0.0, weight_std=1.0, classes=False):
+def case(layers, optimizer, param=None, bias_std=0.0, weight_std=1.0, classes=False, net=None):
     y, yt = (CLASSES, CLASSES[:2]) if classes else (Y, Y[:2])
     return lg.Run(
-        lg.mlp(layers, "tanh", weight_std=weight_std, bias_std=bias_std),
+        net or lg.mlp(layers, "tanh", weight_std=weight_std, bias_std=bias_std),
         param or lg.mean_field(1.3),
         lg.Dataset(X, y, XT, yt),
         loss="softmax" if classes else "mse",
@@ -46,31 +46,39 @@ CASES = {
     "decay": case(3, lg.gd(0.4, momentum=0.7, weight_decay=0.3), bias_std=0.5),
     "minibatch": case(2, lg.sgd(0.5, batch_size=2)),
     "classes": case(2, lg.gd(0.8), classes=True),
+    "residual": case(
+        0,
+        lg.gd(0.4, momentum=0.5),
+        param=lg.complete_p(1.2),
+        net=lg.residual_mlp(2, "tanh", layers_per_block=2, bias_std=0.4),
+    ),
 }
 
 
 def swept(run, mode):
     posed, rule = problem(run), Precision(1 / NEURONS, 1e-6)
-    model = Model(posed.phi, run.loss, run.output_shape, mode)
+    model = Model.of(posed, run, mode)
     with jax.enable_x64(True):
         start = draw(posed, mode, NEURONS, np.random.default_rng(3), rule, np.float64)
-        keys = tuple(jax.random.split(jax.random.key(0), posed.hidden_layers))
-        capacities = ((256, 256),) * (posed.hidden_layers - 1)
-        state, constants = begin(posed, run, descent(run), start, keys, rule, capacities)
+        keys = jax.random.split(jax.random.key(0), max(posed.streams) + 1)
+        state, constants = begin(posed, run, descent(run), start, keys, rule, (256, 256))
         state = sweep(model, state, constants, STEPS + 1)
-        return posed, start, jax.tree.map(np.asarray, state._replace(draws=()))
+        return posed, start, jax.tree.map(np.asarray, state._replace(draws=None))
 
 
-def dense(matrix):
-    """Return V(0), neurons behind by neurons before."""
-    inputs, outputs = matrix.inputs, matrix.outputs
-    return (inputs.innovations.T @ inputs.basis + outputs.basis.T @ outputs.innovations) / NEURONS
+def dense(matrices):
+    """Return V(0) of every matrix, neurons behind by neurons before."""
+    inputs, outputs = matrices.inputs, matrices.outputs
+    seen = np.einsum("lri,lrj->lij", inputs.innovations, inputs.basis)
+    return (seen + np.einsum("lri,lrj->lij", outputs.basis, outputs.innovations)) / NEURONS
 
 
 def trained(run, posed, start, weights):
     """Return f (step, sample, output) of gradient descent on every parameter."""
     optimizer, p, eta = run.optimizer, posed.samples, run.optimizer.lr
-    theta = [start.fields, start.readout, *start.biases, *weights]
+    has = [False, *(bool(m.bias_std) for m in posed.maps[:-1])]
+    zero = np.zeros(NEURONS)
+    theta = [start.fields, start.readout, zero, *start.biases, *weights]
     theta.append(np.zeros((posed.columns, posed.outputs)))
     velocity = [0 * part for part in theta]
     layers, maps, outputs = posed.hidden_layers, posed.maps, []
@@ -78,8 +86,8 @@ def trained(run, posed, start, weights):
         a, w, b, v, still = *theta[:2], theta[2 : 2 + layers], theta[2 + layers : -1], theta[-1]
         h = [posed.fields @ a]
         for l in range(layers - 1):
-            h.append(maps[l].std * np.tanh(h[-1]) @ v[l].T)
-            h[-1] = h[-1] + (maps[l].bias_std * b[l + 1] if len(b[l + 1]) else 0)
+            new = maps[l].std * np.tanh(h[-1]) @ v[l].T + maps[l].bias_std * b[l + 1]
+            h.append(new + h[posed.skips[l]] if posed.skips[l] >= 0 else new)
         f = maps[-1].std * np.tanh(h[-1]) @ w.T / (posed.gamma * NEURONS) + still
         outputs.append(f)
         rows = np.arange(p) if run.batches is None else run.batches[min(step, STEPS - 1)]
@@ -89,18 +97,21 @@ def trained(run, posed, start, weights):
             delta = Y[rows, None] - f[rows]
         delta = delta / len(rows)
         kappa = eta * posed.gamma
-        push = (maps[-1].std * delta @ w) * (1 - np.tanh(h[-1][rows]) ** 2)
+        pushes = [np.zeros_like(x[rows]) for x in h]
+        pushes[-1] = (maps[-1].std * delta @ w) * (1 - np.tanh(h[-1][rows]) ** 2)
         step_w = kappa * maps[-1].rate * maps[-1].std * delta.T @ np.tanh(h[-1][rows])
         step_b, step_v = [np.zeros_like(part) for part in b], []
-        for l in reversed(range(layers)):
-            if l and len(b[l]):
-                step_b[l] = kappa * maps[l - 1].bias_rate * maps[l - 1].bias_std * push.sum(0)[None]
-            if not l:
-                break
-            rate = kappa * maps[l - 1].rate * maps[l - 1].std / NEURONS
+        for l in reversed(range(1, layers)):
+            push, affine, skip = pushes[l], maps[l - 1], posed.skips[l - 1]
+            if has[l]:
+                step_b[l] = kappa * affine.bias_rate * affine.bias_std * push.sum(0)
+            rate = kappa * affine.rate * affine.std / NEURONS
             step_v.insert(0, rate * push.T @ np.tanh(h[l - 1][rows]))
-            push = maps[l - 1].std * (push @ v[l - 1]) * (1 - np.tanh(h[l - 1][rows]) ** 2)
-        step_a = kappa * posed.field_rate[:, None] * (posed.fields[rows].T @ push)
+            if skip >= 0:
+                pushes[skip] += push
+            slope = 1 - np.tanh(h[l - 1][rows]) ** 2
+            pushes[l - 1] += affine.std * (push @ v[l - 1]) * slope
+        step_a = kappa * posed.field_rate[:, None] * (posed.fields[rows].T @ pushes[0])
         step_still = eta * start.frozen_kernel[:, rows] @ delta
         steps = [step_a, step_w, *step_b, *step_v, step_still]
         decay = eta * optimizer.weight_decay
@@ -117,7 +128,7 @@ def test_training_of_the_rebuilt_network(name):
     mode = MODES[len(name) % 2]
     run = CASES[name]
     posed, start, state = swept(run, mode)
-    expected = trained(run, posed, start, [dense(matrix) for matrix in state.matrices])
+    expected = trained(run, posed, start, dense(state.matrices))
     assert np.abs(expected[-1] - expected[0]).max() > 0.1
     np.testing.assert_allclose(state.outputs, expected, atol=2e-9)
 

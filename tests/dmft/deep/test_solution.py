@@ -95,7 +95,7 @@ def test_full_bases_are_grown(monkeypatch):
     options = {"replicates": 1, "particles": 256, "rtol": 1e-4, "record_at": [10]}
     roomy = solve(run, **options)
     monkeypatch.setattr("largen.dmft.deep.rows.BLOCK", 16)
-    monkeypatch.setattr(repeated, "first_capacities", lambda *_: ((48, 48),))
+    monkeypatch.setattr(repeated, "first_capacities", lambda *_: (48, 48))
     grown = solve(run, **options)
     assert int(grown.notes[0].split("ranks up to ")[1].split(")")[0]) > 40
     np.testing.assert_allclose(grown.f_train, roomy.f_train, atol=1e-9)
@@ -146,8 +146,19 @@ def test_doors(options, words):
         (run_of(2, param=lg.ntk()), "kernel limit"),
         (run_of(2, optimizer=lg.adam(0.1)), "Adam"),
         (
-            lg.Run(lg.residual_mlp(2), lg.mean_field(), DATA, optimizer=lg.gd(0.1), steps=3),
-            "residual",
+            lg.Run(
+                lg.serial(
+                    lg.Dense(),
+                    lg.Residual(lg.serial(lg.Activation("relu"), lg.Dense()), lg.Dense()),
+                    lg.Activation("relu"),
+                    lg.Dense(),
+                ),
+                lg.mean_field(),
+                DATA,
+                optimizer=lg.gd(0.1),
+                steps=3,
+            ),
+            "shortcut",
         ),
     ],
 )

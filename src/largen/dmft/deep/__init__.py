@@ -1,10 +1,12 @@
-"""The mean-field limit of fully connected networks of any depth, by one causal sweep in time.
+"""The mean-field limit of deep networks, residual ones included, by one causal sweep in time.
 
 ====================  ==================================================================
+``chain``             how affine maps follow one another, past residual branches
 ``problem``           what the run says of the network: fields, rates and scales
-``matrix``            a Gaussian random matrix that is never stored
+``matrix``            Gaussian random matrices that are never stored
 ``innovations``       what it answers to a direction it has not seen
 ``start``, ``state``  the network of random matrices at initialisation, and its state
+``reduction``         initialisation with all that is exact in the limit made exact
 ``sweep``             one step of training, and the loop over steps
 ``records``           Φ, G and the tangent kernel at chosen times
 ``linear``            linear networks: closed equations

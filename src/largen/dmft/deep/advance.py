@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from largen.dmft.deep.matrix import Matrix
+from largen.dmft.deep.matrix import Matrices
 from largen.dmft.deep.problem import Problem
 from largen.dmft.deep.records import Kernels, measure
 from largen.dmft.deep.rows import capacity_for
@@ -39,17 +39,17 @@ class Swept(NamedTuple):
     kernels: list[Kernels]
     frozen_kernel: np.ndarray
     ranks: np.ndarray
-    matrices: tuple[Matrix, ...] = ()
+    matrices: Matrices | None = None
 
 
-def first_capacities(problem: Problem, neurons: int) -> tuple[tuple[int, int], ...]:
-    """Return capacities that most runs do not exceed.
+def first_capacities(problem: Problem, neurons: int) -> tuple[int, int]:
+    """Return capacities, of features and of gradients, that most runs do not exceed.
 
     For smooth activations ranks are 4 to 6 times the samples for features, 6 to 9 for gradients.
     """
     features = capacity_for(min(7 * problem.columns, neurons + problem.columns) + 64)
     gradients = capacity_for(min(10 * problem.samples, neurons + problem.samples) + 64)
-    return ((features, gradients),) * (problem.hidden_layers - 1)
+    return features, gradients
 
 
 def advance(

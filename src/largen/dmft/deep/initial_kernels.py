@@ -37,12 +37,12 @@ def tangent(
 def initial_tangent(problem: Problem) -> np.ndarray:
     """Return the tangent kernel at initialisation, all samples by training samples."""
     samples = problem.samples
-    covariance = problem.fields @ problem.fields.T
+    covariances = [problem.fields @ problem.fields.T]
     features, slopes = [], []
     with jax.enable_x64(True):
-        for phi, affine in zip(problem.phi, problem.maps, strict=True):
-            variance = np.diag(covariance)
-            gap = (variance[:, None] + variance) / 2 - covariance
+        for phi, affine, skip in zip(problem.phi, problem.maps, (*problem.skips, -1), strict=True):
+            variance = np.diag(covariances[-1])
+            gap = (variance[:, None] + variance) / 2 - covariances[-1]
             gap = np.maximum(gap - np.diag(np.diag(gap)), 0)
             moments = pair_moments(phi, variance[:, None], variance[None], gap)
             square = np.asarray(second_moment(phi, variance))
@@ -50,8 +50,15 @@ def initial_tangent(problem: Problem) -> np.ndarray:
             features.append(feature)
             slopes.append(np.asarray(moments.derivative))
             covariance = affine.std**2 * feature + affine.bias_std**2
-    gradients, g = [], np.ones_like(covariance)
-    for affine, slope in zip(problem.maps[::-1], slopes[::-1], strict=True):
-        g = affine.std**2 * g * slope
-        gradients.insert(0, g[:, :samples])
-    return tangent(problem, [phi[:, :samples] for phi in features], gradients)
+            # What a branch returns is independent of what it is added to.
+            covariances.append(covariance + (covariances[skip] if skip >= 0 else 0))
+    gradients = [np.zeros_like(phi) for phi in features]
+    behind = np.ones_like(features[-1])
+    for l in reversed(range(len(features))):
+        gradients[l] = gradients[l] + problem.maps[l].std ** 2 * behind * slopes[l]
+        behind = gradients[l]
+        if l and problem.skips[l - 1] >= 0:
+            gradients[problem.skips[l - 1]] += behind
+    return tangent(
+        problem, [phi[:, :samples] for phi in features], [g[:, :samples] for g in gradients]
+    )

@@ -45,16 +45,17 @@ def gaussian(anchors: Float[Array, "anchor n"] | None, weight) -> Innovate:
         Of a neuron, 1/N.
     """
 
-    def innovate(far, fills, rank, key):
+    def innovate(far, l, fills, rank, key):
         key, now = jax.random.split(key)
-        xi = jax.random.normal(now, (len(fills), far.basis.shape[1]), far.basis.dtype)
+        known = far.rank[l]
+        xi = jax.random.normal(now, (len(fills), far.basis.shape[2]), far.basis.dtype)
         # The anchors and the basis are not orthogonal to each other; the basis has the last word.
         for _ in range(1 if anchors is None else 2):
             if anchors is not None:
                 xi = xi - weight * ((xi @ anchors.T) @ anchors)
-            xi = xi - combine(far.basis, weight * inner(far.basis, xi, far.rank), far.rank)
+            xi = xi - combine(far.basis, l, weight * inner(far.basis, l, xi, known), known)
         if anchors is not None:
-            left = jnp.maximum(1 - weight * far.rank, 0).astype(xi.dtype)
+            left = jnp.maximum(1 - weight * known, 0).astype(xi.dtype)
             norm = weight * jnp.sum(xi**2, 1, keepdims=True)
             xi = xi * jnp.sqrt(left / jnp.maximum(norm, 1e-6))
         return xi * fills[:, None], key
@@ -65,9 +66,9 @@ def gaussian(anchors: Float[Array, "anchor n"] | None, weight) -> Innovate:
 def unit_vectors() -> Innovate:
     """Return the rule for linear networks: the next unit vectors of the layer."""
 
-    def innovate(far, fills, rank, count):
+    def innovate(far, l, fills, rank, count):
         place = count + jnp.arange(len(fills))
-        xi = place[:, None] == jnp.arange(far.basis.shape[1])
+        xi = place[:, None] == jnp.arange(far.basis.shape[2])
         return xi.astype(far.basis.dtype) * fills[:, None], count + fills.sum(dtype=jnp.int32)
 
     return innovate

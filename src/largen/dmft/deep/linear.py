@@ -33,15 +33,14 @@ def solve_linear(
 ) -> Swept:
     """Return the solution of a linear network, in float64."""
     capacity = capacity_for(4 * problem.columns + 128)
+    most = int(np.bincount(problem.streams).max())  # layers that share their neurons
     with in_precision(np.zeros((), np.float64)):
         while True:
-            model = Model(problem.phi, run.loss, run.output_shape, "linear")
-            start, used = unit(problem, 2 * capacity, np.float64)
-            draws = tuple(jnp.asarray(count, jnp.int32) for count in used)
-            capacities = ((capacity, capacity),) * (problem.hidden_layers - 1)
-            state, constants = begin(
-                problem, run, schedule, start, draws, Precision(1.0, tolerance), capacities
-            )
+            model = Model.of(problem, run, "linear")
+            start, used = unit(problem, 2 * capacity * most, np.float64)
+            draws = jnp.asarray(used, jnp.int32)
+            rule, capacities = Precision(1.0, tolerance), (capacity, capacity)
+            state, constants = begin(problem, run, schedule, start, draws, rule, capacities)
             found = advance(model, state, constants, problem, schedule, recorded, growth=False)
             if found is not None:
                 return found

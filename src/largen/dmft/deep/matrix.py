@@ -14,6 +14,8 @@ Averages Ξ_oᵀφ/N converge to the response function A, Ξ_iᵀg/N to B, equal
 never formed between pairs of times.
 
 Gradient descent adds V − V(0) = Q_o M Q_iᵀ/N with a small matrix M.
+
+The matrices of all layers are kept together, with a leading axis, and addressed by their number.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from jax import lax
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Bool, Float, Int
 
-from largen.dmft.deep.rows import combine, inner
+from largen.dmft.deep.rows import Index, combine, inner, written
 
 Draws = Any  # what innovations come from: a random key, or a count of unit vectors
 Innovate = Callable[..., tuple[Array, Draws]]
@@ -35,7 +37,7 @@ TOGETHER = 8  # directions that are orthonormalised at once
 
 
 class Side(NamedTuple):
-    """Directions that a matrix was applied to, as rows, with their innovations.
+    """Directions that matrices were applied to, as rows, with their innovations.
 
     Attributes
     ----------
@@ -47,13 +49,13 @@ class Side(NamedTuple):
         How many rows are filled.
     """
 
-    basis: Float[Array, "capacity n"]
-    innovations: Float[Array, "capacity n"]
-    rank: Int[Array, ""]
+    basis: Float[Array, "matrix capacity n"]
+    innovations: Float[Array, "matrix capacity n"]
+    rank: Int[Array, " matrix"]
 
 
-class Matrix(NamedTuple):
-    """V in the coordinates of its two bases.
+class Matrices(NamedTuple):
+    """V of all layers in the coordinates of their two bases.
 
     Attributes
     ----------
@@ -67,8 +69,13 @@ class Matrix(NamedTuple):
 
     inputs: Side
     outputs: Side
-    change: Float[Array, "capacity_o capacity_i"]
-    velocity: Float[Array, "capacity_o capacity_i"] | None
+    change: Float[Array, "matrix capacity_o capacity_i"]
+    velocity: Float[Array, "matrix capacity_o capacity_i"] | None
+
+    @property
+    def number(self) -> int:
+        """How many there are."""
+        return len(self.change)
 
 
 class Precision(NamedTuple):
@@ -87,37 +94,51 @@ class Precision(NamedTuple):
 
 
 def forward(
-    matrix: Matrix, x: Float[Array, "k n"], draws: Draws, innovate: Innovate, precision: Precision
-) -> tuple[Matrix, Float[Array, "k n"], Float[Array, "capacity_i k"], Draws]:
-    """Return V x for features x, their coordinates in the basis, and the draws left."""
+    matrices: Matrices,
+    l: Index,
+    x: Float[Array, "k n"],
+    draws: Draws,
+    innovate: Innovate,
+    precision: Precision,
+) -> tuple[Matrices, Float[Array, "k n"], Float[Array, "capacity_i k"], Draws]:
+    """Return V x of matrix l for features x, their coordinates, and the draws left."""
+    change = matrices.change[l]
     inputs, y, c, draws = _apply(
-        matrix.inputs, matrix.outputs, matrix.change, x, draws, innovate, precision
+        matrices.inputs, matrices.outputs, l, change, x, draws, innovate, precision
     )
-    return matrix._replace(inputs=inputs), y, c, draws
+    return matrices._replace(inputs=inputs), y, c, draws
 
 
 def backward(
-    matrix: Matrix, g: Float[Array, "k n"], draws: Draws, innovate: Innovate, precision: Precision
-) -> tuple[Matrix, Float[Array, "k n"], Float[Array, "capacity_o k"], Draws]:
-    """Return Vᵀ g for gradients g, their coordinates in the basis, and the draws left."""
+    matrices: Matrices,
+    l: Index,
+    g: Float[Array, "k n"],
+    draws: Draws,
+    innovate: Innovate,
+    precision: Precision,
+) -> tuple[Matrices, Float[Array, "k n"], Float[Array, "capacity_o k"], Draws]:
+    """Return Vᵀ g of matrix l for gradients g, their coordinates, and the draws left."""
+    change = matrices.change[l].T
     outputs, y, d, draws = _apply(
-        matrix.outputs, matrix.inputs, matrix.change.T, g, draws, innovate, precision
+        matrices.outputs, matrices.inputs, l, change, g, draws, innovate, precision
     )
-    return matrix._replace(outputs=outputs), y, d, draws
+    return matrices._replace(outputs=outputs), y, d, draws
 
 
-def _apply(near: Side, far: Side, change, x, draws, innovate, precision):
+def _apply(near: Side, far: Side, l, change, x, draws, innovate, precision):
     """Apply the matrix from its near side: Ξᵀc + Q_far(Ξ_far·x/N + M c)."""
-    near, c, draws = extend(near, far, x, draws, innovate, precision)
-    response = precision.weight * inner(far.innovations, x, far.rank)
-    y = combine(near.innovations, c, near.rank)
-    y = y + combine(far.basis, response + inner(change, c.T, far.rank), far.rank)
+    near, c, draws = extend(near, far, l, x, draws, innovate, precision)
+    rank = far.rank[l]
+    response = precision.weight * inner(far.innovations, l, x, rank)
+    y = combine(near.innovations, l, c, near.rank[l])
+    y = y + combine(far.basis, l, response + inner(change[None], 0, c.T, rank), rank)
     return near, y, c, draws
 
 
 def extend(
     side: Side,
     far: Side,
+    l: Index,
     x: Float[Array, "k n"],
     draws: Draws,
     innovate: Innovate,
@@ -129,7 +150,7 @@ def extend(
     once on being formed and once more: once is not enough in single precision.
     """
     weight, tolerance = precision
-    c = weight * inner(side.basis, x, side.rank)
+    c = weight * inner(side.basis, l, x, side.rank[l])
     gram = weight * (x @ x.T)
     norm = jnp.sqrt(jnp.diagonal(gram))
     # Columns much smaller than the largest are not resolved to a fraction of their own size.
@@ -145,18 +166,17 @@ def extend(
         first, basis, innovations, rank, c, draws = carry
         fills = first + jnp.arange(TOGETHER) < new
         mix = lax.dynamic_slice_in_dim(vectors, first, TOGETHER, 1) * fills
-        q = _orthonormal(mix.T @ x - combine(basis, c @ mix, rank), fills, weight)
-        q = q - combine(basis, weight * inner(basis, q, rank), rank)
+        q = _orthonormal(mix.T @ x - combine(basis, l, c @ mix, rank), fills, weight)
+        q = q - combine(basis, l, weight * inner(basis, l, q, rank), rank)
         q = _orthonormal(q, fills, weight)
-        xi, draws = innovate(far, fills, rank, draws)
-        basis = lax.dynamic_update_slice_in_dim(basis, q, rank, 0)
-        innovations = lax.dynamic_update_slice_in_dim(innovations, xi, rank, 0)
+        xi, draws = innovate(far, l, fills, rank, draws)
+        basis, innovations = written(basis, l, q, rank), written(innovations, l, xi, rank)
         c = lax.dynamic_update_slice_in_dim(c, weight * (q @ x.T), rank, 0)
         return first + TOGETHER, basis, innovations, rank + fills.sum(dtype=jnp.int32), c, draws
 
-    carry = (jnp.zeros((), jnp.int32), *side, c, draws)
-    _, *side_parts, c, draws = lax.while_loop(lambda carry: carry[0] < new, add, carry)
-    return Side(*side_parts), c, draws
+    start = (jnp.zeros((), jnp.int32), side.basis, side.innovations, side.rank[l], c, draws)
+    _, basis, innovations, rank, c, draws = lax.while_loop(lambda carry: carry[0] < new, add, start)
+    return Side(basis, innovations, side.rank.at[l].set(rank)), c, draws
 
 
 def _orthonormal(

@@ -1,4 +1,4 @@
-"""What a run says of a fully connected network of any depth in the mean-field limit."""
+"""What a run says of a fully connected or residual network in the mean-field limit."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from fractions import Fraction
 
 import numpy as np
 
-from largen.architectures import Activation, Dense, Layer, Repeat, Residual, Serial
-from largen.errors import NoRule, NoTheory
-from largen.expectations import ActivationFunction, activation
+from largen.dmft.deep.chain import LINEAR, Chain, chain
+from largen.errors import NoTheory
+from largen.expectations import ActivationFunction
 from largen.parameterizations import CanonicalWeight, canonical_form
 from largen.runs import Run
 
-LINEAR = activation("linear")
 # Roles whose single weights count; hidden matrices are sums over neurons.
 GAUSSIAN_ROLES = ("input", "output", "bias")
 
@@ -62,7 +61,15 @@ class Problem:
     field_rate
         ρ of each direction of a.
     maps
-        The L affine maps behind the first, the read-out last.
+        The L affine maps behind the first, the read-out last; those that end a residual branch
+        have its factor in their σ and σ_b.
+    skips
+        For each hidden map, which hidden layer is added to what it returns; −1 for none.
+    inside
+        Whether each hidden layer lies within a residual branch, where records divide gradient
+        kernels by the square of the branch's factor.
+    branch
+        That factor, L^(−α).
     gamma
         γ₀.
     samples
@@ -75,6 +82,9 @@ class Problem:
     fields: np.ndarray
     field_rate: np.ndarray
     maps: tuple[Affine, ...]
+    skips: tuple[int, ...]
+    inside: tuple[bool, ...]
+    branch: float
     gamma: float
     samples: int
     outputs: int
@@ -90,21 +100,29 @@ class Problem:
         return all(phi == LINEAR for phi in self.phi)
 
     @property
+    def streams(self) -> tuple[int, ...]:
+        """Which neurons each hidden layer consists of: those of the layer that it adds to."""
+        found = [0]
+        for skip in self.skips:
+            found.append(found[skip] if skip >= 0 else max(found) + 1)
+        return tuple(found)
+
+    @property
     def columns(self) -> int:
         """Number of samples, test samples included."""
         return len(self.fields)
 
 
 def covers(run: Run) -> str:
-    """Return why the mean-field limit of a fully connected network is the limit of a run.
+    """Return why the mean-field limit of a deep network is the limit of a run.
 
     Raises
     ------
     NoTheory
-        If features do not move (d ≠ ½), the network is not a chain of affine maps and
-        activations, or a weight's update vanishes or diverges with the width.
+        If features do not move (d ≠ ½), the network is not a chain of affine maps, activations
+        and residual branches of them, or a weight's update vanishes or diverges with the width.
     """
-    phi, _ = chain(run.net)
+    links = chain(run.net)
     form = canonical_form(
         run.param, run.net, run.optimizer, run.data.inputs, gaussian=GAUSSIAN_ROLES
     )
@@ -114,73 +132,54 @@ def covers(run: Run) -> str:
             "move at order one, and the mean-field limit applies, for N^(1/2) only. "
             "The kernel limit is the theory of d = 0."
         )
+    depth, blocks = len(links.phi), sum(skip >= 0 for skip in links.skips)
+    branches = f", {blocks} residual branches times {form.branch:.3g}" if blocks else ""
     return (
-        f"γ = γ₀√N, so features move at order one; {len(phi)} hidden layer"
-        f"{'s' * (len(phi) > 1)}, coupled by response to their own past"
+        f"γ = γ₀√N, so features move at order one; {depth} hidden layer{'s' * (depth > 1)}"
+        f"{branches}, coupled by response to their own past"
     )
 
 
 def problem(run: Run) -> Problem:
     """Return the problem that a run poses, in float64."""
-    phi, paths = chain(run.net)
+    links = chain(run.net)
     form = canonical_form(
         run.param, run.net, run.optimizer, run.data.inputs, gaussian=GAUSSIAN_ROLES
     )
-    found: dict[tuple[int, ...], dict[str, CanonicalWeight]] = {path: {} for path in paths}
+    found: dict[tuple[int, ...], dict[str, CanonicalWeight]] = {path: {} for path in links.paths}
     for weight in form.weights.values():
         found[weight.site.path][weight.kind] = weight
-    first, *rest = (found[path] for path in paths)
+    first, *rest = (found[path] for path in links.paths)
     fields, rate = _fields(run, first)
+    factors = [form.branch if skip >= 0 else 1.0 for skip in (*links.skips, -1)]
     return Problem(
-        phi=phi,
+        phi=links.phi,
         fields=fields,
         field_rate=rate,
-        maps=tuple(map(_affine, rest)),
+        maps=tuple(_affine(w, factor) for w, factor in zip(rest, factors, strict=True)),
+        skips=links.skips,
+        inside=_inside(links),
+        branch=form.branch,
         gamma=form.gamma,
         samples=len(run.data.x_train),
         outputs=int(np.prod(run.output_shape, dtype=int)),
     )
 
 
-def chain(net: Layer) -> tuple[tuple[ActivationFunction, ...], list[tuple[int, ...]]]:
-    """Return the activations between the affine maps of a network, and where these are.
-
-    Raises
-    ------
-    NoTheory
-        If the network is not a chain of both, beginning and ending with an affine map.
-    NoRule
-        For a layer that has no rule here.
-    """
-    layers = net.layers if isinstance(net, Serial) else (net,)
-    phi: list[ActivationFunction] = []
-    paths: list[tuple[int, ...]] = []
-    for position, layer in enumerate(layers):
-        match layer:
-            case Dense():
-                if len(paths) > len(phi):
-                    phi.append(LINEAR)
-                paths.append((position,))
-            case Activation(function) if len(paths) == len(phi) + 1:
-                phi.append(function)
-            case Activation():
-                raise NoTheory(
-                    f"the mean-field limit wants a Dense() before each activation, got {net!r}"
-                )
-            case Residual() | Repeat():
-                raise NoTheory("the mean-field limit of residual networks is not implemented yet")
-            case _:
-                raise NoRule("the mean-field limit", layer, [Dense, Activation])
-    if len(paths) != len(phi) + 1:
-        raise NoTheory(f"the mean-field limit wants a network that ends in Dense(), got {net!r}")
-    return tuple(phi), paths
+def _inside(links: Chain) -> tuple[bool, ...]:
+    """Whether each hidden layer lies between the ends of a skip."""
+    inside = [False] * len(links.phi)
+    for map_, skip in enumerate(links.skips):
+        if skip >= 0:
+            inside[skip + 1 : map_ + 1] = [True] * (map_ - skip)
+    return tuple(inside)
 
 
-def _affine(weights: dict[str, CanonicalWeight]) -> Affine:
+def _affine(weights: dict[str, CanonicalWeight], factor: float) -> Affine:
     weight, bias = weights["weight"], weights.get("bias")
     if bias is None:
-        return Affine(weight.std, weight.rate)
-    return Affine(weight.std, weight.rate, bias.std, bias.rate)
+        return Affine(factor * weight.std, weight.rate)
+    return Affine(factor * weight.std, weight.rate, factor * bias.std, bias.rate)
 
 
 def _fields(run: Run, weights: dict[str, CanonicalWeight]) -> tuple[np.ndarray, np.ndarray]:

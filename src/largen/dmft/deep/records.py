@@ -8,6 +8,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Array, Float
 
 from largen.dmft.deep.initial_kernels import tangent
@@ -37,21 +38,18 @@ def measure(model: Model, state: State, constants: Constants) -> tuple[State, Ke
     samples = constants.frozen_kernel.shape[1]
     weight = constants.precision.weight
     state, passed = forward_pass(model, state, constants)
-    features = [x[:samples] for x in passed.features]
+    features = passed.features[:, :samples]
     outputs = len(state.params.readout)
     readout = constants.std[-1] * state.params.readout
     z = jnp.tile(readout, (samples, 1))
-    h = tuple(jnp.repeat(layer[:samples], outputs, axis=0) for layer in passed.h)
+    h = jnp.repeat(passed.h[:, :samples], outputs, axis=1)
     state, g, _ = backward_pass(model, state, constants, h, z)
 
-    def paired(layer):
-        gram = weight * (layer @ layer.T)
-        return gram.reshape(samples, outputs, samples, outputs).transpose(0, 2, 1, 3)
+    def gram(x):
+        return weight * (x @ x.T)
 
-    found = Kernels(
-        jnp.stack([weight * (x @ x.T) for x in features]), jnp.stack([paired(x) for x in g])
-    )
-    return state, found
+    gradients = lax.map(gram, g).reshape(len(g), samples, outputs, samples, outputs)
+    return state, Kernels(lax.map(gram, features), gradients.transpose(0, 1, 3, 2, 4))
 
 
 def trajectory_variables(
@@ -78,6 +76,10 @@ def trajectory_variables(
     still = same * (frozen - problem.maps[-1].bias_kernel_rate)
     ntk = tangent(problem, list(phi), list(g), same) + still
     ntk = ntk.transpose(2, 3, 4, 0, 1)
+    if any(problem.inside):
+        # Within branches finite networks count gradients in units of the branch's factor.
+        scale = np.where(problem.inside, problem.branch, 1.0) ** 2
+        gradients = gradients / scale[:, None, None, None, None]
     if not output_shape:
         gradients, ntk = gradients[..., 0, 0], ntk[..., 0, 0]
     return {"feature_kernel": features, "gradient_kernel": gradients, "ntk": ntk}

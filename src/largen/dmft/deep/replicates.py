@@ -15,7 +15,7 @@ from largen.dmft.deep.advance import Swept, advance, first_capacities
 from largen.dmft.deep.initial_kernels import initial_tangent
 from largen.dmft.deep.innovations import Mode
 from largen.dmft.deep.linear import TOLERANCE, solve_linear
-from largen.dmft.deep.matrix import Matrix, Precision
+from largen.dmft.deep.matrix import Matrices, Precision
 from largen.dmft.deep.problem import Problem
 from largen.dmft.deep.records import trajectory_variables
 from largen.dmft.deep.schedule import Schedule, descent, extrapolated, flow
@@ -30,7 +30,7 @@ FIRST_STEP = 0.5  # times the curvature of the loss
 MOST_REFINEMENTS = 4
 LEAST_TOLERANCE = 1e-3
 
-Known = tuple[Matrix, ...]
+Known = Matrices | None
 Sweep = Callable[..., Swept]
 
 
@@ -86,7 +86,7 @@ def closed(problem: Problem, run: Run, recorded: np.ndarray) -> Estimate:
     """Return the solution of the closed equations of a linear network."""
     how = "closed equations of linear φ"
 
-    def one(tolerance: float, schedule: Schedule, known: Known = ()) -> Swept:
+    def one(tolerance: float, schedule: Schedule, known: Known = None) -> Swept:
         return solve_linear(problem, run, schedule, recorded, tolerance)
 
     if run.steps is None:
@@ -116,7 +116,7 @@ def sampled(
             seed = int(rng.integers(2**31))
             one = partial(_random, problem, run, recorded, effort, seed, tell=tell)
             if run.steps is not None:
-                found.append(one(schedule)._replace(matrices=()))
+                found.append(one(schedule)._replace(matrices=None))
             elif found:
                 found.append(_flow(run, one, longest, LEVELS)[0])
             else:
@@ -160,20 +160,18 @@ def _random(
     effort: Effort,
     seed: int,
     schedule: Schedule,
-    known: Known = (),
+    known: Known = None,
     tell: Callable[[float], None] = lambda fraction: None,
 ) -> Swept:
     """Return the solution with one set of random matrices."""
     rng = np.random.default_rng(seed)
     rule = Precision(1 / effort.particles, effort.tolerance)
-    model = Model(problem.phi, run.loss, run.output_shape, effort.mode)
+    model = Model.of(problem, run, effort.mode)
     with in_precision(np.zeros((), effort.dtype)):
         start = draw(problem, effort.mode, effort.particles, rng, rule, effort.dtype)
-        keys = jax.random.split(jax.random.key(rng.integers(2**31)), problem.hidden_layers)
+        keys = jax.random.split(jax.random.key(rng.integers(2**31)), max(problem.streams) + 1)
         capacities = first_capacities(problem, effort.particles)
-        state, constants = begin(
-            problem, run, schedule, start, tuple(keys), rule, capacities, known
-        )
+        state, constants = begin(problem, run, schedule, start, keys, rule, capacities, known)
         swept = advance(model, state, constants, problem, schedule, recorded, tell=tell)
     assert swept is not None
     return swept
@@ -197,11 +195,11 @@ def _flow(run: Run, one: Sweep, longest: float, levels: int) -> tuple[Swept, np.
     answered, so that the differences are those of one and the same network.
     """
     found: list[Swept] = []
-    known: Known = ()
+    known: Known = None
     for level in reversed(range(levels)):
         swept = one(flow(run, longest, level, levels - 1), known)
         known = swept.matrices
-        found.insert(0, swept._replace(matrices=()))
+        found.insert(0, swept._replace(matrices=None))
     with np.errstate(invalid="ignore", over="ignore"):
         best, rougher = (
             extrapolated([(one.outputs, one.kernels) for one in some])

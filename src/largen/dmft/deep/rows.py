@@ -1,8 +1,9 @@
-"""Products with the rows that are filled so far of a buffer of fixed size.
+"""Products with the rows that are filled so far of buffers of fixed size, one for each matrix.
 
 Bases grow during training, compiled programs do not: they work on buffers of ``capacity`` rows
 of which the first ``rank`` are filled and the others are zero. Products go through the filled
-rows block by block, so that their cost follows the rank and one program serves all ranks.
+rows block by block, so that their cost follows the rank and one program serves all ranks. The
+buffers of all matrices are one array, read where it lies: one program serves all layers too.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from jaxtyping import Array, Float, Int
 
 BLOCK = 128  # rows in a block; capacities are multiples of it
 
+Index = int | Int[Array, ""]
+
 
 def capacity_for(rows: int) -> int:
     """Return the smallest capacity that holds a number of rows."""
@@ -20,30 +23,52 @@ def capacity_for(rows: int) -> int:
 
 
 def inner(
-    rows: Float[Array, "capacity n"], x: Float[Array, "k n"], rank: Int[Array, ""]
+    rows: Float[Array, "matrix capacity n"],
+    l: Index,
+    x: Float[Array, "k n"],
+    rank: Int[Array, ""],
 ) -> Float[Array, "capacity k"]:
-    """Return rows·xᵀ; 0 behind the rank."""
+    """Return rows·xᵀ of matrix l; 0 behind the rank."""
 
     def block(j, out):
-        part = lax.dynamic_slice_in_dim(rows, j * BLOCK, BLOCK)
-        return lax.dynamic_update_slice_in_dim(out, part @ x.T, j * BLOCK, 0)
+        return lax.dynamic_update_slice_in_dim(out, _block(rows, l, j) @ x.T, j * BLOCK, 0)
 
-    out = jnp.zeros((rows.shape[0], x.shape[0]), x.dtype)
+    out = jnp.zeros((rows.shape[1], x.shape[0]), x.dtype)
     return lax.fori_loop(0, _blocks(rank), block, out)
 
 
 def combine(
-    rows: Float[Array, "capacity n"], c: Float[Array, "capacity k"], rank: Int[Array, ""]
+    rows: Float[Array, "matrix capacity n"],
+    l: Index,
+    c: Float[Array, "capacity k"],
+    rank: Int[Array, ""],
 ) -> Float[Array, "k n"]:
-    """Return cᵀ·rows over the filled rows."""
+    """Return cᵀ·rows over the filled rows of matrix l."""
 
     def block(j, out):
-        part = lax.dynamic_slice_in_dim(rows, j * BLOCK, BLOCK)
         factor = lax.dynamic_slice_in_dim(c, j * BLOCK, BLOCK)
-        return out + factor.T @ part
+        return out + factor.T @ _block(rows, l, j)
 
-    out = jnp.zeros((c.shape[1], rows.shape[1]), c.dtype)
+    out = jnp.zeros((c.shape[1], rows.shape[2]), c.dtype)
     return lax.fori_loop(0, _blocks(rank), block, out)
+
+
+def written(
+    rows: Float[Array, "matrix capacity n"],
+    l: Index,
+    more: Float[Array, "block n"],
+    rank: Int[Array, ""],
+) -> Float[Array, "matrix capacity n"]:
+    """Return the buffers with further rows of matrix l behind its rank."""
+    return lax.dynamic_update_slice(rows, more[None], _at(l, rank))
+
+
+def _block(rows: Float[Array, "matrix capacity n"], l: Index, j) -> Float[Array, "_ n"]:
+    return lax.dynamic_slice(rows, _at(l, j * BLOCK), (1, BLOCK, rows.shape[2]))[0]
+
+
+def _at(l: Index, row: Index):
+    return tuple(jnp.asarray(index, jnp.int32) for index in (l, row, 0))
 
 
 def _blocks(rank):

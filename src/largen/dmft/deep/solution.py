@@ -38,7 +38,7 @@ def solve(
     progress: bool | Report | None = None,
     throw: bool = True,
 ) -> Trajectory:
-    """Solve the mean-field limit of a fully connected network of any depth.
+    """Solve the mean-field limit of a fully connected or residual network of any depth.
 
     The equations of dynamical mean-field theory (Pehlevan and Bordelon's lecture notes, (65),
     corrected: A⁰ = Bᴸ = 0, and B at equal times is kept) are causal: one sweep in time solves
@@ -47,6 +47,10 @@ def solve(
     averages over neurons, whose random matrices W(0) are not stored but answer what they are
     asked; A and B are never formed. Independent replicates give the error. Linear networks
     have closed equations instead, which are solved exactly.
+
+    Residual networks (Bordelon et al., Depthwise hyperparameter transfer in residual networks,
+    (40), corrected: the update within a branch's gradient carries L^(−1/2), which is printed
+    without) have the branch's factor in σ and one set of neurons for all layers of the stream.
 
     Parameters
     ----------

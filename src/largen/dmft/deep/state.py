@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
-from largen.dmft.deep.matrix import TOGETHER, Matrix, Precision, Side
-from largen.dmft.deep.rows import capacity_for
+from largen.dmft.deep.matrix import TOGETHER, Matrices, Precision, Side
+from largen.dmft.deep.problem import Problem
+from largen.dmft.deep.rows import Index, capacity_for
 from largen.expectations import ActivationFunction
-from largen.runs import Loss
+from largen.runs import Loss, Run
 
 
 class Model(NamedTuple):
@@ -20,7 +23,11 @@ class Model(NamedTuple):
     Attributes
     ----------
     phi
-        Activations of the hidden layers.
+        The different activations.
+    which
+        Which of them each hidden layer has.
+    skips, streams
+        Of the problem.
     loss, output_shape
         Of the run.
     mode
@@ -28,9 +35,33 @@ class Model(NamedTuple):
     """
 
     phi: tuple[ActivationFunction, ...]
+    which: tuple[int, ...]
+    skips: tuple[int, ...]
+    streams: tuple[int, ...]
     loss: Loss
     output_shape: tuple[int, ...]
     mode: str
+
+    @classmethod
+    def of(cls, problem: Problem, run: Run, mode: str) -> Model:
+        """Return the model of a run."""
+        different = tuple(dict.fromkeys(problem.phi))
+        which = tuple(map(different.index, problem.phi))
+        streams = problem.streams
+        return cls(different, which, problem.skips, streams, run.loss, run.output_shape, mode)
+
+    def apply(self, l: Index, h: Float[Array, "k n"]) -> Float[Array, "k n"]:
+        """Return φ(hˡ)."""
+        return self._switch(l, list(self.phi), h)
+
+    def slope(self, l: Index, h: Float[Array, "k n"]) -> Float[Array, "k n"]:
+        """Return φ'(hˡ)."""
+        return self._switch(l, [phi.derivative for phi in self.phi], h)
+
+    def _switch(self, l: Index, functions: list, h):
+        if len(functions) == 1:
+            return functions[0](h)
+        return lax.switch(jnp.asarray(self.which)[l], functions, h)
 
 
 class Moving(NamedTuple):
@@ -43,7 +74,7 @@ class Moving(NamedTuple):
     readout
         w.
     biases
-        b of hidden layers 2 … L; an empty axis where there is none.
+        b of hidden layers 2 … L; 0 where there is none.
     frozen
         Outputs of the part of the network whose features stand still: the read-out's bias, and
         the tangent kernel that the neurons are short of at initialisation.
@@ -53,7 +84,7 @@ class Moving(NamedTuple):
 
     fields: Float[Array, "direction n"]
     readout: Float[Array, "output n"]
-    biases: tuple[Float[Array, "_ n"], ...]
+    biases: Float[Array, "matrix n"]
     frozen: Float[Array, "sample output"]
     scale: Float[Array, ""]
 
@@ -70,7 +101,7 @@ class State(NamedTuple):
     matrices
         The L − 1 matrices between hidden layers.
     draws
-        For each layer, the random key (or the count) of its innovations.
+        For each stream of neurons, the random key (or the count) of its innovations.
     outputs
         f of all samples at every step so far.
     """
@@ -78,8 +109,8 @@ class State(NamedTuple):
     step: Int[Array, ""]
     params: Moving
     velocity: Moving | None
-    matrices: tuple[Matrix, ...]
-    draws: tuple[Shaped[Array, "..."], ...]
+    matrices: Matrices
+    draws: Shaped[Array, " stream"]
     outputs: Float[Array, "entry sample output"]
 
 
@@ -93,7 +124,7 @@ class Constants(NamedTuple):
     targets
         y of training samples.
     anchors
-        Initial innovations of each layer; None where later ones need not avoid them.
+        Initial innovations of each layer; None if later ones need not avoid them.
     std, rate, bias_std, bias_rate
         σ, ρσ, σ_b and ρσ_b of the L affine maps behind the first.
     frozen_kernel
@@ -111,7 +142,7 @@ class Constants(NamedTuple):
     fields: Float[Array, "sample direction"]
     field_rate: Float[Array, " direction"]
     targets: Shaped[Array, "train *target"]
-    anchors: tuple[Float[Array, "_ n"] | None, ...]
+    anchors: Float[Array, "layer anchor n"] | None
     std: Float[Array, " map"]
     rate: Float[Array, " map"]
     bias_std: Float[Array, " map"]
@@ -125,57 +156,82 @@ class Constants(NamedTuple):
     batches: Int[Array, "_ batch"] | None
 
 
-def empty_side(capacity: int, neurons: int, dtype) -> Side:
-    """Return a side without directions."""
-    basis, innovations = (jnp.zeros((capacity, neurons), dtype) for _ in range(2))
-    return Side(basis, innovations, jnp.zeros((), jnp.int32))
+class Start(NamedTuple):
+    """Initial values, as NumPy arrays.
+
+    Attributes
+    ----------
+    fields, readout, biases
+        Standard Gaussian parameters; 0 for layers 2 … L without a bias.
+    inputs, outputs
+        Directions and innovations of each matrix at initialisation.
+    anchors
+        All innovations of each layer, and gradients of test samples; None for a finite width.
+    frozen_kernel
+        What the tangent kernel of the neurons is short of.
+    """
+
+    fields: np.ndarray
+    readout: np.ndarray
+    biases: np.ndarray
+    inputs: tuple[tuple[np.ndarray, np.ndarray], ...]
+    outputs: tuple[tuple[np.ndarray, np.ndarray], ...]
+    anchors: np.ndarray | None
+    frozen_kernel: np.ndarray
 
 
-def filled_side(basis: np.ndarray, innovations: np.ndarray, capacity: int) -> Side:
-    """Return a side with some directions."""
-    short = ((0, capacity - len(basis)), (0, 0))
-    rank = jnp.asarray(len(basis), jnp.int32)
-    return Side(jnp.asarray(np.pad(basis, short)), jnp.asarray(np.pad(innovations, short)), rank)
+def filled_side(
+    found: Sequence[tuple[np.ndarray, np.ndarray]], capacity: int, neurons: int, dtype
+) -> Side:
+    """Return sides with the directions and innovations of each matrix."""
+
+    def stacked(parts: Sequence[np.ndarray]):
+        buffer = np.zeros((len(parts), capacity, neurons), dtype)
+        for rows, part in zip(buffer, parts, strict=True):
+            rows[: len(part)] = part
+        return jnp.asarray(buffer)
+
+    rank = jnp.asarray([len(basis) for basis, _ in found], jnp.int32)
+    bases, innovations = ([part[i] for part in found] for i in range(2))
+    return Side(stacked(bases), stacked(innovations), rank)
 
 
 def ranks(state: State) -> np.ndarray:
     """Return the ranks of all matrices, shape ``(matrix, 2)``, inputs before outputs."""
-    sides = [(int(m.inputs.rank), int(m.outputs.rank)) for m in state.matrices]
-    return np.array(sides, int).reshape(-1, 2)
+    matrices = state.matrices
+    return np.stack([np.asarray(matrices.inputs.rank), np.asarray(matrices.outputs.rank)], 1)
 
 
 def grown(state: State, columns: int, samples: int, factor: float) -> State:
     """Return the state with larger capacities for the bases that are full or will be soon."""
-
-    def grow(matrix: Matrix) -> Matrix:
-        inputs = _larger(matrix.inputs, columns, factor)
-        outputs = _larger(matrix.outputs, samples, factor)
-        rows, across = matrix.change.shape
-        more = ((0, len(outputs.basis) - rows), (0, len(inputs.basis) - across))
-        velocity = None if matrix.velocity is None else jnp.pad(matrix.velocity, more)
-        return Matrix(inputs, outputs, jnp.pad(matrix.change, more), velocity)
-
-    return state._replace(matrices=tuple(map(grow, state.matrices)))
+    matrices = state.matrices
+    inputs = _larger(matrices.inputs, columns, factor)
+    outputs = _larger(matrices.outputs, samples, factor)
+    _, rows, across = matrices.change.shape
+    more = ((0, 0), (0, outputs.basis.shape[1] - rows), (0, inputs.basis.shape[1] - across))
+    velocity = None if matrices.velocity is None else jnp.pad(matrices.velocity, more)
+    change = jnp.pad(matrices.change, more)
+    return state._replace(matrices=Matrices(inputs, outputs, change, velocity))
 
 
 def _larger(side: Side, most: int, factor: float) -> Side:
-    capacity, neurons = side.basis.shape
-    needed = int(side.rank) + most + TOGETHER
+    _, capacity, neurons = side.basis.shape
+    needed = int(side.rank.max()) + most + TOGETHER
     if 2 * needed <= capacity:
         return side
     # There are no more directions than neurons.
     wanted = max(min(int(factor * capacity), neurons + most + TOGETHER), needed)
-    more = ((0, capacity_for(wanted) - capacity), (0, 0))
+    more = ((0, 0), (0, capacity_for(wanted) - capacity), (0, 0))
     return Side(jnp.pad(side.basis, more), jnp.pad(side.innovations, more), side.rank)
 
 
 def has_room(state: State, columns: int, samples: int, model: Model) -> Bool[Array, ""]:
     """Whether every basis can take all the directions of another step."""
     room = jnp.asarray(True)
-    for matrix in state.matrices:
-        for side, most in ((matrix.inputs, columns), (matrix.outputs, samples)):
-            room &= side.rank + most + TOGETHER <= len(side.basis)
+    for side, most in ((state.matrices.inputs, columns), (state.matrices.outputs, samples)):
+        room &= jnp.all(side.rank + most + TOGETHER <= side.basis.shape[1])
     if model.mode == "linear":
-        for count in state.draws:
-            room &= count + columns + samples + 2 * TOGETHER <= state.params.readout.shape[1]
+        layers = jnp.asarray(np.bincount(model.streams))
+        most = layers * (columns + samples + 2 * TOGETHER)
+        room &= jnp.all(state.draws + most <= state.params.readout.shape[1])
     return room

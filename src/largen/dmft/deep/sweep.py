@@ -10,13 +10,17 @@ that trains makes its step, with κ = η₀γ₀/P:
 
     M += κ (ρσ) d diag(Δ) cᵀ,   w += κ (ρσ) Σ_μ Δ_μ φ(hᴸ_μ),   a += κ ρ Σ_μ Δ_μ g¹_μ F_μ.
 
+With residual branches a layer adds an earlier one, hˡ⁺¹ = hˢ + σVφ(hˡ), and hands its gradient on
+to it, gˢ = gˡ⁺¹ + φ'(hˢ)zˢ (Bordelon et al., Depthwise hyperparameter transfer in residual
+networks, (40), where the response and the update in z want the branch's factor once).
+
 The notes' (65) integrates df/dt = (η₀/P) KΔ; at finite step size f = ⟨zᴸφ(hᴸ)⟩/γ₀ is right.
 """
 
 from __future__ import annotations
 
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +28,8 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from largen.dmft.deep.innovations import gaussian, unit_vectors
-from largen.dmft.deep.matrix import Matrix, backward, forward
+from largen.dmft.deep.matrix import Matrices, backward, forward
+from largen.dmft.deep.rows import Index
 from largen.dmft.deep.state import Constants, Model, Moving, State, has_room
 
 ESCAPED = 1e6  # outputs beyond this many times the size of the targets have diverged
@@ -43,9 +48,9 @@ class Passed(NamedTuple):
         f.
     """
 
-    h: tuple[Float[Array, "sample n"], ...]
-    features: tuple[Float[Array, "sample n"], ...]
-    coordinates: tuple[Float[Array, "_ sample"], ...]
+    h: Float[Array, "layer sample n"]
+    features: Float[Array, "layer sample n"]
+    coordinates: Float[Array, "matrix capacity_i sample"]
     outputs: Float[Array, "sample output"]
 
 
@@ -69,95 +74,114 @@ def sweep(model: Model, state: State, constants: Constants, stop) -> State:
 
 def forward_pass(model: Model, state: State, constants: Constants) -> tuple[State, Passed]:
     """Return f and all that leads to it, and the state with what the matrices learnt of it."""
-    params, precision = state.params, constants.precision
-    matrices, draws = list(state.matrices), list(state.draws)
+    params, precision, matrices = state.params, constants.precision, state.matrices
+    skips, streams = jnp.asarray(model.skips, int), jnp.asarray(model.streams)
     h = constants.fields @ params.fields
-    hs, features, coordinates = [h], [model.phi[0](h)], []
-    for l, matrix in enumerate(matrices):
+    hs, features = (jnp.zeros((matrices.number + 1, *h.shape), h.dtype) for _ in range(2))
+    coordinates = jnp.zeros((matrices.number, matrices.change.shape[2], len(h)), h.dtype)
+
+    def layer(l, carry):
+        matrices, draws, hs, features, coordinates = carry
+        x, stream = model.apply(l, hs[l]), streams[l + 1]
         rule = _rule(model, constants, l + 1)
-        matrices[l], y, c, draws[l + 1] = forward(
-            matrix, features[-1], draws[l + 1], rule, precision
+        matrices, y, c, used = forward(matrices, l, x, draws[stream], rule, precision)
+        h = constants.std[l] * params.scale * y + constants.bias_std[l] * params.biases[l]
+        if max(model.skips) >= 0:
+            h = h + jnp.where(skips[l] >= 0, hs[skips[l]], 0)
+        return (
+            matrices,
+            draws.at[stream].set(used),
+            hs.at[l + 1].set(h),
+            features.at[l].set(x),
+            coordinates.at[l].set(c),
         )
-        h = constants.std[l] * params.scale * y
-        if len(params.biases[l + 1]):
-            h = h + constants.bias_std[l] * params.biases[l + 1]
-        hs.append(h)
-        features.append(model.phi[l + 1](h))
-        coordinates.append(c)
-    f = precision.weight * (features[-1] @ params.readout.T) * constants.std[-1]
+
+    carry = (matrices, state.draws, hs.at[0].set(h), features, coordinates)
+    if matrices.number:
+        carry = lax.fori_loop(0, matrices.number, layer, carry)
+    matrices, draws, hs, features, coordinates = carry
+    last = model.apply(matrices.number, hs[-1])
+    f = precision.weight * (last @ params.readout.T) * constants.std[-1]
     f = f / constants.gamma + params.frozen
-    state = state._replace(matrices=tuple(matrices), draws=tuple(draws))
-    return state, Passed(tuple(hs), tuple(features), tuple(coordinates), f)
+    state = state._replace(matrices=matrices, draws=draws)
+    return state, Passed(hs, features.at[-1].set(last), coordinates, f)
 
 
 def backward_pass(
     model: Model,
     state: State,
     constants: Constants,
-    h: tuple[Float[Array, "k n"], ...],
+    h: Float[Array, "layer k n"],
     z: Float[Array, "k n"],
-) -> tuple[State, tuple[Float[Array, "k n"], ...], tuple[Float[Array, "_ k"], ...]]:
+) -> tuple[State, Float[Array, "layer k n"], Float[Array, "matrix capacity_o k"]]:
     """Return g¹ … gᴸ from zᴸ, and their coordinates in the matrices' bases."""
-    matrices, draws = list(state.matrices), list(state.draws)
-    g = [model.phi[-1].derivative(h[-1]) * z]
-    coordinates = []
-    for l in reversed(range(len(matrices))):
-        rule = _rule(model, constants, l)
-        matrices[l], y, d, draws[l] = backward(
-            matrices[l], g[0], draws[l], rule, constants.precision
+    matrices = state.matrices
+    count, scale = matrices.number, state.params.scale
+    skips, streams = jnp.asarray(model.skips, int), jnp.asarray(model.streams)
+    g = jnp.zeros_like(h).at[-1].set(model.slope(count, h[-1]) * z)
+    coordinates = jnp.zeros((count, matrices.change.shape[1], len(z)), z.dtype)
+
+    def layer(done, carry):
+        matrices, draws, g, coordinates = carry
+        l = count - 1 - done
+        stream, rule = streams[l], _rule(model, constants, l)
+        matrices, y, d, used = backward(
+            matrices, l, g[l + 1], draws[stream], rule, constants.precision
         )
-        z = constants.std[l] * state.params.scale * y
-        g.insert(0, model.phi[l].derivative(h[l]) * z)
-        coordinates.insert(0, d)
-    return state._replace(matrices=tuple(matrices), draws=tuple(draws)), tuple(g), (*coordinates,)
+        z = constants.std[l] * scale * y
+        if max(model.skips) >= 0:
+            g = g.at[skips[l]].add(jnp.where(skips[l] >= 0, g[l + 1], 0))
+        g = g.at[l].add(model.slope(l, h[l]) * z)
+        return matrices, draws.at[stream].set(used), g, coordinates.at[l].set(d)
+
+    carry = (matrices, state.draws, g, coordinates)
+    if count:
+        carry = lax.fori_loop(0, count, layer, carry)
+    matrices, draws, g, coordinates = carry
+    return state._replace(matrices=matrices, draws=draws), g, coordinates
 
 
 def _step(model: Model, state: State, constants: Constants) -> State:
     state, passed = forward_pass(model, state, constants)
     f, samples = passed.outputs, constants.frozen_kernel.shape[1]
-    batch = jnp.arange(samples)
+    batch: Any = slice(0, samples)
     if constants.batches is not None:
         batch = constants.batches[jnp.minimum(state.step, len(constants.batches) - 1)]
+    count = len(f[batch])
     shaped = f[batch].reshape(-1, *model.output_shape)
-    delta = model.loss.residual(shaped, constants.targets[batch]).reshape(len(batch), -1)
-    delta = delta.astype(f.dtype) / len(batch)
+    delta = model.loss.residual(shaped, constants.targets[batch]).reshape(count, -1)
+    delta = delta.astype(f.dtype) / count
     readout = constants.std[-1] * state.params.readout
     if delta.shape[1] == 1:
-        z, coefficients = jnp.broadcast_to(readout, (len(batch), readout.shape[1])), delta[:, 0]
+        z, coefficients = jnp.broadcast_to(readout, (count, readout.shape[1])), delta[:, 0]
     else:
         # Only Σ_c Δ_c ∂f_c/∂h enters the update: one backward pass for all outputs.
         size = jnp.abs(delta).max(1) + jnp.finfo(f.dtype).tiny
         z, coefficients = (delta / size[:, None]) @ readout, size
-    h = tuple(h[batch] for h in passed.h)
-    state, g, d = backward_pass(model, state, constants, h, z)
+    state, g, d = backward_pass(model, state, constants, passed.h[:, batch], z)
 
     lr = constants.rates[state.step]
     kappa = lr * constants.gamma
-    pushed = [coefficients @ layer for layer in g]
+    pushed = jnp.einsum("m,lmn->ln", coefficients, g[1:])
     change = Moving(
         fields=kappa
         * constants.field_rate[:, None]
         * (constants.fields[batch].T @ (coefficients[:, None] * g[0])),
-        readout=kappa * constants.rate[-1] * (delta.T @ passed.features[-1][batch]),
-        biases=tuple(
-            kappa * constants.bias_rate[l - 1] * pushed[l][None] if len(b) else b
-            for l, b in enumerate(state.params.biases)
-        ),
+        readout=kappa * constants.rate[-1] * (delta.T @ passed.features[-1, batch]),
+        biases=kappa * constants.bias_rate[:-1, None] * pushed,
         frozen=lr * (constants.frozen_kernel[:, batch] @ delta),
         scale=jnp.zeros_like(state.params.scale),
     )
     params, velocity = _descend(
         state.params, state.velocity, change, lr * constants.decay, constants.momentum
     )
-    matrices = tuple(
-        _descend_matrix(
-            matrix,
-            kappa * constants.rate[l] * (d[l] * coefficients) @ passed.coordinates[l][:, batch].T,
-            state.params.scale,
-            params.scale,
-            constants.momentum,
-        )
-        for l, matrix in enumerate(state.matrices)
+    c = passed.coordinates[:, :, batch]
+    matrices = _descend_matrices(
+        state.matrices,
+        kappa * constants.rate[:-1, None, None] * jnp.einsum("lok,lik->loi", d * coefficients, c),
+        state.params.scale,
+        params.scale,
+        constants.momentum,
     )
     outputs = lax.dynamic_update_index_in_dim(state.outputs, f, state.step, 0)
     return state._replace(
@@ -173,20 +197,21 @@ def _descend(params: Moving, velocity: Moving | None, change: Moving, shrink, mo
     return jax.tree.map(jnp.add, params, moved), velocity
 
 
-def _descend_matrix(matrix: Matrix, change, before, after, momentum) -> Matrix:
+def _descend_matrices(matrices: Matrices, change, before, after, momentum) -> Matrices:
     """Make the same step in the coordinates V = s (V(0) + Q_o M Q_iᵀ/N).
 
     The velocity is a (V(0) + Q_o M Q_iᵀ/N) + Q_o U Q_iᵀ/N, with a the velocity of s, so that
     s ← s + a, U ← βU + change, M ← M + U/s; referred to the new M, U shrinks by s_before/s.
     """
-    velocity = matrix.velocity
+    velocity = matrices.velocity
     if velocity is not None:
         change = change + momentum * velocity
         velocity = change * (before / after)
-    return matrix._replace(change=matrix.change + change / after, velocity=velocity)
+    return matrices._replace(change=matrices.change + change / after, velocity=velocity)
 
 
-def _rule(model: Model, constants: Constants, layer: int):
+def _rule(model: Model, constants: Constants, layer: Index):
     if model.mode == "linear":
         return unit_vectors()
-    return gaussian(constants.anchors[layer], constants.precision.weight)
+    anchors = None if constants.anchors is None else constants.anchors[layer]
+    return gaussian(anchors, constants.precision.weight)

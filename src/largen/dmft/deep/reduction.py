@@ -1,0 +1,149 @@
+"""The variance-reduced state at initialisation.
+
+Everything that is exact at initialisation in the limit is made exact: the covariances of fields
+given the kernels below them, f(0) = 0, and the tangent kernel. What the neurons' own tangent
+kernel is short of the exact one is added as a model whose features stand still, so that the limit
+γ₀ → 0 is the kernel limit, with any number of neurons.
+
+Layers of a residual stream are the same neurons: what is drawn for one of them is made orthogonal
+to what was drawn for the others, as long as there are four times as many neurons.
+"""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+
+from largen.arrays import precision as in_precision
+from largen.dmft.deep.initial_kernels import initial_tangent, tangent
+from largen.dmft.deep.innovations import frame, orthonormal
+from largen.dmft.deep.matrix import Precision
+from largen.dmft.deep.problem import Problem
+from largen.dmft.deep.state import Start
+
+
+def reduced(
+    problem: Problem,
+    raw: list[np.ndarray],
+    fields: np.ndarray,
+    biases: np.ndarray,
+    has: np.ndarray,
+    readout: np.ndarray,
+    precision: Precision,
+) -> Start:
+    """Return a network of random matrices that is exact at initialisation.
+
+    Parameters
+    ----------
+    problem
+        The network, with its samples.
+    raw
+        Gaussian rows of each hidden layer.
+    fields, biases, readout
+        Gaussian parameters, made of other rows.
+    has
+        Which hidden layers behind the first have a bias.
+    precision
+        Of the directions.
+    """
+    samples, columns, maps, skips = problem.samples, problem.columns, problem.maps, problem.skips
+    neurons, dtype = fields.shape[1], fields.dtype
+    group = _groups(problem, neurons)
+    anchors: list[list[np.ndarray]] = [[] for _ in range(max(group) + 1)]
+
+    def apart(l: int) -> np.ndarray:
+        return np.concatenate([fields[:0], *anchors[group[l]]])
+
+    fields, biases = orthonormal(fields, fields[:0]), biases.copy()
+    anchors[group[0]].append(fields)
+    h = [problem.fields.astype(dtype) @ fields]
+    features, inputs = [_values(problem.phi[0], h[0])], []
+    for l, (affine, skip) in enumerate(zip(maps[:-1], skips, strict=True)):
+        basis, c = new_directions(features[l], precision)
+        rows = np.concatenate(
+            [biases[l : l + 1][: int(has[l])], raw[l + 1][-columns:][: len(basis)]]
+        )
+        both = orthonormal(rows, apart(l + 1))
+        xi = both[int(has[l]) :]
+        image = affine.std * (c.T @ xi)
+        if has[l]:
+            biases[l] = both[0]
+            image = image + affine.bias_std * both[0]
+        h.append(image + h[skip] if skip >= 0 else image)
+        features.append(_values(problem.phi[l + 1], h[-1]))
+        inputs.append((basis, xi))
+        anchors[group[l + 1]].append(both)
+    readout = orthonormal(readout, np.concatenate([apart(len(skips)), features[-1]]))
+    anchors[group[-1]].append(readout)
+    kernel = np.full((columns, samples), maps[-1].bias_kernel_rate)
+    outputs = [(fields[:0], fields[:0])] * len(inputs)
+    g = [np.zeros_like(x) for x in h]
+    if problem.outputs == 1:
+        g[-1] = _values(problem.phi[-1].derivative, h[-1]) * readout * maps[-1].std
+        for l in reversed(range(len(inputs))):
+            start = problem.outputs + 1
+            fresh = raw[l][start : start + columns]
+            basis, xi, z = _transposed(g[l + 1], samples, fresh, inputs[l], apart(l), precision)
+            outputs[l] = (basis, xi)
+            if skips[l] >= 0:
+                g[skips[l]] += g[l + 1]
+            g[l] += _values(problem.phi[l].derivative, h[l]) * maps[l].std * z
+            anchors[group[l]].append(xi)
+        phi, gradients = (
+            [(part @ part[:samples].T).astype(np.float64) / neurons for part in parts]
+            for parts in (features, g)
+        )
+        kernel = kernel + initial_tangent(problem) - tangent(problem, phi, gradients)
+    bases = [fields[:0], *(basis for basis, _ in outputs)]
+    # Gradients of training samples are among the bases from which innovations keep away.
+    frames = [_frame(np.concatenate([apart(l), g[l][samples:]]), bases[l]) for l in range(len(h))]
+    most = max(map(len, frames))
+    padded = np.stack([np.pad(rows, ((0, most - len(rows)), (0, 0))) for rows in frames])
+    return Start(fields, readout, biases, tuple(inputs), tuple(outputs), padded, kernel)
+
+
+def _groups(problem: Problem, neurons: int) -> tuple[int, ...]:
+    """Return which layers keep what is drawn for them apart: a stream's, or each by itself."""
+    streams = problem.streams
+    longest = int(np.bincount(streams).max())
+    few = longest * (2 * problem.columns + problem.outputs + 1) <= neurons // 4
+    return streams if few else tuple(range(len(streams)))
+
+
+def _frame(rows: np.ndarray, basis: np.ndarray) -> np.ndarray:
+    return frame(rows - (rows @ basis.T / rows.shape[1]) @ basis)
+
+
+def _transposed(g, samples, fresh, inputs, anchors, precision):
+    """Return directions and innovations of training gradients, and the image of all gradients.
+
+    Test samples leave no directions: what is new in their gradients is uncorrelated with all
+    else, and only correlations with training samples matter.
+    """
+    neurons = g.shape[1]
+    features, answers = inputs
+    basis, _ = new_directions(g[:samples], precision)
+    response = answers @ basis.T / neurons
+    # The images of orthonormal directions are orthonormal, response included.
+    wanted = np.eye(len(basis)) - response.T @ response
+    xi = orthonormal(fresh[: len(basis)], np.concatenate([features, anchors]), wanted)
+    return basis, xi, (g @ basis.T / neurons) @ xi + (g @ answers.T / neurons) @ features
+
+
+def new_directions(x: np.ndarray, precision: Precision) -> tuple[np.ndarray, np.ndarray]:
+    """Return an orthonormal basis of rows, up to the tolerance, and their coordinates in it."""
+    neurons = x.shape[1]
+    gram = (x @ x.T / neurons).astype(np.float64)
+    size = np.sqrt(np.diag(gram)) + np.finfo(x.dtype).tiny
+    values, vectors = np.linalg.eigh(gram / (size[:, None] * size))
+    keep = values > precision.tolerance**2
+    mix = (vectors[:, keep] / np.sqrt(values[keep]) / size[:, None]).astype(x.dtype)
+    basis = mix.T @ x
+    root = np.linalg.cholesky((basis @ basis.T / neurons).astype(np.float64))
+    basis = np.linalg.solve(root, basis).astype(x.dtype)
+    return basis, basis @ x.T / neurons
+
+
+def _values(function, h: np.ndarray) -> np.ndarray:
+    with in_precision(h):
+        return np.array(function(jnp.asarray(h)))
