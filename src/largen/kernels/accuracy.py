@@ -7,6 +7,7 @@ not depend on the number of pairs.
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
 from math import prod
 from typing import Any
 
@@ -31,9 +32,9 @@ from largen.architectures import (
     SumPool,
 )
 from largen.arrays import real
-from largen.errors import NumericalFailure
+from largen.errors import NoTheory, NumericalFailure
 from largen.expectations import ActivationFunction
-from largen.expectations.accuracy import DEFAULT_RTOL, probes, second_moment_at, shortfall
+from largen.expectations.accuracy import DEFAULT_RTOL, probes, second_moment_at, shortfall, suited
 from largen.kernels.lower import Lowered
 from largen.kernels.tiles import in_closed_form
 
@@ -57,8 +58,87 @@ def inaccuracy(
         Whether E[φ'φ'] matters.
     """
     rtol = DEFAULT_RTOL["float64"] if rtol is None else real("rtol", rtol, above=0.0)
+    for phi, q in _seen(lowered, inputs).items():
+        words = shortfall(phi, np.stack(q), rtol, layers=len(q), derivative=with_ntk)
+        if words is not None:
+            return f"kernels: {words}"
+    return None
+
+
+def with_suited_methods(
+    lowered: Lowered, inputs: tuple[Any, ...], with_ntk: bool = True
+) -> Lowered:
+    """Return the network with each activation's expectations by the method that suits them.
+
+    Raises
+    ------
+    NoTheory
+        If the tangent kernel is wanted of activations that jump.
+    """
+    if with_ntk:
+        check_tangent(lowered.skeleton)
+    rtol = DEFAULT_RTOL["float64"]
+    chosen = {
+        phi: suited(phi, np.stack(q), rtol, layers=len(q), derivative=with_ntk)
+        for phi, q in _seen(lowered, inputs).items()
+    }
+    if all(phi is method for phi, method in chosen.items()):
+        return lowered
+    return lowered._replace(skeleton=_with_activations(lowered.skeleton, chosen))
+
+
+def check_tangent(skeleton: Layer) -> None:
+    """Refuse the tangent kernel of activations that jump.
+
+    Raises
+    ------
+    NoTheory
+        For sign and step.
+    """
+    for phi in activations_of(skeleton):
+        if phi.jumps:
+            raise NoTheory(
+                f"kernels: the activation {phi!r} jumps, so that E[φ'φ'] diverges and there is no "
+                "tangent kernel; its NNGP kernel exists: lg.nngp."
+            )
+
+
+def _children(layer: Layer) -> dict[str, Any]:
+    """Return the fields that hold layers."""
+    values = {f.name: getattr(layer, f.name) for f in fields(layer)}
+    return {
+        name: value
+        for name, value in values.items()
+        if isinstance(value, Layer)
+        or (isinstance(value, tuple) and value and all(isinstance(v, Layer) for v in value))
+    }
+
+
+def activations_of(layer: Layer) -> list[ActivationFunction]:
+    """Return all activations in a network."""
+    if isinstance(layer, Activation):
+        return [layer.function]
+    inner = [v if isinstance(v, tuple) else (v,) for v in _children(layer).values()]
+    return [phi for group in inner for child in group for phi in activations_of(child)]
+
+
+def _with_activations(layer: Layer, chosen: dict[ActivationFunction, ActivationFunction]) -> Layer:
+    if isinstance(layer, Activation):
+        return replace(layer, function=chosen.get(layer.function, layer.function))
+    changed = {
+        name: tuple(_with_activations(v, chosen) for v in value)
+        if isinstance(value, tuple)
+        else _with_activations(value, chosen)
+        for name, value in _children(layer).items()
+    }
+    return replace(layer, **changed) if changed else layer
+
+
+def _seen(lowered: Lowered, inputs: tuple[Any, ...]) -> Seen:
+    """Return the variances that reach each activation, a few that stand for all."""
+    seen: Seen = {}
     if in_closed_form(lowered.skeleton):
-        return None
+        return seen
     variances = []
     for x in inputs:
         x = np.asarray(x, np.float64)
@@ -66,16 +146,11 @@ def inaccuracy(
             with jax.enable_x64(True):
                 x = np.asarray(phi(x))
         variances.append(np.mean(x**2, axis=-1).ravel())
-    seen: Seen = {}
     try:
         _follow(lowered.skeleton, lowered.constants, probes(np.concatenate(variances)), seen)
     except jax.errors.JAXTypeError:  # an activation holds traced values
-        return None
-    for phi, q in seen.items():
-        words = shortfall(phi, np.stack(q), rtol, layers=len(q), derivative=with_ntk)
-        if words is not None:
-            return f"kernels: {words}"
-    return None
+        return {}
+    return seen
 
 
 def report(words: str | None, result: Any, throw: bool) -> Any:

@@ -12,7 +12,7 @@ from jax.typing import ArrayLike
 from largen.architectures import Layer
 from largen.arrays import floating, is_traced, like
 from largen.errors import InvalidInput, NoTheory
-from largen.kernels.accuracy import inaccuracy, report
+from largen.kernels.accuracy import check_tangent, inaccuracy, report, with_suited_methods
 from largen.kernels.lower import Lowered, lower
 from largen.kernels.tiles import kernels_at_once, kernels_by_tiles, tile_size
 from largen.parameterizations import (
@@ -178,6 +178,8 @@ def _kernels(net, x1, x2, param, rtol, throw, pick, with_ntk=True):
     inputs = (x1,) if x2 is None else (x1, x2)
     dtype = np.result_type(*(x.dtype for x in inputs), np.float32)
     if is_traced(inputs):
+        if with_ntk:
+            check_tangent(lowered.skeleton)
         features = _features(lowered, x1, x2, dtype)
         covariance, tangent = kernels_at_once(
             lowered.skeleton, with_ntk, lowered.constants, *features
@@ -212,6 +214,7 @@ def nngp_scale(form: CanonicalForm) -> float:
 
 def concrete_kernels(lowered: Lowered, scale: float, x1, x2, dtype, with_ntk: bool = True):
     """Return NNGP and NTK of inputs that are there, not traced: by tiles, in float64."""
+    lowered = with_suited_methods(lowered, (x1,) if x2 is None else (x1, x2), with_ntk)
     with jax.enable_x64(True):
         x1, x2 = _features(lowered, x1, x2, np.float64)
         rows = max(len(x1), 0 if x2 is None else len(x2))

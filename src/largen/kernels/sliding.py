@@ -61,17 +61,22 @@ class Slide:
         """Return the sum over the window, which is at the same offset on each of the axes."""
         total = None
         for k in range(self.window):
-            start, part = self.dilation * k, extended
-            stop = start + self.stride * (self.positions - 1) + 1
+            part = extended
             for axis in axes:
-                part = lax.slice_in_dim(part, start, stop, self.stride, axis)
+                part = self.offset(part, k, axis)
             total = part if total is None else total + part
         return total
 
+    def offset(self, extended: Any, k: int, axis: int) -> Any:
+        """Return what the k-th place of the window sees at each of its positions."""
+        start = self.dilation * k
+        stop = start + self.stride * (self.positions - 1) + 1
+        return extended[(slice(None),) * axis + (slice(start, stop, self.stride),)]
+
     def counts(self) -> np.ndarray:
         """Return how many positions each window sees, (positions,)."""
-        reads = self.stride * np.arange(self.positions)[:, None]
-        return self.present[reads + self.dilation * np.arange(self.window)].sum(axis=1)
+        seen = [self.offset(self.present, k, 0) for k in range(self.window)]
+        return np.sum(seen, axis=0)
 
     @staticmethod
     def along(values: np.ndarray, axis: int, ndim: int) -> np.ndarray:

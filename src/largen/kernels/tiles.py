@@ -115,7 +115,7 @@ def tile_size(skeleton: Layer, rows: int, space: tuple[int, ...] = ()) -> int:
     else:
         entries = positions ** (2 if pairs else 1)
         cached = isqrt(CACHED // entries) if space else TILE
-        largest = max(cached, min(8, isqrt(LARGEST // entries)), 1)
+        largest = max(cached, min(4, isqrt(LARGEST // entries)), 1)
     return ceil(rows / ceil(max(rows, 1) / largest)) if rows else 1
 
 

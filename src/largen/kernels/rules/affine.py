@@ -12,6 +12,8 @@ from math import prod
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
+from jax import lax
 
 from largen.architectures import Conv, ConvTranspose, Dense, LocallyConnected
 from largen.kernels.rules.dispatch import (
@@ -82,34 +84,50 @@ def _(layer: Dense | Windowed) -> Freshness:
 
 def window_sum(state: State, axis: int, slide: Slide) -> State:
     """Return the state with every kernel summed over a window along one spatial axis."""
-    apart = len(state.space)
-    q1, q2 = (slide.extended(side.q, axis) for side in (state.first, state.second))
-    axes = (axis, axis + apart) if state.pairs else (axis,)
+    first, second = state.first, state.second
+    axes = (axis, axis + len(state.space)) if state.pairs else (axis,)
+    extended = [slide.extended(side.q, axis) for side in (first, second)]
 
-    def summed(array, one, two):
+    def summed(array: Any) -> Any:
         for each in axes:
             array = slide.extended(array, each)
-        if state.pairs and not slide.present.all() and one is not None:
-            for q, absent in ((one, axes[-1]), (two, axes[0])):
-                array = array + jnp.where(slide.along(slide.present, absent, array.ndim), 0, q / 2)
         return slide.summed(array, *axes)
 
-    def of_side(side: Side, q: Any) -> Side:
+    alone: list[tuple[Any, Any]] = [
+        _alone(q, axis, slide) if state.pairs else (0, 0) for q in extended
+    ]
+
+    def of_side(side: Side, q: Any, alone: tuple[Any, Any]) -> Side:
         within, present = side.within, side.present
         if within is not None:
-            within = summed(within, *opposite(q))
+            within = summed(within) + alone[0] + alone[1]
         if present is not None and slide.positions != present.shape[axis]:
             seen = slide.summed(slide.extended(present, axis), axis)
             present = jnp.minimum(seen, 1)
         return side._replace(q=slide.summed(q, axis), within=within, present=present)
 
-    extended = state._replace(first=Side(q1, None, state.first.within))
-    return state._replace(
-        first=of_side(state.first, q1),
-        second=of_side(state.second, q2),
-        gap=summed(state.gap, *extended.facing(q1, q2)),
-        ntk=None if state.ntk is None else summed(state.ntk, None, None),
-    )
+    gap = summed(state.gap)
+    if state.pairs:
+        gap = gap + alone[0][0][..., None] + alone[1][1][..., None, :]
+    ntk = None if state.ntk is None else summed(state.ntk)
+    sides = [of_side(*each) for each in zip((first, second), extended, alone, strict=True)]
+    return State(sides[0], sides[1], gap, ntk, state.same)
+
+
+def _alone(q: Any, axis: int, slide: Slide) -> tuple[Any, Any]:
+    """Return what windows add to a gap where they see a position of one sample only, ½ Σ_k q.
+
+    Given extended variances q (*space, n), returns arrays that broadcast over (*space, *space,
+    n), for the sample at the first and at the second positions. They are matrix products, which
+    XLA does not evaluate anew for every entry that they are added to.
+    """
+    seen = jnp.stack([slide.offset(q, k, axis) for k in range(slide.window)])
+    absent = np.stack([slide.offset(~slide.present, k, 0) for k in range(slide.window)])
+    found = jnp.tensordot(seen / 2, absent.astype(q.dtype), (0, 0), precision=lax.Precision.HIGHEST)
+    *space, n, positions = found.shape
+    other = [positions if each == axis else 1 for each in range(len(space))]
+    one = jnp.moveaxis(found, -1, -2).reshape(*space, *other, n)
+    return one, jnp.moveaxis(found, -1, 0).reshape(*other, *space, n)
 
 
 def _mapped(state: State, constants: Constants, summed: int, behind: Wanted) -> State:
