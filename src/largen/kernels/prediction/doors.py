@@ -6,16 +6,26 @@ from typing import Any
 
 import numpy as np
 
-from largen.arrays import floating, is_traced
+from largen.arrays import floating, in_words, is_traced, samples, shape_of
 from largen.errors import InvalidInput
 
 
 def training_inputs(x: Any) -> np.ndarray:
-    """Return training inputs as a NumPy array (sample, input)."""
-    return _concrete("x", floating("x", x, ndim=2))
+    """Return training samples as a NumPy array (sample, input) or (sample, *space, channel)."""
+    return _concrete("x", samples("x", x))
 
 
-def training_targets(y: Any, samples: int) -> np.ndarray:
+def new_inputs(x_test: Any, x: np.ndarray) -> Any:
+    """Check test samples: finite floats of the training samples' shape; they may be traced."""
+    array = samples("x_test", x_test)
+    if array.shape[1:] != x.shape[1:]:
+        raise InvalidInput(
+            f"x_test: has {in_words(shape_of(array))} a sample, x has {in_words(shape_of(x))}."
+        )
+    return array
+
+
+def training_targets(y: Any, rows: int) -> np.ndarray:
     """Return targets as float64, (sample,) or (sample, output)."""
     if is_traced(y):
         _concrete("y", y)
@@ -26,21 +36,21 @@ def training_targets(y: Any, samples: int) -> np.ndarray:
     if numbers.dtype.kind not in "fiu":
         raise InvalidInput(f"y: wanted numbers, got dtype {numbers.dtype}.")
     numbers = np.asarray(floating("y", numbers.astype(np.float64), ndim=(1, 2)))
-    if len(numbers) != samples:
-        raise InvalidInput(f"y: has {len(numbers)} rows, x has {samples} samples.")
+    if len(numbers) != rows:
+        raise InvalidInput(f"y: has {len(numbers)} rows, x has {rows} samples.")
     return numbers
 
 
-def noise_variance(noise: Any, samples: int, *, positive: bool = False) -> np.ndarray:
+def noise_variance(noise: Any, rows: int, *, positive: bool = False) -> np.ndarray:
     """Return noise variances as float64, one number or one for each sample."""
     bound = "> 0" if positive else "≥ 0"
     try:
         variance = np.asarray(noise, dtype=np.float64)
     except (TypeError, ValueError):
         raise InvalidInput(f"noise: wanted a variance {bound}, got {noise!r}.") from None
-    if variance.shape not in ((), (samples,)):
+    if variance.shape not in ((), (rows,)):
         raise InvalidInput(
-            f"noise: wanted one variance or ({samples},), one a sample, got {variance.shape}."
+            f"noise: wanted one variance or ({rows},), one a sample, got {variance.shape}."
         )
     wrong = variance <= 0 if positive else variance < 0
     if not np.isfinite(variance).all() or wrong.any():

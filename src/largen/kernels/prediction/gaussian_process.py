@@ -11,10 +11,15 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from largen.architectures import Layer
-from largen.arrays import floating, integer, is_traced, random_key
+from largen.arrays import integer, is_traced, random_key
 from largen.errors import InvalidInput, NumericalFailure, one_of
 from largen.kernels.nngp_ntk import kernel, nngp, ntk_kernel
-from largen.kernels.prediction.doors import noise_variance, training_inputs, training_targets
+from largen.kernels.prediction.doors import (
+    new_inputs,
+    noise_variance,
+    training_inputs,
+    training_targets,
+)
 from largen.kernels.prediction.factor import Factor, explain, factorise, solve
 from largen.kernels.prediction.moments import inferred, trained
 from largen.kernels.prediction.padding import fill_up
@@ -127,11 +132,7 @@ class Posterior:
         InvalidInput
             For inputs that are not finite floats of as many columns as the training inputs.
         """
-        x = floating("x_test", x_test, ndim=2)
-        if x.shape[1] != self.x.shape[1]:
-            raise InvalidInput(
-                f"x_test: has {x.shape[1]} inputs a sample, x has {self.x.shape[1]}."
-            )
+        x = new_inputs(x_test, self.x)
         if is_traced(x):
             return self._shaped(*self._moments(x, covariance))
         dtype = np.result_type(x.dtype, self.x.dtype, np.float32)
@@ -172,7 +173,7 @@ class Posterior:
         draws, key = integer("draws", draws, at_least=1), random_key(key)
         if is_traced(x_test):
             raise InvalidInput("x_test: is traced; draw samples outside of jit and grad.")
-        x = np.asarray(floating("x_test", x_test, ndim=2), np.float64)
+        x = np.asarray(new_inputs(x_test, self.x), np.float64)
         mean, _, covariance = self.predict(x, covariance=True)
         dtype = np.result_type(np.asarray(x_test).dtype, self.x.dtype, np.float32)
         with jax.enable_x64(True):
@@ -248,8 +249,8 @@ def posterior(
     net
         The architecture.
     x, y
-        Training samples, (sample, input), and targets, (sample,) or (sample, output); outputs
-        are independent of one another.
+        Training samples, (sample, input) or (sample, *space, channel), and targets, (sample,) or
+        (sample, output); outputs are independent of one another.
     kind
         See above.
     noise
@@ -321,5 +322,5 @@ def _diagonal(prior, x):
     if is_traced(x):
         return jax.vmap(lambda row: prior(row[None])[0, 0])(x)
     padded = np.concatenate([x, np.repeat(x[-1:], -len(x) % min(_ROWS, len(x)), axis=0)])
-    blocks = padded.reshape(-1, min(_ROWS, len(x)), x.shape[1])
+    blocks = padded.reshape(-1, min(_ROWS, len(x)), *x.shape[1:])
     return np.concatenate([np.diagonal(prior(block)) for block in blocks])[: len(x)]

@@ -69,7 +69,9 @@ class Hyperparameters(NamedTuple):
     scale: float
 
 
-def hyperparameters(net: Layer, param: Parameterization | None, inputs: int) -> Hyperparameters:
+def hyperparameters(
+    net: Layer, param: Parameterization | None, inputs: int | tuple[int, ...]
+) -> Hyperparameters:
     """Find the σ_w and σ_b of a network, and where its kernel has them.
 
     Raises

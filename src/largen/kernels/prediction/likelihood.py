@@ -13,6 +13,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from largen.architectures import Layer
+from largen.arrays import shape_of
 from largen.errors import InvalidInput, NumericalFailure
 from largen.kernels.accuracy import inaccuracy
 from largen.kernels.lower import Lowered
@@ -78,7 +79,7 @@ def evidence(net: Any, x: Any, y: Any, param: Any) -> Evidence:
         raise InvalidInput(f"net: wanted a network such as lg.mlp(3), got {net!r}.")
     if param is not None and not isinstance(param, Parameterization):
         raise InvalidInput(f"param: wanted e.g. lg.ntk(), got {param!r}.")
-    given = hyperparameters(net, param, rows.shape[1])
+    given = hyperparameters(net, param, shape_of(rows))
     with jax.enable_x64(True):
         for phi in given.features:
             rows = np.asarray(phi(rows))

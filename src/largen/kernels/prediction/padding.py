@@ -22,9 +22,10 @@ def standard_size(rows: int) -> int:
     return max(-(-rows // step) * step, 16)
 
 
-def fill_up(x: Float[np.ndarray, "sample input"]) -> Float[np.ndarray, "row input"]:
+def fill_up(x: Float[np.ndarray, "sample *shape"]) -> Float[np.ndarray, "row *shape"]:
     """Append shrunken copies of rows, which are typical inputs and neither equal nor close."""
     extra = standard_size(len(x)) - len(x)
     k = np.arange(extra)
-    shrunken = x[k % len(x)] * (0.9 - 0.4 * k / max(extra, 1))[:, None]
+    factors = 0.9 - 0.4 * k / max(extra, 1)
+    shrunken = x[k % len(x)] * factors.reshape(-1, *(1,) * (x.ndim - 1))
     return np.concatenate([x, shrunken.astype(x.dtype)])
