@@ -8,7 +8,19 @@ from typing import Any
 import jax
 import numpy as np
 
-from largen.architectures import Layer, Repeat, Serial, serial
+from largen.architectures import (
+    Concatenate,
+    Flatten,
+    GlobalAvgPool,
+    GlobalSumPool,
+    Layer,
+    Product,
+    Repeat,
+    Residual,
+    Serial,
+    serial,
+)
+from largen.architectures.windows import Windowed
 from largen.kernels.fold import fold
 
 Pieces = list[tuple[Layer, Any]]
@@ -17,7 +29,7 @@ Pieces = list[tuple[Layer, Any]]
 def composed(pieces: Pieces) -> tuple[Layer, Any]:
     """Return layers one after the other as one layer, runs of equal ones as repetitions."""
     skeletons, constants, position = [], [], 0
-    for block, times in fold([skeleton for skeleton, _ in pieces]):
+    for block, times in _folded([skeleton for skeleton, _ in pieces]):
         length = len(block)
         copies = [
             tuple(c for _, c in pieces[start : start + length])
@@ -36,6 +48,31 @@ def composed(pieces: Pieces) -> tuple[Layer, Any]:
     if len(skeletons) == 1:
         return skeletons[0], constants[0]
     return Serial(tuple(skeletons)), tuple(constants)
+
+
+def _folded(layers: Sequence[Layer]) -> list[tuple[tuple[Layer, ...], int]]:
+    """Return runs of equal blocks, of those only that keep the shape of what enters them."""
+    found = []
+    for block, times in fold(layers):
+        if all(map(keeps_shape, block)):
+            found.append((block, times))
+        else:
+            found += [(block, 1)] * times
+    return found
+
+
+def keeps_shape(layer: Layer) -> bool:
+    """Whether a layer leaves the spatial axes, and features per unit of width, as they are."""
+    match layer:
+        case Serial(layers) | Product(layers):
+            return all(map(keeps_shape, layers))
+        case Repeat(inner, _):
+            return keeps_shape(inner)
+        case Residual(branch, shortcut):
+            return keeps_shape(branch) and (shortcut is None or keeps_shape(shortcut))
+        case Windowed(window=window, strides=strides, padding=padding):
+            return set(strides) == {1} and (padding != "VALID" or set(window) == {1})
+    return not isinstance(layer, (Concatenate, Flatten, GlobalAvgPool, GlobalSumPool))
 
 
 def taken_apart(layer: Layer, constants: Any) -> Pieces:

@@ -164,7 +164,7 @@ def test_gradients_in_the_test_inputs(kind):
 BAD = [
     ({"x": X[:0], "y": Y[:0]}, "x: is empty"),
     ({"x": X * np.nan}, "x: .* NaN"),
-    ({"x": X[0]}, r"x: wanted 2 axes.*x\[None, :\]"),
+    ({"x": X[0]}, r"x: wanted samples.*x\[None, :\]"),
     ({"x": (X * 50).astype(int)}, "x: wanted floats"),
     ({"y": Y[:5]}, "y: has 5 rows, x has 30"),
     ({"y": np.where(Y > 1, np.nan, Y) * np.inf}, "y: .* NaN or infinite"),

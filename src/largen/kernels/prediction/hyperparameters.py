@@ -137,7 +137,7 @@ def covariance(
     constants: Any,
     labels: Any,
     variances: Float[Array, " name"],
-    x: Float[Array, "sample input"],
+    x: Float[Array, "sample *input"],
 ) -> Float[Array, "sample sample"]:
     """Return the covariance of the last layer, differentiable in the variances."""
     chosen = with_variances(constants, labels, variances)

@@ -42,7 +42,7 @@ class Evidence(NamedTuple):
     """The likelihood of fixed samples as a function of deviations and noise; see ``at``."""
 
     given: Hyperparameters
-    x: Float[np.ndarray, "sample input"]
+    x: Float[np.ndarray, "sample *input"]
     y: Float[np.ndarray, "sample output"]
 
     def at(self, deviations: np.ndarray, noise: float) -> tuple[float, np.ndarray, float]:
@@ -159,7 +159,7 @@ def _value_and_slopes(
     variances: Float[Array, " name"],
     scale: Any,
     noise: Any,
-    x: Float[Array, "sample input"],
+    x: Float[Array, "sample *input"],
     y: Float[Array, "sample output"],
 ):
     def kernel(variances):
