@@ -49,3 +49,16 @@ def test_quickstart_measures_both_limits(tmp_path):
         assert tree[case]["limit"]["f_test"].dims == ("step", "test_sample")
     assert (tmp_path / "quickstart.png").stat().st_size > 50_000
     assert "quickstart.png" in result.stdout.replace("\n", "")
+
+
+def test_figures_are_listed_and_what_is_missing_is_said(tmp_path, monkeypatch):
+    listed = invoke("figure").stdout
+    assert "004-1" in listed
+    assert "RMSProp" in listed
+    monkeypatch.setenv("LARGEN_DATA", str(tmp_path))
+    missing = invoke("figure", "004-1")
+    assert missing.exit_code == 2
+    assert "no images of cifar10" in missing.stdout
+    unknown = invoke("figure", "004-8", "--data", "digits")
+    assert unknown.exit_code == 2
+    assert "004-8" in unknown.stdout

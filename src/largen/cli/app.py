@@ -1,4 +1,4 @@
-"""The command line: ``largen quickstart``, ``largen info``, ``largen --version``."""
+"""The command line: ``largen quickstart``, ``largen figure``, ``largen info``."""
 
 from __future__ import annotations
 
@@ -83,3 +83,32 @@ def quickstart(
     from largen.cli.quickstart import run_quickstart
 
     run_quickstart(output, fast, console)
+
+
+@app.command()
+def figure(
+    name: Annotated[
+        str | None, typer.Argument(help="Such as 004-1; without it, all are listed.")
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            help="Folder of your copy of the images (cifar10.npz, mnist.npz); by default "
+            "LARGEN_DATA, or ./data. 'digits' takes scikit-learn's."
+        ),
+    ] = None,
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", help="Folder for picture, numbers, and parts to resume."),
+    ] = Path("figures"),
+    fast: Annotated[
+        bool, typer.Option("--fast", help="Less data and fewer networks: quicker.")
+    ] = False,
+) -> None:
+    """A figure of a paper: data, picture, and what came of the paper's claims."""
+    from largen.cli.figure import list_figures, run_figure
+
+    if name is None:
+        list_figures(console)
+    else:
+        run_figure(name, data, output, fast, console)

@@ -1,0 +1,67 @@
+"""``largen figure``: the paper's figure, computed here, and what came of its claims."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from largen.errors import LargenError
+from largen.experiments.figures import FIGURES, Produced, figure, find_images, produce
+
+
+def list_figures(console: Console) -> None:
+    """Print the names of all figures."""
+    table = Table(show_header=False, box=None)
+    for name, (_, words) in FIGURES.items():
+        table.add_row(name, words)
+    console.print(table)
+
+
+def run_figure(name: str, data: str | None, folder: Path, fast: bool, console: Console) -> None:
+    """Compute a figure, show its progress and its claims, and say where its files are."""
+    try:
+        wanted = figure(name)
+        images = {each: find_images(each, data) for each in wanted.images}
+    except LargenError as error:
+        console.print(str(error))
+        raise typer.Exit(2) from None
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        console.print(f"--output: cannot make the folder {folder}: {error.strerror}.")
+        raise typer.Exit(2) from None
+    console.print(f"{wanted.source}\n{wanted.title}\n")
+    for each, found in images.items():
+        if found.name != each:
+            console.print(f"Not {each}, but {found.name}: the paper's claims are about {each}.\n")
+    columns = (TextColumn("{task.description:<42}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        bar = progress.add_task("starting", total=1.0)
+        done = produce(
+            wanted,
+            images,
+            folder,
+            fast=fast,
+            report=lambda text, part: progress.update(bar, description=text, completed=part),
+        )
+    _print(done, console)
+
+
+def _print(done: Produced, console: Console) -> None:
+    console.print("The paper's claims, and what came out (intervals of 95 %):\n")
+    for claim in done.claims:
+        verdict = "agrees   " if claim.agrees else "DISAGREES"
+        console.print(f"{verdict}  {claim.says}", style=None if claim.agrees else "bold")
+        number = f"{claim.value:.4g} ({claim.low:.4g} … {claim.high:.4g})"
+        console.print(f"           {claim.measured}: {number}")
+    console.print()
+    for note in done.figure.notes:
+        console.print(f"  {note}")
+    for path in done.files:
+        console.print(f"  {path}")
+    again = f", {done.resumed} parts read from disk" if done.resumed else ""
+    console.print(f"\nTook {done.seconds:.0f} s{again}.")

@@ -1,0 +1,142 @@
+"""Claims that several of Golikov's figures make."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from largen.experiments.figures.golikov.series import (
+    Series,
+    loss_curves,
+    predicted_increments,
+    predicted_terms,
+)
+from largen.experiments.figures.record import Claim, Found
+from largen.experiments.power_law import PowerLaw
+
+SIGMAS = 2.0
+LEVELS = (np.arange(200) + 0.5) / 200
+RESAMPLES = 400
+
+
+def exponents(seen: Series, steps: int, what: str = "terms") -> list[Claim]:
+    """Compare every exponent of one hidden layer with its prediction."""
+    if what == "terms":
+        wanted, found = predicted_terms(seen.scaling, steps), seen.term_exponent
+    else:
+        wanted, found = predicted_increments(seen.scaling, steps), seen.increment_exponent
+    claims = []
+    for name, q in wanted.items():
+        if q is None:
+            continue
+        label = f"f_{name}" if what == "terms" else f"δ{name}"
+        law = found(name)
+        says = f"{seen.scaling}: {label} ∝ N^{q:g}"
+        claims.append(_of_law(says, f"exponent of {label}", law, q))
+    return claims
+
+
+def _of_law(says: str, measured: str, law: PowerLaw, q: float) -> Claim:
+    low, high = interval(law)
+    return Claim(says, measured, law.value, low, high, bool(low <= q <= high))
+
+
+def interval(law: PowerLaw) -> tuple[float, float]:
+    """Return the interval of 95 % of a fitted exponent."""
+    return law.value - SIGMAS * law.error, law.value + SIGMAS * law.error
+
+
+def closer(found: Found, prefix: str, one: str, other: str, rate: float) -> Claim:
+    """Check that one limit is closer to the reference network than another.
+
+    The distance is Wasserstein's (of order one) between the distributions over initialisations
+    of the test loss, averaged over steps: it sees means and variances, the two that the paper
+    speaks of. Its interval is by resampling networks and draws.
+    """
+    curves = loss_curves(found, prefix)
+    reference = curves["reference"]["loss"].values
+    limits = [curves[name]["loss"].values for name in (one, other)]
+    rng = np.random.default_rng(0)
+
+    def gap(resample: bool) -> float:
+        near, far = (
+            distance(*(_resampled(rng, values) if resample else values for values in pair))
+            for pair in ((reference, limit) for limit in limits)
+        )
+        return far - near
+
+    value, spread = gap(False), [gap(True) for _ in range(RESAMPLES)]
+    low, high = np.percentile(spread, [2.5, 97.5])
+    near, far = (distance(reference, limit) for limit in limits)
+    return Claim(
+        f"at rate {rate:g} the {one} limit is closer to the reference network than the {other} "
+        "limit",
+        f"difference of distances of the test loss, {far:.4f} − {near:.4f}",
+        value,
+        float(low),
+        float(high),
+        bool(low > 0),
+    )
+
+
+def distance(one: np.ndarray, other: np.ndarray) -> float:
+    """Return the mean over steps of Wasserstein's distance of samples ``(sample, step)``."""
+    first, second = (np.quantile(values, LEVELS, axis=0) for values in (one, other))
+    return float(np.abs(first - second).mean())
+
+
+def _resampled(rng: np.random.Generator, values: np.ndarray) -> np.ndarray:
+    return values[rng.integers(len(values), size=len(values))]
+
+
+def scatter(found: Found, prefix: str) -> list[Claim]:
+    """Check whose test loss depends on the initialisation: the NTK limit's, as the network's."""
+    curves = loss_curves(found, prefix)
+    final = {name: data["loss"].values[:, -1] for name, data in curves.items()}
+    rng = np.random.default_rng(1)
+
+    def ratio(resample: bool) -> float:
+        ntk, net = (
+            np.std(_resampled(rng, final[k]) if resample else final[k], ddof=1)
+            for k in ("NTK", "reference")
+        )
+        return float(ntk / net)
+
+    low, high = np.percentile([ratio(True) for _ in range(RESAMPLES)], [2.5, 97.5])
+    return [
+        Claim(
+            "the NTK limit is random, as the reference network is; the mean-field and the "
+            "intermediate limits are not",
+            "deviation of the final test loss over initialisations, NTK limit over reference",
+            ratio(False),
+            float(low),
+            float(high),
+            bool(low > 0 and all(len(final[name]) == 1 for name in ("mean field", "intermediate"))),
+        )
+    ]
+
+
+def convergence(seen: Series) -> Claim:
+    """Check that the test loss settles as the width grows, or that it grows."""
+    mean = seen.loss.mean(1)
+    error = seen.loss.std(1, ddof=1) / np.sqrt(seen.loss.shape[1])
+    if seen.scaling == "default":
+        value, half = mean[-1] / mean[-2], 2 * np.hypot(*(error / mean)[-2:]) * mean[-1] / mean[-2]
+        return Claim(
+            "default: the test loss diverges with the width",
+            f"test loss at N = {seen.widths[-1]} over that at {seen.widths[-2]}",
+            float(value),
+            float(value - half),
+            float(value + half),
+            bool(value - half > 1),
+        )
+    value, half = mean[-1] - mean[-2], 2 * np.hypot(*error[-2:])
+    before = np.abs(mean[1] - mean[0])
+    return Claim(
+        f"{seen.scaling}: the test loss converges with the width",
+        f"its change from N = {seen.widths[-2]} to {seen.widths[-1]} (first doubling: "
+        f"{before:.4f})",
+        float(value),
+        float(value - half),
+        float(value + half),
+        bool(np.abs(value) <= max(half, before)),
+    )

@@ -1,0 +1,99 @@
+"""Figure 1: test loss against width, exponents of the terms, dynamics against limits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from largen.experiments.figures.golikov import checks
+from largen.experiments.figures.golikov.parts import curves, ladder
+from largen.experiments.figures.golikov.series import loss_curves, predicted_terms, series
+from largen.experiments.figures.golikov.setups import LIMITS, SOURCE, Ladder, Setup
+from largen.experiments.figures.images import Images
+from largen.experiments.figures.record import Claim, Figure, Found, Part
+
+SCALINGS = (*LIMITS, "default")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The reference network, and how many networks."""
+
+    setup: Setup
+    how: Ladder
+
+
+FULL = Settings(Setup(), Ladder())
+FAST = Settings(Setup(train=400, test=200), Ladder((128, 256, 512, 1024), 3, 16, 512, 32))
+
+
+def parts(settings: Settings, images: Mapping[str, Images]) -> list[Part]:
+    """Return reference curves, limits, and networks of all widths and scalings."""
+    setup, how = settings.setup, settings.how
+    found = curves("gd", setup, images, how)
+    return found + ladder("gd", setup, images, SCALINGS, how)
+
+
+def claims(settings: Settings, found: Found) -> list[Claim]:
+    """Return the claims of the three panels."""
+    setup, how = settings.setup, settings.how
+    seen = {name: series(found, "gd", name, how) for name in SCALINGS}
+    near = [
+        checks.closer(found, "gd", "mean field", other, setup.rate)
+        for other in ("NTK", "intermediate")
+    ]
+    law = seen["default"].term_exponent("a")
+    low, high = checks.interval(law)
+    diverges = Claim(
+        "default: some exponents are positive", "exponent of f_a", law.value, low, high, low > 0
+    )
+    return [
+        *near,
+        *(checks.convergence(one) for one in seen.values()),
+        *checks.scatter(found, "gd"),
+        *(c for name in LIMITS for c in checks.exponents(seen[name], setup.steps)),
+        diverges,
+    ]
+
+
+def draw(settings: Settings, found: Found) -> Any:
+    """Draw the three panels."""
+    from largen.plots.widths import exponents_panel, loss_curves_panel, loss_panel, row
+
+    setup, how = settings.setup, settings.how
+    seen = [series(found, "gd", name, how) for name in SCALINGS]
+    lines = loss_curves(found, "gd")
+    limits = {name: lines[name]["loss"].values[:, -1].mean() for name in LIMITS}
+    laws = {
+        one.scaling: {
+            f"f_{t}": (one.term_exponent(t), predicted_terms(one.scaling, setup.steps)[t])
+            for t in one.terms
+        }
+        for one in seen
+    }
+    return row(
+        FIGURE.title,
+        [
+            lambda ax: loss_panel(ax, {s.scaling: (s.widths, s.loss) for s in seen}, limits),
+            lambda ax: exponents_panel(ax, laws),
+            lambda ax: loss_curves_panel(ax, {k: d["loss"].values for k, d in lines.items()}),
+        ],
+    )
+
+
+FIGURE = Figure(
+    name="004-1",
+    title="One hidden layer: networks of each scaling, and the limits beside the reference network",
+    source=SOURCE.format(1),
+    images=("cifar10",),
+    settings=FULL,
+    fast=FAST,
+    parts=parts,
+    claims=claims,
+    draw=draw,
+    notes=(
+        "widths 128 … 2048 (paper: to 65536); limits are solved, not networks of the largest width",
+        "test loss on 400 images of the two classes (paper: 2000)",
+    ),
+)

@@ -1,0 +1,39 @@
+"""The figures by name. A new one is a module with a ``FIGURE``, and a line here."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from largen.errors import one_of
+from largen.experiments.figures.record import Figure
+
+_HERE = "largen.experiments.figures"
+
+# Name: the module, and what `largen figure` lists.
+FIGURES: dict[str, tuple[str, str]] = {
+    "004-1": ("golikov.figure_1", "one hidden layer: loss against width, exponents, limits"),
+    "004-2": ("golikov.figure_2", "two and three hidden layers, gradient descent and RMSProp"),
+    "004-3": ("golikov.figure_3", "increments of weights against width"),
+    "004-4": ("golikov.figure_4", "terms of the output against width"),
+    "004-5": ("golikov.figure_5", "limits at a stated and at a small rate"),
+    "004-6": ("golikov.figure_6", "minibatches, more samples, more steps"),
+    "004-7": ("golikov.figure_7", "ten classes instead of two"),
+}
+
+
+def figure(name: str) -> Figure:
+    """Return a figure.
+
+    Raises
+    ------
+    InvalidInput
+        If there is none of that name.
+
+    Examples
+    --------
+    >>> figure("004-1").source
+    'Golikov, Towards a general theory of infinite-width limits of neural classifiers, Figure 1'
+    """
+    if name not in FIGURES:
+        raise one_of("figure", name, FIGURES)
+    return import_module(f"{_HERE}.{FIGURES[name][0]}").FIGURE
