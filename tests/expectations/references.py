@@ -72,3 +72,25 @@ def plane(function, q1, q2, gap, step=0.04, reach=9.0):
     common, apart = np.cos(half) * z[:, None], np.sin(half) * z[None, :]
     u, v = np.sqrt(q1) * (common + apart), np.sqrt(q2) * (common - apart)
     return weights @ function(u, v) @ weights
+
+
+def panels(breaks, order=40):
+    """Gauss–Legendre nodes and Gaussian weights between sorted breaks, along the last axis."""
+    x, w = np.polynomial.legendre.leggauss(order)
+    low, high = breaks[..., :-1, None], breaks[..., 1:, None]
+    z = (low + high) / 2 + (high - low) / 2 * x
+    weights = (high - low) / 2 * w * np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi)
+    return (a.reshape(*a.shape[:-2], -1) for a in (z, weights))
+
+
+def split(function, kinks, q1, q2, c):
+    """E[f(u)f(v)]: outer integral over u, inner over v given u, both split at the kinks."""
+    r1, r2, s = np.sqrt(q1), np.sqrt(q2), np.sqrt(1 - c * c)
+    layers = [k / r2 / c + d * s / abs(c) for k in kinks for d in (-9, -6, -4, -2, 0, 2, 4, 6, 9)]
+    outer = np.clip([*np.arange(-10, 11), *(k / r1 for k in kinks), *layers], -10, 10)
+    z, weights = panels(np.sort(outer))
+    inner = [np.full_like(z, t) for t in np.arange(-10, 11, 2.5)]
+    inner += [(k / r2 - c * z) / s for k in kinks]
+    y, inner_weights = panels(np.sort(np.clip(np.stack(inner, axis=-1), -10, 10)))
+    conditional = np.sum(inner_weights * function(r2 * (c * z[:, None] + s * y)), axis=1)
+    return weights @ (function(r1 * z) * conditional)

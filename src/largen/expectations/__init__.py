@@ -1,11 +1,20 @@
 """Activations and their Gaussian expectations.
 
 E[φφ] and E[φ'φ'] under two correlated Gaussians, and moments under one: closed forms where they
-exist, otherwise a Hermite series with a bound on its error.
+exist, otherwise a Hermite series or integrals over the angle, with bounds on their errors.
 """
 
 from largen.expectations.activations import ActivationFunction, activation
 from largen.expectations.closed_form import ClosedForm
+from largen.expectations.constructors import (
+    elu,
+    gaussian,
+    hermite,
+    leaky_relu,
+    monomial,
+    polynomial,
+    rbf,
+)
 from largen.expectations.moments import (
     PairMoments,
     SingleMoments,
@@ -26,12 +35,19 @@ __all__ = [
     "SingleMoments",
     "activation",
     "derivative_second_moment",
+    "elu",
+    "gaussian",
     "gaussian_mean",
     "gaussian_mean_error",
     "gaussian_moments",
+    "hermite",
+    "leaky_relu",
     "mean",
     "moment_error",
+    "monomial",
     "pair_error",
     "pair_moments",
+    "polynomial",
+    "rbf",
     "second_moment",
 ]

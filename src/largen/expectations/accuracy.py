@@ -6,6 +6,7 @@ largest where the inputs coincide, and the bounds are found at given variances i
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import NamedTuple
 
@@ -13,11 +14,16 @@ import jax
 import numpy as np
 
 from largen.expectations.activations import ActivationFunction
-from largen.expectations.hermite import basis, tolerance
+from largen.expectations.angular import reach_for
+from largen.expectations.angular_error import angular_error
+from largen.expectations.hermite_series import basis, tolerance
+from largen.expectations.panels import graded_nodes
 from largen.expectations.quadrature import half_nodes
 
 PROBES = 8
 UNRESOLVED = 0.1  # relative change of coefficients beyond which nothing is known
+RESOLVED = 1e-8  # error of the Hermite series at variance 1 beyond which it is not the method
+HOPELESS = 1e-6  # error by the angle at variance 1 beyond which φ bends or jumps elsewhere
 DEFAULT_RTOL = {"float64": 1e-8, "float32": 1e-4}
 
 
@@ -36,14 +42,31 @@ class RelativeError(NamedTuple):
     derivative: np.ndarray
 
 
+@lru_cache(maxsize=256)
+def by_angle(phi: ActivationFunction) -> bool:
+    """Whether expectations of φ are computed by the angle, rather than by its Hermite series.
+
+    They are if φ asks for it (``reach``), or if its series does not resolve it at variance 1.
+    """
+    if phi.closed_form is not None or phi.reach is not None:
+        return phi.closed_form is None
+    try:
+        with jax.ensure_compile_time_eval():
+            bounds = _series_error(phi, np.ones(1), np.dtype(np.float64))
+    except jax.errors.JAXTypeError:  # φ holds traced values: it cannot be looked at
+        return False
+    return not max(float(bound[0]) for bound in bounds) < RESOLVED
+
+
 def relative_error(
     phi: ActivationFunction, q: np.ndarray, dtype: type = np.float64
 ) -> RelativeError:
     """Return bounds on the relative errors of ``pair_moments`` at variances q, both alike.
 
-    Closed forms have rounding only. Otherwise: Parseval's bound on the terms that are left out,
-    and the change of the coefficients under a finer and wider quadrature, with a factor of
-    safety. Infinite where the function is not resolved at all, or not finite.
+    Closed forms have rounding only. For the Hermite series: Parseval's bound on the terms that
+    are left out, and the change of the coefficients under a finer and wider quadrature, with a
+    factor of safety. By the angle: the same for all variances between the smallest and the
+    largest. Infinite where the function is not resolved at all, or not finite.
 
     Parameters
     ----------
@@ -63,7 +86,15 @@ def relative_error(
     rounding = np.full(q.shape, 32 * float(np.finfo(dtype).eps))
     if phi.closed_form is not None:
         return RelativeError(rounding, rounding)
-    coarse, fine = _coefficients(phi, q, np.dtype(dtype))
+    if by_angle(phi):
+        with jax.enable_x64(True):
+            bounds = angular_error(phi, jax.numpy.asarray(q), jax.numpy.asarray(q))
+        return RelativeError(*(np.where(np.isnan(b), np.inf, b) + rounding for b in bounds))
+    return RelativeError(*(bound + rounding for bound in _series_error(phi, q, np.dtype(dtype))))
+
+
+def _series_error(phi, q, dtype) -> list[np.ndarray]:
+    coarse, fine = _coefficients(phi, q, dtype)
     bounds = []
     with np.errstate(all="ignore"):
         for one, other in zip(coarse, fine, strict=True):
@@ -71,10 +102,10 @@ def relative_error(
             change = np.sqrt(np.sum((one.table - other.table) ** 2, axis=0) / norm)
             change = np.where(change < UNRESOLVED, change, np.inf)
             captured = np.sum(one.table**2, axis=0)
-            left = np.maximum(1 - captured / one.total, tolerance(np.dtype(dtype)))
+            left = np.maximum(1 - captured / one.total, tolerance(dtype))
             bound = np.where(other.total == 0, 0, 2 * left + 16 * change)
-            bounds.append(np.where(np.isnan(bound), np.inf, bound + rounding))
-    return RelativeError(*bounds)
+            bounds.append(np.where(np.isnan(bound), np.inf, bound))
+    return bounds
 
 
 class _Coefficients(NamedTuple):
@@ -118,6 +149,12 @@ def second_moment_at(phi: ActivationFunction, q: np.ndarray) -> np.ndarray:
     if phi.closed_form is not None:
         with jax.enable_x64(True):
             return np.asarray(phi.closed_form.second_moment(jax.numpy.asarray(q)))
+    if by_angle(phi):
+        z, weights = graded_nodes(reach_for(np.sqrt(np.max(q))))
+        x = np.sqrt(q)[:, None] * z
+        with jax.enable_x64(True):
+            plus, minus = (np.asarray(f) for f in _evaluate(phi, np.stack([x, -x]))[0])
+        return (plus**2 + minus**2) @ weights / 2
     _, weights = half_nodes(np.dtype(np.float64))
     plus, minus = _on_nodes(phi, q, np.dtype(np.float64))[0][0]
     return weights @ (plus**2 + minus**2) / 2
@@ -131,6 +168,42 @@ def probes(q: np.ndarray) -> np.ndarray:
 @lru_cache(maxsize=64)
 def _remembered(phi: ActivationFunction, q: tuple[float, ...], dtype: type) -> RelativeError:
     return relative_error(phi, np.array(q), dtype)
+
+
+def _worst(phi, q, dtype, layers, derivative) -> float:
+    """Return the bound for a product over layers, at a few variances that stand for all."""
+    bounds = _remembered(phi, tuple(probes(q)), dtype)
+    return layers * max(np.max(bound) for bound in bounds[: 2 if derivative else 1])
+
+
+def suited(
+    phi: ActivationFunction,
+    q: np.ndarray,
+    rtol: float,
+    dtype: type = np.float64,
+    layers: int = 1,
+    derivative: bool = True,
+) -> ActivationFunction:
+    """Return φ with the method by which its moments at these variances are accurate.
+
+    That is φ itself where it reaches ``rtol``; otherwise φ by the angle, for deviations as
+    large as there are, if that reaches it, and φ itself if nothing does. Parameters are those
+    of :func:`shortfall`.
+    """
+    if phi.closed_form is not None:
+        return phi
+    try:
+        if _worst(phi, q, dtype, layers, derivative) <= rtol:
+            return phi
+        if by_angle(phi) and _worst(phi, np.ones(PROBES), dtype, 1, derivative) > HOPELESS:
+            return phi  # neither deviations nor variances are what is too large
+        for slack in (1, 8):  # the second for variances of very different sizes
+            other = replace(phi, reach=reach_for(slack * float(np.sqrt(np.max(q)))))
+            if _worst(other, q, dtype, layers, derivative) <= rtol:
+                return other
+    except jax.errors.JAXTypeError:  # φ holds traced values: it cannot be looked at
+        pass
+    return phi
 
 
 def shortfall(
@@ -162,19 +235,18 @@ def shortfall(
         return None
     some = probes(q)
     try:
-        bounds = _remembered(phi, tuple(some), dtype)
+        worst = _worst(
+            suited(phi, q, rtol, dtype, layers, derivative), q, dtype, layers, derivative
+        )
     except jax.errors.JAXTypeError:  # φ holds traced values: it cannot be looked at
         return None
-    worst = layers * np.max(bounds.value)
-    if derivative:
-        worst = max(worst, layers * np.max(bounds.derivative))
     if worst <= rtol:
         return None
     size = f"{worst:.1e}" if np.isfinite(worst) else "an unknown size"
     return (
         f"the Gaussian expectations of the activation {phi!r} have an estimated relative error of "
         f"{size} at variances {some[0]:.3g} to {some[-1]:.3g}, above rtol = {rtol:g}: it has a "
-        "kink, a jump or a feature too sharp for its Hermite series. Take smaller variances or a "
-        "smoother function, give its closed form (ActivationFunction.closed_form), or accept the "
+        "bend away from 0, a jump, or a feature too sharp. Take smaller variances or a smoother "
+        "function, give its closed form (ActivationFunction.closed_form), or accept the "
         "error with rtol= or throw=False."
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, cast
 
 import jax
@@ -15,6 +16,7 @@ from largen.errors import InvalidInput, one_of
 from largen.expectations.closed_form import ClosedForm
 from largen.expectations.error_functions import ERF, GELU
 from largen.expectations.exponentials import COS, EXP, SIN
+from largen.expectations.families import SELU, Elu, Family, Gaussian, Jump, LeakyRelu
 from largen.expectations.homogeneous import homogeneous
 from largen.expectations.recognition import recognised
 
@@ -49,6 +51,9 @@ class ActivationFunction:
         φ', where autodiff does not give the wanted value at a kink; otherwise left out.
     closed_form
         The Gaussian integrals in closed form, if known; otherwise they are computed.
+    reach
+        If given, integrals are those of :mod:`largen.expectations.angular`, for deviations √q up
+        to this number; otherwise the method is chosen.
 
     Examples
     --------
@@ -64,10 +69,16 @@ class ActivationFunction:
     function: Elementwise
     derivative_function: Elementwise | None = field(default=None)
     closed_form: ClosedForm | None = field(default=None)
+    reach: float | None = field(default=None)
 
     def __call__(self, x):
         """Return φ(x), elementwise."""
         return self.function(jnp.asarray(x))
+
+    @property
+    def jumps(self) -> bool:
+        """Whether φ is known to have jumps, so that there is no tangent kernel."""
+        return self.closed_form is not None and self.closed_form.jumps
 
     def derivative(self, x):
         """Return φ'(x), elementwise; relu'(0) = 0."""
@@ -86,16 +97,12 @@ class ActivationFunction:
             return activation, (self.name,)
         if activation(self.function) == self:
             return activation, (self.function,)
-        parts = (self.name, self.function, self.derivative_function, self.closed_form)
+        parts = (self.name, self.function, self.derivative_function, self.closed_form, self.reach)
         return ActivationFunction, parts
 
 
 def _relu_derivative(x: Array) -> Array:
     return (x > 0).astype(x.dtype)
-
-
-def _leaky_relu(x: Array) -> Array:
-    return jnp.where(x > 0, x, 0.01 * x)
 
 
 def _gelu(x: Array) -> Array:
@@ -106,12 +113,18 @@ def _linear(x: Array) -> Array:
     return x
 
 
+@cache
+def of_family(family: Family, name: str | None = None) -> ActivationFunction:
+    """Return the activation of a function with parameters, the same one for equal parameters."""
+    return ActivationFunction(name or str(family), family, family.derivative, family.closed_form)
+
+
 _REGISTRY = {
     phi.name: phi
     for phi in (
         ActivationFunction("linear", _linear, jnp.ones_like, homogeneous(1.0, 0.0, 1.0)),
         ActivationFunction("relu", jax.nn.relu, _relu_derivative, homogeneous(0.5, 0.5, 0.0)),
-        ActivationFunction("leaky_relu", _leaky_relu, None, homogeneous(0.505, 0.495, 0.01)),
+        of_family(LeakyRelu(0.01), "leaky_relu"),
         ActivationFunction("abs", jnp.abs, jnp.sign, homogeneous(0.0, 1.0, 0.0)),
         ActivationFunction("erf", jax.scipy.special.erf, None, ERF),
         ActivationFunction("gelu", _gelu, None, GELU),
@@ -122,6 +135,11 @@ _REGISTRY = {
         ActivationFunction("sigmoid", jax.nn.sigmoid),
         ActivationFunction("silu", jax.nn.silu),
         ActivationFunction("softplus", jax.nn.softplus),
+        of_family(Elu(1.0), "elu"),
+        of_family(SELU),
+        of_family(Gaussian(1.0), "gaussian"),
+        of_family(Jump(-1.0)),
+        of_family(Jump(0.0)),
     )
 }
 
@@ -133,9 +151,11 @@ def activation(spec: Any) -> ActivationFunction:
     ----------
     spec
         A name (linear, relu, leaky_relu, abs, erf, gelu, sin, cos, exp, tanh, sigmoid, silu,
-        softplus; gelu is the exact one, leaky_relu has slope 0.01), an elementwise JAX function,
-        or an :class:`ActivationFunction`. A function that turns out to be piecewise linear, such
-        as a relu written by hand or a hard tanh, gets exact integrals.
+        softplus, elu, selu, gaussian, sign, step; gelu is the exact one, leaky_relu has slope
+        0.01, gaussian is e^(−x²/2)), an elementwise JAX function, or an
+        :class:`ActivationFunction`, such as those that :func:`elu`, :func:`hermite` and others
+        in :mod:`largen.expectations` make of their parameters. A function that turns out to be
+        piecewise linear, such as a relu written by hand or a hard tanh, gets exact integrals.
 
     Returns
     -------
@@ -171,6 +191,8 @@ def activation(spec: Any) -> ActivationFunction:
         raise InvalidInput(
             f"activation: wanted a name or an elementwise JAX function, got {spec!r}."
         )
+    if isinstance(spec, Family) and not isinstance(spec, type):
+        return of_family(spec)
     function = cast(Elementwise, spec)
     _check_elementwise(function)
     name = getattr(function, "__name__", type(function).__name__)

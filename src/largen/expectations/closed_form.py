@@ -39,12 +39,15 @@ class ClosedForm:
         q -> E[φ'(u)²].
     mean
         q -> E[φ(u)].
+    jumps
+        Whether φ has jumps, so that E[φ'φ'] diverges.
     """
 
     pair: Pair
     second_moment: Single
     derivative_second_moment: Single
     mean: Single
+    jumps: bool = False
 
 
 def covariance_of(q1: Array, q2: Array, gap: Array) -> Array:
@@ -58,6 +61,16 @@ def determinant_of(q1: Array, q2: Array, gap: Array) -> Array:
     unequal = ((q1 - q2) / 2) ** 2
     # For very unequal variances the first form would cancel, and the second does not.
     return jnp.where(unequal < q1 * q2, gap * (q1 + q2 - gap) - unequal, q1 * q2 - q12 * q12)
+
+
+def covariance_shortfall(q1: Array, q2: Array, gap: Array) -> tuple[Array, Array, Array, Array]:
+    """Return s = √(q1 q2), q12, s − q12 and s² − q12², the last two without cancellation."""
+    root, q12 = jnp.sqrt(q1) * jnp.sqrt(q2), covariance_of(q1, q2, gap)
+    determinant = jnp.maximum(determinant_of(q1, q2, gap), 0)
+    total = root + q12
+    same_side = q12 > 0
+    shortfall = jnp.where(same_side, determinant / jnp.where(same_side, total, 1), root - q12)
+    return root, q12, shortfall, determinant
 
 
 def safe_sqrt(x: Array) -> Array:

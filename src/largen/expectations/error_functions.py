@@ -24,25 +24,16 @@ from largen.expectations.angles import angle, signed_angle
 from largen.expectations.closed_form import (
     ClosedForm,
     covariance_of,
+    covariance_shortfall,
     determinant_of,
     slope_of,
     smooth_pair,
 )
 
 
-def _covariance_shortfall(q1: Array, q2: Array, gap: Array) -> tuple[Array, Array, Array, Array]:
-    """Return s = √(q1 q2), q12, s − q12 and s² − q12², the last two without cancellation."""
-    root, q12 = jnp.sqrt(q1) * jnp.sqrt(q2), covariance_of(q1, q2, gap)
-    determinant = jnp.maximum(determinant_of(q1, q2, gap), 0)
-    total = root + q12
-    same_side = q12 > 0
-    shortfall = jnp.where(same_side, determinant / jnp.where(same_side, total, 1), root - q12)
-    return root, q12, shortfall, determinant
-
-
 def _arc_shortfall(q1: Array, q2: Array, gap: Array) -> Array:
     """Return asin(√(q1 q2)/√(AB)) − asin(q12/√(AB)): what the arc lacks for correlation 1."""
-    root, q12, _, determinant = _covariance_shortfall(q1, q2, gap)
+    root, q12, _, determinant = covariance_shortfall(q1, q2, gap)
     cos_full = jnp.sqrt(1 + q1 + q2)
     cos_part = jnp.sqrt(1 + q1 + q2 + determinant)
     same_side, mixed = q12 > 0, root * cos_part + cos_full * q12
@@ -165,7 +156,7 @@ def _gelu_gap(q1: Array, q2: Array, gap: Array) -> Array:
 
 def _gelu_shortfall(q1: Array, q2: Array, gap: Array) -> Array:
     """Return the growth of q12 asin(q12/√(AB)) + T from this correlation to correlation 1."""
-    root, q12, shortfall, w = _covariance_shortfall(q1, q2, gap)
+    root, q12, shortfall, w = covariance_shortfall(q1, q2, gap)
     product = (1 + q1) * (1 + q2)
     full = 1 + q1 + q2
     root_full, root_part = jnp.sqrt(full), jnp.sqrt(full + w)

@@ -25,23 +25,16 @@ from jax import Array, lax
 
 from largen.expectations.closed_form import ClosedForm, determinant_of, smooth_pair
 from largen.expectations.homogeneous import angle_of
+from largen.expectations.panels import panels
 
 _HIGHEST = 60.0  # heights beyond have no probability at all
 _REACH = (-10.0, -5.0, -2.5, 0.0, 2.5, 5.0, 10.0)  # panels of a Gaussian
-
-
-def _panels(edges: np.ndarray, order: int) -> tuple[np.ndarray, np.ndarray]:
-    x, w = np.polynomial.legendre.leggauss(order)
-    half = np.diff(edges)[:, None] / 2
-    return (edges[:-1, None] + half * (1 + x)).ravel(), (half * w).ravel()
-
-
 _DEPTH = 32.0  # e^(−32) of the integral is left out
 _RULES = {
-    np.dtype(np.float64): _panels(np.linspace(0, 1, 41), 12),
-    np.dtype(np.float32): _panels(np.linspace(0, 1, 21), 8),
+    np.dtype(np.float64): panels(np.linspace(0, 1, 41), 12),
+    np.dtype(np.float32): panels(np.linspace(0, 1, 21), 8),
 }
-_UNIT, _UNIT_WEIGHTS = _panels(np.array([0.0, 1.0]), 16)
+_UNIT, _UNIT_WEIGHTS = panels(np.array([0.0, 1.0]), 16)
 
 
 class Kink(NamedTuple):

@@ -7,7 +7,7 @@ from jax import Array
 from jaxtyping import Float
 
 from largen.expectations.activations import ActivationFunction
-from largen.expectations.hermite import basis, part_on_nodes
+from largen.expectations.hermite_series import basis, part_on_nodes
 from largen.expectations.quadrature import gaussian_mean
 from largen.expectations.series_pair import evaluate, parts_of, square
 

@@ -1,8 +1,8 @@
 """Pair moments of any activation over large arrays of pairs, differentiable: tiles and gradients.
 
-The series of ``hermite`` is evaluated tile by tile, so that memory stays near that of the result
-and each tile takes as many terms as its largest correlation needs. Derivatives are expectations
-of the same kind (Price's theorem), with C_ij = E[φ⁽ⁱ⁾(u) φ⁽ʲ⁾(v)]:
+The Hermite series is evaluated tile by tile, so that memory stays near that of the result and
+each tile takes as many terms as its largest correlation needs. Derivatives are expectations of
+the same kind (Price's theorem), with C_ij = E[φ⁽ⁱ⁾(u) φ⁽ʲ⁾(v)]:
 
     dC_ij = C_{i+1,j+1} dq12 + ½ C_{i+2,j} dq1 + ½ C_{i,j+2} dq2.
 """
@@ -18,7 +18,7 @@ import numpy as np
 from jax import Array, lax
 
 from largen.expectations.activations import ActivationFunction
-from largen.expectations.hermite import (
+from largen.expectations.hermite_series import (
     BLOCK,
     Coefficients,
     Correlation,

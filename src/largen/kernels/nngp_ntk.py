@@ -45,6 +45,8 @@ def kernel(
     x1: ArrayLike,
     x2: ArrayLike | None = None,
     *,
+    mask1: ArrayLike | None = None,
+    mask2: ArrayLike | None = None,
     param: Parameterization | None = None,
     rtol: float | None = None,
     throw: bool = True,
@@ -68,6 +70,11 @@ def kernel(
     x1, x2
         Samples, (n1, D) and (n2, D), or (n, *space, channels) for a network with spatial axes;
         without ``x2`` the symmetric kernel of ``x1``, exactly symmetric.
+    mask1, mask2
+        Which positions of each sample are there, Booleans (n, *space), for samples of variable
+        length; all by default. What is not there counts as zero in convolutions and behind
+        ``Flatten``, and not at all in averages over positions, normalisations over space and
+        attention.
     param
         The parameterization; :func:`largen.ntk` by default.
     rtol
@@ -88,11 +95,11 @@ def kernel(
     Raises
     ------
     InvalidInput
-        For inputs that are not floats, not finite or not of two axes, or whose numbers of
-        columns differ.
+        For inputs that are not floats or not finite, whose shapes differ or do not fit the
+        network, or masks of another shape.
     NoTheory
-        If the parameterization has no infinite-width limit, or a residual branch does not end
-        in an affine map.
+        If the parameterization has no infinite-width limit, or for layers in an order that has
+        no kernel, such as an activation of what is not Gaussian; the message says why.
     NoRule
         For a layer without a rule here.
     NumericalFailure
@@ -116,7 +123,7 @@ def kernel(
     array([[3.    , 0.6857],
            [0.6857, 3.    ]])
     """
-    return _kernels(net, x1, x2, param, rtol, throw, Kernels)
+    return _kernels(net, (x1, x2), (mask1, mask2), param, rtol, throw, Kernels)
 
 
 def nngp(
@@ -124,6 +131,8 @@ def nngp(
     x1: ArrayLike,
     x2: ArrayLike | None = None,
     *,
+    mask1: ArrayLike | None = None,
+    mask2: ArrayLike | None = None,
     param: Parameterization | None = None,
     rtol: float | None = None,
     throw: bool = True,
@@ -136,7 +145,9 @@ def nngp(
     >>> lg.nngp(lg.mlp(1, "erf"), np.ones((1, 3))).round(4)
     array([[0.4646]])
     """
-    return _kernels(net, x1, x2, param, rtol, throw, lambda nngp, _: nngp, with_ntk=False)
+    return _kernels(
+        net, (x1, x2), (mask1, mask2), param, rtol, throw, lambda nngp, _: nngp, with_ntk=False
+    )
 
 
 def ntk_kernel(
@@ -144,6 +155,8 @@ def ntk_kernel(
     x1: ArrayLike,
     x2: ArrayLike | None = None,
     *,
+    mask1: ArrayLike | None = None,
+    mask2: ArrayLike | None = None,
     param: Parameterization | None = None,
     rtol: float | None = None,
     throw: bool = True,
@@ -156,10 +169,11 @@ def ntk_kernel(
     >>> lg.ntk_kernel(lg.mlp(1, "relu"), np.ones((1, 3)))
     array([[1.]])
     """
-    return _kernels(net, x1, x2, param, rtol, throw, lambda _, ntk: ntk)
+    return _kernels(net, (x1, x2), (mask1, mask2), param, rtol, throw, lambda _, ntk: ntk)
 
 
-def _kernels(net, x1, x2, param, rtol, throw, pick, with_ntk=True):
+def _kernels(net, inputs, masks, param, rtol, throw, pick, with_ntk=True):
+    x1, x2 = inputs
     x1 = floating("x1", x1)
     if x1.ndim < 2:
         floating("x1", x1, ndim=2)
@@ -176,18 +190,44 @@ def _kernels(net, x1, x2, param, rtol, throw, pick, with_ntk=True):
         raise InvalidInput(f"param: wanted e.g. lg.ntk(), got {param!r}.")
     lowered, scale = prepare(net, param or ntk(), GradientDescent(1.0), _sample(x1))
     inputs = (x1,) if x2 is None else (x1, x2)
+    masks = (_mask("mask1", masks[0], x1), _mask("mask2", masks[1], x2))
+    if (masks[0] is None) != (masks[1] is None) and x2 is not None:
+        masks = tuple(
+            np.ones(x.shape[:-1], bool) if mask is None else mask
+            for mask, x in zip(masks, inputs, strict=True)
+        )
     dtype = np.result_type(*(x.dtype for x in inputs), np.float32)
     if is_traced(inputs):
         if with_ntk:
             check_tangent(lowered.skeleton)
         features = _features(lowered, x1, x2, dtype)
         covariance, tangent = kernels_at_once(
-            lowered.skeleton, with_ntk, lowered.constants, *features
+            lowered.skeleton, with_ntk, lowered.constants, *features, masks
         )
         return pick(covariance * scale, tangent)
-    result = pick(*concrete_kernels(lowered, scale, x1, x2, dtype, with_ntk))
+    result = pick(*concrete_kernels(lowered, scale, x1, x2, dtype, with_ntk, masks))
     words = inaccuracy(lowered, inputs, rtol, with_ntk)
     return report(words, like(result, *inputs), throw)
+
+
+def _mask(name: str, mask: Any, x: Any) -> Any:
+    """Check a mask at the door."""
+    if mask is None:
+        return None
+    if x is None:
+        raise InvalidInput(f"{name}: belongs to x2, which is not given.")
+    mask = np.asarray(mask)
+    if mask.dtype != bool:
+        raise InvalidInput(f"{name}: wanted Booleans, got dtype {mask.dtype}.")
+    if x.ndim < 3 or mask.shape != x.shape[:-1]:
+        raise InvalidInput(
+            f"{name}: wanted one entry for each position, (n, *space), of samples of shape "
+            f"{x.shape}, got shape {mask.shape}."
+        )
+    empty = np.flatnonzero(~mask.reshape(len(mask), -1).any(axis=1))
+    if len(empty):
+        raise InvalidInput(f"{name}: sample {empty[0]} has no position at all.")
+    return mask
 
 
 def _sample(x: Any) -> int | tuple[int, ...]:
@@ -212,7 +252,9 @@ def nngp_scale(form: CanonicalForm) -> float:
     return 1 / form.gamma**2 if form.d == 0 else 1.0
 
 
-def concrete_kernels(lowered: Lowered, scale: float, x1, x2, dtype, with_ntk: bool = True):
+def concrete_kernels(
+    lowered: Lowered, scale: float, x1, x2, dtype, with_ntk: bool = True, masks=(None, None)
+):
     """Return NNGP and NTK of inputs that are there, not traced: by tiles, in float64."""
     lowered = with_suited_methods(lowered, (x1,) if x2 is None else (x1, x2), with_ntk)
     with jax.enable_x64(True):
@@ -220,7 +262,7 @@ def concrete_kernels(lowered: Lowered, scale: float, x1, x2, dtype, with_ntk: bo
         rows = max(len(x1), 0 if x2 is None else len(x2))
         tile = tile_size(lowered.skeleton, rows, x1.shape[1:-1])
         covariance, tangent = kernels_by_tiles(
-            lowered.skeleton, with_ntk, np.dtype(dtype), tile, lowered.constants, x1, x2
+            lowered.skeleton, with_ntk, np.dtype(dtype), tile, lowered.constants, x1, x2, masks
         )
         return (covariance if scale == 1 else covariance * scale), tangent
 

@@ -1,0 +1,325 @@
+"""Pair expectations of functions with a bend at 0, or of large variance, by the angle.
+
+Where φ is analytic on either side of 0 (elu, selu, softsign, x²sign x) its Hermite series is slow,
+and so is that of a smooth function whose scale is far below the deviation of its argument. With
+deviations s = √q and the angle θ between u and v, in polar coordinates of the plane,
+
+    D(s₁, s₂, θ) = E[φ'(u)φ'(v)] = ∫∫ φ'(s₁ r cos ψ) φ'(s₂ r cos(ψ − θ)) r e^(−r²/2)/2π dr dψ,
+
+the bends lie at fixed angles ψ, so that Gauss and Legendre's rule on the sectors between them is
+exact up to rounding, and D is a smooth function of s₁, s₂ and θ: it is tabulated in Chebyshev
+polynomials of all three. What a layer needs follows from Price's theorem, ∂V/∂q₁₂ = D:
+
+    gap' = (s₁ − s₂)² h(s₁, s₂) + s₁s₂ (1 − cos θ) S(s₁, s₂, θ),
+    S = ∫₀^θ D sin t dt/(1 − cos θ),   h = ½E[((φ(s₁z) − φ(s₂z))/(s₁ − s₂))²],
+
+in which nothing cancels where the inputs coincide.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache, partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from jaxtyping import Float
+
+from largen.expectations.activations import ActivationFunction
+from largen.expectations.closed_form import safe_sqrt
+from largen.expectations.homogeneous import angle_of
+from largen.expectations.panels import graded_nodes, graded_unit
+from largen.expectations.quadrature import gaussian_mean
+from largen.expectations.tiles import Tile, over_tiles
+
+_FACTOR = 8.0  # between the deviations up to which there are rules
+
+
+class Resolution(NamedTuple):
+    """How finely integrals and tables are made.
+
+    Attributes
+    ----------
+    reach
+        The largest deviation √q that they are made for.
+    order
+        Nodes in a panel of Gauss and Legendre's rule.
+    deviations, angles
+        Numbers of Chebyshev polynomials.
+    """
+
+    reach: float
+    order: int
+    deviations: int
+    angles: int
+
+
+def reach_of(phi: ActivationFunction) -> float:
+    """Return the deviation up to which integrals of φ are made."""
+    return _FACTOR if phi.reach is None else phi.reach
+
+
+def reach_for(deviation: float) -> float:
+    """Return the reach to take for deviations up to this one."""
+    return _FACTOR ** max(1.0, np.ceil(np.log(max(deviation, 1.0)) / np.log(_FACTOR)))
+
+
+def resolution(reach: float) -> Resolution:
+    """Return the resolution for deviations up to ``reach``."""
+    if reach <= _FACTOR:
+        return Resolution(reach, order=10, deviations=20, angles=48)
+    return Resolution(reach, order=12, deviations=32, angles=96)
+
+
+class Table(NamedTuple):
+    """Chebyshev coefficients of h, of S and of D, and of what variables.
+
+    Attributes
+    ----------
+    collinear
+        h, (deviation, deviation).
+    secant, slope
+        S and D, (angle, deviation, deviation).
+    centre, half
+        The range of the variable asinh s.
+    sharpness
+        κ in the variable asinh(κ sin θ/2) − asinh(κ cos θ/2), which is θ stretched at its ends.
+    """
+
+    collinear: Float[Array, "i j"]
+    secant: Float[Array, "k i j"]
+    slope: Float[Array, "k i j"]
+    centre: Float[Array, ""]
+    half: Float[Array, ""]
+    sharpness: Float[Array, ""]
+
+
+@lru_cache
+def _chebyshev(count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the nodes in [−1, 1] and the matrix from values there to coefficients."""
+    angles = np.pi * (np.arange(count) + 0.5) / count
+    matrix = 2 / count * np.cos(np.arange(count)[:, None] * angles)
+    matrix[0] /= 2
+    return np.cos(angles), matrix
+
+
+def _polynomials(count: int, x: Array) -> Array:
+    """Return T_0 … T_{count−1} at x, along a new first axis."""
+
+    def step(last_two, _):
+        before, last = last_two
+        return (last, 2 * x * last - before), before
+
+    return lax.scan(step, (jnp.ones_like(x), x), length=count)[1]
+
+
+def _stretched(sharpness: Array, theta: Array) -> Array:
+    """Return the variable of the angle, scaled to [−1, 1]."""
+    a, b = sharpness * jnp.sin(theta / 2), sharpness * jnp.cos(theta / 2)
+    return (jnp.arcsinh(a) - jnp.arcsinh(b)) / jnp.arcsinh(sharpness)
+
+
+def _angles_at(sharpness: Array, places: Array) -> Array:
+    """Return the angles at places of the stretched variable, by bisection."""
+
+    def halve(_, bounds):
+        low, high = bounds
+        middle = (low + high) / 2
+        below = _stretched(sharpness, middle) < places
+        return jnp.where(below, middle, low), jnp.where(below, high, middle)
+
+    start = jnp.zeros_like(places), jnp.full_like(places, np.pi)
+    return lax.fori_loop(0, 60, halve, start)[0]
+
+
+def derivative_moments(
+    phi: ActivationFunction, fine: Resolution, s: Float[Array, " i"], theta: Float[Array, ""]
+) -> Float[Array, "i i"]:
+    """Return D(s_i, s_j, θ) for all i and j, as products of matrices of φ' at the nodes.
+
+    There are two sectors, in which u and v have one sign or opposite ones, and their mirror
+    images. The reflection that swaps u and v swaps the ends of each, so that one set of values
+    serves for both.
+    """
+    unit, unit_weights = graded_unit(fine.reach, fine.order)
+    radius, radial_weights = graded_nodes(fine.reach, fine.order)
+    # The rule of the half line is one for E[f(|z|)]; here the weight is r e^(−r²/2)/2π.
+    radial_weights = radial_weights * radius / np.sqrt(8 * np.pi)
+    total = jnp.zeros((s.size, s.size), s.dtype)
+    for length, opposite in ((np.pi - theta, False), (theta, True)):
+        height = jnp.sin(length * unit.astype(s.dtype))
+        u = jnp.outer(radius.astype(s.dtype), height)
+        weights = length * np.outer(radial_weights, unit_weights).astype(s.dtype)
+        plus, minus = (phi.derivative(sign * s[:, None, None] * u) for sign in (1, -1))
+        pairs = ((plus, minus),) * 2 if opposite else ((plus, plus), (minus, minus))
+        for of_u, of_v in pairs:
+            flat = (of_u * weights).reshape(s.size, -1), of_v[..., ::-1].reshape(s.size, -1)
+            total = total + flat[0] @ flat[1].T
+    return (total + total.T) / 2
+
+
+def build(phi: ActivationFunction, fine: Resolution, low: Array, high: Array) -> Table:
+    """Return the table for deviations between ``low`` and ``high``."""
+    dtype = high.dtype
+    ends = jnp.arcsinh(low), jnp.arcsinh(high)
+    centre = (ends[0] + ends[1]) / 2
+    # Never so narrow that the differences in h would cancel.
+    half = jnp.maximum((ends[1] - ends[0]) / 2, jnp.maximum(0.05 * centre, 1e-3))
+    centre = jnp.maximum(centre, half)
+    sharpness = 3 * jnp.sinh(centre + half)
+    places, to_deviations = (x.astype(dtype) for x in _chebyshev(fine.deviations))
+    s = jnp.sinh(centre + half * places)
+    spots, to_angles = (x.astype(dtype) for x in _chebyshev(fine.angles))
+    theta = _angles_at(sharpness, jnp.asarray(spots))
+    slopes = lax.map(partial(derivative_moments, phi, fine, s), theta)
+    averages = _averages(fine, sharpness, theta, jnp.asarray(to_angles))
+    by_angle = jnp.einsum("km,mij->kij", to_angles, slopes)
+    secants = jnp.einsum("mk,kij->mij", averages, by_angle)
+
+    def coefficients(values: Array) -> Array:
+        return jnp.asarray(to_deviations @ values @ to_deviations.T)
+
+    return Table(
+        coefficients(_collinear(phi, fine, s)),
+        coefficients(jnp.einsum("km,mij->kij", to_angles, secants)),
+        coefficients(by_angle),
+        centre,
+        half,
+        sharpness,
+    )
+
+
+def _averages(fine: Resolution, sharpness: Array, theta: Array, to_angles: Array) -> Array:
+    """Return the matrix from coefficients of D to S at the angles: means of D over cos t."""
+    nodes, weights = (x.astype(theta.dtype) for x in graded_unit(fine.reach, fine.order))
+    t = theta[:, None] * nodes
+    density = theta[:, None] * jnp.sin(t) / (2 * jnp.sin(theta[:, None] / 2) ** 2) * weights
+    polynomials = _polynomials(len(to_angles), _stretched(sharpness, t))
+    return jnp.einsum("kmx,mx->mk", polynomials, density)
+
+
+def _collinear(phi: ActivationFunction, fine: Resolution, s: Array) -> Array:
+    """Return h at all pairs of deviations."""
+    z, weights = (x.astype(s.dtype) for x in graded_nodes(fine.reach, fine.order))
+    same = np.eye(len(s), dtype=bool)
+    apart = jnp.where(same, 1, s[:, None] - s[None, :])
+    total = jnp.zeros_like(apart)
+    for side in (1, -1):
+        value = phi(side * s[:, None] * z)
+        slope = phi.derivative(side * s[:, None] * z) * z
+        square = ((value[:, None] - value[None, :]) / apart[..., None]) ** 2
+        total = total + jnp.where(same[..., None], slope[:, None] ** 2, square) @ weights / 4
+    return total
+
+
+class Entries(NamedTuple):
+    """h, S and D of pairs, looked up in a table."""
+
+    collinear: Array
+    secant: Array
+    slope: Array
+
+
+def deviation_basis(table: Table, s: Array) -> Array:
+    """Return the polynomials in s at deviations, along a new first axis."""
+    return _polynomials(len(table.collinear), (jnp.arcsinh(s) - table.centre) / table.half)
+
+
+def look_up(table: Table, first: Array, second: Array, theta: Array) -> Entries:
+    """Return the entries of pairs at angles θ, with the bases of their deviations."""
+    # Rows against columns are a product of matrices.
+    outer = first.ndim > 2 and first.shape[-1] == 1 and second.shape[-2] == 1
+    place = _stretched(table.sharpness, theta)
+
+    def in_deviations(coefficients):
+        right = jnp.tensordot(coefficients, second, 1)
+        if outer:
+            left, right = jnp.moveaxis(first, 0, -1)[..., 0, :], jnp.moveaxis(right, 0, -2)
+            return left @ right[..., 0, :, :]
+        return jnp.sum(first * right, axis=0)
+
+    def add(sums, coefficients):
+        # Clenshaw's recurrence, b_k = c_k + 2x b_{k+1} − b_{k+2}.
+        return tuple(
+            (in_deviations(c) + 2 * place * one - two, one)
+            for (one, two), c in zip(sums, coefficients, strict=True)
+        ), None
+
+    start = ((jnp.zeros_like(place),) * 2,) * 2
+    sums, _ = lax.scan(add, start, (table.secant, table.slope), reverse=True)
+    # Σ c_k T_k = b_0 − x b_1.
+    return Entries(in_deviations(table.collinear), *(one - place * two for one, two in sums))
+
+
+def evaluate(
+    phi: ActivationFunction, table: Table, q1: Array, q2: Array, gap: Array
+) -> tuple[Array, Array]:
+    """Return gap' and E[φ'φ'] of pairs from a table, tile by tile."""
+    shape = jnp.broadcast_shapes(q1.shape, q2.shape, gap.shape)
+    if 0 in shape:
+        return jnp.zeros(shape, gap.dtype), jnp.zeros(shape, gap.dtype)
+    q1, q2, gap = (x.reshape((1,) * (len(shape) - x.ndim) + x.shape) for x in (q1, q2, gap))
+    bases = [deviation_basis(table, safe_sqrt(q)) for q in (q1, q2)]
+
+    def pairs_of(tile: Tile):
+        v1, v2, apart = tile.of(q1), tile.of(q2), tile.of(gap)
+        positive = (v1 > 0) & (v2 > 0)
+        safe1, safe2, safe_gap = (
+            jnp.where(positive, x, 1) for x in jnp.broadcast_arrays(v1, v2, apart)
+        )
+        theta = angle_of(safe1, safe2, safe_gap)
+        found = look_up(table, tile.of(bases[0]), tile.of(bases[1]), theta)
+        s1, s2 = safe_sqrt(v1), safe_sqrt(v2)
+        step = jnp.where(positive, (v1 - v2) / jnp.where(positive, s1 + s2, 1), s1 - s2)
+        # s₁s₂ (1 − cos θ) = gap − (s₁ − s₂)²/2
+        grown = step**2 * (found.collinear - found.secant / 2) + apart * found.secant
+        return grown, found.slope
+
+    grown, slope = over_tiles(pairs_of, shape)
+    alone = phi.derivative(jnp.zeros((), gap.dtype))
+    return grown, _at_zero_variance(phi, alone, q1, q2, slope)
+
+
+def _at_zero_variance(phi, alone, q1, q2, slope):
+    """Return D, or φ'(0)E[φ'] where a variance is 0: as a finite network takes it."""
+    fine = reach_of(phi)
+    means = [
+        jnp.where(q > 0, gaussian_mean(phi.derivative, q, reach=fine), alone) for q in (q1, q2)
+    ]
+    return jnp.where((q1 > 0) & (q2 > 0), slope, means[0] * means[1])
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(0,))
+def angular_pair(phi: ActivationFunction, q1: Array, q2: Array, gap: Array) -> tuple[Array, Array]:
+    """Return the gap of (φ(u), φ(v)) and E[φ'(u)φ'(v)] by tables of angle and deviations."""
+    return _tabulated(phi, q1, q2, gap)
+
+
+def _tabulated(phi, q1, q2, gap):
+    low, high = range_of(q1, q2)
+    table = build(phi, resolution(reach_of(phi)), low, high)
+    return evaluate(phi, table, q1, q2, gap)
+
+
+def range_of(q1: Array, q2: Array) -> tuple[Array, Array]:
+    """Return the smallest and the largest deviation, as constants to differentiation."""
+    both = lax.stop_gradient(safe_sqrt(jnp.concatenate([q1.ravel(), q2.ravel()])))
+    return jnp.min(both, initial=jnp.inf), jnp.max(both, initial=0)
+
+
+@angular_pair.defjvp
+def _angular_pair_jvp(phi, primals, tangents):
+    # The rates of both results in each variable first, so that going backwards through the
+    # loops over tiles and angles needs nothing of what happened inside them.
+    shape = jnp.broadcast_shapes(*(x.shape for x in primals))
+
+    def rates(direction):
+        seeds = tuple(jnp.full_like(x, d) for x, d in zip(primals, direction, strict=True))
+        return jax.jvp(partial(_tabulated, phi), primals, seeds)[1]
+
+    along = jax.vmap(rates)(jnp.eye(3, dtype=primals[0].dtype))
+    spread = jnp.stack([jnp.broadcast_to(tangent, shape) for tangent in tangents])
+    grown, slope = (jnp.sum(rate * spread, axis=0) for rate in along)
+    return angular_pair(phi, *primals), (grown, slope)

@@ -1,0 +1,141 @@
+"""Activations by their parameters: what a name alone does not say."""
+
+from __future__ import annotations
+
+from math import factorial
+from typing import Any
+
+import numpy as np
+
+from largen.arrays import integer, real
+from largen.errors import InvalidInput
+from largen.expectations.activations import ActivationFunction, of_family
+from largen.expectations.families import Elu, Gaussian, LeakyRelu, Polynomial, Rbf
+
+LARGEST_DEGREE = 16  # beyond, coefficients cancel to fewer than ten digits
+
+
+def leaky_relu(slope: float = 0.01) -> ActivationFunction:
+    """Return φ(x) = x for x > 0, and slope · x below.
+
+    Examples
+    --------
+    >>> from largen.expectations import leaky_relu, second_moment
+    >>> float(second_moment(leaky_relu(0.5), 2.0))
+    1.25
+    """
+    return of_family(LeakyRelu(real("slope", slope)))
+
+
+def elu(alpha: float = 1.0) -> ActivationFunction:
+    """Return φ(x) = x for x > 0, and α(eˣ − 1) below.
+
+    Examples
+    --------
+    >>> import largen as lg
+    >>> from largen.expectations import elu
+    >>> lg.mlp(1, elu(0.5)) == lg.mlp(1, elu(0.5))
+    True
+    """
+    return of_family(Elu(real("alpha", alpha)))
+
+
+def gaussian(width: float = 1.0) -> ActivationFunction:
+    """Return φ(x) = e^(−x²/2w²) with E[φ(u)φ(v)] = ((1 + q1/w²)(1 + q2/w²) − q12²/w⁴)^(−½).
+
+    Examples
+    --------
+    >>> from largen.expectations import gaussian, second_moment
+    >>> float(second_moment(gaussian(2.0), 6.0))
+    0.5
+    """
+    return of_family(Gaussian(real("width", width, above=0)))
+
+
+def rbf(gamma: float = 1.0) -> ActivationFunction:
+    """Return φ(x) = √2 sin(√(2γ) x + π/4), with E[φ(u)φ(v)] = e^(−γ E[(u − v)²]).
+
+    Behind one affine map its kernel is that of radial basis functions, e^(−γσ_w²|x − x'|²/D).
+
+    Examples
+    --------
+    >>> import largen as lg, numpy as np
+    >>> from largen.expectations import rbf
+    >>> lg.nngp(lg.mlp(1, rbf(0.5)), np.array([[0.0], [2.0]])).round(4)
+    array([[1.    , 0.1353],
+           [0.1353, 1.    ]])
+    """
+    return of_family(Rbf(real("gamma", gamma, above=0)))
+
+
+def polynomial(coefficients: Any) -> ActivationFunction:
+    """Return φ(x) = Σ_j coefficients[j] xʲ, the lowest power first as in numpy.polynomial.
+
+    Parameters
+    ----------
+    coefficients
+        Up to degree 16.
+
+    Raises
+    ------
+    InvalidInput
+        If they are not finite numbers, or too many.
+
+    Examples
+    --------
+    >>> from largen.expectations import mean, polynomial
+    >>> float(mean(polynomial([1.0, 0.0, 0.5]), 2.0))
+    2.0
+    """
+    try:
+        numbers = np.atleast_1d(np.asarray(coefficients, np.float64))
+    except (TypeError, ValueError):
+        raise InvalidInput(f"coefficients: wanted numbers, got {coefficients!r}.") from None
+    if numbers.ndim != 1 or not 1 <= len(numbers) <= LARGEST_DEGREE + 1:
+        raise InvalidInput(
+            f"coefficients: wanted a sequence of 1 to {LARGEST_DEGREE + 1} numbers, got shape "
+            f"{numbers.shape}."
+        )
+    if not np.isfinite(numbers).all():
+        raise InvalidInput(f"coefficients: wanted finite numbers, got {coefficients!r}.")
+    return of_family(Polynomial(tuple(float(c) for c in numbers)))
+
+
+def monomial(degree: int) -> ActivationFunction:
+    """Return φ(x) = xⁿ, up to degree 16.
+
+    Examples
+    --------
+    >>> from largen.expectations import monomial, second_moment
+    >>> float(second_moment(monomial(2), 2.0))  # 3 q²
+    12.0
+    """
+    n = _degree(degree)
+    return of_family(Polynomial((0.0,) * n + (1.0,), f"monomial({n})"))
+
+
+def hermite(degree: int) -> ActivationFunction:
+    """Return the orthonormal Hermite polynomial He_n(x)/√n!, up to degree 16.
+
+    The probabilists' one, ``scipy.special.hermitenorm`` divided by √n!: at variance 1
+    E[φ(u)φ(v)] = cⁿ.
+
+    Examples
+    --------
+    >>> import largen as lg, numpy as np
+    >>> from largen.expectations import hermite
+    >>> x = np.array([[1.0, 1.0], [1.0, 0.0]]) / np.array([[1.0], [0.5**0.5]])
+    >>> lg.nngp(lg.mlp(1, hermite(4)), x).round(4)
+    array([[1.  , 0.25],
+           [0.25, 1.  ]])
+    """
+    n = _degree(degree)
+    coefficients = np.polynomial.hermite_e.herme2poly([0] * n + [1]) / np.sqrt(float(factorial(n)))
+    return of_family(Polynomial(tuple(float(c) for c in coefficients), f"hermite({n})"))
+
+
+def _degree(degree) -> int:
+    n = integer("degree", degree, at_least=0)
+    if n > LARGEST_DEGREE:
+        raise InvalidInput(f"degree: wanted at most {LARGEST_DEGREE}, got {n}.")
+    return n

@@ -1,0 +1,139 @@
+"""Functions with a bend at 0, and smooth ones of large variance, by tables over the angle."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from tests.expectations.references import split
+
+from largen.expectations import (
+    activation,
+    derivative_second_moment,
+    gaussian_moments,
+    mean,
+    pair_moments,
+    second_moment,
+)
+from largen.expectations.accuracy import by_angle, relative_error, shortfall, suited
+
+# Places between which the nested integrals of the reference have a panel each.
+EDGES = (-30.0, -8.0, -4.0, -2.0, -1.0, 0.0, 1.0, 2.0, 4.0, 8.0, 30.0)
+CORRELATIONS = np.array([0.99999, 0.8, -0.3, -0.999])
+
+
+def softsign(x):
+    return x / (1 + jnp.abs(x))
+
+
+def on_numpy(function):
+    compiled = jax.jit(function)
+    return lambda x: np.asarray(compiled(x))
+
+
+def against_nested_integrals(phi, q1, q2, tolerance):
+    """V and D to the tolerance, relative to E[φ²] and E[φ'²], by the user's door."""
+    phi = activation(phi)
+    value, slope = gaussian_moments(phi, q1, CORRELATIONS * np.sqrt(q1 * q2), q2)
+    with jax.enable_x64(True):
+        for function, got in ((phi, value), (phi.derivative, slope)):
+            want = [split(on_numpy(function), EDGES, q1, q2, c) for c in CORRELATIONS]
+            size = split(on_numpy(function), EDGES, q1, q1, 1 - 1e-9)
+            np.testing.assert_allclose(got, want, atol=tolerance * size)
+
+
+@pytest.mark.parametrize(
+    "phi",
+    [
+        pytest.param("elu", marks=pytest.mark.slow),
+        "selu",
+        pytest.param(softsign, marks=pytest.mark.slow),
+    ],
+)
+def test_bends_at_zero(phi):
+    assert by_angle(activation(phi))
+    against_nested_integrals(phi, 1.0, 2.5, 2e-11)
+
+
+def test_large_variance():
+    """A tanh of variance 900: the series is refused there, and the angle takes over."""
+    tanh = activation("tanh")
+    assert not by_angle(tanh)
+    q = np.full(8, 900.0)
+    assert suited(tanh, q, 1e-8).reach == 64
+    assert shortfall(tanh, q, 1e-8) is None
+    # The same function of a standard normal, with inputs on the scale of the reference's panels.
+    z = CORRELATIONS
+    got = gaussian_moments("tanh", 900.0, 900 * z, 900.0)
+    with jax.enable_x64(True):
+        edges = tuple(np.array(EDGES) / 30)
+        want = [split(lambda x: np.tanh(30 * x), edges, 1.0, 1.0, c) for c in z]
+        np.testing.assert_allclose(got[0], want, atol=1e-9)
+
+
+@pytest.fixture(scope="module")
+def elu_pair():
+    return jax.jit(lambda q1, q2, gap: pair_moments("elu", q1, q2, gap))
+
+
+def test_rows_against_columns(elu_pair):
+    """A matrix of pairs is what its entries are, and gradients are those of differences."""
+    with jax.enable_x64(True):
+        q = np.array([0.2, 1.0, 3.0, 0.0])
+        gap = np.add.outer(q, q) / 2 - 0.3 * np.sqrt(np.outer(q, q))
+        both = elu_pair(q[:, None], q[None, :], gap)
+        apart = elu_pair(*(x.ravel() for x in np.broadcast_arrays(q[:, None], q[None, :], gap)))
+        for one, other in zip(both, apart, strict=True):
+            np.testing.assert_allclose(one.ravel(), other, rtol=1e-13, atol=1e-15)
+        # A variance of 0: gap' = E[φ²]/2 and D = φ'(0) E[φ'], here of the side that is taken.
+        np.testing.assert_allclose(both[0][:3, 3], second_moment("elu", q[:3]) / 2, rtol=1e-12)
+        slope = np.asarray(both[1])
+        np.testing.assert_allclose(slope, slope.T, rtol=1e-12)
+
+
+@pytest.mark.slow
+def test_gradients(elu_pair):
+    def moments(point):
+        return jnp.stack(elu_pair(*point[:, None, None]))[:, 0, 0]
+
+    with jax.enable_x64(True):
+        jacobian = jax.jit(jax.jacfwd(moments))
+        point, steps = jnp.array([1.3, 0.8, 0.4]), 1e-5 * jnp.eye(3)
+        want = jnp.stack([(moments(point + e) - moments(point - e)) / 2e-5 for e in steps], -1)
+        np.testing.assert_allclose(jacobian(point), want, atol=1e-8)
+        same = jacobian(jnp.array([1.3, 1.3, 0.0]))
+        np.testing.assert_allclose(same[0, 2], derivative_second_moment("elu", 1.3), rtol=1e-12)
+        np.testing.assert_allclose(same[0, :2], 0, atol=1e-11)
+
+
+def test_near_coincidence(elu_pair):
+    """gap'/gap tends to E[φ'²] and keeps its digits, where a subtraction has none."""
+    with jax.enable_x64(True):
+        gap = np.array([[0.0, 1e-18, 1e-12]])
+        grown, _ = elu_pair(np.full((1, 1), 2.0), np.full((1, 3), 2.0), gap)
+        assert grown[0, 0] == 0
+        np.testing.assert_allclose(
+            grown[0, 1:] / gap[0, 1:], derivative_second_moment("elu", 2.0), rtol=1e-9
+        )
+
+
+def test_single_moments():
+    """elu: E[φ] = √(q/2π) + e^(q/2) Φ(−√q) − ½, and E[φ²] likewise."""
+    from scipy.stats import norm
+
+    q = np.array([0.1, 1.0, 9.0])
+    s = np.sqrt(q)
+    below, twice = np.exp(q / 2) * norm.cdf(-s), np.exp(2 * q) * norm.cdf(-2 * s)
+    with jax.enable_x64(True):
+        np.testing.assert_allclose(mean("elu", q), s / np.sqrt(2 * np.pi) + below - 0.5, rtol=1e-13)
+        want = q / 2 + twice - 2 * below + 0.5
+        np.testing.assert_allclose(second_moment("elu", q), want, rtol=1e-13)
+        np.testing.assert_allclose(derivative_second_moment("elu", q), 0.5 + twice, rtol=1e-13)
+
+
+@pytest.mark.parametrize(
+    "phi", [jax.nn.hard_swish, lambda x: jnp.sign(x) + jnp.tanh(x), lambda x: x + (x > 1)]
+)
+def test_what_it_cannot_do_is_seen(phi):
+    """Kinks elsewhere, and jumps, which φ' does not show."""
+    error = relative_error(activation(phi), np.ones(8))
+    assert max(np.max(bound) for bound in error) > 1e-4
