@@ -1,19 +1,29 @@
-"""Schedules s(t) that multiply every group's rate: η_g(t) = η₀·r_g·s(t)."""
+"""Schedules s(t) that multiply every group's rate: η_g(t) = η₀·r_g·s(t).
+
+They take a number of steps done, an integer or, under ``jax.jit``, a traced array.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import cos, pi
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
 
 from largen.arrays import integer, real
 from largen.errors import InvalidInput
 
+Schedule = Callable[[Any], Any]
 
-def warmup_cosine(steps: int, *, warmup: int = 0, final: float = 0.0) -> Callable[[int], float]:
+
+def warmup_cosine(steps: int, *, warmup: int = 0, final: float = 0.0) -> Schedule:
     """Return s(t): a linear rise over ``warmup`` steps, then half a cosine down to ``final``.
 
     s(t) = (t+1)/warmup for t < warmup, then final + (1 − final)(1 + cos πu)/2 with u running
-    from 0 to 1. Pass it to ``torch.optim.lr_scheduler.LambdaLR``, or multiply an optax rate by it.
+    from 0 to 1. Pass it to ``torch.optim.lr_scheduler.LambdaLR``, or to
+    :meth:`largen.transfer.jax.JaxPlan.optax`.
 
     Parameters
     ----------
@@ -41,16 +51,16 @@ def warmup_cosine(steps: int, *, warmup: int = 0, final: float = 0.0) -> Callabl
         raise InvalidInput(f"warmup: wanted less than steps = {steps}, got {warmup}.")
     real("final", final, at_least=0)
 
-    def s(t: int) -> float:
-        if t < warmup:
-            return (t + 1) / warmup
-        u = min((t - warmup) / (steps - warmup), 1.0)
-        return final + (1 - final) * (1 + cos(pi * u)) / 2
+    def s(t: Any) -> Any:
+        xp = jnp if isinstance(t, jax.Array) else np
+        u = xp.clip((t - warmup) / (steps - warmup), 0.0, 1.0)
+        fall = final + (1 - final) * (1 + xp.cos(xp.pi * u)) / 2
+        return _number(xp.where(t < warmup, (t + 1) / max(warmup, 1), fall))
 
     return s
 
 
-def constant(*, warmup: int = 0) -> Callable[[int], float]:
+def constant(*, warmup: int = 0) -> Schedule:
     """Return s(t): a linear rise over ``warmup`` steps, then 1.
 
     Raises
@@ -65,4 +75,13 @@ def constant(*, warmup: int = 0) -> Callable[[int], float]:
     [0.25, 0.5, 0.75, 1.0, 1.0]
     """
     integer("warmup", warmup, at_least=0)
-    return lambda t: min((t + 1) / warmup, 1.0) if warmup else 1.0
+
+    def s(t: Any) -> Any:
+        xp = jnp if isinstance(t, jax.Array) else np
+        return _number(xp.minimum((t + 1) / max(warmup, 1), 1.0))
+
+    return s
+
+
+def _number(value: Any) -> Any:
+    return value if isinstance(value, jax.Array) else float(value)

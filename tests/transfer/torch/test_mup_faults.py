@@ -6,6 +6,7 @@ from functools import partial
 
 import pytest
 import torch
+from tests.transfer.torch_models import Captioner, SmallNet, images_and_tokens
 from torch import nn
 from torch.optim import lr_scheduler
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
@@ -13,7 +14,6 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from largen.errors import InvalidInput
 from largen.transfer import warmup_cosine
 from largen.transfer.torch import check_rates, check_scheduler, scale
-from tests.transfer.torch_models import Captioner, SmallNet, images_and_tokens
 
 BASE, TARGET = {"width": 16, "depth": 2}, {"width": 64, "depth": 8}
 

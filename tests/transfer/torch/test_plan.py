@@ -5,17 +5,17 @@ from functools import partial
 
 import pytest
 import torch
-from torch import nn
-
-from largen.errors import InvalidInput
-from largen.transfer.schemes import SCHEMES
-from largen.transfer.torch import TorchPlan, scale
 from tests.transfer.torch_models import (
     Captioner,
     ResidualMLP,
     SmallNet,
     images_and_tokens,
 )
+from torch import nn
+
+from largen.errors import InvalidInput
+from largen.transfer.schemes import SCHEMES
+from largen.transfer.torch import TorchPlan, scale
 
 BASE, TARGET = {"width": 16, "depth": 2}, {"width": 64, "depth": 8}
 OPTIMIZERS = {

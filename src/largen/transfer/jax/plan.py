@@ -1,0 +1,153 @@
+"""A plan for JAX: initialises the target's parameters, and makes its optax transformation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any
+
+import jax
+
+from largen.arrays import random_key
+from largen.errors import InvalidInput
+from largen.transfer.jax.trees import map_weights, name_of, weights_of
+from largen.transfer.plan import Plan, grouped, read_json
+from largen.transfer.schedules import Schedule
+
+if TYPE_CHECKING:
+    import optax
+
+
+@dataclass(frozen=True)
+class JaxPlan(Plan):
+    """What every weight of a pytree gets; made by :func:`largen.transfer.jax.scale`.
+
+    Attributes
+    ----------
+    make_parameters
+        The user's function; not part of the JSON.
+    """
+
+    make_parameters: Callable[..., Any] | None = field(default=None, compare=False, repr=False)
+
+    def init(self, key: Any) -> Any:
+        """Return the target's parameters: the user's own initial values, rescaled.
+
+        Parameters
+        ----------
+        key
+            A JAX key or an integer seed, passed on to the user's function.
+
+        Raises
+        ------
+        InvalidInput
+            If the plan was read from JSON without a function, or the function makes other
+            parameters than it made for the plan.
+        """
+        if self.make_parameters is None:
+            raise InvalidInput("make_parameters: a plan read from JSON has none; pass it there.")
+        parameters = self.make_parameters(random_key(key), **self.target)
+        self.check(parameters)
+        return map_weights(
+            lambda name, leaf: leaf if self[name].init == 1.0 else leaf * self[name].init,
+            parameters,
+        )
+
+    def factor(self, name: str) -> float:
+        """Return what the forward pass has to multiply at a tied weight used as read-out.
+
+        Raises
+        ------
+        InvalidInput
+            If the weight was not named in ``tied``.
+        """
+        found = [m.factor for m in self.multipliers if m.module == name]
+        if name not in self._by_name or (not found and not self[name].tied):
+            raise InvalidInput(f"name: {name!r} was not named in tied=….")
+        return found[0] if found else 1.0
+
+    def optax(
+        self,
+        *,
+        lr: float,
+        weight_decay: float | None = None,
+        eps: float | None = None,
+        schedule: Schedule | None = None,
+        matrix_lr: float | None = None,
+        **options: Any,
+    ) -> optax.GradientTransformation:
+        """Return an optax transformation with its own rate, decay and ε for every weight.
+
+        ``optax.partition`` over groups of weights with equal settings.
+
+        Parameters
+        ----------
+        lr
+            η₀, tuned on the base model.
+        weight_decay, eps
+            Tuned on the base model; PyTorch's defaults if None.
+        schedule
+            s(t), which multiplies every rate, such as :func:`largen.transfer.warmup_cosine`.
+        matrix_lr
+            Muon's own rate of the matrices; ``lr`` by default.
+        **options
+            Of the optimizer, such as ``momentum``, ``nesterov``, ``b1`` and ``b2``.
+        """
+        import optax
+
+        from largen.transfer.jax.updates import transformation
+
+        transforms, labels = {}, {}
+        muon = [w.name for w in self.weights if w.moved_by == "muon"]
+        others = [w.name for w in self.weights if w.moved_by != "muon"]
+        own_lr = lr if matrix_lr is None else matrix_lr
+        groups = [
+            *grouped(self, dict.fromkeys(others), lr, weight_decay, eps),
+            *grouped(self, dict.fromkeys(muon), own_lr, weight_decay, eps),
+        ]
+        for i, (settings, names) in enumerate(groups):
+            transforms[str(i)] = transformation(self.update, settings, schedule, options)
+            labels |= dict.fromkeys(names, str(i))
+        transforms["none"] = optax.set_to_zero()  # for leaves that are no weights: integers, say
+
+        def label(parameters: Any) -> Any:
+            return jax.tree_util.tree_map_with_path(
+                lambda path, _: labels.get(name_of(path), "none"), parameters
+            )
+
+        return optax.partition(transforms, label)
+
+    def check(self, parameters: Any) -> None:
+        """Raise if parameters are not the plan's target's.
+
+        Raises
+        ------
+        InvalidInput
+            With the first names or shapes that differ.
+        """
+        shapes = {name: tuple(leaf.shape) for name, leaf in weights_of(parameters).items()}
+        planned = {weight.name: weight.shape for weight in self.weights}
+        odd = sorted(n for n in {*shapes, *planned} if shapes.get(n) != planned.get(n))
+        if odd:
+            raise InvalidInput(
+                f"parameters: they are not the plan's target's: {odd[0]} has the shape "
+                f"{shapes.get(odd[0])}, the plan has {planned.get(odd[0])}."
+            )
+
+    @classmethod
+    def from_json(cls, text: str, make_parameters: Callable[..., Any] | None = None) -> JaxPlan:
+        """Read a plan from :meth:`Plan.to_json`.
+
+        Raises
+        ------
+        InvalidInput
+            If the text is no plan.
+        """
+        return cls(**read_json(text), make_parameters=make_parameters)
+
+    def to_json(self) -> str:
+        """Return the plan as text, without the function."""
+        return Plan(**{f.name: getattr(self, f.name) for f in fields(Plan)}).to_json()
+
+    def __str__(self) -> str:
+        return super().__str__()

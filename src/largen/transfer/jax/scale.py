@@ -1,0 +1,182 @@
+"""From a function that makes parameters, and two shapes, to a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from largen.arrays import real
+from largen.errors import InvalidInput, one_of
+from largen.parameterizations import Parameterization, Power
+from largen.transfer.initial import InitialLaw
+from largen.transfer.jax.layouts import LAYOUTS
+from largen.transfer.jax.plan import JaxPlan
+from largen.transfer.jax.survey import Survey
+from largen.transfer.plan import ForwardMultiplier
+from largen.transfer.resolve import Folded, FoundWeight, resolve
+from largen.transfer.roles import family
+from largen.transfer.rules import (
+    attention_multiplier,
+    branch_multiplier,
+    ratios,
+    tied_multiplier,
+    value,
+)
+from largen.transfer.schemes import as_built, scheme_of
+from largen.transfer.shapes import shapes
+from largen.transfer.updates import update
+
+
+def scale(
+    init: Callable[..., Any],
+    base: Mapping[str, Any],
+    target: Mapping[str, Any],
+    *,
+    scheme: Any = "depth_mup",
+    optimizer: str = "adamw",
+    decay: str | None = None,
+    alpha: Any = None,
+    depth: str = "depth",
+    delta: Mapping[str, Any] | None = None,
+    layout: str | None = None,
+    roles: Mapping[str, str] | None = None,
+    branches: Collection[str] | None = None,
+    attention: Mapping[str, float] | None = None,
+    tied: Collection[str] = (),
+) -> JaxPlan:
+    """Plan how a model of one shape takes over the hyperparameters of a smaller one.
+
+    As :func:`largen.transfer.torch.scale`, for a function that returns a pytree of parameters:
+    nested dicts and lists, or an equinox module. Factors of read-outs, branches and attention
+    logits are folded into weights and rates, so that the user's own forward pass stays as it is.
+
+    Parameters
+    ----------
+    init
+        ``init(key, **base)`` → the parameters, with the user's own initial values.
+    base, target
+        The shape that was tuned and the one to be trained, with the same keys.
+    scheme, optimizer, decay, alpha, depth, delta
+        As in :func:`largen.transfer.torch.scale`.
+    layout
+        ``"in_out"`` if matrices are applied as ``x @ W``, ``"out_in"`` if as ``W @ x``;
+        equinox's layers say so themselves.
+    roles
+        Patterns of weights' names, with their roles (:data:`largen.transfer.roles.ROLES`).
+    branches
+        Patterns of the weights, or their holders, that residual branches end in, such as
+        ``"blocks.*.fc2"``. Needed by schemes with a power of depth.
+    attention
+        Patterns of the weights, or their holders, that make queries, with the ratio of the
+        heads' dimensions.
+    tied
+        Names of embeddings that the forward pass uses as a read-out, too: there it has to
+        multiply the logits by :meth:`JaxPlan.factor`.
+
+    Returns
+    -------
+    JaxPlan
+        Prints as a table.
+
+    Raises
+    ------
+    InvalidInput
+        If the models cannot be compared, a role cannot be found, branches are missing, or an
+        argument is not known. The message says what to pass.
+
+    Examples
+    --------
+    >>> import jax
+    >>> def init(key, width):
+    ...     sizes = [(8, width), (width, width), (width, 2)]
+    ...     keys = jax.random.split(key, 3)
+    ...     return [jax.random.normal(k, s) / s[0]**0.5 for k, s in zip(keys, sizes)]
+    >>> plan = scale(init, {"width": 16}, {"width": 64}, scheme="mup", layout="in_out")
+    >>> [weight.lr for weight in plan.weights]
+    [1.0, 0.25, 0.25]
+    >>> parameters = plan.init(key=0)
+    >>> state = plan.optax(lr=1e-3).init(parameters)
+    """
+    param, moved = scheme_of(scheme, alpha), update(optimizer, decay)
+    if layout is not None and layout not in LAYOUTS:
+        raise one_of("layout", layout, LAYOUTS)
+    survey = Survey(init, shapes(base, target, depth, delta), layout)
+    found_roles = survey.roles(roles or {})
+    folds: dict[str, list[Folded]] = {name: [] for name in survey.weights}
+    _put_on_branches(survey, param, branches, folds)
+    _put_on_queries(survey, param, attention or {}, folds)
+    laws = {} if as_built(param) else survey.laws()
+    shared = survey.matching("tied", tied)
+
+    weights, forward = [], []
+    for name, role in found_roles.items():
+        n, source = survey.ratio(name), survey.names[name]
+        if name in shared:
+            factor = tied_multiplier(param, moved)
+            number = value(factor, n, survey.l)
+            if number != 1.0:
+                forward.append(ForwardMultiplier(name, "output", "use", number, ratios(factor)))
+        found = FoundWeight(
+            name=name,
+            role=role,
+            in_branch=bool(param.branch) and survey.in_block(name),
+            base_shape=survey.shape("base", source),
+            shape=survey.shape("target", name),
+            n=n,
+            law=laws.get(source, InitialLaw(0.0)),
+            matrix=len(survey.shape("target", name)) == 2 and name not in survey.stacked,
+            tied=("read-out",) if name in shared else (),
+        )
+        weights.append(resolve(param, moved, found, survey.l, tuple(folds[name])))
+    notes = []
+    if not any(family(w.role) == "output" for w in weights) and not shared:
+        notes.append("no read-out was found; name an embedding that is used as one in tied=…")
+    return JaxPlan(
+        scheme=str(param),
+        optimizer=moved.name,
+        decay=moved.decay,
+        base=dict(base),
+        target=dict(target),
+        width_ratio=max((w.n for w in weights), default=1.0),
+        depth_ratio=survey.l,
+        weights=tuple(weights),
+        multipliers=tuple(forward),
+        notes=tuple(notes),
+        make_parameters=init,
+    )
+
+
+def _put_on_branches(
+    survey: Survey,
+    param: Parameterization,
+    named: Collection[str] | None,
+    folds: dict[str, list[Folded]],
+) -> None:
+    if not param.branch or not (survey.blocks or survey.stacked):
+        return
+    if named is None:
+        if survey.l == 1.0:
+            return
+        raise InvalidInput(
+            f"branches: {param} scales residual branches with the depth; name the weights they "
+            "end in, such as branches=['blocks.*.fc2'], or use a scheme such as 'mup'."
+        )
+    patterns = (named,) if isinstance(named, str) else named
+    for name in dict.fromkeys(survey.matching("branches", patterns)):
+        folds[name].append(Folded("branch", branch_multiplier(param)))
+
+
+def _put_on_queries(
+    survey: Survey,
+    param: Parameterization,
+    named: Mapping[str, float],
+    folds: dict[str, list[Folded]],
+) -> None:
+    power = attention_multiplier(param)
+    for pattern, given in named.items():
+        ratio = real(f"attention[{pattern!r}]", given, above=0)
+        for name in survey.matching("attention", [pattern]):
+            own = power
+            if ratio != survey.ratio(name):  # not a power of this weight's own n
+                own = Power(ratio ** float(power.width))
+            folds[name].append(Folded("attention", own))

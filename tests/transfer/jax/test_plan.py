@@ -1,0 +1,192 @@
+"""Plans for pytrees: dicts, stacked blocks, equinox modules."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from largen.errors import InvalidInput
+from largen.transfer import warmup_cosine
+from largen.transfer.jax import JaxPlan, scale
+from largen.transfer.jax.trees import weights_of
+
+# Sizes that occur anyway while a plan is made: fewer compilations.
+BASE, TARGET = {"width": 16, "depth": 2}, {"width": 32, "depth": 4}
+
+
+def normal(key, *shape, std=1.0):
+    return std * jax.random.normal(key, shape)
+
+
+def stacked(key, width, depth):
+    """A transformer-like tree as flax writes it: in × out, blocks stacked for a scan."""
+    keys = jax.random.split(key, 6)
+    return {
+        "wte": {"embedding": normal(keys[0], 11, width, std=0.02)},
+        "wpe": normal(keys[1], 8, width, std=0.02),
+        "blocks": {
+            "norm": {"scale": jnp.ones((depth, width))},
+            "query": {"kernel": normal(keys[2], depth, width, width, std=width**-0.5)},
+            "fc1": {"kernel": normal(keys[3], depth, width, 4 * width, std=width**-0.5)},
+            "fc2": {"kernel": normal(keys[4], depth, 4 * width, width, std=(4 * width) ** -0.5)},
+        },
+        "head": {"kernel": normal(keys[5], width, 11, std=width**-0.5), "bias": jnp.zeros(11)},
+        "steps": jnp.zeros((), jnp.int32),
+    }
+
+
+@pytest.fixture(scope="module")
+def plan():
+    return scale(
+        stacked,
+        BASE,
+        TARGET,
+        layout="in_out",
+        branches=["blocks.fc2"],
+        attention={"blocks.query": 2.0},
+    )
+
+
+def test_the_table_of_stacked_blocks(plan):
+    n = l = 2.0
+    assert plan.depth_ratio == l
+    assert {w.name: w.role for w in plan.weights} == {
+        "wte.embedding": "embedding",
+        "wpe": "positional",
+        "blocks.norm.scale": "norm",
+        "blocks.query.kernel": "hidden",
+        "blocks.fc1.kernel": "hidden",
+        "blocks.fc2.kernel": "hidden",
+        "head.kernel": "output",
+        "head.bias": "scalar",
+    }
+    assert plan["blocks.fc1.kernel"].lr == pytest.approx(1 / n / l**0.5)
+    assert plan["blocks.fc2.kernel"].folded == ("branch × l⁻¹ᐟ²",)
+    assert plan["blocks.query.kernel"].folded == ("attention × n⁻¹ᐟ²",)
+    assert plan["blocks.query.kernel"].init == pytest.approx(0.5**0.5)
+    assert plan["head.kernel"].init == pytest.approx(0.5**0.5)
+    assert plan["wpe"].lr == 1.0
+
+
+def test_initialisation_scales_the_users_own(plan):
+    key = jax.random.key(3)
+    built, own = plan.init(key), stacked(key, **TARGET)
+    factors = {w.name: w.init for w in plan.weights}
+    for name, leaf in weights_of(built).items():
+        np.testing.assert_allclose(leaf, factors[name] * weights_of(own)[name], rtol=1e-6)
+    assert built["steps"].dtype == jnp.int32
+    assert all(w.init == 1 for w in scale(stacked, BASE, BASE, layout="in_out").weights)
+
+
+def test_rates_reach_every_leaf(plan):
+    # One step of Adam with an enormous gradient moves each weight by its rate.
+    parameters = plan.init(0)
+    moved = plan.optax(lr=1.0, weight_decay=0.0, schedule=warmup_cosine(10, warmup=2))
+    gradients = jax.tree.map(lambda x: jnp.ones_like(x, jnp.float32), parameters)
+    updates, _ = jax.jit(moved.update)(gradients, moved.init(parameters), parameters)
+    for name, leaf in weights_of(updates).items():
+        if name != "steps":
+            np.testing.assert_allclose(leaf, -0.5 * plan[name].lr, rtol=1e-5)
+
+
+def test_equinox_modules():
+    class Block(eqx.Module):
+        norm: eqx.nn.LayerNorm
+        fc1: eqx.nn.Linear
+        fc2: eqx.nn.Linear
+
+        def __init__(self, width, key):
+            keys = jax.random.split(key)
+            self.norm = eqx.nn.LayerNorm(width)
+            self.fc1 = eqx.nn.Linear(width, 2 * width, key=keys[0])
+            self.fc2 = eqx.nn.Linear(2 * width, width, key=keys[1])
+
+        def __call__(self, x):
+            return x + self.fc2(jax.nn.relu(self.fc1(self.norm(x))))
+
+    class Net(eqx.Module):
+        stem: eqx.nn.Conv1d
+        blocks: list
+        activation: object
+        head: eqx.nn.Linear
+
+        def __init__(self, key, width, depth):
+            keys = jax.random.split(key, depth + 2)
+            self.stem = eqx.nn.Conv1d(1, width, 3, key=keys[0])
+            self.blocks = [Block(width, key) for key in keys[2:]]
+            self.activation = jax.nn.relu
+            self.head = eqx.nn.Linear(width, 3, key=keys[1])
+
+        def __call__(self, x):
+            h = self.activation(self.stem(x[None])).mean(axis=1)
+            for block in self.blocks:
+                h = block(h)
+            return self.head(h)
+
+    plan = scale(
+        lambda key, width, depth: Net(key, width, depth), BASE, TARGET, branches="blocks.*.fc2"
+    )
+    roles = {w.name: w.role for w in plan.weights}
+    assert roles["stem.weight"] == "input"
+    assert roles["blocks.3.norm.weight"] == "norm"
+    assert roles["blocks.3.fc1.weight"] == "hidden"
+    assert roles["head.weight"] == "output"
+    assert plan["blocks.3.fc2.bias"].folded == ("branch × l⁻¹ᐟ²",)
+    net = plan.init(0)
+    trained, fixed = eqx.partition(net, eqx.is_inexact_array)
+    moved = plan.optax(lr=1e-2)
+    x = jnp.linspace(-1, 1, 9)
+
+    @jax.jit
+    def step(trained, state):
+        def loss(p):
+            return jnp.square(eqx.combine(p, fixed)(x) - 1.0).mean()
+
+        value, gradient = jax.value_and_grad(loss)(trained)
+        updates, state = moved.update(gradient, state, trained)
+        return eqx.apply_updates(trained, updates), state, value
+
+    state = moved.init(trained)
+    losses = []
+    for _ in range(5):
+        trained, state, value = step(trained, state)
+        losses.append(float(value))
+    assert losses[-1] < losses[0]
+
+
+def test_tied_embeddings_name_their_factor():
+    def tied(key, width):
+        return {"wte": normal(key, 11, width)}
+
+    plan = scale(tied, {"width": 8}, {"width": 32}, scheme="mup", tied=["wte"])
+    assert plan.factor("wte") == 0.25
+    assert plan["wte"].lr == 1.0
+    with pytest.raises(InvalidInput, match="was not named in tied"):
+        plan.factor("wpe")
+
+
+def test_json(plan):
+    again = JaxPlan.from_json(plan.to_json(), stacked)
+    assert again == plan
+    np.testing.assert_array_equal(again.init(0)["wpe"], plan.init(0)["wpe"])
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: scale(stacked, BASE, TARGET, scheme="mup"), "layout: the weight head.kernel"),
+        (lambda: scale(stacked, BASE, TARGET, layout="in_out"), "branches: .* end in"),
+        (lambda: scale(stacked, BASE, TARGET, layout="x"), "layout: 'x'"),
+        (lambda: scale(stacked, {"w": 2}, {"w": 4}), "could not be called"),
+        (
+            lambda: scale(stacked, BASE, TARGET, scheme="mup", layout="in_out").check(
+                stacked(jax.random.key(0), **BASE)
+            ),
+            "not the plan's target's",
+        ),
+    ],
+)
+def test_doors(call, message):
+    with pytest.raises(InvalidInput, match=message):
+        call()

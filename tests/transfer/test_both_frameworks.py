@@ -1,0 +1,128 @@
+"""One plan, two frameworks: the same table, and the same losses step by step."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from tests.transfer.torch_models import SmallNet
+
+from largen.transfer import jax as in_jax
+from largen.transfer import torch as in_torch
+from largen.transfer.schemes import SCHEMES
+from largen.transfer.updates import UPDATES
+
+BASE, TARGET = {"width": 8, "depth": 2}, {"width": 16, "depth": 4}
+STEPS = 20
+TORCH = {
+    "sgd": torch.optim.SGD,
+    "momentum": partial(torch.optim.SGD, momentum=0.9),
+    "adam": torch.optim.Adam,
+    "adamw": torch.optim.AdamW,
+    "rmsprop": torch.optim.RMSprop,
+}
+RATES = {"sgd": 0.05, "momentum": 0.01, "rmsprop": 1e-3}
+
+
+def init(key, width, depth):
+    """SmallNet's parameters, under its names and with PyTorch's initial law."""
+
+    def linear(key, fan_in, fan_out):
+        keys, bound = jax.random.split(key), fan_in**-0.5
+        draw = partial(jax.random.uniform, minval=-bound, maxval=bound)
+        return {"weight": draw(keys[0], (fan_out, fan_in)), "bias": draw(keys[1], (fan_out,))}
+
+    keys = iter(jax.random.split(key, 2 * depth + 2))
+    return {
+        "inp": linear(next(keys), 5, width),
+        "blocks": [
+            {"fc1": linear(next(keys), width, width), "fc2": linear(next(keys), width, width)}
+            for _ in range(depth)
+        ],
+        "out": linear(next(keys), width, 3),
+    }
+
+
+def forward(parameters, x):
+    def linear(p, x):
+        return x @ p["weight"].T + p["bias"]
+
+    h = jnp.tanh(linear(parameters["inp"], x))
+    for block in parameters["blocks"]:
+        h = h + linear(block["fc2"], jax.nn.relu(linear(block["fc1"], h)))
+    return linear(parameters["out"], h)
+
+
+def plans(scheme, optimizer):
+    options = {"scheme": scheme, "optimizer": optimizer}
+    tree = in_jax.scale(init, BASE, TARGET, layout="out_in", branches=["blocks.*.fc2"], **options)
+    return in_torch.scale(SmallNet, BASE, TARGET, **options), tree
+
+
+@pytest.mark.parametrize("optimizer", UPDATES)
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_the_tables_are_equal(scheme, optimizer):
+    module, tree = plans(scheme, optimizer)
+    assert module.weights == tuple(sorted(tree.weights, key=lambda w: order(module, w)))
+    assert module.depth_ratio == tree.depth_ratio
+
+
+def order(plan, weight):
+    return [w.name for w in plan.weights].index(weight.name)
+
+
+@pytest.mark.parametrize("optimizer", TORCH)
+@pytest.mark.parametrize(
+    "scheme",
+    [s if s == "depth_mup" else pytest.param(s, marks=pytest.mark.slow) for s in SCHEMES],
+)
+def test_the_losses_are_equal(scheme, optimizer):
+    module, tree = plans(scheme, optimizer)
+    model = module.build(seed=0)
+    generator = np.random.default_rng(0)
+    x, y = generator.normal(size=(16, 5)), generator.normal(size=(16, 3))
+    settings = {"lr": RATES.get(optimizer, 3e-3), "weight_decay": 0.1}
+    start = as_tree(model)
+    expected = torch_losses(model, TORCH[optimizer](module.param_groups(model, **settings)), x, y)
+    got = jax_losses(start, tree.optax(**settings), x, y)
+    assert abs(expected[-1] / expected[0] - 1) > 1e-2
+    np.testing.assert_allclose(got, expected, rtol=1e-5)
+
+
+def as_tree(model):
+    """The model's weights as a pytree of our own function's structure."""
+    state = {name: jnp.asarray(p.detach().numpy()) for name, p in model.named_parameters()}
+    template = jax.eval_shape(lambda: init(jax.random.key(0), **TARGET))
+    return jax.tree_util.tree_map_with_path(
+        lambda path, _: state[".".join(str(getattr(k, "key", getattr(k, "idx", k))) for k in path)],
+        template,
+    )
+
+
+def torch_losses(model, optimizer, x, y):
+    x, y = (torch.tensor(a, dtype=torch.float32) for a in (x, y))
+    losses = []
+    for _ in range(STEPS):
+        loss = (model(x) - y).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def jax_losses(parameters, moved, x, y):
+    x, y = (jnp.asarray(a, dtype=jnp.float32) for a in (x, y))
+
+    def step(carry, _):
+        parameters, state = carry
+        loss, gradient = jax.value_and_grad(lambda p: jnp.square(forward(p, x) - y).mean())(
+            parameters
+        )
+        updates, state = moved.update(gradient, state, parameters)
+        return (jax.tree.map(jnp.add, parameters, updates), state), loss
+
+    run = jax.jit(lambda p, s: jax.lax.scan(step, (p, s), length=STEPS)[1])
+    return run(parameters, moved.init(parameters))
