@@ -1,0 +1,131 @@
+"""Cells of a sweep: all replicas of one shape and scheme, which are trained together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from largen.experiments.sweeps.task import Task
+from largen.transfer.replicas import Replica, TrainedReplicas
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One shape and scheme.
+
+    Attributes
+    ----------
+    scheme
+        Its name, or a parameterization.
+    width, depth
+        The target's.
+    replicas
+        Settings of the networks trained together.
+    """
+
+    scheme: Any
+    width: int
+    depth: int
+    replicas: tuple[Replica, ...]
+
+    @property
+    def cost(self) -> float:
+        """How long it takes, in arbitrary units."""
+        return len(self.replicas) * (self.width + 64.0) * self.width * (self.depth + 2)
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """What all cells of a sweep have in common.
+
+    Attributes
+    ----------
+    make_model
+        ``make_model(width=…, depth=…)``, of other names if :attr:`names` says so.
+    task
+        What is trained on.
+    base
+        Width and depth at which schemes agree.
+    names
+        The builder's names for width and depth.
+    optimizer
+        As in :func:`largen.transfer.torch.scale`.
+    schedule
+        s(t), or None.
+    options
+        Passed on to ``scale``.
+    device
+        Where to train.
+    """
+
+    make_model: Callable[..., Any]
+    task: Task
+    base: tuple[int, int]
+    names: tuple[str, str] = ("width", "depth")
+    optimizer: str = "sgd"
+    schedule: Callable[[int], float] | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    device: Any = None
+
+    def plan(self, cell: Cell) -> Any:
+        """Return the plan of a cell."""
+        from largen.transfer.torch import scale
+
+        return scale(
+            self.make_model,
+            dict(zip(self.names, self.base, strict=True)),
+            dict(zip(self.names, (cell.width, cell.depth), strict=True)),
+            scheme=cell.scheme,
+            optimizer=self.optimizer,
+            depth=self.names[1],
+            **self.options,
+        )
+
+    def train(
+        self, cell: Cell, report: Callable[[int, int], object] | None = None
+    ) -> TrainedReplicas:
+        """Train the replicas of a cell."""
+        from largen.transfer.torch.replicas import train_replicas
+
+        return train_replicas(
+            self.plan(cell),
+            cell.replicas,
+            self.task.batch,
+            self.task.loss,
+            steps=self.task.steps,
+            evaluation=self.task.evaluation,
+            schedule=self.schedule,
+            device=self.device,
+            report=report,
+        )
+
+    def settings(self, cell: Cell, digest: str) -> dict[str, Any]:
+        """Return everything that a cell's result depends on, but the code of the model."""
+        steps = range(self.task.steps)
+        return {
+            "model": _name(self.make_model),
+            "task": digest,
+            "base": list(self.base),
+            "names": list(self.names),
+            "optimizer": self.optimizer,
+            "schedule": None if self.schedule is None else [float(self.schedule(t)) for t in steps],
+            "options": {name: repr(value) for name, value in sorted(self.options.items())},
+            "scheme": str(cell.scheme),
+            "shape": [cell.width, cell.depth],
+            "replicas": [asdict(replica) for replica in cell.replicas],
+        }
+
+
+def arrays_of(found: TrainedReplicas) -> dict[str, np.ndarray]:
+    """Return what is kept of a cell."""
+    return {"losses": found.losses.astype(np.float32), "final": found.final}
+
+
+def _name(make_model: Any) -> str:
+    if isinstance(make_model, partial):
+        return f"{_name(make_model.func)}{make_model.args}{sorted(make_model.keywords.items())}"
+    return f"{getattr(make_model, '__module__', '')}.{getattr(make_model, '__qualname__', '')}"

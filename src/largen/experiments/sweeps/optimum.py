@@ -1,0 +1,100 @@
+"""The best rate on a grid: interpolated, with the interval that it is known to."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Optimum(NamedTuple):
+    """A minimum on a grid of log₂ rates.
+
+    Attributes
+    ----------
+    at, low, high
+        log₂ of the rate, and of the ends of its interval; NaN if no rate trained.
+    grid, loss
+        The best rate of the grid, and its mean loss.
+    edge
+        Whether it is at an end of the grid beyond which the loss may be lower: divergence beyond
+        it is no such end.
+    """
+
+    at: float
+    low: float
+    high: float
+    grid: float
+    loss: float
+    edge: bool
+
+
+NOTHING = Optimum(*[np.nan] * 5, edge=False)
+
+
+def optimum(log2_lr: np.ndarray, losses: np.ndarray) -> Optimum:
+    """Return the minimum of the mean loss over seeds.
+
+    Between grid points, the logarithm of the loss is taken as a parabola in the logarithm of the
+    rate through the best point and its neighbours. The interval holds every rate whose loss is
+    within two standard errors of the best one's, of differences between networks of the same
+    seed, and at least half a grid step to either side.
+
+    Parameters
+    ----------
+    log2_lr
+        Increasing, shape ``(lr,)``.
+    losses
+        Shape ``(seed, lr)``; NaN where nothing was trained, infinite where it diverged. A rate at
+        which any seed diverged is not chosen.
+
+    Examples
+    --------
+    >>> x = np.arange(-4.0, 1.0)
+    >>> best = optimum(x, np.exp((x + 1.8) ** 2)[None])
+    >>> round(best.at, 3), best.low, best.high, best.edge
+    (-1.8, -2.5, -1.5, False)
+    """
+    run = ~np.isnan(losses).any(0)
+    x, losses = log2_lr[run], losses[:, run]
+    mean = losses.mean(0) if len(x) else np.zeros(0)
+    sound = np.isfinite(mean)
+    if not sound.any():
+        return NOTHING
+    best = int(np.argmin(np.where(sound, mean, np.inf)))
+    at = _interpolated(x, mean, best)
+    low, high = ((x[best] + x[min(max(j, 0), len(x) - 1)]) / 2 for j in (best - 1, best + 1))
+    same = np.flatnonzero(sound & (_excess(losses, best, sound) <= 0))
+    edge = (best == 0 or best == len(x) - 1) and len(x) > 1
+    return Optimum(
+        at,
+        float(min(low, at, x[same].min())),
+        float(max(high, at, x[same].max())),
+        float(x[best]),
+        float(mean[best]),
+        bool(edge),
+    )
+
+
+def _interpolated(x: np.ndarray, mean: np.ndarray, best: int) -> float:
+    around = slice(best - 1, best + 2)
+    if (
+        best == 0
+        or best == len(x) - 1
+        or not (np.isfinite(mean[around]) & (mean[around] > 0)).all()
+    ):
+        return float(x[best])
+    a, b, _ = np.polyfit(x[around] - x[best], np.log(mean[around]), 2)
+    return float(x[best] - b / (2 * a)) if a > 0 else float(x[best])
+
+
+def _excess(losses: np.ndarray, best: int, sound: np.ndarray) -> np.ndarray:
+    """Return by how much the mean difference from the best exceeds two of its standard errors."""
+    seeds = len(losses)
+    excess = np.full(losses.shape[1], np.inf)
+    excess[best] = 0.0
+    if seeds > 1:
+        difference = losses[:, sound] - losses[:, [best]]
+        error = difference.std(0, ddof=1) / np.sqrt(seeds)
+        excess[sound] = difference.mean(0) - 2 * error
+    return excess

@@ -1,0 +1,190 @@
+"""Running a sweep: cell by cell or on several cores, kept on disk, resumed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from largen.arrays import integer, real
+from largen.errors import InvalidInput
+from largen.experiments.sweeps.cells import Cell, Protocol, arrays_of
+from largen.experiments.sweeps.store import Store
+from largen.experiments.sweeps.surface import Sweep, surface
+from largen.experiments.sweeps.task import Task
+from largen.networks.progress import reporter
+from largen.transfer.replicas import Replica
+
+Rates = Sequence[float] | Callable[[int, int], Sequence[float]]
+
+
+def sweep(
+    make_model: Callable[..., Any],
+    task: Task,
+    *,
+    lrs: Rates,
+    base: tuple[int, int],
+    widths: Sequence[int] = (),
+    depths: Sequence[int] = (),
+    schemes: Sequence[Any] = ("standard", "mup", "depth_mup"),
+    seeds: int = 1,
+    weight_decays: Sequence[float] = (0.0,),
+    momenta: Sequence[float] = (0.9,),
+    optimizer: str = "sgd",
+    schedule: Callable[[int], float] | None = None,
+    names: tuple[str, str] = ("width", "depth"),
+    folder: Any = None,
+    jobs: int = 1,
+    device: Any = None,
+    progress: Any = None,
+    **options: Any,
+) -> Sweep:
+    """Train a model at all rates, widths, depths and seeds, under several schemes.
+
+    Networks of one shape and scheme form a cell and are trained together in one batched
+    computation (:func:`largen.transfer.torch.train_replicas`); those that diverge are stopped.
+    Rates are those at the base shape, which each scheme translates.
+
+    Parameters
+    ----------
+    make_model
+        ``make_model(width=…, depth=…)`` → a PyTorch module.
+    task
+        What to train on.
+    lrs
+        η₀; or a function of width and depth, for a coarser grid where networks are large. An
+        empty grid leaves a shape out.
+    base
+        (width, depth) at which all schemes agree.
+    widths, depths
+        Of the targets; the base's alone by default.
+    schemes
+        As in :func:`largen.transfer.torch.scale`.
+    seeds
+        Networks of each setting, with seeds 0, 1, …
+    weight_decays, momenta
+        λ₀ and the momentum, swept likewise.
+    optimizer, schedule
+        As in :func:`largen.transfer.torch.scale`; s(t), see ``warmup_cosine``.
+    names
+        The builder's names for width and depth.
+    folder
+        Where every finished cell is put at once. The same call with the same folder resumes: what
+        is there is not trained again. What the builder does is not seen; another builder wants
+        another folder.
+    jobs
+        Cells trained at once, by ``joblib``: −1 for one on each core. Inside
+        ``joblib.parallel_config(backend="ray")`` or ``"dask"`` they go to other machines.
+    device
+        Where to train; PyTorch's default if None.
+    progress
+        True or False for a bar or none, or a function of (done, total); by default a bar in a
+        terminal.
+    **options
+        Passed on to ``scale``.
+
+    Returns
+    -------
+    Sweep
+        The loss surface and what is read off it.
+
+    Raises
+    ------
+    InvalidInput
+        If a grid is empty or not positive.
+
+    Examples
+    --------
+    >>> from largen.transfer.torch.models import ResidualMLP
+    >>> draw = np.random.default_rng(0)
+    >>> x = draw.normal(size=(256, 64)).astype("float32")
+    >>> task = Task(x, (x[:, 0] > 0).astype(int), steps=20)
+    >>> found = sweep(ResidualMLP, task, lrs=[2**-4, 2**-2, 1.0], base=(16, 2), widths=[16, 32],
+    ...               schemes=["mup"])
+    >>> dict(found.data["loss"].sizes)
+    {'scheme': 1, 'width': 2, 'depth': 1, 'seed': 1, 'lr': 3}
+    """
+    integer("seeds", seeds, at_least=1)
+    start = (integer("base", base[0], at_least=1), integer("base", base[1], at_least=1))
+    widths, depths = sorted(widths) or [start[0]], sorted(depths) or [start[1]]
+    if not schemes:
+        raise InvalidInput("schemes: is empty; wanted at least one.")
+    protocol = Protocol(make_model, task, start, names, optimizer, schedule, dict(options), device)
+    others = list(product(range(seeds), weight_decays, momenta))
+    cells = []
+    for scheme, width, depth in product(schemes, widths, depths):
+        rates = lrs(width, depth) if callable(lrs) else lrs
+        replicas = tuple(
+            Replica(real("lrs", lr, at_least=0), seed, real("weight_decays", wd, at_least=0), m)
+            for lr, (seed, wd, m) in product(rates, others)
+        )
+        if replicas:
+            cells.append(Cell(scheme, width, depth, replicas))
+    if not cells:
+        raise InvalidInput("lrs: there is no rate at any shape.")
+    with reporter(progress, "sweep") as report:
+        found = dict(_run(protocol, cells, Store.at(folder), jobs, report))
+    return surface(protocol, cells, [found[i] for i in range(len(cells))])
+
+
+def _run(
+    protocol: Protocol, cells: Sequence[Cell], store: Store, jobs: int, report: Any
+) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
+    """Yield every cell's arrays, those on disk first; the others are kept as they are finished."""
+    digest = protocol.task.digest()
+    settings = [protocol.settings(cell, digest) for cell in cells]
+    missing = []
+    for i, own in enumerate(settings):
+        kept = store.load(own)
+        if kept is None:
+            missing.append(i)
+        else:
+            yield i, kept
+    bar = _Bar(report, [cell.cost for cell in cells], missing)
+    for i, arrays in _trained(protocol, cells, missing, jobs, bar):
+        store.save(settings[i], arrays)
+        bar.finish(i)
+        yield i, arrays
+
+
+def _trained(
+    protocol: Protocol, cells: Sequence[Cell], missing: Sequence[int], jobs: int, bar: _Bar
+) -> Iterable[tuple[int, dict[str, np.ndarray]]]:
+    if jobs == 1:
+        for i in missing:
+            yield i, arrays_of(protocol.train(cells[i], bar.within(i)))
+        return
+    from joblib import Parallel, delayed
+
+    # Large cells first, so that no core waits for the last one.
+    order = sorted(missing, key=lambda i: -cells[i].cost)
+    parallel: Any = Parallel(n_jobs=jobs, return_as="generator_unordered", batch_size=1)
+    yield from parallel(delayed(_numbered)(i, protocol, cells[i]) for i in order)
+
+
+def _numbered(i: int, protocol: Protocol, cell: Cell) -> tuple[int, dict[str, np.ndarray]]:
+    return i, arrays_of(protocol.train(cell))
+
+
+class _Bar:
+    """Progress over cells of unlike cost, in thousandths."""
+
+    def __init__(self, report: Callable[[int, int], object], costs: list[float], missing: list):
+        self.report, self.costs = report, costs
+        self.total = sum(costs)
+        self.done = self.total - sum(costs[i] for i in missing)
+
+    def within(self, i: int) -> Callable[[int, int], None]:
+        def inner(step: int, steps: int) -> None:
+            self._show(self.done + self.costs[i] * step / steps)
+
+        return inner
+
+    def finish(self, i: int) -> None:
+        self.done += self.costs[i]
+        self._show(self.done)
+
+    def _show(self, done: float) -> None:
+        self.report(round(1000 * done / self.total), 1000)

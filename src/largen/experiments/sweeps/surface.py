@@ -1,0 +1,209 @@
+"""The result of a sweep: the loss surface, the best rates on it, and how far they drift."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from largen.errors import InvalidInput
+from largen.experiments.sweeps.cells import Cell, Protocol
+from largen.experiments.sweeps.optimum import optimum
+
+if TYPE_CHECKING:
+    import xarray
+    from matplotlib.figure import Figure
+
+AXES = ("scheme", "width", "depth")
+# A network trains if its loss falls below this part of the best constant answer's.
+TRAINS = 0.9
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The losses of a sweep.
+
+    Attributes
+    ----------
+    data
+        ``loss (scheme, width, depth, seed, lr)`` after training, and ``loss_train (…, step)``
+        before each step; weight_decay and momentum are axes too if there are several of them.
+        Infinite where training diverged, NaN where nothing was trained.
+    """
+
+    data: xarray.Dataset
+
+    def to_xarray(self) -> xarray.Dataset:
+        """Return :attr:`data`."""
+        return self.data
+
+    def best(self) -> xarray.Dataset:
+        """Return the best rate of each scheme and shape.
+
+        Returns
+        -------
+        xarray.Dataset
+            Over (scheme, width, depth): ``log2_lr`` interpolated, with its interval from ``low``
+            to ``high``; ``grid``, the best rate trained, and ``loss``, its mean over seeds;
+            ``edge``, whether it is at an end of the grid; ``trains``, whether it is clearly below
+            the best constant answer. NaN where nothing trained without diverging.
+        """
+        import xarray
+
+        loss = self._plain()
+        x = np.log2(loss["lr"].values)
+        found = [optimum(x, block) for block in loss.values.reshape(-1, *loss.shape[-2:])]
+        shape = loss.shape[:3]
+        names = ("log2_lr", "low", "high", "grid", "loss", "edge")
+        data = xarray.Dataset(
+            {
+                name: (AXES, np.array(values).reshape(shape))
+                for name, values in zip(names, zip(*found, strict=True), strict=True)
+            },
+            {axis: loss[axis] for axis in AXES},
+        )
+        data["trains"] = data["loss"] < TRAINS * self.data.attrs["chance"]
+        return data
+
+    def drift(self, along: str) -> xarray.DataArray:
+        """Return by how many factors of two the best rate moves along the width or the depth.
+
+        Parameters
+        ----------
+        along
+            ``"width"`` or ``"depth"``; the drift is from its smallest value. NaN where nothing
+            trains.
+        """
+        if along not in ("width", "depth"):
+            raise InvalidInput(f"along: wanted 'width' or 'depth', got {along!r}.")
+        best = self.best()
+        rate = best["log2_lr"].where(best["trains"])
+        return (rate - rate.isel({along: 0})).rename(f"drift along the {along}")
+
+    def transferred(self) -> xarray.Dataset:
+        """Return the losses at the base's best rate beside those at the shape's own best rate.
+
+        The rate that is transferred is the best one of the grid at the smallest width and depth.
+        Their ratio says what transfer costs, which the drift of a flat minimum does not.
+
+        Returns
+        -------
+        xarray.Dataset
+            Over (scheme, width, depth): ``lr``, ``transferred``, ``retuned`` and ``ratio``;
+            infinite if training diverges at the transferred rate.
+        """
+        best, loss = self.best(), self._plain()
+        base = best["grid"].isel(width=0, depth=0)
+        mean = loss.mean("seed", skipna=False)
+        at = [
+            mean.sel(scheme=scheme).sel(lr=2.0 ** float(base.sel(scheme=scheme)), method="nearest")
+            if np.isfinite(base.sel(scheme=scheme))
+            else mean.sel(scheme=scheme).isel(lr=0) * np.nan
+            for scheme in loss["scheme"].values
+        ]
+        import xarray
+
+        moved = xarray.concat([a.drop_vars("lr") for a in at], "scheme")
+        moved = moved.assign_coords(scheme=loss["scheme"]).transpose(*AXES)
+        return xarray.Dataset(
+            {
+                "lr": 2.0 ** base.drop_vars(("width", "depth")),
+                "transferred": moved,
+                "retuned": best["loss"],
+                "ratio": moved / best["loss"],
+            }
+        )
+
+    def plot(self) -> Figure:
+        """Draw the loss against the rate, one panel for each scheme."""
+        from largen.plots.sweeps import sweep_figure
+
+        return sweep_figure(self.data, self.best())
+
+    def __str__(self) -> str:
+        best, moved = self.best(), self.transferred()
+        lines = ["best log2 rate [interval]: its loss (loss at the base's best rate)"]
+        for scheme in best["scheme"].values:
+            lines.append(str(scheme))
+            for depth in best["depth"].values:
+                cells = [
+                    _cell(best.sel(at), float(moved["transferred"].sel(at)))
+                    for width in best["width"].values
+                    for at in [{"scheme": scheme, "width": width, "depth": depth}]
+                ]
+                lines.append(f"  depth {depth:<4d}" + "   ".join(cells))
+        widths = ", ".join(map(str, best["width"].values))
+        return "\n".join(
+            [*lines, f"columns: width {widths}; ×: does not train; *: end of the grid"]
+        )
+
+    def _plain(self) -> xarray.DataArray:
+        loss = self.data["loss"]
+        extra = [axis for axis in loss.dims if axis not in (*AXES, "seed", "lr")]
+        if extra:
+            raise InvalidInput(
+                f"the sweep has {' and '.join(map(str, extra))} as axes; choose one value first: "
+                f"Sweep(found.data.sel({extra[0]}=…))."
+            )
+        return loss.transpose(*AXES, "seed", "lr")
+
+
+def _cell(best: Any, moved: float) -> str:
+    if not best["trains"]:
+        return f"{'×':^34s}"
+    mark = "*" if best["edge"] else " "
+    rate = f"{float(best['log2_lr']):.1f}{mark}"
+    interval = f"[{float(best['low']):.1f}, {float(best['high']):.1f}]"
+    there = f"({moved:.3g})" if np.isfinite(moved) else "(diverges)"
+    return f"{rate:>7s} {interval:>14s}: {float(best['loss']):.3g} {there}".ljust(34)
+
+
+def surface(
+    protocol: Protocol, cells: Sequence[Cell], found: Sequence[dict[str, np.ndarray]]
+) -> Sweep:
+    """Put the arrays of all cells into one data set.
+
+    Rates that were trained in some cells only are NaN in the others.
+    """
+    import xarray
+
+    def values(name: str) -> list:
+        return sorted({getattr(r, name) for cell in cells for r in cell.replicas})
+
+    coordinates = {
+        "scheme": list(dict.fromkeys(str(cell.scheme) for cell in cells)),
+        "width": sorted({cell.width for cell in cells}),
+        "depth": sorted({cell.depth for cell in cells}),
+        "weight_decay": values("weight_decay"),
+        "momentum": values("momentum"),
+        "seed": values("seed"),
+        "lr": values("lr"),
+    }
+    where = {axis: {v: i for i, v in enumerate(own)} for axis, own in coordinates.items()}
+    shape = tuple(map(len, coordinates.values()))
+    loss = np.full(shape, np.nan)
+    curves = np.full((*shape, protocol.task.steps), np.nan, np.float32)
+    for cell, arrays in zip(cells, found, strict=True):
+        for r, final, curve in zip(cell.replicas, arrays["final"], arrays["losses"], strict=True):
+            at = (str(cell.scheme), cell.width, cell.depth)
+            at += (r.weight_decay, r.momentum, r.seed, r.lr)
+            index = tuple(where[axis][v] for axis, v in zip(coordinates, at, strict=True))
+            loss[index] = final
+            curves[index] = curve
+    axes = tuple(coordinates)
+    data = xarray.Dataset(
+        {"loss": (axes, loss), "loss_train": ((*axes, "step"), curves)},
+        {**coordinates, "step": np.arange(protocol.task.steps)},
+        {
+            "optimizer": protocol.optimizer,
+            "base_width": protocol.base[0],
+            "base_depth": protocol.base[1],
+            "loss": protocol.task.loss,
+            "steps": protocol.task.steps,
+            "chance": protocol.task.chance,
+        },
+    )
+    single = [axis for axis in ("weight_decay", "momentum") if data.sizes[axis] == 1]
+    return Sweep(data.squeeze(single))

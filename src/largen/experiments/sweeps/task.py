@@ -1,0 +1,104 @@
+"""What replicas are trained on: samples, a loss, and how many steps of which batches."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+
+from largen.arrays import integer
+from largen.errors import InvalidInput, one_of
+
+LOSSES = ("cross_entropy", "mse")
+# Samples on which the loss after training is measured at a time.
+EVALUATED_AT_ONCE = 512
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """Samples, batches and a loss.
+
+    Each epoch goes through the training samples once, in an order of its own; what is left over
+    from whole batches is skipped. With ``steps * batch_size`` samples or more, no sample is seen
+    twice: single-epoch training.
+
+    Attributes
+    ----------
+    x, y
+        Inputs ``(sample, …)`` and targets: class numbers for ``"cross_entropy"``, shape
+        ``(sample,)`` or ``(sample, position)``; numbers ``(sample, output)`` for ``"mse"``.
+    loss
+        ``"cross_entropy"`` (in nats) or ``"mse"``, a mean over samples and outputs.
+    batch_size, steps
+        Of the training.
+    x_final, y_final
+        What the loss after training is measured on; the training samples if None.
+    seed
+        Of the batches' order.
+
+    Examples
+    --------
+    >>> task = Task(np.zeros((10, 3), "float32"), np.arange(10) % 2, batch_size=4, steps=5)
+    >>> [len(task.batch(t)[0]) for t in range(5)], round(task.chance, 3)
+    ([4, 4, 4, 4, 4], 0.693)
+    """
+
+    x: np.ndarray
+    y: np.ndarray
+    loss: str = "cross_entropy"
+    batch_size: int = 64
+    steps: int = 200
+    x_final: np.ndarray | None = None
+    y_final: np.ndarray | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.loss not in LOSSES:
+            raise one_of("loss", self.loss, LOSSES)
+        integer("steps", self.steps, at_least=1)
+        integer("batch_size", self.batch_size, at_least=1)
+        if len(self.x) != len(self.y):
+            raise InvalidInput(
+                f"y: wanted {len(self.x)} targets, one per input, got {len(self.y)}."
+            )
+        if self.batch_size > len(self.x):
+            raise InvalidInput(
+                f"batch_size: wanted at most the {len(self.x)} samples, got {self.batch_size}."
+            )
+        if (self.x_final is None) != (self.y_final is None):
+            raise InvalidInput("x_final, y_final: wanted both or none.")
+
+    def batch(self, t: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return inputs and targets of step t, from 0."""
+        per_epoch = len(self.x) // self.batch_size
+        epoch, i = divmod(t, per_epoch)
+        order = np.random.default_rng([self.seed, epoch]).permutation(len(self.x))
+        chosen = order[i * self.batch_size : (i + 1) * self.batch_size]
+        return self.x[chosen], self.y[chosen]
+
+    @property
+    def evaluation(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """What the loss after training is measured on, in batches."""
+        x, y = (self.x, self.y) if self.x_final is None else (self.x_final, self.y_final)
+        assert y is not None
+        at = range(0, len(x), EVALUATED_AT_ONCE)
+        return [(x[i : i + EVALUATED_AT_ONCE], y[i : i + EVALUATED_AT_ONCE]) for i in at]
+
+    @property
+    def chance(self) -> float:
+        """The loss of the best constant answer: the labels' entropy, or the targets' variance."""
+        if self.loss == "mse":
+            return float(np.mean((self.y - self.y.mean(0)) ** 2))
+        share = np.bincount(self.y.ravel()) / self.y.size
+        share = share[share > 0]
+        return float(-(share * np.log(share)).sum())
+
+    def digest(self) -> str:
+        """Return a fingerprint of everything here."""
+        found = hashlib.sha256(repr((self.loss, self.batch_size, self.steps, self.seed)).encode())
+        for array in (self.x, self.y, self.x_final, self.y_final):
+            if array is not None:
+                found.update(repr((array.shape, str(array.dtype))).encode())
+                found.update(np.ascontiguousarray(array).tobytes())
+        return found.hexdigest()

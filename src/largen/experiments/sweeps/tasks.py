@@ -1,0 +1,123 @@
+"""Tasks for sweeps: digits, a synthetic teacher, images, characters."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from largen.errors import InvalidInput
+from largen.experiments.sweeps.task import Task
+
+
+def digits_task(steps: int = 200, batch_size: int = 64) -> Task:
+    """Return scikit-learn's 8 × 8 handwritten digits, ten classes, cross-entropy.
+
+    Pixels are centred and scaled so that |x|²/D averages to one.
+
+    Examples
+    --------
+    >>> digits_task().x.shape
+    (1797, 64)
+    """
+    from sklearn.datasets import load_digits
+
+    x, y = load_digits(return_X_y=True)
+    x, y = np.asarray(x), np.asarray(y)
+    return Task(_scaled(x), y.astype(np.int64), batch_size=batch_size, steps=steps)
+
+
+def teacher_task(
+    steps: int = 400, batch_size: int = 64, *, inputs: int = 32, units: int = 16, seed: int = 0
+) -> Task:
+    """Return a synthetic teacher, y = Σᵢ aᵢ tanh(wᵢ·x)/√units, learnt in a single epoch.
+
+    Inputs and the teacher's weights are Gaussian, targets scaled to variance 1. No sample is seen
+    twice, and the loss after training is that on 1024 others.
+
+    Examples
+    --------
+    >>> task = teacher_task(steps=10, batch_size=8)
+    >>> task.x.shape, task.y.shape, bool(abs(task.chance - 1) < 1e-6)
+    ((80, 32), (80, 1), True)
+    """
+    draw = np.random.default_rng(seed)
+    count = steps * batch_size
+    x = draw.normal(size=(count + 1024, inputs))
+    w = draw.normal(size=(inputs, units)) * 2 / np.sqrt(inputs)
+    y = np.tanh(x @ w) @ draw.normal(size=(units, 1)) / np.sqrt(units)
+    y = (y - y[:count].mean()) / y[:count].std()
+    x, y = x.astype(np.float32), y.astype(np.float32)
+    return Task(x[:count], y[:count], "mse", batch_size, steps, x[count:], y[count:])
+
+
+def images_task(path: Any, steps: int, batch_size: int = 64, *, samples: int = 0) -> Task:
+    """Return labelled images from an ``.npz`` file.
+
+    Parameters
+    ----------
+    path
+        Holds ``x`` or ``x_train``, images ``(sample, height, width[, channel])``, and ``y`` or
+        ``y_train``, labels from 0.
+    steps, batch_size
+        Of the training.
+    samples
+        How many are used; all of them by default.
+
+    Raises
+    ------
+    InvalidInput
+        If the file is missing or holds no such arrays.
+    """
+    file = Path(path)
+    if not file.exists():
+        raise InvalidInput(f"path: there is no file {file}.")
+    with np.load(file) as data:
+        names = set(data.files)
+        x = next((data[n] for n in ("x", "x_train", "images") if n in names), None)
+        y = next((data[n] for n in ("y", "y_train", "labels") if n in names), None)
+    if x is None or y is None:
+        raise InvalidInput(f"path: wanted arrays x and y in {file}, got {sorted(names)}.")
+    x = x[..., None] if x.ndim == 3 else x
+    x, y = x[: samples or None], y[: samples or None]
+    pixels = _scaled(x.reshape(len(x), -1).astype(np.float64)).reshape(x.shape)
+    return Task(
+        np.moveaxis(pixels, -1, 1).copy(),
+        y.ravel().astype(np.int64),
+        batch_size=batch_size,
+        steps=steps,
+    )
+
+
+def characters_task(path: Any, steps: int, batch_size: int = 32, *, context: int = 32) -> Task:
+    """Return the prediction of a text's next character, in a single epoch of random windows.
+
+    The loss after training is that on the last tenth of the text, which is not trained on.
+
+    Raises
+    ------
+    InvalidInput
+        If the file is missing or shorter than what is asked for.
+    """
+    file = Path(path)
+    if not file.exists():
+        raise InvalidInput(f"path: there is no file {file}.")
+    _, codes = np.unique(list(file.read_text(encoding="utf-8")), return_inverse=True)
+    split = 9 * len(codes) // 10
+    if split <= context + 1:
+        raise InvalidInput(f"path: {file} has {len(codes)} characters, too few.")
+    draw = np.random.default_rng(0)
+    starts = draw.integers(0, split - context - 1, steps * batch_size)
+    held_out = np.arange(split, len(codes) - context - 1, context)[:256]
+    x, y, x_final, y_final = (
+        codes[at[:, None] + np.arange(context) + shift].astype(np.int64)
+        for at in (starts, held_out)
+        for shift in (0, 1)
+    )
+    return Task(x, y, "cross_entropy", batch_size, steps, x_final, y_final)
+
+
+def _scaled(x: np.ndarray) -> np.ndarray:
+    x = x - x.mean(0)
+    return (x / np.sqrt(np.mean(x**2))).astype(np.float32)

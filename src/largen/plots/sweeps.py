@@ -1,0 +1,104 @@
+"""Pictures of sweeps: the loss against the rate, for all widths and depths."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from largen.plots.style import panels, shades, style
+
+if TYPE_CHECKING:
+    import xarray
+
+MARKERS = ("o", "s", "^", "D", "v", "P")
+LINES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (2, 1.5)), (0, (5, 1, 1, 1)), (0, (1, 1)), "-")
+
+
+def sweep_figure(data: xarray.Dataset, best: xarray.Dataset) -> Figure:
+    """Draw the loss after training against the rate, one panel for each scheme.
+
+    Colours are depths, lines and markers widths; filled markers are the best rates of their
+    curves. What diverged is missing, as in figure 1 of Bordelon et al. (2023).
+
+    Parameters
+    ----------
+    data
+        ``loss (scheme, width, depth, seed, lr)``.
+    best
+        Of :meth:`largen.experiments.sweeps.Sweep.best`.
+    """
+    schemes = data["scheme"].values
+    with style():
+        figure, grid = panels(1, len(schemes))
+        for ax, scheme in zip(grid[0], schemes, strict=True):
+            _curves(ax, data.sel(scheme=scheme), best.sel(scheme=scheme))
+            ax.set_title(str(scheme))
+        _same_limits(grid[0], data)
+        grid[0, 0].set_ylabel("loss")
+        grid[0, -1].legend(fontsize=6)
+    return figure
+
+
+def dynamics_figure(panels_of: list[tuple[str, list[tuple[str, int, np.ndarray]]]]) -> Figure:
+    """Draw losses during training.
+
+    Parameters
+    ----------
+    panels_of
+        For each panel its title and its curves: label, number of the colour, and losses
+        ``(step,)``. Curves of equal colour differ by the line's style.
+    """
+    with style():
+        figure, grid = panels(1, len(panels_of))
+        for ax, (title, curves) in zip(grid[0], panels_of, strict=True):
+            seen: dict[int, int] = {}
+            for label, colour, losses in curves:
+                line = LINES[seen.setdefault(colour, 0) % len(LINES)]
+                seen[colour] += 1
+                ax.plot(
+                    np.where(np.isfinite(losses), losses, np.nan),
+                    color=f"C{colour}",
+                    linestyle=line,
+                    label=label,
+                )
+            ax.set(title=title, xlabel="step", yscale="log")
+            ax.legend(fontsize=6)
+        grid[0, 0].set_ylabel("training loss")
+    return figure
+
+
+def _curves(ax: Any, data: xarray.Dataset, best: xarray.Dataset) -> None:
+    loss = data["loss"]
+    colours = shades(loss.sizes["depth"])
+    for i, depth in enumerate(loss["depth"].values):
+        for j, width in enumerate(loss["width"].values):
+            own = loss.sel(width=width, depth=depth)
+            run = own.notnull().all("seed")
+            lr, value = own["lr"].values[run.values], own.mean("seed").values[run.values]
+            value = np.where(np.isfinite(value), value, np.nan)
+            look: dict[str, Any] = {
+                "color": colours[i],
+                "linestyle": LINES[j % len(LINES)],
+                "marker": MARKERS[j % len(MARKERS)],
+            }
+            label = f"width {width}, depth {depth}"
+            ax.plot(lr, value, markersize=3, markerfacecolor="none", label=label, **look)
+            there = best.sel(width=width, depth=depth)
+            if there["trains"]:
+                look["linestyle"] = "none"
+                ax.plot(2.0 ** float(there["grid"]), float(there["loss"]), markersize=5, **look)
+    ax.set_xscale("log", base=2)
+    ax.set(yscale="log", xlabel="learning rate η₀")
+
+
+def _same_limits(axes: Any, data: xarray.Dataset) -> None:
+    """Give all panels one range of losses, up to a little above the best constant answer."""
+    values = data["loss"].values
+    values = values[np.isfinite(values) & (values > 0)]
+    if not values.size:
+        return
+    top = min(values.max(), 2 * data.attrs.get("chance", np.inf))
+    for ax in axes:
+        ax.set_ylim(0.8 * min(values.min(), top), 1.2 * top)

@@ -1,0 +1,8 @@
+"""Models whose hyperparameters are transferred in the experiments.
+
+Plain PyTorch modules with a width and a depth: none of them knows of schemes or of plans.
+"""
+
+from largen.transfer.torch.models.residual_mlp import ResidualMLP
+
+__all__ = ["ResidualMLP"]

@@ -1,0 +1,244 @@
+"""Replicas of one PyTorch model trained together, in one batched computation.
+
+Weights of R replicas are stacked, the model is mapped over the stack, and the gradient of the sum
+of all losses is every replica's own gradient, since no replica knows of another. One operation on
+a stack takes the place of R small ones, whose cost is mostly that of calling them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from largen.arrays import integer
+from largen.errors import InvalidInput, one_of
+from largen.transfer.replicas import Replica, TrainedReplicas
+from largen.transfer.torch.names import parameters
+from largen.transfer.torch.plan import TorchPlan
+from largen.transfer.torch.steps import StackedWeight, step_of
+
+# A replica has diverged when its loss is not finite or this many times what it was at first.
+DIVERGED = 100.0
+# Steps between two looks at which replicas have diverged: a look waits for the device.
+LOOK_EVERY = 10
+
+Batch = tuple[Any, Any]
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Return the mean of −log softmax(outputs)[target] over samples and positions."""
+    return nn.functional.cross_entropy(outputs.flatten(0, -2), targets.flatten())
+
+
+LOSSES: dict[str, Loss] = {"cross_entropy": cross_entropy, "mse": nn.functional.mse_loss}
+
+
+def train_replicas(
+    plan: TorchPlan,
+    replicas: Sequence[Replica],
+    batches: Callable[[int], Batch],
+    loss: Loss | str,
+    *,
+    steps: int,
+    evaluation: Sequence[Batch],
+    schedule: Callable[[int], float] | None = None,
+    device: Any = None,
+    report: Callable[[int, int], object] | None = None,
+) -> TrainedReplicas:
+    """Train replicas of the plan's target model together.
+
+    Replica r moves weight w at η_r · (the plan's factor of w) · s(t). All of them see the same
+    batches, so that they differ by what is set for them alone. A replica that has diverged is
+    taken out of the stack.
+
+    Parameters
+    ----------
+    plan
+        With its builder; the model is called with a batch's inputs.
+    replicas
+        Their settings.
+    batches
+        Step t (from 0) → inputs and targets, tensors or NumPy arrays.
+    loss
+        ``"cross_entropy"``, ``"mse"``, or ``loss(outputs, targets)`` → a scalar, a mean over
+        samples.
+    steps
+        How many.
+    evaluation
+        Batches whose mean loss, weighted by their numbers of samples, is the final one.
+    schedule
+        s(t), such as :func:`warmup_cosine`; 1 if None.
+    device
+        Where; PyTorch's default if None.
+    report
+        Called with (step, steps).
+
+    Returns
+    -------
+    TrainedReplicas
+        Losses of every replica, in the order given.
+
+    Raises
+    ------
+    InvalidInput
+        If there are no replicas or steps, or the plan's optimizer has no batched step.
+
+    Examples
+    --------
+    >>> from largen.transfer.torch import scale
+    >>> def net(width):
+    ...     return nn.Sequential(nn.Linear(2, width), nn.Tanh(), nn.Linear(width, 1))
+    >>> plan = scale(net, {"width": 8}, {"width": 32}, scheme="mup", optimizer="sgd")
+    >>> x = torch.tensor([[0.0, 1.0], [1.0, 0.0]])
+    >>> batch = x, x[:, :1]
+    >>> found = train_replicas(plan, [Replica(0.0), Replica(0.1)], lambda t: batch,
+    ...                        "mse", steps=50, evaluation=[batch])
+    >>> found.losses.shape, bool(found.final[1] < found.final[0])
+    ((2, 50), True)
+    """
+    integer("steps", steps, at_least=1)
+    if not replicas:
+        raise InvalidInput("replicas: is empty; wanted at least one.")
+    if isinstance(loss, str):
+        if loss not in LOSSES:
+            raise one_of("loss", loss, LOSSES)
+        loss = LOSSES[loss]
+    step = step_of(plan.optimizer)
+    stack = Stack(plan, replicas, device)
+    losses = np.full((len(replicas), steps), np.inf)
+    recorded: list[Tensor] = []
+    first: Tensor | None = None
+    for t in range(steps):
+        value, gradients = stack.gradients(*stack.tensors(batches(t)), loss)
+        recorded.append(value)
+        first = value if first is None else first
+        s = 1.0 if schedule is None else float(schedule(t))
+        stack.update(step, gradients, s, t + 1)
+        if (t + 1) % LOOK_EVERY == 0 or t + 1 == steps:
+            block = torch.stack(recorded, 1)
+            losses[stack.alive, t + 1 - len(recorded) : t + 1] = block.cpu().numpy()
+            recorded = []
+            sound = (block <= DIVERGED * first[:, None]).all(1)
+            if not sound.all():
+                first = first[sound]
+                stack.keep(sound)
+            if report is not None:
+                report(t + 1, steps)
+            if not len(stack.alive):
+                break
+    final = np.full(len(replicas), np.inf)
+    if len(stack.alive):
+        final[stack.alive] = stack.evaluate(evaluation, loss)
+    losses = np.where(np.isfinite(losses), losses, np.inf)
+    return TrainedReplicas(losses, np.where(np.isfinite(final), final, np.inf))
+
+
+class Stack:
+    """The weights of replicas that have not diverged, and the model that they are weights of.
+
+    Attributes
+    ----------
+    alive
+        Numbers of these replicas.
+    """
+
+    def __init__(self, plan: TorchPlan, replicas: Sequence[Replica], device: Any):
+        seeds = list(dict.fromkeys(replica.seed for replica in replicas))
+        models = [plan.build(seed=seed, device=device) for seed in seeds]
+        self.model = models[0]
+        self.alive = np.arange(len(replicas))
+        which = torch.tensor([seeds.index(replica.seed) for replica in replicas])
+        self.weights: dict[str, StackedWeight] = {}
+        self.fixed: dict[str, Tensor] = {}
+        tensors = [parameters(model) for model in models]
+        for name, own in tensors[0].items():
+            value = torch.stack([t[name].detach() for t in tensors])[which.to(own.device)]
+            if own.requires_grad:
+                self.weights[name] = _stacked(plan, name, value, replicas)
+            else:
+                self.fixed[name] = value
+        buffers = [dict(model.named_buffers()) for model in models]
+        for name, own in buffers[0].items():
+            self.fixed[name] = torch.stack([b[name] for b in buffers])[which.to(own.device)]
+
+    def tensors(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return a batch on the device."""
+        device = next(iter(self.weights.values())).value.device
+        x, y = (torch.as_tensor(part, device=device) for part in batch)
+        return x, y
+
+    def outputs(self, x: Any, values: dict[str, Tensor]) -> Tensor:
+        """Return the outputs of all replicas, shape ``(replica, sample, …)``."""
+
+        def one(state: dict[str, Tensor]) -> Tensor:
+            return functional_call(self.model, state, (x,))
+
+        return torch.vmap(one, randomness="different")({**self.fixed, **values})
+
+    def gradients(self, x: Any, y: Any, loss: Loss) -> tuple[Tensor, Sequence[Tensor]]:
+        """Return the losses ``(replica,)`` and the gradients, weight by weight."""
+        values = {name: w.value.requires_grad_() for name, w in self.weights.items()}
+        each = torch.vmap(loss, in_dims=(0, None))(self.outputs(x, values), y)
+        gradients = torch.autograd.grad(each.sum(), list(values.values()))
+        return each.detach(), gradients
+
+    @torch.no_grad()
+    def update(self, step: Any, gradients: Sequence[Tensor], s: float, t: int) -> None:
+        """Take one step."""
+        for weight, gradient in zip(self.weights.values(), gradients, strict=True):
+            step(weight, gradient, s, t)
+
+    @torch.no_grad()
+    def keep(self, sound: Tensor) -> None:
+        """Drop all replicas but these."""
+        for weight in self.weights.values():
+            weight.keep(sound)
+        self.fixed = {name: value[sound] for name, value in self.fixed.items()}
+        self.alive = self.alive[sound.cpu().numpy()]
+
+    @torch.no_grad()
+    def evaluate(self, batches: Sequence[Batch], loss: Loss) -> np.ndarray:
+        """Return the mean loss over batches, ``(replica,)``."""
+        values = {name: w.value for name, w in self.weights.items()}
+        total, count = torch.zeros(()), 0
+        for x, y in map(self.tensors, batches):
+            each = torch.vmap(loss, in_dims=(0, None))(self.outputs(x, values), y)
+            total = total + len(y) * each.double()
+            count += len(y)
+        return (total / count).cpu().numpy()
+
+
+def _stacked(
+    plan: TorchPlan, name: str, value: Tensor, replicas: Sequence[Replica]
+) -> StackedWeight:
+    settings = [plan.settings(plan[name], r.lr, r.weight_decay) for r in replicas]
+
+    def column(numbers: Sequence[float]) -> Tensor:
+        shape = (-1, *[1] * (value.ndim - 1))
+        return torch.tensor(numbers, dtype=value.dtype, device=value.device).reshape(shape)
+
+    return StackedWeight(
+        _laid_out(value),
+        column([float(s["lr"]) for s in settings]),
+        column([s["weight_decay"] for s in settings]),
+        column([r.momentum for r in replicas]),
+        column([s.get("eps", 0.0) for s in settings]),
+        plan.decay == "coupled",
+    )
+
+
+def _laid_out(value: Tensor) -> Tensor:
+    """Return a copy of stacked matrices whose layout is that of their gradients.
+
+    Linear layers multiply by the transposed weight, so that the gradient comes out transposed;
+    steps on two tensors of unlike layout take five times as long.
+    """
+    if value.ndim == 3:
+        return value.transpose(1, 2).contiguous().transpose(1, 2)
+    return value.clone()

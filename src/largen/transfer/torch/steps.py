@@ -1,0 +1,142 @@
+"""Optimizers as functions of stacked weights: every replica has settings of its own.
+
+The axis in front counts replicas of one model, and rates, decays, momenta and ε are columns over
+it. What is computed is what ``torch.optim`` computes for each replica alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from largen.errors import one_of
+
+ADAM_BETAS = (0.9, 0.999)
+LION_BETAS = (0.9, 0.99)
+RMSPROP_BETA = 0.99
+
+
+@dataclass
+class StackedWeight:
+    """One weight of all replicas, with its settings and the optimizer's memory.
+
+    Attributes
+    ----------
+    value
+        Shape ``(replica, …)``; changed in place.
+    rate, decay, momentum, eps
+        Broadcast against ``value``.
+    coupled
+        Whether weight decay is added to the gradient.
+    memory
+        What the optimizer remembers, each of the shape of ``value``.
+    decays
+        Whether any replica has weight decay.
+    """
+
+    value: Tensor
+    rate: Tensor
+    decay: Tensor
+    momentum: Tensor
+    eps: Tensor
+    coupled: bool
+    memory: list[Tensor] = field(default_factory=list)
+    decays: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.decays = bool(self.decay.any())
+
+    def keep(self, which: Tensor) -> None:
+        """Drop all replicas but these."""
+        for name in ("value", "rate", "decay", "momentum", "eps"):
+            setattr(self, name, getattr(self, name)[which])
+        self.memory = [m[which] for m in self.memory]
+
+    def remembered(self, count: int) -> list[Tensor]:
+        """Return the memory, zero at first."""
+        if not self.memory:
+            self.memory = [torch.zeros_like(self.value) for _ in range(count)]
+        return self.memory
+
+    def move(self, direction: Tensor, s: float) -> None:
+        """Move the weight by −s·rate along a direction."""
+        self.value.sub_(direction * (s * self.rate))
+
+    def decayed(self, gradient: Tensor, s: float) -> Tensor:
+        """Apply weight decay: to the weight, or to the gradient that is returned."""
+        if not self.decays:
+            return gradient
+        if self.coupled:
+            return gradient + self.decay * self.value
+        self.value.mul_(1 - s * self.rate * self.decay)
+        return gradient
+
+
+# (weight, its gradient, the schedule's factor, the number of the step from 1)
+Step = Callable[[StackedWeight, Tensor, float, int], None]
+
+
+def step_of(optimizer: str) -> Step:
+    """Return the step of an optimizer by its name.
+
+    Raises
+    ------
+    InvalidInput
+        If there is none.
+    """
+    if optimizer not in STEPS:
+        raise one_of("optimizer", optimizer, STEPS)
+    return STEPS[optimizer]
+
+
+def _sgd(w: StackedWeight, gradient: Tensor, s: float, t: int) -> None:
+    w.move(w.decayed(gradient, s), s)
+
+
+def _momentum(w: StackedWeight, gradient: Tensor, s: float, t: int) -> None:
+    (velocity,) = w.remembered(1)
+    velocity.mul_(w.momentum).add_(w.decayed(gradient, s))
+    w.move(velocity, s)
+
+
+def _adam(w: StackedWeight, gradient: Tensor, s: float, t: int) -> None:
+    first, second = w.remembered(2)
+    gradient = w.decayed(gradient, s)
+    b1, b2 = ADAM_BETAS
+    first.lerp_(gradient, 1 - b1)
+    second.mul_(b2).addcmul_(gradient, gradient, value=1 - b2)
+    size = second.sqrt().div_((1 - b2**t) ** 0.5).add_(w.eps)
+    w.move(first / size, s / (1 - b1**t))
+
+
+def _rmsprop(w: StackedWeight, gradient: Tensor, s: float, t: int) -> None:
+    (second,) = w.remembered(1)
+    gradient = w.decayed(gradient, s)
+    second.mul_(RMSPROP_BETA).addcmul_(gradient, gradient, value=1 - RMSPROP_BETA)
+    w.move(gradient / second.sqrt().add_(w.eps), s)
+
+
+def _signsgd(w: StackedWeight, gradient: Tensor, s: float, t: int) -> None:
+    w.move(w.decayed(gradient, s).sign(), s)
+
+
+def _lion(w: StackedWeight, gradient: Tensor, s: float, t: int) -> None:
+    (average,) = w.remembered(1)
+    gradient = w.decayed(gradient, s)
+    b1, b2 = LION_BETAS
+    w.move(average.lerp(gradient, 1 - b1).sign_(), s)
+    average.lerp_(gradient, 1 - b2)
+
+
+STEPS: dict[str, Step] = {
+    "sgd": _sgd,
+    "momentum": _momentum,
+    "adam": _adam,
+    "adamw": _adam,
+    "rmsprop": _rmsprop,
+    "signsgd": _signsgd,
+    "lion": _lion,
+}

@@ -1,0 +1,153 @@
+"""Replicas trained together against the same networks trained one by one by ``torch.optim``."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from largen.errors import InvalidInput
+from largen.transfer.replicas import Replica
+from largen.transfer.schedules import warmup_cosine
+from largen.transfer.torch import scale
+from largen.transfer.torch.models import ResidualMLP
+from largen.transfer.torch.replicas import train_replicas
+
+DRAW = np.random.default_rng(0)
+X = DRAW.normal(size=(48, 64)).astype("float32")
+Y = DRAW.integers(0, 10, 48)
+STEPS = 6
+BASE = {"width": 8, "depth": 2}
+TARGET = {"width": 16, "depth": 4}
+
+
+def batch(t):
+    at = np.arange(8) + 8 * (t % 6)
+    return X[at], Y[at]
+
+
+class SignSGD(torch.optim.Optimizer):
+    def __init__(self, groups):
+        super().__init__(groups, {"lr": 0.0, "weight_decay": 0.0})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for p in group["params"]:
+                p.mul_(1 - group["lr"] * group["weight_decay"])
+                p.sub_(group["lr"] * p.grad.sign())
+
+
+class Lion(SignSGD):
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for p in group["params"]:
+                m = self.state[p].setdefault("m", torch.zeros_like(p))
+                p.mul_(1 - group["lr"] * group["weight_decay"])
+                p.sub_(group["lr"] * (0.9 * m + 0.1 * p.grad).sign())
+                m.mul_(0.99).add_(0.01 * p.grad)
+
+
+ALONE = {
+    "sgd": torch.optim.SGD,
+    "momentum": lambda groups: torch.optim.SGD(groups, momentum=0.8),
+    "adam": torch.optim.Adam,
+    "adamw": torch.optim.AdamW,
+    "rmsprop": torch.optim.RMSprop,
+    "signsgd": SignSGD,
+    "lion": Lion,
+}
+
+
+def alone(plan, replica, optimizer, schedule=None):
+    model = plan.build(seed=replica.seed)
+    step = ALONE[optimizer](
+        plan.param_groups(model, lr=replica.lr, weight_decay=replica.weight_decay)
+    )
+    scheduler = torch.optim.lr_scheduler.LambdaLR(step, schedule) if schedule else None
+    losses = []
+    for t in range(STEPS):
+        x, y = map(torch.as_tensor, batch(t))
+        step.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        step.step()
+        if scheduler is not None:
+            scheduler.step()
+        losses.append(loss.item())
+    with torch.no_grad():
+        final = nn.functional.cross_entropy(model(torch.as_tensor(X)), torch.as_tensor(Y))
+    return losses, final.item()
+
+
+@pytest.mark.parametrize("optimizer", ALONE)
+@pytest.mark.parametrize("multipliers", ["weights", "forward"])
+def test_each_replica_is_trained_as_it_is_alone(optimizer, multipliers):
+    plan = scale(
+        ResidualMLP, BASE, TARGET, scheme="depth_mup", optimizer=optimizer, multipliers=multipliers
+    )
+    small = 0.1 if optimizer in ("sgd", "momentum") else 0.003
+    replicas = [
+        Replica(small, 0, 0.0, 0.8), Replica(small / 2, 1, 0.1, 0.8), Replica(small, 1, 0.2, 0.8),
+    ]  # fmt: skip
+    schedule = warmup_cosine(STEPS, warmup=2)
+    found = train_replicas(
+        plan, replicas, batch, "cross_entropy", steps=STEPS, evaluation=[(X, Y)], schedule=schedule
+    )
+    for i, replica in enumerate(replicas):
+        losses, final = alone(plan, replica, optimizer, schedule)
+        np.testing.assert_allclose(found.losses[i], losses, rtol=2e-5)
+        np.testing.assert_allclose(found.final[i], final, rtol=2e-5)
+
+
+def test_a_diverged_replica_is_dropped_and_disturbs_no_other():
+    plan = scale(ResidualMLP, BASE, TARGET, scheme="mup", optimizer="momentum")
+    together = train_replicas(
+        plan, [Replica(0.05), Replica(1e4), Replica(0.1)], batch, "cross_entropy",
+        steps=25, evaluation=[(X, Y)],
+    )  # fmt: skip
+    assert together.diverged.tolist() == [False, True, False]
+    assert np.isinf(together.losses[1, -1])
+    for i, lr in ((0, 0.05), (2, 0.1)):
+        apart = train_replicas(
+            plan, [Replica(lr)], batch, "cross_entropy", steps=25, evaluation=[(X, Y)]
+        )
+        np.testing.assert_allclose(together.losses[i], apart.losses[0], rtol=1e-4)
+
+
+def test_all_diverge():
+    plan = scale(ResidualMLP, BASE, TARGET, scheme="mup", optimizer="sgd")
+    found = train_replicas(
+        plan, [Replica(1e6), Replica(1e7)], batch, "cross_entropy", steps=30, evaluation=[(X, Y)]
+    )
+    assert found.diverged.all()
+
+
+class WithBuffersAndFrozen(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.frozen = nn.Linear(64, width)
+        self.frozen.requires_grad_(False)
+        self.norm = nn.BatchNorm1d(width)
+        self.out = nn.Linear(width, 10)
+
+    def forward(self, x):
+        return self.out(torch.relu(self.norm(self.frozen(x))))
+
+
+def test_frozen_weights_and_buffers():
+    plan = scale(WithBuffersAndFrozen, {"width": 8}, {"width": 12}, scheme="mup", optimizer="adam")
+    replicas = [Replica(0.01), Replica(0.02)]
+    found = train_replicas(plan, replicas, batch, "cross_entropy", steps=STEPS, evaluation=[(X, Y)])
+    for i, replica in enumerate(replicas):
+        np.testing.assert_allclose(found.losses[i], alone(plan, replica, "adam")[0], rtol=2e-5)
+
+
+def test_doors():
+    plan = scale(ResidualMLP, BASE, TARGET, scheme="mup", optimizer="muon")
+    with pytest.raises(InvalidInput, match="muon"):
+        train_replicas(plan, [Replica(1.0)], batch, "mse", steps=1, evaluation=[(X, Y)])
+    with pytest.raises(InvalidInput, match="replicas"):
+        train_replicas(plan, [], batch, "mse", steps=1, evaluation=[(X, Y)])
+    with pytest.raises(InvalidInput, match="Did you mean 'mse'"):
+        train_replicas(plan, [Replica(1.0)], batch, "mes", steps=1, evaluation=[(X, Y)])
