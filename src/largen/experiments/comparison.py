@@ -54,6 +54,8 @@ class Comparison:
     def __str__(self) -> str:
         d = self._dataset
         head = f"{'width':>7} {'seeds':>6}  {'single network':>21}  {'ensemble mean':>21}"
+        if "single_predicted" in d:
+            head += f"  {'single, predicted':>17}"
         lines = [
             f"Distance from the limit ({d.attrs['theory']}), {d.attrs['parameterization']}, "
             f"root mean square over {d.attrs['on']} samples and steps",
@@ -66,6 +68,7 @@ class Comparison:
                 f"{int(row):>7} {int(at['seeds']):>6}"
                 f"  {_value(at['single'], at['single_error']):>21}"
                 f"  {_value(at['mean'], at['mean_error']):>21}"
+                + (f"  {float(at['single_predicted']):>17.2e}" if "single_predicted" in d else "")
             )
         lines.append("-" * len(head))
         single, mean = self.exponents["single"], self.exponents["mean"]
@@ -89,6 +92,9 @@ def compare(
     outputs. ⟨d̄²⟩ is estimated without the contribution of the finite number of networks, from
     pairs s ≠ s′ as ⟨d_s d_s′⟩. Fluctuations of order 1/√N and a shift of the mean of order 1/N
     make the distances fall as N^(−1/2) and N^(−1). Errors are bootstrapped over networks.
+
+    A mean-field limit that was solved with ``fluctuations=True`` says how far single networks
+    should be to leading order, √⟨N Var(f)⟩/√N, and the table has that beside it.
 
     In the kernel limit the output at initialisation is random and of order one; there every
     network is compared with the limit's prediction given its own initial output.
@@ -139,6 +145,9 @@ def compare(
             columns.setdefault(name, []).append(value)
     widths = np.array([net.width for net in nets])
     limit_error = _limit_error(limit, on)
+    spread = getattr(limit, f"f_{on}_fluctuation") if f"f_{on}_fluctuation" in limit else None
+    if spread is not None:
+        columns["single_predicted"] = [*(np.sqrt(np.mean(spread**2) / widths))]
     curves = dict.fromkeys(("loss", "loss_low", "loss_high", "loss_limit"), "step")
     axes = {**curves, "network": "point", "prediction": "point"}
     variables = {

@@ -23,6 +23,7 @@ FEWEST_PARTICLES = 2048
 # f = ⟨zφ⟩/γ₀ is a small difference.
 SINGLE = 3e-4
 SMALL_GAMMA = 0.03
+OF_WIDTH, NETWORKS = 256, 64  # of the networks whose fluctuations are measured
 
 
 def solve(
@@ -34,6 +35,7 @@ def solve(
     max_particles: int = 2**17,
     mode: str = "variance_reduced",
     record_at: Sequence[int] | None = None,
+    fluctuations: bool = False,
     key: Any = 0,
     progress: bool | Report | None = None,
     throw: bool = True,
@@ -73,6 +75,9 @@ def solve(
         ``particles``, whose matrices need not be stored.
     record_at
         Entries of the trajectory at which kernels are kept; the first and the last by default.
+    fluctuations
+        Whether to measure how networks of finite width vary, on 64 networks of width 256 (or the
+        fewest neurons that there may be) with the exact law of that width.
     key
         Of the random matrices.
     progress
@@ -95,7 +100,10 @@ def solve(
           and ``ntk``, ``(record, sample, sample_2)``; with several outputs the latter two have
           ``output, output_2`` behind. ``record_step`` says where they were recorded;
         * ``feature_kernel_error`` and so on, of the same axes: the standard error of the mean of
-          the replicates, without the effect of directions that were left out.
+          the replicates, without the effect of directions that were left out;
+        * ``f_train_fluctuation``, ``f_test_fluctuation`` with ``fluctuations`` or in the mode
+          ``"finite_width"``: √N times the deviation of a network of width N, which does not
+          depend on N to leading order. :func:`largen.compare` sets it beside the distances.
 
     Raises
     ------
@@ -150,7 +158,12 @@ def solve(
         with reporter(progress, "mean field") as report:
             effort = effort._replace(report=report)
             estimate = sampled(posed, run, recorded, effort, rng)
-    result = _trajectory(run, posed, estimate, recorded, reason, rtol)
+    spread = None
+    if mode == "finite_width" and estimate.f_std is not None:
+        spread = particles**0.5 * estimate.f_std
+    elif fluctuations and np.isfinite(estimate.f).all():
+        spread = _spread(posed, run, key, progress)
+    result = _trajectory(run, posed, estimate, spread, recorded, reason, rtol)
     finite = np.isfinite(estimate.f).all(axis=(1, 2))
     if throw and not finite.all():
         first = int(np.argmin(finite))
@@ -163,7 +176,26 @@ def solve(
     return result
 
 
-def _trajectory(run, posed: Problem, estimate: Estimate, recorded, reason, rtol) -> Trajectory:
+def _spread(posed: Problem, run: Run, key: Any, progress: Any) -> np.ndarray:
+    """Return √N times the deviation of f, measured on networks of width N."""
+    width = max(OF_WIDTH, fewest(posed))
+    effort = Effort(0.02, width, NETWORKS, width, "finite_width", 0.03, np.float32)
+    rng = np.random.default_rng([1, *np.asarray(jax.random.key_data(random_key(key)))])
+    with reporter(progress, f"width {width}") as report:
+        found = sampled(posed, run, np.zeros(0, int), effort._replace(report=report), rng)
+    assert found.f_std is not None
+    return width**0.5 * found.f_std
+
+
+def _trajectory(
+    run: Run,
+    posed: Problem,
+    estimate: Estimate,
+    spread: np.ndarray | None,
+    recorded: np.ndarray,
+    reason: str,
+    rtol: float,
+) -> Trajectory:
     dtype, p = run.data.x_train.dtype, posed.samples
     out = ("output",) if run.output_shape else ()
     pair = ("output", "output_2") if run.output_shape else ()
@@ -180,6 +212,8 @@ def _trajectory(run, posed: Problem, estimate: Estimate, recorded, reason, rtol)
     extra = named("error", estimate.f_error)
     if estimate.f_std is not None:
         extra |= named("std", estimate.f_std)
+    if spread is not None:
+        extra |= named("fluctuation", spread)
     if estimate.kernels:
         axes = {
             "feature_kernel": ("layer", "sample", "sample_2"),

@@ -133,9 +133,18 @@ def test_outputs(model: Model, state: State, constants: Constants):
 
 def drift(model: Model, state: State, constants: Constants, counts, ahead) -> State:
     """Return −η(∇ + λθ) in the coordinates of the state; −∇ for an adaptive optimizer."""
-    features, derivatives, f = ahead
+    return driven(state, constants, counts, ahead, residual(model, constants, ahead[2]))
+
+
+def residual(model: Model, constants: Constants, f: Float[Array, "sample output"]):
+    """Return Δ = −∂ℓ/∂f."""
     shaped = f.reshape(f.shape[0], *model.output_shape)
-    residual = model.loss.residual(shaped, constants.targets).reshape(f.shape)
+    return model.loss.residual(shaped, constants.targets).reshape(f.shape)
+
+
+def driven(state: State, constants: Constants, counts, ahead, residual) -> State:
+    """Return the drift of neurons in the field of residuals that are given."""
+    features, derivatives, _ = ahead
     pull = constants.lr * counts[:, None] * residual
     kick = constants.gamma * pull
     backward = derivatives * (state.readout @ kick.T)

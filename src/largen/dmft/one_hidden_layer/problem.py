@@ -78,6 +78,8 @@ class Problem:
     steps
         Of an adaptive optimizer. Rates are then what turns the gradient into its units, at
         η₀ = 1, and directions are single weights.
+    out_bias_std
+        σ_b of the read-out bias, which starts as σ_b/(γ₀√N) times a Gaussian: 0 in the limit.
     """
 
     phi: ActivationFunction
@@ -91,6 +93,7 @@ class Problem:
     outputs: int
     start: Start | None = None
     steps: Steps | None = None
+    out_bias_std: float = 0.0
 
     @property
     def directions(self) -> int:
@@ -170,6 +173,7 @@ def _by_gradient(run: Run) -> Problem:
         gamma=form.gamma,
         outputs=_outputs(run),
         start=start,
+        out_bias_std=0.0 if bias is None else bias.std,
     )
 
 

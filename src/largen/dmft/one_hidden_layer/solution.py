@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import numpy as np
 
-from largen.arrays import integer, precision, real
+from largen.arrays import integer, precision, random_key, real
+from largen.dmft.one_hidden_layer import fluctuations as response
 from largen.dmft.one_hidden_layer.methods import METHODS, SAMPLING, Estimate, Particles, estimate
 from largen.dmft.one_hidden_layer.problem import covers, problem
 from largen.errors import InvalidInput, NumericalFailure, one_of
@@ -23,6 +25,7 @@ def solve(
     particles: int | None = None,
     sampling: str = "quasi-random",
     record_at: Sequence[int] | None = None,
+    fluctuations: bool = False,
     key: Any = 0,
     throw: bool = True,
 ) -> Trajectory:
@@ -58,6 +61,10 @@ def solve(
         its error falls as the square root of their number only.
     record_at
         Entries of the trajectory at which kernels are kept; the first and the last by default.
+    fluctuations
+        Whether to compute, by linear response, how networks of finite width vary: see
+        :mod:`largen.dmft.one_hidden_layer.fluctuations`. For gradient descent and as many entries
+        times samples as fit into a matrix.
     key
         Of the quasi-random neurons.
     throw
@@ -74,7 +81,11 @@ def solve(
         * ``feature_kernel`` Φ and ``gradient_kernel`` G, ``(record, layer, sample, sample_2)``,
           and ``ntk``, ``(record, sample, sample_2)``; with several outputs the latter two have
           ``output, output_2`` behind. ``record_step`` says where they were recorded. Adaptive
-          optimizers do not follow the NTK, and have none.
+          optimizers do not follow the NTK, and have none;
+        * with ``fluctuations``, ``f_train_fluctuation`` and ``f_test_fluctuation``, of the axes
+          of f: √N times the standard deviation of the outputs of a network of width N, to leading
+          order; and ``f_train_fluctuation_covariance (step, sample, sample_2)``, N times their
+          covariance. :func:`largen.compare` sets them beside the networks' distances.
 
     Raises
     ------
@@ -109,11 +120,17 @@ def solve(
             raise InvalidInput(f"particles: are for method='particles', got method={method!r}.")
     recorded = np.array(run.entries("record_at", record_at), dtype=int)
     posed = problem(run)
+    if fluctuations:
+        response.check(run, posed)
     # Neurons compute in the precision that their own error asks for, whatever that of the data.
     with precision(np.zeros((), np.float64)):
         drawn = Particles(sampling, particles)
         found = estimate(posed, run, method, rtol, max_particles, recorded, key, drawn)
-    result = _trajectory(run, found, recorded, reason, rtol)
+        varies = None
+        if fluctuations and found.finite:
+            rng = np.random.default_rng(np.asarray(jax.random.key_data(random_key(key))))
+            varies = response.fluctuations(posed, run, rng)
+    result = _trajectory(run, found, varies, recorded, reason, rtol)
     if throw and not found.finite:
         first = int(np.argmin(np.isfinite(found.f_train).all(axis=(1, 2))))
         raise NumericalFailure(
@@ -126,7 +143,12 @@ def solve(
 
 
 def _trajectory(
-    run: Run, found: Estimate, recorded: np.ndarray, reason: str, rtol: float
+    run: Run,
+    found: Estimate,
+    varies: response.Fluctuations | None,
+    recorded: np.ndarray,
+    reason: str,
+    rtol: float,
 ) -> Trajectory:
     dtype = run.data.x_train.dtype
     out = ("output",) if run.output_shape else ()
@@ -158,6 +180,15 @@ def _trajectory(
         }
         if not run.optimizer.adaptive:
             extra["ntk"] = (("record", *samples, *pair), paired(records.ntk))
+    if varies is not None:
+        extra |= {
+            "f_train_fluctuation": (("step", "sample", *out), shaped(varies.train)),
+            "f_test_fluctuation": (("step", "test_sample", *out), shaped(varies.test)),
+            "f_train_fluctuation_covariance": (
+                ("step", *samples, *pair),
+                paired(varies.covariance),
+            ),
+        }
     error = found.relative_error
     note = f"{found.how}; estimated error of the outputs {error:.1e} of their size"
     if error > rtol:

@@ -1,0 +1,83 @@
+"""How networks of finite width vary around the mean-field limit."""
+
+import numpy as np
+import pytest
+
+import largen as lg
+from largen.errors import InvalidInput
+
+RNG = np.random.default_rng(0)
+X, XT = RNG.normal(size=(6, 5)), RNG.normal(size=(3, 5))
+Y, YT = np.sin(2 * X[:, 0]), np.sin(2 * XT[:, 0])
+DATA = lg.Dataset(X, Y, XT, YT)
+CLASSES = lg.Dataset(X, np.array([0, 1, 2, 0, 1, 2]), XT, np.arange(3))
+
+
+def run_of(optimizer, *, layers=1, param=None, loss="mse", data=DATA, steps=20, **net):
+    net = lg.mlp(layers, "tanh", **net)
+    return lg.Run(net, param or lg.mean_field(1.5), data, loss, optimizer, steps)
+
+
+def assert_variances_by_chance(run, limit, width, seeds):
+    """The logarithm of a variance of Gaussian numbers has the variance 2/seeds."""
+    nets = lg.train(run, width=width, seeds=seeds, key=0, progress=False)
+    for what in ("f_train", "f_test"):
+        found = width * getattr(nets, what).var(0, ddof=1)
+        z = np.log(found / getattr(limit, f"{what}_fluctuation") ** 2) / np.sqrt(2 / seeds)
+        assert np.abs(z).max() < 4
+        assert np.sqrt(np.mean(z**2)) < 2
+    return nets
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        run_of(lg.gd(0.2, momentum=0.5, weight_decay=0.1), bias_std=0.5),
+        pytest.param(run_of(lg.sgd(0.5, 3)), marks=pytest.mark.slow),
+        pytest.param(
+            run_of(lg.gd(1.0), loss="softmax", data=CLASSES),
+            marks=pytest.mark.slow,
+        ),
+    ],
+    ids=["momentum, decay and bias", "minibatches", "classes"],
+)
+def test_linear_response_is_what_networks_do(run):
+    limit = lg.solve(run, fluctuations=True, rtol=5e-3)
+    nets = assert_variances_by_chance(run, limit, 512, 300)
+    report = lg.compare(limit, nets)
+    table = report.to_xarray()
+    z = (table["single"] - table["single_predicted"]) / table["single_error"]
+    assert abs(float(z[0])) < 4
+    assert "predicted" in str(report)
+
+
+def test_small_gamma_has_the_covariance_of_the_kernel_limit():
+    """γ₀² N Cov(f) is that of networks in the NTK parameterization."""
+    optimizer = lg.gd(0.4)
+    lazy = lg.solve(run_of(optimizer, param=lg.ntk(), bias_std=0.5))
+    run = run_of(optimizer, param=lg.mean_field(0.01), bias_std=0.5)
+    limit = lg.solve(run, fluctuations=True, rtol=1e-2)
+    for what in ("f_train", "f_test"):
+        scaled = 0.01 * getattr(limit, f"{what}_fluctuation")
+        np.testing.assert_allclose(scaled, getattr(lazy, f"{what}_std"), rtol=0.03)
+    start = 1e-4 * limit.f_train_fluctuation_covariance[0]
+    np.testing.assert_allclose(start, lazy.nngp, atol=0.03)
+
+
+@pytest.mark.slow
+def test_deep_networks_vary_alike_at_all_widths():
+    run = run_of(lg.gd(0.4), layers=2)
+    limit = lg.solve(run, fluctuations=True, rtol=1e-2)
+    nets = lg.train(run, width=512, seeds=64, key=0, progress=False)
+    for what in ("f_train", "f_test"):
+        found = 512 * getattr(nets, what).var(0, ddof=1)
+        z = np.log(found / getattr(limit, f"{what}_fluctuation") ** 2) / np.sqrt(4 / 64)
+        assert np.abs(z).max() < 4
+
+
+def test_what_is_too_large_is_refused():
+    with pytest.raises(InvalidInput, match="more than 6000"):
+        lg.solve(run_of(lg.gd(0.1), steps=700), fluctuations=True)
+    flow = lg.Run(lg.mlp(1), lg.mean_field(), DATA, optimizer=lg.gradient_flow(), times=[1.0])
+    with pytest.raises(InvalidInput, match="gradient descent"):
+        lg.solve(flow, fluctuations=True)
