@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         Product,
         Residual,
         RMSNorm,
+        SelfAttention,
         SumPool,
         mlp,
         repeat,
@@ -90,7 +91,7 @@ if TYPE_CHECKING:
 _ROOMS = {
     "architectures": "Activation AvgPool BatchNorm Concatenate Conv ConvTranspose Dense Dropout "
     "Flatten GlobalAvgPool GlobalSumPool Layer LayerNorm LocallyConnected MaxPool Product RMSNorm "
-    "Residual SumPool mlp repeat residual_mlp serial",
+    "Residual SelfAttention SumPool mlp repeat residual_mlp serial",
     "expectations": "activation gaussian_moments",
     "experiments": "Comparison MeasuredExponents compare gamma_regimes measure_exponents "
     "scaling_map",

@@ -45,7 +45,7 @@ class Joint:
     def relu(self):
         q = np.diag(self.K)
         r = np.sqrt(np.outer(q, q))
-        theta = np.arccos(np.clip(self.K / r, -1, 1))
+        theta = np.arccos(np.clip(self.K / np.where(r > 0, r, 1), -1, 1))
         np.fill_diagonal(theta, 0)
         K = r * (np.sin(theta) + (np.pi - theta) * np.cos(theta)) / (2 * np.pi)
         D = (np.pi - theta) / (2 * np.pi)
@@ -59,7 +59,10 @@ class Joint:
         return replace(self, K=K, T=D * self.T, m=0 * q)
 
     def linear(self, A):
-        A = np.kron(A, np.eye(self.n))
+        return self.mixed(np.kron(A, np.eye(self.n)))
+
+    def mixed(self, A):
+        """Behind a linear map of everything, (positions behind × n, positions × n)."""
         return replace(self, K=A @ self.K @ A.T, T=A @ self.T @ A.T, m=A @ self.m)
 
     def flatten(self):
@@ -79,6 +82,12 @@ class Joint:
         M = over @ self.m if centre else 0 * self.m
         K = self.K - np.outer(self.m, M) - np.outer(M, self.m) + np.outer(M, M)
         return replace(self, K=K, m=self.m - M).scaled(1 / np.sqrt(over @ np.diag(K) + eps))
+
+    def attended(self, scale, there=None):
+        there = np.ones(len(self.K)) if there is None else there
+        sample = np.arange(len(self.K)) % self.n
+        A = np.exp(scale * self.K) * (sample[:, None] == sample) * there
+        return self.mixed(A / A.sum(axis=1, keepdims=True))
 
     def plus(self, other, beta=1.0):
         cross = beta * (np.outer(self.m, other.m) + np.outer(other.m, self.m))

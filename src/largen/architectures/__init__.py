@@ -1,5 +1,6 @@
 """Networks as data: layers as frozen records, and the networks that they make."""
 
+from largen.architectures.attention import SelfAttention
 from largen.architectures.branches import Concatenate, Product
 from largen.architectures.layers import (
     Activation,
@@ -48,6 +49,7 @@ __all__ = [
     "Repeat",
     "Residual",
     "Role",
+    "SelfAttention",
     "Serial",
     "Signal",
     "SumPool",

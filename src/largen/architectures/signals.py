@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import singledispatch
 from math import prod
 
+from largen.architectures.attention import SelfAttention
 from largen.architectures.branches import Concatenate, Product
 from largen.architectures.layers import Dense, Layer, Repeat, Residual, Serial
 from largen.architectures.windows import (
@@ -97,6 +98,13 @@ def _(layer: GlobalAvgPool | GlobalSumPool, signal: Signal) -> Signal:
     if signal.space == ():
         raise InvalidInput(f"net: {layer!r} wants spatial axes to pool over, and there are none.")
     return replace(signal, space=())
+
+
+@signal_behind.register
+def _(layer: SelfAttention, signal: Signal) -> Signal:
+    if signal.space == ():
+        raise InvalidInput(f"net: {layer!r} wants positions to attend to, and there are none.")
+    return signal
 
 
 @signal_behind.register

@@ -10,7 +10,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from largen.architectures import Layer
-from largen.arrays import floating, is_traced, like
+from largen.arrays import floating, is_traced, like, samples, shape_of
 from largen.errors import InvalidInput, NoTheory
 from largen.kernels.accuracy import check_tangent, inaccuracy, report, with_suited_methods
 from largen.kernels.lower import Lowered, lower
@@ -174,9 +174,7 @@ def ntk_kernel(
 
 def _kernels(net, inputs, masks, param, rtol, throw, pick, with_ntk=True):
     x1, x2 = inputs
-    x1 = floating("x1", x1)
-    if x1.ndim < 2:
-        floating("x1", x1, ndim=2)
+    x1 = samples("x1", x1)
     if x2 is not None:
         x2 = floating("x2", x2, ndim=x1.ndim)
         if x1.shape[1:] != x2.shape[1:]:
@@ -188,7 +186,7 @@ def _kernels(net, inputs, masks, param, rtol, throw, pick, with_ntk=True):
         raise InvalidInput(f"net: wanted a network such as lg.mlp(3), got {net!r}.")
     if param is not None and not isinstance(param, Parameterization):
         raise InvalidInput(f"param: wanted e.g. lg.ntk(), got {param!r}.")
-    lowered, scale = prepare(net, param or ntk(), GradientDescent(1.0), _sample(x1))
+    lowered, scale = prepare(net, param or ntk(), GradientDescent(1.0), shape_of(x1))
     inputs = (x1,) if x2 is None else (x1, x2)
     masks = (_mask("mask1", masks[0], x1), _mask("mask2", masks[1], x2))
     if (masks[0] is None) != (masks[1] is None) and x2 is not None:
@@ -228,10 +226,6 @@ def _mask(name: str, mask: Any, x: Any) -> Any:
     if len(empty):
         raise InvalidInput(f"{name}: sample {empty[0]} has no position at all.")
     return mask
-
-
-def _sample(x: Any) -> int | tuple[int, ...]:
-    return x.shape[1] if x.ndim == 2 else tuple(x.shape[1:])
 
 
 def prepare(

@@ -12,11 +12,10 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
-from largen.architectures import Activation, Layer
+from largen.architectures import Activation, Layer, layers_of
 from largen.kernels.inputs import state_of
 from largen.kernels.rules import advance, wanted
 from largen.kernels.state import State, Wanted
-from largen.kernels.traversal import layers_of
 
 TILE = 256  # rows and columns of a tile: its few matrices stay in a core's cache
 CACHED = 2**18  # entries of a tile with positions, which does the same

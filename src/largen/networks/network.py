@@ -13,6 +13,7 @@ from jax.typing import ArrayLike
 
 # These register the rules of all layers.
 import largen.networks.affine
+import largen.networks.attention
 import largen.networks.layers
 import largen.networks.pooling  # noqa: F401
 from largen.architectures import Layer, weight_sites

@@ -9,6 +9,7 @@ the third are needed where nothing special is asked and nothing is drawn.
 from largen.kernels.rules import (
     activations,
     affine,
+    attention,
     normalizing,
     pooling,
     structure,
@@ -30,6 +31,7 @@ __all__ = [
     "activations",
     "advance",
     "affine",
+    "attention",
     "ends_in_affine_map",
     "freshness",
     "nature_behind",

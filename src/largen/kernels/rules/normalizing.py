@@ -32,7 +32,8 @@ def _(layer: LayerNorm, constants: tuple[()], state: State, behind: Wanted) -> S
 
 def _normalised(state: State, layer: LayerNorm | RMSNorm) -> State:
     def scale(side: Side) -> Any:
-        return 1 / jnp.sqrt(_over(side.q, side, layer.over_space) + layer.eps)
+        scale = 1 / jnp.sqrt(_over(side.q, side, layer.over_space) + layer.eps)
+        return scale if side.present is None else side.present * scale
 
     return rescaled(state, scale(state.first), scale(state.second))
 

@@ -16,7 +16,6 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from largen.architectures import (
     AvgPool,
@@ -28,10 +27,11 @@ from largen.architectures import (
 )
 from largen.architectures.windows import Pool
 from largen.errors import NoTheory
+from largen.kernels.rules.averages import coincident, from_averages
 from largen.kernels.rules.dispatch import Nature, nature_behind, rule, wanted
-from largen.kernels.rules.scaling import not_below_zero, rescaled
+from largen.kernels.rules.scaling import rescaled
 from largen.kernels.sliding import slides
-from largen.kernels.state import Side, State, Wanted, aligned, equal_positions, opposite
+from largen.kernels.state import Side, State, Wanted
 
 
 @rule.register(AvgPool)
@@ -69,41 +69,22 @@ def _(
 def _pooled(state: State, average: Any, inside: np.ndarray, total: bool) -> State:
     """Return averages over windows; with ``total``, times the ``inside`` positions of each."""
     apart = len(state.space)
-    coincident = _coincident(state)
 
-    def of_pairs(array):
+    def of_pairs(array: Any) -> Any:
         # The first sample's axes stay or go; the second sample's follow what is left of them.
         found = average(array, 0)
         return average(found, found.ndim - (array.ndim - apart))
 
-    def of_side(side: Side) -> tuple[Side, Any]:
-        within = of_pairs(side.within)
-        lost = aligned(within, inside.ndim) / 2
-        one, two = opposite(lost)
-        equal = equal_positions(inside.shape, 1)
-        within = jnp.where(equal, 0, not_below_zero(within - one - two))
+    def of_side(side: Side) -> Side:
         mean = None if side.mean is None else average(side.mean, 0)
-        return Side(average(side.q, 0) - 2 * lost, mean, within, None), lost
+        return Side(average(side.q, 0), mean, of_pairs(side.within))
 
-    (first, lost1), (second, lost2) = of_side(state.first), of_side(state.second)
-    pooled = State(first, second, of_pairs(state.gap), None, state.same)
-    lost1, lost2 = pooled.facing(lost1, lost2)
-    gap = not_below_zero(pooled.gap - lost1 - lost2)
-    # Inputs that coincide have a gap of exactly 0, which the difference of means forgets.
-    exact = coincident & equal_positions(inside.shape, 2)
-    pooled = pooled._replace(
-        gap=gap - lax.stop_gradient(jnp.where(exact, gap, 0)),
+    pooled = state.with_sides(of_side)._replace(
+        gap=of_pairs(state.gap),
         ntk=None if state.ntk is None else of_pairs(state.ntk),
     )
+    pooled = from_averages(pooled, coincident(state))
     return _counted(state, pooled, average, inside, total)
-
-
-def _coincident(state: State) -> Any:
-    """Return which pairs of samples are equal at all positions, up to rounding, (n1, n2)."""
-    q1, q2 = (side.q.reshape(-1, side.q.shape[-1]) for side in (state.first, state.second))
-    gap = aligned(state.gap, len(state.space)).reshape(len(q1), *state.same.shape)
-    rounding = 16 * jnp.finfo(gap.dtype).eps ** 2
-    return jnp.all(gap <= rounding * (q1[:, :, None] + q2[:, None, :]), axis=0)
 
 
 def _counted(state: State, pooled: State, average: Any, inside: np.ndarray, total: bool) -> State:

@@ -1,0 +1,41 @@
+"""Self-attention, as a record. It has no weights: they are in the affine maps around it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from largen.architectures.layers import Layer
+from largen.arrays import real
+
+
+@dataclass(frozen=True, repr=False)
+class SelfAttention(Layer):
+    """Dot-product attention of the positions of a sample, ``y_p = Σ_r softmax_r(s x_p·x_r/C) x_r``.
+
+    C is the number of features, so that logits stay of order one as the width grows (scaling
+    1/d). It has no weights: values and outputs are mixed by the affine maps behind it, as in
+    ``serial(SelfAttention(), Dense(), Dense())``. Queries and keys of equal weights σ_q = σ_k,
+    drawn once, have the logits σ_q σ_k x_p·x_r/C when they are wide, which is s = σ_q σ_k.
+
+    Parameters
+    ----------
+    logit_scale
+        s, of order one; 0 is the average over all positions.
+
+    Raises
+    ------
+    InvalidInput
+        If ``logit_scale`` is not a finite number.
+
+    Examples
+    --------
+    >>> import largen as lg
+    >>> block = lg.Residual(lg.serial(lg.LayerNorm(), lg.SelfAttention(2.0), lg.Dense()))
+    >>> block
+    Residual(serial(LayerNorm(), SelfAttention(logit_scale=2.0), Dense()))
+    """
+
+    logit_scale: float = 1.0
+
+    def __post_init__(self):
+        object.__setattr__(self, "logit_scale", real("logit_scale", self.logit_scale))

@@ -1,0 +1,77 @@
+"""Kernels behind dot-product attention with logits of order one.
+
+Over infinitely many features logits are not random: with the covariance K(p, r) of two positions
+of one sample (Hron, Bahri, Sohl-Dickstein and Novak 2020, *Infinite attention*, 1/d scaling),
+
+    A = softmax(s K),   K₁₂ ← A₁ K₁₂ A₂ᵀ,   Θ₁₂ ← A₁ Θ₁₂ A₂ᵀ.
+
+Rows of A sum to one, so that gaps behave as behind an average over positions. The derivative of
+the logits is of order 1/width and drops out of Θ.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from largen.architectures import SelfAttention
+from largen.kernels.rules.averages import coincident, from_averages
+from largen.kernels.rules.dispatch import Nature, nature_behind, rule, wanted
+from largen.kernels.rules.scaling import hidden
+from largen.kernels.state import Side, State, Wanted, opposite
+
+
+@rule.register
+def _(layer: SelfAttention, constants: tuple[()], state: State, behind: Wanted) -> State:
+    first, second = (_weights(side, layer.logit_scale) for side in (state.first, state.second))
+
+    def of_pairs(array: Any) -> Any:
+        flat = array.reshape(*first.shape[:1], *second.shape[:1], *array.shape[-2:])
+        one = _product("apn,pqnm->aqnm", first, flat)
+        return _product("bqm,aqnm->abnm", second, one).reshape(array.shape)
+
+    def of_side(side: Any, A: Any) -> Side:
+        def over(field: Any) -> Any:
+            return _product("apn,pn->an", A, field.reshape(len(A), -1)).reshape(field.shape)
+
+        within = side.within.reshape(*A.shape[:2], -1)
+        within = _product("bqn,aqn->abn", A, _product("apn,pqn->aqn", A, within))
+        mean = None if side.mean is None else over(side.mean)
+        return Side(over(side.q), mean, within.reshape(side.within.shape), side.present)
+
+    attended = State(
+        of_side(state.first, first),
+        of_side(state.second, second),
+        of_pairs(state.gap),
+        None if state.ntk is None else of_pairs(state.ntk),
+        state.same,
+    )
+    return hidden(from_averages(attended, coincident(state)))
+
+
+def _weights(side: Any, scale: float) -> Any:
+    """Return A of each sample, (position, position, n), with nothing on hidden positions."""
+    one, two = opposite(side.q)
+    n = side.q.shape[-1]
+    logits = (scale * ((one + two) / 2 - side.within)).reshape(side.q.size // n, -1, n)
+    if side.present is None:
+        return jax.nn.softmax(logits, axis=1)
+    there = side.present.reshape(1, -1, n) > 0
+    return jax.nn.softmax(logits, axis=1, where=there | ~jnp.any(there, axis=1, keepdims=True))
+
+
+def _product(subscripts: str, *factors: Any) -> Any:
+    return jnp.einsum(subscripts, *factors, precision=lax.Precision.HIGHEST)
+
+
+@wanted.register
+def _(layer: SelfAttention, behind: Wanted) -> Wanted:
+    return Wanted(True, behind.means)
+
+
+@nature_behind.register
+def _(layer: SelfAttention, nature: Nature) -> Nature:
+    return nature
