@@ -46,6 +46,20 @@ def test_what_no_theory_covers_is_refused_by_all_of_them():
     assert "lg.ntk()" in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("layers", "optimizer", "says"),
+    [
+        (3, lg.gd(0.1), "vanishing: outputs are zero at all times"),
+        (2, lg.gd(0.1), "feature learning: .* preactivations of 2 vanish at initialisation"),
+        (3, lg.rmsprop(0.1), "feature learning"),
+    ],
+)
+def test_the_inverse_width_scaling_is_refused_by_its_class(layers, optimizer, says):
+    """004, §4: trivial by gradient descent from three hidden layers on, not with RMSProp."""
+    with pytest.raises(NoTheory, match=f"By its exponents the scaling is {says}"):
+        lg.solve(run(lg.scaling(-1, 1), lg.mlp(layers, "relu"), optimizer))
+
+
 def test_insisting_on_a_theory_that_does_not_cover_the_run():
     with pytest.raises(NoTheory, match="features"):
         lg.solve(run(lg.mean_field()), theory="kernel")

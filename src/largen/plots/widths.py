@@ -35,7 +35,7 @@ def row(title: str, *rows: Sequence[Panel]) -> Figure:
 
 def loss_panel(
     ax: Any,
-    losses: Mapping[str, tuple[np.ndarray, np.ndarray]],
+    losses: Mapping[str, Sequence[tuple[int, np.ndarray]]],
     limits: Mapping[str, float] | None = None,
     title: str = "final test loss",
 ) -> None:
@@ -46,22 +46,25 @@ def loss_panel(
     ax
         Where.
     losses
-        By scaling: widths, and losses ``(width, seed)``.
+        By scaling: widths, each with the losses ``(seed)`` of its networks.
     limits
         The limit's loss by scaling, drawn as a dashed line.
     title
         Of the panel.
     """
     usual = []
-    for name, (widths, loss) in losses.items():
-        mean, spread = loss.mean(1), loss.std(1, ddof=1)
+    for name, points in losses.items():
+        widths = np.array([width for width, _ in points])
+        mean, spread = (
+            np.array([f(loss) for _, loss in points]) for f in (np.mean, lambda x: x.std(ddof=1))
+        )
         ax.errorbar(widths, mean, spread, fmt="o-", markersize=3.5, color=COLOURS[name], label=name)
         if name != "default":
             usual += [*(mean - spread), *(mean + spread)]
     for name, value in (limits or {}).items():
         ax.axhline(value, **{**LIMIT, "color": COLOURS[name], "linewidth": 1.0})
         usual.append(value)
-    _widths(ax, next(iter(losses.values()))[0])
+    _widths(ax, np.unique([width for points in losses.values() for width, _ in points]))
     low, high = np.nanmin(usual), np.nanmax(usual)
     # The default scaling leaves the picture, as it should.
     ax.set_ylim(low - 0.15 * (high - low), high + 0.5 * (high - low))

@@ -6,8 +6,9 @@ import inspect
 from typing import Any
 
 from largen.dmft import DEEP, ONE_HIDDEN_LAYER
-from largen.errors import InvalidInput, NoTheory, one_of
+from largen.errors import InvalidInput, LargenError, NoTheory, one_of
 from largen.kernels import KERNEL_LIMIT
+from largen.parameterizations.classification.report import MEANING
 from largen.runs import Run, Theory, Trajectory
 
 THEORIES: tuple[Theory, ...] = (KERNEL_LIMIT, ONE_HIDDEN_LAYER, DEEP)
@@ -33,7 +34,8 @@ def choose(run: Run) -> Theory:
     Raises
     ------
     NoTheory
-        If none does; the message says of each what is missing.
+        If none does; the message says of each what is missing, and of the scaling which limit it
+        has.
     """
     missing = []
     for theory in THEORIES:
@@ -41,7 +43,18 @@ def choose(run: Run) -> Theory:
         if covers:
             return theory
         missing.append(f"  {theory.name}: {why}")
-    raise NoTheory("no implemented theory covers this run.\n" + "\n".join(missing))
+    said = "\n".join([*missing, *_class_of(run)])
+    raise NoTheory(f"no implemented theory covers this run.\n{said}")
+
+
+def _class_of(run: Run) -> list[str]:
+    """Return which limit the scaling has by its exponents, whether or not it can be solved."""
+    try:
+        found = run.param.classify(run.net, run.optimizer)
+    except LargenError:
+        return []
+    words = (MEANING[found.kind], *found.violated, *found.notes)
+    return [f"  By its exponents the scaling is {found.kind}: {'; '.join(words)}."]
 
 
 def solve(run: Run, *, theory: str | None = None, throw: bool = True, **options: Any) -> Trajectory:

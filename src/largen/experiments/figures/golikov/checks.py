@@ -116,27 +116,66 @@ def scatter(found: Found, prefix: str) -> list[Claim]:
 
 
 def convergence(seen: Series) -> Claim:
-    """Check that the test loss settles as the width grows, or that it grows."""
-    mean = seen.loss.mean(1)
+    """Check that the test loss settles: the last doubling moves it less than another before."""
+    moved = np.diff(seen.loss.mean(1))
     error = seen.loss.std(1, ddof=1) / np.sqrt(seen.loss.shape[1])
-    if seen.scaling == "default":
-        value, half = mean[-1] / mean[-2], 2 * np.hypot(*(error / mean)[-2:]) * mean[-1] / mean[-2]
-        return Claim(
-            "default: the test loss diverges with the width",
-            f"test loss at N = {seen.widths[-1]} over that at {seen.widths[-2]}",
-            float(value),
-            float(value - half),
-            float(value + half),
-            bool(value - half > 1),
-        )
-    value, half = mean[-1] - mean[-2], 2 * np.hypot(*error[-2:])
-    before = np.abs(mean[1] - mean[0])
+    value, half = float(moved[-1]), float(2 * np.hypot(*error[-2:]))
+    most = float(np.abs(moved[:-1]).max())
     return Claim(
         f"{seen.scaling}: the test loss converges with the width",
-        f"its change from N = {seen.widths[-2]} to {seen.widths[-1]} (first doubling: "
-        f"{before:.4f})",
-        float(value),
-        float(value - half),
-        float(value + half),
-        bool(np.abs(value) <= max(half, before)),
+        f"its change from N = {seen.widths[-2]} to {seen.widths[-1]} (largest before: {most:.4f})",
+        value,
+        value - half,
+        value + half,
+        abs(value) <= max(half, most),
+    )
+
+
+def approach(seen: Series, found: Found, prefix: str) -> Claim:
+    """Check that networks of a scaling approach its limit as they grow."""
+    limit = float(loss_curves(found, prefix)[seen.scaling]["loss"].values[:, -1].mean())
+    gap = seen.loss[[0, -1]] - limit
+    mean, error = gap.mean(1), gap.std(1, ddof=1) / np.sqrt(gap.shape[1])
+    value = float(abs(mean[1]) / abs(mean[0]))
+    half = 2 * float(np.hypot(error[1], value * error[0]) / abs(mean[0]))
+    return Claim(
+        f"{seen.scaling}: the test loss converges to that of the limit",
+        f"|distance| at N = {seen.widths[-1]} over that at {seen.widths[0]} ({abs(mean[0]):.4f})",
+        value,
+        value - half,
+        value + half,
+        value + half < 1,
+    )
+
+
+def divergence(seen: Series, far: tuple[int, np.ndarray]) -> Claim:
+    """Check that the test loss of the default scaling grows beyond all others."""
+    width, loss = far
+    ratio = loss / seen.loss[0].mean()
+    value, half = float(ratio.mean()), float(2 * ratio.std(ddof=1) / np.sqrt(len(ratio)))
+    return Claim(
+        "default: the test loss diverges with the width",
+        f"test loss at N = {width} over that at {seen.widths[0]}",
+        value,
+        value - half,
+        value + half,
+        value - half > 1,
+    )
+
+
+def slowing(seen: Series, term: str) -> Claim:
+    """Check that a term is no power law: it falls ever more slowly (App. C, App. H)."""
+    variance = seen.variance[..., seen.terms.index(term)]
+    logs = np.log2(variance.mean(1)) / 2
+    relative = variance.std(1, ddof=1) / np.sqrt(variance.shape[1]) / variance.mean(1)
+    local = np.diff(logs) / np.diff(np.log2(seen.widths))
+    value = float(local[-1] - local[0])
+    half = float(2 * np.linalg.norm(relative[[0, 1, -2, -1]]) / (2 * np.log(2)))
+    return Claim(
+        f"{seen.scaling}: f_{term} is no power law, it falls towards a constant",
+        f"exponent of the last doubling, {local[-1]:.2f}, minus that of the first, {local[0]:.2f}",
+        value,
+        value - half,
+        value + half,
+        value - half > 0,
     )

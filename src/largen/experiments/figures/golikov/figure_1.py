@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from largen.experiments.figures.golikov import checks
-from largen.experiments.figures.golikov.parts import curves, ladder
+from largen.experiments.figures.golikov.parts import curves, diverging, ladder
 from largen.experiments.figures.golikov.series import loss_curves, predicted_terms, series
 from largen.experiments.figures.golikov.setups import LIMITS, SOURCE, Ladder, Setup
 from largen.experiments.figures.images import Images
@@ -25,14 +25,18 @@ class Settings:
 
 
 FULL = Settings(Setup(), Ladder())
-FAST = Settings(Setup(train=400, test=200), Ladder((128, 256, 512, 1024), 3, 16, 512, 32))
+FAST = Settings(Setup(train=400, test=200), Ladder((128, 256, 512, 1024), 3, 16, 512, 32, 16384))
 
 
 def parts(settings: Settings, images: Mapping[str, Images]) -> list[Part]:
     """Return reference curves, limits, and networks of all widths and scalings."""
     setup, how = settings.setup, settings.how
     found = curves("gd", setup, images, how)
-    return found + ladder("gd", setup, images, SCALINGS, how)
+    return [
+        *found,
+        *ladder("gd", setup, images, SCALINGS, how),
+        diverging("gd", setup, images, how),
+    ]
 
 
 def claims(settings: Settings, found: Found) -> list[Claim]:
@@ -50,11 +54,17 @@ def claims(settings: Settings, found: Found) -> list[Claim]:
     )
     return [
         *near,
-        *(checks.convergence(one) for one in seen.values()),
+        *(checks.approach(seen[name], found, "gd") for name in LIMITS),
+        checks.divergence(seen["default"], _far(found, how)),
         *checks.scatter(found, "gd"),
         *(c for name in LIMITS for c in checks.exponents(seen[name], setup.steps)),
+        checks.slowing(seen["mean field"], "∅"),
         diverges,
     ]
+
+
+def _far(found: Found, how: Ladder) -> tuple[int, Any]:
+    return how.far, found["gd/default, far"]["loss"].values
 
 
 def draw(settings: Settings, found: Found) -> Any:
@@ -64,6 +74,8 @@ def draw(settings: Settings, found: Found) -> Any:
     setup, how = settings.setup, settings.how
     seen = [series(found, "gd", name, how) for name in SCALINGS]
     lines = loss_curves(found, "gd")
+    losses = {s.scaling: [*zip(s.widths, s.loss, strict=True)] for s in seen}
+    losses["default"].append(_far(found, how))
     limits = {name: lines[name]["loss"].values[:, -1].mean() for name in LIMITS}
     laws = {
         one.scaling: {
@@ -75,7 +87,7 @@ def draw(settings: Settings, found: Found) -> Any:
     return row(
         FIGURE.title,
         [
-            lambda ax: loss_panel(ax, {s.scaling: (s.widths, s.loss) for s in seen}, limits),
+            lambda ax: loss_panel(ax, losses, limits),
             lambda ax: exponents_panel(ax, laws),
             lambda ax: loss_curves_panel(ax, {k: d["loss"].values for k, d in lines.items()}),
         ],

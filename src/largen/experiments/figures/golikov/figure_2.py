@@ -110,7 +110,7 @@ def draw(settings: Settings, found: Found) -> Any:
     above, below = [], []
     for prefix, _ in settings.setups:
         seen = [series(found, prefix, name, settings.how) for name in SCALINGS]
-        losses = {one.scaling: (one.widths, one.loss) for one in seen}
+        losses = {s.scaling: [*zip(s.widths, s.loss, strict=True)] for s in seen}
         laws = {one.scaling: {t: (one.term_exponent(t), None) for t in one.terms} for one in seen}
         above.append(lambda ax, a=losses, t=prefix: loss_panel(ax, a, title=t))
         below.append(lambda ax, a=laws: exponents_panel(ax, a))

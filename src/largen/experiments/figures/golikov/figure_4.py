@@ -16,7 +16,8 @@ def claims(settings: Settings, found: Found) -> list[Claim]:
     """Return the exponents of all terms in each scaling."""
     steps, how = settings.setup.steps, settings.how
     seen = [series(found, "gd", name, how) for name in LIMITS]
-    return [c for one in seen for c in checks.exponents(one, steps)]
+    exponents = [c for one in seen for c in checks.exponents(one, steps)]
+    return [*exponents, checks.slowing(seen[0], "∅")]
 
 
 def variances(one: Series) -> dict[str, Any]:

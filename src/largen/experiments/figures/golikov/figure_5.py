@@ -84,7 +84,7 @@ def draw(settings: Settings, found: Found) -> Any:
     for prefix, setup in settings.setups:
         seen = {name: series(found, prefix, name, settings.how) for name in LIMITS}
         lines = loss_curves(found, prefix)
-        losses = {name: (one.widths, one.loss) for name, one in seen.items()}
+        losses = {n: [*zip(s.widths, s.loss, strict=True)] for n, s in seen.items()}
         limits = {name: lines[name]["loss"].values[:, -1].mean() for name in LIMITS}
         curve = {name: data["loss"].values for name, data in lines.items()}
         terms = {n: variances(one) for n, one in seen.items()}["mean field"]

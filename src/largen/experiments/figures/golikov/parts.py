@@ -51,6 +51,16 @@ def ladder(
     return found
 
 
+def diverging(prefix: str, setup: Setup, images: Sets, how: Ladder) -> Part:
+    """Return a few networks so wide that the default scaling diverges."""
+
+    def compute(report: Report) -> xarray.Dataset:
+        return _ensemble(run_of(setup, images, "default"), how.far, how.few, report)
+
+    key = f"ensemble {setup} default {how.far} {how.few}"
+    return Part(f"{prefix}/default, far", key, _cost(setup, how.far) * how.few, compute)
+
+
 def curves(prefix: str, setup: Setup, images: Sets, how: Ladder) -> list[Part]:
     """Return the test loss of reference networks at every step, and that of their limits."""
 

@@ -75,7 +75,7 @@ def draw_rows(title: str, rows: Rows, found: Found) -> Any:
     panels = []
     for one in rows:
         seen = {name: series(found, one.name, name, one.how) for name in LIMITS}
-        losses = {name: (s.widths, s.loss) for name, s in seen.items()}
+        losses = {n: [*zip(s.widths, s.loss, strict=True)] for n, s in seen.items()}
         terms = variances(seen["mean field"])
         laws = {
             name: {

@@ -66,13 +66,27 @@ class Setup:
 
 @dataclass(frozen=True)
 class Ladder:
-    """How many networks: ``seeds`` at each of ``widths``, and ``curves`` at the reference width."""
+    """How many networks.
+
+    Attributes
+    ----------
+    widths, seeds
+        So many at each of these widths.
+    curves
+        At the reference width, with their test loss at every step.
+    particles, draws
+        Of the mean-field limit in each replicate; of the NTK limit's initial function.
+    far, few
+        A width at which the default scaling diverges, and how many networks of it.
+    """
 
     widths: tuple[int, ...] = (128, 256, 512, 1024, 2048)
     seeds: int = 5
     curves: int = 32
     particles: int = 1024
     draws: int = 64
+    far: int = 16384
+    few: int = 2
 
 
 def run_of(setup: Setup, images: Mapping[str, Images], name: str) -> Run:
