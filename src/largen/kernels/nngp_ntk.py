@@ -90,7 +90,9 @@ def kernel(
         ``nngp`` and ``ntk``, (n1, n2) each. ``nngp`` is the covariance of the output f at
         initialisation; where γ grows with the width (:func:`largen.mean_field`) f vanishes
         there, and it is the covariance of γf. ``ntk`` is the K in df/dt = (η₀/P) Σ K Δ, which
-        does not depend on γ.
+        does not depend on γ. Where K grows as a power of the width, as in :func:`largen.standard`
+        (it grows as N), it is the limit of K over that power: weights whose own part grows more
+        slowly, there the first layer's and all biases, have no share in it.
 
     Raises
     ------
@@ -235,7 +237,7 @@ def prepare(
     inputs: int | tuple[int, ...],
 ) -> tuple[Lowered, float]:
     """Return the lowered network and the factor of its NNGP, 1/γ₀² if γ is constant in N."""
-    form = canonical_form(param, net, optimizer, inputs)
+    form = canonical_form(param, net, optimizer, inputs, leading_rates=True)
     if form.d < 0:
         raise NoTheory(f"{param}: outputs grow with the width as N^{-form.d} at initialisation.")
     return lower(net, form, inputs), nngp_scale(form)

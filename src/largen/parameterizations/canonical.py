@@ -20,9 +20,10 @@ from largen.architectures import Layer, WeightSite, depth
 from largen.errors import NoTheory
 from largen.parameterizations.laws import GAUSSIAN
 from largen.parameterizations.optimizers import Optimizer
-from largen.parameterizations.parameterization import Parameterization, first_fan_in
+from largen.parameterizations.parameterization import Parameterization
 from largen.parameterizations.powers import Power
 from largen.parameterizations.rules import Row
+from largen.parameterizations.weight_rules import first_fan_in
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,7 @@ def canonical_form(
     inputs: int | tuple[int, ...],
     *,
     gaussian: tuple[str, ...] = ("input", "bias"),
+    leading_rates: bool = False,
 ) -> CanonicalForm:
     """Reduce a parameterization to the constants that infinite width leaves of it.
 
@@ -91,6 +93,9 @@ def canonical_form(
     gaussian
         Roles whose weights the theory takes to be Gaussian. Hidden matrices of any law act as
         Gaussian ones, and in the kernel limit the read-out does.
+    leading_rates
+        Whether rates that grow or vanish with the width are divided by their largest power of N,
+        so that weights of lower powers do not move, instead of being refused.
 
     Raises
     ------
@@ -116,11 +121,13 @@ def canonical_form(
     blocks = depth(net)
     gamma = Power(param.gamma, width=param.d)
     at = {"width": 1, "depth": max(blocks, 1), "inputs": first_fan_in(inputs, first)}
+    constants = [_constants(row, first, gamma) for row in table.rows]
+    if leading_rates:
+        constants = _leading(constants)
     weights = {}
-    for row in table.rows:
-        std, rate = _constants(row, first, gamma)
+    for row, (std, rate) in zip(table.rows, constants, strict=True):
         for what, power, wanted in (("its output", std, "0"), ("its update", rate, "0")):
-            if power.width:
+            if power.width and power.constant:
                 grows = "grows" if power.width > 0 else "vanishes"
                 raise NoTheory(
                     f"{param} has no infinite-width limit with this optimizer: {what} at the "
@@ -139,6 +146,13 @@ def canonical_form(
         )
     branch = table.branch.at(**at)
     return CanonicalForm(weights, branch, param.gamma, param.d)
+
+
+def _leading(constants: list[tuple[Power, Power]]) -> list[tuple[Power, Power]]:
+    """Return rates over their largest power of N: those of lower powers become 0."""
+    largest = max((rate.width for _, rate in constants if rate.constant), default=0)
+    unit, frozen = Power(width=largest), Power(0.0)
+    return [(std, rate / unit if rate.width == largest else frozen) for std, rate in constants]
 
 
 def _constants(row: Row[Power], first: WeightSite, gamma: Power) -> tuple[Power, Power]:

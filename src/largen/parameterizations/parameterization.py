@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Literal
 
-from largen.architectures import Layer, WeightSite, depth, mlp, residual_mlp, weight_sites
+from largen.architectures import Layer, depth, mlp, residual_mlp, weight_sites
 from largen.arrays import integer, real, sample_shape
 from largen.errors import InvalidInput, one_of
 from largen.parameterizations.classification.report import Classification
@@ -29,8 +29,10 @@ from largen.parameterizations.exponents import Exponents, exact
 from largen.parameterizations.laws import GAUSSIAN, ROLES, Laws, in_words, laws_of
 from largen.parameterizations.optimizers import Adam, GradientDescent, Optimizer
 from largen.parameterizations.powers import Power
+from largen.parameterizations.rates import Rates, at_rates, rates_in_words, rates_of
 from largen.parameterizations.reference import Reference, carried, gamma_from, reference_of
-from largen.parameterizations.rules import Row, Rule, RuleTable, evaluate
+from largen.parameterizations.rules import Row, RuleTable, evaluate
+from largen.parameterizations.weight_rules import bias_rule, first_fan_in, std_of, weight_rule
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,8 @@ class Parameterization:
         The network that the powers start from; see :meth:`from_reference`.
     laws
         The laws of single weights, by role, where they are not Gaussian; see :meth:`with_law`.
+    rates
+        Factors on the rates of some roles or weights; see :meth:`with_rates`.
 
     Examples
     --------
@@ -85,6 +89,7 @@ class Parameterization:
     std_in: Literal["multiplier", "init_std"] = "multiplier"
     reference: Reference | None = None
     laws: Laws = ()
+    rates: Rates = ()
 
     def __post_init__(self):
         object.__setattr__(self, "gamma", real("gamma", self.gamma, above=0))
@@ -123,10 +128,10 @@ class Parameterization:
         sites = weight_sites(net, shape)
         laws, rows = dict(self.laws), []
         for site in sites:
-            rule = self._weight_rule(site, sites[0], adaptive)
+            rule = weight_rule(self, site, sites[0], adaptive)
             rows.append(Row(site, "weight", rule, laws.get(site.role, GAUSSIAN)))
-            if _std(site, "bias"):
-                rule = self._bias_rule(site, adaptive)
+            if std_of(site, "bias"):
+                rule = bias_rule(self, site, adaptive)
                 rows.append(Row(site, "bias", rule, laws.get("bias", GAUSSIAN)))
         family = "adaptive optimizer" if adaptive else "gradient descent"
         branch = Power(depth=-self.branch)
@@ -134,6 +139,7 @@ class Parameterization:
         if self.reference is not None:
             at_reference = self.reference.param.table(net, optimizer, inputs=inputs)
             symbolic = carried(symbolic, at_reference, self.reference)
+        symbolic = at_rates(symbolic, self.rates)
         if width is None:
             return symbolic
         if shape is None:
@@ -205,6 +211,36 @@ class Parameterization:
         ntk, uniform weights
         """
         return replace(self, laws=laws_of(law))
+
+    def with_rates(self, rates: Mapping[str, float]) -> Parameterization:
+        """Return the same with other rates for some weights; a rate of 0 freezes them.
+
+        A factor multiplies the rule's ``lr`` and divides its ``weight_decay``, so that a step
+        still shrinks the weight by η₀λ₀ of itself; frozen weights do not decay. Finite networks
+        and all limits read the same table: in the tangent kernel Σ_θ ρ_θ ∂f/∂θ ∂f'/∂θ the factor
+        is ρ.
+
+        Parameters
+        ----------
+        rates
+            Factors ≥ 0 by role (``"input"``, ``"hidden"``, ``"output"``, ``"bias"``), by layer
+            (``"2"``, weight and bias), or by weight (``"2.weight"``), with the names of the rule
+            table. The most specific one counts. Replaces what was given before.
+
+        Raises
+        ------
+        InvalidInput
+            If a factor is negative; by :meth:`table`, if a name is neither a role nor a weight.
+
+        Examples
+        --------
+        >>> import largen as lg, numpy as np
+        >>> readout = lg.ntk().with_rates({"input": 0.0, "hidden": 0.0})
+        >>> nngp, ntk = lg.kernel(lg.mlp(2, "erf"), np.eye(2), param=readout)
+        >>> bool(np.allclose(nngp, ntk))
+        True
+        """
+        return replace(self, rates=rates_of(rates))
 
     @classmethod
     def from_reference(
@@ -325,6 +361,7 @@ class Parameterization:
 
     def __str__(self) -> str:
         law = f", {in_words(self.laws)}" if self.laws else ""
+        law += f", {rates_in_words(self.rates)}" if self.rates else ""
         if self.reference is not None:
             return f"{self.name} from {self.reference}{law}"
         plain = self.d == 0 or self.name.endswith(")")
@@ -347,52 +384,3 @@ class Parameterization:
     @property
     def _gamma(self) -> Power:
         return Power(self.gamma, width=self.d)
-
-    def _weight_rule(self, site: WeightSite, first: WeightSite, adaptive: bool) -> Rule[Power]:
-        # 1/√(fan-in): its power of N or D, and what else each output sums over.
-        if site.role == "input":
-            fan_in = Power(float(site.patch / first.patch), inputs=1)
-        else:
-            fan_in = Power(float(site.patch))
-        constant = Power(_std(site, "weight")) * fan_in ** Fraction(-1, 2)
-        return self._rule(site, getattr(self, site.role), constant, adaptive)
-
-    def _bias_rule(self, site: WeightSite, adaptive: bool) -> Rule[Power]:
-        return self._rule(site, self.bias, Power(_std(site, "bias")), adaptive)
-
-    def _rule(self, site: WeightSite, exponents: Exponents, constant: Power, adaptive: bool):
-        out, is_output = self.output, site.role == "output"
-        multiplier = Power(width=-exponents.a)
-        init_std = Power(width=-exponents.b / 2)
-        rate = self._gamma**2 * Power(width=-exponents.c)
-        # The backward signal ∂f/∂(layer's output); the read-out's own is 1/γ.
-        backward = self._gamma**-1
-        if not is_output:
-            backward = backward * Power(width=-out.a - out.b / 2)
-        if site.in_branch:
-            rate = rate * Power(depth=self.branch_rate)
-            backward = backward * Power(depth=-self.branch)
-        gradient = multiplier * backward
-        if exponents.adaptive_eps is not None:
-            gradient = Power(width=-exponents.adaptive_eps)
-        if adaptive and exponents.adaptive_rate is not None:
-            rate = Power(width=-exponents.adaptive_rate)
-        elif adaptive:
-            rate = rate * gradient
-        if self.std_in == "multiplier":
-            multiplier = multiplier * constant
-        else:
-            init_std = init_std * constant
-        if is_output:
-            multiplier = multiplier / self._gamma
-        return Rule(multiplier, init_std, rate, rate**-1, gradient)
-
-
-def first_fan_in(inputs: int | tuple[int, ...], first: WeightSite) -> int:
-    """Return D, the number of entries of a sample that each output of the first map sums over."""
-    channels = inputs[-1] if isinstance(inputs, tuple) else inputs
-    return int(channels * first.patch)
-
-
-def _std(site: WeightSite, kind: str) -> float:
-    return getattr(site.layer, f"{kind}_std")

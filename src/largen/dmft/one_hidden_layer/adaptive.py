@@ -23,8 +23,8 @@ import jax.numpy as jnp
 from largen.architectures import depth
 from largen.errors import NoTheory
 from largen.parameterizations import Adam, Power, RMSProp
-from largen.parameterizations.parameterization import first_fan_in
 from largen.parameterizations.rules import Row
+from largen.parameterizations.weight_rules import first_fan_in
 from largen.runs import Run
 
 

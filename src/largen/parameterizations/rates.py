@@ -1,0 +1,60 @@
+"""Rates of single weights or roles: factors on the rule table, 0 for what is frozen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from largen.arrays import real
+from largen.errors import one_of
+from largen.parameterizations.laws import ROLES
+from largen.parameterizations.powers import Power
+from largen.parameterizations.rules import Row, RuleTable
+
+Rates = tuple[tuple[str, float], ...]
+
+
+def rates_of(rates: Mapping[str, float]) -> Rates:
+    """Check factors at the door.
+
+    Raises
+    ------
+    InvalidInput
+        If a factor is not a finite number ≥ 0.
+    """
+    checked = {str(name): real(f"rates[{name!r}]", r, at_least=0) for name, r in rates.items()}
+    return tuple(sorted(checked.items()))
+
+
+def at_rates(table: RuleTable[Power], rates: Rates) -> RuleTable[Power]:
+    """Return the table with the factors on its rates.
+
+    Raises
+    ------
+    InvalidInput
+        If a name is none of a role, a layer or a weight of the table.
+    """
+    if not rates:
+        return table
+    factors = dict(rates)
+    known = {name for row in table.rows for name in (row.name, row.site.name)}
+    for name in factors:
+        if name not in known | set(ROLES):
+            raise one_of("rates", name, known | set(ROLES))
+    return replace(table, rows=tuple(_at_rate(row, factors) for row in table.rows))
+
+
+def _at_rate(row: Row[Power], factors: dict[str, float]) -> Row[Power]:
+    role = "bias" if row.kind == "bias" else row.site.role
+    names = (row.name, row.site.name, role)
+    factor = next((factors[name] for name in names if name in factors), 1.0)
+    decay = Power(1 / factor) if factor else Power(0.0)
+    rule = row.rule
+    rule = replace(rule, lr=rule.lr * Power(factor), weight_decay=rule.weight_decay * decay)
+    return replace(row, rule=rule)
+
+
+def rates_in_words(rates: Rates) -> str:
+    """Return rates as text, such as ``"input frozen, rate of 2.weight × 0.5"``."""
+    words = [f"{name} frozen" if not r else f"rate of {name} × {r:g}" for name, r in rates]
+    return ", ".join(words)

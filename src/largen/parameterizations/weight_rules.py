@@ -1,0 +1,78 @@
+"""The rule of one weight: powers of the width and depth from the exponents of its role."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from largen.architectures import WeightSite
+from largen.parameterizations.exponents import Exponents
+from largen.parameterizations.powers import Power
+from largen.parameterizations.rules import Rule
+
+if TYPE_CHECKING:
+    from largen.parameterizations.parameterization import Parameterization
+
+
+def weight_rule(
+    param: Parameterization, site: WeightSite, first: WeightSite, adaptive: bool
+) -> Rule[Power]:
+    """Return the rule of an affine map's weights; ``first`` is the network's first map."""
+    # 1/√(fan-in): its power of N or D, and what else each output sums over.
+    if site.role == "input":
+        fan_in = Power(float(site.patch / first.patch), inputs=1)
+    else:
+        fan_in = Power(float(site.patch))
+    constant = Power(std_of(site, "weight")) * fan_in ** Fraction(-1, 2)
+    return _rule(param, site, getattr(param, site.role), constant, adaptive)
+
+
+def bias_rule(param: Parameterization, site: WeightSite, adaptive: bool) -> Rule[Power]:
+    """Return the rule of an affine map's bias."""
+    return _rule(param, site, param.bias, Power(std_of(site, "bias")), adaptive)
+
+
+def _rule(
+    param: Parameterization,
+    site: WeightSite,
+    exponents: Exponents,
+    constant: Power,
+    adaptive: bool,
+) -> Rule[Power]:
+    gamma = Power(param.gamma, width=param.d)
+    out, is_output = param.output, site.role == "output"
+    multiplier = Power(width=-exponents.a)
+    init_std = Power(width=-exponents.b / 2)
+    rate = gamma**2 * Power(width=-exponents.c)
+    # The backward signal ∂f/∂(layer's output); the read-out's own is 1/γ.
+    backward = gamma**-1
+    if not is_output:
+        backward = backward * Power(width=-out.a - out.b / 2)
+    if site.in_branch:
+        rate = rate * Power(depth=param.branch_rate)
+        backward = backward * Power(depth=-param.branch)
+    gradient = multiplier * backward
+    if exponents.adaptive_eps is not None:
+        gradient = Power(width=-exponents.adaptive_eps)
+    if adaptive and exponents.adaptive_rate is not None:
+        rate = Power(width=-exponents.adaptive_rate)
+    elif adaptive:
+        rate = rate * gradient
+    if param.std_in == "multiplier":
+        multiplier = multiplier * constant
+    else:
+        init_std = init_std * constant
+    if is_output:
+        multiplier = multiplier / gamma
+    return Rule(multiplier, init_std, rate, rate**-1, gradient)
+
+
+def first_fan_in(inputs: int | tuple[int, ...], first: WeightSite) -> int:
+    """Return D, the number of entries of a sample that each output of the first map sums over."""
+    channels = inputs[-1] if isinstance(inputs, tuple) else inputs
+    return int(channels * first.patch)
+
+
+def std_of(site: WeightSite, kind: str) -> float:
+    """Return σ_w or σ_b of an affine map."""
+    return getattr(site.layer, f"{kind}_std")
