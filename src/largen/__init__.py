@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         residual_mlp,
         serial,
     )
+    from largen.dmft import deep_linear, kernel_after_one_step, whitened_linear_flow
     from largen.expectations import activation, gaussian_moments
     from largen.experiments import (
         Comparison,
@@ -92,6 +93,7 @@ _ROOMS = {
     "architectures": "Activation AvgPool BatchNorm Concatenate Conv ConvTranspose Dense Dropout "
     "Flatten GlobalAvgPool GlobalSumPool Layer LayerNorm LocallyConnected MaxPool Product RMSNorm "
     "Residual SelfAttention SumPool mlp repeat residual_mlp serial",
+    "dmft": "deep_linear kernel_after_one_step whitened_linear_flow",
     "expectations": "activation gaussian_moments",
     "experiments": "Comparison MeasuredExponents compare gamma_regimes measure_exponents "
     "scaling_map",

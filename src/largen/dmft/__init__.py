@@ -2,6 +2,12 @@
 
 from largen.dmft.deep import DEEP
 from largen.dmft.one_hidden_layer import ONE_HIDDEN_LAYER
-from largen.dmft.solvable import whitened_linear_flow
+from largen.dmft.solvable import deep_linear, kernel_after_one_step, whitened_linear_flow
 
-__all__ = ["DEEP", "ONE_HIDDEN_LAYER", "whitened_linear_flow"]
+__all__ = [
+    "DEEP",
+    "ONE_HIDDEN_LAYER",
+    "deep_linear",
+    "kernel_after_one_step",
+    "whitened_linear_flow",
+]

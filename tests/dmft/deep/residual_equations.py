@@ -13,10 +13,11 @@ It shares nothing with the library.
 import numpy as np
 
 
-def solve(phi0, y, blocks, gamma, lr, steps, *, branch, rate, update=1.0):
+def solve(phi0, y, blocks, gamma, lr, steps, *, branch, rate, update=1.0, read_in=1.0):
     """Return f (step, sample), H^l(t, t) and G^l(t, t) of the stream.
 
     ``update`` multiplies the update in z: √L puts the printed (40a) of Bordelon et al. in.
+    ``read_in`` multiplies the read-in's rate.
     """
     p = len(y)
     size, layers = steps * p, blocks + 1
@@ -35,7 +36,7 @@ def solve(phi0, y, blocks, gamma, lr, steps, *, branch, rate, update=1.0):
         s, e = np.zeros((2, 2 * layers * size, 2 * layers * size))
         cov = np.zeros_like(s)
         eye = np.eye(size)
-        s[at(0, 0), at(1, 0)] = kappa * past * kernel0 * delta
+        s[at(0, 0), at(1, 0)] = read_in * kappa * past * kernel0 * delta
         e[at(0, 0), at(0, 0)], cov[at(0, 0), at(0, 0)] = eye, kernel0
         s[at(1, blocks), at(0, blocks)] = kappa * past * delta
         e[at(1, blocks), at(1, blocks)], cov[at(1, blocks), at(1, blocks)] = eye, ones

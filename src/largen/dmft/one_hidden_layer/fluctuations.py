@@ -43,7 +43,7 @@ from largen.parameterizations import GradientDescent
 from largen.runs import Run
 
 MOST_ENTRIES = 6000  # times, samples and outputs together, whose square is held in memory
-OF_SITES, OF_RESPONSE = 2**13, 2**10  # neurons for the covariance of one and for its response
+OF_SITES, OF_RESPONSE = 2**13, 2**12  # neurons for the covariance of one and for its response
 
 
 class Fluctuations(NamedTuple):
