@@ -1,4 +1,4 @@
-"""The command line: ``largen quickstart``, ``largen figure``, ``largen info``."""
+"""The command line: ``largen quickstart``, ``largen figure``, ``largen transfer``."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 import largen
+from largen.cli import transfer
 
 PACKAGES = ("jax", "jaxlib", "equinox", "diffrax", "optax", "numpy", "scipy", "xarray", "torch")
 
@@ -19,6 +20,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+app.add_typer(transfer.app, name="transfer")
 
 
 def _version(wanted: bool) -> bool:

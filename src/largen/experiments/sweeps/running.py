@@ -160,7 +160,8 @@ def _trained(
 
     # Large cells first, so that no core waits for the last one.
     order = sorted(missing, key=lambda i: -cells[i].cost)
-    parallel: Any = Parallel(n_jobs=jobs, return_as="generator_unordered", batch_size=1)
+    one_by_one: dict[str, Any] = {"return_as": "generator_unordered", "batch_size": 1}
+    parallel: Any = Parallel(n_jobs=jobs, **one_by_one)
     yield from parallel(delayed(_numbered)(i, protocol, cells[i]) for i in order)
 
 

@@ -115,7 +115,7 @@ def train_replicas(
     recorded: list[Tensor] = []
     first: Tensor | None = None
     for t in range(steps):
-        value, gradients = stack.gradients(*stack.tensors(batches(t)), loss)
+        value, gradients = stack.gradients(*tensors(batches(t), device), loss)
         recorded.append(value)
         first = value if first is None else first
         s = 1.0 if schedule is None else float(schedule(t))
@@ -134,9 +134,15 @@ def train_replicas(
                 break
     final = np.full(len(replicas), np.inf)
     if len(stack.alive):
-        final[stack.alive] = stack.evaluate(evaluation, loss)
+        final[stack.alive] = stack.evaluate([tensors(batch, device) for batch in evaluation], loss)
     losses = np.where(np.isfinite(losses), losses, np.inf)
     return TrainedReplicas(losses, np.where(np.isfinite(final), final, np.inf))
+
+
+def tensors(batch: Batch, device: Any = None) -> tuple[Tensor, Tensor]:
+    """Return inputs and targets as tensors."""
+    x, y = (torch.as_tensor(part, device=device) for part in batch)
+    return x, y
 
 
 class Stack:
@@ -166,12 +172,6 @@ class Stack:
         buffers = [dict(model.named_buffers()) for model in models]
         for name, own in buffers[0].items():
             self.fixed[name] = torch.stack([b[name] for b in buffers])[which.to(own.device)]
-
-    def tensors(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return a batch on the device."""
-        device = next(iter(self.weights.values())).value.device
-        x, y = (torch.as_tensor(part, device=device) for part in batch)
-        return x, y
 
     def outputs(self, x: Any, values: dict[str, Tensor]) -> Tensor:
         """Return the outputs of all replicas, shape ``(replica, sample, …)``."""
@@ -203,11 +203,11 @@ class Stack:
         self.alive = self.alive[sound.cpu().numpy()]
 
     @torch.no_grad()
-    def evaluate(self, batches: Sequence[Batch], loss: Loss) -> np.ndarray:
+    def evaluate(self, batches: Sequence[tuple[Tensor, Tensor]], loss: Loss) -> np.ndarray:
         """Return the mean loss over batches, ``(replica,)``."""
         values = {name: w.value for name, w in self.weights.items()}
         total, count = torch.zeros(()), 0
-        for x, y in map(self.tensors, batches):
+        for x, y in batches:
             each = torch.vmap(loss, in_dims=(0, None))(self.outputs(x, values), y)
             total = total + len(y) * each.double()
             count += len(y)

@@ -3,6 +3,7 @@
 Plain PyTorch modules with a width and a depth: none of them knows of schemes or of plans.
 """
 
+from largen.transfer.torch.models.conv_resnet import ConvResNet
 from largen.transfer.torch.models.residual_mlp import ResidualMLP
 
-__all__ = ["ResidualMLP"]
+__all__ = ["ConvResNet", "ResidualMLP"]

@@ -1,0 +1,97 @@
+"""``largen transfer demo``: tune small, train large, check, on digits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from largen.errors import LargenError
+
+app = typer.Typer(help="Hyperparameter transfer in width and depth.", no_args_is_help=True)
+
+
+@app.callback()
+def transfer() -> None:
+    """Hyperparameter transfer in width and depth."""
+
+
+@app.command()
+def demo(
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the pictures.")] = Path(
+        "transfer-demo"
+    ),
+    fast: Annotated[bool, typer.Option("--fast", help="Smaller networks: seconds.")] = False,
+    jobs: Annotated[int, typer.Option(help="Cores; −1 for all.")] = 1,
+) -> None:
+    """Tune a small network, train a large one with its rate, and check how activations scale."""
+    console = Console(highlight=False)
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        run_demo(output, fast, jobs, console)
+    except OSError as error:
+        console.print(f"--output: cannot make the folder {output}: {error.strerror}.")
+        raise typer.Exit(2) from None
+    except (ModuleNotFoundError, LargenError) as error:
+        console.print(str(error), markup=False)
+        raise typer.Exit(2) from None
+
+
+def run_demo(folder: Path, fast: bool, jobs: int, console: Console) -> None:
+    """Run the demonstration, tell its story, and draw its pictures."""
+    from largen.experiments.transfer_demo import FAST, FULL, transfer_demo
+
+    settings = FAST if fast else FULL
+    columns = (TextColumn("{task.description:<46}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        bar = progress.add_task("starting", total=1.0)
+        found = transfer_demo(
+            settings,
+            lambda text, done: progress.update(bar, description=text, completed=done),
+            jobs,
+        )
+    (n, depth), (large_n, large_depth) = settings.base, settings.target
+    console.print(
+        "A residual MLP without normalisation learns scikit-learn's digits by gradient descent, "
+        f"{settings.steps} steps.\n\n"
+        f"1. Tune small: width {n}, depth {depth}, {len(settings.lrs)} rates. "
+        f"The best is {found.lr:g}.\n\n"
+        f"2. Train large: width {large_n}, depth {large_depth}, at that rate."
+    )
+    table = Table(box=None)
+    for title in ("scheme", "loss at the small one's rate", "best loss", "at the rate"):
+        table.add_column(title, justify="left" if title == "scheme" else "right")
+    for scheme, (here, best, lr) in found.losses().items():
+        table.add_row(scheme, _loss(here), _loss(best), f"{lr:g}")
+    console.print(table)
+    console.print("\nWhat depth-μP does to the large one's weights:")
+    console.print(str(found.plan), markup=False, soft_wrap=True)
+    console.print(
+        "\n3. Check: how what four steps change grows with the size, on logarithmic scales. "
+        "Where hyperparameters transfer, slopes are near 0."
+    )
+    table = Table(box=None)
+    for title in ("scheme", "change of", "slope in width", "slope in depth"):
+        table.add_column(title, justify="right" if "slope" in title else "left")
+    for scheme, layers in found.slopes().items():
+        for layer, (in_width, in_depth) in layers.items():
+            table.add_row(scheme, layer, f"{in_width:+.2f}", f"{in_depth:+.2f}")
+    console.print(table)
+    for path in _draw(found, folder):
+        console.print(f"  {path}")
+    console.print(f"\nTook {found.seconds:.0f} s.")
+
+
+def _loss(value: float) -> str:
+    return f"{value:.3g}" if value < float("inf") else "diverges"
+
+
+def _draw(found, folder: Path) -> list[Path]:
+    files = [folder / "small.png", folder / "large.png"]
+    for path, swept in zip(files, (found.tuned, found.large), strict=True):
+        swept.plot().savefig(path)
+    return files
