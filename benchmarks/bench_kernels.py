@@ -32,6 +32,8 @@ CASES = {
     },
     "num_tanh_500": {"kind": "fc", "act": "tanh", "n": 500},
     "deep_relu_500": {"kind": "deep", "act": "relu", "n": 500, "hidden": 80},
+    "cnn_flatten_100": {"kind": "cnn", "act": "relu", "n": 100, "size": 32, "top": "flatten"},
+    "cnn_gap_20": {"kind": "cnn", "act": "relu", "n": 20, "size": 16, "top": "gap"},
     "mse_flow_2000": {"kind": "mse", "act": "relu", "n": 2000, "m": 500, "reuse": False},
     "mse_flow_2000_again": {"kind": "mse", "act": "relu", "n": 2000, "m": 500, "reuse": True},
 }
@@ -58,12 +60,23 @@ def network(act, hidden=HIDDEN):
     return lg.serial(*layers, lg.Dense(1.0))
 
 
+def convolutional(act, top, hidden=HIDDEN):
+    import largen as lg
+
+    conv = lg.Conv((3, 3), weight_std=W_STD, bias_std=B_STD)
+    end = lg.GlobalAvgPool() if top == "gap" else lg.Flatten()
+    return lg.serial(*[conv, lg.Activation(act)] * hidden, end, lg.Dense(1.0))
+
+
 def build(case, spec, data):
     """Return what is timed: no arguments, a dictionary of arrays."""
     import largen as lg
 
     if spec["kind"] in ("fc", "deep"):
         net = network(spec["act"].removesuffix("_num"), spec.get("hidden", HIDDEN))
+        return lambda: lg.kernel(net, data["x"])._asdict()
+    if spec["kind"] == "cnn":
+        net = convolutional(spec["act"], spec["top"], spec.get("hidden", HIDDEN))
         return lambda: lg.kernel(net, data["x"])._asdict()
     if spec["kind"] == "mse":
         return flow(spec, data)
@@ -102,6 +115,10 @@ def inputs(spec, dtype):
 
     draw = np.random.default_rng(0)
     n = spec["n"]
+    if spec["kind"] == "cnn":
+        x = draw.standard_normal((n, spec["size"], spec["size"], 3))
+        x /= np.sqrt((x**2).mean(axis=(1, 2, 3), keepdims=True))
+        return {"x": x.astype(dtype)}
     x = draw.standard_normal((n + spec.get("m", 0), INPUTS))
     x /= np.sqrt((x**2).mean(axis=1, keepdims=True))
     data = {"x": x[:n].astype(dtype)}

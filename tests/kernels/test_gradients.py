@@ -70,3 +70,28 @@ def test_gradients_through_a_deep_loop():
     np.testing.assert_allclose(
         gradient(function, X), differences(function, X), rtol=1e-6, atol=1e-7
     )
+
+
+SPATIAL = lg.serial(
+    lg.Conv((3,), weight_std=1.3, bias_std=0.2), lg.Activation("erf"), lg.AvgPool((2,), 1),
+    lg.Residual(lg.serial(lg.LayerNorm(), lg.SelfAttention(), lg.Dense(1.2))), lg.GlobalAvgPool(),
+    lg.Dense(),
+)  # fmt: skip
+
+
+@pytest.mark.slow
+def test_gradients_behind_pooling_and_attention():
+    x = RNG.standard_normal((3, 4, 2))
+
+    def function(x):
+        return both(lg.kernel(SPATIAL, x))
+
+    np.testing.assert_allclose(gradient(function, x), differences(function, x), atol=2e-8)
+    # One set of samples moves through the other, which coincides with it.
+    twins = np.repeat(x[:1], 3, axis=0)
+
+    def moving(y):
+        return both(lg.kernel(SPATIAL, twins, y))
+
+    np.testing.assert_allclose(gradient(moving, twins), differences(moving, twins), atol=2e-8)
+    assert np.isfinite(gradient(function, twins)).all()

@@ -227,7 +227,7 @@ def test_bad_inputs(arguments, words):
 def test_bad_networks_and_parameterizations():
     x = np.ones((2, 3))
     with pytest.raises(NoTheory, match="grows as N"):
-        lg.kernel(lg.mlp(2), x, param=lg.standard())
+        lg.kernel(lg.mlp(2), x, param=lg.abc(a=0, b=0, c=0))
 
 
 def test_mixed_precision_gives_the_wider_one():
