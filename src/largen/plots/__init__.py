@@ -1,8 +1,15 @@
 """Pictures. The only room that imports matplotlib."""
 
 from largen.plots.comparison import comparison_figure
+from largen.plots.coordinates import coordinate_figure
 from largen.plots.exponents import exponents_figure
 from largen.plots.regimes import regimes_figure
 from largen.plots.scaling_map import scaling_figure
 
-__all__ = ["comparison_figure", "exponents_figure", "regimes_figure", "scaling_figure"]
+__all__ = [
+    "comparison_figure",
+    "coordinate_figure",
+    "exponents_figure",
+    "regimes_figure",
+    "scaling_figure",
+]

@@ -3,6 +3,9 @@
 A parameterization transfers if every activation, and what a few steps of training change of it,
 keeps its size when the model grows (Yang et al. 2022, App. D.1, "coordinate checking"). Here the
 log₂-slopes are fitted, compared with a tolerance, and the first layer that fails is named.
+
+Small models have a transient: a random read-out's initial output fades as n^(−½), and the error
+signals with it. Starting the read-out at zero removes it, and the slopes are those of training.
 """
 
 from __future__ import annotations
@@ -30,6 +33,9 @@ class LayerSlopes:
     size, change
         Slopes of log₂ of the root mean square of the activation after training, and of its
         change since initialisation.
+    judged
+        Whether it has to pass: along the depth, what is inside a residual branch need not, since
+        there a branch's output is meant to shrink.
     passed
         Whether the change neither grows nor vanishes, and the activation does not grow.
     """
@@ -37,6 +43,7 @@ class LayerSlopes:
     layer: str
     size: float
     change: float
+    judged: bool
     passed: bool
 
 
@@ -57,6 +64,8 @@ class CoordinateCheck:
         Root mean squares before and after training, and of the change, (sizes, seeds, layers).
     tolerance
         The largest |slope| that passes.
+    inside
+        Layers inside residual branches.
     title
         What was checked.
     """
@@ -68,6 +77,7 @@ class CoordinateCheck:
     size: np.ndarray
     change: np.ndarray
     tolerance: float
+    inside: frozenset[str] = frozenset()
     title: str = ""
 
     def __post_init__(self):
@@ -82,8 +92,9 @@ class CoordinateCheck:
             if not self.change[..., i].any():
                 continue  # frozen, or in front of every weight
             size, change = self._slope(self.size[..., i]), self._slope(self.change[..., i])
+            judged = self.along == "width" or layer not in self.inside
             ok = abs(change) <= self.tolerance and size <= self.tolerance
-            rows.append(LayerSlopes(layer, size, change, bool(ok)))
+            rows.append(LayerSlopes(layer, size, change, judged, bool(ok or not judged)))
         return tuple(rows)
 
     @property
@@ -105,7 +116,7 @@ class CoordinateCheck:
     def __str__(self) -> str:
         cells = [["layer", "slope of size", "slope of change", ""]]
         for row in self.slopes:
-            verdict = "" if row.passed else "✗"
+            verdict = "✗" if not row.passed else "" if row.judged else "in a branch"
             cells.append(
                 [row.layer or "(model)", f"{row.size:+.3f}", f"{row.change:+.3f}", verdict]
             )
@@ -119,7 +130,7 @@ class CoordinateCheck:
 
         axes = ("ratio", "seed", "layer")
         rows = {row.layer: row for row in self.slopes}
-        still = LayerSlopes("", np.nan, np.nan, True)
+        still = LayerSlopes("", np.nan, np.nan, False, True)
         chosen = [rows.get(layer, still) for layer in self.layers]
         return xarray.Dataset(
             {

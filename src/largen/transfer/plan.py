@@ -106,6 +106,8 @@ class Plan:
         One record for each tensor.
     multipliers
         What the forward pass needs besides.
+    inside
+        Paths of the parts that are inside residual branches.
     notes
         What was assumed or left out, in sentences.
     """
@@ -119,6 +121,7 @@ class Plan:
     depth_ratio: float
     weights: tuple[ScaledWeight, ...]
     multipliers: tuple[ForwardMultiplier, ...] = ()
+    inside: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
     def __getitem__(self, name: str) -> ScaledWeight:
@@ -227,8 +230,8 @@ def read_json(text: str) -> dict[str, Any]:
         for w in state.pop("weights")
     )
     multipliers = tuple(ForwardMultiplier(**m) for m in state.pop("multipliers"))
-    notes = tuple(state.pop("notes"))
-    return {**state, "weights": weights, "multipliers": multipliers, "notes": notes}
+    words = {name: tuple(state.pop(name)) for name in ("inside", "notes")}
+    return {**state, **words, "weights": weights, "multipliers": multipliers}
 
 
 def grouped(

@@ -17,7 +17,7 @@ from largen.transfer.torch.plan import TorchPlan
 from largen.transfer.torch.scale import scale
 from largen.transfer.torch.survey import on_meta, part_of
 
-OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
+OPTIMIZERS: dict[str, Callable[[Any], Any]] = {
     "sgd": torch.optim.SGD,
     "momentum": lambda groups: torch.optim.SGD(groups, momentum=0.9),
     "adam": torch.optim.Adam,
@@ -39,7 +39,7 @@ def coordinate_check(
     steps: int = 4,
     seeds: int = 2,
     tolerance: float | None = None,
-    make_optimizer: Callable[[Any], torch.optim.Optimizer] | None = None,
+    make_optimizer: Callable[[Any], Any] | None = None,
     weight_decay: float = 0.0,
     depth: str = "depth",
     **options: Any,
@@ -66,7 +66,8 @@ def coordinate_check(
     tolerance
         The largest |slope| that passes; 0.1 in width and 0.35 in depth by default.
     make_optimizer
-        Makes the optimizer from parameter groups, where PyTorch has none of that name.
+        Makes the optimizer from parameter groups, where PyTorch has none of that name: anything
+        with ``zero_grad`` and ``step``. Muon's groups and AdamW's come together then.
     depth, **options
         Passed on to :func:`scale`.
 
@@ -89,6 +90,8 @@ def coordinate_check(
         raise InvalidInput(
             f"make_optimizer: PyTorch has no optimizer {optimizer!r}; pass one that takes groups."
         )
+    # Factors stay in the forward pass: folded ones would be seen in the queries' size, say.
+    options = {"multipliers": "forward", **options}
     plans = [
         scale(make_model, base, target, optimizer=optimizer, depth=depth, **options)
         for target in targets
@@ -102,7 +105,7 @@ def coordinate_check(
         own = []
         for seed in range(seeds):
             model = plan.build(seed=seed)
-            groups = plan.param_groups(model, lr=lr, weight_decay=weight_decay)
+            groups = plan.param_groups(model, lr=lr, weight_decay=weight_decay, moved_by="all")
             own.append(_sizes(model, make(groups), batches, loss, steps, names, seed))
         records.append(own)
     layers = tuple(name for name in records[0][0] if all(name in r for own in records for r in own))
@@ -115,6 +118,7 @@ def coordinate_check(
         size=numbers[..., 1],
         change=numbers[..., 2],
         tolerance=real("tolerance", tolerance, above=0),
+        inside=_inside(plans, labels),
         title=f"{plans[0].scheme}, {optimizer}, {steps} steps",
     )
 
@@ -127,6 +131,16 @@ def _along(plans: Sequence[TorchPlan]) -> tuple[str, list[float]]:
     if len(set(deep)) > 1 and len(set(wide)) == 1:
         return "depth", deep
     raise InvalidInput("targets: wanted shapes that differ in width only, or in depth only.")
+
+
+def _inside(plans: Sequence[TorchPlan], labels: Sequence[Mapping[str, str]]) -> frozenset[str]:
+    """Return the layers that are inside residual branches, by the base model's names."""
+    return frozenset(
+        name
+        for plan, names in zip(plans, labels, strict=True)
+        for path, name in names.items()
+        if any(path == part or path.startswith(f"{part}.") for part in plan.inside)
+    )
 
 
 def _labels(make_model: Any, base: Mapping, target: Mapping, depth: str) -> dict[str, str]:
@@ -144,7 +158,7 @@ def _labels(make_model: Any, base: Mapping, target: Mapping, depth: str) -> dict
 
 def _sizes(
     model: nn.Module,
-    optimizer: torch.optim.Optimizer,
+    optimizer: Any,
     batches: Sequence[Any],
     loss: Callable[[nn.Module, Any], Tensor],
     steps: int,
@@ -186,7 +200,8 @@ def _activations(
         return hook
 
     handles = [
-        module.register_forward_hook(record(names[path]))
+        # In front of the plan's own hooks: a factor of the forward pass is no growth.
+        module.register_forward_hook(record(names[path]), prepend=True)
         for path, module in model.named_modules()
         if path in names
     ]

@@ -97,7 +97,8 @@ class TorchPlan(Plan):
             Tuned on the base model; PyTorch's defaults if None. Every group states its own, so
             that no default of the optimizer's slips in.
         moved_by
-            For Muon: ``"muon"`` for the matrices it moves, ``"adamw"`` for all other weights.
+            For Muon: ``"muon"`` for the matrices it moves, ``"adamw"`` for all other weights,
+            ``"all"`` for both, told apart by the groups' ``moved_by``.
 
         Returns
         -------
@@ -108,11 +109,11 @@ class TorchPlan(Plan):
         Raises
         ------
         InvalidInput
-            If a weight is not in the plan or has another shape, or if Muon's groups are not
-            asked for one at a time.
+            If a weight is not in the plan or has another shape, or if it is not said which
+            of Muon's groups are wanted.
         """
         tensors = self._check(model)
-        if self.update.kind == "orthogonal" and moved_by not in ("muon", "adamw"):
+        if self.update.kind == "orthogonal" and moved_by not in ("muon", "adamw", "all"):
             raise InvalidInput(
                 "moved_by: Muon moves matrices only; make two optimizers, one of "
                 "param_groups(…, moved_by='muon') and one of param_groups(…, moved_by='adamw')."
@@ -120,7 +121,7 @@ class TorchPlan(Plan):
         chosen = {
             name: p
             for name, p in tensors.items()
-            if p.requires_grad and moved_by in (None, self[name].moved_by)
+            if p.requires_grad and moved_by in (None, "all", self[name].moved_by)
         }
         return [
             {"params": [chosen[name] for name in names], **settings}

@@ -151,6 +151,7 @@ def scale(
         depth_ratio=facts.l,
         weights=tuple(weights),
         multipliers=tuple(factors.forward),
+        inside=tuple(sorted(inside)),
         notes=tuple(factors.notes),
         make_model=make_model,
     )

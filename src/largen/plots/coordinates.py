@@ -1,0 +1,64 @@
+"""The picture of a coordinate check: sizes and changes of activations against the model's size."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from largen.plots.style import panels, shades, style
+
+if TYPE_CHECKING:
+    import xarray
+
+
+def coordinate_figure(data: xarray.Dataset) -> Figure:
+    """Draw sizes after training, changes by training, and the slopes of both.
+
+    Lines go from light to dark with the layer; a layer that fails is red. In the last panel the
+    shaded band is the tolerance.
+
+    Parameters
+    ----------
+    data
+        Of :meth:`largen.transfer.CoordinateCheck.to_xarray`: ``size`` and ``change``
+        (ratio, seed, layer), ``size_slope``, ``change_slope`` and ``passed`` (layer).
+    """
+    moving = data.isel(layer=np.flatnonzero(np.isfinite(data["change_slope"].values)))
+    colours = [
+        shade if passed else "C3"
+        for shade, passed in zip(
+            shades(moving.sizes["layer"]), moving["passed"].values, strict=True
+        )
+    ]
+    with style():
+        figure, axes = panels(1, 3)
+        for ax, name in zip(axes[0], ("size", "change"), strict=False):
+            _sizes(ax, moving[name].mean("seed"), colours)
+            ax.set(xlabel=f"{data.attrs['along']} relative to the base", title=f"{name} (rms)")
+        _slopes(axes[0, 2], moving, colours)
+        figure.suptitle(f"{data.attrs['title']}, {data.sizes['seed']} networks of each size")
+    return figure
+
+
+def _sizes(ax: Any, values: xarray.DataArray, colours: list[Any]) -> None:
+    for layer, colour in zip(values["layer"].values, colours, strict=True):
+        ax.plot(
+            values["ratio"], values.sel(layer=layer), "o-", markersize=3, color=colour, label=layer
+        )
+    ax.set_xscale("log", base=2)
+    ax.set_yscale("log", base=2)
+
+
+def _slopes(ax: Any, data: xarray.Dataset, colours: list[Any]) -> None:
+    rows = np.arange(data.sizes["layer"])[::-1]
+    tolerance = data.attrs["tolerance"]
+    ax.axvspan(-tolerance, tolerance, color="0.9", zorder=0)
+    for marker, name in (("o", "size"), ("x", "change")):
+        ax.scatter(
+            data[f"{name}_slope"], rows, marker=marker, c=colours, s=18, zorder=3, label=name
+        )
+    ax.set_yticks(rows, [str(layer) or "(model)" for layer in data["layer"].values], fontsize=6)
+    ax.set(xlabel="log₂-slope", title="slopes")
+    ax.legend()

@@ -1,0 +1,186 @@
+"""The coordinate check: what it calls wrong, and what the schemes make right."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from tests.transfer.torch_models import Captioner, ResidualMLP, SmallNet
+from torch import nn
+
+from largen.errors import InvalidInput
+from largen.transfer import CoordinateCheck
+from largen.transfer.torch import coordinate_check
+
+
+class Digits(ResidualMLP):
+    """A read-out that starts at zero: no transient of the initial output."""
+
+    def __init__(self, width, depth):
+        super().__init__(width, depth)
+        nn.init.zeros_(self.out.weight)
+
+
+@pytest.fixture(scope="module")
+def batches():
+    digits = load_digits()
+    x = torch.tensor((digits.data - digits.data.mean()) / digits.data.std(), dtype=torch.float32)
+    y = torch.tensor(digits.target)
+    return [(x[64 * i : 64 * (i + 1)], y[64 * i : 64 * (i + 1)]) for i in range(4)]
+
+
+def cross_entropy(model, batch):
+    return nn.functional.cross_entropy(model(batch[0]), batch[1])
+
+
+def largest(check):
+    return max(max(row.size, abs(row.change)) for row in check.slopes if row.judged)
+
+
+def in_width(batches, widths, scheme, optimizer, **options):
+    base, rates = {"width": 64, "depth": 4}, {"sgd": 0.1, "adamw": 2e-3}
+    targets = [{"width": n, "depth": 4} for n in widths]
+    return coordinate_check(
+        Digits, base, targets, batches, cross_entropy, lr=rates[optimizer], scheme=scheme,
+        optimizer=optimizer, **options,
+    )  # fmt: skip
+
+
+def in_depth(batches, scheme, optimizer, **options):
+    base, rates = {"width": 64, "depth": 4}, {"sgd": 0.1, "adamw": 2e-3}
+    targets = [{"width": 64, "depth": depth} for depth in (4, 8, 16, 32)]
+    return coordinate_check(
+        ResidualMLP, base, targets, batches, cross_entropy, lr=rates[optimizer], scheme=scheme,
+        optimizer=optimizer, **options,
+    )  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_in_width(batches, optimizer):
+    widths = (256, 512, 1024, 2048)
+    assert largest(in_width(batches, widths, "mup", optimizer)) <= 0.1
+    standard = in_width(batches, widths, "standard", optimizer)
+    assert standard["out"].size >= 0.4
+    assert not standard.passed
+    assert standard.guilty is not None
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_in_depth(batches, optimizer):
+    check = in_depth(batches, "depth_mup", optimizer)
+    assert check.passed
+    assert check.along == "depth"
+    assert largest(check) <= 0.35
+    for scheme in ("standard", "mup"):
+        wrong = in_depth(batches, scheme, optimizer, seeds=1)
+        assert largest(wrong) > 1
+        assert not wrong.passed
+
+
+def test_a_read_out_without_its_rule_is_found_guilty(batches):
+    # μP, but for one weight: the read-out keeps the standard scheme's deviation and rate.
+    wrong = in_width(batches, (64, 128, 256, 512), "mup", "adamw", roles={"out.weight": "input"})
+    assert wrong.guilty == "out"
+    assert wrong["blocks.0"].passed
+    right = in_width(batches, (64, 128, 256, 512), "mup", "adamw", tolerance=0.2)
+    assert right.passed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw", "muon"])
+def test_derived_rules_of_vectors_and_convolutions(optimizer):
+    # Embedding, positional, depthwise, grouped, norms, biases, attention, tied read-out at once.
+    generator = torch.Generator().manual_seed(1)
+    images = torch.randn(8, 1, 8, 8, generator=generator)
+    tokens = torch.randint(0, 11, (8, 6), generator=generator)
+
+    def loss(model, batch):
+        logits = model(*batch)[:, :-1].flatten(0, 1)
+        return nn.functional.cross_entropy(logits, torch.arange(len(logits)).remainder(11))
+
+    make = partial(Captioner, tied=optimizer != "muon")
+    check = coordinate_check(
+        make,
+        {"width": 64, "depth": 2},
+        [{"width": n, "depth": 2} for n in (128, 256, 512)],
+        [(images, tokens)],
+        loss,
+        lr={"sgd": 0.05, "adamw": 2e-3, "muon": 5e-3}[optimizer],
+        optimizer=optimizer,
+        make_optimizer=Both if optimizer == "muon" else None,
+        scheme="mup",
+        tolerance=0.2,
+    )
+    assert check.passed, str(check)
+
+
+class Both:
+    """Muon and AdamW side by side."""
+
+    def __init__(self, groups):
+        own = [g for g in groups if g["moved_by"] == "muon"]
+        rest = [g for g in groups if g["moved_by"] == "adamw"]
+        self.both = torch.optim.Muon(own), torch.optim.AdamW(rest)
+
+    def zero_grad(self):
+        for optimizer in self.both:
+            optimizer.zero_grad()
+
+    def step(self):
+        for optimizer in self.both:
+            optimizer.step()
+
+
+def synthetic(**changes):
+    ratios, noise = np.array([1.0, 2.0, 4.0]), np.ones((3, 2, 3))
+    grows = noise * np.sqrt(ratios)[:, None, None] ** np.array([0, 1, 0])
+    options = {
+        "along": "width", "ratios": ratios, "layers": ("a", "b", "frozen"), "start": noise,
+        "size": grows, "change": grows * np.array([1, 1, 0]), "tolerance": 0.1,
+    }  # fmt: skip
+    return CoordinateCheck(**options | changes)
+
+
+def test_slopes_are_fitted_and_the_guilty_is_named():
+    check = synthetic(title="test")
+    assert check["a"].size == pytest.approx(0)
+    assert check["b"].change == pytest.approx(0.5)
+    assert (check.passed, check.guilty) == (False, "b")
+    assert "failed, first at b" in str(check)
+    with pytest.raises(KeyError):
+        check["frozen"]
+    data = check.to_xarray()
+    assert data["size"].dims == ("ratio", "seed", "layer")
+    assert np.isnan(data["change_slope"].values[2])
+    assert synthetic(tolerance=0.6).passed
+    # Along the depth, branches are not judged; what diverged never passes.
+    assert synthetic(along="depth", inside=frozenset({"b"})).passed
+    assert synthetic(size=np.full((3, 2, 3), np.nan)).guilty == "a"
+
+
+@pytest.mark.parametrize(
+    ("targets", "options", "message"),
+    [
+        ([{"width": 8, "depth": 2}, {"width": 16, "depth": 4}], {}, "width only, or in depth"),
+        ([{"width": 8, "depth": 2}] * 2, {}, "width only, or in depth"),
+        ([{"width": 8, "depth": 2}, {"width": 16, "depth": 2}], {"optimizer": "lion"},
+         "make_optimizer: PyTorch has no optimizer 'lion'"),
+    ],
+)  # fmt: skip
+def test_doors(targets, options, message):
+    with pytest.raises(InvalidInput, match=message):
+        coordinate_check(
+            SmallNet, {"width": 8, "depth": 2}, targets, [None], cross_entropy, lr=0.1, **options
+        )
+
+
+def test_the_picture():
+    from largen.plots import coordinate_figure
+
+    figure = coordinate_figure(synthetic(title="test").to_xarray())
+    sizes, changes, slopes = figure.axes
+    assert len(sizes.lines) == len(changes.lines) == 2
+    assert sizes.lines[1].get_color() == "C3"
+    assert [label.get_text() for label in slopes.get_yticklabels()] == ["a", "b"]
