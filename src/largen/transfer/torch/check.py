@@ -41,6 +41,7 @@ def coordinate_check(
     tolerance: float | None = None,
     make_optimizer: Callable[[Any], Any] | None = None,
     weight_decay: float = 0.0,
+    eps: float | None = None,
     depth: str = "depth",
     **options: Any,
 ) -> CoordinateCheck:
@@ -59,7 +60,7 @@ def coordinate_check(
         ``loss(model, batch)`` → a scalar.
     lr
         η₀.
-    optimizer, weight_decay
+    optimizer, weight_decay, eps
         As in :func:`scale` and :meth:`TorchPlan.param_groups`.
     steps, seeds
         Steps of training, and networks of each size.
@@ -105,7 +106,9 @@ def coordinate_check(
         own = []
         for seed in range(seeds):
             model = plan.build(seed=seed)
-            groups = plan.param_groups(model, lr=lr, weight_decay=weight_decay, moved_by="all")
+            groups = plan.param_groups(
+                model, lr=lr, weight_decay=weight_decay, eps=eps, moved_by="all"
+            )
             own.append(_sizes(model, make(groups), batches, loss, steps, names, seed))
         records.append(own)
     layers = tuple(name for name in records[0][0] if all(name in r for own in records for r in own))
