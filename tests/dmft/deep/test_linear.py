@@ -39,3 +39,19 @@ def test_printed_base_case_is_refuted():
     f, *_ = closed_equations.solve(X @ X.T / 6, Y, 3, 1.2, 0.6, STEPS + 1, drop_first_response=True)
     found = limit(3).f_train
     assert np.linalg.norm(f - found) > 0.1 * np.linalg.norm(Y - found)
+
+
+def test_outputs_move_by_the_deep_tangent_kernel():
+    """df/dt = (η₀/P)KΔ with K of all layers; the notes' (65) has that of two layers in its place.
+
+    Without Φᴸ, as Bordelon et al. print their (144), it is off by a third.
+    """
+    rate, at = 0.002, 250
+    kernel = X @ X.T / 6
+    found = lg.deep_linear(kernel, Y, hidden_layers=3, lr=rate, steps=at + 1, record_at=[at])
+    slope = (found.f_train[at + 1] - found.f_train[at - 1]) / (2 * rate)
+    delta = (Y - found.f_train[at]) / len(Y)
+    phi, g, k = found.feature_kernel[0], found.gradient_kernel[0], found.ntk[0]
+    np.testing.assert_allclose(k @ delta, slope, rtol=2e-3, atol=1e-3 * np.abs(slope).max())
+    for printed in (phi[-1] + g[-1] * phi[-2], k - phi[-1]):
+        assert np.linalg.norm(printed @ delta - slope) > 0.15 * np.linalg.norm(slope)

@@ -116,6 +116,36 @@ def test_depth_two_chooses_the_deep_theory_and_says_so():
     assert np.abs(limit.f_train[0]).max() < 1e-6
 
 
+def test_kernels_and_neurons_on_request():
+    run = run_of(2, "tanh", steps=5)
+    found = solve(run, replicates=2, test_kernel=True, sites=512, record_at=[0, 5])
+    assert found.ntk_test.shape == (2, 2, 5)
+    np.testing.assert_allclose(
+        found.ntk_test[0], lg.kernel(run.net, XT, X).ntk, atol=5 * found.ntk_test_error[0].max()
+    )
+    assert found.site_h.shape == found.site_g.shape == (2, 2, 512, 5)
+    phi = np.tanh(found.site_h)
+    sampled = np.einsum("rlis,rlit->rlst", phi, phi) / 512
+    np.testing.assert_allclose(sampled, found.feature_kernel, atol=0.15)
+    sampled = np.einsum("rlis,rlit->rlst", found.site_g, found.site_g) / 512
+    assert relative(sampled, found.gradient_kernel) < 0.2
+
+
+def test_a_solution_is_taken_up_where_it_stopped(tmp_path, monkeypatch):
+    run, file = run_of(2, "tanh", steps=5), tmp_path / "limit.npz"
+    whole = solve(run, replicates=3, particles=512)
+    solve(run, replicates=2, particles=512, checkpoint=file)
+    made = []
+    sweep = repeated.advance
+    monkeypatch.setattr(repeated, "advance", lambda *a, **k: made.append(1) or sweep(*a, **k))
+    rest = solve(run, replicates=3, particles=512, checkpoint=file)
+    assert len(made) == 1
+    np.testing.assert_array_equal(rest.f_train, whole.f_train)
+    np.testing.assert_array_equal(rest.ntk_error, whole.ntk_error)
+    with pytest.raises(InvalidInput, match="checkpoint"):
+        solve(run, replicates=3, particles=1024, checkpoint=file)
+
+
 def test_divergence():
     run = run_of(2, "linear", optimizer=lg.gd(60.0), steps=40)
     with pytest.raises(NumericalFailure, match="Lower the learning rate") as caught:

@@ -11,6 +11,7 @@
 ``records``           Φ, G and the tangent kernel at chosen times
 ``linear``            linear networks: closed equations
 ``schedule``          the steps of a run; gradient flow from smaller and smaller ones
+``checkpoint``        what is done so far, in a file
 ``replicates``        independent solutions, their number, and the error that is left
 ``solution``          what the user calls
 ====================  ==================================================================

@@ -28,7 +28,7 @@ class Swept(NamedTuple):
     kernels
         At the records.
     frozen_kernel
-        Tangent kernel of what stands still, on training samples.
+        Tangent kernel of what stands still, all samples by training samples.
     ranks
         Of each matrix, features and gradients.
     matrices
@@ -86,10 +86,11 @@ def advance(
             early = 10 * int(state.step) < end
             state = grown(state, problem.columns, problem.samples, 4.0 if early else 1.5)
         if int(state.step) < stop:
-            kernels += [_nothing(problem)] * (len(recorded) - len(kernels))
+            kernels += [_nothing(problem, model)] * (len(recorded) - len(kernels))
             break
         if stop in records:
-            gradients = problem.samples * problem.outputs
+            rows = problem.columns if model.kept.test else problem.samples
+            gradients = rows * problem.outputs
             if not has_room(state, problem.columns, gradients, model):
                 if not growth:
                     return None
@@ -99,13 +100,14 @@ def advance(
     return Swept(
         np.asarray(state.outputs)[schedule.entries],
         kernels,
-        np.asarray(constants.frozen_kernel)[: problem.samples],
+        np.asarray(constants.frozen_kernel),
         ranks(state),
         state.matrices,
     )
 
 
-def _nothing(problem: Problem) -> Kernels:
-    p, c = problem.samples, problem.outputs
-    layers = problem.hidden_layers
-    return Kernels(np.full((layers, p, p), np.nan), np.full((layers, p, p, c, c), np.nan))
+def _nothing(problem: Problem, model: Model) -> Kernels:
+    p, c, layers = problem.samples, problem.outputs, problem.hidden_layers
+    rows, sites = problem.columns if model.kept.test else p, model.kept.sites
+    shapes = ((rows, p), (rows, p, c, c), (p, sites), (p, c, sites))
+    return Kernels(*(np.full((layers, *shape), np.nan) for shape in shapes))

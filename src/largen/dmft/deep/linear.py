@@ -22,21 +22,26 @@ from largen.dmft.deep.problem import Problem
 from largen.dmft.deep.rows import capacity_for
 from largen.dmft.deep.schedule import Schedule
 from largen.dmft.deep.start import begin, unit
-from largen.dmft.deep.state import Model
+from largen.dmft.deep.state import NOTHING_MORE, Kept, Model
 from largen.runs import Run
 
 TOLERANCE = 1e-7  # relative size of the directions that are left out; their squares enter
 
 
 def solve_linear(
-    problem: Problem, run: Run, schedule: Schedule, recorded: np.ndarray, tolerance: float
+    problem: Problem,
+    run: Run,
+    schedule: Schedule,
+    recorded: np.ndarray,
+    tolerance: float,
+    kept: Kept = NOTHING_MORE,
 ) -> Swept:
     """Return the solution of a linear network, in float64."""
     capacity = capacity_for(4 * problem.columns + 128)
     most = int(np.bincount(problem.streams).max())  # layers that share their neurons
     with in_precision(np.zeros((), np.float64)):
         while True:
-            model = Model.of(problem, run, "linear")
+            model = Model.of(problem, run, "linear", kept)
             start, used = unit(problem, 2 * capacity * most, np.float64)
             draws = jnp.asarray(used, jnp.int32)
             rule, capacities = Precision(1.0, tolerance), (capacity, capacity)

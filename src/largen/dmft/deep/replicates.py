@@ -12,15 +12,16 @@ import numpy as np
 
 from largen.arrays import precision as in_precision
 from largen.dmft.deep.advance import Swept, advance, first_capacities
+from largen.dmft.deep.checkpoint import Checkpoint, Done
 from largen.dmft.deep.initial_kernels import initial_tangent
 from largen.dmft.deep.innovations import Mode
 from largen.dmft.deep.linear import TOLERANCE, solve_linear
 from largen.dmft.deep.matrix import Matrices, Precision
 from largen.dmft.deep.problem import Problem
-from largen.dmft.deep.records import trajectory_variables
+from largen.dmft.deep.records import site_variables, trajectory_variables
 from largen.dmft.deep.schedule import Schedule, descent, extrapolated, flow
 from largen.dmft.deep.start import begin, draw
-from largen.dmft.deep.state import Model
+from largen.dmft.deep.state import NOTHING_MORE, Kept, Model
 from largen.runs import Run
 
 FEWEST_REPLICATES = 4
@@ -35,13 +36,15 @@ Sweep = Callable[..., Swept]
 
 
 class Estimate(NamedTuple):
-    """Means over replicates, their errors (``name_error`` of a kernel), and how they were got."""
+    """Means over replicates, their errors (``name_error`` of a kernel), how they were got, and
+    the neurons that were kept of the first one."""
 
     f: np.ndarray
     f_error: np.ndarray
     f_std: np.ndarray | None
     kernels: dict[str, np.ndarray]
     how: str
+    sites: dict[str, np.ndarray]
 
     @property
     def relative_error(self) -> float:
@@ -64,6 +67,8 @@ class Effort(NamedTuple):
         Of directions.
     dtype
         Of the neurons.
+    kept
+        At records.
     report
         Called with how much is done, and how much there is to do.
     """
@@ -75,6 +80,7 @@ class Effort(NamedTuple):
     mode: Mode
     tolerance: float
     dtype: Any
+    kept: Kept = NOTHING_MORE
     report: Callable[[int, int], None] = lambda done, total: None
 
     def part(self, done: int, total: int) -> Callable[[float], None]:
@@ -82,12 +88,12 @@ class Effort(NamedTuple):
         return lambda fraction: self.report(int(100 * (done + fraction)), 100 * total)
 
 
-def closed(problem: Problem, run: Run, recorded: np.ndarray) -> Estimate:
+def closed(problem: Problem, run: Run, recorded: np.ndarray, kept: Kept) -> Estimate:
     """Return the solution of the closed equations of a linear network."""
     how = "closed equations of linear φ"
 
     def one(tolerance: float, schedule: Schedule, known: Known = None) -> Swept:
-        return solve_linear(problem, run, schedule, recorded, tolerance)
+        return solve_linear(problem, run, schedule, recorded, tolerance, kept)
 
     if run.steps is None:
         found, error = _flow(run, partial(one, TOLERANCE), _first_step(problem, run), LEVELS_LINEAR)
@@ -95,26 +101,39 @@ def closed(problem: Problem, run: Run, recorded: np.ndarray) -> Estimate:
         found = one(TOLERANCE, descent(run))
         error = np.abs(found.outputs - one(30 * TOLERANCE, descent(run)).outputs)
     kernels = _kernels(problem, run, found)
-    return Estimate(found.outputs.astype(np.float64), error, None, kernels, how)
+    return Estimate(found.outputs.astype(np.float64), error, None, kernels, how, {})
 
 
 def sampled(
-    problem: Problem, run: Run, recorded: np.ndarray, effort: Effort, rng: np.random.Generator
+    problem: Problem,
+    run: Run,
+    recorded: np.ndarray,
+    effort: Effort,
+    rng: np.random.Generator,
+    saved: Checkpoint | None = None,
 ) -> Estimate:
-    """Return the mean over as many replicates as the wanted error takes."""
-    found: list[Swept] = []
+    """Return the mean over as many replicates as the wanted error takes.
+
+    What is done is kept in a file, if there is one, and taken up from there.
+    """
     goal = effort.replicates or FEWEST_REPLICATES
+    seeds = (int(seed) for seed in iter(lambda: rng.integers(2**31), None))
     longest = 0.0 if run.steps is not None else _first_step(problem, run)
     schedule = descent(run) if run.steps is not None else flow(run, longest, 0, LEVELS - 1)
-    effort, left_out = _tolerance(
-        problem, run, schedule, recorded, effort, int(rng.integers(2**31))
-    )
-    stepping = np.zeros(())
+    tried = next(seeds)
+    stored = saved.load() if saved else None
+    if stored is None:
+        tolerance, left_out = _tolerance(problem, run, schedule, recorded, effort, tried)
+        stepping, found = np.zeros(()), []
+    else:
+        tolerance, left_out, stepping, longest, found = stored
+    effort = effort._replace(tolerance=tolerance)
+    for _ in found:
+        next(seeds)
     while True:
         while len(found) < goal:
             tell = effort.part(len(found), goal)
-            seed = int(rng.integers(2**31))
-            one = partial(_random, problem, run, recorded, effort, seed, tell=tell)
+            one = partial(_random, problem, run, recorded, effort, next(seeds), tell=tell)
             if run.steps is not None:
                 found.append(one(schedule)._replace(matrices=None))
             elif found:
@@ -124,6 +143,8 @@ def sampled(
                 found.append(first)
             if not np.isfinite(found[-1].outputs).all():
                 return _averaged(problem, run, found, effort, stepping)
+            if saved:
+                saved.save(Done(tolerance, left_out, stepping, longest, found))
         estimate = _averaged(problem, run, found, effort, np.hypot(stepping, left_out))
         random = _averaged(problem, run, found, effort, np.zeros(())).relative_error
         wanted = int(np.ceil(1.1 * goal * (random / effort.rtol) ** 2))
@@ -135,7 +156,7 @@ def sampled(
 
 def _tolerance(
     problem: Problem, run: Run, schedule: Schedule, recorded: np.ndarray, effort: Effort, seed: int
-) -> tuple[Effort, np.ndarray]:
+) -> tuple[float, np.ndarray]:
     """Return the tolerance that is enough, and the error that it leaves.
 
     A network is trained again with a third of the tolerance: it finds its earlier questions
@@ -149,7 +170,7 @@ def _tolerance(
             left_out = np.abs(again.outputs - swept.outputs).astype(np.float64)
         enough = _ratio(left_out, swept.outputs) <= effort.rtol / 2
         if enough or finer.tolerance < LEAST_TOLERANCE or not np.isfinite(left_out).all():
-            return effort, left_out
+            return effort.tolerance, left_out
         effort, swept = finer, again
 
 
@@ -166,7 +187,7 @@ def _random(
     """Return the solution with one set of random matrices."""
     rng = np.random.default_rng(seed)
     rule = Precision(1 / effort.particles, effort.tolerance)
-    model = Model.of(problem, run, effort.mode)
+    model = Model.of(problem, run, effort.mode, effort.kept)
     with in_precision(np.zeros((), effort.dtype)):
         start = draw(problem, effort.mode, effort.particles, rng, rule, effort.dtype)
         keys = jax.random.split(jax.random.key(rng.integers(2**31)), max(problem.streams) + 1)
@@ -241,7 +262,11 @@ def _averaged(
     ranks = np.max([one.ranks for one in found], 0)
     rank = f", ranks up to {ranks.max()}" if ranks.size else ""
     how = f"{count} replicates of {effort.particles} neurons a layer ({effort.mode}{rank})"
-    return Estimate(f.mean(0), error, std if effort.mode == "finite_width" else None, means, how)
+    sites = {}
+    if effort.kept.sites and found[0].kernels:
+        sites = site_variables(problem, run.output_shape, found[0].kernels)
+    one = std if effort.mode == "finite_width" else None
+    return Estimate(f.mean(0), error, one, means, how, sites)
 
 
 def _kernels(problem: Problem, run: Run, found: Swept) -> dict[str, np.ndarray]:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from os import PathLike
 from typing import Any
 
 import jax
 import numpy as np
 
 from largen.arrays import integer, random_key, real
+from largen.dmft.deep.checkpoint import Checkpoint
 from largen.dmft.deep.innovations import MODES
 from largen.dmft.deep.problem import Problem, covers, problem
 from largen.dmft.deep.replicates import LEAST_TOLERANCE, Effort, Estimate, closed, sampled
 from largen.dmft.deep.start import fewest
+from largen.dmft.deep.state import Kept
 from largen.errors import InvalidInput, NumericalFailure, one_of
 from largen.networks.progress import Report, reporter
 from largen.runs import Run, Trajectory
@@ -35,7 +38,10 @@ def solve(
     max_particles: int = 2**17,
     mode: str = "variance_reduced",
     record_at: Sequence[int] | None = None,
+    test_kernel: bool = False,
+    sites: int = 0,
     fluctuations: bool = False,
+    checkpoint: str | PathLike[str] | None = None,
     key: Any = 0,
     progress: bool | Report | None = None,
     throw: bool = True,
@@ -75,9 +81,19 @@ def solve(
         ``particles``, whose matrices need not be stored.
     record_at
         Entries of the trajectory at which kernels are kept; the first and the last by default.
+    test_kernel
+        Whether to keep the tangent kernel between test and training samples, too.
+    sites
+        Of how many neurons of each layer h and g are kept, on training samples. They are draws
+        from the single-site process, correlated from time to time and from layer to layer of a
+        residual stream only.
     fluctuations
         Whether to measure how networks of finite width vary, on 64 networks of width 256 (or the
         fewest neurons that there may be) with the exact law of that width.
+    checkpoint
+        A file that keeps what is done after each replicate. The same call takes it up from there,
+        with the same result, or spends more on it where ``replicates`` or ``max_particles`` ask
+        for more.
     key
         Of the random matrices.
     progress
@@ -99,6 +115,8 @@ def solve(
         * ``feature_kernel`` Φ and ``gradient_kernel`` G, ``(record, layer, sample, sample_2)``,
           and ``ntk``, ``(record, sample, sample_2)``; with several outputs the latter two have
           ``output, output_2`` behind. ``record_step`` says where they were recorded;
+        * on request ``ntk_test (record, test_sample, sample)``, and ``site_h``, ``site_g`` with
+          axes ``(record, layer, site, sample)``: hˡ and gˡ = φ'(hˡ)zˡ of single neurons;
         * ``feature_kernel_error`` and so on, of the same axes: the standard error of the mean of
           the replicates, without the effect of directions that were left out;
         * ``f_train_fluctuation``, ``f_test_fluctuation`` with ``fluctuations`` or in the mode
@@ -139,10 +157,13 @@ def solve(
             f"particles: wanted at least {fewest(posed)} for {posed.columns} samples, got "
             f"{particles}."
         )
+    kept = Kept(bool(test_kernel), integer("sites", sites, at_least=0))
+    if kept.sites > particles:
+        raise InvalidInput(f"sites: wanted at most the {particles} particles, got {sites}.")
     if replicates is not None:
         replicates = integer("replicates", replicates, at_least=1)
-    if posed.linear and mode == "variance_reduced":
-        estimate = closed(posed, run, recorded)
+    if posed.linear and mode == "variance_reduced" and not kept.sites:
+        estimate = closed(posed, run, recorded, kept)
     else:
         single = rtol >= SINGLE and posed.gamma >= SMALL_GAMMA
         effort = Effort(
@@ -153,11 +174,17 @@ def solve(
             mode=mode,
             tolerance=float(np.clip(5 * rtol, LEAST_TOLERANCE, 0.03)),
             dtype=np.float32 if single else np.float64,
+            kept=kept,
         )
         rng = np.random.default_rng(np.asarray(jax.random.key_data(random_key(key))))
         with reporter(progress, "mean field") as report:
             effort = effort._replace(report=report)
-            estimate = sampled(posed, run, recorded, effort, rng)
+            saved = None
+            if checkpoint is not None:
+                same = (particles, mode, effort.tolerance, str(effort.dtype), kept, recorded)
+                seed = np.asarray(jax.random.key_data(random_key(key)))
+                saved = Checkpoint(checkpoint, run, (*same, seed))
+            estimate = sampled(posed, run, recorded, effort, rng, saved)
     spread = None
     if mode == "finite_width" and estimate.f_std is not None:
         spread = particles**0.5 * estimate.f_std
@@ -219,12 +246,15 @@ def _trajectory(
             "feature_kernel": ("layer", "sample", "sample_2"),
             "gradient_kernel": ("layer", "sample", "sample_2", *pair),
             "ntk": ("sample", "sample_2", *pair),
+            "ntk_test": ("test_sample", "sample", *pair),
+            "site_h": ("layer", "site", "sample"),
+            "site_g": ("layer", "site", "sample", *out),
         }
         extra |= {
             "record_step": (("record",), recorded),
             "layer": (("layer",), np.arange(1, posed.hidden_layers + 1)),
         }
-        for name, array in estimate.kernels.items():
+        for name, array in (estimate.kernels | estimate.sites).items():
             extra[name] = (("record", *axes[name.removesuffix("_error")]), array.astype(dtype))
     error = estimate.relative_error
     note = f"{estimate.how}; estimated error of the outputs {error:.1e} of their size"

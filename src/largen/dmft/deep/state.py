@@ -17,6 +17,24 @@ from largen.expectations import ActivationFunction
 from largen.runs import Loss, Run
 
 
+class Kept(NamedTuple):
+    """What is kept at records beside the kernels on training samples.
+
+    Attributes
+    ----------
+    test
+        Whether the tangent kernel of test samples.
+    sites
+        Of how many neurons (h, g).
+    """
+
+    test: bool = False
+    sites: int = 0
+
+
+NOTHING_MORE = Kept()
+
+
 class Model(NamedTuple):
     """What is compiled in.
 
@@ -32,6 +50,8 @@ class Model(NamedTuple):
         Of the run.
     mode
         :data:`largen.dmft.deep.innovations.Mode`; ``"linear"`` for unit vectors.
+    kept
+        At records.
     """
 
     phi: tuple[ActivationFunction, ...]
@@ -41,14 +61,16 @@ class Model(NamedTuple):
     loss: Loss
     output_shape: tuple[int, ...]
     mode: str
+    kept: Kept
 
     @classmethod
-    def of(cls, problem: Problem, run: Run, mode: str) -> Model:
+    def of(cls, problem: Problem, run: Run, mode: str, kept: Kept = NOTHING_MORE) -> Model:
         """Return the model of a run."""
         different = tuple(dict.fromkeys(problem.phi))
         which = tuple(map(different.index, problem.phi))
         streams = problem.streams
-        return cls(different, which, problem.skips, streams, run.loss, run.output_shape, mode)
+        shape, skips = run.output_shape, problem.skips
+        return cls(different, which, skips, streams, run.loss, shape, mode, kept)
 
     def apply(self, l: Index, h: Float[Array, "k n"]) -> Float[Array, "k n"]:
         """Return φ(hˡ)."""
