@@ -145,3 +145,18 @@ def test_what_counts_as_a_deviation():
     assert row(-0.45, 0.02, predicted=None).deviates  # predicted to be zero, and is not
     assert not row(np.nan, np.nan, predicted=None).deviates
     assert row(np.nan, np.nan).deviates
+
+
+@pytest.mark.parametrize(
+    ("point", "rate"),
+    # In the mean field far enough for f_∅ to be near its constant, as in gradient descent.
+    [((-1, 1), 0.1), (("-1/2", 0), 0.02)],
+    ids=["mean field", "NTK"],
+)
+def test_terms_under_an_adaptive_optimizer(point, rate):
+    """Parities as under gradient descent, increments of the order of the rates."""
+    adaptive = run(lg.scaling(*point), optimizer=lg.rmsprop(rate, beta=0.9), steps=4)
+    report = lg.measure_exponents(adaptive, (64, 256, 1024), seeds=48, key=2)
+    assert report.deviations == (), str(report)
+    wanted = {"∅": 0, "a": 0, "w": 0, "aw": 0 if point == (-1, 1) else -1}
+    assert {t: report["terms", f"f_{t}"].predicted for t in wanted} == wanted

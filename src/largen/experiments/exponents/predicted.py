@@ -5,8 +5,9 @@ from __future__ import annotations
 from fractions import Fraction
 
 from largen.architectures import Layer, Repeat, Residual, Serial
-from largen.experiments.exponents.quantities import Name
+from largen.experiments.exponents.quantities import Name, has_terms
 from largen.parameterizations import Classification, LayerScaling
+from largen.parameterizations.classification.one_hidden_layer import increments, terms
 from largen.parameterizations.classification.orders import Order, largest, product
 from largen.runs import Run
 
@@ -43,12 +44,23 @@ def predicted(run: Run, classification: Classification, *, seen: bool) -> dict[N
     steps = len(classification.moved) - 1 if run.steps is None else run.steps
     found["outputs", "δf"] = classification.moved[min(steps, len(classification.moved) - 1)]
     plane = classification.plane
-    if plane is not None:
+    if run.optimizer.adaptive and has_terms(run.net):
+        found |= {("terms", f"f_{n}"): q for n, q in _adaptive_terms(run, steps, seen).items()}
+    elif plane is not None:
         late = plane.settled or 1
         step = late if run.steps is None else run.steps
         parts = plane.terms(step, seen=seen)
         found |= {("terms", f"f_{name}"): order for name, order in parts.items()}
     return found
+
+
+def _adaptive_terms(run: Run, steps: int, seen: bool) -> dict[str, Order]:
+    """Return the exponents of f_∅, f_a, f_w and f_aw where updates have the size of the rate."""
+    table = run.param.table(run.net, run.optimizer)
+    into, out = (row.rule for row in table.rows)
+    sigma = sum((rule.multiplier * rule.init_std).width for rule in (into, out))
+    first_a, first_w = (Fraction((rule.lr / rule.init_std).width) for rule in (out, into))
+    return terms(Fraction(sigma), increments(first_a, first_w, steps, adaptive=True), seen=seen)
 
 
 def _has_branches(net: Layer) -> bool:

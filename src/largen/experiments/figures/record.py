@@ -65,8 +65,8 @@ class Claim:
         return {
             "claim": self.says,
             "measured": self.measured,
-            "value": self.value,
-            "interval": [self.low, self.high],
+            "value": float(self.value),
+            "interval": [float(self.low), float(self.high)],
             "agrees": bool(self.agrees),
         }
 

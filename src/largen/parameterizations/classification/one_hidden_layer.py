@@ -17,6 +17,11 @@ of its part that is even in â⁽⁰⁾. The recursion below carries the even an
 increment separately: (9)-(10) are the larger of the two, and every ϰ follows at every step. It
 holds for generic data (several samples).
 
+**Adaptive optimizers.** Their update is the gradient over its own size, entry by entry, so that
+q_a⁽¹⁾ = q̃_a and q_w⁽¹⁾ = q̃_w are those of η/σ (§4.1). The sign of a gradient has the parity of
+the gradient's larger part, and its smaller part shows in proportion: the same recursion, with
+each gradient in units of its size.
+
 **Where this differs from the paper.** App. D.1 has ϰ_∅ = ϰ_aw = ½ whenever both increments
 vanish. But δŵ ∝ â⁽⁰⁾ moves the gates φ′ and, one step later, δâ, so that
 
@@ -70,28 +75,38 @@ class Increments:
         size = largest(ZERO, self.w)
         return None if self.w_odd is None or size is None else self.w_odd - size
 
-    def step(self, first_a: Fraction, first_w: Fraction) -> Increments:
+    def step(self, first_a: Fraction, first_w: Fraction, *, adaptive: bool = False) -> Increments:
         """Return the increments one step later, from q_a⁽¹⁾ and q_w⁽¹⁾."""
         a_odd = largest(ZERO, self.a_odd)  # of â = â⁽⁰⁾ + δâ, and â⁽⁰⁾ is odd
+        # Δδâ ∝ φ(ŵ·x), where ŵ⁽⁰⁾ is even; Δδŵ ∝ â φ′(ŵ·x)
+        a_even, a_more = largest(ZERO, self.w), self.w_odd
+        w_even = largest(self.a_even, product(a_odd, self.gate))
+        w_more = largest(a_odd, product(self.a_even, self.gate))
+        if adaptive:
+            # Of the size of the rate: each part in units of the whole gradient.
+            a_even, a_more = _normalised(a_even, a_more)
+            w_even, w_more = _normalised(w_even, w_more)
         return Increments(
-            # Δδâ ∝ φ(ŵ·x), where ŵ⁽⁰⁾ is even
-            a_even=largest(self.a_even, product(first_a, largest(ZERO, self.w))),
-            a_odd=largest(self.a_odd, product(first_a, self.w_odd)),
-            # Δδŵ ∝ â φ′(ŵ·x)
-            w_even=largest(
-                self.w_even, product(first_w, largest(self.a_even, product(a_odd, self.gate)))
-            ),
-            w_odd=largest(
-                self.w_odd, product(first_w, largest(a_odd, product(self.a_even, self.gate)))
-            ),
+            a_even=largest(self.a_even, product(first_a, a_even)),
+            a_odd=largest(self.a_odd, product(first_a, a_more)),
+            w_even=largest(self.w_even, product(first_w, w_even)),
+            w_odd=largest(self.w_odd, product(first_w, w_more)),
         )
 
 
-def increments(first_a: Fraction, first_w: Fraction, steps: int) -> Increments:
+def _normalised(even: Order, odd: Order) -> tuple[Order, Order]:
+    size = largest(even, odd)
+    assert size is not None
+    return product(even, -size), product(odd, -size)
+
+
+def increments(
+    first_a: Fraction, first_w: Fraction, steps: int, *, adaptive: bool = False
+) -> Increments:
     """Return the increments after a number of steps."""
     now = Increments()
     for _ in range(steps):
-        after = now.step(first_a, first_w)
+        after = now.step(first_a, first_w, adaptive=adaptive)
         if after == now:
             break
         now = after
