@@ -28,6 +28,8 @@ class Problem(NamedTuple):
         Θ among training samples (P, P), and from test to training samples (M, P).
     starts_at_zero
         Whether initial outputs vanish in the limit.
+    degree
+        Of the output in the weights, where they decay; see :mod:`largen.kernels.decay`.
     """
 
     run: Run
@@ -35,11 +37,14 @@ class Problem(NamedTuple):
     ntk: Any
     ntk_test: Any
     starts_at_zero: bool
+    degree: int = 1
 
     @property
     def closed_form(self) -> bool:
-        """Whether eigenmodes solve it: squared error, full batch."""
-        return self.run.loss.linear_residual and self.run.batches is None
+        """Whether eigenmodes solve it: squared error, full batch, a kernel that stands still."""
+        run = self.run
+        plain = run.loss.linear_residual and run.batches is None
+        return plain and not run.optimizer.weight_decay
 
     @property
     def channels(self) -> int:
@@ -129,16 +134,18 @@ def follow(
     run, kernels = problem.run, (problem.ntk, problem.ntk_test)
     y = problem.targets if targets is None else targets
     scalar = not run.output_shape and not run.loss.linear_residual
-    start = f0_train, f0_test
+    start, decay = (f0_train, f0_test), run.optimizer.weight_decay
     if run.steps is None:
         times = jnp.asarray(run.times)
-        seen, solved = flow(run.loss, scalar, observe, times, *kernels, y, *start, run.optimizer.lr)
+        rate = run.optimizer.lr
+        seen, solved = flow(
+            run.loss, scalar, observe, times, *kernels, y, *start, rate, decay, problem.degree
+        )
         return seen, bool(solved)
     batches = None if run.batches is None else jnp.asarray(np.asarray(run.batches))
     rate = run.optimizer.lr
-    seen = descend(
-        run.loss, scalar, observe, run.steps, *kernels, y, *start, rate, momentum(run), batches
-    )
+    settings = rate, momentum(run), batches, decay, problem.degree
+    seen = descend(run.loss, scalar, observe, run.steps, *kernels, y, *start, *settings)
     return seen, True
 
 

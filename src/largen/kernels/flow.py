@@ -1,6 +1,7 @@
 """Gradient flow in function space for losses without a closed form, by an ODE solver.
 
-As for steps, f = f₀ + Θα, and dα_μ/dt = (η₀/P) Δ_μ: Pehlevan and Bordelon's lecture notes, §2.
+As for steps, f = f₀ + Θα, and dα_μ/dt = (η₀/P) Δ_μ: Pehlevan and Bordelon's lecture notes, §2;
+with weight decay as in :mod:`largen.kernels.decay`.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Shaped
 
 from largen.kernels.modes import Scalar
-from largen.kernels.recursion import residuals
+from largen.kernels.recursion import residuals, shrunken
 from largen.runs import Loss
 
 TOLERANCE = 1e-9
 MAX_STEPS = 100_000
 
 
-@partial(jax.jit, static_argnames=("loss", "scalar", "observe"))
+@partial(jax.jit, static_argnames=("loss", "scalar", "observe", "degree"))
 def flow(
     loss: Loss,
     scalar: bool,
@@ -33,6 +34,8 @@ def flow(
     f0_train: Float[Array, "seed sample output"],
     f0_test: Float[Array, "seed test_sample output"],
     rate: Scalar,
+    decay: Scalar = 0.0,
+    degree: int = 1,
 ) -> tuple[Any, Bool[Array, ""]]:
     """Return what is observed at the times, stacked along a leading axis, and whether it is right.
 
@@ -44,13 +47,18 @@ def flow(
 
     row_sum = jnp.max(jnp.sum(jnp.abs(ntk), axis=1))
 
+    def left(t):  # of the initial weights
+        return jnp.exp(-rate * decay * (t - times[0]))
+
     def slope(t, alpha, args):
-        train = f0_train + jnp.einsum("ij,sjc->sic", ntk, alpha)
-        return residuals(loss, scalar, train, y) * (rate / ntk.shape[0])
+        a = left(t)
+        push = residuals(loss, scalar, shrunken(f0_train, ntk, alpha, a, degree), y)
+        return rate * (a ** (degree - 1) * push / ntk.shape[0] - decay * alpha)
 
     def seen(t, alpha, args):
-        train = f0_train + jnp.einsum("ij,sjc->sic", ntk, alpha)
-        return observe(train, f0_test + jnp.einsum("ij,sjc->sic", ntk_test, alpha))
+        a = left(t)
+        train = shrunken(f0_train, ntk, alpha, a, degree)
+        return observe(train, shrunken(f0_test, ntk_test, alpha, a, degree))
 
     solution = diffrax.diffeqsolve(
         diffrax.ODETerm(slope),

@@ -19,6 +19,7 @@ from largen.arrays import floating, integer, random_key
 from largen.errors import InvalidInput, NoRule, NoTheory, NumericalFailure
 from largen.kernels.accuracy import inaccuracy
 from largen.kernels.by_draws import solve_by_draws
+from largen.kernels.decay import degree
 from largen.kernels.dynamics import Answer, Problem, from_initial, momentum
 from largen.kernels.lower import Lowered, lower
 from largen.kernels.modes import critical_rate
@@ -41,9 +42,12 @@ def covers(run: Run) -> str:
         With what is missing.
     """
     form, _ = _reduced(run)
+    still = "features stand still"
+    if run.optimizer.weight_decay:
+        still = "features only shrink with the weights that decay"
     if form.d == 0:
-        return "γ does not grow with the width, so features stand still (kernel limit)"
-    return f"γ grows as N^{form.d}, slower than N^1/2: features stand still, outputs start from 0"
+        return f"γ does not grow with the width, so {still} (kernel limit)"
+    return f"γ grows as N^{form.d}, slower than N^1/2: {still}, outputs start from 0"
 
 
 def _reduced(run: Run) -> tuple[CanonicalForm, Lowered]:
@@ -56,7 +60,7 @@ def _reduced(run: Run) -> tuple[CanonicalForm, Lowered]:
             "limit needs a power below 1/2, as in lg.ntk()."
         )
     if run.optimizer.weight_decay:
-        raise NoTheory("weight decay is not implemented in the kernel limit.")
+        degree(run.net, form)
     if not ends_in_affine_map(run.net):
         raise NoTheory(
             f"the network {run.net!r} does not end in a Dense() layer: its outputs are not "
@@ -83,8 +87,8 @@ def solve(
 
     For the squared error everything is exact up to rounding: eigenmodes of the tangent kernel
     for gradient flow and for full-batch steps with momentum, the recursion in function space for
-    minibatches. For other losses the recursion (or the ODE, to 1e-9) is followed from many
-    draws of the initial outputs, and the mean has a Monte Carlo error.
+    minibatches and for weight decay. For other losses the recursion (or the ODE, to 1e-9) is
+    followed from many draws of the initial outputs, and the mean has a Monte Carlo error.
 
     Parameters
     ----------
@@ -174,7 +178,8 @@ def problem_of(run: Run) -> Problem:
     form, lowered = _reduced(run)
     x, samples = run.data.x.astype(np.float64), len(run.data.x_train)
     nngp, ntk = concrete_kernels(lowered, nngp_scale(form), x, None, np.float64)
-    return Problem(run, nngp, ntk[:samples, :samples], ntk[samples:, :samples], form.d > 0)
+    power = degree(run.net, form) if run.optimizer.weight_decay else 1
+    return Problem(run, nngp, ntk[:samples, :samples], ntk[samples:, :samples], form.d > 0, power)
 
 
 def given(limit: Trajectory, f0_train: ArrayLike, f0_test: ArrayLike) -> tuple[Any, Any]:

@@ -3,7 +3,9 @@
 The weights stay in the span of the initial gradients, θ − θ₀ = Σ_μ α_μ ∇f_μ, and the tangent
 kernel does not move, so that outputs are f = f₀ + Θα and a step on the batch b is
 
-    v ← βv + (η₀/|b|) Σ_{μ∈b} Δ_μ e_μ,   α ← α + v,   Δ_μ = −∂ℓ/∂f_μ.
+    v ← βv + Σ_{μ∈b} Δ_μ e_μ/|b|,   α ← α + η₀v,   Δ_μ = −∂ℓ/∂f_μ.
+
+With weight decay, initial weights shrink as well: see :mod:`largen.kernels.decay`.
 """
 
 from __future__ import annotations
@@ -21,7 +23,13 @@ from largen.kernels.modes import Scalar
 from largen.runs import Loss
 
 
-@partial(jax.jit, static_argnames=("loss", "scalar", "observe", "steps"))
+def shrunken(f0: Array, kernel: Array, alpha: Array, a: Array, degree: int) -> Array:
+    """Return f = a^Λ f₀ + a^(Λ−1) Θα of every network."""
+    moved = jnp.einsum("ij,sjc->sic", kernel, alpha)
+    return a**degree * f0 + a ** (degree - 1) * moved
+
+
+@partial(jax.jit, static_argnames=("loss", "scalar", "observe", "steps", "degree"))
 def descend(
     loss: Loss,
     scalar: bool,
@@ -35,6 +43,8 @@ def descend(
     rate: Scalar,
     momentum: Scalar,
     batches: Int[Array, "step batch"] | None,
+    decay: Scalar = 0.0,
+    degree: int = 1,
 ) -> Any:
     """Return what is observed at steps 0 … ``steps``, stacked along a leading axis.
 
@@ -58,24 +68,29 @@ def descend(
         η₀ and β.
     batches
         Samples of every step; None for all of them.
+    decay, degree
+        λ and Λ of weight decay.
     """
 
+    samples, still = ntk.shape[0], jnp.zeros_like(f0_train)
+
     def step(carry, batch):
-        alpha, velocity = carry
-        train = f0_train + jnp.einsum("ij,sjc->sic", ntk, alpha)
-        seen = observe(train, f0_test + jnp.einsum("ij,sjc->sic", ntk_test, alpha))
+        (alpha, a), (velocity, fall) = carry
+        train = shrunken(f0_train, ntk, alpha, a, degree)
+        seen = observe(train, shrunken(f0_test, ntk_test, alpha, a, degree))
         if batch is None:
-            push = residuals(loss, scalar, train, y) * (rate / ntk.shape[0])
-            velocity = momentum * velocity + push
+            push = residuals(loss, scalar, train, y) / samples
         else:
-            push = residuals(loss, scalar, train[:, batch], y[batch]) * (rate / batch.shape[0])
-            velocity = (momentum * velocity).at[:, batch].add(push)
-        return (alpha + velocity, velocity), seen
+            push = residuals(loss, scalar, train[:, batch], y[batch]) / batch.shape[0]
+            push = still.at[:, batch].add(push)
+        velocity = momentum * velocity + a ** (degree - 1) * push - decay * alpha
+        fall = momentum * fall + decay * a
+        return ((alpha + rate * velocity, a - rate * fall), (velocity, fall)), seen
 
     if batches is not None:  # the last entry is observed, and its step not taken
         batches = jnp.concatenate([batches, batches[:1]])
-    zero = jnp.zeros_like(f0_train)
-    return lax.scan(step, (zero, zero), batches, length=steps + 1)[1]
+    one, zero = jnp.ones((), ntk.dtype), jnp.zeros((), ntk.dtype)
+    return lax.scan(step, ((still, one), (still, zero)), batches, length=steps + 1)[1]
 
 
 def residuals(

@@ -22,15 +22,17 @@ def flow(plan: Plan, params: Any, numbers: Numbers) -> tuple[Any, dict[str, Any]
     """Return outputs at the recorded times, ``(entry, sample[, output])``, records, last weights.
 
     dθ/dt = −η₀ρ(∇ + λθ) with the rule's rate ρ becomes, in the variables θ/√ρ, a plain gradient
-    flow, the same for every parameterization that the abc-symmetry relates. The Euclidean norm
-    of an error δ in these variables bounds the error of the outputs, |δf| ≤ √K ‖δ‖ with the
-    NTK K of order one at every width: it is what the step size controls, by the fifth-order
-    pair of Tsitouras. The tolerance is 1e-7 in float64 and 1e-5 in float32.
+        flow (weights of rate 0 stay where they are), the same for every parameterization that the
+    abc-symmetry relates. The Euclidean norm of an error δ in these variables bounds the error of
+    the outputs, |δf| ≤ √K ‖δ‖ with the NTK K of order one at every width: it is what the step size
+    controls, by the fifth-order pair of Tsitouras. The tolerance is 1e-7 in float64 and 1e-5 in
+    float32.
     """
     import diffrax
 
     x, samples = numbers.x, plan.samples
-    root = jax.tree.map(lambda rate: rate**0.5, plan.per_leaf("lr"))
+    root = jax.tree.map(lambda rate: rate**0.5 or 1.0, plan.per_leaf("lr"))
+    moves = jax.tree.leaves(jax.tree.map(lambda rate: float(rate > 0), plan.per_leaf("lr")))
     shrink = jax.tree.map(
         lambda decay, rate: plan.optimizer.weight_decay * decay * rate,
         plan.per_leaf("weight_decay"),
@@ -48,7 +50,8 @@ def flow(plan: Plan, params: Any, numbers: Numbers) -> tuple[Any, dict[str, Any]
 
     def velocity(t, scaled, args):
         slope = jax.grad(loss)(scaled)
-        return [-numbers.lr * (g + d * s) for g, d, s in zip(slope, shrink, scaled, strict=True)]
+        leaves = zip(moves, slope, shrink, scaled, strict=True)
+        return [-numbers.lr * m * (g + d * s) for m, g, d, s in leaves]
 
     def norm(error):
         return jnp.sqrt(sum(jnp.sum(leaf**2) for leaf in error))
