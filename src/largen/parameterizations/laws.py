@@ -44,7 +44,7 @@ def laws_of(law: Any) -> Laws:
     InvalidInput
         If a law or a role is not known.
     """
-    given = law if isinstance(law, Mapping) else dict.fromkeys(ROLES, law)
+    given: dict[str, Any] = dict(law) if isinstance(law, Mapping) else dict.fromkeys(ROLES, law)
     for role, name in given.items():
         if role not in ROLES:
             raise one_of("law", role, ROLES)

@@ -85,7 +85,7 @@ class Ladder:
     curves: int = 32
     particles: int = 1024
     draws: int = 64
-    far: int = 16384
+    far: int = 32768
     few: int = 2
 
 
