@@ -54,8 +54,8 @@ def run_figure(name: str, data: str | None, folder: Path, fast: bool, console: C
 def _print(done: Produced, console: Console) -> None:
     console.print("The paper's claims, and what came out (intervals of 95 %):\n")
     for claim in done.claims:
-        verdict = "agrees   " if claim.agrees else "DISAGREES"
-        console.print(f"{verdict}  {claim.says}", style=None if claim.agrees else "bold")
+        verdict = {True: "agrees   ", False: "DISAGREES", None: "unclear  "}[claim.agrees]
+        console.print(f"{verdict}  {claim.says}", style="bold" if claim.agrees is False else None)
         number = f"{claim.value:.4g} ({claim.low:.4g} … {claim.high:.4g})"
         console.print(f"           {claim.measured}: {number}")
     console.print()

@@ -100,8 +100,10 @@ def exponents_panel(ax: Any, laws: Mapping[str, Mapping[str, tuple[Any, float | 
             )
             if wanted is not None:
                 ax.plot([place - 0.07, place + 0.07], [wanted] * 2, color="red", linewidth=1.8)
-    ax.set_xticks(np.arange(len(names)), names)
-    ax.set(title="exponents (red ticks: predicted)", ylabel="power of N")
+    ax.set_xticks(np.arange(len(names)), names, rotation=60 if len(names) > 8 else 0)
+    predicted = any(q is not None for found in laws.values() for _, q in found.values())
+    title = "exponents (red ticks: predicted)" if predicted else "exponents"
+    ax.set(title=title, ylabel="power of N")
     ax.legend()
 
 

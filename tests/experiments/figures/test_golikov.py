@@ -127,6 +127,9 @@ def test_claims_hold_for_what_is_predicted_and_fail_for_what_is_not():
     assert sum(claim.agrees for claim in right) >= 5  # intervals of 95 %
     assert max(abs(claim.value - q) for claim, q in zip(right, FIRST, strict=True)) < 0.05
     assert checks.convergence(seen).agrees
+    assert checks.slowing(seen, "a").agrees is None  # it is a power law
+    bent = {n: d.assign(variance=d["variance"] + 5 / d["loss"].size) for n, d in found.items()}
+    assert checks.slowing(series(bent, "gd", "NTK", how), "aw").agrees
     wrong = series(*made([0.0, 0.5, 0.0, -1.0])[:1], "gd", "NTK", how)
     verdicts = {claim.measured: claim.agrees for claim in checks.exponents(wrong, 50)}
     assert verdicts["exponent of f_∅"]
@@ -151,7 +154,7 @@ def test_distances_of_limits():
         for name, loss in sets.items()
     }
     assert checks.closer(found, "gd", "NTK", "mean field", 0.1).agrees
-    assert not checks.closer(found, "gd", "mean field", "NTK", 0.1).agrees
+    assert checks.closer(found, "gd", "mean field", "NTK", 0.1).agrees is False
     assert checks.closer(found, "gd", "mean field", "intermediate", 0.1).agrees
     assert checks.scatter(found, "gd")[0].agrees
 
@@ -161,7 +164,7 @@ def test_a_figure_from_images_to_files(tmp_path):
     wanted = replace(figure("004-3"), fast=Settings(TINY, Ladder((128, 160), 2)))
     said = []
     done = produce(wanted, IMAGES, tmp_path, fast=True, report=lambda *s: said.append(s))
-    assert len(done.claims) == 6
+    assert len(done.claims) == 8
     assert all(path.stat().st_size > 1000 for path in done.files)
     assert said[-1][1] == 1.0
     assert [part for _, part in said] == sorted(part for _, part in said)

@@ -50,7 +50,7 @@ class Claim:
     value, low, high
         The number and its interval of 95 %; equal for a number without an error.
     agrees
-        Whether the claim holds by this number.
+        Whether the claim holds by this number; None if its error leaves that open.
     """
 
     says: str
@@ -58,7 +58,7 @@ class Claim:
     value: float
     low: float
     high: float
-    agrees: bool
+    agrees: bool | None
 
     def summary(self) -> dict[str, Any]:
         """Return what goes into the JSON file."""
@@ -67,7 +67,7 @@ class Claim:
             "measured": self.measured,
             "value": float(self.value),
             "interval": [float(self.low), float(self.high)],
-            "agrees": bool(self.agrees),
+            "agrees": None if self.agrees is None else bool(self.agrees),
         }
 
 

@@ -74,7 +74,7 @@ def closer(found: Found, prefix: str, one: str, other: str, rate: float) -> Clai
         value,
         float(low),
         float(high),
-        bool(low > 0),
+        above_zero(low, high),
     )
 
 
@@ -159,23 +159,31 @@ def divergence(seen: Series, far: tuple[int, np.ndarray]) -> Claim:
         value,
         value - half,
         value + half,
-        value - half > 1,
+        above_zero(value - half - 1, value + half - 1),
     )
 
 
-def slowing(seen: Series, term: str) -> Claim:
-    """Check that a term is no power law: it falls ever more slowly (App. C, App. H)."""
-    variance = seen.variance[..., seen.terms.index(term)]
-    logs = np.log2(variance.mean(1)) / 2
-    relative = variance.std(1, ddof=1) / np.sqrt(variance.shape[1]) / variance.mean(1)
-    local = np.diff(logs) / np.diff(np.log2(seen.widths))
+def slowing(seen: Series, name: str) -> Claim:
+    """Check that a term or an increment is no power law yet: it falls ever more slowly."""
+    if name in seen.terms:
+        squares, label = seen.variance[..., seen.terms.index(name)], f"f_{name}"
+    else:
+        squares, label = seen.increment[..., seen.weights.index(name[1:])] ** 2, name
+    mean = squares.mean(1)
+    relative = squares.std(1, ddof=1) / np.sqrt(squares.shape[1]) / mean
+    local = np.diff(np.log(mean)) / np.diff(np.log(seen.widths)) / 2
     value = float(local[-1] - local[0])
-    half = float(2 * np.linalg.norm(relative[[0, 1, -2, -1]]) / (2 * np.log(2)))
+    half = float(np.linalg.norm(relative[[0, 1, -2, -1]]) / np.log(2))
     return Claim(
-        f"{seen.scaling}: f_{term} is no power law, it falls towards a constant",
+        f"{seen.scaling}: {label} is no power law at small widths, it falls ever more slowly",
         f"exponent of the last doubling, {local[-1]:.2f}, minus that of the first, {local[0]:.2f}",
         value,
         value - half,
         value + half,
-        value - half > 0,
+        above_zero(value - half, value + half),
     )
+
+
+def above_zero(low: float, high: float) -> bool | None:
+    """Whether a number is positive, None if its interval has both signs."""
+    return True if low > 0 else False if high < 0 else None

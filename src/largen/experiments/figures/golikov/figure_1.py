@@ -50,7 +50,12 @@ def claims(settings: Settings, found: Found) -> list[Claim]:
     law = seen["default"].term_exponent("a")
     low, high = checks.interval(law)
     diverges = Claim(
-        "default: some exponents are positive", "exponent of f_a", law.value, low, high, low > 0
+        "default: some exponents are positive",
+        "exponent of f_a",
+        law.value,
+        low,
+        high,
+        checks.above_zero(low, high),
     )
     return [
         *near,
