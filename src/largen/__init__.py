@@ -64,7 +64,13 @@ if TYPE_CHECKING:
         empirical_ntk,
         finite_network,
         init,
+        linearize,
+        monte_carlo_kernel,
         observe,
+        output_kernel,
+        tangent_kernel,
+        tangent_operator,
+        taylor_expand,
         train,
     )
     from largen.parameterizations import (
@@ -101,7 +107,8 @@ _ROOMS = {
     "kernels.estimators": "NNGPRegressor NTKClassifier NTKRegressor",
     "kernels.prediction": "critical_learning_rate fit_likelihood log_likelihood "
     "optimal_learning_rate posterior time_scales",
-    "networks": "FiniteNetwork apply empirical_ntk finite_network init observe train",
+    "networks": "FiniteNetwork apply empirical_ntk finite_network init linearize "
+    "monte_carlo_kernel observe output_kernel tangent_kernel tangent_operator taylor_expand train",
     "parameterizations": "Parameterization abc adam complete_p depth_mup gd gradient_flow "
     "mean_field mup ntk rmsprop scaling scaling_class sgd standard",
     "runs": "Dataset Loss Run Theory Trajectory loss",

@@ -1,20 +1,30 @@
 """Finite networks, the oracle: initialisation, forward pass, training, empirical kernels."""
 
+from largen.networks.any_function import output_kernel, tangent_kernel, tangent_operator
 from largen.networks.ensembles import train
+from largen.networks.expansion import linearize, taylor_expand
 from largen.networks.modules import Module, build, weightless
+from largen.networks.monte_carlo import KernelEstimate, monte_carlo_kernel
 from largen.networks.network import FiniteNetwork, apply, finite_network, init
 from largen.networks.observation import observe
 from largen.networks.tangent import empirical_ntk
 
 __all__ = [
     "FiniteNetwork",
+    "KernelEstimate",
     "Module",
     "apply",
     "build",
     "empirical_ntk",
     "finite_network",
     "init",
+    "linearize",
+    "monte_carlo_kernel",
     "observe",
+    "output_kernel",
+    "tangent_kernel",
+    "tangent_operator",
+    "taylor_expand",
     "train",
     "weightless",
 ]

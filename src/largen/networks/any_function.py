@@ -1,0 +1,253 @@
+"""Empirical kernels of any JAX function f(params, x), without knowing how it is made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+from largen.arrays import floating, is_traced, like, precision
+from largen.errors import InvalidInput, one_of
+
+if TYPE_CHECKING:
+    from scipy.sparse.linalg import LinearOperator
+
+Function = Callable[[Any, Any], Any]
+METHODS = ("auto", "jacobian", "products")
+
+
+def tangent_kernel(
+    f: Function,
+    params: Any,
+    x1: ArrayLike,
+    x2: ArrayLike | None = None,
+    *,
+    rates: Any = None,
+    method: str = "auto",
+) -> Any:
+    """Return the neural tangent kernel of any function, K(x, x') = Σ_θ ρ_θ ∂f(x)/∂θ ∂f(x')/∂θ.
+
+    For largen's own networks :func:`largen.empirical_ntk` is faster, since it knows their layers.
+    With the parameters of a trained network it is the "after kernel".
+
+    Parameters
+    ----------
+    f
+        ``f(params, x)``, differentiable by JAX, from samples (sample, ...) to outputs (sample,)
+        or (sample, output), each sample's from that sample alone. Hashable; a function written
+        in the call itself is compiled anew at every call.
+    params
+        Any tree of arrays.
+    x1, x2
+        Samples; ``x1`` against itself without ``x2``.
+    rates
+        ρ, a tree like ``params`` of numbers or of arrays that broadcast; 1 if None. 0 freezes.
+    method
+        ``"jacobian"`` forms ∂f/∂θ of every sample and multiplies; ``"products"`` multiplies by
+        vectors, in memory of a few copies of the parameters for every sample and output of x2;
+        ``"auto"`` compiles both and takes the one that XLA counts fewer operations for.
+
+    Returns
+    -------
+    array
+        (n1, n2), or (n1, n2, output, output).
+
+    Raises
+    ------
+    InvalidInput
+        If the outputs are of another shape, the trees differ, or the method is not known.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from largen import tangent_kernel
+    >>> def model(params, x):
+    ...     return (x @ params["w"]) ** 2
+    >>> tangent_kernel(model, {"w": np.array([1.0, 0.0])}, np.eye(2)).tolist()
+    [[4.0, 0.0], [0.0, 0.0]]
+    """
+    if method not in METHODS:
+        raise one_of("method", method, METHODS)
+    x1, x2, rates = _checked(f, params, x1, x2, rates)
+    with precision(params, x1, x2):
+        arguments = params, rates, x1, x1 if x2 is None else x2
+        if is_traced(*arguments) and method == "auto":
+            method = "jacobian"
+        run = _cheapest(f, *arguments) if method == "auto" else partial(_BY_NAME[method], f)
+        kernel = run(*arguments)
+        kernel = kernel if kernel.ndim == 2 else jnp.moveaxis(kernel, 1, 2)
+        return like(kernel, params, x1, x2)
+
+
+def output_kernel(f: Function, params: Any, x1: ArrayLike, x2: ArrayLike | None = None) -> Any:
+    """Return the mean over outputs of f(x)f(x'), an estimate of the NNGP kernel from one draw.
+
+    For several outputs that are alike at initialisation; :func:`largen.monte_carlo_kernel`
+    averages over draws, with error bars.
+
+    Parameters
+    ----------
+    f, params, x1, x2
+        As in :func:`tangent_kernel`.
+
+    Returns
+    -------
+    array
+        (n1, n2).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from largen import output_kernel
+    >>> output_kernel(lambda w, x: x @ w, np.eye(2), np.ones((1, 2))).tolist()
+    [[1.0]]
+    """
+    x1, x2, _ = _checked(f, params, x1, x2, None)
+    with precision(params, x1, x2):
+        one = jnp.asarray(f(params, x1))
+        two = one if x2 is None else jnp.asarray(f(params, x2))
+        one, two = (values.reshape(values.shape[0], -1) for values in (one, two))
+        return like(one @ two.T / one.shape[1], params, x1, x2)
+
+
+def tangent_operator(
+    f: Function,
+    params: Any,
+    x1: ArrayLike,
+    x2: ArrayLike | None = None,
+    *,
+    rates: Any = None,
+) -> LinearOperator:
+    """Return the tangent kernel as an operator that is never formed: Kv = J₁ ρ J₂ᵀ v.
+
+    One product costs a backward pass over ``x2`` and a forward derivative over ``x1``, whatever
+    the number of parameters; solvers such as ``scipy.sparse.linalg.cg`` and ``eigsh`` take it.
+
+    Parameters
+    ----------
+    f, params, x1, x2, rates
+        As in :func:`tangent_kernel`.
+
+    Returns
+    -------
+    scipy.sparse.linalg.LinearOperator
+        Of shape (n1·output, n2·output), samples before outputs, for NumPy vectors.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from largen import tangent_operator
+    >>> tangent_operator(lambda w, x: x @ w, np.zeros(2), np.eye(2)) @ np.array([1.0, 2.0])
+    array([1., 2.])
+    """
+    from scipy.sparse.linalg import LinearOperator
+
+    x1, x2, rates = _checked(f, params, x1, x2, rates)
+    if is_traced(params, x1, x2):
+        raise InvalidInput("tangent_operator: params or samples are traced; build it outside jit.")
+    x2 = x1 if x2 is None else x2
+    with precision(params, x1, x2):
+        shapes = [jax.eval_shape(f, params, x).shape for x in (x1, x2)]
+        dtype = jax.eval_shape(f, params, x1).dtype
+
+    def product(first, second, shape):
+        def times(v):
+            with precision(params, first, second):
+                v = jnp.asarray(np.reshape(v, shape), dtype)
+                return np.asarray(_product(f, params, rates, first, second, v)).ravel()
+
+        return times
+
+    sizes = tuple(int(np.prod(shape)) for shape in shapes)
+    ahead, back = product(x1, x2, shapes[1]), product(x2, x1, shapes[0])
+    return LinearOperator(sizes, matvec=ahead, rmatvec=back, dtype=dtype)  # type: ignore[call-arg]
+
+
+def _checked(f, params, x1, x2, rates):
+    x1 = floating("x1", x1)
+    x2 = None if x2 is None else floating("x2", x2, ndim=x1.ndim)
+    if not callable(f):
+        raise InvalidInput(f"f: wanted a function of (params, x), got {f!r}.")
+    with precision(params, x1, x2):
+        out = jax.eval_shape(f, params, x1)
+    shape = getattr(out, "shape", None)
+    if shape is None or len(shape) not in (1, 2) or shape[0] != len(x1):
+        raise InvalidInput(
+            f"f: wanted outputs ({len(x1)},) or ({len(x1)}, output) for {len(x1)} samples, got "
+            f"{out}."
+        )
+    if rates is None:
+        rates = jax.tree.map(lambda _: 1.0, params)
+    if jax.tree.structure(rates) != jax.tree.structure(params):
+        raise InvalidInput(
+            f"rates: wanted a tree like params, {jax.tree.structure(params)}, got "
+            f"{jax.tree.structure(rates)}."
+        )
+    return x1, x2, rates
+
+
+def _jacobian(f, params, x):
+    def of_sample(row):
+        return jax.jacrev(lambda p: f(p, row[None])[0])(params)
+
+    return jax.vmap(of_sample)(x)
+
+
+@partial(jax.jit, static_argnums=0)
+def _by_jacobian(f, params, rates, x1, x2):
+    """Return the kernel, (n1, n2) or (n1, output, n2, output), leaf by leaf of the parameters."""
+    one, two = _jacobian(f, params, x1), _jacobian(f, params, x2)
+    axes = jax.eval_shape(f, params, x1).ndim
+
+    def of_leaf(theta, rate, a, b):
+        weighted = a * jnp.broadcast_to(rate, jnp.shape(theta))
+        a, b = (j.reshape(*j.shape[:axes], -1) for j in (weighted, b))
+        return jnp.tensordot(a, b, (-1, -1))
+
+    return sum(jax.tree.leaves(jax.tree.map(of_leaf, params, rates, one, two)))
+
+
+@partial(jax.jit, static_argnums=0)
+def _by_products(f, params, rates, x1, x2):
+    """Return the same, column by column."""
+    out = jax.eval_shape(f, params, x2)
+    columns = jnp.eye(int(np.prod(out.shape)), dtype=out.dtype).reshape(-1, *out.shape)
+    found = jax.vmap(lambda v: _product(f, params, rates, x1, x2, v))(columns)
+    found = found.reshape(*out.shape, *found.shape[1:])
+    return jnp.moveaxis(found, tuple(range(out.ndim)), tuple(range(-out.ndim, 0)))
+
+
+@partial(jax.jit, static_argnums=0)
+def _product(f, params, rates, x1, x2, v):
+    (pulled,) = jax.vjp(lambda p: f(p, x2), params)[1](v)
+    pulled = jax.tree.map(lambda g, rate: (g * rate).astype(g.dtype), pulled, rates)
+    return jax.jvp(lambda p: f(p, x1), (params,), (pulled,))[1]
+
+
+_BY_NAME = {"jacobian": _by_jacobian, "products": _by_products}
+
+
+def _cheapest(f, *arguments):
+    """Return the compiled method of fewer operations, for these shapes."""
+    leaves, tree = jax.tree.flatten(arguments)
+    shapes = tuple((jnp.shape(leaf), jnp.result_type(leaf)) for leaf in leaves)
+    return _compiled(f, tree, shapes)
+
+
+@lru_cache(maxsize=64)
+def _compiled(f, tree, shapes):
+    leaves = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in shapes]
+    arguments = tree.unflatten(leaves)
+    found = [method.lower(f, *arguments).compile() for method in _BY_NAME.values()]
+    return min(found, key=_operations)
+
+
+def _operations(compiled) -> float:
+    cost = compiled.cost_analysis()
+    cost = cost[0] if isinstance(cost, list) else cost
+    return float((cost or {}).get("flops", np.inf))

@@ -1,0 +1,91 @@
+"""A function of parameters and samples, expanded around given parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import factorial
+from typing import Any
+
+import jax
+
+from largen.arrays import integer
+from largen.errors import InvalidInput
+
+Function = Callable[[Any, Any], Any]
+
+
+def linearize(f: Function, params: Any) -> Function:
+    """Return f expanded to first order, f(θ₀, x) + ∂f/∂θ(θ₀, x)·(θ − θ₀).
+
+    What a network becomes in the kernel limit: Bahri and Hanin, Les Houches lectures, eq. (82).
+
+    Parameters
+    ----------
+    f
+        ``f(params, x)``, differentiable by JAX.
+    params
+        θ₀, a tree of arrays.
+
+    Returns
+    -------
+    Callable
+        A function of (params, x), to be trained, compiled and differentiated like f.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from largen import linearize
+    >>> line = linearize(lambda w, x: w**2 * x, np.array(1.0))
+    >>> float(line(np.array(3.0), 1.0))
+    5.0
+    """
+    return taylor_expand(f, params, 1)
+
+
+def taylor_expand(f: Function, params: Any, degree: int) -> Function:
+    """Return f expanded to a degree in the parameters, Σ_k dᵏ/dtᵏ f(θ₀ + t(θ − θ₀), x)/k! at 0.
+
+    The cost grows as 2ᵏ: derivatives are taken of derivatives.
+
+    Parameters
+    ----------
+    f, params
+        As in :func:`linearize`.
+    degree
+        The highest power of θ − θ₀, from 0 on.
+
+    Raises
+    ------
+    InvalidInput
+        If the degree is not an integer ≥ 0; when called, for parameters of another structure.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from largen import taylor_expand
+    >>> cubic = taylor_expand(lambda w, x: w**3 * x, np.array(1.0), 2)
+    >>> float(cubic(np.array(2.0), 1.0))  # 1 + 3 + 3
+    7.0
+    """
+    highest = integer("degree", degree, at_least=0)
+
+    def expanded(at: Any, x: Any) -> Any:
+        if jax.tree.structure(at) != jax.tree.structure(params):
+            raise InvalidInput(
+                f"params: wanted a tree of the form {jax.tree.structure(params)}, got "
+                f"{jax.tree.structure(at)}."
+            )
+        step = jax.tree.map(lambda new, old: new - old, at, params)
+
+        def along(k: int) -> Callable[[Any], Any]:
+            """The k-th derivative in the direction of the step."""
+            if k == 0:
+                return lambda theta: f(theta, x)
+            return lambda theta: jax.jvp(along(k - 1), (theta,), (step,))[1]
+
+        terms = [along(k)(params) for k in range(highest + 1)]
+        return jax.tree.map(
+            lambda *parts: sum(part / factorial(k) for k, part in enumerate(parts)), *terms
+        )
+
+    return expanded

@@ -1,0 +1,130 @@
+"""Infinite-width kernels estimated from finite networks, with error bars."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.typing import ArrayLike
+
+from largen.architectures import Layer
+from largen.arrays import integer, like, precision, random_key, samples, shape_of
+from largen.networks.network import FiniteNetwork, finite_network
+from largen.networks.tangent import kernels, probe
+from largen.parameterizations import Parameterization, ntk
+
+
+class KernelEstimate(NamedTuple):
+    """Means of kernels over networks, and their standard errors; (n1, n2) each.
+
+    Attributes
+    ----------
+    nngp, ntk
+        Mean of f(x)f(x') and of the tangent kernel.
+    nngp_error, ntk_error
+        One standard error of each, from the spread over networks.
+    """
+
+    nngp: Any
+    ntk: Any
+    nngp_error: Any
+    ntk_error: Any
+
+
+def monte_carlo_kernel(
+    net: Layer,
+    x1: ArrayLike,
+    x2: ArrayLike | None = None,
+    *,
+    width: int,
+    draws: int = 64,
+    key: Any,
+    param: Parameterization | None = None,
+) -> KernelEstimate:
+    """Estimate NNGP and NTK from networks of finite width, where no rule gives them exactly.
+
+    Means over ``draws`` independent initialisations of f(x)f(x') (of γf(x)γf(x') where the
+    output vanishes with the width, as :func:`largen.kernel` has it) and of the empirical tangent
+    kernel. The errors are statistical; both means differ from the limit by a term of order
+    1/width besides, seen by doubling the width.
+
+    Parameters
+    ----------
+    net
+        The architecture.
+    x1, x2
+        Samples; ``x1`` against itself without ``x2``.
+    width
+        N.
+    draws
+        Number of networks, 2 or more; the errors fall as its root.
+    key
+        A JAX key or an integer.
+    param
+        The parameterization; :func:`largen.ntk` by default.
+
+    Raises
+    ------
+    InvalidInput
+        For sizes that are not positive, or samples that do not fit the network.
+    NoTheory
+        If a layer couples the samples of a batch.
+
+    Examples
+    --------
+    >>> import largen as lg, numpy as np
+    >>> x = np.eye(2)
+    >>> found = lg.monte_carlo_kernel(lg.mlp(1, "relu"), x, width=256, draws=32, key=0)
+    >>> exact = lg.ntk_kernel(lg.mlp(1, "relu"), x)
+    >>> bool(np.all(np.abs(found.ntk - exact) < 4 * found.ntk_error + 1 / 256))
+    True
+    """
+    draws, key = integer("draws", draws, at_least=2), random_key(key)
+    x1 = samples("x1", x1)
+    param = ntk() if param is None else param
+    network = finite_network(net, param, width=width, inputs=shape_of(x1))
+    x1 = network.check_inputs("x1", x1)
+    x2 = None if x2 is None else network.check_inputs("x2", x2)
+    with precision(x1, x2):
+        keys = jax.random.split(key, draws)
+        scale = network.table.gamma**2 if param.d > 0 else 1.0
+        means, spreads = _moments(network, keys, x1, x2, scale)
+        errors = [jnp.sqrt(s / (draws - 1) / draws) for s in spreads]
+        return KernelEstimate(*like((*means, *errors), x1, x2))
+
+
+@partial(jax.jit, static_argnums=0)
+def _moments(network: FiniteNetwork, keys, x1, x2, scale):
+    """Return means and sums of squared deviations over the draws, one network at a time."""
+    dtype = jnp.result_type(x1)
+    x1 = jnp.asarray(x1)
+    second = x1 if x2 is None else jnp.asarray(x2, dtype)
+
+    def one_network(key):
+        params = network.draw(key, dtype)
+        f1 = network.outputs_of(params, x1)
+        f2 = f1 if x2 is None else network.outputs_of(params, second)
+        one = probe(network, params, x1)
+        two = one if x2 is None else probe(network, params, second)
+        return scale * jnp.outer(f1, f2), kernels(network, one, two).tangent
+
+    def add(state, numbered):
+        # Welford's update, which does not subtract large sums.
+        count, key = numbered
+        found = one_network(key)
+        steps = jax.tree.map(lambda new, mean: new - mean, found, state[0])
+        means = jax.tree.map(lambda mean, step: mean + step / count, state[0], steps)
+        squares = jax.tree.map(
+            lambda total, step, new, mean: total + step * (new - mean),
+            state[1], steps, found, means,
+        )  # fmt: skip
+        return (means, squares), None
+
+    shape = (x1.shape[0], second.shape[0])
+    zero = (jnp.zeros(shape, dtype),) * 2
+    counts = jnp.asarray(np.arange(1, len(keys) + 1), dtype)
+    return lax.scan(add, (zero, zero), (counts, keys))[0]

@@ -1,0 +1,152 @@
+"""Kernels and expansions of functions that largen did not make; Monte Carlo kernels."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.sparse.linalg import cg
+
+import largen as lg
+from largen.errors import InvalidInput, NoTheory
+from largen.networks.any_function import _by_jacobian, _by_products, _cheapest, _operations
+
+RNG = np.random.default_rng(0)
+X1, X2 = RNG.normal(size=(5, 3)), RNG.normal(size=(4, 3))
+NET = lg.mlp(2, "tanh", bias_std=0.5)
+PARAMS = lg.init(NET, lg.ntk(), width=16, inputs=3, outputs=2, key=0, dtype=np.float64)
+
+
+def model(params, x):
+    return lg.apply(NET, params, x)
+
+
+def by_hand(params, x):
+    """The same network, written without largen."""
+    first, _, second, _, last = params
+    h = x @ first["weight"] / np.sqrt(3) + 0.5 * first["bias"]
+    h = jnp.tanh(h) @ second["weight"] / 4 + 0.5 * second["bias"]
+    return jnp.tanh(h) @ last["weight"] / 4 + 0.5 * last["bias"]
+
+
+def scalar(params, x):
+    return by_hand(params, x)[:, 0]
+
+
+@pytest.mark.parametrize("method", ["jacobian", "products", "auto"])
+def test_methods_agree_with_structured_contraction(method):
+    want = lg.empirical_ntk(NET, PARAMS, X1, X2)
+    got = lg.tangent_kernel(by_hand, PARAMS, X1, X2, method=method)
+    assert got.dtype == np.float64
+    np.testing.assert_allclose(got, want, rtol=1e-12)
+    one = lg.tangent_kernel(scalar, PARAMS, X1, method=method)
+    np.testing.assert_allclose(one, lg.empirical_ntk(NET, PARAMS, X1)[..., 0, 0], rtol=1e-12)
+
+
+def test_rates_freeze_and_weigh():
+    """Only the read-out moves: the kernel of its features, with its own rate."""
+    rates = jax.tree.map(lambda _: 0.0, PARAMS)
+    rates[-1]["weight"] = 2.0
+    param = lg.ntk().with_rates({"0": 0, "2": 0, "4.bias": 0, "4.weight": 2})
+    want = lg.empirical_ntk(NET, PARAMS, X1, param=param)
+    got = lg.tangent_kernel(by_hand, PARAMS, X1, rates=rates)
+    np.testing.assert_allclose(got, want, rtol=1e-12)
+
+
+def test_operator():
+    """Products, their transposes, and a solve; samples before outputs."""
+    rates = jax.tree.map(lambda _: 0.5, PARAMS)
+    operator = lg.tangent_operator(by_hand, PARAMS, X1, X2, rates=rates)
+    full = lg.tangent_kernel(by_hand, PARAMS, X1, X2, rates=rates)
+    full = full.transpose(0, 2, 1, 3).reshape(10, 8)
+    v = RNG.normal(size=8)
+    assert operator.shape == (10, 8)
+    np.testing.assert_allclose(operator @ v, full @ v, rtol=1e-12)
+    np.testing.assert_allclose(operator.T @ np.ones(10), full.T @ np.ones(10), rtol=1e-12)
+    square = lg.tangent_operator(scalar, PARAMS, X1)
+    solved, failed = cg(square, np.ones(5), rtol=1e-10)
+    assert not failed
+    kernel = lg.tangent_kernel(scalar, PARAMS, X1)
+    np.testing.assert_allclose(kernel @ solved, np.ones(5), rtol=1e-8)
+
+
+def test_output_kernel():
+    f = np.asarray(lg.apply(NET, PARAMS, X1))
+    np.testing.assert_allclose(lg.output_kernel(by_hand, PARAMS, X1), f @ f.T / 2, rtol=1e-12)
+
+
+def test_auto_takes_the_cheaper():
+    """The one that XLA counts fewer operations for, here Jacobians."""
+    arguments = PARAMS, jax.tree.map(lambda _: 1.0, PARAMS), X1, X2
+    with jax.enable_x64(True):
+        both = [m.lower(by_hand, *arguments).compile() for m in (_by_jacobian, _by_products)]
+        chosen = _operations(_cheapest(by_hand, *arguments))
+    fewer, more = sorted(map(_operations, both))
+    assert abs(chosen / fewer - 1) < 1e-3
+    assert more > 1.1 * fewer
+
+
+def test_expansions():
+    """Exact for polynomials of their degree, and with an error of the next order for others."""
+    at = jax.tree.map(lambda p: p + 0.1, PARAMS)
+    with jax.enable_x64(True):
+        jacobian = jax.jvp(lambda p: by_hand(p, X1), (PARAMS,), (jax.tree.map(jnp.ones_like, at),))
+        line = lg.linearize(by_hand, PARAMS)(at, X1)
+        np.testing.assert_allclose(line, jacobian[0] + 0.1 * jacobian[1], rtol=1e-12)
+
+        def quartic(p, x):
+            return (x @ p) ** 4
+
+        w = np.array([0.3, -1.0, 0.5])
+        for degree, exact in ((3, False), (4, True)):
+            got = lg.taylor_expand(quartic, w, degree)(2 * w, X1)
+            assert np.allclose(got, quartic(2 * w, X1), rtol=1e-12) == exact
+        off = []
+        for size in (0.1, 0.05):
+            near = jax.tree.map(lambda p, s=size: p * (1 + s), PARAMS)
+            expanded = lg.taylor_expand(by_hand, PARAMS, 2)(near, X1)
+            off.append(np.abs(expanded - by_hand(near, X1)).max())
+        assert 6.5 < off[0] / off[1] < 9.5  # third order
+
+
+@pytest.mark.parametrize("param", [lg.ntk(), lg.mean_field(2.0)])
+def test_monte_carlo_against_the_exact_kernels(param):
+    net = lg.mlp(2, "relu", weight_std=2**0.5, bias_std=0.2)
+    exact = lg.kernel(net, X1, X2, param=param)
+    found = lg.monte_carlo_kernel(net, X1, X2, width=128, draws=400, key=1, param=param)
+    bias = 3 / 128 * np.abs(np.stack(exact)).max()
+    for got, error, want in zip(found[:2], found[2:], exact, strict=True):
+        assert np.all(np.abs(got - want) < 4 * error + bias)
+        assert np.all(error < 0.2 * np.abs(want).max())
+
+
+def test_monte_carlo_errors_are_those_of_the_mean():
+    """Repeated estimates scatter by the stated error."""
+    net = lg.mlp(1, "erf")
+    found = [lg.monte_carlo_kernel(net, X1, width=16, draws=20, key=k) for k in range(60)]
+    for mean, error in ((0, 2), (1, 3)):
+        scatter = np.std([f[mean] for f in found], axis=0, ddof=1)
+        stated = np.mean([f[error] for f in found], axis=0)
+        assert np.all(np.abs(scatter / stated - 1) < 0.45)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: lg.tangent_kernel(by_hand, PARAMS, X1, method="best"), "method: 'best'"),
+        (lambda: lg.tangent_kernel(lambda p, x: jnp.sum(x), PARAMS, X1), "f: wanted outputs"),
+        (lambda: lg.tangent_kernel(by_hand, PARAMS, X1, rates={}), "rates: wanted a tree"),
+        (lambda: lg.tangent_kernel(by_hand, PARAMS, X1 * np.nan), "x1: 15 of 15"),
+        (lambda: lg.taylor_expand(by_hand, PARAMS, -1), "degree: wanted"),
+        (lambda: lg.linearize(by_hand, PARAMS)({}, X1), "params: wanted a tree"),
+        (lambda: lg.monte_carlo_kernel(NET, X1, width=8, draws=1, key=0), "draws: wanted"),
+    ],
+)
+def test_wrong_input(call, words):
+    with pytest.raises(InvalidInput, match=words):
+        call()
+
+
+def test_batches_that_are_coupled():
+    net = lg.serial(lg.Dense(), lg.BatchNorm(), lg.Activation("relu"), lg.Dense())
+    with pytest.raises(NoTheory, match="couples the samples"):
+        lg.monte_carlo_kernel(net, X1, width=8, key=0)
