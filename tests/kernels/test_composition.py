@@ -8,6 +8,7 @@ from tests.kernels.references import _NODES, _WEIGHTS
 
 import largen as lg
 from largen.errors import NoTheory
+from largen.kernels.accuracy import with_activations
 
 RNG = np.random.default_rng(6)
 X = RNG.standard_normal((4, 6))
@@ -59,7 +60,7 @@ def test_elementwise_runs_are_one_function_of_the_gaussian():
         dy = sech2(special.erf(x)) * 2 / np.sqrt(np.pi) * np.exp(-(x**2))
         return (np.tanh(z) + z * sech2(z)) * (1 + sech2(y)) * dy
 
-    agree(net, X, elementwise(data(), f, slope).dense(), rtol=1e-10)
+    agree(net, X, elementwise(data(), f, slope).dense(), rtol=1e-9)
 
 
 def test_piecewise_linear_runs_stay_exact():
@@ -159,3 +160,13 @@ def test_an_average_of_activations_is_not_gaussian():
     norm = lg.serial(lg.LayerNorm(), RELU, lg.Dense(), lg.Dense())
     with pytest.raises(NoTheory, match="inputs are data"):
         lg.kernel(norm, X)
+
+
+def test_activations_in_every_place_can_be_exchanged():
+    tanh, relu = lg.Activation("tanh"), lg.Activation("relu")
+
+    def net(phi):
+        branches = lg.Product(phi, lg.serial(lg.Dense(), phi))
+        return lg.serial(phi, lg.repeat(lg.Residual(branches, phi), 2), lg.Concatenate(phi, phi))
+
+    assert with_activations(net(tanh), {tanh.function: relu.function}) == net(relu)

@@ -84,7 +84,7 @@ def with_suited_methods(
     }
     if all(phi is method for phi, method in chosen.items()):
         return lowered
-    return lowered._replace(skeleton=_with_activations(lowered.skeleton, chosen))
+    return lowered._replace(skeleton=with_activations(lowered.skeleton, chosen))
 
 
 def check_tangent(skeleton: Layer) -> None:
@@ -122,13 +122,16 @@ def activations_of(layer: Layer) -> list[ActivationFunction]:
     return [phi for group in inner for child in group for phi in activations_of(child)]
 
 
-def _with_activations(layer: Layer, chosen: dict[ActivationFunction, ActivationFunction]) -> Layer:
+def with_activations(layer: Layer, chosen: dict[ActivationFunction, ActivationFunction]) -> Layer:
+    """Return a layer with some of its activations exchanged for others."""
     if isinstance(layer, Activation):
         return replace(layer, function=chosen.get(layer.function, layer.function))
+    if isinstance(layer, Concatenate | Product):
+        return type(layer)(*(with_activations(branch, chosen) for branch in layer.branches))
     changed = {
-        name: tuple(_with_activations(v, chosen) for v in value)
+        name: tuple(with_activations(v, chosen) for v in value)
         if isinstance(value, tuple)
-        else _with_activations(value, chosen)
+        else with_activations(value, chosen)
         for name, value in _children(layer).items()
     }
     return replace(layer, **changed) if changed else layer

@@ -110,6 +110,10 @@ def kernel(
 
     Notes
     -----
+    Networks with spatial axes of P positions take n²·P steps a layer, and n²·P² before pooling
+    and attention, which ask for the covariance of every pair of positions; memory stays near that
+    of the result. Traced inputs are kept whole instead, in all layers.
+
     float32 inputs give float32 kernels, computed in float64: a deep kernel of relu amplifies
     the rounding of parallel and of nearly coincident inputs. Within ``jit`` or ``grad``
     everything is in the precision of the trace.
@@ -219,7 +223,9 @@ def _mask(name: str, mask: Any, x: Any) -> Any:
     mask = np.asarray(mask)
     if mask.dtype != bool:
         raise InvalidInput(f"{name}: wanted Booleans, got dtype {mask.dtype}.")
-    if x.ndim < 3 or mask.shape != x.shape[:-1]:
+    if x.ndim < 3:
+        raise InvalidInput(f"{name}: its samples, of shape {x.shape[1:]}, have no positions.")
+    if mask.shape != x.shape[:-1]:
         raise InvalidInput(
             f"{name}: wanted one entry for each position, (n, *space), of samples of shape "
             f"{x.shape}, got shape {mask.shape}."
