@@ -245,5 +245,5 @@ def test_roles_and_branches_by_name():
     assert plan["readout"].folded == ("output × n⁻¹",)
     traced = scale(SmallNet, BASE, TARGET)
     named = scale(SmallNet, BASE, TARGET, branches="blocks.*.fc2")
-    assert traced == named
-    assert copy.deepcopy(named) == traced
+    assert traced.weights == named.weights
+    assert copy.deepcopy(named) == named
