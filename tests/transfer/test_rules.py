@@ -8,7 +8,14 @@ import largen as lg
 from largen.errors import InvalidInput
 from largen.parameterizations import Power
 from largen.transfer import ROLES, rule_table
-from largen.transfer.rules import attention_multiplier, fold, rule, tied_multiplier, value
+from largen.transfer.rules import (
+    attention_multiplier,
+    fold,
+    rule,
+    tied_multiplier,
+    value,
+    with_decay,
+)
 from largen.transfer.schemes import SCHEMES, scheme_of
 from largen.transfer.updates import UPDATES, update
 
@@ -60,6 +67,20 @@ def test_nothing_changes_at_the_base(scheme, optimizer):
             own = rule(scheme_of(scheme), update(optimizer), role, in_branch)
             for power in vars(own).values():
                 assert value(power, 1.0, 1.0) == 1.0
+
+
+@pytest.mark.parametrize("optimizer", UPDATES)
+@pytest.mark.parametrize("scheme", ["ntk", "mup", "complete_p"])
+def test_shifted_parameterizations_have_the_same_rules(scheme, optimizer):
+    # The abc-symmetry: one form is written for all parameterizations that train alike.
+    param, moved = scheme_of(scheme), update(optimizer)
+    shifted = param.shift({"input": "1/2", "hidden": "-1/3", "bias": 1, "output": "1/4"})
+    for role in ROLES:
+        for in_branch in (False, True):
+            a, b = (rule(p, moved, role, in_branch) for p in (param, shifted))
+            if a.multiplier != b.multiplier:  # the read-out's own, folded
+                a, b = (with_decay(fold(r, r.multiplier**-1, moved), moved) for r in (a, b))
+            assert a == b, role
 
 
 def test_momentum_is_linear_in_the_gradients():

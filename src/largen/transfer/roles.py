@@ -12,7 +12,8 @@ finite     fixed       fixed       scalar
 
 A row of an embedding is looked up, never summed over, so that its fan-in does not enter. A
 positional table, a class token and a depthwise filter are added to or multiply one channel at a
-time: they have one growing side, and the rules of an input weight. A grouped convolution whose
+time: they have one growing side, and the rules of an input weight. "norm" stands for every gain
+that multiplies channels, whether behind a normalisation or not. A grouped convolution whose
 number of groups is fixed has both sides growing. A router maps features to a fixed number of
 logits, as the read-out does.
 """

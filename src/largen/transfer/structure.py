@@ -34,9 +34,10 @@ class Part:
         return found
 
     def signature(self) -> tuple:
-        """Return what two copies of one block have in common."""
-        inner = tuple((name, part.signature()) for name, part in self.parts.items())
-        return (self.kind, tuple(self.weights.items()), inner)
+        """Return what two copies of one block have in common: all that holds weights."""
+        inner = ((name, part.signature()) for name, part in self.parts.items())
+        inside = tuple((name, own) for name, own in inner if own)
+        return (self.kind, tuple(self.weights.items()), inside) if self.weights or inside else ()
 
 
 @dataclass(frozen=True)

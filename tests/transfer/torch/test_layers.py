@@ -201,10 +201,109 @@ def test_a_branch_that_ends_in_an_activation_is_multiplied():
     assert torch.allclose(model(x), plain[-1](h), atol=1e-6)
 
 
+class DropPath(nn.Module):
+    def __init__(self, rate):
+        super().__init__()
+        self.rate = rate
+
+    def forward(self, x):
+        keep = torch.rand(x.shape[0], *[1] * (x.ndim - 1)) >= self.rate
+        return x * keep / (1 - self.rate) if self.training else x
+
+
+class StochasticDepth(nn.Module):
+    """Blocks with rates that rise with the depth, as vision transformers have them."""
+
+    def __init__(self, width, rate):
+        super().__init__()
+        self.norm, self.fc = nn.LayerNorm(width), nn.Linear(width, width)
+        self.drop = DropPath(rate) if rate else nn.Identity()
+
+    def forward(self, x):
+        return x + self.drop(self.fc(self.norm(x)))
+
+
 def test_builders_that_look_at_values():
     def net(width, depth):
         rates = [rate.item() for rate in torch.linspace(0, 0.1, depth)]
-        blocks = [Residual(nn.Sequential(nn.Linear(width, width), nn.Dropout(r))) for r in rates]
+        blocks = [StochasticDepth(width, rate) for rate in rates]
         return nn.Sequential(nn.Linear(3, width), *blocks, nn.Linear(width, 1))
 
-    assert scale(net, BASE, TARGET)["8.branch.0.weight"].folded == ("branch × l⁻¹ᐟ²",)
+    plan = scale(net, BASE, TARGET)
+    assert plan.depth_ratio == 4
+    # Where the branch goes on behind its last layer, it is multiplied there.
+    assert plan["1.fc.weight"].folded == ("branch × l⁻¹ᐟ²",)
+    assert [m.module for m in plan.multipliers] == [f"{i}.drop" for i in range(2, 9)]
+    model = plan.build(seed=0).eval()
+    x, h = torch.randn(4, 3), None
+    for i, part in enumerate(model):
+        h = part(x) if i == 0 else h
+        if 0 < i < 9:
+            branch = part.fc(part.norm(h))
+            h = h + (branch if i == 1 else 0.5 * branch)
+    assert torch.allclose(model(x), model[9](h), atol=1e-6)
+
+
+class RMS(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+
+    def forward(self, x):
+        return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6) * self.weight
+
+
+class RotaryBlock(nn.Module):
+    """Grouped-query attention with rotations, a gated MLP, further arguments."""
+
+    def __init__(self, width, heads):
+        super().__init__()
+        self.n_heads, self.head_dim = heads, width // heads
+        self.q_proj = nn.Linear(width, width, bias=False)
+        self.k_proj = nn.Linear(width, width // 2, bias=False)
+        self.v_proj = nn.Linear(width, width // 2, bias=False)
+        self.o_proj = nn.Linear(width, width, bias=False)
+        self.attention_norm, self.ffn_norm = RMS(width), RMS(width)
+        self.w1, self.w3 = (nn.Linear(width, 3 * width, bias=False) for _ in range(2))
+        self.w2 = nn.Linear(3 * width, width, bias=False)
+
+    def attention(self, x, angles, mask):
+        batch, length, _ = x.shape
+        q, k, v = (
+            proj(x).view(batch, length, -1, self.head_dim).transpose(1, 2)
+            for proj in (self.q_proj, self.k_proj, self.v_proj)
+        )
+        q, k = (torch.cos(angles)[:length, None] * t for t in (q, k))
+        out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=True)
+        return self.o_proj(out.transpose(1, 2).reshape(batch, length, -1))
+
+    def forward(self, x, angles, mask=None):
+        h = x + self.attention(self.attention_norm(x), angles, mask)
+        n = self.ffn_norm(h)
+        return h + self.w2(F.silu(self.w1(n)) * self.w3(n))
+
+
+class Decoder(nn.Module):
+    def __init__(self, width, depth):
+        super().__init__()
+        self.transformer = nn.ModuleDict({
+            "wte": nn.Embedding(7, width),
+            "h": nn.ModuleList(RotaryBlock(width, 4) for _ in range(depth)),
+            "ln_f": RMS(width),
+        })  # fmt: skip
+        self.lm_head = nn.Linear(width, 7, bias=False)
+
+
+def test_a_decoder_as_language_models_have_it():
+    plan = scale(Decoder, BASE, TARGET, optimizer="adamw")
+    roles = {w.name.rpartition("h.7.")[2]: w.role for w in plan.weights}
+    assert roles["attention_norm.weight"] == "norm"
+    assert {roles[f"{name}.weight"] for name in ("k_proj", "w1", "w2", "w3")} == {"hidden"}
+    assert roles["lm_head.weight"] == "output"
+    block = "transformer.h.7"
+    assert plan[f"{block}.q_proj.weight"].folded == ("attention × n⁻¹ᐟ²",)
+    assert plan[f"{block}.o_proj.weight"].folded == ("branch × l⁻¹ᐟ²",)
+    assert plan[f"{block}.w2.weight"].folded == ("branch × l⁻¹ᐟ²",)
+    assert plan[f"{block}.w1.weight"].in_branch
+    assert not plan["transformer.ln_f.weight"].in_branch
+    assert plan.multipliers == ()

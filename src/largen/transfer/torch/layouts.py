@@ -68,7 +68,7 @@ def role_of(module: nn.Module, path: str, name: str, ndim: int, growing: Collect
     if not growing:
         return "scalar"
     if ndim == 1:
-        return "norm" if is_norm(module) and not name.startswith("bias") else "bias"
+        return "bias" if "bias" in name.lower() else "norm"  # gains multiply channels, all alike
     if len(growing) >= 2:
         return "hidden"
     looks_added = ndim >= 3 or any(hint in name.lower() for hint in POSITIONAL)
