@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from largen.architectures import (
         Activation,
         AvgPool,
+        Axes,
         BatchNorm,
         Concatenate,
         Conv,
@@ -96,9 +97,9 @@ if TYPE_CHECKING:
 # Where each public name lives. A room is imported when one of its names is first used, so that
 # `import largen` costs little more than `import jax`.
 _ROOMS = {
-    "architectures": "Activation AvgPool BatchNorm Concatenate Conv ConvTranspose Dense Dropout "
-    "Flatten GlobalAvgPool GlobalSumPool Layer LayerNorm LocallyConnected MaxPool Product RMSNorm "
-    "Residual SelfAttention SumPool mlp repeat residual_mlp serial",
+    "architectures": "Activation AvgPool Axes BatchNorm Concatenate Conv ConvTranspose Dense "
+    "Dropout Flatten GlobalAvgPool GlobalSumPool Layer LayerNorm LocallyConnected MaxPool Product "
+    "RMSNorm Residual SelfAttention SumPool mlp repeat residual_mlp serial",
     "dmft": "deep_linear kernel_after_one_step whitened_linear_flow",
     "expectations": "activation gaussian_moments",
     "experiments": "Comparison MeasuredExponents compare gamma_regimes measure_exponents "

@@ -81,3 +81,37 @@ def test_attention_wants_positions():
         lg.kernel(lg.serial(lg.Dense(), lg.SelfAttention(), lg.Dense()), X[:, 0])
     with pytest.raises(InvalidInput, match="logit_scale"):
         lg.SelfAttention(float("nan"))
+
+
+def test_one_mask_of_two_and_axes_in_any_order():
+    net = lg.serial(lg.Conv((3,), bias_std=0.3), RELU, lg.GlobalAvgPool(), lg.Dense())
+    want = lg.ntk_kernel(net, X[:2], X, mask1=MASK[:2], mask2=MASK | True)
+    np.testing.assert_allclose(lg.ntk_kernel(net, X[:2], X, mask1=MASK[:2]), want, rtol=1e-14)
+    turned = lg.serial(lg.Axes("CT"), *net.layers)
+    first = np.swapaxes(X, 1, 2)
+    got = lg.ntk_kernel(turned, first[:2], first, mask1=MASK[:2])
+    np.testing.assert_allclose(got, want, rtol=1e-13)
+    # The finite network counts the same channels.
+    a, b = (lg.finite_network(n, lg.standard(), width=8, inputs=x.shape[1:])
+            for n, x in ((net, X), (turned, first)))  # fmt: skip
+    assert a.table.rows[0].rule == b.table.rows[0].rule
+    params = a.init(0)
+    single = (samples.astype(np.float32) for samples in (X, first))
+    outputs = (
+        n.apply(q, x) for n, q, x in zip((a, b), (params, ((), *params)), single, strict=True)
+    )
+    np.testing.assert_allclose(*outputs, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("net", "words"),
+    [
+        (lambda: lg.Axes("HW"), "order: wanted different letters"),
+        (lambda: lg.Axes("CHH"), "order: wanted different letters"),
+        (lambda: lg.serial(lg.Conv((3,)), lg.Axes("CT"), lg.Flatten(), lg.Dense()), "first layer"),
+        (lambda: lg.serial(lg.Axes("CHW"), lg.Conv((3, 3)), lg.Flatten(), lg.Dense()), "3 axes"),
+    ],
+)
+def test_bad_orders_of_axes(net, words):
+    with pytest.raises(InvalidInput, match=words):
+        lg.kernel(net(), X)

@@ -1,6 +1,7 @@
 """Networks as data: layers as frozen records, and the networks that they make."""
 
 from largen.architectures.attention import SelfAttention
+from largen.architectures.axes import Axes
 from largen.architectures.branches import Concatenate, Product
 from largen.architectures.layers import (
     Activation,
@@ -31,6 +32,7 @@ from largen.architectures.windows import (
 __all__ = [
     "Activation",
     "AvgPool",
+    "Axes",
     "BatchNorm",
     "Concatenate",
     "Conv",

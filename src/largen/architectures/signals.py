@@ -7,11 +7,13 @@ said once, here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from functools import singledispatch
 from math import prod
 
 from largen.architectures.attention import SelfAttention
+from largen.architectures.axes import Axes
 from largen.architectures.branches import Concatenate, Product
 from largen.architectures.layers import Dense, Layer, Repeat, Residual, Serial
 from largen.architectures.windows import (
@@ -40,18 +42,22 @@ class Signal:
         behind :class:`Flatten` and :class:`Concatenate`.
     from_data
         Whether its features are still the data's, no weights passed yet.
+    sample
+        The shape of the data's samples as they come, before any layer; None behind one.
     """
 
     space: tuple[int, ...] | None
-    copies: int = 1
+    copies: int | Fraction = 1
     from_data: bool = True
+    sample: tuple[int, ...] | None = field(default=None, compare=False)
 
 
 def signal_of(inputs: int | tuple[int, ...] | None) -> Signal:
     """Return the signal that enters a network: of D numbers, of (*space, channels), or unknown."""
     if inputs is None:
         return Signal(None)
-    return Signal(inputs[:-1] if isinstance(inputs, tuple) else ())
+    sample = inputs if isinstance(inputs, tuple) else (inputs,)
+    return Signal(sample[:-1], sample=sample)
 
 
 @singledispatch
@@ -89,7 +95,7 @@ def _(layer: ConvTranspose, signal: Signal) -> Signal:
 
 @signal_behind.register
 def _(layer: Pool, signal: Signal) -> Signal:
-    return replace(signal, space=_behind_window(layer, signal.space))
+    return replace(signal, space=_behind_window(layer, signal.space), sample=None)
 
 
 @signal_behind.register(GlobalAvgPool)
@@ -97,7 +103,26 @@ def _(layer: Pool, signal: Signal) -> Signal:
 def _(layer: GlobalAvgPool | GlobalSumPool, signal: Signal) -> Signal:
     if signal.space == ():
         raise InvalidInput(f"net: {layer!r} wants spatial axes to pool over, and there are none.")
-    return replace(signal, space=())
+    return replace(signal, space=(), sample=None)
+
+
+@signal_behind.register
+def _(layer: Axes, signal: Signal) -> Signal:
+    if not signal.from_data or (signal.sample is None and signal.space is not None):
+        raise InvalidInput(
+            f"net: {layer!r} declares the order of the data's axes and has to be the first layer."
+        )
+    if signal.sample is None:
+        return signal
+    if len(signal.sample) != len(layer.order):
+        raise InvalidInput(
+            f"net: {layer!r} wants samples of {len(layer.order)} axes, and meets the shape "
+            f"{signal.sample}."
+        )
+    space = list(signal.sample)
+    channels = space.pop(layer.channels)
+    # Fan-ins are counted in lengths of the last axis as it comes.
+    return Signal(tuple(space), Fraction(channels, signal.sample[-1]))
 
 
 @signal_behind.register
@@ -109,7 +134,8 @@ def _(layer: SelfAttention, signal: Signal) -> Signal:
 
 @signal_behind.register
 def _(layer: Flatten, signal: Signal) -> Signal:
-    return replace(signal, space=(), copies=signal.copies * prod(signal.space or ()))
+    copies = signal.copies * prod(signal.space or ())
+    return replace(signal, space=(), copies=copies, sample=None)
 
 
 @signal_behind.register

@@ -8,13 +8,16 @@ so that other variances or rates compile nothing anew.
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 
 from largen.architectures import (
     Activation,
+    Axes,
     Concatenate,
     Layer,
     Product,
@@ -25,12 +28,22 @@ from largen.architectures import (
     signal_of,
 )
 from largen.architectures.signals import Signal
-from largen.expectations import ActivationFunction
 from largen.kernels.elementwise import joined
 from largen.kernels.pieces import Pieces, composed, stacked
 from largen.kernels.rules import DATA, nature_behind
 from largen.kernels.state import Constants
 from largen.parameterizations import CanonicalForm
+
+
+@dataclass(frozen=True)
+class ChannelsLast:
+    """Samples with the axis of channels behind the others."""
+
+    axes: Axes
+
+    def __call__(self, x: Any) -> Any:
+        """Return the samples in that order."""
+        return jnp.moveaxis(x, self.axes.channels + 1, -1)
 
 
 class Lowered(NamedTuple):
@@ -39,14 +52,14 @@ class Lowered(NamedTuple):
     Attributes
     ----------
     features
-        Functions applied to the inputs before the first other layer.
+        Functions of the samples, (n, *sample), before the first other layer.
     skeleton
         Everything behind them, without constants.
     constants
         Arrays that mirror the skeleton.
     """
 
-    features: tuple[ActivationFunction, ...]
+    features: tuple[Callable[[Any], Any], ...]
     skeleton: Layer
     constants: Any
 
@@ -72,9 +85,9 @@ def lower(net: Layer, form: CanonicalForm, inputs: int | tuple[int, ...] | None 
         For layers that have one each, but not in this order.
     """
     pieces = _pieces(net, (), form, signal_of(inputs))
-    features = []
-    while len(pieces) > 1 and isinstance(pieces[0][0], Activation):
-        features.append(pieces[0][0].function)
+    features: list[Callable[[Any], Any]] = []
+    while len(pieces) > 1 and isinstance(first := pieces[0][0], Activation | Axes):
+        features.append(first.function if isinstance(first, Activation) else ChannelsLast(first))
         pieces = pieces[1:]
     skeleton, constants = composed(pieces)
     nature_behind(skeleton, DATA)

@@ -194,12 +194,14 @@ def _kernels(net, inputs, masks, param, rtol, throw, pick, with_ntk=True):
         raise InvalidInput(f"param: wanted e.g. lg.ntk(), got {param!r}.")
     lowered, scale = prepare(net, param or ntk(), GradientDescent(1.0), shape_of(x1))
     inputs = (x1,) if x2 is None else (x1, x2)
-    masks = (_mask("mask1", masks[0], x1), _mask("mask2", masks[1], x2))
-    if (masks[0] is None) != (masks[1] is None) and x2 is not None:
-        masks = tuple(
-            np.ones(x.shape[:-1], bool) if mask is None else mask
-            for mask, x in zip(masks, inputs, strict=True)
-        )
+    masks = (
+        _mask("mask1", masks[0], x1, lowered),
+        _mask("mask2", masks[1], x2, lowered),
+    )
+    given = [mask for mask in masks if mask is not None]
+    if len(given) == 1 and x2 is not None:
+        everything = (np.ones((len(x), *given[0].shape[1:]), bool) for x in inputs)
+        masks = tuple(m if m is not None else e for m, e in zip(masks, everything, strict=True))
     dtype = np.result_type(*(x.dtype for x in inputs), np.float32)
     if is_traced(inputs):
         if with_ntk:
@@ -214,7 +216,7 @@ def _kernels(net, inputs, masks, param, rtol, throw, pick, with_ntk=True):
     return report(words, like(result, *inputs), throw)
 
 
-def _mask(name: str, mask: Any, x: Any) -> Any:
+def _mask(name: str, mask: Any, x: Any, lowered: Lowered) -> Any:
     """Check a mask at the door."""
     if mask is None:
         return None
@@ -225,10 +227,10 @@ def _mask(name: str, mask: Any, x: Any) -> Any:
         raise InvalidInput(f"{name}: wanted Booleans, got dtype {mask.dtype}.")
     if x.ndim < 3:
         raise InvalidInput(f"{name}: its samples, of shape {x.shape[1:]}, have no positions.")
-    if mask.shape != x.shape[:-1]:
+    wanted = jax.eval_shape(lambda x: _features(lowered, x, None, x.dtype)[0], x).shape[:-1]
+    if mask.shape != wanted:
         raise InvalidInput(
-            f"{name}: wanted one entry for each position, (n, *space), of samples of shape "
-            f"{x.shape}, got shape {mask.shape}."
+            f"{name}: wanted one entry for each position, shape {wanted}, got shape {mask.shape}."
         )
     empty = np.flatnonzero(~mask.reshape(len(mask), -1).any(axis=1))
     if len(empty):

@@ -14,6 +14,7 @@ from jax.typing import ArrayLike
 # These register the rules of all layers.
 import largen.networks.affine
 import largen.networks.attention
+import largen.networks.axes
 import largen.networks.layers
 import largen.networks.pooling  # noqa: F401
 from largen.architectures import Layer, weight_sites

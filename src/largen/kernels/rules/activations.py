@@ -47,7 +47,7 @@ def _(layer: Activation, nature: Nature) -> Nature:
         raise NoTheory(
             f"kernels: {layer!r} meets {nature.kind}, which is not Gaussian, so that its kernel "
             "is not an integral over two Gaussians. Put a Dense() between them, or estimate the "
-            "kernel by Monte Carlo: the mean of lg.empirical_ntk over wide networks."
+            "kernel by Monte Carlo: lg.monte_carlo_kernel."
         )
     if not nature.alike:
         raise NoTheory(

@@ -95,6 +95,6 @@ def _(layer: LayerNorm, nature: Nature) -> Nature:
 def _(layer: BatchNorm, nature: Nature) -> Nature:
     raise NoTheory(
         f"kernels: {layer!r} makes the output of a sample depend on the whole batch, so that no "
-        "kernel is a function of two samples. Use LayerNorm or RMSNorm, or estimate the kernel of "
-        "a fixed batch by Monte Carlo: the mean of lg.empirical_ntk over wide networks."
+        "kernel is a function of two samples. Use LayerNorm or RMSNorm; the moments of a fixed "
+        "batch's outputs are means of lg.apply over wide networks (Monte Carlo)."
     )

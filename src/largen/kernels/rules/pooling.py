@@ -141,7 +141,7 @@ def _(layer: Pool | GlobalAvgPool | GlobalSumPool, nature: Nature) -> Nature:
         raise NoTheory(
             f"kernels: {layer!r} takes the largest of several correlated Gaussians, and the "
             "covariance of two such maxima has no closed form. Use AvgPool, or estimate the "
-            "kernel by Monte Carlo: the mean of lg.empirical_ntk over wide networks."
+            "kernel by Monte Carlo: lg.monte_carlo_kernel."
         )
     return nature
 

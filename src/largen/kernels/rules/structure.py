@@ -208,8 +208,8 @@ def _(layer: Residual, nature: Nature) -> Nature:
         raise NoTheory(
             f"kernels: skip and branch of {layer!r} are correlated, since no random weights "
             "separate them, and their sum is not an elementwise function of one Gaussian. Put a "
-            "Dense() in the branch, or estimate the kernel by Monte Carlo: the mean of "
-            "lg.empirical_ntk over wide networks."
+            "Dense() in the branch, or estimate the kernel by Monte Carlo: "
+            "lg.monte_carlo_kernel."
         )
     if not (branch.centred or skip.centred or branch.alike or skip.alike):
         raise NoTheory(
@@ -235,7 +235,7 @@ def _(layer: Product, nature: Nature) -> Nature:
         raise NoTheory(
             f"kernels: branches of {layer!r} are correlated, since no random weights separate "
             "them. Put a Dense() in all of them but one, or estimate the kernel by Monte Carlo: "
-            "the mean of lg.empirical_ntk over wide networks."
+            "lg.monte_carlo_kernel."
         )
     if sum(not each.alike for each in found) > 1:
         raise NoTheory(

@@ -1,0 +1,54 @@
+"""The order of a sample's axes, as a record."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from largen.architectures.layers import Layer
+from largen.errors import InvalidInput
+
+
+@dataclass(frozen=True, repr=False)
+class Axes(Layer):
+    """The order of a sample's axes, declared once: the first layer of a network.
+
+    Without it samples are (*space, channels). It moves the axis of channels behind the others,
+    which keep their order.
+
+    Parameters
+    ----------
+    order
+        A letter for each axis of a sample, ``"C"`` for channels and any others for space, such
+        as ``"CHW"``.
+
+    Raises
+    ------
+    InvalidInput
+        If there is not exactly one C and another letter, or a letter comes twice.
+
+    Examples
+    --------
+    >>> import largen as lg, numpy as np
+    >>> net = lg.serial(lg.Axes("CHW"), lg.Conv((3, 3)), lg.Flatten(), lg.Dense())
+    >>> lg.nngp(net, np.ones((2, 3, 8, 8))).shape
+    (2, 2)
+    """
+
+    order: str
+
+    def __post_init__(self):
+        order = self.order
+        known = isinstance(order, str) and order.isalpha() and "C" in order and len(order) > 1
+        if not known or len(set(order)) < len(order):
+            raise InvalidInput(
+                f'order: wanted different letters with one "C" among them, such as "CHW", got '
+                f"{order!r}."
+            )
+
+    def __repr__(self) -> str:
+        return f"Axes({self.order!r})"
+
+    @property
+    def channels(self) -> int:
+        """Where the axis of channels is, counted from 0 in a sample."""
+        return self.order.index("C")
