@@ -2,6 +2,7 @@
 
     python benchmarks/bench_dmft.py            # about a minute
     python benchmarks/bench_dmft.py --large    # with the large cases, some minutes
+    python benchmarks/bench_dmft.py --scaling  # in samples, steps, layers and neurons, one by one
 
 Processor seconds of all threads, without compilation; the error is the spread of one set of
 neurons, relative to the residuals Δ of the whole trajectory. ``network`` is one finite network
@@ -26,6 +27,13 @@ SMALL = {
     "five layers": (10, 25, 0.5, 100, 5, "tanh", 2048),
     "50 samples": (50, 100, 2.0, 100, 3, "tanh", 2048),
     "relu": (20, 40, 0.1, 100, 3, "relu", 2048),
+}
+BASE = (10, 50, 0.5, 50, 3, "tanh", 1024)
+SCALING = {
+    "samples": [(p, 2 * p + 30, 0.05 * p, *BASE[3:]) for p in (10, 20, 40, 80)],
+    "steps": [(*BASE[:3], t, *BASE[4:]) for t in (50, 100, 200, 400)],
+    "layers": [(*BASE[:4], l, *BASE[5:]) for l in (3, 6, 12, 24)],
+    "neurons": [(*BASE[:6], n) for n in (1024, 2048, 4096, 8192)],
 }
 LARGE = {
     "1000 steps": (50, 100, 2.0, 1000, 3, "tanh", 2048),
@@ -72,8 +80,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--large", action="store_true")
     parser.add_argument("--replicates", type=int, default=4)
+    parser.add_argument("--scaling", action="store_true")
     options = parser.parse_args()
     cases = SMALL | (LARGE if options.large else {})
+    if options.scaling:
+        cases = {}
+        for name, row in SCALING.items():
+            at = ("samples", None, None, "steps", "layers", None, "neurons").index(name)
+            cases |= {f"{name} = {case[at]}": case for case in row}
     print("case                      neurons  compile   sweep   error   rank  network  peak MB")
     for name, case in cases.items():
         compiled, taken, error, rank, network = measure(case, options.replicates)

@@ -15,6 +15,7 @@ from largen.dmft.deep.schedule import Schedule
 from largen.dmft.deep.state import Constants, Model, State, grown, has_room, ranks
 from largen.dmft.deep.sweep import sweep
 
+FEW_SAMPLES = 100
 PAUSES = 20  # of a sweep, to tell how far it is
 
 
@@ -45,10 +46,12 @@ class Swept(NamedTuple):
 def first_capacities(problem: Problem, neurons: int) -> tuple[int, int]:
     """Return capacities, of features and of gradients, that most runs do not exceed.
 
-    For smooth activations ranks are 4 to 6 times the samples for features, 6 to 9 for gradients.
+    For smooth activations ranks are 3 to 6 times the samples for features, 5 to 10 for gradients;
+    less the more samples there are, whose buffers are also what fills the memory.
     """
-    features = capacity_for(min(7 * problem.columns, neurons + problem.columns) + 64)
-    gradients = capacity_for(min(10 * problem.samples, neurons + problem.samples) + 64)
+    per_feature, per_gradient = (7, 10) if problem.columns <= FEW_SAMPLES else (5, 7)
+    features = capacity_for(min(per_feature * problem.columns, neurons + problem.columns) + 64)
+    gradients = capacity_for(min(per_gradient * problem.samples, neurons + problem.samples) + 64)
     return features, gradients
 
 
