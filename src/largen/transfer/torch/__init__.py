@@ -15,7 +15,7 @@ from largen.transfer.schedules import constant, warmup_cosine
 from largen.transfer.torch.check import coordinate_check
 from largen.transfer.torch.plan import TorchPlan
 from largen.transfer.torch.residual import Residual
-from largen.transfer.torch.scale import scale
+from largen.transfer.torch.scaling import scale
 from largen.transfer.torch.schedules import check_rates, check_scheduler
 
 __all__ = [

@@ -14,7 +14,7 @@ from largen.errors import InvalidInput
 from largen.transfer.coordinates import CoordinateCheck
 from largen.transfer.structure import correspondence
 from largen.transfer.torch.plan import TorchPlan
-from largen.transfer.torch.scale import scale
+from largen.transfer.torch.scaling import scale
 from largen.transfer.torch.survey import on_meta, part_of
 
 OPTIMIZERS: dict[str, Callable[[Any], Any]] = {
