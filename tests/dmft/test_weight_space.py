@@ -39,21 +39,17 @@ def exact(optimizer, times=None):
     return solve(run_of(optimizer=optimizer, times=times), method="quadrature", record_at=[])
 
 
-def error_of(count, sampling, optimizer, times=None):
-    """Root mean square error of one replicate's test outputs, over keys."""
-    truth, found = exact(optimizer, times), []
-    for key in range(3):
-        limit = solve(
-            run_of(optimizer=optimizer, times=times),
-            method="particles",
-            particles=count,
-            sampling=sampling,
-            record_at=[],
-            key=key,
-        )
-        # Of the mean of 8 replicates.
-        found.append(8 * np.mean((limit.f_test - truth.f_test)[1:] ** 2))
-    return np.sqrt(np.mean(found))
+def errors_of(count, sampling, optimizer, times=None):
+    """The error of test outputs that the replicates show, and the true one."""
+    limit = solve(
+        run_of(optimizer=optimizer, times=times),
+        method="particles",
+        particles=count,
+        sampling=sampling,
+        record_at=[],
+    )
+    gaps = limit.f_test_error, limit.f_test - exact(optimizer, times).f_test
+    return [np.sqrt(np.mean(gap[1:] ** 2)) for gap in gaps]
 
 
 @pytest.mark.parametrize(
@@ -69,11 +65,10 @@ def test_particle_systems_converge(optimizer):
     times = None if isinstance(optimizer, type(lg.gd(1.0))) else (0.5, 1.5, 3.0)
     counts = np.array([64, 256, 1024])
     for sampling, low, high in (("independent", -0.68, -0.36), ("quasi-random", -1.4, -0.7)):
-        errors = [error_of(int(n), sampling, optimizer, times) for n in counts]
-        slope = np.polyfit(np.log(counts), np.log(errors), 1)[0]
+        errors = np.array([errors_of(int(n), sampling, optimizer, times) for n in counts])
+        slope = np.polyfit(np.log(counts), np.log(errors[:, 0]), 1)[0]
         assert low < slope < high, (sampling, errors)
-        if sampling == "quasi-random":
-            assert errors[-1] < 3e-3
+        assert (errors[:, 1] < 3 * errors[:, 0]).all(), (sampling, errors)
 
 
 def test_independent_particles_are_a_network():
@@ -85,7 +80,10 @@ def test_independent_particles_are_a_network():
     assert 0.5 < np.mean(ratio) < 1.7  # 8 replicates, correlated entries
 
 
-@pytest.mark.parametrize("law", ["sign", {"input": "truncated", "output": "uniform"}])
+@pytest.mark.parametrize(
+    "law",
+    ["sign", pytest.param({"input": "truncated", "output": "uniform"}, marks=pytest.mark.slow)],
+)
 def test_laws_of_single_weights(law):
     """Two inputs: the law shows, and networks go where its own limit is."""
     param = lg.mean_field(2.0).with_law(law)
@@ -118,7 +116,12 @@ ADAPTIVE = {
 }
 
 
-@pytest.mark.parametrize("case", ADAPTIVE)
+QUICK = "rmsprop, μP, uniform, biases, decay"
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(c, marks=() if c == QUICK else pytest.mark.slow) for c in ADAPTIVE]
+)
 def test_adaptive_optimizers(case):
     optimizer, param, net = ADAPTIVE[case]
     run = run_of(param, optimizer, net=net)

@@ -150,7 +150,7 @@ def test_what_counts_as_a_deviation():
 @pytest.mark.parametrize(
     ("point", "rate"),
     # In the mean field far enough for f_∅ to be near its constant, as in gradient descent.
-    [((-1, 1), 0.1), (("-1/2", 0), 0.02)],
+    [((-1, 1), 0.1), pytest.param(("-1/2", 0), 0.02, marks=pytest.mark.slow)],
     ids=["mean field", "NTK"],
 )
 def test_terms_under_an_adaptive_optimizer(point, rate):
