@@ -6,6 +6,7 @@ import warnings
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.model_selection import GridSearchCV
@@ -22,7 +23,14 @@ X, X_TEST = RNG.standard_normal((30, 4)), RNG.standard_normal((30, 4))  # as in 
 Y = np.stack([np.sin(X[:, 0]), X[:, 1] * X[:, 2]], axis=1)
 NET = lg.mlp(1, "erf", bias_std=0.5)
 LINEAR = lg.serial(lg.Dense(bias_std=1.0), lg.Dense())
-ALL = (lg.NNGPRegressor, lg.NTKRegressor, lg.NTKClassifier)
+ALL = (
+    lg.NNGPRegressor,
+    lg.NTKRegressor,
+    lg.KernelFlowRegressor,
+    lg.NNGPClassifier,
+    lg.NTKClassifier,
+    lg.KernelFlowClassifier,
+)
 
 
 @pytest.mark.slow
@@ -64,11 +72,13 @@ def test_regressors_are_the_posteriors(estimator, kind):
         estimator.predict(X_TEST, return_std=True, return_cov=True)
 
 
-@pytest.mark.parametrize("kind", ["nngp", "ntk", "ntk-gp"])
+@pytest.mark.parametrize("kind", ["nngp", "ntk", "ntk-gp", "flow"])
 def test_a_weight_counts_as_so_many_equal_samples(kind):
     def estimator():
         if kind == "nngp":
             return lg.NNGPRegressor(NET, noise=0.1)
+        if kind == "flow":
+            return lg.KernelFlowRegressor(NET, time=20.0)
         return lg.NTKRegressor(NET, noise=0.1, kind=kind)
 
     weight = np.tile([0, 1, 2], 10)
@@ -122,6 +132,40 @@ def test_digits(kind):
     assert model.predict(x[:900]).tolist() == labels[:900].tolist()
 
 
+def test_flow_is_the_kernel_limit_at_its_time():
+    """Mean and deviation of lg.solve; and of networks trained for ever, once it is late."""
+    data = lg.Dataset(X, Y, X_TEST, Y)
+    run = lg.Run(NET, lg.ntk(), data, optimizer=lg.gradient_flow(1.0), times=np.array([0.0, 7.0]))
+    limit = lg.solve(run)
+    mean, std = lg.KernelFlowRegressor(NET, time=7.0).fit(X, Y).predict(X_TEST, return_std=True)
+    np.testing.assert_allclose(mean, limit.f_test[-1], atol=1e-10)
+    np.testing.assert_allclose(std, limit.f_test_std[-1], atol=1e-10)
+    late = lg.KernelFlowRegressor(NET, time=1e12).fit(X, Y).predict(X_TEST)
+    exact = lg.NTKRegressor(NET, noise=0.0).fit(X, Y).predict(X_TEST)
+    np.testing.assert_allclose(late, exact, rtol=1e-6, atol=1e-6)
+    twice = lg.flow_posterior(NET, X[[0, 0, 1]], Y[[0, 0, 1]], time=5.0)
+    assert twice.status == "ok"
+    assert np.isfinite(twice.predict(X_TEST).mean).all()
+
+
+def test_probabilities_of_classes():
+    """P(largest) against draws from the same Gaussians, and Φ for two classes."""
+    labels = np.digitize(X[:, 0], [-0.5, 0.5])
+    model = lg.NNGPClassifier(NET, noise=0.3).fit(X, labels)
+    found = model.predict_proba(X_TEST)
+    mean, variance, _ = model.posterior_.predict(X_TEST)
+    z = np.random.default_rng(0).standard_normal((40_000, 1, 3))
+    draws = np.argmax(mean + np.sqrt(variance + 0.3)[:, None] * z, axis=2)
+    counted = np.stack([np.mean(draws == c, axis=0) for c in range(3)], axis=1)
+    np.testing.assert_allclose(found, counted, atol=5 * 0.5 / 200)
+    np.testing.assert_array_equal(found.argmax(1), mean.argmax(1))
+    two = lg.NNGPClassifier(NET, noise=0.3).fit(X, labels > 0)
+    mean, variance, _ = two.posterior_.predict(X_TEST)
+    np.testing.assert_allclose(
+        two.predict_proba(X_TEST)[:, 1], norm.cdf(mean / np.sqrt(variance + 0.3)), rtol=1e-12
+    )
+
+
 def test_labels_of_two_classes_and_of_one():
     labels = np.where(X[:, 0] > 0, "right", "left")
     model = lg.NTKClassifier(NET).fit(X, labels)
@@ -144,6 +188,19 @@ def test_bad_parameters_are_named_when_fitted(change, message):
         model = estimator().set_params(**change)
         with pytest.raises(InvalidInput, match=message):
             model.fit(X, (X[:, 0] > 0).astype(int))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"time": 0.0}, "time: wanted a finite number > 0"),
+        ({"time": 1.0, "weights": np.ones(3)}, r"weights: wanted \(30,\)"),
+        ({"time": 1.0, "weights": np.zeros(30)}, "weights: all are zero"),
+    ],
+)
+def test_bad_times_and_weights(options, message):
+    with pytest.raises(InvalidInput, match=message):
+        lg.flow_posterior(NET, X, Y, **options)
 
 
 def test_bad_samples():

@@ -2,86 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
-
-from largen.errors import InvalidInput
-from largen.kernels.estimators.samples import condition, default_network
-from largen.kernels.prediction import Posterior, fit_likelihood
-
-_FLOATS = (np.float64, np.float32)
+from largen.kernels.estimators.models import Bayesian, Flow, Trained
+from largen.kernels.estimators.tasks import KernelRegressor
 
 
-class _KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
-    """What both regressors do after their posterior is known."""
-
-    posterior_: Posterior
-
-    def predict(self, X: Any, return_std: bool = False, return_cov: bool = False) -> Any:
-        """Return predictions.
-
-        Parameters
-        ----------
-        X
-            (sample, feature).
-        return_std
-            Whether to return deviations, too.
-        return_cov
-            Whether to return the covariance of every pair of samples, too.
-
-        Returns
-        -------
-        array or pair of arrays
-            Mean, (sample,) or (sample, output); and if asked for, deviations shaped like it, or
-            a covariance (sample, sample), or (sample, sample, output) for several outputs. They
-            are of the noiseless function.
-
-        Raises
-        ------
-        InvalidInput
-            If both are asked for.
-        """
-        check_is_fitted(self)
-        if return_std and return_cov:
-            raise InvalidInput("return_std and return_cov: at most one of them.")
-        X = validate_data(self, X, dtype=_FLOATS, reset=False)
-        mean, variance, covariance = self.posterior_.predict(X, covariance=return_cov)
-        if return_cov:
-            if mean.ndim == 2:
-                covariance = np.repeat(covariance[..., None], mean.shape[1], axis=2)
-            return mean, covariance
-        if return_std:
-            std = np.sqrt(variance)
-            return mean, np.repeat(std[:, None], mean.shape[1], axis=1) if mean.ndim == 2 else std
-        return mean
-
-    def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Any:
-        """Draw functions from the posterior, seen at the samples.
-
-        Parameters
-        ----------
-        X
-            (sample, feature).
-        n_samples
-            How many functions.
-        random_state
-            A JAX key or an integer.
-
-        Returns
-        -------
-        array
-            (sample, n_samples), or (sample, output, n_samples) for several outputs.
-        """
-        check_is_fitted(self)
-        X = validate_data(self, X, dtype=_FLOATS, reset=False)
-        functions = self.posterior_.sample(X, key=random_state, draws=n_samples)
-        return np.moveaxis(functions, 0, -1)
-
-
-class NNGPRegressor(_KernelRegressor):
+class NNGPRegressor(KernelRegressor, Bayesian):
     """Bayesian inference with an infinitely wide network as prior.
 
     Bahri and Hanin, Les Houches lectures, eq. (32): see :func:`largen.posterior`, kind
@@ -129,43 +54,8 @@ class NNGPRegressor(_KernelRegressor):
     True
     """
 
-    # Without types: the contract wants whatever is given to be kept, and checked by fit.
-    def __init__(
-        self,
-        net: Any = None,
-        *,
-        noise: Any = 1e-2,
-        param: Any = None,
-        optimize: Any = False,
-    ):
-        self.net = net
-        self.noise = noise
-        self.param = param
-        self.optimize = optimize
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> NNGPRegressor:
-        """Condition on samples.
-
-        Parameters
-        ----------
-        X, y
-            (sample, feature), and (sample,) or (sample, output).
-        sample_weight
-            (sample,), ≥ 0; see the notes of the class.
-        """
-        X, y = validate_data(self, X, y, dtype=_FLOATS, multi_output=True, y_numeric=True)
-        self.net_ = default_network() if self.net is None else self.net
-        self.noise_ = self.noise
-        if self.optimize:
-            fitted = fit_likelihood(self.net_, X, y, noise=self.noise, param=self.param)
-            self.net_, self.noise_ = fitted.net, fitted.noise
-        self.posterior_ = condition(
-            self.net_, X, y, sample_weight, self.noise_, kind="nngp", param=self.param
-        )
-        return self
-
-
-class NTKRegressor(_KernelRegressor):
+class NTKRegressor(KernelRegressor, Trained):
     """Infinitely wide networks after training by gradient flow, in the kernel limit.
 
     Bahri and Hanin, Les Houches lectures, eqs. (87)-(90): see :func:`largen.posterior`, kind
@@ -211,35 +101,46 @@ class NTKRegressor(_KernelRegressor):
     True
     """
 
-    # Without types: the contract wants whatever is given to be kept, and checked by fit.
-    def __init__(
-        self,
-        net: Any = None,
-        *,
-        noise: Any = 1e-2,
-        param: Any = None,
-        kind: Any = "ntk",
-    ):
-        self.net = net
-        self.noise = noise
-        self.param = param
-        self.kind = kind
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> NTKRegressor:
-        """Condition on samples.
+class KernelFlowRegressor(KernelRegressor, Flow):
+    """Infinitely wide networks after some time of gradient flow, in the kernel limit.
 
-        Parameters
-        ----------
-        X, y
-            (sample, feature), and (sample,) or (sample, output).
-        sample_weight
-            (sample,), ≥ 0; see the notes of the class.
-        """
-        X, y = validate_data(self, X, y, dtype=_FLOATS, multi_output=True, y_numeric=True)
-        if self.kind not in ("ntk", "ntk-gp"):
-            raise InvalidInput(f"kind: wanted 'ntk' or 'ntk-gp', got {self.kind!r}.")
-        self.net_ = default_network() if self.net is None else self.net
-        self.posterior_ = condition(
-            self.net_, X, y, sample_weight, self.noise, kind=self.kind, param=self.param
-        )
-        return self
+    Bahri and Hanin, Les Houches lectures, eqs. (87)-(90), at a finite time: early stopping in
+    the place of a ridge. See :func:`largen.flow_posterior`. Deviations are those of single
+    networks over their initialisations.
+
+    Parameters
+    ----------
+    net
+        The architecture; None for two hidden layers of relu with biases.
+    time
+        η₀t > 0, how long networks are trained by gradient flow on the loss (1/P) Σ ½(f − y)²: the
+        longer, the closer to the targets. :func:`largen.time_scales` says when each mode is
+        learned.
+    param
+        The parameterization; None for :func:`largen.ntk`.
+
+    Attributes
+    ----------
+    posterior_
+        The :class:`largen.kernels.prediction.FlowPosterior`.
+    net_
+        The network in use.
+    n_features_in_
+        Number of features.
+
+    Notes
+    -----
+    A sample's weight is that of its term in the loss (1/Σw) Σ ½w(f − y)², which is the same as
+    repeating it.
+
+    Examples
+    --------
+    >>> import largen as lg, numpy as np
+    >>> x = np.linspace(-2, 2, 30)[:, None]
+    >>> net = lg.mlp(1, "erf", bias_std=1.0)
+    >>> y = np.sin(x[:, 0])
+    >>> early, late = (lg.KernelFlowRegressor(net, time=t).fit(x, y) for t in (3.0, 1e4))
+    >>> early.score(x, y) < late.score(x, y)
+    True
+    """

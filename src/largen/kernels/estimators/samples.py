@@ -28,12 +28,13 @@ def condition(
         raise InvalidInput(f"noise: wanted a finite variance ≥ 0, got {noise!r}.")
     if sample_weight is None:
         return posterior(net, X, y, noise=noise, **options)
-    weight = _weights(sample_weight, len(X))
+    weight = weights_of(sample_weight, len(X))
     kept = weight > 0
     return posterior(net, X[kept], y[kept], noise=noise / weight[kept], **options)
 
 
-def _weights(sample_weight: Any, samples: int) -> np.ndarray:
+def weights_of(sample_weight: Any, samples: int) -> np.ndarray:
+    """Check weights of samples at the door."""
     try:
         weight = np.asarray(sample_weight, dtype=np.float64)
     except (TypeError, ValueError):

@@ -1,5 +1,6 @@
 """Gaussian processes of infinitely wide networks: posteriors, likelihoods, learning rates."""
 
+from largen.kernels.prediction.early_stopping import FlowPosterior, flow_posterior
 from largen.kernels.prediction.fit import LikelihoodFit, fit_likelihood
 from largen.kernels.prediction.gaussian_process import Posterior, Prediction, posterior
 from largen.kernels.prediction.likelihood import LogLikelihood, log_likelihood
@@ -11,6 +12,7 @@ from largen.kernels.prediction.rates import (
 )
 
 __all__ = [
+    "FlowPosterior",
     "LikelihoodFit",
     "LogLikelihood",
     "Posterior",
@@ -18,6 +20,7 @@ __all__ = [
     "TimeScales",
     "critical_learning_rate",
     "fit_likelihood",
+    "flow_posterior",
     "log_likelihood",
     "optimal_learning_rate",
     "posterior",

@@ -1,0 +1,188 @@
+"""Classification by regression on ±1 with the kernels of infinitely wide networks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from largen.kernels.estimators.models import Bayesian, Flow, Trained
+from largen.kernels.estimators.tasks import KernelClassifier
+
+
+class NTKClassifier(KernelClassifier, Trained):
+    """Infinitely wide networks trained on class labels by the squared error, in the kernel limit.
+
+    One output for each class with target +1 for its own samples and −1 for all others; the
+    largest output wins. The outputs are the means of :class:`NTKRegressor`. There is no
+    ``predict_proba``: the squared error does not estimate probabilities.
+
+    Parameters
+    ----------
+    net
+        The architecture; None for two hidden layers of relu with biases.
+    noise
+        The ridge ≥ 0, added to the kernel's diagonal as it is.
+    param
+        The parameterization; None for :func:`largen.ntk`.
+    kind
+        ``"ntk"``, or ``"nngp"`` for the Bayesian mean with the network as prior.
+
+    Attributes
+    ----------
+    classes_
+        The labels.
+    posterior_
+        The :class:`largen.kernels.prediction.Posterior` of the ±1 targets.
+    net_
+        The network in use.
+    n_features_in_
+        Number of features.
+
+    Raises
+    ------
+    NumericalFailure
+        If the kernel is singular, as with equal rows and ``noise=0``.
+
+    Notes
+    -----
+    A sample's weight divides the ridge on it, which is the same as repeating it.
+
+    Examples
+    --------
+    >>> import largen as lg, numpy as np
+    >>> x = np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
+    >>> model = lg.NTKClassifier(lg.mlp(1, "relu")).fit(x, ["right", "up", "left"])
+    >>> model.predict([[0.9, 0.1]]).tolist()
+    ['right']
+    """
+
+    _kinds = ("ntk", "nngp")
+
+
+class NNGPClassifier(KernelClassifier, Bayesian):
+    """Bayesian regression on class labels with an infinitely wide network as prior.
+
+    One output for each class with target +1 for its own samples and −1 for all others; the
+    largest mean wins. Outputs are those of :class:`NNGPRegressor`.
+
+    Parameters
+    ----------
+    net
+        The architecture; None for two hidden layers of relu with biases.
+    noise
+        σ_n² ≥ 0, the variance of the targets' noise: added to the kernel's diagonal as it is.
+    param
+        The parameterization; None for :func:`largen.ntk`.
+    optimize
+        Whether to fit σ_w, σ_b and the noise to the ±1 targets by
+        :func:`largen.fit_likelihood` first.
+
+    Attributes
+    ----------
+    classes_
+        The labels.
+    posterior_
+        The :class:`largen.kernels.prediction.Posterior` of the ±1 targets.
+    net_, noise_
+        The network and noise in use.
+    n_features_in_
+        Number of features.
+
+    Raises
+    ------
+    NumericalFailure
+        If the kernel is singular, as with equal rows and ``noise=0``.
+
+    Notes
+    -----
+    A sample's weight divides the variance of its noise, which is the same as repeating it.
+
+    Examples
+    --------
+    >>> import largen as lg, numpy as np
+    >>> x = np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
+    >>> model = lg.NNGPClassifier(lg.mlp(1, "relu")).fit(x, ["right", "up", "left"])
+    >>> model.predict([[0.9, 0.1]]).tolist(), model.predict_proba([[0.9, 0.1]]).round(2).tolist()
+    (['right'], [[0.0, 1.0, 0.0]])
+    """
+
+    def predict_proba(self, X: Any) -> Any:
+        """Return the probability that a class's noisy output is the largest.
+
+        Outputs are independent Gaussians m_c + s z_c with s² = variance + σ_n², so that
+
+            P(c) = E[Π_{k≠c} Φ(z + (m_c − m_k)/s)],   z ~ N(0, 1);
+
+        for two classes there is one output, and P = Φ(m/s). These are beliefs of the regression
+        on ±1, not of a model of labels, and are not calibrated.
+
+        Parameters
+        ----------
+        X
+            (sample, feature).
+
+        Returns
+        -------
+        array
+            (sample, class).
+        """
+        from scipy.special import ndtr
+
+        X = self._samples(X)
+        mean, variance, _ = self.posterior_.predict(X)
+        s = np.sqrt(np.maximum(variance + float(self.noise_), 1e-300))
+        if mean.ndim == 1:
+            positive = ndtr(mean / s)
+            return np.stack([1 - positive, positive], axis=1)
+        nodes, weights = np.polynomial.hermite_e.hermegauss(101)
+        above = (mean[:, :, None] - mean[:, None, :]) / s[:, None, None]
+        beaten = np.ones((*mean.shape, len(nodes)))
+        for k in range(mean.shape[1]):
+            other = np.arange(mean.shape[1]) != k
+            beaten[:, other] *= ndtr(nodes + above[:, other, k, None])
+        found = beaten @ weights
+        return found / found.sum(axis=1, keepdims=True)
+
+
+class KernelFlowClassifier(KernelClassifier, Flow):
+    """Infinitely wide networks trained on class labels for some time, in the kernel limit.
+
+    The squared error on ±1 targets, as in :class:`NTKClassifier`, by gradient flow until a
+    finite time: early stopping in the place of a ridge.
+
+    Parameters
+    ----------
+    net
+        The architecture; None for two hidden layers of relu with biases.
+    time
+        η₀t > 0, how long networks are trained by gradient flow on the loss (1/P) Σ ½(f − y)²: the
+        longer, the closer to the targets. :func:`largen.time_scales` says when each mode is
+        learned.
+    param
+        The parameterization; None for :func:`largen.ntk`.
+
+    Attributes
+    ----------
+    classes_
+        The labels.
+    posterior_
+        The :class:`largen.kernels.prediction.FlowPosterior` of the ±1 targets.
+    net_
+        The network in use.
+    n_features_in_
+        Number of features.
+
+    Notes
+    -----
+    A sample's weight is that of its term in the loss (1/Σw) Σ ½w(f − y)², which is the same as
+    repeating it.
+
+    Examples
+    --------
+    >>> import largen as lg, numpy as np
+    >>> x = np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
+    >>> model = lg.KernelFlowClassifier(lg.mlp(1, "relu")).fit(x, ["right", "up", "left"])
+    >>> model.predict([[0.9, 0.1]]).tolist()
+    ['right']
+    """

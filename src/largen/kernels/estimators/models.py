@@ -1,0 +1,92 @@
+"""Which posterior an estimator is: Bayesian, of trained networks, or at a time of training.
+
+The constructors are without types, since the contract of scikit-learn wants whatever is given to
+be kept, and checked by ``fit``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from largen.architectures import Layer
+from largen.errors import InvalidInput
+from largen.kernels.estimators.samples import condition, default_network, weights_of
+from largen.kernels.estimators.tasks import KernelEstimator
+from largen.kernels.prediction import Posterior, fit_likelihood, flow_posterior
+
+
+class Bayesian(KernelEstimator):
+    """Inference with the network as prior."""
+
+    net_: Layer
+    noise_: Any
+
+    def __init__(
+        self,
+        net: Any = None,
+        *,
+        noise: Any = 1e-2,
+        param: Any = None,
+        optimize: Any = False,
+    ):
+        self.net = net
+        self.noise = noise
+        self.param = param
+        self.optimize = optimize
+
+    def _condition(self, X: Any, targets: Any, sample_weight: Any) -> Posterior:
+        self.net_ = default_network() if self.net is None else self.net
+        self.noise_ = self.noise
+        if self.optimize:
+            fitted = fit_likelihood(self.net_, X, targets, noise=self.noise, param=self.param)
+            self.net_, self.noise_ = fitted.net, fitted.noise
+        return condition(
+            self.net_, X, targets, sample_weight, self.noise_, kind="nngp", param=self.param
+        )
+
+
+class Trained(KernelEstimator):
+    """Networks that were trained for ever, or another kernel's posterior."""
+
+    net_: Layer
+    _kinds = ("ntk", "ntk-gp")
+
+    def __init__(
+        self,
+        net: Any = None,
+        *,
+        noise: Any = 1e-2,
+        param: Any = None,
+        kind: Any = "ntk",
+    ):
+        self.net = net
+        self.noise = noise
+        self.param = param
+        self.kind = kind
+
+    def _condition(self, X: Any, targets: Any, sample_weight: Any) -> Posterior:
+        if self.kind not in self._kinds:
+            wanted = " or ".join(map(repr, self._kinds))
+            raise InvalidInput(f"kind: wanted {wanted}, got {self.kind!r}.")
+        self.net_ = default_network() if self.net is None else self.net
+        return condition(
+            self.net_, X, targets, sample_weight, self.noise, kind=self.kind, param=self.param
+        )
+
+
+class Flow(KernelEstimator):
+    """Networks that were trained until some time."""
+
+    net_: Layer
+
+    def __init__(self, net: Any = None, *, time: Any = 100.0, param: Any = None):
+        self.net = net
+        self.time = time
+        self.param = param
+
+    def _condition(self, X: Any, targets: Any, sample_weight: Any) -> Posterior:
+        self.net_ = default_network() if self.net is None else self.net
+        weights = None if sample_weight is None else weights_of(sample_weight, len(X))
+        return flow_posterior(
+            self.net_, X, targets, time=self.time, weights=weights, param=self.param
+        )
