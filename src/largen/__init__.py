@@ -50,10 +50,19 @@ if TYPE_CHECKING:
         scaling_map,
     )
     from largen.kernels import kernel, nngp, ntk_kernel
-    from largen.kernels.estimators import NNGPRegressor, NTKClassifier, NTKRegressor
+    from largen.kernels.estimators import (
+        KernelFlowClassifier,
+        KernelFlowRegressor,
+        NNGPClassifier,
+        NNGPRegressor,
+        NTKClassifier,
+        NTKRegressor,
+    )
+    from largen.kernels.large import low_rank_posterior, solve_kernel, stored_kernel
     from largen.kernels.prediction import (
         critical_learning_rate,
         fit_likelihood,
+        flow_posterior,
         log_likelihood,
         optimal_learning_rate,
         posterior,
@@ -105,8 +114,10 @@ _ROOMS = {
     "experiments": "Comparison MeasuredExponents compare gamma_regimes measure_exponents "
     "scaling_map",
     "kernels": "kernel nngp ntk_kernel",
-    "kernels.estimators": "NNGPRegressor NTKClassifier NTKRegressor",
-    "kernels.prediction": "critical_learning_rate fit_likelihood log_likelihood "
+    "kernels.estimators": "KernelFlowClassifier KernelFlowRegressor NNGPClassifier NNGPRegressor "
+    "NTKClassifier NTKRegressor",
+    "kernels.large": "low_rank_posterior solve_kernel stored_kernel",
+    "kernels.prediction": "critical_learning_rate fit_likelihood flow_posterior log_likelihood "
     "optimal_learning_rate posterior time_scales",
     "networks": "FiniteNetwork apply empirical_ntk finite_network init linearize "
     "monte_carlo_kernel observe output_kernel tangent_kernel tangent_operator taylor_expand train",
