@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -66,6 +67,26 @@ def dynamics_figure(panels_of: list[tuple[str, list[tuple[str, int, np.ndarray]]
             ax.set(title=title, xlabel="step", yscale="log")
             ax.legend(fontsize=6)
         grid[0, 0].set_ylabel("training loss")
+    return figure
+
+
+def tradeoff_figure(curves: Mapping[int, tuple[np.ndarray, np.ndarray]]) -> Figure:
+    """Draw losses against numbers of parameters, one line for each depth.
+
+    Parameters
+    ----------
+    curves
+        Depth → numbers of parameters and losses, each ``(width,)``.
+    """
+    with style():
+        figure, grid = panels(1, 1)
+        ax = grid[0, 0]
+        for colour, (depth, (sizes, losses)) in zip(
+            shades(len(curves)), curves.items(), strict=True
+        ):
+            ax.loglog(sizes, losses, "o-", color=colour, label=f"depth {depth}")
+        ax.set(xlabel="parameters", ylabel="loss")
+        ax.legend()
     return figure
 
 

@@ -11,6 +11,14 @@ _HERE = "largen.experiments.figures"
 
 # Name: the module, and what `largen figure` lists.
 FIGURES: dict[str, tuple[str, str]] = {
+    "001-1": ("bordelon.figure_1", "residual network: best rates of μP and depth-μP"),
+    "001-2": ("bordelon.figure_2", "residual network with batch normalisation"),
+    "001-3": ("bordelon.figure_3", "vision transformers under Adam"),
+    "001-4": ("bordelon.figure_4", "learning curves: momentum and γ₀ at two depths"),
+    "001-B1": ("bordelon.figure_b1", "depth against width at one rate"),
+    "001-B2": ("bordelon.figure_b2", "best rates in the standard parameterization"),
+    "001-B3": ("bordelon.figure_b3", "learning curves: rates at two depths"),
+    "001-B8": ("bordelon.figure_b8", "learning curves: weight decay at several depths"),
     "004-1": ("golikov.figure_1", "one hidden layer: loss against width, exponents, limits"),
     "004-2": ("golikov.figure_2", "two and three hidden layers, gradient descent and RMSProp"),
     "004-3": ("golikov.figure_3", "increments of weights against width"),

@@ -86,13 +86,13 @@ class Protocol:
         )
 
     def train(
-        self, cell: Cell, report: Callable[[int, int], object] | None = None
+        self, cell: Cell, report: Callable[[int, int], object] | None = None, plan: Any = None
     ) -> TrainedReplicas:
-        """Train the replicas of a cell."""
+        """Train the replicas of a cell, by its plan if that is known already."""
         from largen.transfer.torch.replicas import train_replicas
 
         return train_replicas(
-            self.plan(cell),
+            self.plan(cell) if plan is None else plan,
             cell.replicas,
             self.task.batch,
             self.task.loss,

@@ -126,7 +126,15 @@ def sweep(
         raise InvalidInput("lrs: there is no rate at any shape.")
     with reporter(progress, "sweep") as report:
         found = dict(_run(protocol, cells, Store.at(folder), jobs, report))
-    return surface(protocol, cells, [found[i] for i in range(len(cells))])
+    attributes = {
+        "optimizer": optimizer,
+        "base_width": start[0],
+        "base_depth": start[1],
+        "loss": task.loss,
+        "steps": task.steps,
+        "chance": task.chance,
+    }
+    return surface(cells, [found[i] for i in range(len(cells))], attributes)
 
 
 def _run(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from largen.errors import InvalidInput
-from largen.experiments.sweeps.cells import Cell, Protocol
+from largen.experiments.sweeps.cells import Cell
 from largen.experiments.sweeps.optimum import optimum
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 AXES = ("scheme", "width", "depth")
 # A network trains if its loss falls below this part of the best constant answer's.
-TRAINS = 0.9
+TRAINS = 0.97
 
 
 @dataclass(frozen=True)
@@ -161,11 +161,18 @@ def _cell(best: Any, moved: float) -> str:
 
 
 def surface(
-    protocol: Protocol, cells: Sequence[Cell], found: Sequence[dict[str, np.ndarray]]
+    cells: Sequence[Cell], found: Sequence[Mapping[str, np.ndarray]], attributes: Mapping[str, Any]
 ) -> Sweep:
     """Put the arrays of all cells into one data set.
 
     Rates that were trained in some cells only are NaN in the others.
+
+    Parameters
+    ----------
+    cells, found
+        What was trained, and ``losses (replica, step)`` and ``final (replica,)`` of each.
+    attributes
+        Of the data set; ``chance`` among them, the loss of the best constant answer.
     """
     import xarray
 
@@ -184,7 +191,8 @@ def surface(
     where = {axis: {v: i for i, v in enumerate(own)} for axis, own in coordinates.items()}
     shape = tuple(map(len, coordinates.values()))
     loss = np.full(shape, np.nan)
-    curves = np.full((*shape, protocol.task.steps), np.nan, np.float32)
+    steps = found[0]["losses"].shape[1]
+    curves = np.full((*shape, steps), np.nan, np.float32)
     for cell, arrays in zip(cells, found, strict=True):
         for r, final, curve in zip(cell.replicas, arrays["final"], arrays["losses"], strict=True):
             at = (str(cell.scheme), cell.width, cell.depth)
@@ -195,15 +203,8 @@ def surface(
     axes = tuple(coordinates)
     data = xarray.Dataset(
         {"loss": (axes, loss), "loss_train": ((*axes, "step"), curves)},
-        {**coordinates, "step": np.arange(protocol.task.steps)},
-        {
-            "optimizer": protocol.optimizer,
-            "base_width": protocol.base[0],
-            "base_depth": protocol.base[1],
-            "loss": protocol.task.loss,
-            "steps": protocol.task.steps,
-            "chance": protocol.task.chance,
-        },
+        {**coordinates, "step": np.arange(steps)},
+        dict(attributes),
     )
     single = [axis for axis in ("weight_decay", "momentum") if data.sizes[axis] == 1]
     return Sweep(data.squeeze(single))

@@ -5,5 +5,6 @@ Plain PyTorch modules with a width and a depth: none of them knows of schemes or
 
 from largen.transfer.torch.models.conv_resnet import ConvResNet
 from largen.transfer.torch.models.residual_mlp import ResidualMLP
+from largen.transfer.torch.models.transformer import CharacterGPT, ViT
 
-__all__ = ["ConvResNet", "ResidualMLP"]
+__all__ = ["CharacterGPT", "ConvResNet", "ResidualMLP", "ViT"]

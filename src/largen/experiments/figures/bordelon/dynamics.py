@@ -1,0 +1,52 @@
+"""Learning curves: several settings at several depths."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from largen.experiments.figures.bordelon.claims import alike
+from largen.experiments.figures.record import Claim
+
+# Curves: setting → depth → losses (step,).
+Curves = dict[str, dict[int, np.ndarray]]
+
+
+def smoothed(losses: np.ndarray, over: int = 20) -> np.ndarray:
+    """Return running means over some steps, of one batch's loss each.
+
+    Examples
+    --------
+    >>> smoothed(np.arange(5.0), over=2)
+    array([0.5, 1.5, 2.5, 3.5])
+    """
+    return np.convolve(losses, np.ones(over) / over, "valid")
+
+
+def consistent(title: str, curves: Curves) -> Claim:
+    """Check that depths differ less than settings."""
+    blocks = [np.stack(list(own.values())) for own in curves.values()]
+    depths = next(iter(curves.values()))
+    across = [np.stack([own[depth] for own in curves.values()]) for depth in depths]
+    return alike(title, blocks, across)
+
+
+def draw(panels: Sequence[tuple[str, Curves]]) -> Any:
+    """Draw curves: colours are settings, lines are depths."""
+    from largen.plots.sweeps import dynamics_figure
+
+    return dynamics_figure(
+        [
+            (
+                title,
+                [
+                    (f"{setting}, depth {depth}", i, losses)
+                    for i, (setting, own) in enumerate(curves.items())
+                    for depth, losses in own.items()
+                ],
+            )
+            for title, curves in panels
+        ]
+    )

@@ -1,0 +1,77 @@
+"""Figure 4: learning curves at several momenta and γ₀ are alike at all depths."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import log2
+from typing import Any
+
+from largen.experiments.figures.bordelon import dynamics
+from largen.experiments.figures.bordelon.panels import SOURCE, Grid, Panel, parts, sweep_of
+from largen.experiments.figures.record import Claim, Figure, Found
+
+GAMMAS = (0.25, 1.0, 4.0)
+
+
+def _panels(width: int, depths: tuple[int, ...], log2_lr: float, steps: int) -> tuple[Panel, ...]:
+    common = {"widths": (width,), "depths": depths, "steps": steps}
+    momenta = Grid(**common, log2_lrs=(log2_lr - 2,), momenta=(0.0, 0.5, 0.9))
+    # f ∝ 1/γ₀ and η ∝ γ₀²: Table 1.
+    rich = tuple(
+        Panel(
+            f"γ₀ = {gamma:g}",
+            "conv",
+            "depth_mup",
+            Grid(**common, log2_lrs=(log2_lr + 2 * log2(gamma),)),
+            options=(("gamma", gamma),),
+        )
+        for gamma in GAMMAS
+    )
+    return Panel("momentum", "conv", "depth_mup", momenta, "momentum"), *rich
+
+
+def _curves(settings: Sequence[Panel], found: Found) -> list[tuple[str, dynamics.Curves]]:
+    momentum, *rich = settings
+    data = sweep_of(momentum, found).data["loss_train"].isel(scheme=0, width=0, seed=0, lr=0)
+    first = {
+        f"momentum {mu:g}": {
+            int(depth): dynamics.smoothed(data.sel(momentum=mu, depth=depth).values)
+            for depth in data["depth"].values
+        }
+        for mu in data["momentum"].values
+    }
+    second: dynamics.Curves = {}
+    for panel in rich:
+        own = sweep_of(panel, found).data["loss_train"].isel(scheme=0, width=0, seed=0, lr=0)
+        second[panel.title] = {
+            int(depth): dynamics.smoothed(own.sel(depth=depth).values)
+            for depth in own["depth"].values
+        }
+    return [("momentum", first), ("γ₀", second)]
+
+
+def claims(settings: Sequence[Panel], found: Found) -> list[Claim]:
+    """Return whether depths differ less than settings."""
+    return [dynamics.consistent(title, curves) for title, curves in _curves(settings, found)]
+
+
+def draw(settings: Sequence[Panel], found: Found) -> Any:
+    """Draw learning curves."""
+    return dynamics.draw(_curves(settings, found))
+
+
+FIGURE = Figure(
+    name="001-4",
+    title="Learning curves at several momenta and γ₀, at two depths",
+    source=SOURCE.format(4),
+    images=("cifar10",),
+    settings=_panels(64, (8, 28), -3, 400),
+    fast=_panels(32, (4, 12), -3, 100),
+    parts=parts,
+    claims=claims,
+    draw=draw,
+    notes=(
+        "the simplified ResNet of appendix A.1, branches 1/√L, batch 64, images of 8 × 8 pixels",
+        "curves are running means over 20 steps",
+    ),
+)

@@ -1,0 +1,77 @@
+"""Figure B.3: the best rate is seen long before the end of training."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from largen.experiments.figures.bordelon import dynamics
+from largen.experiments.figures.bordelon.panels import SOURCE, Grid, Panel, parts, sweep_of
+from largen.experiments.figures.record import Claim, Figure, Found
+
+EARLY = 0.3
+
+
+def _panels(width: int, depths: tuple[int, ...], steps: int) -> tuple[Panel, ...]:
+    return (
+        Panel("1/√L", "conv", "depth_mup", Grid((width,), depths, (-5, -4, -3, -2, -1), steps)),
+    )
+
+
+def _curves(settings: Sequence[Panel], found: Found) -> dynamics.Curves:
+    data = sweep_of(settings[0], found).data["loss_train"].isel(scheme=0, width=0, seed=0)
+    return {
+        f"η₀ = {lr:g}": {
+            int(depth): dynamics.smoothed(data.sel(lr=lr, depth=depth).values)
+            for depth in data["depth"].values
+        }
+        for lr in data["lr"].values
+    }
+
+
+def claims(settings: Sequence[Panel], found: Found) -> list[Claim]:
+    """Return whether curves are alike, and how early the best rate is seen."""
+    curves = _curves(settings, found)
+    steps = settings[0].grid.steps
+    moved = []
+    for depth in settings[0].grid.depths:
+        losses = np.stack([own[depth] for own in curves.values()])
+        losses = np.where(np.isfinite(losses), losses, np.inf)
+        early, late = losses[:, int(EARLY * losses.shape[1])], losses[:, -1]
+        moved.append(abs(int(np.argmin(early)) - int(np.argmin(late))))
+    value = float(max(moved))
+    return [
+        dynamics.consistent("rate", curves),
+        Claim(
+            "the best rate is determined early in training",
+            f"factors of 2 between the best rates after {EARLY:.0%} and all of {steps} steps",
+            value,
+            value,
+            value,
+            bool(value <= 1),
+        ),
+    ]
+
+
+def draw(settings: Sequence[Panel], found: Found) -> Any:
+    """Draw learning curves."""
+    return dynamics.draw([("rates", _curves(settings, found))])
+
+
+FIGURE = Figure(
+    name="001-B3",
+    title="Learning curves at several rates and depths",
+    source=SOURCE.format("B.3"),
+    images=("cifar10",),
+    settings=_panels(64, (8, 28), 600),
+    fast=_panels(32, (4, 12), 120),
+    parts=parts,
+    claims=claims,
+    draw=draw,
+    notes=(
+        "panel (a), the simplified ResNet of appendix A.1; (b) and (c) are of Tiny ImageNet",
+        "images of 8 × 8 pixels, batch 64; curves are running means over 20 steps",
+    ),
+)
