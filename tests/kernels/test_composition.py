@@ -115,6 +115,11 @@ def test_products_of_independent_branches():
     h = data()
     joint = h.dense().times(h.dense(1.44, 0.09).relu()).times(h.relu())
     agree(net, X, joint.dense(2.25))
+    # Factors of the same Gaussian are one function of it: |u| sign(u) is u.
+    same = lg.Product(lg.Activation("abs"), lg.Dense(), lg.Activation("sign"))
+    linear = lg.Product(lg.Activation("linear"), lg.Dense())
+    one, two = (lg.kernel(lg.serial(FIRST, p, lg.Dense()), X) for p in (same, linear))
+    np.testing.assert_allclose(one.ntk, two.ntk, rtol=1e-12)
 
 
 @pytest.mark.parametrize("over_space", [False, True])

@@ -76,6 +76,18 @@ def _append_function(done: Pieces, phi: ActivationFunction) -> None:
         done.append((Activation(phi), ()))
 
 
+def factors_joined(factors: Pieces) -> tuple[Layer, Any]:
+    """Return a product with its elementwise factors as one, which leads the others."""
+    functions = [layer.function for layer, _ in factors if isinstance(layer, Activation)]
+    others = [factor for factor in factors if not isinstance(factor[0], Activation)]
+    if functions:
+        others.insert(0, (Activation(reduce(product, functions)), ()))
+    if len(others) == 1:
+        return others[0]
+    layers, constants = zip(*others, strict=True)
+    return Product(*layers), constants
+
+
 def function_of(layer: Layer, constants: Any) -> ActivationFunction | None:
     """Return the function that an elementwise layer is, or None for any other."""
     match layer:
@@ -86,8 +98,6 @@ def function_of(layer: Layer, constants: Any) -> ActivationFunction | None:
             return weighted_sum((1.0, shortcut), (float(constants[0]) ** 0.5, function))
         case Repeat(Activation(function), times):
             return reduce(compose, [function] * times)
-        case Product(branches) if all(isinstance(branch, Activation) for branch in branches):
-            return reduce(product, (branch.function for branch in cast(Any, branches)))
     return None
 
 
@@ -136,7 +146,7 @@ def _behind(phi: Activation, layer: Layer, constants: Any) -> tuple[Layer, Any]:
             branches, inner = zip(*found, strict=True)
             return Concatenate(*branches), (shares, inner)
         case Product(branches):
-            found = [prefixed(*each) for each in zip(branches, constants, strict=True)]
-            branches, inner = zip(*found, strict=True)
-            return Product(*branches), inner
+            return factors_joined(
+                [prefixed(*each) for each in zip(branches, constants, strict=True)]
+            )
     raise AssertionError(layer)

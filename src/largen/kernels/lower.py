@@ -28,7 +28,7 @@ from largen.architectures import (
     signal_of,
 )
 from largen.architectures.signals import Signal
-from largen.kernels.elementwise import joined
+from largen.kernels.elementwise import factors_joined, joined
 from largen.kernels.pieces import Pieces, composed, stacked
 from largen.kernels.rules import DATA, nature_behind
 from largen.kernels.state import Constants
@@ -123,8 +123,7 @@ def _pieces(layer: Layer, path: tuple[int, ...], form: CanonicalForm, signal: Si
             return [(Concatenate(*skeletons), (shares, constants))]
         case Product(branches):
             found = [lowered(branch, i) for i, branch in enumerate(branches)]
-            skeletons, constants = zip(*found, strict=True)
-            return joined([(Product(*skeletons), constants)])
+            return joined([factors_joined(found)])
     name = ".".join(map(str, path)) or "0"
     if f"{name}.weight" not in form.weights:
         return [(layer, ())]

@@ -89,9 +89,11 @@ def hyperparameters(
         deviations.append(getattr(records[site], f"{kind}_std"))
         factors.append((weight.std / deviations[-1]) ** 2)
         labelled[name] = replace(weight, std=float(position))
-    lowered = lower(net, form)
+    lowered = lower(net, form, inputs)
     labels = jax.tree.map(
-        _labels, lower(net, replace(form, weights=labelled)).constants, is_leaf=_is_constants
+        _labels,
+        lower(net, replace(form, weights=labelled), inputs).constants,
+        is_leaf=_is_constants,
     )
     return Hyperparameters(
         tuple(f"{name}_std" for name in form.weights),
