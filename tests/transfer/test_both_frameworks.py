@@ -85,14 +85,39 @@ def order(plan, weight):
 def test_the_losses_are_equal(scheme, optimizer):
     module, tree = plans(scheme, optimizer)
     model = module.build(seed=0)
-    generator = np.random.default_rng(0)
-    x, y = generator.normal(size=(16, 5)), generator.normal(size=(16, 3))
+    x, y = data()
     settings = {"lr": RATES.get(optimizer, 3e-3), "weight_decay": 0.1}
     start = as_tree(model)
-    expected = torch_losses(model, TORCH[optimizer](module.param_groups(model, **settings)), x, y)
+    expected = torch_losses(model, [TORCH[optimizer](module.param_groups(model, **settings))], x, y)
     got = jax_losses(start, tree.optax(**settings), x, y)
     assert abs(expected[-1] / expected[0] - 1) > 1e-2
     np.testing.assert_allclose(got, expected, rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_muon_agrees_as_far_as_its_precision_goes():
+    # PyTorch orthogonalises in bfloat16.
+    module, tree = plans("depth_mup", "muon")
+    model = module.build(seed=0)
+    x, y = data()
+    start, settings = as_tree(model), {"lr": 0.01, "weight_decay": 0.1}
+    groups = [module.param_groups(model, **settings, moved_by=m) for m in ("muon", "adamw")]
+    both = [torch.optim.Muon(groups[0]), torch.optim.AdamW(groups[1])]
+    expected = torch_losses(model, both, x, y)
+    np.testing.assert_allclose(jax_losses(start, tree.optax(**settings), x, y), expected, rtol=1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("optimizer", ["lion", "signsgd"])
+def test_optimizers_that_only_optax_has(optimizer):
+    tree = plans("depth_mup", optimizer)[1]
+    losses = jax_losses(tree.init(0), tree.optax(lr=1e-3, weight_decay=0.1), *data())
+    assert losses[-1] < 0.95 * losses[0]
+
+
+def data():
+    generator = np.random.default_rng(0)
+    return generator.normal(size=(16, 5)), generator.normal(size=(16, 3))
 
 
 def as_tree(model):
@@ -105,14 +130,15 @@ def as_tree(model):
     )
 
 
-def torch_losses(model, optimizer, x, y):
+def torch_losses(model, optimizers, x, y):
     x, y = (torch.tensor(a, dtype=torch.float32) for a in (x, y))
     losses = []
     for _ in range(STEPS):
         loss = (model(x) - y).square().mean()
-        optimizer.zero_grad()
+        model.zero_grad()
         loss.backward()
-        optimizer.step()
+        for optimizer in optimizers:
+            optimizer.step()
         losses.append(loss.item())
     return losses
 

@@ -90,7 +90,7 @@ class ForwardMultiplier:
     power: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Plan:
     """What every weight of the target model gets, relative to the base model.
 
@@ -126,6 +126,14 @@ class Plan:
 
     def __getitem__(self, name: str) -> ScaledWeight:
         return self._by_name[name]
+
+    @property
+    def _title(self) -> str:
+        sizes = [f"{k} {self.base[k]}→{v}" for k, v in self.target.items()]
+        return (
+            f"{self.scheme}, {self.optimizer} ({self.decay} decay), {', '.join(sizes)}: "
+            f"n = {self.width_ratio:g}, l = {self.depth_ratio:g}"
+        )
 
     @cached_property
     def _by_name(self) -> dict[str, ScaledWeight]:
@@ -175,12 +183,10 @@ class Plan:
         """Return the plan as text; :func:`plan_from_json` reads it back."""
         return json.dumps({"version": VERSION, **_plain(self)}, indent=1)
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self._title}, {len(self.weights)} weights>"
+
     def __str__(self) -> str:
-        sizes = [f"{k} {self.base[k]}→{v}" for k, v in self.target.items()]
-        title = (
-            f"{self.scheme}, {self.optimizer} ({self.decay} decay), {', '.join(sizes)}: "
-            f"n = {self.width_ratio:g}, l = {self.depth_ratio:g}"
-        )
         columns = ["init × built", "init_std", "lr", "weight_decay", "eps", "folded in"]
         cells = [["weight", "role", "shape", *columns]]
         for name, weight in _collapsed(self.weights):
@@ -188,7 +194,7 @@ class Plan:
             numbers = [f"{weight.init:.4g}", *(_both(weight, c) for c in columns[1:5])]
             role = f"{weight.role} in a branch" if weight.in_branch else weight.role
             cells.append([name, role, shape, *numbers, ", ".join(weight.folded)])
-        lines = [title, *table(cells)]
+        lines = [self._title, *table(cells)]
         places: dict[str, int] = {}
         for m in self.multipliers:
             module = _starred(m.module + ".")[:-1]

@@ -1,4 +1,15 @@
-"""Tune small, train large, in JAX: for any function that returns a pytree of parameters."""
+"""Tune small, train large, in JAX: for any function that returns a pytree of parameters.
+
+::
+
+    plan = scale(init, base=dict(width=64, depth=4), target=dict(width=1024, depth=32),
+                 layout="in_out", branches=["blocks.*.fc2", "blocks.*.out"])
+    parameters = plan.init(key)
+    optimizer = plan.optax(lr=3e-3, weight_decay=0.1, schedule=warmup_cosine(10_000))
+
+All factors are folded into weights and rates, so that the forward pass stays the user's own; a
+tied read-out multiplies its logits by :meth:`JaxPlan.factor`.
+"""
 
 from largen.transfer.jax.plan import JaxPlan
 from largen.transfer.jax.scaling import scale

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import optax
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class JaxPlan(Plan):
     """What every weight of a pytree gets; made by :func:`largen.transfer.jax.scale`.
 
@@ -148,6 +148,3 @@ class JaxPlan(Plan):
     def to_json(self) -> str:
         """Return the plan as text, without the function."""
         return Plan(**{f.name: getattr(self, f.name) for f in fields(Plan)}).to_json()
-
-    def __str__(self) -> str:
-        return super().__str__()

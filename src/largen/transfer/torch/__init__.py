@@ -1,4 +1,20 @@
-"""Tune small, train large, in PyTorch: on the user's own model, which stays as it is."""
+"""Tune small, train large, in PyTorch: on the user's own model, which stays as it is.
+
+::
+
+    plan = scale(make_model, base=dict(width=64, depth=4), target=dict(width=1024, depth=32),
+                 scheme="depth_mup", optimizer="adamw")
+    print(plan)                       # every weight's role, and what it gets
+    model = plan.build(seed=0)        # the target, initialised
+    groups = plan.param_groups(model, lr=3e-3, weight_decay=0.1)   # tuned at the base
+    optimizer = torch.optim.AdamW(groups)
+
+The plan is plain data (``plan.to_json()``). Factors of the forward pass are folded into weights
+wherever that is exact, so that a checkpoint needs no plan to be used; the few that cannot be (a
+tied read-out, fused attention) are hooks, which :meth:`TorchPlan.attach` puts on a model that was
+made by other means. Norms of gradients depend on where factors are: to clip with the threshold
+tuned at the base, use ``multipliers="forward"``.
+"""
 
 try:
     import torch as _torch  # noqa: F401

@@ -217,6 +217,3 @@ def patterns(argument: str, value: Any) -> Collection[str]:
     if not isinstance(value, Collection) or not all(isinstance(p, str) for p in value):
         raise InvalidInput(f"{argument}: wanted patterns of names, got {value!r}.")
     return value
-
-
-__all__ = ["Facts", "NotResidual", "patterns"]

@@ -15,7 +15,7 @@ from largen.transfer.torch.multipliers import attach
 from largen.transfer.torch.names import parameters
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TorchPlan(Plan):
     """What every weight of a PyTorch model gets; made by :func:`largen.transfer.torch.scale`.
 
@@ -143,9 +143,6 @@ class TorchPlan(Plan):
         """Return the plan as text, without the builder."""
         own = {f.name: getattr(self, f.name) for f in fields(Plan)}
         return Plan(**own).to_json()
-
-    def __str__(self) -> str:
-        return super().__str__()
 
     def _built(self, make: Callable[..., nn.Module], device: Any) -> nn.Module:
         with torch.device(device if device is not None else torch.get_default_device()):
