@@ -43,7 +43,8 @@ def measure_exponents(
       classifiers*, (11).
 
     Predictions are those of :meth:`largen.Parameterization.classify`, and for the terms of
-    :func:`largen.scaling_class` at the step where training ends.
+    :func:`largen.scaling_class` at the step where training ends; under adaptive optimizers by the
+    same recursion, with gradients in units of their size.
 
     Parameters
     ----------
