@@ -28,8 +28,8 @@ def run_of(net=None, param=None, data=DATA, steps=5, optimizer=None, **options):
 @pytest.mark.parametrize(
     ("run", "missing"),
     [
-        (run_of(lg.mlp(2, "tanh")), "more than one hidden layer"),
-        (run_of(lg.residual_mlp(2, "tanh")), "residual"),
+        (run_of(lg.mlp(2, "tanh")), "theory of one hidden layer"),
+        (run_of(lg.residual_mlp(2, "tanh")), "residual branches"),
         (run_of(param=lg.ntk()), "kernel limit"),
         (run_of(param=lg.standard()), "no infinite-width limit"),
         (run_of(param=lg.ntk(), optimizer=lg.adam(0.1)), "Adam has no implemented limit"),

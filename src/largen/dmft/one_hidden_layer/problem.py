@@ -232,7 +232,7 @@ def _activation(net: Layer) -> ActivationFunction:
     layers = net.layers if isinstance(net, Serial) else (net,)
     for layer in layers:
         if isinstance(layer, (Residual, Repeat)):
-            raise NoTheory("the mean-field limit of residual networks is not implemented yet")
+            raise NoTheory("this is the theory of one hidden layer, without residual branches")
         if not isinstance(layer, (Dense, Activation)):
             raise NoRule("the mean-field limit", layer, [Dense, Activation])
     match layers:
@@ -241,10 +241,7 @@ def _activation(net: Layer) -> ActivationFunction:
         case (Dense(), Activation(phi), Dense()):
             return phi
     if sum(isinstance(layer, Dense) for layer in layers) > 2:
-        raise NoTheory(
-            "the mean-field limit of networks with more than one hidden layer is not "
-            "implemented yet; lg.mlp(1, …) is covered"
-        )
+        raise NoTheory("this is the theory of one hidden layer, such as that of lg.mlp(1, …)")
     raise NoTheory(
         f"the mean-field limit is implemented for Dense, Activation, Dense; this network is {net!r}"
     )

@@ -1,0 +1,142 @@
+# %% [markdown]
+# # What feature learning does to an infinitely wide network
+#
+# Three pictures from the mean-field limit: the kernels of a deep network before and after it has
+# learnt handwritten digits, beside networks of width 2048; learning curves from lazy to rich; and
+# residual networks that become deeper and deeper.
+#
+#     python examples/features_that_learn.py [--out FOLDER]    # some minutes
+
+# %%
+from __future__ import annotations
+
+import argparse
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+import largen as lg
+from largen.experiments.digits import digits
+from largen.plots.style import panels, shades, style
+
+# %% [markdown]
+# ## The task
+# Threes against eights, sorted by class, so that kernels show blocks if features tell them apart.
+
+
+# %%
+def task(train: int = 24, test: int = 100) -> lg.Dataset:
+    """Return digits sorted by class."""
+    data = digits(train, test, classes=(3, 8))
+    order = np.argsort(data.y_train, kind="stable")
+    return lg.Dataset(data.x_train[order], data.y_train[order], data.x_test, data.y_test)
+
+
+def run_of(net: lg.Layer, param: lg.Parameterization, *, lr: float = 0.5, steps: int = 60):
+    """Return gradient descent on the task."""
+    return lg.Run(net, param, task(), optimizer=lg.gd(lr), steps=steps)
+
+
+# %% [markdown]
+# ## Kernels before and after
+# Φˡ of a network with three hidden layers of tanh, at infinite width and averaged over four
+# networks of width 2048. In the lazy limit nothing would move; here blocks appear, the deeper
+# the clearer.
+
+
+# %%
+def kernels(folder: Path, width: int = 2048, seeds: int = 4) -> None:
+    """Draw the feature kernels of theory and networks."""
+    run = run_of(lg.mlp(3, "tanh"), lg.mean_field(2.0))
+    limit = lg.solve(run, rtol=1e-2)
+    nets = lg.train(run, width=width, seeds=seeds, key=0, record=["features"])
+    with style():
+        figure, axes = panels(3, 4)
+        for layer, row in enumerate(axes):
+            largest = float(np.abs(limit.feature_kernel[:, layer]).max())
+            for record, when in enumerate(("before", "after")):
+                theory = limit.feature_kernel[record, layer]
+                seen = nets.feature_kernel[:, record, layer].mean(0)
+                off = np.linalg.norm(seen - theory) / np.linalg.norm(theory)
+                for ax, kernel, who in (
+                    (row[2 * record], theory, "infinite width"),
+                    (row[2 * record + 1], seen, f"width {width}, {off:.1%} off"),
+                ):
+                    ax.imshow(kernel, cmap="RdBu_r", vmin=-largest, vmax=largest)
+                    ax.set(title=f"layer {layer + 1}, {when}\n{who}", xticks=[], yticks=[])
+                    ax.grid(False)
+        figure.savefig(folder / "kernels.png")
+    print(limit)
+
+
+# %% [markdown]
+# ## From lazy to rich
+# γ₀ says how much features move while the outputs do. At the same rate η₀ the rich network learns
+# slowly at first and then faster.
+
+
+# %%
+def richness(folder: Path, gammas: tuple[float, ...] = (0.1, 0.5, 1.0, 2.0, 3.0)) -> None:
+    """Draw learning curves against γ₀."""
+    with style():
+        figure, (axes,) = panels(1, 2)
+        for colour, gamma in zip(shades(len(gammas)), gammas, strict=True):
+            run = run_of(lg.mlp(3, "tanh"), lg.mean_field(gamma))
+            limit = lg.solve(run, rtol=1e-2, record_at=[])
+            for ax, loss in zip(axes, (limit.loss_train, limit.loss_test), strict=True):
+                ax.plot(limit.time, loss, color=colour, label=f"γ₀ = {gamma:g}")
+        for ax, what in zip(axes, ("training", "test"), strict=True):
+            ax.set(title=f"{what} loss", xlabel="time η₀t", yscale="log")
+        axes[0].legend()
+        figure.savefig(folder / "richness.png")
+
+
+# %% [markdown]
+# ## Depth
+# Residual networks in depth-μP: with branches 1/√L their learning curves approach a limit of
+# infinite depth.
+
+
+# %%
+def depth(folder: Path, depths: tuple[int, ...] = (2, 4, 8, 16, 32)) -> None:
+    """Draw learning curves of residual networks, and what doubling their depth changes."""
+    with style():
+        figure, (axes,) = panels(1, 2)
+        found = {}
+        for colour, blocks in zip(shades(len(depths)), depths, strict=True):
+            run = run_of(lg.residual_mlp(blocks, "tanh"), lg.depth_mup(), lr=0.2, steps=40)
+            found[blocks] = lg.solve(run, rtol=5e-2, particles=1024, replicates=4, record_at=[])
+            axes[0].plot(run.times, found[blocks].loss_train, color=colour, label=f"L = {blocks}")
+        axes[0].set(title="training loss", xlabel="time η₀t", yscale="log")
+        axes[0].legend()
+        pairs = list(pairwise(depths))
+        gaps = [
+            np.linalg.norm(found[a].f_train - found[b].f_train) / np.linalg.norm(found[b].f_train)
+            for a, b in pairs
+        ]
+        axes[1].loglog([a for a, _ in pairs], gaps, "o-", label="|f(L) − f(2L)| / |f(2L)|")
+        axes[1].loglog(depths[:-1], gaps[0] * depths[0] / np.array(depths[:-1]), "k:", label="1/L")
+        axes[1].set(title="distance", xlabel="blocks L")
+        axes[1].legend()
+        figure.savefig(folder / "depth.png")
+    for (a, b), gap in zip(pairs, gaps, strict=True):
+        print(f"L = {a:2} and {b:2}: outputs differ by {gap:.2%}")
+
+
+# %%
+def main() -> None:
+    """Draw all three."""
+    parser = argparse.ArgumentParser(description="Three pictures of feature learning.")
+    parser.add_argument("--out", type=Path, default=Path("features"))
+    parser.add_argument("--only", choices=("kernels", "richness", "depth"))
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    for draw in (kernels, richness, depth):
+        if options.only in (None, draw.__name__):
+            draw(options.out)
+    print(f"pictures in {options.out}/")
+
+
+if __name__ == "__main__":
+    main()
