@@ -211,3 +211,30 @@ def test_tasks():
     assert digits_task().digest() != digits_task(steps=10).digest()
     with pytest.raises(InvalidInput, match="batch_size"):
         Task(np.zeros((3, 1)), np.zeros(3, int), batch_size=4)
+
+
+def test_models_in_jax():
+    import jax
+    import jax.numpy as jnp
+
+    def init(key, width, depth):
+        keys = jax.random.split(key, depth + 2)
+        sizes = [(64, width), (width, 10), *[(width, width)] * depth]
+        first, last, *blocks = (
+            jax.random.normal(k, s) / s[0] ** 0.5 for k, s in zip(keys, sizes, strict=True)
+        )
+        return {"read_in": first, "blocks": [{"w": w} for w in blocks], "read_out": last}
+
+    def apply(p, x):
+        h = x @ p["read_in"]
+        for block in p["blocks"]:
+            h = h + jnp.maximum(h, 0) @ block["w"]
+        return jnp.maximum(h, 0) @ p["read_out"]
+
+    found = sweep(
+        init, TASK, apply=apply, schemes=["depth_mup"], lrs=[2**-6, 2**-4], base=(8, 2),
+        depths=[2, 4], layout="in_out", branches=["blocks.*"],
+    )  # fmt: skip
+    loss = found.data["loss"].squeeze()
+    assert (loss < found.data.attrs["chance"] * 1.2).all()
+    assert (loss.sel(lr=2**-4) < loss.sel(lr=2**-6)).all()

@@ -60,6 +60,8 @@ class Protocol:
         Passed on to ``scale``.
     device
         Where to train.
+    apply
+        For JAX, ``apply(parameters, inputs)``; ``make_model`` then is ``init(key, …)``.
     """
 
     make_model: Callable[..., Any]
@@ -70,10 +72,14 @@ class Protocol:
     schedule: Callable[[int], float] | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     device: Any = None
+    apply: Callable[[Any, Any], Any] | None = None
 
     def plan(self, cell: Cell) -> Any:
         """Return the plan of a cell."""
-        from largen.transfer.torch import scale
+        if self.apply is None:
+            from largen.transfer.torch import scale
+        else:
+            from largen.transfer.jax import scale
 
         return scale(
             self.make_model,
@@ -89,18 +95,23 @@ class Protocol:
         self, cell: Cell, report: Callable[[int, int], object] | None = None, plan: Any = None
     ) -> TrainedReplicas:
         """Train the replicas of a cell, by its plan if that is known already."""
-        from largen.transfer.torch.replicas import train_replicas
+        plan = self.plan(cell) if plan is None else plan
+        common: dict[str, Any] = {
+            "steps": self.task.steps,
+            "evaluation": self.task.evaluation,
+            "schedule": self.schedule,
+            "report": report,
+        }
+        if self.apply is None:
+            from largen.transfer.torch.replicas import train_replicas
 
-        return train_replicas(
-            self.plan(cell) if plan is None else plan,
-            cell.replicas,
-            self.task.batch,
-            self.task.loss,
-            steps=self.task.steps,
-            evaluation=self.task.evaluation,
-            schedule=self.schedule,
-            device=self.device,
-            report=report,
+            return train_replicas(
+                plan, cell.replicas, self.task.batch, self.task.loss, device=self.device, **common
+            )
+        from largen.transfer.jax import replicas
+
+        return replicas.train_replicas(
+            plan, self.apply, cell.replicas, self.task.batch, self.task.loss, **common
         )
 
     def settings(self, cell: Cell, digest: str) -> dict[str, Any]:

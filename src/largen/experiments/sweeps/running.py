@@ -38,6 +38,7 @@ def sweep(
     folder: Any = None,
     jobs: int = 1,
     device: Any = None,
+    apply: Callable[[Any, Any], Any] | None = None,
     progress: Any = None,
     **options: Any,
 ) -> Sweep:
@@ -50,7 +51,7 @@ def sweep(
     Parameters
     ----------
     make_model
-        ``make_model(width=…, depth=…)`` → a PyTorch module.
+        ``make_model(width=…, depth=…)`` → a PyTorch module; for JAX see ``apply``.
     task
         What to train on.
     lrs
@@ -79,6 +80,9 @@ def sweep(
         ``joblib.parallel_config(backend="ray")`` or ``"dask"`` they go to other machines.
     device
         Where to train; PyTorch's default if None.
+    apply
+        For a model in JAX: ``apply(parameters, inputs)``, where ``make_model(key, width=…,
+        depth=…)`` returns parameters (:func:`largen.transfer.jax.scale`).
     progress
         True or False for a bar or none, or a function of (done, total); by default a bar in a
         terminal.
@@ -111,7 +115,9 @@ def sweep(
     widths, depths = sorted(widths) or [start[0]], sorted(depths) or [start[1]]
     if not schemes:
         raise InvalidInput("schemes: is empty; wanted at least one.")
-    protocol = Protocol(make_model, task, start, names, optimizer, schedule, dict(options), device)
+    protocol = Protocol(
+        make_model, task, start, names, optimizer, schedule, dict(options), device, apply
+    )
     others = list(product(range(seeds), weight_decays, momenta))
     cells = []
     for scheme, width, depth in product(schemes, widths, depths):

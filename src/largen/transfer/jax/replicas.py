@@ -1,0 +1,163 @@
+"""Replicas of one JAX model trained together, by ``jax.vmap``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from largen.arrays import integer
+from largen.errors import InvalidInput, one_of
+from largen.transfer.jax.plan import JaxPlan
+from largen.transfer.replicas import Replica, TrainedReplicas
+from largen.transfer.schedules import Schedule
+
+DIVERGED = 100.0
+LOOK_EVERY = 10
+
+Batch = tuple[Any, Any]
+Loss = Callable[[jax.Array, Any], jax.Array]
+
+
+def cross_entropy(outputs: Any, targets: Any) -> Any:
+    """Return the mean of −log softmax(outputs)[target] over samples and positions."""
+    logs = jax.nn.log_softmax(outputs)
+    return -jnp.take_along_axis(logs, targets[..., None], axis=-1).mean()
+
+
+def mse(outputs: Any, targets: Any) -> Any:
+    """Return the mean squared error over samples and outputs."""
+    return jnp.mean((outputs - targets) ** 2)
+
+
+LOSSES: dict[str, Loss] = {"cross_entropy": cross_entropy, "mse": mse}
+
+
+def train_replicas(
+    plan: JaxPlan,
+    apply: Callable[[Any, Any], Any],
+    replicas: Sequence[Replica],
+    batches: Callable[[int], Batch],
+    loss: Loss | str,
+    *,
+    steps: int,
+    evaluation: Sequence[Batch],
+    schedule: Schedule | None = None,
+    report: Callable[[int, int], object] | None = None,
+) -> TrainedReplicas:
+    """Train replicas of the plan's target model together.
+
+    Every optimizer's update is proportional to its rate, so that the plan's transformation at
+    η₀ = 1 serves all replicas, each of which multiplies its updates by its own rate. Replicas that
+    diverged are dropped when they are half of all: a smaller stack is compiled anew.
+
+    Parameters
+    ----------
+    plan
+        With its function for initial parameters.
+    apply
+        ``apply(parameters, inputs)`` → outputs.
+    replicas
+        Their settings; weight decay and momentum must be the same for all.
+    batches, loss, steps, evaluation, schedule, report
+        As in :func:`largen.transfer.torch.replicas.train_replicas`.
+
+    Raises
+    ------
+    InvalidInput
+        If there are no replicas or steps, or they differ in weight decay or momentum, or the
+        decay is independent of the rate.
+
+    Examples
+    --------
+    >>> from largen.transfer.jax import scale
+    >>> def init(key, width):
+    ...     w, a = jax.random.normal(key, (2, width)), jnp.zeros((width, 1))
+    ...     return {"read_in": w / 2**0.5, "read_out": a}
+    >>> plan = scale(init, {"width": 8}, {"width": 32}, scheme="mup", optimizer="sgd",
+    ...              layout="in_out")
+    >>> def apply(p, x):
+    ...     return jnp.tanh(x @ p["read_in"]) @ p["read_out"]
+    >>> batch = np.eye(2, dtype="float32"), np.array([[1.0], [0.0]], "float32")
+    >>> found = train_replicas(plan, apply, [Replica(0.0), Replica(0.1)], lambda t: batch, "mse",
+    ...                        steps=50, evaluation=[batch])
+    >>> found.losses.shape, bool(found.final[1] < found.final[0])
+    ((2, 50), True)
+    """
+    integer("steps", steps, at_least=1)
+    if not replicas:
+        raise InvalidInput("replicas: is empty; wanted at least one.")
+    if isinstance(loss, str):
+        if loss not in LOSSES:
+            raise one_of("loss", loss, LOSSES)
+        loss = LOSSES[loss]
+    move = _transformation(plan, replicas, schedule)
+    measure = loss
+
+    def loss_of(parameters: Any, x: Any, y: Any) -> Any:
+        return measure(apply(parameters, x), y)
+
+    def one(parameters: Any, state: Any, lr: Any, x: Any, y: Any) -> Any:
+        value, gradient = jax.value_and_grad(loss_of)(parameters, x, y)
+        updates, state = move.update(gradient, state, parameters)
+        moved = jax.tree.map(lambda p, u: p + (lr * u).astype(p.dtype), parameters, updates)
+        return value, moved, state
+
+    step = jax.jit(jax.vmap(one, in_axes=(0, 0, 0, None, None)))
+    parameters = _stacked(plan, replicas)
+    state = jax.vmap(move.init)(parameters)
+    lr = jnp.array([replica.lr for replica in replicas], jnp.float32)
+    alive = np.arange(len(replicas))
+    dead = np.zeros(len(replicas), bool)
+    losses = np.full((len(replicas), steps), np.inf)
+    for t in range(steps):
+        value, parameters, state = step(parameters, state, lr, *batches(t))
+        losses[alive, t] = value
+        if (t + 1) % LOOK_EVERY and t + 1 < steps:
+            continue
+        with np.errstate(invalid="ignore"):
+            sound = (losses[:, : t + 1] <= DIVERGED * losses[:, :1]).all(1)
+        dead |= ~sound
+        if report is not None:
+            report(t + 1, steps)
+        if dead.all():
+            break
+        if 2 * dead[alive].sum() >= len(alive):
+            kept = np.flatnonzero(~dead[alive])
+            parameters, state, lr = _chosen((parameters, state, lr), kept)
+            alive = alive[kept]
+    final = np.full(len(replicas), np.inf)
+    total, count = np.zeros(len(alive)), 0
+    evaluate = jax.jit(jax.vmap(loss_of, in_axes=(0, None, None)))
+    for x, y in evaluation:
+        total = total + len(y) * np.asarray(evaluate(parameters, x, y), float)
+        count += len(y)
+    final[alive] = total / count
+    final[dead | ~np.isfinite(final)] = np.inf
+    return TrainedReplicas(np.where(np.isfinite(losses), losses, np.inf), final)
+
+
+def _transformation(plan: JaxPlan, replicas: Sequence[Replica], schedule: Schedule | None) -> Any:
+    decays = {replica.weight_decay for replica in replicas}
+    momenta = {replica.momentum for replica in replicas}
+    options = {"momentum": replicas[0].momentum} if plan.optimizer == "momentum" else {}
+    if len(decays) > 1 or (options and len(momenta) > 1):
+        raise InvalidInput(
+            "replicas: in JAX, those trained together have one weight decay and one momentum."
+        )
+    (decay,) = decays
+    if decay and plan.decay == "independent":
+        raise InvalidInput("replicas: independent weight decay is not proportional to the rate.")
+    return plan.optax(lr=1.0, weight_decay=decay, schedule=schedule, **options)
+
+
+def _chosen(stacks: Any, which: np.ndarray) -> Any:
+    return jax.tree.map(lambda stack: stack[which], stacks)
+
+
+def _stacked(plan: JaxPlan, replicas: Sequence[Replica]) -> Any:
+    made = {seed: plan.init(seed) for seed in {replica.seed for replica in replicas}}
+    return jax.tree.map(lambda *a: jnp.stack(a), *(made[replica.seed] for replica in replicas))
