@@ -41,8 +41,9 @@ class ScaledWeight:
         Factors of what the user states; :attr:`weight_decay` is not used for independent decay.
     powers
         The same in words, for the table.
-    folded
-        Multipliers of the forward pass that are folded into these numbers.
+    folded, fold
+        Multipliers of the forward pass that are folded into these numbers, in words, and their
+        product.
     moved_by
         The optimizer that moves it: for Muon, ``"muon"`` or ``"adamw"``.
     tied
@@ -62,6 +63,7 @@ class ScaledWeight:
     eps: float
     powers: dict[str, str]
     folded: tuple[str, ...] = ()
+    fold: float = 1.0
     moved_by: str = ""
     tied: tuple[str, ...] = ()
 

@@ -100,6 +100,7 @@ def resolve(
         **{column: value(power, found.n, l) for column, power in powers.items()},
         powers={column: ratios(power) for column, power in powers.items()},
         folded=tuple(kinds),
+        fold=value(total, found.n, l),
         moved_by=own_update.name,
         tied=found.tied,
     )

@@ -127,6 +127,27 @@ def test_folded_multipliers_train_as_forward_ones_do(scheme, optimizer):
     assert losses[0] == pytest.approx(losses[1], rel=1e-9)
 
 
+def test_clipping_does_not_notice_folding():
+    losses, norms = [], []
+    for multipliers in ("weights", "forward"):
+        plan = scale(SmallNet, BASE, TARGET, optimizer="sgd", multipliers=multipliers)
+        model = plan.build(seed=0).double()
+        optimizer = torch.optim.SGD(plan.param_groups(model, lr=0.1))
+        x = torch.linspace(-1, 1, 40, dtype=torch.float64).reshape(8, 5)
+        for _ in range(3):
+            loss = (model(x) - 1.0).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            norms.append(float(plan.clip_grad_norm_(model, 0.1)))
+            optimizer.step()
+            losses.append(loss.item())
+    assert norms[0] > 0.1
+    assert losses[:3] == pytest.approx(losses[3:], rel=1e-9)
+    assert norms[:3] == pytest.approx(norms[3:], rel=1e-9)
+    # In the forward pass, it is PyTorch's own clipping.
+    assert float(nn.utils.clip_grad_norm_(model.parameters(), 1e9)) == pytest.approx(0.1, rel=1e-5)
+
+
 def test_attention_is_folded_exactly():
     make = partial(Captioner, tied=False)
     losses = []

@@ -12,8 +12,8 @@
 The plan is plain data (``plan.to_json()``). Factors of the forward pass are folded into weights
 wherever that is exact, so that a checkpoint needs no plan to be used; the few that cannot be (a
 tied read-out, fused attention) are hooks, which :meth:`TorchPlan.attach` puts on a model that was
-made by other means. Norms of gradients depend on where factors are: to clip with the threshold
-tuned at the base, use ``multipliers="forward"``.
+made by other means. Norms of gradients depend on where factors are: clip with
+:meth:`TorchPlan.clip_grad_norm_`.
 """
 
 try:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from largen.arrays import real
 from largen.errors import InvalidInput
 from largen.transfer.plan import Plan, grouped, read_json
 from largen.transfer.torch.multipliers import attach
@@ -127,6 +128,43 @@ class TorchPlan(Plan):
             {"params": [chosen[name] for name in names], **settings}
             for settings, names in grouped(self, chosen, lr, weight_decay, eps)
         ]
+
+    def clip_grad_norm_(self, model: nn.Module, max_norm: float) -> torch.Tensor:
+        """Clip gradients by their norm, with the threshold that was tuned at the base.
+
+        A factor m that is folded into a weight makes its gradient 1/m as large, and the norm of
+        all gradients grow with the model. Here every gradient counts m times, as it would with
+        the factor in the forward pass.
+
+        Parameters
+        ----------
+        model
+            The target model, after ``backward``.
+        max_norm
+            The largest norm.
+
+        Returns
+        -------
+        torch.Tensor
+            The norm before clipping.
+
+        Raises
+        ------
+        InvalidInput
+            If the model is not the plan's target, or ``max_norm`` is not positive.
+        """
+        largest = real("max_norm", max_norm, above=0)
+        gradients = {n: p.grad for n, p in self._check(model).items() if p.grad is not None}
+        norms = [torch.linalg.vector_norm(g) * self[n].fold for n, g in gradients.items()]
+        if not norms:
+            return torch.zeros(())
+        # A sharded gradient's norm is put together from all of its shards.
+        whole = [getattr(norm, "full_tensor", lambda norm=norm: norm)() for norm in norms]
+        total = torch.linalg.vector_norm(torch.stack([norm.to(whole[0]) for norm in whole]))
+        factor = torch.clamp(largest / (total + 1e-6), max=1.0)
+        for gradient in gradients.values():
+            gradient.mul_(factor.to(gradient.device))
+        return total
 
     @classmethod
     def from_json(cls, text: str, make_model: Callable[..., nn.Module] | None = None) -> TorchPlan:

@@ -76,8 +76,9 @@ def scale(
     multipliers
         ``"weights"``: the factors of read-outs, attention logits and branches are folded into
         weights and rates wherever that is exact, so that a checkpoint is complete by itself.
-        ``"forward"``: they stay in the forward pass. Training is the same; norms of gradients,
-        and so the effect of clipping them, are not.
+        ``"forward"``: they stay in the forward pass. Training is the same; norms of gradients are
+        not, so that with ``"weights"`` they are to be clipped by
+        :meth:`TorchPlan.clip_grad_norm_`.
 
     Returns
     -------
