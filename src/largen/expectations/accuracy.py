@@ -235,9 +235,7 @@ def shortfall(
         return None
     some = probes(q)
     try:
-        worst = _worst(
-            suited(phi, q, rtol, dtype, layers, derivative), q, dtype, layers, derivative
-        )
+        worst = _worst(phi, q, dtype, layers, derivative)
     except jax.errors.JAXTypeError:  # φ holds traced values: it cannot be looked at
         return None
     if worst <= rtol:

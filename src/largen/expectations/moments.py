@@ -254,7 +254,8 @@ def _accuracy(phi, q, dtype, rtol) -> tuple[str | None, ActivationFunction]:
     name = "float64" if dtype == np.float64 else "float32"
     rtol = DEFAULT_RTOL[name] if rtol is None else real("rtol", rtol, above=0.0)
     dtype = np.dtype(name).type
-    return shortfall(phi, q, rtol, dtype), suited(phi, q, rtol, dtype)
+    phi = suited(phi, q, rtol, dtype)
+    return shortfall(phi, q, rtol, dtype), phi
 
 
 _activation = activation  # the door above has an argument of that name

@@ -17,7 +17,7 @@ from jax.typing import ArrayLike
 
 from largen.arrays import floating, integer, random_key
 from largen.errors import InvalidInput, NoRule, NoTheory, NumericalFailure
-from largen.kernels.accuracy import inaccuracy
+from largen.kernels.accuracy import inaccuracy, with_suited_methods
 from largen.kernels.by_draws import solve_by_draws
 from largen.kernels.decay import degree
 from largen.kernels.dynamics import Answer, Problem, from_initial, momentum
@@ -67,7 +67,7 @@ def _reduced(run: Run) -> tuple[CanonicalForm, Lowered]:
             "Gaussian, and the tangent kernel moves."
         )
     try:
-        lowered = lower(run.net, form, run.data.inputs)
+        lowered = with_suited_methods(lower(run.net, form, run.data.inputs), (run.data.x,))
     except NoRule as missing:
         raise NoTheory(str(missing)) from missing
     return form, lowered

@@ -211,6 +211,7 @@ def _kernels(net, inputs, masks, param, rtol, throw, pick, with_ntk=True):
             lowered.skeleton, with_ntk, lowered.constants, *features, masks
         )
         return pick(covariance * scale, tangent)
+    lowered = with_suited_methods(lowered, inputs, with_ntk)
     result = pick(*concrete_kernels(lowered, scale, x1, x2, dtype, with_ntk, masks))
     words = inaccuracy(lowered, inputs, rtol, with_ntk)
     return report(words, like(result, *inputs), throw)
@@ -260,7 +261,6 @@ def concrete_kernels(
     lowered: Lowered, scale: float, x1, x2, dtype, with_ntk: bool = True, masks=(None, None)
 ):
     """Return NNGP and NTK of inputs that are there, not traced: by tiles, in float64."""
-    lowered = with_suited_methods(lowered, (x1,) if x2 is None else (x1, x2), with_ntk)
     with jax.enable_x64(True):
         x1, x2 = _features(lowered, x1, x2, np.float64)
         rows = max(len(x1), 0 if x2 is None else len(x2))

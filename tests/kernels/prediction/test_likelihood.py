@@ -150,3 +150,14 @@ def test_an_inaccurate_kernel_is_said_to_be_so(monkeypatch):
     with pytest.raises(NumericalFailure, match="kernels: too rough"):
         lg.fit_likelihood(net, X, Y, noise=0.1)
     assert lg.fit_likelihood(net, X, Y, noise=0.1, throw=False).status == "inaccurate"
+
+
+@pytest.mark.slow
+def test_large_variances_are_integrated_by_the_angle():
+    """tanh at variance 400, where its series fails: the likelihood is that of the kernel."""
+    net = lg.mlp(1, "tanh", weight_std=20.0)
+    x, y = np.random.default_rng(0).normal(size=(6, 3)), np.arange(6.0)
+    noisy = lg.nngp(net, x) + np.eye(6)
+    _, determinant = np.linalg.slogdet(noisy)
+    want = -(y @ np.linalg.solve(noisy, y) + determinant + 6 * np.log(2 * np.pi)) / 2
+    np.testing.assert_allclose(lg.log_likelihood(net, x, y, noise=1.0).value, want, rtol=1e-8)

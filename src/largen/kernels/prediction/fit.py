@@ -119,7 +119,9 @@ def fit_likelihood(
             "not positive in float64; start from a larger noise, or drop rows that are equal."
         )
     fit = _fit(net, of, variance, groups, fit_noise, start, steps)
-    words = evidence(fit.net, x, y, param).inaccuracy()
+    final = evidence(fit.net, x, y, param)
+    # With the methods that the likelihood was computed by.
+    words = final._replace(given=final.given._replace(skeleton=of.given.skeleton)).inaccuracy()
     if words is not None:
         fit = replace(fit, status="inaccurate")
     elif fit.status == "not converged":

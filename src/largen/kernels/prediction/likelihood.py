@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 from largen.architectures import Layer
 from largen.arrays import shape_of
 from largen.errors import InvalidInput, NumericalFailure
-from largen.kernels.accuracy import inaccuracy
+from largen.kernels.accuracy import inaccuracy, with_suited_methods
 from largen.kernels.lower import Lowered
 from largen.kernels.prediction.doors import noise_variance, training_inputs, training_targets
 from largen.kernels.prediction.hyperparameters import Hyperparameters, covariance, hyperparameters
@@ -83,6 +83,9 @@ def evidence(net: Any, x: Any, y: Any, param: Any) -> Evidence:
     with jax.enable_x64(True):
         for phi in given.features:
             rows = np.asarray(phi(rows))
+    lowered = Lowered((), given.skeleton, given.constants)
+    suited = with_suited_methods(lowered, (rows,), with_ntk=False)
+    given = given._replace(skeleton=suited.skeleton)
     return Evidence(given, rows, targets.reshape(len(targets), -1))
 
 
