@@ -98,7 +98,7 @@ def test_laws_of_single_weights(law):
 ADAPTIVE = {
     "rmsprop": (lg.rmsprop(0.03, beta=0.9, eps=0.05), lg.mean_field(2.0), lg.mlp(1, "tanh")),
     "rmsprop, μP, uniform, biases, decay": (
-        lg.rmsprop(0.03, beta=0.8, weight_decay=0.5, batch_size=3),
+        lg.rmsprop(0.03, beta=0.8, eps=0.05, weight_decay=0.5, batch_size=3),
         lg.mup(1.5).with_law("uniform"),
         lg.mlp(1, "relu", bias_std=0.4),
     ),
