@@ -33,9 +33,9 @@ def task(train: int = 24, test: int = 100) -> lg.Dataset:
     return lg.Dataset(data.x_train[order], data.y_train[order], data.x_test, data.y_test)
 
 
-def run_of(net: lg.Layer, param: lg.Parameterization, *, lr: float = 0.5, steps: int = 60):
+def run_of(net: lg.Layer, param: lg.Parameterization, *, lr=0.5, steps=60, samples=(24, 100)):
     """Return gradient descent on the task."""
-    return lg.Run(net, param, task(), optimizer=lg.gd(lr), steps=steps)
+    return lg.Run(net, param, task(*samples), optimizer=lg.gd(lr), steps=steps)
 
 
 # %% [markdown]
@@ -105,8 +105,9 @@ def depth(folder: Path, depths: tuple[int, ...] = (2, 4, 8, 16, 32)) -> None:
         figure, (axes,) = panels(1, 2)
         found = {}
         for colour, blocks in zip(shades(len(depths)), depths, strict=True):
-            run = run_of(lg.residual_mlp(blocks, "tanh"), lg.depth_mup(), lr=0.2, steps=40)
-            found[blocks] = lg.solve(run, rtol=5e-2, particles=1024, replicates=4, record_at=[])
+            net = lg.residual_mlp(blocks, "tanh")
+            run = run_of(net, lg.depth_mup(), lr=0.2, steps=25, samples=(8, 1))
+            found[blocks] = lg.solve(run, rtol=1e-2, particles=1024, replicates=4, record_at=[])
             axes[0].plot(run.times, found[blocks].loss_train, color=colour, label=f"L = {blocks}")
         axes[0].set(title="training loss", xlabel="time η₀t", yscale="log")
         axes[0].legend()

@@ -51,6 +51,22 @@ def test_linear_response_is_what_networks_do(run):
     assert "predicted" in str(report)
 
 
+def test_shift_of_the_mean():
+    """Measured at one width, it predicts the mean of another one."""
+    run = run_of(lg.gd(0.4), steps=10)
+    limit = lg.solve(run, rtol=1e-3)
+    nets = [lg.train(run, width=n, seeds=1500, key=n, progress=False) for n in (24, 48)]
+    at = lg.compare(limit, nets).to_xarray()
+    narrow = lg.compare(limit, nets[:1]).to_xarray()
+    shift, error = narrow["mean_shift"], narrow["mean_shift_error"]
+    seen = nets[1].f_test.mean(0) - limit.f_test
+    noise = nets[1].f_test.std(0) / 1500**0.5
+    z = ((seen - shift / 48) / np.hypot(noise, error / 48))[1:]
+    assert np.sqrt(np.mean(z**2)) < 2.5
+    assert np.abs(shift / error).max() > 4  # there is something to predict
+    np.testing.assert_array_less(np.abs(at["mean_shift"] - shift)[1:], 4 * error[1:])
+
+
 def test_small_gamma_has_the_covariance_of_the_kernel_limit():
     """γ₀² N Cov(f) is that of networks in the NTK parameterization."""
     optimizer = lg.gd(0.4)

@@ -96,6 +96,9 @@ def compare(
     A mean-field limit that was solved with ``fluctuations=True`` says how far single networks
     should be to leading order, √⟨N Var(f)⟩/√N, and the table has that beside it.
 
+    ``mean_shift``, among the report's variables, is the coefficient of 1/N in the ensemble's mean,
+    lim N(⟨f⟩ − f_limit), extrapolated from all widths, with its statistical error.
+
     In the kernel limit the output at initialisation is random and of order one; there every
     network is compared with the limit's prediction given its own initial output.
 
@@ -145,15 +148,19 @@ def compare(
             columns.setdefault(name, []).append(value)
     widths = np.array([net.width for net in nets])
     limit_error = _limit_error(limit, on)
+    shift = _mean_shift(limit, nets, on)
     spread = getattr(limit, f"f_{on}_fluctuation") if f"f_{on}_fluctuation" in limit else None
     if spread is not None:
         columns["single_predicted"] = [*(np.sqrt(np.mean(spread**2) / widths))]
     curves = dict.fromkeys(("loss", "loss_low", "loss_high", "loss_limit"), "step")
     axes = {**curves, "network": "point", "prediction": "point"}
-    variables = {
+    variables: dict[str, Any] = {
         name: (("width", axes[name]) if name in axes else "width", np.array(values))
         for name, values in columns.items()
     }
+    sample = ("step", "sample" if on == "train" else "test_sample", "output")
+    for name, values in zip(("mean_shift", "mean_shift_error"), shift, strict=True):
+        variables[name] = (sample[: values.ndim], values)
     coordinates = {"width": widths, "step": limit.step, "time": ("step", limit.time)}
     attributes = {
         key: value
@@ -212,6 +219,26 @@ def _one_width(
     numbers["network"] = outputs[0, -1].reshape(-1)
     numbers["prediction"] = prediction[0, -1].reshape(-1)
     return numbers
+
+
+def _mean_shift(
+    limit: Trajectory, nets: list[Trajectory], on: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return N times the distance of the mean from the limit, all widths together, and its error.
+
+    N d̄ has the variance N · (N Var f)/S for S networks: widths count as S/N.
+    """
+    shifts, errors, weights = [], [], []
+    for net in nets:
+        distance = getattr(net, f"f_{on}") - _prediction(limit, net, on)
+        seeds, width = len(distance), net.width or 1
+        shifts.append(width * distance.mean(0))
+        deviation = distance.std(0, ddof=1) if seeds > 1 else np.full(distance.shape[1:], np.nan)
+        errors.append(width * deviation / np.sqrt(seeds))
+        weights.append(seeds / width)
+    share = np.array(weights) / np.sum(weights)
+    error = np.sqrt(np.tensordot(share**2, np.square(errors), 1))
+    return np.tensordot(share, np.array(shifts), 1), error
 
 
 def _squares(gram: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
