@@ -122,7 +122,7 @@ def test_products_of_independent_branches():
     np.testing.assert_allclose(one.ntk, two.ntk, rtol=1e-12)
 
 
-@pytest.mark.parametrize("over_space", [False, True])
+@pytest.mark.parametrize("over_space", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_normalisation(over_space):
     x = RNG.standard_normal((3, 5, 2))
     layers = [lg.LayerNorm(over_space, eps=0.1), RELU, lg.LayerNorm(over_space), lg.Dense()]
