@@ -255,6 +255,25 @@ def test_wrong_records_are_refused(make, message):
         make()
 
 
+def test_float64_samples_and_float32_parameters():
+    net, _ = network(lg.Conv((3,)), lg.Flatten(), lg.Dense(), inputs=(4, 2))
+    x, params = RNG.normal(size=(2, 4, 2)), net.init(0, np.float32)
+    double = jax.tree.map(lambda p: p.astype(np.float64), params)
+    np.testing.assert_allclose(net.apply(params, x), net.apply(double, x), rtol=1e-12)
+
+
+def test_dropout_is_evaluated_without_masks_and_not_trained():
+    layers = lg.Dense(), lg.Dropout(0.3), lg.Dense()
+    net, params = network(*layers, inputs=3)
+    plain, _ = network(layers[0], layers[2], inputs=3)
+    x = RNG.normal(size=(4, 3))
+    np.testing.assert_allclose(
+        net.apply(params, x), plain.apply((params[0], params[2]), x), rtol=1e-12
+    )
+    with pytest.raises(InvalidInput, match="masks"):
+        lg.Run(net.net, lg.ntk(), lg.Dataset(x, x[:, 0]), optimizer=lg.gd(0.1), steps=1)
+
+
 def test_batch_norm_has_no_kernel_of_two_samples():
     net, params = network(lg.Dense(), lg.BatchNorm(), lg.Dense(), inputs=3)
     with pytest.raises(NoTheory, match="couples"):

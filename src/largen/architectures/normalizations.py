@@ -83,6 +83,9 @@ class BatchNorm(Layer):
 class Dropout(Layer):
     """Dropout, ``y = m·x / (1 − rate)`` with every entry's m drawn 1 or, with ``rate``, 0.
 
+    Kernels have it as during training; finite networks are evaluated without it, and runs refuse
+    it, since no masks are drawn in training.
+
     Parameters
     ----------
     rate

@@ -12,6 +12,7 @@ from jax import lax
 from largen.architectures import (
     AvgPool,
     BatchNorm,
+    Dropout,
     Flatten,
     GlobalAvgPool,
     GlobalSumPool,
@@ -94,6 +95,12 @@ def batch_norm(layer: BatchNorm, frame: Frame, path: Path, features: Features) -
         return _rms(x - x.mean(axis=axes, keepdims=True), axes, layer.eps)
 
     return weightless(normalised, features)
+
+
+@build.register(Dropout)
+def dropout(layer: Dropout, frame: Frame, path: Path, features: Features) -> Module:
+    """Return x: networks are evaluated without dropout."""
+    return weightless(lambda x: x, features)
 
 
 def _pool(layer: Pool, features: Features, function) -> Module:

@@ -57,10 +57,11 @@ def convolve(
     x: Any, weight: Any, strides: tuple[int, ...], dilation: tuple[int, ...], groups: int = 1
 ) -> Any:
     """Return Σ_k W_k x_{s·p + d·k} of padded samples, W of shape (*window, fan_in, fan_out)."""
+    dtype = jnp.promote_types(x.dtype, weight.dtype)  # which XLA's convolution wants to be one
     space = "".join(chr(ord("a") + axis) for axis in range(len(strides)))
     return lax.conv_general_dilated(
-        x,
-        weight,
+        x.astype(dtype),
+        weight.astype(dtype),
         window_strides=strides,
         padding="VALID",
         rhs_dilation=dilation,

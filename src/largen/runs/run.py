@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from jax.typing import ArrayLike
 
-from largen.architectures import Layer, weight_sites
+from largen.architectures import Dropout, Layer, layers_of, weight_sites
 from largen.arrays import floating, integer
 from largen.errors import InvalidInput
 from largen.parameterizations import (
@@ -95,6 +95,12 @@ class Run:
                 f"optimizer: wanted e.g. lg.gd(lr=0.1) or lg.gradient_flow(), got {optimizer!r}."
             )
         weight_sites(net, data.inputs)
+        for layer in layers_of(net):
+            if isinstance(layer, Dropout) and layer.rate:
+                raise InvalidInput(
+                    f"net: {layer!r} draws masks at every step, which training here does not; "
+                    "leave it out. lg.kernel has its kernels."
+                )
         spec = as_loss(loss)
         check_targets(spec, "y_train", data.y_train)
         if len(data.y_test):
