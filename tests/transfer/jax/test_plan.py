@@ -92,6 +92,26 @@ def test_rates_reach_every_leaf(plan):
             np.testing.assert_allclose(leaf, -0.5 * plan[name].lr, rtol=1e-5)
 
 
+def test_clipping_counts_gradients_as_in_the_forward_pass(plan):
+    weights = {w.name: w for w in plan.weights}
+    gradients = {name: np.full(w.shape, 1e-2, dtype=np.float32) for name, w in weights.items()}
+    tree = {"wpe": gradients["wpe"]}
+    for name, gradient in gradients.items():
+        if name != "wpe":
+            *path, leaf = name.split(".")
+            node = tree
+            for part in path:
+                node = node.setdefault(part, {})
+            node[leaf] = gradient
+    norm = np.sqrt(sum(np.sum((g * weights[n].fold) ** 2) for n, g in gradients.items()))
+    assert norm > 0.1
+    clip = plan.clip_by_global_norm(0.1)
+    clipped, _ = clip.update(tree, clip.init(tree))
+    np.testing.assert_allclose(clipped["wpe"], 1e-2 * 0.1 / norm, rtol=1e-4)
+    loose = plan.clip_by_global_norm(1e3)
+    np.testing.assert_array_equal(loose.update(tree, loose.init(tree))[0]["wpe"], gradients["wpe"])
+
+
 def test_equinox_modules():
     class Block(eqx.Module):
         norm: eqx.nn.LayerNorm

@@ -8,7 +8,8 @@
     optimizer = plan.optax(lr=3e-3, weight_decay=0.1, schedule=warmup_cosine(10_000))
 
 All factors are folded into weights and rates, so that the forward pass stays the user's own; a
-tied read-out multiplies its logits by :meth:`JaxPlan.factor`.
+tied read-out multiplies its logits by :meth:`JaxPlan.factor`. Clip with
+:meth:`JaxPlan.clip_by_global_norm`, chained in front.
 """
 
 from largen.transfer.jax.plan import JaxPlan

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 import jax
+import jax.numpy as jnp
 
-from largen.arrays import random_key
+from largen.arrays import random_key, real
 from largen.errors import InvalidInput
 from largen.transfer.jax.trees import map_weights, name_of, weights_of
 from largen.transfer.plan import Plan, grouped, read_json
@@ -116,6 +117,33 @@ class JaxPlan(Plan):
             )
 
         return optax.partition(transforms, label)
+
+    def clip_by_global_norm(self, max_norm: float) -> optax.GradientTransformation:
+        """Return a transformation that clips by the norm, with the threshold tuned at the base.
+
+        Factors folded into a weight shrink its gradient's part of the norm back to what it would
+        be with the factor in the forward pass: see
+        :meth:`largen.transfer.torch.TorchPlan.clip_grad_norm_`. Chain it in front of
+        :meth:`optax`.
+
+        Raises
+        ------
+        InvalidInput
+            If ``max_norm`` is not positive.
+        """
+        import optax
+
+        largest = real("max_norm", max_norm, above=0)
+
+        def clip(updates: Any, parameters: Any = None) -> Any:
+            squares = [
+                jnp.sum(jnp.square(leaf * self[name].fold))
+                for name, leaf in weights_of(updates).items()
+            ]
+            factor = jnp.minimum(1.0, largest / (jnp.sqrt(sum(squares)) + 1e-6))
+            return map_weights(lambda name, leaf: leaf * factor, updates)
+
+        return optax.stateless(clip)
 
     def check(self, parameters: Any) -> None:
         """Raise if parameters are not the plan's target's.
