@@ -1,4 +1,4 @@
-"""Tasks for sweeps: digits, a synthetic teacher, images, characters."""
+"""Tasks for sweeps: digits, a synthetic teacher, characters."""
 
 from __future__ import annotations
 
@@ -50,44 +50,6 @@ def teacher_task(
     y = (y - y[:count].mean()) / y[:count].std()
     x, y = x.astype(np.float32), y.astype(np.float32)
     return Task(x[:count], y[:count], "mse", batch_size, steps, x[count:], y[count:])
-
-
-def images_task(path: Any, steps: int, batch_size: int = 64, *, samples: int = 0) -> Task:
-    """Return labelled images from an ``.npz`` file.
-
-    Parameters
-    ----------
-    path
-        Holds ``x`` or ``x_train``, images ``(sample, height, width[, channel])``, and ``y`` or
-        ``y_train``, labels from 0.
-    steps, batch_size
-        Of the training.
-    samples
-        How many are used; all of them by default.
-
-    Raises
-    ------
-    InvalidInput
-        If the file is missing or holds no such arrays.
-    """
-    file = Path(path)
-    if not file.exists():
-        raise InvalidInput(f"path: there is no file {file}.")
-    with np.load(file) as data:
-        names = set(data.files)
-        x = next((data[n] for n in ("x", "x_train", "images") if n in names), None)
-        y = next((data[n] for n in ("y", "y_train", "labels") if n in names), None)
-    if x is None or y is None:
-        raise InvalidInput(f"path: wanted arrays x and y in {file}, got {sorted(names)}.")
-    x = x[..., None] if x.ndim == 3 else x
-    x, y = x[: samples or None], y[: samples or None]
-    pixels = _scaled(x.reshape(len(x), -1).astype(np.float64)).reshape(x.shape)
-    return Task(
-        np.moveaxis(pixels, -1, 1).copy(),
-        y.ravel().astype(np.int64),
-        batch_size=batch_size,
-        steps=steps,
-    )
 
 
 def characters_task(path: Any, steps: int, batch_size: int = 32, *, context: int = 32) -> Task:
