@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from tests.expectations.references import split
 
+import largen as lg
 from largen.expectations import (
     activation,
     derivative_second_moment,
@@ -138,3 +139,14 @@ def test_what_it_cannot_do_is_seen(phi):
     """Kinks elsewhere, and jumps, which φ' does not show."""
     error = relative_error(activation(phi), np.ones(8))
     assert max(np.max(bound) for bound in error) > 1e-4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("phi", ["elu", softsign])
+def test_kernels_against_networks(phi):
+    """Means over networks of width 512, up to the term of order 1/width."""
+    net, x = lg.mlp(2, phi, weight_std=1.3, bias_std=0.3), np.eye(3) + 0.4
+    exact = lg.kernel(net, x)
+    found = lg.monte_carlo_kernel(net, x, width=512, draws=100, key=0)
+    for got, error, want in zip(found[:2], found[2:], exact, strict=True):
+        assert np.all(np.abs(got - want) < 4 * error + 3 / 512 * want.max())
