@@ -53,17 +53,7 @@ def info() -> None:
     table = Table(show_header=False, box=None)
     table.add_row("largen", largen.__version__)
     table.add_row("python", platform.python_version())
-    for name in (
-        "jax",
-        "jaxlib",
-        "equinox",
-        "diffrax",
-        "optax",
-        "numpy",
-        "scipy",
-        "xarray",
-        "torch",
-    ):
+    for name in PACKAGES:
         try:
             table.add_row(name, version(name))
         except PackageNotFoundError:
