@@ -79,7 +79,7 @@ def run_demo(folder: Path, fast: bool, jobs: int, console: Console) -> None:
         table.add_column(title, justify="right" if "slope" in title else "left")
     for scheme, layers in found.slopes().items():
         for layer, (in_width, in_depth) in layers.items():
-            table.add_row(scheme, layer, f"{in_width:+.2f}", f"{in_depth:+.2f}")
+            table.add_row(scheme, layer, _slope(in_width), _slope(in_depth))
     console.print(table)
     for path in _draw(found, folder):
         console.print(f"  {path}")
@@ -88,6 +88,10 @@ def run_demo(folder: Path, fast: bool, jobs: int, console: Console) -> None:
 
 def _loss(value: float) -> str:
     return f"{value:.3g}" if value < float("inf") else "diverges"
+
+
+def _slope(value: float) -> str:
+    return f"{value:+.2f}" if abs(value) < float("inf") else "diverges"
 
 
 def _draw(found, folder: Path) -> list[Path]:
