@@ -82,7 +82,7 @@ def richness(folder: Path, gammas: tuple[float, ...] = (0.1, 0.5, 1.0, 2.0, 3.0)
     with style():
         figure, (axes,) = panels(1, 2)
         for colour, gamma in zip(shades(len(gammas)), gammas, strict=True):
-            run = run_of(lg.mlp(3, "tanh"), lg.mean_field(gamma))
+            run = run_of(lg.mlp(3, "tanh"), lg.mean_field(gamma), samples=(16, 20))
             limit = lg.solve(run, rtol=1e-2, record_at=[])
             for ax, loss in zip(axes, (limit.loss_train, limit.loss_test), strict=True):
                 ax.plot(limit.time, loss, color=colour, label=f"γ₀ = {gamma:g}")
@@ -107,22 +107,24 @@ def depth(folder: Path, depths: tuple[int, ...] = (2, 4, 8, 16, 32)) -> None:
         for colour, blocks in zip(shades(len(depths)), depths, strict=True):
             net = lg.residual_mlp(blocks, "tanh")
             run = run_of(net, lg.depth_mup(), lr=0.2, steps=25, samples=(8, 1))
-            found[blocks] = lg.solve(run, rtol=1e-2, particles=1024, replicates=4, record_at=[])
+            found[blocks] = lg.solve(run, rtol=4e-3, max_particles=2**16, record_at=[])
             axes[0].plot(run.times, found[blocks].loss_train, color=colour, label=f"L = {blocks}")
         axes[0].set(title="training loss", xlabel="time η₀t", yscale="log")
         axes[0].legend()
         pairs = list(pairwise(depths))
-        gaps = [
-            np.linalg.norm(found[a].f_train - found[b].f_train) / np.linalg.norm(found[b].f_train)
-            for a, b in pairs
-        ]
+        size = {blocks: np.linalg.norm(limit.f_train) for blocks, limit in found.items()}
+        gaps = [np.linalg.norm(found[a].f_train - found[b].f_train) / size[b] for a, b in pairs]
+        # What the neurons' randomness alone would make them differ by.
+        off = {blocks: np.linalg.norm(limit.f_train_error) for blocks, limit in found.items()}
+        noise = [np.hypot(off[a], off[b]) / size[b] for a, b in pairs]
         axes[1].loglog([a for a, _ in pairs], gaps, "o-", label="|f(L) − f(2L)| / |f(2L)|")
+        axes[1].loglog([a for a, _ in pairs], noise, "x", color="grey", label="statistical error")
         axes[1].loglog(depths[:-1], gaps[0] * depths[0] / np.array(depths[:-1]), "k:", label="1/L")
         axes[1].set(title="distance", xlabel="blocks L")
         axes[1].legend()
         figure.savefig(folder / "depth.png")
-    for (a, b), gap in zip(pairs, gaps, strict=True):
-        print(f"L = {a:2} and {b:2}: outputs differ by {gap:.2%}")
+    for (a, b), gap, chance in zip(pairs, gaps, noise, strict=True):
+        print(f"L = {a:2} and {b:2}: outputs differ by {gap:.2%}, by chance {chance:.2%}")
 
 
 # %%
