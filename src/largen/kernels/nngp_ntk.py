@@ -10,11 +10,18 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from largen.architectures import Layer
-from largen.arrays import floating, is_traced, like, samples, shape_of
+from largen.arrays import floating, is_traced, like, real, samples, shape_of
 from largen.errors import InvalidInput, NoTheory
 from largen.kernels.accuracy import check_tangent, inaccuracy, report, with_suited_methods
 from largen.kernels.lower import Lowered, lower
-from largen.kernels.tiles import kernels_at_once, kernels_by_tiles, tile_size
+from largen.kernels.tiles import (
+    MEMORY_BUDGET,
+    fitting,
+    kernels_at_once,
+    kernels_by_tiles,
+    most_positions,
+    tile_size,
+)
 from largen.parameterizations import (
     CanonicalForm,
     GradientDescent,
@@ -49,6 +56,7 @@ def kernel(
     mask2: ArrayLike | None = None,
     param: Parameterization | None = None,
     rtol: float | None = None,
+    memory_budget: float = MEMORY_BUDGET,
     throw: bool = True,
 ) -> Kernels:
     """Return NNGP and NTK of an infinitely wide network.
@@ -81,6 +89,10 @@ def kernel(
         Relative error that is accepted of the Gaussian expectations, 1e-8 by default. It is
         bounded before use: activations with closed forms and smooth ones at moderate variances
         stay far below; those with a kink, or at large variances, may not.
+    memory_budget
+        Bytes that intermediate layers may take, 4 GiB by default; inputs and results come on
+        top. The kernels are computed in tiles that are as large as suits the processor's cache,
+        and smaller where the budget asks for it; they need not divide the samples.
     throw
         Whether a larger error is raised; otherwise the kernels are returned as they are.
 
@@ -98,7 +110,8 @@ def kernel(
     ------
     InvalidInput
         For inputs that are not floats or not finite, whose shapes differ or do not fit the
-        network, or masks of another shape.
+        network, or masks of another shape. If the memory budget is too small for one pair of
+        samples; the message says how much that takes.
     NoTheory
         If the parameterization has no infinite-width limit, or for layers in an order that has
         no kernel, such as an activation of what is not Gaussian; the message says why.
@@ -111,8 +124,9 @@ def kernel(
     Notes
     -----
     Networks with spatial axes of P positions take n²·P steps a layer, and n²·P² before pooling
-    and attention, which ask for the covariance of every pair of positions; memory stays near that
-    of the result. Traced inputs are kept whole instead, in all layers.
+    and attention, which ask for the covariance of every pair of positions. What the memory budget
+    allows is an estimate, 16 numbers for each of them in a tile, measured on networks of up to
+    seven layers. Traced inputs are kept whole instead, in all layers.
 
     float32 inputs give float32 kernels, computed in float64: a deep kernel of relu amplifies
     the rounding of parallel and of nearly coincident inputs. Within ``jit`` or ``grad``
@@ -129,7 +143,7 @@ def kernel(
     array([[3.    , 0.6857],
            [0.6857, 3.    ]])
     """
-    return _kernels(net, (x1, x2), (mask1, mask2), param, rtol, throw, Kernels)
+    return _kernels(net, (x1, x2), (mask1, mask2), param, rtol, memory_budget, throw, Kernels)
 
 
 def nngp(
@@ -141,6 +155,7 @@ def nngp(
     mask2: ArrayLike | None = None,
     param: Parameterization | None = None,
     rtol: float | None = None,
+    memory_budget: float = MEMORY_BUDGET,
     throw: bool = True,
 ) -> Any:
     """Return the NNGP kernel alone, (n1, n2): see :func:`kernel`.
@@ -152,7 +167,15 @@ def nngp(
     array([[0.4646]])
     """
     return _kernels(
-        net, (x1, x2), (mask1, mask2), param, rtol, throw, lambda nngp, _: nngp, with_ntk=False
+        net,
+        (x1, x2),
+        (mask1, mask2),
+        param,
+        rtol,
+        memory_budget,
+        throw,
+        lambda nngp, _: nngp,
+        with_ntk=False,
     )
 
 
@@ -165,6 +188,7 @@ def ntk_kernel(
     mask2: ArrayLike | None = None,
     param: Parameterization | None = None,
     rtol: float | None = None,
+    memory_budget: float = MEMORY_BUDGET,
     throw: bool = True,
 ) -> Any:
     """Return the NTK alone, (n1, n2): see :func:`kernel`.
@@ -175,10 +199,12 @@ def ntk_kernel(
     >>> lg.ntk_kernel(lg.mlp(1, "relu"), np.ones((1, 3)))
     array([[1.]])
     """
-    return _kernels(net, (x1, x2), (mask1, mask2), param, rtol, throw, lambda _, ntk: ntk)
+    return _kernels(
+        net, (x1, x2), (mask1, mask2), param, rtol, memory_budget, throw, lambda _, ntk: ntk
+    )
 
 
-def _kernels(net, inputs, masks, param, rtol, throw, pick, with_ntk=True):
+def _kernels(net, inputs, masks, param, rtol, memory_budget, throw, pick, with_ntk=True):
     x1, x2 = inputs
     x1 = samples("x1", x1)
     if x2 is not None:
@@ -192,6 +218,7 @@ def _kernels(net, inputs, masks, param, rtol, throw, pick, with_ntk=True):
         raise InvalidInput(f"net: wanted a network such as lg.mlp(3), got {net!r}.")
     if param is not None and not isinstance(param, Parameterization):
         raise InvalidInput(f"param: wanted e.g. lg.ntk(), got {param!r}.")
+    budget = real("memory_budget", memory_budget, above=0)
     lowered, scale = prepare(net, param or ntk(), GradientDescent(1.0), shape_of(x1))
     inputs = (x1,) if x2 is None else (x1, x2)
     masks = (
@@ -212,7 +239,8 @@ def _kernels(net, inputs, masks, param, rtol, throw, pick, with_ntk=True):
         )
         return pick(covariance * scale, tangent)
     lowered = with_suited_methods(lowered, inputs, with_ntk)
-    result = pick(*concrete_kernels(lowered, scale, x1, x2, dtype, with_ntk, masks))
+    tile = fitting(lowered.skeleton, most_positions(net, shape_of(x1)), budget)
+    result = pick(*concrete_kernels(lowered, scale, x1, x2, dtype, with_ntk, masks, tile))
     words = inaccuracy(lowered, inputs, rtol, with_ntk)
     return report(words, like(result, *inputs), throw)
 
@@ -258,13 +286,20 @@ def nngp_scale(form: CanonicalForm) -> float:
 
 
 def concrete_kernels(
-    lowered: Lowered, scale: float, x1, x2, dtype, with_ntk: bool = True, masks=(None, None)
+    lowered: Lowered,
+    scale: float,
+    x1,
+    x2,
+    dtype,
+    with_ntk: bool = True,
+    masks=(None, None),
+    largest_tile: int | None = None,
 ):
     """Return NNGP and NTK of inputs that are there, not traced: by tiles, in float64."""
     with jax.enable_x64(True):
         x1, x2 = _features(lowered, x1, x2, np.float64)
         rows = max(len(x1), 0 if x2 is None else len(x2))
-        tile = tile_size(lowered.skeleton, rows, x1.shape[1:-1])
+        tile = tile_size(lowered.skeleton, rows, x1.shape[1:-1], largest_tile)
         covariance, tangent = kernels_by_tiles(
             lowered.skeleton, with_ntk, np.dtype(dtype), tile, lowered.constants, x1, x2, masks
         )

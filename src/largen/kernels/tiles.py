@@ -12,7 +12,16 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
-from largen.architectures import Activation, Layer, layers_of
+from largen.architectures import (
+    Activation,
+    Axes,
+    Layer,
+    Serial,
+    layers_of,
+    signal_behind,
+    signal_of,
+)
+from largen.errors import InvalidInput
 from largen.kernels.inputs import state_of
 from largen.kernels.rules import advance, wanted
 from largen.kernels.state import State, Wanted
@@ -20,7 +29,10 @@ from largen.kernels.state import State, Wanted
 TILE = 256  # rows and columns of a tile: its few matrices stay in a core's cache
 CACHED = 2**18  # entries of a tile with positions, which does the same
 LARGEST = 2**22  # and where they are too many for that: 32 MiB for each of a few arrays
-ROWS = 2**14  # of a Hermite series, which keeps 16 KiB for each
+ROWS = 2**14  # of a Hermite series, which keeps 64 KiB for each
+MEMORY_BUDGET = 2**32  # bytes
+ARRAYS = 16  # of pairs, and as many of one side alone, that XLA holds at a time; measured 7 to 16
+ROW = 2**16  # bytes of a Hermite series for each row and position, measured as well
 
 
 def evaluate(
@@ -99,13 +111,15 @@ def _write(whole, part, i, j, symmetric):
     return lax.dynamic_update_slice(lax.dynamic_update_slice(whole, part, (i, j)), part.T, (j, i))
 
 
-def tile_size(skeleton: Layer, rows: int, space: tuple[int, ...] = ()) -> int:
+def tile_size(
+    skeleton: Layer, rows: int, space: tuple[int, ...] = (), at_most: int | None = None
+) -> int:
     """Return how large tiles should be, so that they divide the rows evenly.
 
     Without positions, so large that the arrays of a tile stay in a core's cache; with many of
     them, so large that they stay small against the memory of a small machine. A Hermite series
     prepares coefficients for every row, which pays over long rows only, and makes tiles of its
-    own.
+    own. In any case no larger than ``at_most``, which a memory budget allows.
     """
     pairs = wanted(skeleton, Wanted()).pairs
     positions = prod(space)
@@ -115,7 +129,39 @@ def tile_size(skeleton: Layer, rows: int, space: tuple[int, ...] = ()) -> int:
         entries = positions ** (2 if pairs else 1)
         cached = isqrt(CACHED // entries) if space else TILE
         largest = max(cached, min(4, isqrt(LARGEST // entries)), 1)
+    if at_most is not None:
+        largest = min(largest, at_most)
     return ceil(rows / ceil(max(rows, 1) / largest)) if rows else 1
+
+
+def fitting(skeleton: Layer, positions: int, memory_budget: float) -> int:
+    """Return the largest t with (bytes of a pair)·t² + (bytes of a row)·t ≤ budget.
+
+    Raises
+    ------
+    InvalidInput
+        If that is not even one.
+    """
+    pairs = wanted(skeleton, Wanted()).pairs
+    a = 8 * ARRAYS * positions ** (2 if pairs else 1)
+    b = a + (0 if in_closed_form(skeleton) else ROW * positions * (2 if pairs else 1))
+    if memory_budget < a + b:
+        every = "every pair of positions" if pairs else "every position"
+        raise InvalidInput(
+            f"memory_budget: one pair of samples, with {every} of {positions}, needs about "
+            f"{a + b:.2g} bytes, and the budget is {memory_budget:.2g}."
+        )
+    return max(int(((b**2 + 4 * a * memory_budget) ** 0.5 - b) / (2 * a)), 1)
+
+
+def most_positions(net: Layer, inputs: int | tuple[int, ...]) -> int:
+    """Return the largest number of positions between two layers, for a shape of samples."""
+    signal, found = signal_of(inputs), [1]
+    for layer in net.layers if isinstance(net, Serial) else (net,):
+        if not isinstance(layer, Axes):  # in front of them, channels may be among the positions
+            found.append(prod(signal.space or ()))
+        signal = signal_behind(layer, signal)
+    return max(found)
 
 
 def in_closed_form(skeleton: Layer) -> bool:
