@@ -38,6 +38,8 @@ if TYPE_CHECKING:
         repeat,
         residual_mlp,
         serial,
+        token_inputs,
+        with_positions,
     )
     from largen.dmft import deep_linear, kernel_after_one_step, whitened_linear_flow
     from largen.expectations import activation, gaussian_moments
@@ -108,7 +110,8 @@ if TYPE_CHECKING:
 _ROOMS = {
     "architectures": "Activation AvgPool Axes BatchNorm Concatenate Conv ConvTranspose Dense "
     "Dropout Flatten GlobalAvgPool GlobalSumPool Layer LayerNorm LocallyConnected MaxPool Product "
-    "RMSNorm Residual SelfAttention SumPool mlp repeat residual_mlp serial",
+    "RMSNorm Residual SelfAttention SumPool mlp repeat residual_mlp serial token_inputs "
+    "with_positions",
     "dmft": "deep_linear kernel_after_one_step whitened_linear_flow",
     "expectations": "activation gaussian_moments",
     "experiments": "Comparison MeasuredExponents compare gamma_regimes measure_exponents "

@@ -14,6 +14,7 @@ from largen.architectures.layers import (
     serial,
 )
 from largen.architectures.normalizations import BatchNorm, Dropout, LayerNorm, RMSNorm
+from largen.architectures.sequences import token_inputs, with_positions
 from largen.architectures.signals import Signal, signal_behind, signal_of
 from largen.architectures.standard import mlp, residual_mlp
 from largen.architectures.weights import Role, WeightSite, depth, layers_of, weight_sites
@@ -64,5 +65,7 @@ __all__ = [
     "serial",
     "signal_behind",
     "signal_of",
+    "token_inputs",
     "weight_sites",
+    "with_positions",
 ]

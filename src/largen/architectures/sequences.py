@@ -1,0 +1,136 @@
+"""Sequences as inputs: tokens, and where each of them stands.
+
+An embedding table is an affine map of one-hot tokens, and a table of positions one of one-hot
+positions. Written as inputs, both are weights of the first affine map: they have its kernels, its
+rates and its rules of width in every reading of the network.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+from largen.arrays import integer, like, precision, real, samples
+from largen.errors import InvalidInput
+
+ROUNDING = 1e-14  # part of the largest eigenvalue below which there is nothing else
+
+
+def token_inputs(tokens: Any, vocabulary: int) -> np.ndarray:
+    """Return tokens as inputs √V·e_token, for which ``Dense(σ)`` is an embedding table.
+
+    Behind it, entries of the table have the deviation σ, and K[p, q] = σ² δ(token_p, token_q):
+    the input covariance of one-hot vectors, Bahri and Hanin, Les Houches lectures, eq. (13).
+
+    Parameters
+    ----------
+    tokens
+        Integers from 0 to ``vocabulary`` − 1, an array or lists, (sample, *space). Sequences
+        that are shorter end in any token; pass masks to the kernels.
+    vocabulary
+        V, the number of different tokens.
+
+    Returns
+    -------
+    array
+        float64, (sample, *space, V).
+
+    Raises
+    ------
+    InvalidInput
+        For tokens that are not integers or not in the vocabulary, or have no axis of positions.
+
+    Examples
+    --------
+    >>> import largen as lg, numpy as np
+    >>> x = lg.token_inputs([[0, 2, 0]], vocabulary=3)
+    >>> x.shape
+    (1, 3, 3)
+    >>> net = lg.serial(lg.Dense(1.5), lg.GlobalSumPool(), lg.Dense())
+    >>> bool(np.allclose(lg.nngp(net, x), 1.5**2 * (2**2 + 1)))  # twice 0 and once 2
+    True
+    """
+    size = integer("vocabulary", vocabulary, at_least=1)
+    try:
+        found = np.asarray(tokens)
+    except ValueError:
+        raise InvalidInput("tokens: wanted sequences of one length, with masks for them.") from None
+    if found.dtype.kind not in "iu":
+        raise InvalidInput(f"tokens: wanted integers, got dtype {found.dtype}.")
+    if found.ndim < 2 or not found.size:
+        raise InvalidInput(f"tokens: wanted (sample, position), got shape {found.shape}.")
+    if found.min() < 0 or found.max() >= size:
+        raise InvalidInput(
+            f"tokens: wanted numbers from 0 to {size - 1}, got {found.min()} to {found.max()}."
+        )
+    return np.sqrt(size) * np.eye(size)[found]
+
+
+def with_positions(x: ArrayLike, std: float = 1.0, length_scale: float | None = None) -> Any:
+    """Return inputs with features of their positions: a trainable positional encoding.
+
+    Behind ``Dense(σ_w, σ_b)`` an independent Gaussian process over positions has been added to
+    the signal (Hron, Bahri, Sohl-Dickstein and Novak 2020, *Infinite attention*),
+
+        K[p, q] = σ_b² + σ_w² (x_p·x'_q/D + σ_p² R[p, q]),
+
+    with R the identity, a table of independent entries, or exp(−|p − q|²/2ℓ²). It is trained with
+    the other weights of the layer; the network has no further parameters. The inputs become
+    √(D'/D) x and √D' σ_p r_p with rows r_p·r_q = R[p, q], D' of them together.
+
+    Parameters
+    ----------
+    x
+        Samples, (sample, *space, channel), the channels last.
+    std
+        σ_p, the deviation of the encoding before σ_w, in the units of a channel of x.
+    length_scale
+        ℓ, in positions, of the radial basis function; None for R = 1.
+
+    Returns
+    -------
+    array
+        (sample, *space, D'), in the precision of x, with D' at most D and the number of positions.
+
+    Raises
+    ------
+    InvalidInput
+        For samples without positions, or a negative deviation or length.
+
+    Examples
+    --------
+    >>> import largen as lg, numpy as np
+    >>> x = lg.with_positions(np.ones((1, 4, 2)), std=0.5)
+    >>> x.shape
+    (1, 4, 6)
+    >>> bool(np.allclose(x[0] @ x[0].T / 6, 1 + 0.25 * np.eye(4)))
+    True
+    """
+    given = samples("x", x)
+    if given.ndim < 3:
+        raise InvalidInput(f"x: wanted (sample, *space, channel), got shape {given.shape}.")
+    deviation = real("std", std, at_least=0)
+    length = None if length_scale is None else real("length_scale", length_scale, above=0)
+    *shape, channels = given.shape
+    rows = deviation * _root(tuple(shape[1:]), length)
+    together = channels + rows.shape[-1]
+    with precision(given):
+        content = given * np.sqrt(together / channels).astype(given.dtype)
+        where = jnp.asarray(np.sqrt(together) * rows, given.dtype)
+        where = jnp.broadcast_to(where, (*shape, rows.shape[-1]))
+        return like(jnp.concatenate([content, where], axis=-1), given)
+
+
+def _root(space: tuple[int, ...], length: float | None) -> np.ndarray:
+    """Return rows r with r_p·r_q = R[p, q], (*space, at most positions)."""
+    places = np.stack(np.meshgrid(*map(np.arange, space), indexing="ij"), axis=-1)
+    places = places.reshape(-1, len(space))
+    if length is None:
+        return np.eye(len(places)).reshape(*space, -1)
+    squares = np.sum((places[:, None] - places[None]) ** 2, axis=-1)
+    values, vectors = np.linalg.eigh(np.exp(-squares / (2 * length**2)))
+    kept = values > ROUNDING * values[-1]
+    return (vectors[:, kept] * np.sqrt(values[kept])).reshape(*space, -1)
