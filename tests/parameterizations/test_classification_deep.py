@@ -15,7 +15,7 @@ HALF = F(1, 2)
 GD = ["gd", "sgd", "momentum", "gradient_flow", lg.gd(0.1), lg.gd(0.1, momentum=0.9)]
 ADAPTIVE = ["adam", "rmsprop", "signsgd", lg.adam(1e-3)]
 exponents = st.fractions(min_value=-2, max_value=2, max_denominator=4)
-few = settings(deadline=None, max_examples=25)
+few = settings(max_examples=25)
 roles = st.sampled_from(["input", "hidden", "output", "bias"])
 
 

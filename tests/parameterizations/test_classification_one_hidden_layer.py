@@ -16,7 +16,7 @@ MEAN_FIELD = lg.scaling_class(-1, 1)
 DEFAULT = lg.scaling_class("-1/2", 1, 0)
 
 exponents = st.fractions(min_value=-2, max_value=2, max_denominator=6)
-few = settings(deadline=None, max_examples=40)
+few = settings(max_examples=40)
 negative = st.fractions(min_value=-2, max_value=F(-1, 6), max_denominator=6)
 
 
