@@ -24,3 +24,20 @@ def test_example_prints_what_it_says():
     # Rounding differs between machines; what is estimated must not.
     for now, then in zip(NUMBER.findall(got), NUMBER.findall(printed), strict=True):
         assert float(now) == pytest.approx(float(then), rel=0.2, abs=0.02)
+
+
+def test_a_model_of_the_users_own_is_scaled():
+    torch = pytest.importorskip("torch")
+    code = re.search(r"```python\n(import torch.*?)```", README.read_text(), re.DOTALL).group(1)
+    names, out = {"__name__": "readme"}, io.StringIO()
+    with contextlib.redirect_stdout(out):
+        exec(code, names)
+    assert "*.down.weight (16)  hidden in a branch" in out.getvalue()
+    rates = [group["lr"] for group in names["groups"]]
+    assert max(rates) == pytest.approx(3e-3)
+    assert min(rates) == pytest.approx(3e-3 / 8 / 4)  # n⁻¹·l⁻¹, the branch's factor folded in
+    model, x = names["model"], torch.ones(2, 64)
+    before = model(x).detach()
+    model(x).sum().backward()
+    names["optimizer"].step()
+    assert not torch.equal(model(x), before)
