@@ -1,8 +1,11 @@
 """Shapes and types are checked in tests only: the import hook comes before any import of largen."""
 
+import gc
 import os
+from pathlib import Path
 
 import hypothesis
+import pytest
 import tests.typecheck  # loaded here, so that the hook finds it by name
 from jaxtyping import install_import_hook
 
@@ -12,3 +15,17 @@ install_import_hook("largen", f"{tests.typecheck.__name__}.typecheck")
 # No test is timed: a busy machine makes no difference.
 hypothesis.settings.register_profile("largen", deadline=None)
 hypothesis.settings.load_profile("largen")
+
+MAPS = Path("/proc/self/maps")
+MOST_MAPS = 20_000  # Linux allows a process 65530; compiled programs keep tens of them each
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _forget_compiled_programs():
+    """Let go of compiled programs before a process has more of them than it may map."""
+    yield
+    if MAPS.exists() and MAPS.read_bytes().count(b"\n") > MOST_MAPS:
+        import jax
+
+        jax.clear_caches()
+        gc.collect()

@@ -190,5 +190,6 @@ def test_every_figure_is_described():
     for name in FIGURES:
         one = figure(name)
         assert one.name == name
-        assert one.source.endswith(f"Figure {name[-1]}")
+        number = name.split("-")[1].replace("B", "B.")
+        assert one.source.endswith(f"Figure {number}")
         assert one.images
