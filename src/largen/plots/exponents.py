@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from largen.plots.style import panels, style
+from largen.plots.style import panels, style, width_axis
 
 if TYPE_CHECKING:
     import xarray
@@ -67,9 +67,8 @@ def _sizes(ax: Any, data: xarray.Dataset) -> None:
         if np.isfinite(slope):
             # Through the largest width, where corrections are smallest.
             ax.plot(widths, size[-1] * (widths / widths[-1]) ** slope, "--", color=f"C{i}")
-    ax.set(xscale="log", yscale="log", xlabel="width N")
-    ax.set_xticks(widths, [str(n) for n in widths])
-    ax.minorticks_off()
+    ax.set_yscale("log")
+    width_axis(ax, widths)
     low, high = ax.get_ylim()
     if high < 10 * low:  # a decade at least, so that what is constant looks constant
         middle = np.sqrt(low * high)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 LIMIT = {"color": "black", "linestyle": (0, (4, 2)), "linewidth": 1.4, "zorder": 5}
+CHARACTER = 0.028  # the width of a digit, as a part of a panel's
 STYLE: dict[Any, Any] = {
     "font.size": 9,
     "axes.titlesize": 10,
@@ -43,3 +44,18 @@ def panels(rows: int, columns: int) -> tuple[Figure, Any]:
 def shades(count: int) -> np.ndarray:
     """Return ``count`` colours from light to dark, for a size that grows."""
     return mpl.colormaps["viridis_r"](np.linspace(0.12, 0.95, count))
+
+
+def width_axis(ax: Any, widths: Sequence[int] | np.ndarray) -> None:
+    """Make x a logarithmic axis of widths: a tick at each, a label where there is room for it."""
+    ax.set(xscale="log", xlabel="width N")
+    place = np.log(np.asarray(widths, float))
+    place = (place - place.min()) / (np.ptp(place) or 1.0)
+    labels, taken = [], -1.0
+    for x, width in zip(place, map(str, widths), strict=True):
+        half = 0.5 * len(width) * CHARACTER
+        fits = x - half > taken
+        labels.append(width if fits else "")
+        taken = x + half + CHARACTER if fits else taken
+    ax.set_xticks(widths, labels)
+    ax.minorticks_off()

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from largen.plots.style import LIMIT, panels, style
+from largen.plots.style import LIMIT, panels, style, width_axis
 
 COLOURS = {
     "mean field": "#1f77b4",
@@ -64,7 +64,7 @@ def loss_panel(
     for name, value in (limits or {}).items():
         ax.axhline(value, **{**LIMIT, "color": COLOURS[name], "linewidth": 1.0})
         usual.append(value)
-    _widths(ax, np.unique([width for points in losses.values() for width, _ in points]))
+    width_axis(ax, np.unique([width for points in losses.values() for width, _ in points]))
     low, high = np.nanmin(usual), np.nanmax(usual)
     # The default scaling leaves the picture, as it should.
     ax.set_ylim(low - 0.15 * (high - low), high + 0.5 * (high - low))
@@ -136,12 +136,9 @@ def sizes_panel(
         mean = values.mean(1)
         error = values.std(1, ddof=1) / np.sqrt(values.shape[1])
         ax.errorbar(widths, mean, 2 * error, fmt="o-", markersize=3.5, color=colour, label=name)
-    _widths(ax, next(iter(sizes.values()))[0])
+    width_axis(ax, next(iter(sizes.values()))[0])
     ax.set(yscale="log", title=title, ylabel=ylabel)
-    ax.legend(ncols=2 if len(sizes) > 5 else 1)
-
-
-def _widths(ax: Any, widths: np.ndarray) -> None:
-    ax.set(xscale="log", xlabel="width N")
-    ax.set_xticks(widths, [str(n) for n in widths])
-    ax.minorticks_off()
+    # Room for the legend above the points.
+    low, high = ax.get_ylim()
+    ax.set_ylim(low, high * (high / low) ** (0.25 if len(sizes) < 5 else 0.4))
+    ax.legend(loc="upper right", ncols=2)

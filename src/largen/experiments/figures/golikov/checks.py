@@ -127,7 +127,7 @@ def convergence(seen: Series) -> Claim:
         value,
         value - half,
         value + half,
-        abs(value) <= max(half, most),
+        above_zero(most - abs(value) - half, most - abs(value) + half),
     )
 
 
@@ -144,7 +144,7 @@ def approach(seen: Series, found: Found, prefix: str) -> Claim:
         value,
         value - half,
         value + half,
-        value + half < 1,
+        above_zero(1 - value - half, 1 - value + half),
     )
 
 
