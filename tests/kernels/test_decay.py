@@ -5,7 +5,9 @@ import pytest
 
 import largen as lg
 from largen.errors import NoTheory
+from largen.kernels.decay import degree
 from largen.kernels.limit import given
+from largen.parameterizations import canonical_form
 
 X = np.random.default_rng(5).normal(size=(4, 3))
 Y = np.array([1.0, -1.0, 0.5, 0.3])
@@ -85,3 +87,10 @@ def test_decay_without_data_shrinks_the_output():
 def test_others_are_refused(net, words):
     with pytest.raises(NoTheory, match=words):
         lg.solve(run(lg.gd(0.1, weight_decay=0.1), net, steps=2))
+
+
+def test_sums_and_orders_of_axes_are_linear():
+    net = lg.serial(
+        lg.Axes("CT"), lg.Conv((2,)), lg.Activation("relu"), lg.GlobalSumPool(), lg.Dense()
+    )
+    assert degree(net, canonical_form(lg.ntk(), net, lg.gd(0.1), (2, 5))) == 2

@@ -52,3 +52,9 @@ def test_positions_are_counted_where_they_are_most():
 def test_too_small(budget, words):
     with pytest.raises(InvalidInput, match=words):
         lg.nngp(NET, X, memory_budget=budget)
+
+
+def test_the_kernel_limit_has_a_budget():
+    run = lg.Run(NET, lg.ntk(), lg.Dataset(X[:4], np.ones(4)), optimizer=lg.gd(0.1), steps=2)
+    with pytest.raises(InvalidInput, match="memory_budget: one pair"):
+        lg.solve(run, memory_budget=9000)

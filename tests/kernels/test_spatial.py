@@ -4,6 +4,8 @@ from tests.kernels.joint_reference import Joint, averages, windows
 
 import largen as lg
 from largen.errors import NoTheory
+from largen.kernels.accuracy import inaccuracy
+from largen.kernels.nngp_ntk import prepare
 
 RNG = np.random.default_rng(5)
 LINE, PLANE = RNG.standard_normal((3, 7, 2)), RNG.standard_normal((3, 4, 5, 2))
@@ -128,3 +130,13 @@ def test_layers_without_a_kernel():
         with pytest.raises(NoTheory, match=words) as error:
             lg.kernel(net, PLANE)
         assert "Monte Carlo" in str(error.value)
+
+
+def test_sums_over_positions_make_large_variances():
+    """60² times as large: behind a global sum tanh is a step, which the error bound must see."""
+    x = RNG.standard_normal((4, 60, 2))
+    for top, wrong in ((lg.GlobalAvgPool(), False), (lg.GlobalSumPool(), True)):
+        tanh = lg.Activation("tanh")
+        net = lg.serial(lg.Conv((3,)), tanh, top, lg.Dense(2.0), tanh, lg.Dense())
+        lowered, _ = prepare(net, lg.ntk(), lg.gd(1.0), (60, 2))
+        assert (inaccuracy(lowered, (x,), None) is not None) == wrong

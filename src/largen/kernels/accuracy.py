@@ -21,6 +21,7 @@ from largen.architectures import (
     ConvTranspose,
     Dense,
     Dropout,
+    GlobalSumPool,
     Layer,
     LayerNorm,
     LocallyConnected,
@@ -30,8 +31,11 @@ from largen.architectures import (
     RMSNorm,
     Serial,
     SumPool,
+    signal_behind,
+    signal_of,
 )
-from largen.arrays import real
+from largen.architectures.signals import Signal
+from largen.arrays import real, shape_of
 from largen.errors import NoTheory, NumericalFailure
 from largen.expectations import ActivationFunction
 from largen.expectations.accuracy import DEFAULT_RTOL, probes, second_moment_at, shortfall, suited
@@ -150,7 +154,8 @@ def _seen(lowered: Lowered, inputs: tuple[Any, ...]) -> Seen:
                 x = np.asarray(phi(x))
         variances.append(np.mean(x**2, axis=-1).ravel())
     try:
-        _follow(lowered.skeleton, lowered.constants, probes(np.concatenate(variances)), seen)
+        q, signal = probes(np.concatenate(variances)), signal_of(shape_of(x))
+        _follow(lowered.skeleton, lowered.constants, q, signal, seen)
     except jax.errors.JAXTypeError:  # an activation holds traced values
         return {}
     return seen
@@ -163,7 +168,7 @@ def report(words: str | None, result: Any, throw: bool) -> Any:
     return result
 
 
-def _follow(layer: Layer, constants: Any, q: np.ndarray, seen: Seen) -> np.ndarray:
+def _follow(layer: Layer, constants: Any, q: np.ndarray, signal: Signal, seen: Seen) -> np.ndarray:
     """Return the variances behind a layer, and note those that reach each activation.
 
     They are the largest that they can be: what a window's padding takes off is left out, and
@@ -181,25 +186,28 @@ def _follow(layer: Layer, constants: Any, q: np.ndarray, seen: Seen) -> np.ndarr
             return q / (1 - rate)
         case SumPool():
             return q * prod(layer.window) ** 2
+        case GlobalSumPool():
+            return q * prod(signal.space or ()) ** 2
         case Serial(layers):
             for inner, its_constants in zip(layers, constants, strict=True):
-                q = _follow(inner, its_constants, q, seen)
+                q = _follow(inner, its_constants, q, signal, seen)
+                signal = signal_behind(inner, signal)
             return q
         case Repeat(inner, times):
             for copy in range(times):
                 here = jax.tree.map(lambda c, copy=copy: c[copy], constants)
-                q = _follow(inner, here, q, seen)
+                q = _follow(inner, here, q, signal, seen)
             return q
         case Residual(branch, shortcut):
             factor, inner, of_shortcut = constants
-            skip = q if shortcut is None else _follow(shortcut, of_shortcut, q, seen)
-            return skip + factor * _follow(branch, inner, q, seen)
+            skip = q if shortcut is None else _follow(shortcut, of_shortcut, q, signal, seen)
+            return skip + factor * _follow(branch, inner, q, signal, seen)
         case Concatenate(branches):
-            return np.maximum.reduce(_branches(branches, constants[1], q, seen))
+            return np.maximum.reduce(_branches(branches, constants[1], q, signal, seen))
         case Product(branches):
-            return np.prod(_branches(branches, constants, q, seen), axis=0)
+            return np.prod(_branches(branches, constants, q, signal, seen), axis=0)
     return q  # pooling, flattening, and a layer of the reader's own
 
 
-def _branches(branches, constants, q, seen) -> list[np.ndarray]:
-    return [_follow(*each, q, seen) for each in zip(branches, constants, strict=True)]
+def _branches(branches, constants, q, signal, seen) -> list[np.ndarray]:
+    return [_follow(*each, q, signal, seen) for each in zip(branches, constants, strict=True)]

@@ -23,11 +23,13 @@ import numpy as np
 from largen.architectures import (
     Activation,
     AvgPool,
+    Axes,
     Conv,
     ConvTranspose,
     Dense,
     Flatten,
     GlobalAvgPool,
+    GlobalSumPool,
     Layer,
     LocallyConnected,
     Repeat,
@@ -39,7 +41,7 @@ from largen.expectations import ActivationFunction
 from largen.parameterizations import CanonicalForm
 
 _AFFINE = (Dense, Conv, ConvTranspose, LocallyConnected)
-_LINEAR = (Flatten, AvgPool, SumPool, GlobalAvgPool)
+_LINEAR = (Axes, Flatten, AvgPool, SumPool, GlobalAvgPool, GlobalSumPool)
 _POINTS = np.concatenate([side * np.geomspace(1e-3, 1e3, 41) for side in (-1, 1)])
 
 

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from largen.arrays import floating, integer, random_key
+from largen.arrays import floating, integer, random_key, real
 from largen.errors import InvalidInput, NoRule, NoTheory, NumericalFailure
 from largen.kernels.accuracy import inaccuracy, with_suited_methods
 from largen.kernels.by_draws import solve_by_draws
@@ -26,6 +26,7 @@ from largen.kernels.modes import critical_rate
 from largen.kernels.nngp_ntk import concrete_kernels, nngp_scale
 from largen.kernels.rules import ends_in_affine_map
 from largen.kernels.squared_error import solve_squared_error
+from largen.kernels.tiles import MEMORY_BUDGET, fitting, most_positions
 from largen.parameterizations import CanonicalForm, canonical_form
 from largen.runs import Run, Theory, Trajectory
 
@@ -81,6 +82,7 @@ def solve(
     draws: int = 128,
     key: Any = 0,
     rtol: float | None = None,
+    memory_budget: float = MEMORY_BUDGET,
     throw: bool = True,
 ) -> Trajectory:
     """Solve a run in the kernel limit.
@@ -105,6 +107,8 @@ def solve(
         Of the draws: a JAX key or an integer.
     rtol
         Relative error of the kernels' Gaussian expectations that is accepted, 1e-8 by default.
+    memory_budget
+        Bytes that intermediate layers of the kernels may take: see :func:`largen.kernel`.
     throw
         Whether divergence and inaccurate kernels are raised, or returned in the status
         (``diverged``, ``inaccurate``).
@@ -154,9 +158,9 @@ def solve(
     draws = 2 * (integer("draws", draws, at_least=4) // 2)
     if covariance and not run.loss.linear_residual:
         raise InvalidInput(f"covariance: only for the mse loss, got the loss {run.loss.name}.")
-    random = random_key(key)
+    random, budget = random_key(key), real("memory_budget", memory_budget, above=0)
     with jax.enable_x64(True):
-        problem = problem_of(run)
+        problem = problem_of(run, budget)
         if run.loss.linear_residual:
             answer = solve_squared_error(problem, std, covariance)
         else:
@@ -173,11 +177,12 @@ def solve(
     return limit
 
 
-def problem_of(run: Run) -> Problem:
+def problem_of(run: Run, memory_budget: float = MEMORY_BUDGET) -> Problem:
     """Return the problem in function space that a run is in the limit."""
     form, lowered = _reduced(run)
     x, samples = run.data.x.astype(np.float64), len(run.data.x_train)
-    nngp, ntk = concrete_kernels(lowered, nngp_scale(form), x, None, np.float64)
+    tile = fitting(lowered.skeleton, most_positions(run.net, run.data.inputs), memory_budget)
+    nngp, ntk = concrete_kernels(lowered, nngp_scale(form), x, None, np.float64, largest_tile=tile)
     power = degree(run.net, form) if run.optimizer.weight_decay else 1
     return Problem(run, nngp, ntk[:samples, :samples], ntk[samples:, :samples], form.d > 0, power)
 
