@@ -6,8 +6,11 @@ import jax.numpy as jnp
 import pytest
 
 import largen as lg
+import largen.architectures
 from largen.architectures import Dense, Repeat, Residual, Serial, depth, weight_sites
 from largen.errors import InvalidInput
+
+NAMES = dict(vars(largen.architectures))
 
 
 def test_a_network_is_a_value():
@@ -28,14 +31,26 @@ def test_networks_are_copied_and_pickled(phi):
 
 def test_printed_form_is_the_code_that_makes_it():
     net = lg.residual_mlp(4, "relu", layers_per_block=2, bias_std=0.5)
-    names = {
-        "serial": lg.serial,
-        "Dense": lg.Dense,
-        "Activation": lg.Activation,
-        "Residual": lg.Residual,
-        "repeat": lg.repeat,
-    }
-    assert eval(repr(net), names) == net
+    assert eval(repr(net), NAMES) == net
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        "Conv((3, 3))",
+        "Conv((1, 1), strides=(1, 2), padding='VALID', groups=2)",
+        "Conv((3,), dilation=(2,), weight_std=1.5, bias_std=0.1)",
+        "LocallyConnected((2,), strides=(2,))",
+        "AvgPool((2, 2))",
+        "AvgPool((2, 2), strides=(1, 1), padding='SAME')",
+        "SumPool((1,))",
+        "Residual(Conv((3,), strides=(2,)), shortcut=AvgPool((2,)))",
+        "Axes('CHW')",
+        "LayerNorm(over_space=True)",
+    ],
+)
+def test_printed_form_leaves_out_what_need_not_be_given(shown):
+    assert repr(eval(shown, NAMES)) == shown
 
 
 def test_serial_is_associative():

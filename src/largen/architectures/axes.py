@@ -36,6 +36,8 @@ class Axes(Layer):
 
     order: str
 
+    _bare = ("order",)
+
     def __post_init__(self):
         order = self.order
         known = isinstance(order, str) and order.isalpha() and "C" in order and len(order) > 1
@@ -44,9 +46,6 @@ class Axes(Layer):
                 f'order: wanted different letters with one "C" among them, such as "CHW", got '
                 f"{order!r}."
             )
-
-    def __repr__(self) -> str:
-        return f"Axes({self.order!r})"
 
     @property
     def channels(self) -> int:

@@ -9,8 +9,8 @@ one, the weight's standard deviation σ_w and the bias's σ_b.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import Field, dataclass, fields
+from typing import Any, ClassVar
 
 from largen.arrays import integer, real
 from largen.errors import InvalidInput
@@ -21,12 +21,20 @@ from largen.expectations import ActivationFunction, activation
 class Layer:
     """Base of all layers; prints itself by the fields that are not at their default."""
 
+    # Fields that print without their names.
+    _bare: ClassVar[tuple[str, ...]] = ()
+
+    def _default(self, field: Field) -> Any:
+        """The value of a field that was not given."""
+        return field.default
+
     def __repr__(self) -> str:
-        shown = [
-            f"{field.name}={getattr(self, field.name)!r}"
-            for field in fields(self)
-            if getattr(self, field.name) != field.default
-        ]
+        shown = []
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value != self._default(field):
+                name = "" if field.name in self._bare else f"{field.name}="
+                shown.append(f"{name}{value!r}")
         return f"{type(self).__name__}({', '.join(shown)})"
 
 
@@ -126,14 +134,12 @@ class Residual(Layer):
     branch: Layer
     shortcut: Layer | None = None
 
+    _bare = ("branch",)
+
     def __post_init__(self):
         check_layer("branch", self.branch)
         if self.shortcut is not None:
             check_layer("shortcut", self.shortcut)
-
-    def __repr__(self) -> str:
-        shortcut = "" if self.shortcut is None else f", shortcut={self.shortcut!r}"
-        return f"Residual({self.branch!r}{shortcut})"
 
 
 @dataclass(frozen=True, repr=False)

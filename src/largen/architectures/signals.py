@@ -25,6 +25,7 @@ from largen.architectures.windows import (
     LocallyConnected,
     Pool,
     Windowed,
+    dilation_of,
 )
 from largen.errors import InvalidInput
 
@@ -80,7 +81,7 @@ def _(layer: Dense, signal: Signal) -> Signal:
 @signal_behind.register(Conv)
 @signal_behind.register(LocallyConnected)
 def _(layer: Conv | LocallyConnected, signal: Signal) -> Signal:
-    return Signal(_behind_window(layer, signal.space, layer.dilation), from_data=False)
+    return Signal(_behind_window(layer, signal.space), from_data=False)
 
 
 @signal_behind.register
@@ -233,15 +234,12 @@ def transposed_axis(length: int, window: int, stride: int, dilation: int, paddin
     return Axis(before, after, length * stride)
 
 
-def _behind_window(
-    layer: Windowed, space: tuple[int, ...] | None, dilation: tuple[int, ...] | None = None
-) -> tuple[int, ...] | None:
+def _behind_window(layer: Windowed, space: tuple[int, ...] | None) -> tuple[int, ...] | None:
     if space is None:
         return None
     _check_axes(layer, space)
     behind = []
-    dilations = dilation or (1,) * len(space)
-    for lengths in zip(space, layer.window, layer.strides, dilations, strict=True):
+    for lengths in zip(space, layer.window, layer.strides, dilation_of(layer), strict=True):
         axis = window_axis(*lengths, layer.padding)
         if axis.positions < 1:
             raise InvalidInput(

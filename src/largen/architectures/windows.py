@@ -7,7 +7,7 @@ spatial axes; a window has one length for each of them.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import Field, dataclass
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,8 @@ class Windowed(Layer):
     strides: Any = 1
     padding: Any = "SAME"
 
+    _bare = ("window",)
+
     def __post_init__(self):
         object.__setattr__(self, "window", lengths("window", self.window))
         object.__setattr__(self, "strides", self._per_axis("strides", self.strides))
@@ -44,12 +46,10 @@ class Windowed(Layer):
             )
         return found
 
-    def __repr__(self) -> str:
-        shown = super().__repr__()
-        for name in ("strides", "dilation"):
-            if set(getattr(self, name, ())) == {1}:
-                shown = shown.replace(f", {name}={getattr(self, name)!r}", "")
-        return shown.replace("window=", "", 1)
+    def _default(self, field: Field) -> Any:
+        if field.name in ("strides", "dilation"):
+            return (1,) * len(self.window)
+        return super()._default(field)
 
 
 @dataclass(frozen=True, repr=False)
@@ -151,9 +151,8 @@ class Pool(Windowed):
             object.__setattr__(self, "strides", self.window)
         super().__post_init__()
 
-    def __repr__(self) -> str:
-        shown = super().__repr__()
-        return shown.replace(f", strides={self.window!r}", "")
+    def _default(self, field: Field) -> Any:
+        return self.window if field.name == "strides" else super()._default(field)
 
 
 @dataclass(frozen=True, repr=False)
@@ -187,11 +186,6 @@ class SumPool(Pool):
     >>> lg.SumPool((2, 2), strides=1)
     SumPool((2, 2), strides=(1, 1))
     """
-
-    def __repr__(self) -> str:  # a stride of one is not pooling's default
-        return (
-            Layer.__repr__(self).replace("window=", "", 1).replace(f", strides={self.window!r}", "")
-        )
 
 
 @dataclass(frozen=True, repr=False)
@@ -243,6 +237,11 @@ class Flatten(Layer):
     >>> lg.serial(lg.Conv((3, 3)), lg.Activation("relu"), lg.Flatten(), lg.Dense())
     serial(Conv((3, 3)), Activation('relu'), Flatten(), Dense())
     """
+
+
+def dilation_of(layer: Windowed) -> tuple[int, ...]:
+    """Return a layer's dilation along each axis; pooling has none."""
+    return getattr(layer, "dilation", (1,) * len(layer.window))
 
 
 def lengths(name: str, value: Any, repeat: int = 1) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ from jax import lax
 
 from largen.architectures import ConvTranspose
 from largen.architectures.signals import transposed_axis, window_axis
-from largen.architectures.windows import Windowed
+from largen.architectures.windows import Windowed, dilation_of
 
 
 @dataclass(frozen=True)
@@ -86,8 +86,7 @@ class Slide:
 
 def slides(layer: Windowed, space: tuple[int, ...]) -> tuple[Slide, ...]:
     """Return how the window of a layer slides along each spatial axis."""
-    dilations = getattr(layer, "dilation", (1,) * len(space))
-    axes = zip(space, layer.window, layer.strides, dilations, strict=True)
+    axes = zip(space, layer.window, layer.strides, dilation_of(layer), strict=True)
     transposed = isinstance(layer, ConvTranspose)
     return tuple(_slide(*axis, layer.padding, transposed) for axis in axes)
 

@@ -22,7 +22,7 @@ def flow(plan: Plan, params: Any, numbers: Numbers) -> tuple[Any, dict[str, Any]
     """Return outputs at the recorded times, ``(entry, sample[, output])``, records, last weights.
 
     dθ/dt = −η₀ρ(∇ + λθ) with the rule's rate ρ becomes, in the variables θ/√ρ, a plain gradient
-        flow (weights of rate 0 stay where they are), the same for every parameterization that the
+    flow (weights of rate 0 stay where they are), the same for every parameterization that the
     abc-symmetry relates. The Euclidean norm of an error δ in these variables bounds the error of
     the outputs, |δf| ≤ √K ‖δ‖ with the NTK K of order one at every width: it is what the step size
     controls, by the fifth-order pair of Tsitouras. The tolerance is 1e-7 in float64 and 1e-5 in

@@ -10,7 +10,7 @@ from jax import lax
 
 from largen.architectures import ConvTranspose
 from largen.architectures.signals import Axis, transposed_axis, window_axis
-from largen.architectures.windows import Windowed
+from largen.architectures.windows import Windowed, dilation_of
 
 # Accelerators would otherwise round the factors of float32 products to ten bits.
 EXACT = lax.Precision.HIGHEST
@@ -69,11 +69,6 @@ def convolve(
         feature_group_count=groups,
         precision=EXACT,
     )
-
-
-def dilation_of(layer: Windowed) -> tuple[int, ...]:
-    """Return the layer's dilation; pooling has none."""
-    return getattr(layer, "dilation", (1,) * len(layer.window))
 
 
 def _pad(x: Any, axes: list[Axis], circular: bool, outside: float) -> Any:

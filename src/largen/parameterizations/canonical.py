@@ -23,7 +23,7 @@ from largen.parameterizations.optimizers import Optimizer
 from largen.parameterizations.parameterization import Parameterization
 from largen.parameterizations.powers import Power
 from largen.parameterizations.rules import Row
-from largen.parameterizations.weight_rules import first_fan_in
+from largen.parameterizations.weight_rules import fan_in, first_fan_in
 
 
 @dataclass(frozen=True)
@@ -161,10 +161,5 @@ def _constants(row: Row[Power], first: WeightSite, gamma: Power) -> tuple[Power,
     if row.site.role == "output":
         multiplier = multiplier * gamma
     if row.kind == "weight":
-        patch = row.site.patch
-        if row.site.role == "input":
-            fan_in = Power(float(patch / first.patch), inputs=1)
-        else:
-            fan_in = Power(float(patch), width=1)
-        multiplier = multiplier * fan_in ** Fraction(1, 2)
+        multiplier = multiplier * fan_in(row.site, first) ** Fraction(1, 2)
     return multiplier, row.rule.lr / (row.rule.init_std**2 * gamma**2)

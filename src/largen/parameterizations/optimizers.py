@@ -67,47 +67,52 @@ class GradientDescent(_Stepped):
 
     def __post_init__(self):
         super().__post_init__()
-        if not 0 <= real("momentum", self.momentum) < 1:
-            raise InvalidInput(f"momentum: wanted 0 ≤ momentum < 1, got {self.momentum!r}.")
+        _check_below_one("momentum", self.momentum)
 
 
 @dataclass(frozen=True)
-class Adam(_Stepped):
+class _Adaptive(_Stepped):
+    eps: float = 1e-8
+
+    adaptive: ClassVar[bool] = True
+
+    def __post_init__(self):
+        super().__post_init__()
+        real("eps", self.eps, at_least=0)
+
+
+@dataclass(frozen=True)
+class Adam(_Adaptive):
     """Adam with decoupled weight decay; see :func:`adam`."""
 
     beta1: float = 0.9
     beta2: float = 0.999
-    eps: float = 1e-8
-
-    adaptive: ClassVar[bool] = True
 
     def __post_init__(self):
         super().__post_init__()
-        for name in ("beta1", "beta2"):
-            if not 0 <= real(name, getattr(self, name)) < 1:
-                raise InvalidInput(f"{name}: wanted 0 ≤ {name} < 1, got {getattr(self, name)!r}.")
-        real("eps", self.eps, at_least=0)
+        _check_below_one("beta1", self.beta1)
+        _check_below_one("beta2", self.beta2)
 
 
 @dataclass(frozen=True)
-class RMSProp(_Stepped):
+class RMSProp(_Adaptive):
     """RMSProp with decoupled weight decay; see :func:`rmsprop`."""
 
     beta: float = 0.99
-    eps: float = 1e-8
-
-    adaptive: ClassVar[bool] = True
 
     def __post_init__(self):
         super().__post_init__()
-        if not 0 <= real("beta", self.beta) < 1:
-            raise InvalidInput(f"beta: wanted 0 ≤ beta < 1, got {self.beta!r}.")
-        real("eps", self.eps, at_least=0)
+        _check_below_one("beta", self.beta)
 
 
 @dataclass(frozen=True)
 class GradientFlow(Optimizer):
     """Gradient flow, dθ/dt = −η∇; see :func:`gradient_flow`."""
+
+
+def _check_below_one(name: str, value: float) -> None:
+    if not 0 <= real(name, value) < 1:
+        raise InvalidInput(f"{name}: wanted 0 ≤ {name} < 1, got {value!r}.")
 
 
 def gd(lr: float, *, momentum: float = 0.0, weight_decay: float = 0.0) -> GradientDescent:
@@ -209,7 +214,7 @@ def adam(
     >>> print(lg.adam(lr=1e-3))
     Adam(lr=0.001)
     """
-    return Adam(lr, weight_decay, batch_size, seed, beta1=beta1, beta2=beta2, eps=eps)
+    return Adam(lr, weight_decay, batch_size, seed, eps, beta1, beta2)
 
 
 def rmsprop(
@@ -232,12 +237,8 @@ def rmsprop(
         η₀, scaled by the parameterization as for :func:`adam`.
     beta
         β, decay of the average of the squared gradient.
-    eps
-        ε₀, scaled by the parameterization with the size of the gradient.
-    weight_decay
-        λ₀; every step shrinks each weight by η₀λ₀ of itself.
-    batch_size, seed
-        As in :func:`sgd`; full batch by default.
+    eps, weight_decay, batch_size, seed
+        As in :func:`adam`.
 
     Raises
     ------
@@ -250,7 +251,7 @@ def rmsprop(
     >>> print(lg.rmsprop(lr=2e-4))
     RMSProp(lr=0.0002)
     """
-    return RMSProp(lr, weight_decay, batch_size, seed, beta=beta, eps=eps)
+    return RMSProp(lr, weight_decay, batch_size, seed, eps, beta)
 
 
 def gradient_flow(lr: float = 1.0, *, weight_decay: float = 0.0) -> GradientFlow:

@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 from largen.architectures import WeightSite
 from largen.parameterizations.laws import GAUSSIAN
 from largen.parameterizations.powers import Power
+from largen.text import aligned
 
 Scale = TypeVar("Scale", Power, float)
 
@@ -103,13 +104,8 @@ class RuleTable(Mapping[str, Rule[Scale]]):
         for row in self.rows:
             scales = [_show(getattr(row.rule, column)) for column in columns]
             cells.append([row.name, row.site.role, *scales])
-        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-        lines = [
-            "  ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)).rstrip() for r in cells
-        ]
-        lines.insert(1, "  ".join("-" * w for w in widths))
         tail = [f"residual branches × {_show(self.branch)}"] if _show(self.branch) != "1" else []
-        return "\n".join([self.title, *lines, *tail])
+        return "\n".join([self.title, *aligned(cells), *tail])
 
 
 def evaluate(table: RuleTable[Power], *, width: int, depth: int, inputs: int) -> RuleTable[float]:

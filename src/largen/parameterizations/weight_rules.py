@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -18,12 +19,9 @@ def weight_rule(
     param: Parameterization, site: WeightSite, first: WeightSite, adaptive: bool
 ) -> Rule[Power]:
     """Return the rule of an affine map's weights; ``first`` is the network's first map."""
-    # 1/√(fan-in): its power of N or D, and what else each output sums over.
-    if site.role == "input":
-        fan_in = Power(float(site.patch / first.patch), inputs=1)
-    else:
-        fan_in = Power(float(site.patch))
-    constant = Power(std_of(site, "weight")) * fan_in ** Fraction(-1, 2)
+    # 1/√(fan-in), whose power of N is among the exponents of the role.
+    fixed = replace(fan_in(site, first), width=0)
+    constant = Power(std_of(site, "weight")) * fixed ** Fraction(-1, 2)
     return _rule(param, site, getattr(param, site.role), constant, adaptive)
 
 
@@ -65,6 +63,13 @@ def _rule(
     if is_output:
         multiplier = multiplier / gamma
     return Rule(multiplier, init_std, rate, rate**-1, gradient)
+
+
+def fan_in(site: WeightSite, first: WeightSite) -> Power:
+    """Return how many entries each output of an affine map sums over, in powers of N and D."""
+    if site.role == "input":
+        return Power(float(site.patch / first.patch), inputs=1)
+    return Power(float(site.patch), width=1)
 
 
 def first_fan_in(inputs: int | tuple[int, ...], first: WeightSite) -> int:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from largen.errors import InvalidInput
-from largen.transfer.plan import table
+from largen.text import aligned
 
 if TYPE_CHECKING:
     import xarray
@@ -122,7 +122,7 @@ class CoordinateCheck:
             )
         verdict = "passed" if self.passed else f"failed, first at {self.guilty or '(model)'}"
         head = f"coordinate check in {self.along}, {self.title}: {verdict}"
-        return "\n".join([f"{head} (tolerance {self.tolerance:g})", *table(cells)])
+        return "\n".join([f"{head} (tolerance {self.tolerance:g})", *aligned(cells)])
 
     def to_xarray(self) -> xarray.Dataset:
         """Return sizes and changes as a data set ``(ratio, seed, layer)``, slopes as variables."""

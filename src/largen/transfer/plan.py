@@ -16,6 +16,7 @@ from typing import Any
 
 from largen.arrays import real
 from largen.errors import InvalidInput
+from largen.text import aligned
 from largen.transfer.updates import Update, update, update_of
 
 VERSION = 1
@@ -196,7 +197,7 @@ class Plan:
             numbers = [f"{weight.init:.4g}", *(_both(weight, c) for c in columns[1:5])]
             role = f"{weight.role} in a branch" if weight.in_branch else weight.role
             cells.append([name, role, shape, *numbers, ", ".join(weight.folded)])
-        lines = [self._title, *table(cells)]
+        lines = [self._title, *aligned(cells)]
         places: dict[str, int] = {}
         for m in self.multipliers:
             module = _starred(m.module + ".")[:-1]
@@ -255,14 +256,6 @@ def grouped(
         key = tuple(v if isinstance(v, str) else float(v) for v in settings.values())
         groups.setdefault(key, (settings, []))[1].append(name)
     return list(groups.values())
-
-
-def table(cells: list[list[str]]) -> list[str]:
-    """Return rows of text, columns aligned, with a line under the first."""
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    lines = ["  ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)).rstrip() for r in cells]
-    lines.insert(1, "  ".join("-" * w for w in widths))
-    return lines
 
 
 def _both(weight: ScaledWeight, column: str) -> str:

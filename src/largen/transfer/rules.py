@@ -31,6 +31,7 @@ from typing import Any
 
 from largen.architectures import Activation, Dense, Residual, serial
 from largen.parameterizations import Adam, GradientDescent, Parameterization, Power, Rule
+from largen.text import aligned
 from largen.transfer.roles import FAMILIES, family
 from largen.transfer.schemes import as_built, scheme_of
 from largen.transfer.updates import Update, update, update_of
@@ -180,16 +181,14 @@ def rule_table(
     """
     param, moved_by = scheme_of(scheme, alpha), update(optimizer, decay)
     columns = [f.name for f in fields(Rule)]
-    cells = [["role", *columns]]
+    cells = [["role".ljust(19), *columns]]
     for kind in ("input", "vector", "hidden", "output", "finite"):
         names = ", ".join(r for r, f in FAMILIES.items() if f == kind)
         for in_branch in (False, True) if param.branch else (False,):
             own = rule(param, moved_by, names.split(", ")[0], in_branch)
             label = f"{kind} in a branch" if in_branch else kind
             cells.append([label, *(ratios(getattr(own, c)) for c in columns)])
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    widths[0] = max(widths[0], 19)
-    lines = ["  ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)).rstrip() for r in cells]
+    lines = aligned(cells, ruled=False)
     logits = ratios(attention_multiplier(param)).replace("n", "h")
     lines.append(
         f"residual branches × {ratios(branch_multiplier(param))}, attention logits × {logits} "

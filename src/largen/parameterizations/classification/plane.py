@@ -29,6 +29,7 @@ from largen.parameterizations.classification.one_hidden_layer import (
 )
 from largen.parameterizations.classification.orders import HALF, ONE, ZERO, Order, below, largest
 from largen.parameterizations.classification.orders import show as power
+from largen.text import aligned
 
 Kind = Literal[
     "NTK",
@@ -153,14 +154,12 @@ class ScalingClass:
             *((f"f_{n}", [self.terms(k)[n] for k in steps]) for n in TERMS),
         ):
             rows.append([label, *map(power, values)])
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        table = ["  ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)) for r in rows]
         return "\n".join(
             [
                 f"q_σ = {self.q_sigma}, q̃_a = {self.rate_a}, q̃_w = {self.rate_w}: "
                 f"{self.kind} ({self.case}{named})",
                 verdict,
-                *(line.rstrip() for line in table),
+                *aligned(rows, ruled=False),
             ]
         )
 

@@ -9,6 +9,7 @@ from typing import Literal
 
 from largen.parameterizations.classification.orders import Order, show
 from largen.parameterizations.classification.plane import ScalingClass
+from largen.text import aligned
 
 Kind = Literal[
     "maximal", "feature learning", "kernel", "stuck at initialisation", "vanishing", "unstable"
@@ -126,16 +127,10 @@ class Classification:
             if len(same) > 1:
                 name += f" … {same[-1].name}" if same[-1].name != name else f" (×{len(same)})"
             cells.append([name, role, *orders])
-        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-        table = [
-            "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip()
-            for row in cells
-        ]
-        table.insert(1, "  ".join("-" * w for w in widths))
         lines = [
             f"{self.title}: {self.kind}",
             MEANING[self.kind],
-            *table,
+            *aligned(cells),
             f"outputs {show(self.outputs[0])} at start, their change {show(self.moved[-1])}",
             *(f"violated: {condition}" for condition in self.violated),
         ]
