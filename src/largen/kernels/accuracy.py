@@ -146,15 +146,16 @@ def _seen(lowered: Lowered, inputs: tuple[Any, ...]) -> Seen:
     seen: Seen = {}
     if in_closed_form(lowered.skeleton):
         return seen
-    variances = []
+    variances, shape = [], None
     for x in inputs:
         x = np.asarray(x, np.float64)
         for phi in lowered.features:
             with jax.enable_x64(True):
                 x = np.asarray(phi(x))
         variances.append(np.mean(x**2, axis=-1).ravel())
+        shape = shape_of(x)
     try:
-        q, signal = probes(np.concatenate(variances)), signal_of(shape_of(x))
+        q, signal = probes(np.concatenate(variances)), signal_of(shape)
         _follow(lowered.skeleton, lowered.constants, q, signal, seen)
     except jax.errors.JAXTypeError:  # an activation holds traced values
         return {}
