@@ -8,11 +8,11 @@ import xarray
 
 import largen as lg
 from largen.experiments.figures import FIGURES, Images, figure, produce
-from largen.experiments.figures.golikov import checks
+from largen.experiments.figures.golikov import checks, figure_2, figure_5, rows
 from largen.experiments.figures.golikov.figure_1 import Settings
 from largen.experiments.figures.golikov.parts import curves, ladder
 from largen.experiments.figures.golikov.series import series
-from largen.experiments.figures.golikov.setups import Ladder, Setup, run_of
+from largen.experiments.figures.golikov.setups import LIMITS, Ladder, Setup, run_of
 from largen.experiments.figures.golikov.terms import Final, split_outputs, term_names
 
 TINY = Setup(train=20, test=10, steps=3)
@@ -102,27 +102,28 @@ def test_what_is_measured_of_a_network():
     assert measured["variance"][0][term_names(1).index("w")] == pytest.approx(f_w.var(), rel=1e-4)
 
 
-def made(power, seeds=16, widths=(128, 256, 512, 1024), shift=0.0):
+def made(power, prefix="gd", scalings=("NTK",), loss=lambda n: 0.4 + 1 / n):
     """Parts as they would be found if every variance were a power of the width."""
-    rng, found = np.random.default_rng(0), {}
+    rng, found, seeds, widths = np.random.default_rng(0), {}, 16, (128, 256, 512, 1024)
     for n in widths:
-        noise = np.exp(0.05 * rng.normal(size=(seeds, 4)))
-        title = "reference" if n == 128 else "NTK"
-        found[f"gd/{title} N={n}"] = xarray.Dataset(
-            {
-                "loss": ("seed", 0.4 + shift + 1 / n + 0.001 * rng.normal(size=seeds)),
-                "variance": (("seed", "term"), n ** (2 * np.array(power)) * noise),
-                "increment": (("seed", "weight"), n**-0.5 * noise[:, :2]),
-            },
-            {"term": term_names(1), "weight": ["w", "a"]},
-        )
+        for title in scalings if n != 128 else ("reference",):
+            noise = np.exp(0.05 * rng.normal(size=(seeds, 4)))
+            found[f"{prefix}/{title} N={n}"] = xarray.Dataset(
+                {
+                    "loss": ("seed", loss(n) + 0.001 * rng.normal(size=seeds)),
+                    "variance": (("seed", "term"), n ** (2 * np.array(power)) * noise),
+                    "increment": (("seed", "weight"), n**-0.5 * noise[:, :2]),
+                },
+                {"term": term_names(1), "weight": ["w", "a"]},
+            )
     return found, Ladder(widths, seeds)
 
 
 def test_claims_hold_for_what_is_predicted_and_fail_for_what_is_not():
     found, how = made([0.0, 0.0, 0.0, -1.0])
     seen = series(found, "gd", "NTK", how)
-    right = checks.exponents(seen, 50) + checks.exponents(seen, 50, "increments")
+    laws = seen.term_laws(50) | seen.increment_laws(50)
+    right = checks.exponents("NTK", laws)
     assert len(right) == 6
     assert sum(claim.agrees for claim in right) >= 5  # intervals of 95 %
     assert max(abs(claim.value - q) for claim, q in zip(right, FIRST, strict=True)) < 0.05
@@ -131,9 +132,48 @@ def test_claims_hold_for_what_is_predicted_and_fail_for_what_is_not():
     bent = {n: d.assign(variance=d["variance"] + 5 / d["loss"].size) for n, d in found.items()}
     assert checks.slowing(series(bent, "gd", "NTK", how), "aw").agrees
     wrong = series(*made([0.0, 0.5, 0.0, -1.0])[:1], "gd", "NTK", how)
-    verdicts = {claim.measured: claim.agrees for claim in checks.exponents(wrong, 50)}
+    verdicts = {c.measured: c.agrees for c in checks.exponents("NTK", wrong.term_laws(50))}
     assert verdicts["exponent of f_∅"]
     assert not verdicts["exponent of f_a"]
+
+
+def test_rank_of_a_term():
+    """f_aw among four terms: below or above its neighbours, or at one of them."""
+    found, how = made([0.0] * 4)
+    seen = series(found, "gd", "NTK", how)
+    for place in (2, 4):
+        for sizes, rank in (([9, 4, 3, 5], 2), ([9, 4, 3, 1], 4), ([4, 3, 2, 9], 1)):
+            variance = np.array(sizes) * np.ones((1, 16, 1)) * seen.variance[:1]
+            assert figure_5._rank(replace(seen, variance=variance), place, "").agrees == (
+                rank == place
+            )
+    tied = replace(seen, variance=np.array([9, 4, 3, 4]) * seen.variance[:1])
+    assert figure_5._rank(tied, 2, "").agrees is None
+
+
+def test_what_falls_and_what_does_not():
+    """Figure 2: terms of exponents 0 … −1, and outputs that fall as 1/N or not at all."""
+    found, how = made([-0.5, -1.0, -0.5, -1.0])
+    seen = series(found, "gd", "NTK", how)
+    assert figure_2._extreme("", seen, "largest", falls=True).agrees
+    assert figure_2._extreme("", seen, "largest", falls=False).agrees is False
+    assert figure_2._extreme("", seen, "smallest", falls=True).agrees
+    for loss, agrees in ((lambda n: np.log(2) - 20 / n, True), (lambda n: 0.6, False)):
+        found, how = made([0.0] * 4, scalings=["mean field"], loss=loss)
+        falling = figure_2._to_zero("", 3, series(found, "gd", "mean field", how))
+        assert falling.agrees is agrees
+        assert "predicted: 0.125" in falling.measured
+
+
+@pytest.mark.parametrize(("power", "agrees"), [(-1.0, True), (-0.75, False)])
+def test_exponents_of_another_setup(power, agrees):
+    """Figures 6 and 7: one exponent of twelve is another multiple of a quarter."""
+    first, how = made([0.0, 0.0, 0.0, -1.0], "one", LIMITS)
+    second, _ = made([0.0, 0.0, 0.0, power], "two", LIMITS)
+    one, two = (rows.Row(name, TINY, how, alike=True) for name in ("one", "two"))
+    claim = rows.alike((one, two), first | second, two)
+    assert claim.agrees == agrees
+    assert agrees or "f_aw" in claim.measured
 
 
 def test_distances_of_limits():
@@ -156,7 +196,9 @@ def test_distances_of_limits():
     assert checks.closer(found, "gd", "NTK", "mean field", 0.1).agrees
     assert checks.closer(found, "gd", "mean field", "NTK", 0.1).agrees is False
     assert checks.closer(found, "gd", "mean field", "intermediate", 0.1).agrees
-    assert checks.scatter(found, "gd")[0].agrees
+    assert checks.scatter(found, "gd").agrees
+    found["gd/limit NTK"] = found["gd/limit NTK"] * 0.1 + 0.45
+    assert checks.scatter(found, "gd").agrees is False
 
 
 def test_a_figure_from_images_to_files(tmp_path):

@@ -8,7 +8,7 @@ from typing import Any
 
 from largen.experiments.figures.golikov import checks
 from largen.experiments.figures.golikov.parts import curves, diverging, ladder
-from largen.experiments.figures.golikov.series import loss_curves, predicted_terms, series
+from largen.experiments.figures.golikov.series import by_scaling
 from largen.experiments.figures.golikov.setups import LIMITS, SOURCE, Ladder, Setup
 from largen.experiments.figures.images import Images
 from largen.experiments.figures.record import Claim, Figure, Found, Part
@@ -31,9 +31,8 @@ FAST = Settings(Setup(train=400, test=200), Ladder((128, 256, 512, 1024), 3, 16,
 def parts(settings: Settings, images: Mapping[str, Images]) -> list[Part]:
     """Return reference curves, limits, and networks of all widths and scalings."""
     setup, how = settings.setup, settings.how
-    found = curves("gd", setup, images, how)
     return [
-        *found,
+        *curves("gd", setup, images, how),
         *ladder("gd", setup, images, SCALINGS, how),
         diverging("gd", setup, images, how),
     ]
@@ -42,12 +41,12 @@ def parts(settings: Settings, images: Mapping[str, Images]) -> list[Part]:
 def claims(settings: Settings, found: Found) -> list[Claim]:
     """Return the claims of the three panels."""
     setup, how = settings.setup, settings.how
-    seen = {name: series(found, "gd", name, how) for name in SCALINGS}
+    seen = by_scaling(found, "gd", SCALINGS, how)
     near = [
         checks.closer(found, "gd", "mean field", other, setup.rate)
         for other in ("NTK", "intermediate")
     ]
-    law = seen["default"].term_exponent("a")
+    law, _ = seen["default"].term_laws()["f_a"]
     low, high = checks.interval(law)
     diverges = Claim(
         "default: some exponents are positive",
@@ -61,8 +60,8 @@ def claims(settings: Settings, found: Found) -> list[Claim]:
         *near,
         *(checks.approach(seen[name], found, "gd") for name in LIMITS),
         checks.divergence(seen["default"], _far(found, how)),
-        *checks.scatter(found, "gd"),
-        *(c for name in LIMITS for c in checks.exponents(seen[name], setup.steps)),
+        checks.scatter(found, "gd"),
+        *(c for name in LIMITS for c in checks.exponents(name, seen[name].term_laws(setup.steps))),
         checks.slowing(seen["mean field"], "∅"),
         diverges,
     ]
@@ -74,27 +73,17 @@ def _far(found: Found, how: Ladder) -> tuple[int, Any]:
 
 def draw(settings: Settings, found: Found) -> Any:
     """Draw the three panels."""
-    from largen.plots.widths import exponents_panel, loss_curves_panel, loss_panel, row
+    from largen.experiments.figures.golikov import panels
 
     setup, how = settings.setup, settings.how
-    seen = [series(found, "gd", name, how) for name in SCALINGS]
-    lines = loss_curves(found, "gd")
-    losses = {s.scaling: [*zip(s.widths, s.loss, strict=True)] for s in seen}
-    losses["default"].append(_far(found, how))
-    limits = {name: lines[name]["loss"].values[:, -1].mean() for name in LIMITS}
-    laws = {
-        one.scaling: {
-            f"f_{t}": (one.term_exponent(t), predicted_terms(one.scaling, setup.steps)[t])
-            for t in one.terms
-        }
-        for one in seen
-    }
-    return row(
+    seen, far = by_scaling(found, "gd", SCALINGS, how), {"default": _far(found, how)}
+    laws = {name: one.term_laws(setup.steps) for name, one in seen.items()}
+    return panels.row(
         FIGURE.title,
         [
-            lambda ax: loss_panel(ax, losses, limits),
-            lambda ax: exponents_panel(ax, laws),
-            lambda ax: loss_curves_panel(ax, {k: d["loss"].values for k, d in lines.items()}),
+            panels.final_losses(seen, far=far, limits=(found, "gd")),
+            panels.exponents(laws),
+            panels.curves(found, "gd"),
         ],
     )
 

@@ -10,13 +10,15 @@ import numpy as np
 
 from largen.experiments.figures.golikov import checks
 from largen.experiments.figures.golikov.parts import ladder
-from largen.experiments.figures.golikov.series import Series, series
+from largen.experiments.figures.golikov.series import Series, by_scaling
 from largen.experiments.figures.golikov.setups import SOURCE, Ladder, Setup
 from largen.experiments.figures.images import Images
 from largen.experiments.figures.record import Claim, Figure, Found, Part
+from largen.parameterizations import scaling
+from largen.parameterizations.classification.plane import NAMED
 
 SCALINGS = ("mean field", "NTK", "default")
-# Exponents below count as falling; those of the paper are multiples of ½ here.
+# All exponents of this figure are predicted to be multiples of ½: half way between 0 and −½.
 FALLS = -0.25
 
 
@@ -51,70 +53,74 @@ def claims(settings: Settings, found: Found) -> list[Claim]:
     """Return which terms fall with the width, and what becomes of the mean-field loss."""
     made = []
     for prefix, setup in settings.setups:
-        seen = {name: series(found, prefix, name, settings.how) for name in SCALINGS}
+        seen = by_scaling(found, prefix, SCALINGS, settings.how)
         vanishing = setup.hidden_layers == 3 and setup.optimizer == "gd"
-        made.append(_largest(prefix, seen["mean field"], vanishing))
+        made.append(_extreme(prefix, seen["mean field"], "largest", falls=vanishing))
         if vanishing:
-            made.append(_to_zero(prefix, seen["mean field"]))
-        made += _some(prefix, seen["NTK"])
+            made.append(_to_zero(prefix, setup.hidden_layers, seen["mean field"]))
+        made.append(_extreme(prefix, seen["NTK"], "largest", falls=False))
+        made.append(_extreme(prefix, seen["NTK"], "smallest", falls=True))
     return made
 
 
-def _largest(prefix: str, one: Series, vanishing: bool) -> Claim:
-    laws = {term: one.term_exponent(term) for term in one.terms}
-    term = max(laws, key=lambda t: laws[t].value)
-    law = laws[term]
-    low, high = checks.interval(law)
+def _extreme(prefix: str, one: Series, which: str, *, falls: bool) -> Claim:
+    """Check whether the largest, or the smallest, exponent of a term is one of 0 or falls."""
+    laws = {name: law for name, (law, _) in one.term_laws().items()}
+    pick = max if which == "largest" else min
+    name = pick(laws, key=lambda term: laws[term].value)
+    low, high = checks.interval(laws[name])
+    words = {
+        ("largest", True): "all terms vanish",
+        ("largest", False): "not all terms vanish",
+        ("smallest", True): "some terms vanish",
+    }
     return Claim(
-        f"{prefix}, mean field: {'all terms vanish' if vanishing else 'not all terms vanish'}",
-        f"largest exponent of a term (f_{term})",
-        law.value,
+        f"{prefix}, {one.scaling}: {words[which, falls]}",
+        f"{which} exponent of a term ({name})",
+        laws[name].value,
         low,
         high,
-        bool(high < 0 if vanishing else law.value > FALLS),
+        checks.above_zero(FALLS - high, FALLS - low)
+        if falls
+        else checks.above_zero(low - FALLS, high - FALLS),
     )
 
 
-def _some(prefix: str, one: Series) -> list[Claim]:
-    laws = {term: one.term_exponent(term) for term in one.terms}
-    made = []
-    for pick, says in ((max, "not all terms vanish"), (min, "some terms vanish")):
-        term = pick(laws, key=lambda t: laws[t].value)
-        law = laws[term]
-        low, high = checks.interval(law)
-        agrees = law.value > FALLS if pick is max else high < 0
-        what = "largest" if pick is max else "smallest"
-        measured = f"{what} exponent of a term (f_{term})"
-        made.append(Claim(f"{prefix}, NTK: {says}", measured, law.value, low, high, bool(agrees)))
-    return made
+def _to_zero(prefix: str, hidden_layers: int, one: Series) -> Claim:
+    """Check that outputs fall with the width: log 2 minus the test loss is linear in small ones.
 
-
-def _to_zero(prefix: str, one: Series) -> Claim:
-    gap = np.log(2) - one.loss
-    value, half = gap[-1].mean(), 2 * gap[-1].std(ddof=1) / np.sqrt(gap.shape[1])
+    The ratio over the widths is predicted to be their ratio to the power of the outputs' order.
+    It counts as falling if it is nearer to that than to 1, on the scale of logarithms.
+    """
+    order = scaling(*NAMED[one.scaling]).classify(hidden_layers).moved[-1]
+    assert order is not None
+    wanted = float(one.widths[-1] / one.widths[0]) ** float(order)
+    gap = np.log(2) - one.loss[[0, -1]]
+    first, last = gap.mean(1)
+    errors = gap.std(1, ddof=1) / np.sqrt(gap.shape[1])
+    value = float(abs(last / first))
+    half = 2 * float(np.hypot(errors[1], value * errors[0]) / abs(first))
     return Claim(
         f"{prefix}, mean field: the output vanishes, so that the test loss is that of f = 0",
-        f"log 2 minus the test loss at N = {one.widths[-1]} (at {one.widths[0]}: "
-        f"{gap[0].mean():.3f})",
-        float(value),
-        float(value - half),
-        float(value + half),
-        bool(abs(value) < 0.1 * abs(gap[0].mean())),
+        f"log 2 minus the test loss, at N = {one.widths[-1]} over {one.widths[0]} (predicted: "
+        f"{wanted:.3g})",
+        value,
+        value - half,
+        value + half,
+        checks.above_zero(wanted**0.5 - value - half, wanted**0.5 - value + half),
     )
 
 
 def draw(settings: Settings, found: Found) -> Any:
     """Draw final losses above, exponents of the terms below."""
-    from largen.plots.widths import exponents_panel, loss_panel, row
+    from largen.experiments.figures.golikov import panels
 
     above, below = [], []
     for prefix, _ in settings.setups:
-        seen = [series(found, prefix, name, settings.how) for name in SCALINGS]
-        losses = {s.scaling: [*zip(s.widths, s.loss, strict=True)] for s in seen}
-        laws = {one.scaling: {t: (one.term_exponent(t), None) for t in one.terms} for one in seen}
-        above.append(lambda ax, a=losses, t=prefix: loss_panel(ax, a, title=t))
-        below.append(lambda ax, a=laws: exponents_panel(ax, a))
-    return row(FIGURE.title, above, below)
+        seen = by_scaling(found, prefix, SCALINGS, settings.how)
+        above.append(panels.final_losses(seen, prefix))
+        below.append(panels.exponents({name: one.term_laws() for name, one in seen.items()}))
+    return panels.row(FIGURE.title, above, below)
 
 
 FIGURE = Figure(

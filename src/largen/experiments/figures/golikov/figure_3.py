@@ -8,7 +8,7 @@ from typing import Any
 from largen.experiments.figures.golikov import checks
 from largen.experiments.figures.golikov.figure_1 import FAST, FULL, Settings
 from largen.experiments.figures.golikov.parts import ladder
-from largen.experiments.figures.golikov.series import predicted_increments, series
+from largen.experiments.figures.golikov.series import by_scaling
 from largen.experiments.figures.golikov.setups import LIMITS, SOURCE
 from largen.experiments.figures.images import Images
 from largen.experiments.figures.record import Claim, Figure, Found, Part
@@ -22,39 +22,26 @@ def parts(settings: Settings, images: Mapping[str, Images]) -> list[Part]:
 def claims(settings: Settings, found: Found) -> list[Claim]:
     """Return the exponents of both increments in each scaling."""
     steps, how = settings.setup.steps, settings.how
-    seen = [series(found, "gd", name, how) for name in LIMITS]
-    exponents = [c for one in seen for c in checks.exponents(one, steps, "increments")]
-    return [*exponents, *(checks.slowing(one, "δa") for one in seen[1:])]
+    seen = by_scaling(found, "gd", LIMITS, how)
+    return [
+        *(c for name in LIMITS for c in checks.exponents(name, seen[name].increment_laws(steps))),
+        *(checks.slowing(seen[name], "δa") for name in ("NTK", "intermediate")),
+    ]
 
 
 def draw(settings: Settings, found: Found) -> Any:
     """Draw increments of the output and of the input weights, and the exponents."""
-    from largen.plots.widths import COLOURS, exponents_panel, row, sizes_panel
+    from largen.experiments.figures.golikov import panels
 
-    seen = [series(found, "gd", name, settings.how) for name in LIMITS]
-
-    def sizes(weight: str, title: str) -> Any:
-        values = {
-            one.scaling: (one.widths, one.increment[..., one.weights.index(weight)]) for one in seen
-        }
-        return lambda ax: sizes_panel(ax, values, title, "over initial deviation", COLOURS)
-
-    laws = {
-        one.scaling: {
-            f"δ{w}": (
-                one.increment_exponent(w),
-                predicted_increments(one.scaling, settings.setup.steps)[w],
-            )
-            for w in ("a", "w")
-        }
-        for one in seen
-    }
-    return row(
+    steps, how = settings.setup.steps, settings.how
+    seen = by_scaling(found, "gd", LIMITS, how)
+    laws = {name: one.increment_laws(steps) for name, one in seen.items()}
+    return panels.row(
         FIGURE.title,
         [
-            sizes("a", "output weights, mean |δâ|"),
-            sizes("w", "input weights, mean ‖δŵ‖"),
-            lambda ax: exponents_panel(ax, laws),
+            panels.increments(seen, "a", "output weights, mean |δâ|"),
+            panels.increments(seen, "w", "input weights, mean ‖δŵ‖"),
+            panels.exponents(laws),
         ],
     )
 

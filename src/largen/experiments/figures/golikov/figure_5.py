@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from largen.experiments.figures.golikov import checks
-from largen.experiments.figures.golikov.figure_4 import variances
 from largen.experiments.figures.golikov.parts import curves, ladder
-from largen.experiments.figures.golikov.series import loss_curves, series
+from largen.experiments.figures.golikov.series import Series, by_scaling, series
 from largen.experiments.figures.golikov.setups import LIMITS, SOURCE, Ladder, Setup
 from largen.experiments.figures.images import Images
 from largen.experiments.figures.record import Claim, Figure, Found, Part
@@ -52,54 +51,48 @@ def claims(settings: Settings, found: Found) -> list[Claim]:
         checks.closer(found, large, "mean field", "intermediate", at_large.rate),
         checks.closer(found, small, "NTK", "mean field", at_small.rate),
         checks.closer(found, small, "NTK", "intermediate", at_small.rate),
-        *checks.scatter(found, small),
-        _share(settings, found, large, second=True),
-        _share(settings, found, small, second=False),
+        checks.scatter(found, small),
+        _rank(series(found, large, LIMITS[0], settings.how), 2, "at the stated rate"),
+        _rank(series(found, small, LIMITS[0], settings.how), 4, "at a hundredth of the rate"),
     ]
 
 
-def _share(settings: Settings, found: Found, prefix: str, *, second: bool) -> Claim:
-    """Check the rank of f_aw among the terms of the reference network."""
-    seen = series(found, prefix, LIMITS[0], settings.how)
-    variance = seen.variance[0]  # at the reference width
-    aw, rest = seen.terms.index("aw"), [i for i, t in enumerate(seen.terms) if t != "aw"]
-    logs = np.log10(
-        variance[:, [aw]] / np.sort(variance[:, rest], axis=1)[:, [-2 if second else 0]]
+def _rank(seen: Series, place: int, when: str) -> Claim:
+    """Check the place of f_aw among the terms of the reference network, 1 for the largest."""
+    logs = np.log10(seen.variance[0])  # at the reference width
+    aw = seen.terms.index("aw")
+    others = np.sort(np.delete(logs, aw, axis=1))[:, ::-1]
+    # How far it is below the next larger term, and above the next smaller one.
+    gaps = [others[:, place - 2] - logs[:, aw]] if place > 1 else []
+    gaps += [logs[:, aw] - others[:, place - 1]] if place < logs.shape[1] else []
+    margin = np.min(gaps, axis=0)
+    mean, half = margin.mean(), 2 * margin.std(ddof=1) / np.sqrt(len(margin))
+    words = {2: "second-largest", 4: "smallest"}[place]
+    return Claim(
+        f"{when} f_aw is the {words} term of the reference network",
+        "log10 of its variance's ratio to the nearer neighbour's, positive in that order",
+        mean,
+        mean - half,
+        mean + half,
+        checks.above_zero(mean - half, mean + half),
     )
-    mean, half = logs.mean(), 2 * logs.std(ddof=1) / np.sqrt(len(logs))
-    if second:
-        says = "at the stated rate f_aw is the second-largest term of the reference network"
-        measured, agrees = "its variance over that of the second-largest other one, log10", mean > 0
-    else:
-        says = "at a hundredth of the rate f_aw is the smallest term of the reference network"
-        measured, agrees = "its variance over that of the smallest other one, log10", mean < 0
-    return Claim(says, measured, mean, mean - half, mean + half, bool(agrees))
 
 
 def draw(settings: Settings, found: Found) -> Any:
     """Draw a row for each rate: final losses, curves, terms in the mean-field scaling."""
-    from largen.plots.widths import loss_curves_panel, loss_panel, row, sizes_panel
+    from largen.experiments.figures.golikov import panels
 
     rows = []
     for prefix, setup in settings.setups:
-        seen = {name: series(found, prefix, name, settings.how) for name in LIMITS}
-        lines = loss_curves(found, prefix)
-        losses = {n: [*zip(s.widths, s.loss, strict=True)] for n, s in seen.items()}
-        limits = {name: lines[name]["loss"].values[:, -1].mean() for name in LIMITS}
-        curve = {name: data["loss"].values for name, data in lines.items()}
-        terms = {n: variances(one) for n, one in seen.items()}["mean field"]
+        seen, title = by_scaling(found, prefix, LIMITS, settings.how), f"rate {setup.rate:g}"
         rows.append(
             [
-                lambda ax, a=losses, b=limits, s=setup: loss_panel(
-                    ax, a, b, f"final test loss, rate {s.rate:g}"
-                ),
-                lambda ax, a=curve: loss_curves_panel(ax, a),
-                lambda ax, a=terms: sizes_panel(
-                    ax, a, "terms in the mean-field scaling", "variance over test images"
-                ),
+                panels.final_losses(seen, f"final test loss, {title}", limits=(found, prefix)),
+                panels.curves(found, prefix),
+                panels.terms(seen["mean field"]),
             ]
         )
-    return row(FIGURE.title, *rows)
+    return panels.row(FIGURE.title, *rows)
 
 
 FIGURE = Figure(

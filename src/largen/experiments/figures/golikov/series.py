@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,10 +13,14 @@ from largen.experiments.figures.golikov.setups import LIMITS, REFERENCE_WIDTH, L
 from largen.experiments.figures.record import Found
 from largen.experiments.power_law import PowerLaw
 from largen.parameterizations import scaling_class
+from largen.parameterizations.classification.orders import Order
 from largen.parameterizations.classification.plane import NAMED
 
 if TYPE_CHECKING:
     import xarray
+
+# Exponents by quantity: the fitted law, and the predicted one, None without a prediction.
+Laws = dict[str, tuple[PowerLaw, float | None]]
 
 
 @dataclass(frozen=True)
@@ -47,13 +51,27 @@ class Series:
     terms: tuple[str, ...]
     weights: tuple[str, ...]
 
-    def term_exponent(self, term: str) -> PowerLaw:
-        """Return q_f of a term, half the power of its variance."""
-        return self._fit(self.variance[..., self.terms.index(term)])
+    def term_laws(self, steps: int | None = None) -> Laws:
+        """Return q_f of every term, half the power of its variance.
 
-    def increment_exponent(self, weight: str) -> PowerLaw:
-        """Return q of a matrix's increments."""
-        return self._fit(self.increment[..., self.weights.index(weight)] ** 2)
+        With the number of steps of one hidden layer, the predicted exponents are beside them.
+        """
+        predicted = {} if steps is None else scaling_class(*NAMED[self.scaling]).terms(steps)
+        return {
+            f"f_{term}": (self._fit(self.variance[..., i]), _number(predicted.get(term)))
+            for i, term in enumerate(self.terms)
+        }
+
+    def increment_laws(self, steps: int) -> Laws:
+        """Return q of both matrices' increments beside the predicted one, of one hidden layer."""
+        predicted = scaling_class(*NAMED[self.scaling]).increments(steps)
+        return {
+            f"δ{weight}": (
+                self._fit(self.increment[..., self.weights.index(weight)] ** 2),
+                _number(order),
+            )
+            for weight, order in predicted.items()
+        }
 
     def _fit(self, squares: np.ndarray) -> PowerLaw:
         finite = np.isfinite(squares).all(1)
@@ -76,19 +94,18 @@ def series(found: Found, prefix: str, scaling: str, how: Ladder) -> Series:
     )
 
 
-def predicted_terms(scaling: str, steps: int) -> dict[str, float | None]:
-    """Return q_f of each term of one hidden layer; None for a term that is zero."""
-    orders = scaling_class(*NAMED[scaling]).terms(steps)
-    return {name: None if q is None else float(q) for name, q in orders.items()}
-
-
-def predicted_increments(scaling: str, steps: int) -> dict[str, float | None]:
-    """Return q_a and q_w of one hidden layer."""
-    orders = scaling_class(*NAMED[scaling]).increments(steps)
-    return {name: None if q is None else float(q) for name, q in orders.items()}
+def by_scaling(
+    found: Found, prefix: str, scalings: Iterable[str], how: Ladder
+) -> dict[str, Series]:
+    """Return what was measured in several scalings."""
+    return {name: series(found, prefix, name, how) for name in scalings}
 
 
 def loss_curves(found: Found, prefix: str) -> Mapping[str, xarray.Dataset]:
     """Return test losses at every step of the reference networks and of each limit."""
     limits = {name: found[f"{prefix}/limit {name}"] for name in LIMITS}
     return {"reference": found[f"{prefix}/curves"], **limits}
+
+
+def _number(order: Order) -> float | None:
+    return None if order is None else float(order)
