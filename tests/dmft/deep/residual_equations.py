@@ -13,11 +13,12 @@ It shares nothing with the library.
 import numpy as np
 
 
-def solve(phi0, y, blocks, gamma, lr, steps, *, branch, rate, update=1.0, read_in=1.0):
+def solve(phi0, y, blocks, gamma, lr, steps, *, branch, rate, read_in=1.0, printed=None):
     """Return f (step, sample), H^l(t, t) and G^l(t, t) of the stream.
 
-    ``update`` multiplies the update in z: √L puts the printed (40a) of Bordelon et al. in.
-    ``read_in`` multiplies the read-in's rate.
+    ``read_in`` multiplies the read-in's rate. ``printed`` puts a misprint of Bordelon et al. in:
+    "39", B as the response to u^l; "40a", √L times the update in z; "53", the response of z in
+    the place of that of h; "147", √L times the response A^L in the output.
     """
     p = len(y)
     size, layers = steps * p, blocks + 1
@@ -41,13 +42,12 @@ def solve(phi0, y, blocks, gamma, lr, steps, *, branch, rate, update=1.0, read_i
         s[at(1, blocks), at(0, blocks)] = kappa * past * delta
         e[at(1, blocks), at(1, blocks)], cov[at(1, blocks), at(1, blocks)] = eye, ones
         for l in range(blocks):
+            c_h = branch * a[l] + kappa * rate * branch**2 * past * big_h[l] * delta
+            update = blocks**0.5 if printed == "40a" else 1
+            c_g = branch * b[l] + update * kappa * rate * branch**2 * past * big_g[l + 1] * delta
             s[at(0, l + 1), at(0, l)] = s[at(1, l), at(1, l + 1)] = eye
-            s[at(0, l + 1), at(1, l + 1)] += (
-                branch * a[l] + kappa * rate * branch**2 * past * big_h[l] * delta
-            )
-            s[at(1, l), at(0, l)] += (
-                branch * b[l] + update * kappa * rate * branch**2 * past * big_g[l + 1] * delta
-            )
+            s[at(0, l + 1), at(1, l + 1)] += past * c_g if printed == "53" else c_h
+            s[at(1, l), at(0, l)] += c_g
             e[at(0, l + 1), at(0, l + 1)] = e[at(1, l), at(1, l)] = branch * eye
             cov[at(0, l + 1), at(0, l + 1)], cov[at(1, l), at(1, l)] = big_h[l], big_g[l + 1]
         response = np.linalg.solve(np.eye(len(s)) - s, e)
@@ -56,8 +56,11 @@ def solve(phi0, y, blocks, gamma, lr, steps, *, branch, rate, update=1.0, read_i
             big_h[l], big_g[l] = total[at(0, l), at(0, l)], total[at(1, l), at(1, l)]
         for l in range(blocks):
             a[l] = response[at(0, l), at(1, l)]
-            b[l] = response[at(1, l + 1), at(0, l + 1)]
-        f = np.diag(total[at(1, blocks), at(0, blocks)]) / gamma
+            b[l] = response[at(1, l + 1), at(0, l if printed == "39" else l + 1)]
+        # f = (κ/γ₀) ΣΔΦ + (1/γ₀) ΣA, by Stein's lemma for the read-out, one variable for all times.
+        memory = response[at(0, blocks), at(1, blocks)].sum(1)
+        memory *= blocks**0.5 if printed == "147" else 1
+        f = (kappa * (past * big_h[blocks]) @ delta + memory) / gamma
 
     def equal(kernels):
         blocks_ = [k.reshape(steps, p, steps, p) for k in kernels]

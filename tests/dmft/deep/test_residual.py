@@ -21,7 +21,6 @@ def run_of(net, param, *, lr=0.5, steps=20, samples=6):
 
 @pytest.mark.parametrize("name", ALPHAS)
 def test_linear_networks_solve_the_closed_equations(name):
-    """The update in z has the factor 1/√L once more than printed (Bordelon et al., (40a))."""
     scheme, alpha = ALPHAS[name]
     blocks, steps, phi0, y = 3, 4, X[:2] @ X[:2].T / 9, Y[:2]
     limit = lg.solve(
@@ -34,10 +33,24 @@ def test_linear_networks_solve_the_closed_equations(name):
     np.testing.assert_allclose(limit.f_train, f, atol=1e-11)
     np.testing.assert_allclose(limit.feature_kernel, h, atol=1e-8)
     np.testing.assert_allclose(limit.gradient_kernel, g, atol=1e-8)
-    printed = residual_equations.solve(
-        phi0, y, blocks, 1.2, 0.6, steps, update=blocks**0.5, **constants
+
+
+@pytest.mark.parametrize("equation", ["39", "40a", "53", "147"])
+def test_printed_equations_are_refuted(equation):
+    """What Bordelon et al. print instead does not solve the network: see `residual_equations`."""
+    blocks, gamma = 3, 1.2
+    limit = lg.solve(
+        run_of(lg.residual_mlp(blocks, "linear"), lg.depth_mup(gamma), steps=3, samples=2),
+        record_at=range(4),
     )
-    assert np.abs(printed[2][-1, 0] / limit.gradient_kernel[-1, 0] - 1).max() > 0.03
+    f, _, g = residual_equations.solve(
+        X[:2] @ X[:2].T / 9, Y[:2], blocks, gamma, 0.5, 4, branch=3**-0.5, rate=1, printed=equation
+    )
+    off = [
+        np.abs(ours / theirs - 1).max()
+        for ours, theirs in ((f[1:], limit.f_train[1:]), (g[-1, 0], limit.gradient_kernel[-1, 0]))
+    ]
+    assert max(off) > 0.03
 
 
 def test_tangent_kernel_is_the_sum_over_branches():
