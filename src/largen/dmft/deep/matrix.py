@@ -77,6 +77,31 @@ class Matrices(NamedTuple):
         """How many there are."""
         return len(self.change)
 
+    def apply(
+        self,
+        l: Index,
+        x: Float[Array, "k n"],
+        draws: Draws,
+        innovate: Innovate,
+        precision: Precision,
+        *,
+        transposed: bool = False,
+    ) -> tuple[Matrices, Float[Array, "k n"], Float[Array, "capacity k"], Draws]:
+        """Return V x of matrix l, or Vᵀ x, the coordinates of x, and the draws left.
+
+        With the sides near and far of x, V x = Ξᵀc + Q_far(Ξ_far·x/N + M c).
+        """
+        near, far, change = self.inputs, self.outputs, self.change[l]
+        if transposed:
+            near, far, change = far, near, change.T
+        near, c, draws = extend(near, far, l, x, draws, innovate, precision)
+        rank = far.rank[l]
+        response = precision.weight * inner(far.innovations, l, x, rank)
+        y = combine(near.innovations, l, c, near.rank[l])
+        y = y + combine(far.basis, l, response + inner(change[None], 0, c.T, rank), rank)
+        sides = {"outputs": near} if transposed else {"inputs": near}
+        return self._replace(**sides), y, c, draws
+
 
 class Precision(NamedTuple):
     """Numerical parameters.
@@ -91,48 +116,6 @@ class Precision(NamedTuple):
 
     weight: float | Float[Array, ""]
     tolerance: float | Float[Array, ""]
-
-
-def forward(
-    matrices: Matrices,
-    l: Index,
-    x: Float[Array, "k n"],
-    draws: Draws,
-    innovate: Innovate,
-    precision: Precision,
-) -> tuple[Matrices, Float[Array, "k n"], Float[Array, "capacity_i k"], Draws]:
-    """Return V x of matrix l for features x, their coordinates, and the draws left."""
-    change = matrices.change[l]
-    inputs, y, c, draws = _apply(
-        matrices.inputs, matrices.outputs, l, change, x, draws, innovate, precision
-    )
-    return matrices._replace(inputs=inputs), y, c, draws
-
-
-def backward(
-    matrices: Matrices,
-    l: Index,
-    g: Float[Array, "k n"],
-    draws: Draws,
-    innovate: Innovate,
-    precision: Precision,
-) -> tuple[Matrices, Float[Array, "k n"], Float[Array, "capacity_o k"], Draws]:
-    """Return Vᵀ g of matrix l for gradients g, their coordinates, and the draws left."""
-    change = matrices.change[l].T
-    outputs, y, d, draws = _apply(
-        matrices.outputs, matrices.inputs, l, change, g, draws, innovate, precision
-    )
-    return matrices._replace(outputs=outputs), y, d, draws
-
-
-def _apply(near: Side, far: Side, l, change, x, draws, innovate, precision):
-    """Apply the matrix from its near side: Ξᵀc + Q_far(Ξ_far·x/N + M c)."""
-    near, c, draws = extend(near, far, l, x, draws, innovate, precision)
-    rank = far.rank[l]
-    response = precision.weight * inner(far.innovations, l, x, rank)
-    y = combine(near.innovations, l, c, near.rank[l])
-    y = y + combine(far.basis, l, response + inner(change[None], 0, c.T, rank), rank)
-    return near, y, c, draws
 
 
 def extend(

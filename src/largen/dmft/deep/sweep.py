@@ -28,7 +28,7 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from largen.dmft.deep.innovations import gaussian, unit_vectors
-from largen.dmft.deep.matrix import Matrices, backward, forward
+from largen.dmft.deep.matrix import Matrices
 from largen.dmft.deep.rows import Index
 from largen.dmft.deep.state import Constants, Model, Moving, State, has_room
 
@@ -84,7 +84,7 @@ def forward_pass(model: Model, state: State, constants: Constants) -> tuple[Stat
         matrices, draws, hs, features, coordinates = carry
         x, stream = model.apply(l, hs[l]), streams[l + 1]
         rule = _rule(model, constants, l + 1)
-        matrices, y, c, used = forward(matrices, l, x, draws[stream], rule, precision)
+        matrices, y, c, used = matrices.apply(l, x, draws[stream], rule, precision)
         h = constants.std[l] * params.scale * y + constants.bias_std[l] * params.biases[l]
         if max(model.skips) >= 0:
             h = h + jnp.where(skips[l] >= 0, hs[skips[l]], 0)
@@ -125,8 +125,8 @@ def backward_pass(
         matrices, draws, g, coordinates = carry
         l = count - 1 - done
         stream, rule = streams[l], _rule(model, constants, l)
-        matrices, y, d, used = backward(
-            matrices, l, g[l + 1], draws[stream], rule, constants.precision
+        matrices, y, d, used = matrices.apply(
+            l, g[l + 1], draws[stream], rule, constants.precision, transposed=True
         )
         z = constants.std[l] * scale * y
         if max(model.skips) >= 0:
