@@ -6,9 +6,9 @@ from pathlib import Path
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from largen.cli.work import make_folder, progress
 from largen.errors import LargenError
 from largen.experiments.figures import FIGURES, Produced, figure, find_images, produce
 
@@ -29,25 +29,13 @@ def run_figure(name: str, data: str | None, folder: Path, fast: bool, console: C
     except LargenError as error:
         console.print(str(error))
         raise typer.Exit(2) from None
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        console.print(f"--output: cannot make the folder {folder}: {error.strerror}.")
-        raise typer.Exit(2) from None
+    make_folder(folder, console)
     console.print(f"{wanted.source}\n{wanted.title}\n")
     for each, found in images.items():
         if found.name != each:
             console.print(f"Not {each}, but {found.name}: the paper's claims are about {each}.\n")
-    columns = (TextColumn("{task.description:<42}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
-        bar = progress.add_task("starting", total=1.0)
-        done = produce(
-            wanted,
-            images,
-            folder,
-            fast=fast,
-            report=lambda text, part: progress.update(bar, description=text, completed=part),
-        )
+    with progress(console) as report:
+        done = produce(wanted, images, folder, fast=fast, report=report)
     _print(done, console)
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from largen.cli.work import make_folder, progress
 from largen.experiments.quickstart import CASES, FAST, FULL, Quickstart, quickstart
 
 TITLES = {
@@ -20,22 +19,13 @@ TITLES = {
 
 def run_quickstart(folder: Path, fast: bool, console: Console) -> None:
     """Run the quickstart, show its progress and its table, and write its files."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        console.print(f"--output: cannot make the folder {folder}: {error.strerror}.")
-        raise typer.Exit(2) from None
+    make_folder(folder, console)
     console.print(
         "Two infinite-width limits of one network (one hidden layer, tanh), trained to tell odd "
         "from even handwritten digits, and how networks of finite width approach them.\n"
     )
-    columns = (TextColumn("{task.description:<42}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
-        bar = progress.add_task("starting", total=1.0)
-        found = quickstart(
-            FAST if fast else FULL,
-            lambda text, done: progress.update(bar, description=text, completed=done),
-        )
+    with progress(console) as report:
+        found = quickstart(FAST if fast else FULL, report)
     console.print(_table(found))
     for path in _write(found, folder):
         console.print(f"  {path}")

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from largen.cli.work import make_folder, progress
 from largen.errors import LargenError
 
 app = typer.Typer(help="Hyperparameter transfer in width and depth.", no_args_is_help=True)
@@ -30,12 +30,9 @@ def demo(
 ) -> None:
     """Tune a small network, train a large one with its rate, and check how activations scale."""
     console = Console(highlight=False)
+    make_folder(output, console)
     try:
-        output.mkdir(parents=True, exist_ok=True)
         run_demo(output, fast, jobs, console)
-    except OSError as error:
-        console.print(f"--output: cannot make the folder {output}: {error.strerror}.")
-        raise typer.Exit(2) from None
     except (ModuleNotFoundError, LargenError) as error:
         console.print(str(error), markup=False)
         raise typer.Exit(2) from None
@@ -46,14 +43,8 @@ def run_demo(folder: Path, fast: bool, jobs: int, console: Console) -> None:
     from largen.experiments.transfer_demo import FAST, FULL, transfer_demo
 
     settings = FAST if fast else FULL
-    columns = (TextColumn("{task.description:<46}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
-        bar = progress.add_task("starting", total=1.0)
-        found = transfer_demo(
-            settings,
-            lambda text, done: progress.update(bar, description=text, completed=done),
-            jobs,
-        )
+    with progress(console) as report:
+        found = transfer_demo(settings, report, jobs)
     (n, depth), (large_n, large_depth) = settings.base, settings.target
     console.print(
         "A residual MLP without normalisation learns scikit-learn's digits by gradient descent, "

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
+
 from largen.errors import InvalidInput
 
 
@@ -44,10 +46,15 @@ def exact(name: str, value: Any) -> Fraction:
         If it is not a number, or a float that is not within 1e-9 of a fraction with a
         denominator up to 1000.
     """
+    if isinstance(value, np.floating):
+        value = float(value)
+    wrong = InvalidInput(f"{name}: wanted a rational exponent, got {value!r}.")
+    if isinstance(value, bool):
+        raise wrong
     try:
         fraction = Fraction(value)
-    except (TypeError, ValueError, OverflowError):
-        raise InvalidInput(f"{name}: wanted a rational exponent, got {value!r}.") from None
+    except (TypeError, ValueError, OverflowError, ZeroDivisionError):
+        raise wrong from None
     if isinstance(value, float):
         near = fraction.limit_denominator(1000)
         if abs(near - fraction) > Fraction(1, 10**9):

@@ -178,6 +178,10 @@ class Parameterization:
         >>> print(lg.ntk().shift({"hidden": "-1/2"}).table(lg.mlp(2, "tanh"))["2.weight"])
         Rule(multiplier=1, init_std=N⁻¹ᐟ², lr=N⁻¹, weight_decay=N, eps=N⁻¹ᐟ²)
         """
+        if not isinstance(theta, Mapping):
+            raise InvalidInput(
+                f"theta: wanted powers by role, such as {{'hidden': '-1/2'}}, got {theta!r}."
+            )
         moved = {}
         for role, power in theta.items():
             if role not in ROLES:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from largen.arrays import real
-from largen.errors import one_of
+from largen.errors import InvalidInput, one_of
 from largen.parameterizations.laws import ROLES
 from largen.parameterizations.powers import Power
 from largen.parameterizations.rules import Row, RuleTable
@@ -20,8 +20,12 @@ def rates_of(rates: Mapping[str, float]) -> Rates:
     Raises
     ------
     InvalidInput
-        If a factor is not a finite number ≥ 0.
+        If a factor is not a finite number ≥ 0, or they are not given by name.
     """
+    if not isinstance(rates, Mapping):
+        raise InvalidInput(
+            f"rates: wanted factors by name, such as {{'input': 0.0}}, got {rates!r}."
+        )
     checked = {str(name): real(f"rates[{name!r}]", r, at_least=0) for name, r in rates.items()}
     return tuple(sorted(checked.items()))
 

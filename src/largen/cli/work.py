@@ -1,0 +1,29 @@
+"""What commands that compute for a while have in common: a folder for files, and a bar."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+
+def make_folder(folder: Path, console: Console) -> None:
+    """Make the folder of ``--output``, or say why that cannot be done and leave."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        console.print(f"--output: cannot make the folder {folder}: {error.strerror}.")
+        raise typer.Exit(2) from None
+
+
+@contextmanager
+def progress(console: Console) -> Iterator[Callable[[str, float], None]]:
+    """Show a bar; yield a function of what is being done, and the part of all that is done."""
+    columns = (TextColumn("{task.description:<46}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as bars:
+        bar = bars.add_task("starting", total=1.0)
+        yield lambda text, done: bars.update(bar, description=text, completed=done)
