@@ -89,6 +89,8 @@ def test_nontrivial_lazy_scalings_are_those_of_section_3_1(q_sigma, first_a, fir
         assert scaling.kind == ("NTK" if q_sigma == -HALF else "intermediate")
         assert not scaling.features_move
         assert scaling.outputs(0) == q_sigma + HALF
+        assert max(scaling.rate_a, scaling.rate_w) == -1 - 2 * q_sigma
+        assert scaling.terms(9)["aw"] < 0
 
 
 @given(exponents)
@@ -108,10 +110,16 @@ def test_one_layer_learns(vanishing):
     assert (output.kind, output.case, output.rate_a) == ("output layer only", "App. E.1", 1)
     assert output.kept == ("a",)
     assert not output.features_move
+    assert output.increments(9) == {"a": 0, "w": vanishing}
+    assert output.kappas(9)["a"] == 1
+    if vanishing <= F(-1, 4):  # slower ones move the gates: App. E.1 has ½ for all
+        assert output.kappas(9)["∅"] == HALF
     into = from_first(-1, vanishing, 0)
     assert (into.kind, into.case, into.rate_w) == ("input layer only", "App. E.2", 1)
     assert into.kept == ("∅", "w")
     assert into.features_move
+    assert into.increments(9) == {"a": vanishing, "w": 0}
+    assert into.kappas(9)["∅"] == into.kappas(9)["w"] == 1
     for q_sigma in (F(-3, 4), F(-5, 4)):
         assert not from_first(q_sigma, 0, vanishing).nontrivial
         assert not from_first(q_sigma, vanishing, 0).nontrivial
@@ -129,11 +137,16 @@ def test_output_weights_that_outgrow_their_initialisation(first, both):
     ):
         grown, grown_by = ("a", scaling.rate_a) if name == "output" else ("w", scaling.rate_w)
         assert scaling.case == case
-        assert scaling.increments(4)[grown] == first
+        still = "w" if grown == "a" else "a"
+        assert scaling.increments(1) == {grown: first, still: other}
+        assert scaling.increments(4) == {grown: first, still: first + other}
+        assert scaling.kappas(4)[grown] == 1
+        assert first == -1 - q_sigma
         assert grown_by == -1 - 2 * q_sigma
         if both:
             assert scaling.kind == f"both layers, {name} weights from zero"
             assert scaling.kept == (grown, "aw")
+            assert scaling.kappas(4)["aw"] == 1
             assert (scaling.rate_w if name == "output" else scaling.rate_a) == 1
         else:
             assert scaling.kind == f"{name} layer only"

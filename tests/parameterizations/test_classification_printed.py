@@ -1,4 +1,9 @@
-"""What else 004 prints of exponents: App. A's rates, §4's conditions, App. G's and App. H's."""
+"""Every exponent that 004 prints, and the test that has it.
+
+In ``one_hidden_layer``: (9), (10), (12) to (15), §3.1, §3.1.1, §3.2, Figure 3, App. C, D and E.
+In ``deep``: the mean-field scaling for all depths, (38), (40) and (41), and that of RMSProp.
+Here: App. A's rates, the scalings of §2, §4 and §4.1, the sums of App. G, the powers of App. H.
+"""
 
 from fractions import Fraction as F
 
@@ -7,9 +12,12 @@ import pytest
 
 import largen as lg
 from largen.experiments.exponents.quantities import decomposition
+from largen.parameterizations.classification.chain import chain
 from largen.parameterizations.classification.one_hidden_layer import increments
+from largen.parameterizations.classification.recursion import Moved, signals
 
 HALF = F(1, 2)
+LETTERS = ("w", "v1", "v2", "a")
 
 
 def rule(param, name, layers, optimizer=None):
@@ -80,3 +88,57 @@ def test_powers_of_the_rate():
         found.append({name: np.sqrt(np.mean(np.square(term))) for name, term in terms.items()})
     powers = {name: np.log10(found[0][name] / found[1][name]) for name in found[0]}
     assert powers == pytest.approx({"∅": 0, "a": 1, "w": 1, "aw": 2}, abs=0.02)
+
+
+def backward_sum(moved):
+    """q_Σ of App. G for H = 2: the order of ∂f/∂h of the first layer over σ³, with increments."""
+    param, net = lg.scaling(-1, 1), lg.mlp(3, "relu")
+    steps = chain(net, param.table(net), False)
+    state = tuple(
+        Moved(None if letter not in moved else step.weight.initial + moved[letter])
+        for letter, step in zip(LETTERS, steps, strict=True)
+    )
+    return signals(steps, state)[0].backward + 3
+
+
+def test_sums_of_appendix_g():
+    """q_Σ,∅ = 1, q_Σ,v = q_v + 3/2, 2q_v + 2 for both; q_Σ,a = q_a + 1, where 3/2 is printed."""
+    small, q = F(-2), F(-1, 4)
+    assert backward_sum({}) == 1
+    assert backward_sum({"v1": q}) == backward_sum({"v2": q}) == q + F(3, 2)
+    assert backward_sum({"v1": small}) == 1
+    assert backward_sum({"v1": q, "v2": q}) == 2 * q + 2
+    assert backward_sum({"a": F(1)}) == 2
+    assert backward_sum({"a": q}) == 1
+
+
+def test_sums_of_appendix_g_in_networks():
+    """The sums themselves, with each increment at the first step, in units of its size."""
+
+    def size(t):
+        return np.sqrt(np.mean(t**2))
+
+    def sums(width, seed):
+        rng = np.random.default_rng([width, seed])
+        w, v1, v2, a = (rng.normal(size=s) for s in ((width, 3), *[(width, width)] * 2, width))
+        h = [w @ rng.normal(size=3)]
+        for v in (v1, v2):
+            h.append(v @ np.maximum(h[-1], 0))
+        phi, gate = np.maximum(h, 0), np.greater(h, 0)
+
+        def through(a, v2, v1):
+            return v1.T @ (gate[1] * (v2.T @ (gate[2] * a)))
+
+        back = v2.T @ (gate[2] * a)
+        da, dv2, dv1 = phi[2], np.outer(gate[2] * a, phi[1]), np.outer(gate[1] * back, phi[0])
+        return [
+            size(through(a, v2, v1)),
+            size(through(da, v2, v1)) / size(da),
+            size(through(a, dv2, v1)) / size(dv2),
+            size(through(a, v2, dv1)) / size(dv1),
+        ]
+
+    widths = np.array([64, 128, 256, 512])
+    found = np.log([np.mean([sums(n, seed) for seed in range(12)], 0) for n in widths])
+    powers = np.polyfit(np.log(widths), found, 1)[0]
+    np.testing.assert_allclose(powers, [1, 1, 1.5, 1.5], atol=0.12)

@@ -13,7 +13,9 @@ abc-parameterization and any optimizer):
 Misprints of Golikov's multi-layer formulas: (38) prints q_f⁽⁰⁾ of one hidden matrix, in general
 it is (H + 1)(q_σ + ½); (39) has H sums where there are H + 1; and the NTK scaling of RMSProp in
 §4.1, η̂ ∝ 1 with σ ∝ N^(−1/2), diverges: increments that fall as the text asks need
-η̂ ∝ N^(−1/2) at both ends and N^(−1) between.
+η̂ ∝ N^(−1/2) at both ends and N^(−1) between; App. G has q_Σ,a = q_a + 3/2, but output weights
+are aligned with a single one of their layer's input weights to order N^(−1/2) only, so that
+q_Σ,a = q_a + 1 (its conclusions, upper bounds, stand).
 """
 
 from __future__ import annotations
