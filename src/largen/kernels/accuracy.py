@@ -155,7 +155,8 @@ def _seen(lowered: Lowered, inputs: tuple[Any, ...]) -> Seen:
         variances.append(np.mean(x**2, axis=-1).ravel())
         shape = shape_of(x)
     try:
-        q, signal = probes(np.concatenate(variances)), signal_of(shape)
+        # A first affine map may be one of a run that is folded: it sees no data any more.
+        q, signal = probes(np.concatenate(variances)), replace(signal_of(shape), from_data=False)
         _follow(lowered.skeleton, lowered.constants, q, signal, seen)
     except jax.errors.JAXTypeError:  # an activation holds traced values
         return {}
