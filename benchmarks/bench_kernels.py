@@ -69,15 +69,23 @@ def convolutional(act, top, hidden=HIDDEN):
 
 
 def build(case, spec, data):
-    """Return what is timed: no arguments, a dictionary of arrays."""
-    import largen as lg
+    """Return what is timed: no arguments, a dictionary of arrays.
 
-    if spec["kind"] in ("fc", "deep"):
-        net = network(spec["act"].removesuffix("_num"), spec.get("hidden", HIDDEN))
-        return lambda: lg.kernel(net, data["x"])._asdict()
-    if spec["kind"] == "cnn":
-        net = convolutional(spec["act"], spec["top"], spec.get("hidden", HIDDEN))
-        return lambda: lg.kernel(net, data["x"])._asdict()
+    Samples of kernels are put on the device here, as the peer's are: JAX has started before
+    memory is measured.
+    """
+    import jax.numpy as jnp
+
+    import largen as lg
+    from largen.arrays import precision
+
+    if spec["kind"] in ("fc", "deep", "cnn"):
+        act, hidden = spec["act"].removesuffix("_num"), spec.get("hidden", HIDDEN)
+        images = spec["kind"] == "cnn"
+        net = convolutional(act, spec["top"], hidden) if images else network(act, hidden)
+        with precision(data["x"]):
+            x = jnp.asarray(data["x"])
+        return lambda: lg.kernel(net, x)._asdict()
     if spec["kind"] == "mse":
         return flow(spec, data)
     raise NotImplementedError(case)

@@ -88,22 +88,28 @@ def _tiny(x: Array) -> Array:
 # --- erf -----------------------------------------------------------------------------------
 
 
-def _erf_gap(q1: Array, q2: Array, gap: Array) -> Array:
-    # (2/π)(m − asin x) with x = 2 q12/√((1 + 2q1)(1 + 2q2)). Its sine is sin m √(1 − x²) − x cos m,
-    # which is divided out of sin² m − x² where the two terms would cancel.
+def _erf_both(q1: Array, q2: Array, gap: Array) -> tuple[Array, Array]:
+    # gap' = (2/π)(m − asin x) with x = 2 q12/√((1 + 2q1)(1 + 2q2)), and D = (4/π)/√S with
+    # S = (1 + 2q1)(1 + 2q2)(1 − x²). The sine of m − asin x is sin m √(1 − x²) − x cos m; where
+    # the two terms would cancel, sine and cosine are multiplied by their sum, which leaves
+    # sin² m − x². One root of S serves both results.
     apart, sin_mean, cos_mean = _half_arcs(2 * q1, 2 * q2)
     scale = 1 / jnp.sqrt(1 + 2 * q1) * (1 / jnp.sqrt(1 + 2 * q2))
     determinant = jnp.maximum(determinant_of(q1, q2, gap), 0)
-    x = 2 * covariance_of(q1, q2, gap) * scale
-    rest = jnp.sqrt(1 + 2 * (q1 + q2) + 4 * determinant) * scale  # √(1 − x²)
+    spread = 1 + 2 * (q1 + q2) + 4 * determinant  # S
+    inverse = 1 / jnp.sqrt(spread)
+    rest, x = spread * inverse * scale, 2 * covariance_of(q1, q2, gap) * scale  # √(1 − x²)
     near, far = sin_mean * rest, x * cos_mean
-    same_side = x > 0
     squares = apart**2 + 4 * determinant * scale**2  # sin² m − x²
-    sine = jnp.where(same_side, squares / jnp.where(same_side, near + far, 1), near - far)
-    return 2 / np.pi * angle(sine, cos_mean * rest + x * sin_mean)
+    sine, cosine = near - far, cos_mean * rest + x * sin_mean
+    same_side = x > 0
+    sine = jnp.where(same_side, squares, sine)
+    cosine = jnp.where(same_side, cosine * (near + far), cosine)
+    return 2 / np.pi * angle(sine, cosine), 4 / np.pi * inverse
 
 
 def _erf_derivative(q1: Array, q2: Array, gap: Array) -> Array:
+    # As in _erf_both, but with the slope that the determinant has where it is 0.
     return 4 / np.pi / jnp.sqrt(1 + 2 * (q1 + q2) + 4 * determinant_of(q1, q2, gap))
 
 
@@ -116,7 +122,13 @@ def _erf_second_moment(q: Array) -> Array:
 
 
 ERF = ClosedForm(
-    pair=smooth_pair(_erf_gap, _erf_derivative, slope_of(_erf_covariance), _erf_second_moment),
+    pair=smooth_pair(
+        lambda *p: _erf_both(*p)[0],
+        _erf_derivative,
+        slope_of(_erf_covariance),
+        _erf_second_moment,
+        _erf_both,
+    ),
     second_moment=_erf_second_moment,
     derivative_second_moment=lambda q: 4 / np.pi / jnp.sqrt(1 + 4 * q),
     mean=jnp.zeros_like,

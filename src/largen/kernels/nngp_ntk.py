@@ -297,7 +297,8 @@ def concrete_kernels(
 ):
     """Return NNGP and NTK of inputs that are there, not traced: by tiles, in float64."""
     with jax.enable_x64(True):
-        x1, x2 = _features(lowered, x1, x2, np.float64)
+        kept = np.float64 if lowered.features else None  # tiles are cast one by one
+        x1, x2 = _features(lowered, x1, x2, kept)
         rows = max(len(x1), 0 if x2 is None else len(x2))
         tile = tile_size(lowered.skeleton, rows, x1.shape[1:-1], largest_tile)
         covariance, tangent = kernels_by_tiles(

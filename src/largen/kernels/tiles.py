@@ -69,6 +69,7 @@ def kernels_at_once(skeleton, with_ntk, constants, x1, x2, masks=(None, None)):
 def kernels_by_tiles(skeleton, with_ntk, dtype, tile, constants, x1, x2, masks=(None, None)):
     """Return NNGP and NTK (or None) in ``dtype``, tile by tile; of a symmetric one, one triangle.
 
+    Every tile is computed in float64, whatever the samples and the result are kept in.
     The last tile of each row overlaps the one before, so that any size will do. Tiles come in
     ascending order, which with overlap makes the symmetric result symmetric bit for bit.
     """
@@ -90,6 +91,7 @@ def kernels_by_tiles(skeleton, with_ntk, dtype, tile, constants, x1, x2, masks=(
     def fill(k, results):
         i, j = jnp.asarray(starts)[k]
         (a, mask_a), (b, mask_b) = cut(sides[0], i, tall), cut(sides[1], j, wide)
+        a, b = a.astype(jnp.float64), b.astype(jnp.float64)
         rows, columns = i + jnp.arange(tall), j + jnp.arange(wide)
         same = (rows[:, None] == columns[None, :]) & symmetric
         final = evaluate(skeleton, with_ntk, constants, a, b, same, (mask_a, mask_b))
