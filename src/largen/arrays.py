@@ -139,6 +139,13 @@ def integer(name: str, value: Any, at_least: int) -> int:
     return int(value)
 
 
+def flag(name: str, value: Any) -> bool:
+    """Check a choice of yes or no at the door."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise InvalidInput(f"{name}: wanted True or False, got {value!r}.")
+    return bool(value)
+
+
 def sample_shape(name: str, value: Any) -> int | tuple[int, ...]:
     """Check the shape of a sample at the door: D, or (*space, channels)."""
     if not isinstance(value, tuple):

@@ -51,9 +51,11 @@ class NumericalFailure(LargenError, ArithmeticError):
         self.result = result
 
 
-def one_of(name: str, got: object, known: Iterable[str]) -> InvalidInput:
-    """Return the error for a name that is not in a list of known ones, with a guess at it."""
+def one_of(name: str, got: object, known: Iterable[str]) -> str:
+    """Return a name if it is among the known ones; else raise, with a guess at what was meant."""
     known = sorted(known)
+    if isinstance(got, str) and got in known:
+        return got
     close = get_close_matches(str(got), known, n=1)
     guess = f" Did you mean {close[0]!r}?" if close else ""
-    return InvalidInput(f"{name}: {got!r} is not known.{guess} Known: {', '.join(known)}.")
+    raise InvalidInput(f"{name}: {got!r} is not known.{guess} Known: {', '.join(known)}.")

@@ -34,8 +34,7 @@ class Windowed(Layer):
     def __post_init__(self):
         object.__setattr__(self, "window", lengths("window", self.window))
         object.__setattr__(self, "strides", self._per_axis("strides", self.strides))
-        if self.padding not in PADDINGS:
-            raise one_of("padding", self.padding, PADDINGS)
+        one_of("padding", self.padding, PADDINGS)
 
     def _per_axis(self, name: str, value: Any) -> tuple[int, ...]:
         found = lengths(name, value, repeat=len(self.window))

@@ -184,9 +184,7 @@ def activation(spec: Any) -> ActivationFunction:
     if isinstance(spec, ActivationFunction):
         return spec
     if isinstance(spec, str):
-        if spec not in _REGISTRY:
-            raise one_of("activation", spec, _REGISTRY)
-        return _REGISTRY[spec]
+        return _REGISTRY[one_of("activation", spec, _REGISTRY)]
     if not callable(spec):
         raise InvalidInput(
             f"activation: wanted a name or an elementwise JAX function, got {spec!r}."

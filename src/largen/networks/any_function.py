@@ -71,8 +71,7 @@ def tangent_kernel(
     >>> tangent_kernel(model, {"w": np.array([1.0, 0.0])}, np.eye(2)).tolist()
     [[4.0, 0.0], [0.0, 0.0]]
     """
-    if method not in METHODS:
-        raise one_of("method", method, METHODS)
+    one_of("method", method, METHODS)
     x1, x2, rates = _checked(f, params, x1, x2, rates)
     with precision(params, x1, x2):
         arguments = params, rates, x1, x1 if x2 is None else x2

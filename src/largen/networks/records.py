@@ -26,10 +26,10 @@ def check_records(
         For an unknown name, an entry that the trajectory does not have, or entries without
         anything to record there.
     """
-    names = {record} if isinstance(record, str) else set(record)
-    for name in names:
-        if name not in RECORDS:
-            raise one_of("record", name, RECORDS)
+    if not isinstance(record, Iterable):
+        raise InvalidInput(f"record: wanted names out of {', '.join(RECORDS)}; got {record!r}.")
+    given = [record] if isinstance(record, str) else record
+    names = {one_of("record", name, RECORDS) for name in given}
     chosen = tuple(name for name in RECORDS if name in names)
     entries = run.entries("record_at", record_at)
     if record_at is None:

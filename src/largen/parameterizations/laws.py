@@ -46,10 +46,8 @@ def laws_of(law: Any) -> Laws:
     """
     given: dict[str, Any] = dict(law) if isinstance(law, Mapping) else dict.fromkeys(ROLES, law)
     for role, name in given.items():
-        if role not in ROLES:
-            raise one_of("law", role, ROLES)
-        if name not in FROM_NORMAL:
-            raise one_of("law", name, FROM_NORMAL)
+        one_of("law", role, ROLES)
+        one_of("law", name, FROM_NORMAL)
     return tuple((role, given[role]) for role in ROLES if given.get(role, GAUSSIAN) != GAUSSIAN)
 
 

@@ -184,8 +184,7 @@ class Parameterization:
             )
         moved = {}
         for role, power in theta.items():
-            if role not in ROLES:
-                raise one_of("theta", role, ROLES)
+            one_of("theta", role, ROLES)
             moved[role] = getattr(self, role).shift(exact(f"theta[{role!r}]", power))
         return replace(self, name=f"{self.name} shifted", **moved)
 

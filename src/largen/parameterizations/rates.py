@@ -43,8 +43,7 @@ def at_rates(table: RuleTable[Power], rates: Rates) -> RuleTable[Power]:
     factors = dict(rates)
     known = {name for row in table.rows for name in (row.name, row.site.name)}
     for name in factors:
-        if name not in known | set(ROLES):
-            raise one_of("rates", name, known | set(ROLES))
+        one_of("rates", name, known | set(ROLES))
     return replace(table, rows=tuple(_at_rate(row, factors) for row in table.rows))
 
 

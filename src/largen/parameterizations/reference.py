@@ -122,8 +122,7 @@ def _numbers(name: str, value: Any) -> Numbers:
             f"{name}: wanted numbers by role, such as {{'output': 0.05}}, got {value!r}."
         )
     for role in value:
-        if role not in ROLES:
-            raise one_of(name, role, ROLES)
+        one_of(name, role, ROLES)
     return tuple(
         (role, real(f"{name}[{role!r}]", value[role], above=0)) for role in ROLES if role in value
     )

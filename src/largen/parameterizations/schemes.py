@@ -284,9 +284,7 @@ def scaling_of(value: Any) -> Any:
         If the name is not known, or an exponent is not rational.
     """
     if isinstance(value, str):
-        if value not in NAMED:
-            raise one_of("scaling", value, NAMED)
-        return scaling(*NAMED[value], name=value)
+        return scaling(*NAMED[one_of("scaling", value, NAMED)], name=value)
     if isinstance(value, (tuple, list)):
         if len(value) not in (2, 3, 4):
             raise InvalidInput(f"scaling: wanted (q_σ, q̃_a, q̃_w), got {value!r}.")

@@ -104,9 +104,7 @@ def loss(spec: str | Loss | Callable[[Any, Any], Any]) -> Loss:
     if isinstance(spec, Loss):
         return spec
     if isinstance(spec, str):
-        if spec not in LOSSES and spec not in ALIASES:
-            raise one_of("loss", spec, LOSSES)
-        return LOSSES[ALIASES.get(spec, spec)]
+        return LOSSES[one_of("loss", ALIASES.get(spec, spec), LOSSES)]
     if callable(spec):
         return Loss(getattr(spec, "__name__", "custom"), spec)
     raise InvalidInput(f"loss: wanted a name or a function of (f, y), got {spec!r}.")

@@ -22,10 +22,8 @@ def by_name(name: str) -> Theory:
     InvalidInput
         If there is none of that name.
     """
-    for theory in THEORIES:
-        if theory.name == name:
-            return theory
-    raise one_of("theory", name, [theory.name for theory in THEORIES])
+    theories = {theory.name: theory for theory in THEORIES}
+    return theories[one_of("theory", name, theories)]
 
 
 def choose(run: Run) -> Theory:
@@ -112,6 +110,5 @@ def solve(run: Run, *, theory: str | None = None, throw: bool = True, **options:
         chosen.covers(run)
     known = set(inspect.signature(chosen.solve).parameters) - {"run", "throw"}
     for option in options:
-        if option not in known:
-            raise one_of(f"option of the theory {chosen.name!r}", option, known)
+        one_of(f"option of the theory {chosen.name!r}", option, known)
     return chosen.solve(run, throw=throw, **options)

@@ -53,9 +53,7 @@ def family(role: str) -> str:
     >>> family("router")
     'output'
     """
-    if role not in FAMILIES:
-        raise one_of("role", role, ROLES)
-    return FAMILIES[role]
+    return FAMILIES[one_of("role", role, ROLES)]
 
 
 def role_of_sides(fan_in_grows: bool, fan_out_grows: bool) -> str:

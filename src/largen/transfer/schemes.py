@@ -53,10 +53,8 @@ def scheme_of(scheme: Any, alpha: Any = None) -> Parameterization:
     """
     if isinstance(scheme, Parameterization):
         param = scheme
-    elif isinstance(scheme, str) and scheme in SCHEMES:
-        param = SCHEMES[scheme]()
     else:
-        raise one_of("scheme", scheme, SCHEMES)
+        param = SCHEMES[one_of("scheme", scheme, SCHEMES)]()
     if param.reference is not None:
         raise InvalidInput(f"scheme: {param} has a reference network; here the base model is one.")
     if alpha is None:

@@ -80,13 +80,10 @@ def update(name: object, decay: object = None) -> Update:
     >>> update("adamw").decay
     'decoupled'
     """
-    if not isinstance(name, str) or name.lower() not in UPDATES:
-        raise one_of("optimizer", name, UPDATES)
-    found = UPDATES[name.lower()]
+    found = UPDATES[one_of("optimizer", name.lower() if isinstance(name, str) else name, UPDATES)]
     if decay is None:
         return found
-    if decay not in DECAYS:
-        raise one_of("decay", decay, DECAYS)
+    one_of("decay", decay, DECAYS)
     if decay == "coupled" and found.decay == "decoupled":
         raise InvalidInput(
             f"decay: {found.name} has no coupled weight decay; wanted 'decoupled' or 'independent'."

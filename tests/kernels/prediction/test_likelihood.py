@@ -118,8 +118,8 @@ def test_fit_says_what_ran_away_and_what_did_not_converge():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"noise": 0.0}, "noise: wanted finite variances > 0"),
-        ({"noise": -1.0}, "noise: wanted finite variances > 0"),
+        ({"noise": 0.0}, "noise: wanted a finite number > 0"),
+        ({"noise": -1.0}, "noise: wanted a finite number > 0"),
         ({"x": X[:0], "y": Y[:0]}, "x: is empty"),
         ({"y": Y[:3]}, "y: has 3 rows"),
         ({"y": Y * np.nan}, "y: .*NaN"),

@@ -170,10 +170,10 @@ BAD = [
     ({"y": np.where(Y > 1, np.nan, Y) * np.inf}, "y: .* NaN or infinite"),
     ({"y": np.full(30, "a")}, "y: wanted numbers"),
     ({"y": Y[:, :, None]}, "y: wanted 1 or 2 axes"),
-    ({"noise": -1e-3}, "noise: wanted finite variances ≥ 0"),
-    ({"noise": np.nan}, "noise: wanted finite variances"),
-    ({"noise": np.ones(7)}, r"noise: wanted one variance or \(30,\)"),
-    ({"noise": "small"}, "noise: wanted a variance"),
+    ({"noise": -1e-3}, "noise: wanted finite numbers ≥ 0"),
+    ({"noise": np.nan}, "noise: wanted finite numbers"),
+    ({"noise": np.ones(7)}, r"noise: wanted one number or \(30,\)"),
+    ({"noise": "small"}, "noise: wanted one number"),
     ({"kind": "gp"}, "kind: 'gp' is not known"),
 ]
 

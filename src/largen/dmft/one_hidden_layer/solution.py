@@ -106,12 +106,10 @@ def solve(
     [1.0, -1.0]
     """
     reason = covers(run)
-    if method not in METHODS:
-        raise one_of("method", method, METHODS)
+    one_of("method", method, METHODS)
     rtol = real("rtol", rtol, above=0)
     max_particles = integer("max_particles", max_particles, at_least=1)
-    if sampling not in SAMPLING:
-        raise one_of("sampling", sampling, SAMPLING)
+    one_of("sampling", sampling, SAMPLING)
     if particles is not None:
         particles = integer("particles", particles, at_least=2)
         if sampling == "quasi-random" and particles & (particles - 1):

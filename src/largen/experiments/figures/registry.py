@@ -42,6 +42,5 @@ def figure(name: str) -> Figure:
     >>> figure("004-1").source
     'Golikov, Towards a general theory of infinite-width limits of neural classifiers, Figure 1'
     """
-    if name not in FIGURES:
-        raise one_of("figure", name, FIGURES)
-    return import_module(f"{_HERE}.{FIGURES[name][0]}").FIGURE
+    module, _ = FIGURES[one_of("figure", name, FIGURES)]
+    return import_module(f"{_HERE}.{module}").FIGURE

@@ -54,8 +54,7 @@ class Task:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.loss not in LOSSES:
-            raise one_of("loss", self.loss, LOSSES)
+        one_of("loss", self.loss, LOSSES)
         integer("steps", self.steps, at_least=1)
         integer("batch_size", self.batch_size, at_least=1)
         if len(self.x) != len(self.y):

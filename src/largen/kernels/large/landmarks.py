@@ -140,8 +140,7 @@ def low_rank_posterior(
     >>> bool(np.abs(given.predict(x).mean - np.sin(x[:, 0])).max() < 0.02)
     True
     """
-    if kind not in KINDS:
-        raise one_of("kind", kind, KINDS)
+    one_of("kind", kind, KINDS)
     variance = real("noise", noise, above=0)
     rows = training_inputs(x).astype(np.float64)
     targets = training_targets(y, len(rows))

@@ -41,21 +41,33 @@ def training_targets(y: Any, rows: int) -> np.ndarray:
     return numbers
 
 
-def noise_variance(noise: Any, rows: int, *, positive: bool = False) -> np.ndarray:
+def noise_variance(noise: Any, rows: int) -> np.ndarray:
     """Return noise variances as float64, one number or one for each sample."""
-    bound = "> 0" if positive else "≥ 0"
+    return _of_each_sample("noise", noise, ((), (rows,)))
+
+
+def sample_weights(weights: Any, rows: int) -> np.ndarray:
+    """Return weights of samples as float64, (sample,); all are one by default."""
+    if weights is None:
+        return np.ones(rows)
+    given = _of_each_sample("weights", weights, ((rows,),))
+    if not given.any():
+        raise InvalidInput("weights: all are zero.")
+    return given
+
+
+def _of_each_sample(name: str, value: Any, shapes: tuple[tuple[int, ...], ...]) -> np.ndarray:
+    """Check finite numbers ≥ 0 of one of the shapes."""
+    wanted = " or ".join("one number" if not shape else f"{shape}" for shape in shapes)
     try:
-        variance = np.asarray(noise, dtype=np.float64)
+        numbers = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError):
-        raise InvalidInput(f"noise: wanted a variance {bound}, got {noise!r}.") from None
-    if variance.shape not in ((), (rows,)):
-        raise InvalidInput(
-            f"noise: wanted one variance or ({rows},), one a sample, got {variance.shape}."
-        )
-    wrong = variance <= 0 if positive else variance < 0
-    if not np.isfinite(variance).all() or wrong.any():
-        raise InvalidInput(f"noise: wanted finite variances {bound}, got {noise!r}.")
-    return variance
+        raise InvalidInput(f"{name}: wanted {wanted}, got {value!r}.") from None
+    if numbers.shape not in shapes:
+        raise InvalidInput(f"{name}: wanted {wanted}, got the shape {numbers.shape}.")
+    if not np.isfinite(numbers).all() or (numbers < 0).any():
+        raise InvalidInput(f"{name}: wanted finite numbers ≥ 0, got {value!r}.")
+    return numbers
 
 
 def _concrete(name: str, array: Any) -> np.ndarray:

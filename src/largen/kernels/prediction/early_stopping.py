@@ -12,10 +12,9 @@ from jax.typing import ArrayLike
 
 from largen.architectures import Layer
 from largen.arrays import real
-from largen.errors import InvalidInput
 from largen.kernels.modes import decompose, flow_factors
 from largen.kernels.nngp_ntk import kernel
-from largen.kernels.prediction.doors import training_inputs, training_targets
+from largen.kernels.prediction.doors import sample_weights, training_inputs, training_targets
 from largen.kernels.prediction.factor import Factor, solve
 from largen.kernels.prediction.gaussian_process import Posterior
 from largen.kernels.prediction.padding import fill_up
@@ -94,11 +93,7 @@ def flow_posterior(
     t = real("time", time, above=0)
     rows = training_inputs(x)
     targets = training_targets(y, len(rows))
-    weight = np.ones(len(rows)) if weights is None else np.asarray(weights, np.float64)
-    if weight.shape != (len(rows),) or not np.isfinite(weight).all() or (weight < 0).any():
-        raise InvalidInput(f"weights: wanted ({len(rows)},) finite numbers ≥ 0, got {weights!r}.")
-    if not weight.any():
-        raise InvalidInput("weights: all are zero.")
+    weight = sample_weights(weights, len(rows))
     samples = slice(len(rows))
     both = kernel(net, fill_up(rows.astype(np.float64)), param=param)
     prior, tangent = (k[samples, samples] for k in both)

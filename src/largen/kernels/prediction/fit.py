@@ -8,9 +8,8 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from largen.architectures import Layer
-from largen.arrays import integer
+from largen.arrays import flag, integer, real
 from largen.errors import NumericalFailure
-from largen.kernels.prediction.doors import noise_variance
 from largen.kernels.prediction.hyperparameters import rebuilt
 from largen.kernels.prediction.likelihood import Evidence, evidence
 from largen.parameterizations import Parameterization
@@ -109,9 +108,10 @@ def fit_likelihood(
     (1.16, 2.16)
     """
     of = evidence(net, x, y, param)
-    variance = float(noise_variance(noise, 0, positive=True))
+    variance = real("noise", noise, above=0)
     steps = integer("max_steps", max_steps, at_least=1)
-    groups = _groups(of.given.names, shared)
+    groups = _groups(of.given.names, flag("shared", shared))
+    fit_noise = flag("fit_noise", fit_noise)
     start, _, _ = of.at(of.given.deviations, variance)
     if not np.isfinite(start):
         raise NumericalFailure(

@@ -291,8 +291,7 @@ def posterior(
     >>> given.sample(x, key=0, draws=5).shape
     (5, 2)
     """
-    if kind not in KINDS:
-        raise one_of("kind", kind, KINDS)
+    one_of("kind", kind, KINDS)
     rows = training_inputs(x)
     targets = training_targets(y, len(rows))
     variance = noise_variance(noise, len(rows))

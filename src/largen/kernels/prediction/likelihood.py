@@ -13,11 +13,11 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from largen.architectures import Layer
-from largen.arrays import shape_of
+from largen.arrays import real, shape_of
 from largen.errors import InvalidInput, NumericalFailure
 from largen.kernels.accuracy import inaccuracy, with_suited_methods
 from largen.kernels.lower import Lowered
-from largen.kernels.prediction.doors import noise_variance, training_inputs, training_targets
+from largen.kernels.prediction.doors import training_inputs, training_targets
 from largen.kernels.prediction.hyperparameters import Hyperparameters, covariance, hyperparameters
 from largen.parameterizations import Parameterization
 
@@ -139,7 +139,7 @@ def log_likelihood(
     (-2.7976, ['0.bias_std', '0.weight_std', '2.bias_std', '2.weight_std', 'noise'])
     """
     of = evidence(net, x, y, param)
-    variance = float(noise_variance(noise, 0, positive=True))
+    variance = real("noise", noise, above=0)
     value, slopes, by_noise = of.at(of.given.deviations, variance)
     if not np.isfinite(value):
         raise NumericalFailure(

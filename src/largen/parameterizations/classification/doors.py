@@ -127,8 +127,7 @@ def _optimizer(optimizer: Any) -> tuple[str, bool, bool]:
         case GradientFlow():
             return "gradient flow", False, False
         case str():
-            if optimizer not in _OPTIMIZERS:
-                raise one_of("optimizer", optimizer, _OPTIMIZERS)
+            one_of("optimizer", optimizer, _OPTIMIZERS)
             return optimizer, _OPTIMIZERS[optimizer], False
     raise InvalidInput(
         "optimizer: wanted lg.gd, lg.sgd, lg.gradient_flow, lg.adam or lg.rmsprop, or one of "

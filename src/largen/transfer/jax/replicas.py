@@ -91,9 +91,7 @@ def train_replicas(
     if not replicas:
         raise InvalidInput("replicas: is empty; wanted at least one.")
     if isinstance(loss, str):
-        if loss not in LOSSES:
-            raise one_of("loss", loss, LOSSES)
-        loss = LOSSES[loss]
+        loss = LOSSES[one_of("loss", loss, LOSSES)]
     move = _transformation(plan, replicas, schedule)
     measure = loss
 

@@ -98,8 +98,8 @@ def scale(
     >>> state = plan.optax(lr=1e-3).init(parameters)
     """
     param, moved = scheme_of(scheme, alpha), update(optimizer, decay)
-    if layout is not None and layout not in LAYOUTS:
-        raise one_of("layout", layout, LAYOUTS)
+    if layout is not None:
+        one_of("layout", layout, LAYOUTS)
     survey = Survey(init, shapes(base, target, depth, delta), layout)
     found_roles = survey.roles(roles or {})
     folds: dict[str, list[Folded]] = {name: [] for name in survey.weights}

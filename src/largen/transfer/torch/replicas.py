@@ -106,9 +106,7 @@ def train_replicas(
     if not replicas:
         raise InvalidInput("replicas: is empty; wanted at least one.")
     if isinstance(loss, str):
-        if loss not in LOSSES:
-            raise one_of("loss", loss, LOSSES)
-        loss = LOSSES[loss]
+        loss = LOSSES[one_of("loss", loss, LOSSES)]
     step = step_of(plan.optimizer)
     stack = Stack(plan, replicas, device)
     losses = np.full((len(replicas), steps), np.inf)

@@ -104,8 +104,7 @@ def scale(
     >>> groups = plan.param_groups(model, lr=1e-3, weight_decay=0.1)
     """
     param, moved = scheme_of(scheme, alpha), update(optimizer, decay)
-    if multipliers not in ("weights", "forward"):
-        raise one_of("multipliers", multipliers, ("weights", "forward"))
+    one_of("multipliers", multipliers, ("weights", "forward"))
     facts = Facts(make_model, shapes(base, target, depth, delta))
     found_roles = facts.roles(roles or {})
     factors = Factors(facts, fold=multipliers == "weights")

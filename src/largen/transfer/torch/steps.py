@@ -87,9 +87,7 @@ def step_of(optimizer: str) -> Step:
     InvalidInput
         If there is none.
     """
-    if optimizer not in STEPS:
-        raise one_of("optimizer", optimizer, STEPS)
-    return STEPS[optimizer]
+    return STEPS[one_of("optimizer", optimizer, STEPS)]
 
 
 def _sgd(w: StackedWeight, gradient: Tensor, s: float, t: int) -> None:
