@@ -66,6 +66,11 @@ def shapes(
             )
         for key, size in value.items():
             integer(f"{name}[{key!r}]", size, at_least=1)
+    if depth in base and target[depth] < base[depth]:
+        raise InvalidInput(
+            f"target[{depth!r}]: wanted at least the base's {base[depth]}, got {target[depth]}; "
+            "take the smaller shape as the base."
+        )
     widths = [key for key in base if key != depth]
     growing = [key for key in widths if base[key] != target[key]] or widths
     larger = {key: 2 * base[key] for key in (*growing, depth) if key in base}

@@ -245,6 +245,7 @@ class Unclear(nn.Module):
         (lambda: scale(SmallNet, {"w": 4}, {"w": 8}), "could not be called"),
         (lambda: scale(SmallNet, {**BASE, "width": 0}, TARGET), "wanted an integer"),
         (lambda: scale(SmallNet, BASE, TARGET, delta=BASE), "larger than the base"),
+        (lambda: scale(SmallNet, TARGET, BASE), "take the smaller shape as the base"),
         (lambda: scale(SmallNet, BASE, TARGET, branches=["x.*"]), "'x.*' fits no module"),
         (lambda: scale(SmallNet, BASE, TARGET, roles={"*.w": "input"}), "fits no weight"),
         (lambda: scale(SmallNet, BASE, TARGET, roles={"*": "readout"}), "role: 'readout'"),

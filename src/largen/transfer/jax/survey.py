@@ -11,60 +11,29 @@ import jax
 import numpy as np
 
 from largen.errors import InvalidInput
-from largen.transfer.initial import InitialLaw, Moments, initial_laws
+from largen.transfer.alignment import Alignment
+from largen.transfer.initial import InitialLaw, Moments
 from largen.transfer.jax.layouts import axes, role_of
 from largen.transfer.jax.trees import owners, part_of, weights_of
 from largen.transfer.roles import family
 from largen.transfer.shapes import Shapes
-from largen.transfer.structure import correspondence
 
 ENTRIES, DRAWS = 1024, 8
 
 
-class Survey:
-    """Parameters of several shapes, laid side by side.
-
-    Attributes
-    ----------
-    names
-        Part or weight of the target → of the base model.
-    l
-        The depth's ratio.
-    """
+class Survey(Alignment):
+    """Parameters of several shapes, laid side by side."""
 
     def __init__(self, init: Callable[..., Any], sizes: Shapes, layout: str | None):
-        self.init, self.sizes, self.layout = init, sizes, layout
+        self.init, self.layout = init, layout
         trees = {name: shapes_of(init, at) for name, at in sizes.by_name().items()}
-        parts = {name: part_of(tree) for name, tree in trees.items()}
-        self._shapes = {name: part.all_weights() for name, part in parts.items()}
-        for a, b in (("base", "wide"), ("tall", "target")):
-            if set(self._shapes[a]) != set(self._shapes[b]):
-                odd = sorted(set(self._shapes[a]) ^ set(self._shapes[b]))
-                raise InvalidInput(f"init: the weights {odd[:3]} exist at one width only.")
-        to_tall = correspondence(parts["base"], parts["tall"])
-        self.names, self.l = to_tall.parts, to_tall.depth_ratio(parts["base"], parts["tall"])
-        deep = parts.get("deep", parts["base"])
-        self._deeper = correspondence(parts["base"], deep)
-        self._deep_ratio = self._deeper.depth_ratio(parts["base"], deep)
-        blocks = {self._deeper.parts[block] for block in self._deeper.blocks}
-        stacked = {self._deeper.parts[name]: axis for name, axis in self._deeper.stacked.items()}
-        self.stacked = {w: stacked[s] for w, s in self.names.items() if s in stacked}
-        self.blocks = tuple(path for path, source in self.names.items() if source in blocks)
+        super().__init__({name: part_of(tree) for name, tree in trees.items()}, sizes, "init")
         self._owners = owners(trees["target"])
 
     @property
     def weights(self) -> tuple[str, ...]:
         """Names of the target's weights."""
         return tuple(self._shapes["target"])
-
-    def shape(self, model: str, name: str) -> tuple[int, ...]:
-        """Return the shape of a weight of one of the models."""
-        return self._shapes[model][name]
-
-    def growing(self, name: str) -> tuple[int, ...]:
-        """Return the axes of a weight of the target that grow with the width."""
-        base, wide = (self.shape(model, self.names[name]) for model in ("base", "wide"))
-        return tuple(i for i, (x, y) in enumerate(zip(base, wide, strict=True)) if x != y)
 
     def ratio(self, name: str) -> float:
         """Return n of a weight: how much its fan-in grew, or its fan-out if the fan-in is fixed."""
@@ -128,19 +97,7 @@ class Survey:
 
     def laws(self) -> dict[str, InitialLaw]:
         """Return how each weight of the base model is initialised."""
-        own = {name: name for name in self._shapes["base"]}
-        base = self._moments(self.sizes.base, own)
-        wide = self._moments(self.sizes.wide, own)
-        deep = {}
-        if self.sizes.deep is not None:
-            deep = self._moments(self.sizes.deep, self._deeper.parts)
-        ratios = {}
-        for name in self._shapes["tall"]:
-            source, growing = self.names[name], self.growing(name)
-            if growing:
-                sides = [self.shape(model, source)[growing[0]] for model in ("wide", "base")]
-                ratios[source] = sides[0] / sides[1]
-        return initial_laws(base, wide, deep, ratios, self._deep_ratio)
+        return self.laws_by(self._moments)
 
     def _moments(self, at: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Moments]:
         least = min(prod(shape) for shape in self._shapes["base"].values())

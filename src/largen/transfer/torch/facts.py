@@ -4,48 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from fnmatch import fnmatchcase
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from torch import nn
 
 from largen.errors import InvalidInput
-from largen.transfer.initial import InitialLaw, initial_laws
+from largen.transfer.alignment import Alignment
+from largen.transfer.initial import InitialLaw
 from largen.transfer.roles import family
 from largen.transfer.shapes import Shapes
-from largen.transfer.structure import correspondence
 from largen.transfer.torch.branches import Branch, NotResidual, join, residual_branches
 from largen.transfer.torch.layouts import fan_in_axes, role_of
 from largen.transfer.torch.survey import initial_moments, on_meta, part_of
 
 
-class Facts:
-    """Base, wider, deeper and target models, and which of their weights correspond.
+class Facts(Alignment):
+    """Base, wider, deeper and target models of PyTorch.
 
     Attributes
     ----------
-    names
-        Part or weight of the target → of the base model.
-    l
-        The depth's ratio.
+    models
+        By name, without memory.
     """
 
     def __init__(self, make_model: Callable[..., nn.Module], sizes: Shapes):
-        self.make_model, self.sizes = make_model, sizes
+        self.make_model = make_model
         self.models = {name: on_meta(make_model, at) for name, at in sizes.by_name().items()}
         parts = {name: part_of(model) for name, model in self.models.items()}
-        self._shapes = {name: part.all_weights() for name, part in parts.items()}
-        for a, b in (("base", "wide"), ("tall", "target")):
-            if set(self._shapes[a]) != set(self._shapes[b]):
-                odd = sorted(set(self._shapes[a]) ^ set(self._shapes[b]))
-                raise InvalidInput(f"make_model: the weights {odd[:3]} exist at one width only.")
-        to_tall = correspondence(parts["base"], parts["tall"])
-        self.names = to_tall.parts
-        self.l = to_tall.depth_ratio(parts["base"], parts["tall"])
-        self._deeper = correspondence(parts["base"], parts.get("deep", parts["base"]))
-        self._deep_ratio = self._deeper.depth_ratio(parts["base"], parts.get("deep", parts["base"]))
-        in_base = {self._deeper.parts[block] for block in self._deeper.blocks}
-        self.blocks = tuple(path for path, source in self.names.items() if source in in_base)
+        super().__init__(parts, sizes, "make_model")
 
     @cached_property
     def uses(self) -> dict[str, list[str]]:
@@ -59,15 +46,6 @@ class Facts:
     def widens(self) -> bool:
         """Whether any weight of the target is wider than the base's."""
         return any(self.ratio(name) != 1.0 for name in self.uses)
-
-    def shape(self, model: str, name: str) -> tuple[int, ...]:
-        """Return the shape of a weight of one of the models."""
-        return self._shapes[model][name]
-
-    def growing(self, name: str) -> tuple[int, ...]:
-        """Return the axes of a weight of the target that grow with the width."""
-        base, wide = (self.shape(model, self.names[name]) for model in ("base", "wide"))
-        return tuple(i for i, (x, y) in enumerate(zip(base, wide, strict=True)) if x != y)
 
     def ratio(self, name: str) -> float:
         """Return n of a weight: how much its fan-in grew, or its fan-out if the fan-in is fixed."""
@@ -110,19 +88,7 @@ class Facts:
 
     def laws(self) -> dict[str, InitialLaw]:
         """Return how the builder initialises each weight of the base model."""
-        own = {name: name for name in self._shapes["base"]}
-        base = initial_moments(self.make_model, self.sizes.base, own)
-        wide = initial_moments(self.make_model, self.sizes.wide, own)
-        deep = {}
-        if self.sizes.deep is not None:
-            deep = initial_moments(self.make_model, self.sizes.deep, self._deeper.parts)
-        ratios = {}
-        for name in self._shapes["tall"]:
-            source, axes = self.names[name], self.growing(name)
-            if axes:
-                sides = (self.shape(model, source)[axes[0]] for model in ("wide", "base"))
-                ratios[source] = next(sides) / next(sides)
-        return initial_laws(base, wide, deep, ratios, self._deep_ratio)
+        return self.laws_by(partial(initial_moments, self.make_model))
 
     def branches(self) -> dict[str, Branch]:
         """Return every residual branch that repeats with the depth, by where it ends.

@@ -1,0 +1,77 @@
+"""Models of several shapes, laid side by side: which weights correspond, and what grows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from largen.errors import InvalidInput
+from largen.transfer.initial import InitialLaw, Moments, initial_laws
+from largen.transfer.shapes import Shapes
+from largen.transfer.structure import Part, correspondence
+
+Measure = Callable[[Mapping[str, Any], Mapping[str, str]], dict[str, Moments]]
+
+
+class Alignment:
+    """Base, wider, deeper and target models, and which of their weights correspond.
+
+    Attributes
+    ----------
+    sizes
+        The models' shapes.
+    names
+        Part or weight of the target → of the base model.
+    l
+        The depth's ratio.
+    blocks
+        The target's parts that repeat with the depth.
+    stacked
+        The target's weights with an axis that grows with the depth instead: name → axis.
+    """
+
+    def __init__(self, parts: Mapping[str, Part], sizes: Shapes, builder: str):
+        self.sizes = sizes
+        self._shapes = {name: part.all_weights() for name, part in parts.items()}
+        for a, b in (("base", "wide"), ("tall", "target")):
+            if set(self._shapes[a]) != set(self._shapes[b]):
+                odd = sorted(set(self._shapes[a]) ^ set(self._shapes[b]))
+                raise InvalidInput(f"{builder}: the weights {odd[:3]} exist at one width only.")
+        base, deep = parts["base"], parts.get("deep", parts["base"])
+        to_tall = correspondence(base, parts["tall"])
+        self.names, self.l = to_tall.parts, to_tall.depth_ratio(base, parts["tall"])
+        self._deeper = correspondence(base, deep)
+        self._deep_ratio = self._deeper.depth_ratio(base, deep)
+        repeated = {self._deeper.parts[block] for block in self._deeper.blocks}
+        self.blocks = tuple(path for path, source in self.names.items() if source in repeated)
+        axes = {self._deeper.parts[name]: axis for name, axis in self._deeper.stacked.items()}
+        self.stacked = {w: axes[source] for w, source in self.names.items() if source in axes}
+
+    def shape(self, model: str, name: str) -> tuple[int, ...]:
+        """Return the shape of a weight of one of the models."""
+        return self._shapes[model][name]
+
+    def growing(self, name: str) -> tuple[int, ...]:
+        """Return the axes of a weight of the target that grow with the width."""
+        base, wide = (self.shape(model, self.names[name]) for model in ("base", "wide"))
+        return tuple(i for i, (x, y) in enumerate(zip(base, wide, strict=True)) if x != y)
+
+    def laws_by(self, moments: Measure) -> dict[str, InitialLaw]:
+        """Return how each weight of the base model is initialised.
+
+        Parameters
+        ----------
+        moments
+            ``moments(shape, names)`` of the builder's initial weights at one shape, counted under
+            the names of the base model.
+        """
+        own = {name: name for name in self._shapes["base"]}
+        base, wide = moments(self.sizes.base, own), moments(self.sizes.wide, own)
+        deep = {} if self.sizes.deep is None else moments(self.sizes.deep, self._deeper.parts)
+        ratios = {}
+        for name in self._shapes["tall"]:
+            source, axes = self.names[name], self.growing(name)
+            if axes:
+                after, before = (self.shape(model, source)[axes[0]] for model in ("wide", "base"))
+                ratios[source] = after / before
+        return initial_laws(base, wide, deep, ratios, self._deep_ratio)
