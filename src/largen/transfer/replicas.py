@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+
+from largen.arrays import integer
+from largen.errors import InvalidInput, one_of
+
+# A replica has diverged when its loss is not finite or this many times what it was at first.
+DIVERGED = 100.0
+# Steps between two looks at which replicas have diverged: a look waits for the device.
+LOOK_EVERY = 10
 
 
 @dataclass(frozen=True)
@@ -38,14 +48,34 @@ class TrainedReplicas:
     losses
         The loss on each batch before its step, shape ``(replica, step)``; ∞ from the step on at
         which a replica diverged.
-    final
-        The loss after training on what it was evaluated on, shape ``(replica,)``; ∞ if diverged.
+    each
+        The loss after training on each sample that it was evaluated on, shape
+        ``(replica, sample)``; ∞ if diverged.
     """
 
     losses: np.ndarray
-    final: np.ndarray
+    each: np.ndarray
+
+    @property
+    def final(self) -> np.ndarray:
+        """The mean loss after training, shape ``(replica,)``."""
+        return self.each.mean(1)
 
     @property
     def diverged(self) -> np.ndarray:
         """Which replicas diverged, shape ``(replica,)``."""
         return ~np.isfinite(self.final)
+
+
+def checked(replicas: Sequence[Replica], steps: int, loss: Any, losses: Mapping[str, Any]) -> Any:
+    """Check what is to be trained, and return the loss itself if it was named.
+
+    Raises
+    ------
+    InvalidInput
+        If there are no replicas or steps, or no loss of that name.
+    """
+    integer("steps", steps, at_least=1)
+    if not replicas:
+        raise InvalidInput("replicas: is empty; wanted at least one.")
+    return losses[one_of("loss", loss, losses)] if isinstance(loss, str) else loss

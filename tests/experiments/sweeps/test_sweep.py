@@ -59,13 +59,52 @@ def test_made_up_surface():
     loss = np.exp((xarray.DataArray(x, dims="lr") - centre) ** 2) * 0.01
     loss = loss.expand_dims(scheme=["made up"], seed=[0])
     loss = loss.assign_coords(width=[8, 16], depth=[1, 2], lr=2.0**x)
-    made = Sweep(xarray.Dataset({"loss": loss}, attrs={"chance": 1.0}))
+    made = Sweep(xarray.Dataset({"loss": loss, "margin_error": 0 * loss}, attrs={"chance": 1.0}))
     np.testing.assert_allclose(made.drift("depth").sel(depth=2).squeeze(), [0.0, 1.5])
     np.testing.assert_allclose(made.drift("width").sel(width=16).squeeze(), [0.0, 1.5])
     ratio = float(made.transferred()["ratio"].sel(width=16, depth=2).squeeze())
     assert ratio == pytest.approx(np.exp(1.5**2 - 0.5**2))
     with pytest.raises(InvalidInput, match="along"):
         made.drift("seed")
+
+
+def test_the_error_kept_is_that_of_the_distance_from_the_best_constant_answer():
+    draw = np.random.default_rng(0)
+    y = draw.integers(0, 3, (40, 2))  # two positions a sample, three classes
+    task = Task(np.zeros((40, 1)), y, batch_size=4)
+    share = np.array([(y == c).mean() for c in range(3)])
+    constant = np.array([[-np.log(share[c]) for c in row] for row in y]).mean(1)
+    assert task.chance == pytest.approx(-(share * np.log(share)).sum())
+    each = np.stack([constant + draw.normal(size=40), np.full(40, np.inf)])
+    error = np.std(each[0] - constant, ddof=1) / 40**0.5
+    np.testing.assert_allclose(task.margin_error(each), [error, np.inf])
+    targets = draw.normal(size=(40, 2))
+    task = Task(np.zeros((40, 1)), targets, "mse", batch_size=4)
+    assert task.chance == pytest.approx(targets.var(0).mean())
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_networks_that_learn_nothing_seem_to_train_as_rarely_as_is_said(seeds):
+    """A one-sided test at 5 % for all rates of a shape together: 400 shapes, nothing to learn."""
+    draw, rates, samples = np.random.default_rng(1), 5, 200
+    task = Task(np.zeros((samples, 1)), np.arange(samples) % 2, batch_size=4)
+
+    def made(gain):
+        # Seeds share the samples; networks of several seeds differ by as much as means over them.
+        each = task.constant + draw.normal(size=(400, 1, rates, samples)) - gain
+        each = each + (seeds > 1) * 0.1 * draw.normal(size=(400, seeds, rates, 1))
+        error = task.margin_error(each.reshape(-1, samples)).reshape(each.shape[:3])
+        axes = ("width", "seed", "lr")
+        values = {"loss": (axes, each.mean(-1)), "margin_error": (axes, error)}
+        data = xarray.Dataset(values, {"width": np.arange(400), "lr": np.arange(1, rates + 1)})
+        return Sweep(data.expand_dims(scheme=["s"], depth=[1]).assign_attrs(chance=task.chance))
+
+    share = float(made(0.0).trains().any("lr").mean())
+    # Two errors in quadrature are a bound where both count.
+    least = 0.05 if seeds == 1 else 0.0
+    assert abs(share - np.clip(share, least, 0.05)) < 3 * (0.05 * 0.95 / 400) ** 0.5
+    assert made(1.0).trains().all("lr").mean() > 0.95
+    assert made(1.0).best()["trains"].mean() > 0.95
 
 
 def test_the_picture(found):

@@ -1,5 +1,7 @@
 """Replicas trained together against the same networks trained one by one by ``torch.optim``."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -10,7 +12,7 @@ from largen.transfer.replicas import Replica
 from largen.transfer.schedules import warmup_cosine
 from largen.transfer.torch import scale
 from largen.transfer.torch.models import ResidualMLP
-from largen.transfer.torch.replicas import train_replicas
+from largen.transfer.torch.replicas import Stack, cross_entropy, tensors, train_replicas
 
 DRAW = np.random.default_rng(0)
 X = DRAW.normal(size=(48, 64)).astype("float32")
@@ -151,3 +153,56 @@ def test_doors():
         train_replicas(plan, [], batch, "mse", steps=1, evaluation=[(X, Y)])
     with pytest.raises(InvalidInput, match="Did you mean 'mse'"):
         train_replicas(plan, [Replica(1.0)], batch, "mes", steps=1, evaluation=[(X, Y)])
+    plan = scale(ResidualMLP, BASE, TARGET, scheme="mup", optimizer="sgd")
+    with pytest.raises(InvalidInput, match="targets of the outputs' shape"):
+        train_replicas(plan, [Replica(1.0)], batch, "mse", steps=1, evaluation=[(X, Y)])
+
+
+class Linear3(nn.Module):
+    """Linear layers with biases, and something in between that decides about the direct way."""
+
+    def __init__(self, between, width):
+        super().__init__()
+        self.first, self.second = nn.Linear(64, width), nn.Linear(width, width)
+        self.out, self.between = nn.Linear(width, 10), between
+        nn.init.zeros_(self.second.weight)  # hides what is between, until training has moved it
+
+    def forward(self, x):
+        h = torch.tanh(self.first(x))
+        return self.out(h + self.second(self.between(h)))
+
+
+BETWEEN = {
+    "nothing": (lambda h: h, True),
+    "positions": (lambda h: h.unflatten(-1, (2, -1)).sin().flatten(-2), True),
+    "over the samples": (lambda h: h - h.mean(0), False),
+    "by number of axes": (lambda h: h.flatten(1), False),
+}
+
+
+@pytest.mark.parametrize("name", BETWEEN)
+def test_models_are_called_on_stacks_where_that_is_the_same(name):
+    between, direct = BETWEEN[name]
+    plan = scale(partial(Linear3, between), {"width": 8}, {"width": 12}, scheme="mup",
+                 optimizer="sgd")  # fmt: skip
+    replicas = [Replica(0.05, 0), Replica(0.1, 1)]
+    stack = Stack(plan, replicas, None)
+    stack.step(*tensors(batch(0)), cross_entropy, 1.0, 1)
+    assert (stack.direct is not None) == direct
+    found = train_replicas(plan, replicas, batch, "cross_entropy", steps=STEPS, evaluation=[(X, Y)])
+    for i, replica in enumerate(replicas):
+        np.testing.assert_allclose(found.losses[i], alone(plan, replica, "sgd")[0], rtol=2e-5)
+
+
+def test_a_loss_of_the_user_is_the_named_one():
+    plan = scale(ResidualMLP, BASE, TARGET, scheme="mup", optimizer="sgd")
+    own = lambda f, y: nn.functional.cross_entropy(f, y)  # noqa: E731
+    both = [
+        train_replicas(
+            plan, [Replica(0.1), Replica(0.2)], batch, loss, steps=3, evaluation=[(X, Y)]
+        )
+        for loss in (own, "cross_entropy")
+    ]
+    np.testing.assert_allclose(both[0].losses, both[1].losses, rtol=1e-6)
+    np.testing.assert_allclose(both[0].each, both[1].each, rtol=1e-5)
+    np.testing.assert_allclose(both[0].final, both[0].each.mean(1))

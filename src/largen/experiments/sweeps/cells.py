@@ -118,6 +118,7 @@ class Protocol:
         """Return everything that a cell's result depends on, but the code of the model."""
         steps = range(self.task.steps)
         return {
+            "kept": 2,  # what is kept of a cell: see arrays_of
             "model": _name(self.make_model),
             "task": digest,
             "base": list(self.base),
@@ -131,9 +132,13 @@ class Protocol:
         }
 
 
-def arrays_of(found: TrainedReplicas) -> dict[str, np.ndarray]:
+def arrays_of(found: TrainedReplicas, task: Task) -> dict[str, np.ndarray]:
     """Return what is kept of a cell."""
-    return {"losses": found.losses.astype(np.float32), "final": found.final}
+    return {
+        "losses": found.losses.astype(np.float32),
+        "final": found.final,
+        "margin_error": task.margin_error(found.each),
+    }
 
 
 def _name(make_model: Any) -> str:

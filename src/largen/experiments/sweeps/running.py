@@ -168,7 +168,7 @@ def _trained(
 ) -> Iterable[tuple[int, dict[str, np.ndarray]]]:
     if jobs == 1:
         for i in missing:
-            yield i, arrays_of(protocol.train(cells[i], bar.within(i)))
+            yield i, arrays_of(protocol.train(cells[i], bar.within(i)), protocol.task)
         return
     from joblib import Parallel, delayed
 
@@ -180,7 +180,7 @@ def _trained(
 
 
 def _numbered(i: int, protocol: Protocol, cell: Cell) -> tuple[int, dict[str, np.ndarray]]:
-    return i, arrays_of(protocol.train(cell))
+    return i, arrays_of(protocol.train(cell), protocol.task)
 
 
 class _Bar:

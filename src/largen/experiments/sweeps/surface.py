@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 AXES = ("scheme", "width", "depth")
-# A network trains if its loss falls below this part of the best constant answer's.
-TRAINS = 0.97
+# The chance that any rate of a shape seems to train where none does.
+LEVEL = 0.05
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,9 @@ class Sweep:
     data
         ``loss (scheme, width, depth, seed, lr)`` after training, and ``loss_train (…, step)``
         before each step; weight_decay and momentum are axes too if there are several of them.
-        Infinite where training diverged, NaN where nothing was trained.
+        Infinite where training diverged, NaN where nothing was trained. ``margin_error``, with
+        the axes of ``loss``: the standard error, over the samples that the loss is a mean of, of
+        its distance from the best constant answer's.
     """
 
     data: xarray.Dataset
@@ -47,8 +49,8 @@ class Sweep:
         xarray.Dataset
             Over (scheme, width, depth): ``log2_lr`` interpolated, with its interval from ``low``
             to ``high``; ``grid``, the best rate trained, and ``loss``, its mean over seeds;
-            ``edge``, whether it is at an end of the grid; ``trains``, whether it is clearly below
-            the best constant answer. NaN where nothing trained without diverging.
+            ``edge``, whether it is at an end of the grid; ``trains`` of that rate
+            (:meth:`trains`). NaN where nothing trained without diverging.
         """
         import xarray
 
@@ -64,8 +66,35 @@ class Sweep:
             },
             {axis: loss[axis] for axis in AXES},
         )
-        data["trains"] = data["loss"] < TRAINS * self.data.attrs["chance"]
+        there = abs(np.log2(loss["lr"]) - data["grid"]) < 1e-9
+        data["trains"] = (self.trains() & there).any("lr")
         return data
+
+    def trains(self) -> xarray.DataArray:
+        """Return at which rates networks learn anything: whether they beat every constant answer.
+
+        The best constant answer is that of the samples themselves (their labels' frequencies,
+        their targets' mean). A one-sided test at the level 5 % for all rates of a shape together
+        (Bonferroni) of the distance between its loss and the mean over seeds, beside what the
+        mean over samples is uncertain by (normal law) and, in quadrature, what the mean over
+        several seeds is (Student's t).
+
+        Returns
+        -------
+        xarray.DataArray
+            Over (scheme, width, depth, lr); False where training diverged or none was done.
+        """
+        from scipy.special import ndtri, stdtrit
+
+        loss, error = self._plain(), self._plain("margin_error")
+        mean, seeds = loss.mean("seed", skipna=False), loss.sizes["seed"]
+        level = LEVEL / np.maximum(mean.notnull().sum("lr"), 1)
+        bound = (ndtri(level) * error.mean("seed", skipna=False)) ** 2
+        if seeds > 1:
+            spread = loss.where(np.isfinite(mean)).std("seed", ddof=1)
+            bound = bound + (stdtrit(seeds - 1, level) * spread) ** 2 / seeds
+        found = mean + np.sqrt(bound) < self.data.attrs["chance"]
+        return found.transpose(*AXES, "lr").rename("trains")
 
     def drift(self, along: str) -> xarray.DataArray:
         """Return by how many factors of two the best rate moves along the width or the depth.
@@ -139,8 +168,8 @@ class Sweep:
             [*lines, f"columns: width {widths}; ×: does not train; *: end of the grid"]
         )
 
-    def _plain(self) -> xarray.DataArray:
-        loss = self.data["loss"]
+    def _plain(self, name: str = "loss") -> xarray.DataArray:
+        loss = self.data[name]
         extra = [axis for axis in loss.dims if axis not in (*AXES, "seed", "lr")]
         if extra:
             raise InvalidInput(
@@ -170,7 +199,8 @@ def surface(
     Parameters
     ----------
     cells, found
-        What was trained, and ``losses (replica, step)`` and ``final (replica,)`` of each.
+        What was trained, and ``losses (replica, step)``, ``final (replica,)`` and
+        ``margin_error (replica,)`` of each.
     attributes
         Of the data set; ``chance`` among them, the loss of the best constant answer.
     """
@@ -190,19 +220,24 @@ def surface(
     }
     where = {axis: {v: i for i, v in enumerate(own)} for axis, own in coordinates.items()}
     shape = tuple(map(len, coordinates.values()))
-    loss = np.full(shape, np.nan)
+    numbers = {name: np.full(shape, np.nan) for name in ("final", "margin_error")}
     steps = found[0]["losses"].shape[1]
     curves = np.full((*shape, steps), np.nan, np.float32)
     for cell, arrays in zip(cells, found, strict=True):
-        for r, final, curve in zip(cell.replicas, arrays["final"], arrays["losses"], strict=True):
+        for i, r in enumerate(cell.replicas):
             at = (str(cell.scheme), cell.width, cell.depth)
             at += (r.weight_decay, r.momentum, r.seed, r.lr)
             index = tuple(where[axis][v] for axis, v in zip(coordinates, at, strict=True))
-            loss[index] = final
-            curves[index] = curve
+            curves[index] = arrays["losses"][i]
+            for name, values_of in numbers.items():
+                values_of[index] = arrays[name][i]
     axes = tuple(coordinates)
     data = xarray.Dataset(
-        {"loss": (axes, loss), "loss_train": ((*axes, "step"), curves)},
+        {
+            "loss": (axes, numbers["final"]),
+            "margin_error": (axes, numbers["margin_error"]),
+            "loss_train": ((*axes, "step"), curves),
+        },
         {**coordinates, "step": np.arange(steps)},
         dict(attributes),
     )

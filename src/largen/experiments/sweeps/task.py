@@ -86,12 +86,36 @@ class Task:
 
     @property
     def chance(self) -> float:
-        """The loss of the best constant answer: the labels' entropy, or the targets' variance."""
+        """The best constant answer's loss: the entropy of labels, or the variance of targets."""
+        return float(self.constant.mean())
+
+    @property
+    def constant(self) -> np.ndarray:
+        """The losses ``(sample,)`` of the best constant answer to what is evaluated on.
+
+        Best in hindsight: frequencies or means are those of these samples themselves.
+        """
+        y = np.asarray(self.y if self.y_final is None else self.y_final)
         if self.loss == "mse":
-            return float(np.mean((self.y - self.y.mean(0)) ** 2))
-        share = np.bincount(self.y.ravel()) / self.y.size
-        share = share[share > 0]
-        return float(-(share * np.log(share)).sum())
+            each = np.square(y - y.mean(0))
+        else:
+            _, classes, counts = np.unique(y, return_inverse=True, return_counts=True)
+            each = np.take(-np.log(counts / y.size), classes.reshape(y.shape))
+        return each.reshape(len(y), -1).mean(1)
+
+    def margin_error(self, each: np.ndarray) -> np.ndarray:
+        """Return the standard error of how far mean losses are below the best constant answer's.
+
+        Parameters
+        ----------
+        each
+            Losses ``(replica, sample)`` on what is evaluated on. The error is that of the mean
+            difference, sample by sample; infinite where a loss is.
+        """
+        finite = np.all(np.isfinite(each), axis=1)
+        gap = np.where(finite[:, None], each, 0.0) - self.constant
+        error = gap.std(1, ddof=min(1, gap.shape[1] - 1)) / np.sqrt(gap.shape[1])
+        return np.where(finite, error, np.inf)
 
     def digest(self) -> str:
         """Return a fingerprint of everything here."""

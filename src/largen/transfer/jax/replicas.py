@@ -9,14 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from largen.arrays import integer
-from largen.errors import InvalidInput, one_of
+from largen.errors import InvalidInput
 from largen.transfer.jax.plan import JaxPlan
-from largen.transfer.replicas import Replica, TrainedReplicas
+from largen.transfer.replicas import DIVERGED, LOOK_EVERY, Replica, TrainedReplicas, checked
 from largen.transfer.schedules import Schedule
-
-DIVERGED = 100.0
-LOOK_EVERY = 10
 
 Batch = tuple[Any, Any]
 Loss = Callable[[jax.Array, Any], jax.Array]
@@ -87,16 +83,14 @@ def train_replicas(
     >>> found.losses.shape, bool(found.final[1] < found.final[0])
     ((2, 50), True)
     """
-    integer("steps", steps, at_least=1)
-    if not replicas:
-        raise InvalidInput("replicas: is empty; wanted at least one.")
-    if isinstance(loss, str):
-        loss = LOSSES[one_of("loss", loss, LOSSES)]
+    measure = checked(replicas, steps, loss, LOSSES)
     move = _transformation(plan, replicas, schedule)
-    measure = loss
 
     def loss_of(parameters: Any, x: Any, y: Any) -> Any:
         return measure(apply(parameters, x), y)
+
+    def losses_of(parameters: Any, x: Any, y: Any) -> Any:
+        return jax.vmap(lambda f, t: measure(f[None], t[None]))(apply(parameters, x), y)
 
     def one(parameters: Any, state: Any, lr: Any, x: Any, y: Any) -> Any:
         value, gradient = jax.value_and_grad(loss_of)(parameters, x, y)
@@ -127,15 +121,12 @@ def train_replicas(
             kept = np.flatnonzero(~dead[alive])
             parameters, state, lr = _chosen((parameters, state, lr), kept)
             alive = alive[kept]
-    final = np.full(len(replicas), np.inf)
-    total, count = np.zeros(len(alive)), 0
-    evaluate = jax.jit(jax.vmap(loss_of, in_axes=(0, None, None)))
-    for x, y in evaluation:
-        total = total + len(y) * np.asarray(evaluate(parameters, x, y), float)
-        count += len(y)
-    final[alive] = total / count
-    final[dead | ~np.isfinite(final)] = np.inf
-    return TrainedReplicas(np.where(np.isfinite(losses), losses, np.inf), final)
+    each = np.full((len(replicas), sum(len(y) for _, y in evaluation)), np.inf)
+    evaluate = jax.jit(jax.vmap(losses_of, in_axes=(0, None, None)))
+    blocks = [np.asarray(evaluate(parameters, x, y), float) for x, y in evaluation]
+    each[alive] = np.concatenate(blocks, 1)
+    each[dead] = np.inf
+    return TrainedReplicas(*(np.where(np.isfinite(a), a, np.inf) for a in (losses, each)))
 
 
 def _transformation(plan: JaxPlan, replicas: Sequence[Replica], schedule: Schedule | None) -> Any:

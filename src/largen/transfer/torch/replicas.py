@@ -2,7 +2,8 @@
 
 Weights of R replicas are stacked, the model is mapped over the stack, and the gradient of the sum
 of all losses is every replica's own gradient, since no replica knows of another. One operation on
-a stack takes the place of R small ones, whose cost is mostly that of calling them.
+a stack takes the place of R small ones, whose cost is mostly that of calling them. A weight is
+moved as soon as its gradient is known, while both are in the processor's cache.
 """
 
 from __future__ import annotations
@@ -15,17 +16,12 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from largen.arrays import integer
-from largen.errors import InvalidInput, one_of
-from largen.transfer.replicas import Replica, TrainedReplicas
+from largen.errors import InvalidInput
+from largen.transfer.replicas import DIVERGED, LOOK_EVERY, Replica, TrainedReplicas, checked
 from largen.transfer.torch.names import parameters
 from largen.transfer.torch.plan import TorchPlan
+from largen.transfer.torch.stacked import StackedModel, agrees, stackable
 from largen.transfer.torch.steps import StackedWeight, step_of
-
-# A replica has diverged when its loss is not finite or this many times what it was at first.
-DIVERGED = 100.0
-# Steps between two looks at which replicas have diverged: a look waits for the device.
-LOOK_EVERY = 10
 
 Batch = tuple[Any, Any]
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -37,6 +33,26 @@ def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 LOSSES: dict[str, Loss] = {"cross_entropy": cross_entropy, "mse": nn.functional.mse_loss}
+
+
+def _cross_entropies(outputs: Tensor, targets: Tensor) -> Tensor:
+    each = nn.functional.cross_entropy(
+        outputs.flatten(0, -2), targets.flatten().repeat(len(outputs)), reduction="none"
+    )
+    return each.reshape(*outputs.shape[:2], -1).mean(2)
+
+
+def _squares(outputs: Tensor, targets: Tensor) -> Tensor:
+    if outputs.shape[1:] != targets.shape:
+        raise InvalidInput(
+            f"batches: wanted targets of the outputs' shape {tuple(outputs.shape[1:])}, "
+            f"got {tuple(targets.shape)}."
+        )
+    return (outputs - targets).square().flatten(2).mean(2)
+
+
+# The same of stacked outputs (replica, sample, …), for each replica and sample.
+STACKED: dict[Loss, Loss] = {cross_entropy: _cross_entropies, nn.functional.mse_loss: _squares}
 
 
 def train_replicas(
@@ -71,7 +87,7 @@ def train_replicas(
     steps
         How many.
     evaluation
-        Batches whose mean loss, weighted by their numbers of samples, is the final one.
+        Batches of samples, on each of which the loss after training is measured.
     schedule
         s(t), such as :func:`warmup_cosine`; 1 if None.
     device
@@ -102,22 +118,16 @@ def train_replicas(
     >>> found.losses.shape, bool(found.final[1] < found.final[0])
     ((2, 50), True)
     """
-    integer("steps", steps, at_least=1)
-    if not replicas:
-        raise InvalidInput("replicas: is empty; wanted at least one.")
-    if isinstance(loss, str):
-        loss = LOSSES[one_of("loss", loss, LOSSES)]
-    step = step_of(plan.optimizer)
+    measure = checked(replicas, steps, loss, LOSSES)
     stack = Stack(plan, replicas, device)
     losses = np.full((len(replicas), steps), np.inf)
     recorded: list[Tensor] = []
     first: Tensor | None = None
     for t in range(steps):
-        value, gradients = stack.gradients(*tensors(batches(t), device), loss)
+        s = 1.0 if schedule is None else float(schedule(t))
+        value = stack.step(*tensors(batches(t), device), measure, s, t + 1)
         recorded.append(value)
         first = value if first is None else first
-        s = 1.0 if schedule is None else float(schedule(t))
-        stack.update(step, gradients, s, t + 1)
         if (t + 1) % LOOK_EVERY == 0 or t + 1 == steps:
             block = torch.stack(recorded, 1)
             losses[stack.alive, t + 1 - len(recorded) : t + 1] = block.cpu().numpy()
@@ -130,11 +140,10 @@ def train_replicas(
                 report(t + 1, steps)
             if not len(stack.alive):
                 break
-    final = np.full(len(replicas), np.inf)
+    each = np.full((len(replicas), sum(len(y) for _, y in evaluation)), np.inf)
     if len(stack.alive):
-        final[stack.alive] = stack.evaluate([tensors(batch, device) for batch in evaluation], loss)
-    losses = np.where(np.isfinite(losses), losses, np.inf)
-    return TrainedReplicas(losses, np.where(np.isfinite(final), final, np.inf))
+        each[stack.alive] = stack.evaluate([tensors(b, device) for b in evaluation], measure)
+    return TrainedReplicas(*(np.where(np.isfinite(a), a, np.inf) for a in (losses, each)))
 
 
 def tensors(batch: Batch, device: Any = None) -> tuple[Tensor, Tensor]:
@@ -156,6 +165,8 @@ class Stack:
         seeds = list(dict.fromkeys(replica.seed for replica in replicas))
         models = [plan.build(seed=seed, device=device) for seed in seeds]
         self.model = models[0]
+        self.move = step_of(plan.optimizer)
+        self.now: tuple[float, int] = (1.0, 1)
         self.alive = np.arange(len(replicas))
         which = torch.tensor([seeds.index(replica.seed) for replica in replicas])
         self.weights: dict[str, StackedWeight] = {}
@@ -170,27 +181,72 @@ class Stack:
         buffers = [dict(model.named_buffers()) for model in models]
         for name, own in buffers[0].items():
             self.fixed[name] = torch.stack([b[name] for b in buffers])[which.to(own.device)]
+        self.direct: StackedModel | None = None
+        self.tried = not stackable(self.model)
 
     def outputs(self, x: Any, values: dict[str, Tensor]) -> Tensor:
         """Return the outputs of all replicas, shape ``(replica, sample, …)``."""
+        if self.direct is not None:
+            return self.direct(x, {**self.fixed, **values})
+        return self.mapped(x, values)
+
+    def mapped(self, x: Any, values: dict[str, Tensor]) -> Tensor:
+        """Return the outputs by ``torch.vmap``, which works for any model."""
 
         def one(state: dict[str, Tensor]) -> Tensor:
             return functional_call(self.model, state, (x,))
 
         return torch.vmap(one, randomness="different")({**self.fixed, **values})
 
-    def gradients(self, x: Any, y: Any, loss: Loss) -> tuple[Tensor, Sequence[Tensor]]:
-        """Return the losses ``(replica,)`` and the gradients, weight by weight."""
-        values = {name: w.value.requires_grad_() for name, w in self.weights.items()}
-        each = torch.vmap(loss, in_dims=(0, None))(self.outputs(x, values), y)
-        gradients = torch.autograd.grad(each.sum(), list(values.values()))
-        return each.detach(), gradients
+    def step(self, x: Any, y: Any, loss: Loss, s: float, t: int) -> Tensor:
+        """Take step t, with rates times s, and return the losses before it, ``(replica,)``."""
+        if not self.tried:
+            self._try_directly(x)
+        values = {name: self._moving(weight) for name, weight in self.weights.items()}
+        outputs = self.outputs(x, values)
+        if loss in STACKED:
+            each = STACKED[loss](outputs, y).mean(1)
+        else:
+            each = torch.vmap(loss, in_dims=(0, None))(outputs, y)
+        self.now = s, t
+        each.sum().backward()
+        return each.detach()
+
+    def _moving(self, weight: StackedWeight) -> Tensor:
+        """Return a weight that takes its step as soon as its gradient is known."""
+        if not weight.value.requires_grad:
+
+            @torch.no_grad()
+            def moved(value: Tensor) -> None:
+                gradient, value.grad = value.grad, None
+                assert gradient is not None
+                self.move(weight, gradient, *self.now)
+
+            weight.value.requires_grad_().register_post_accumulate_grad_hook(moved)
+        return weight.value
 
     @torch.no_grad()
-    def update(self, step: Any, gradients: Sequence[Tensor], s: float, t: int) -> None:
-        """Take one step."""
-        for weight, gradient in zip(self.weights.values(), gradients, strict=True):
-            step(weight, gradient, s, t)
+    def _try_directly(self, x: Any) -> None:
+        """See whether the model can be called on stacked activations, on random weights."""
+        self.tried = True
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            # Two different replicas. Weights that start at zero would hide what is behind them.
+            values = {
+                name: torch.randn((2, *value.shape[1:])).to(value) / max(value.shape[-1], 1) ** 0.5
+                for name, value in {**self.fixed, **self.values}.items()
+            }
+            direct = StackedModel(self.model)
+            try:
+                if agrees(direct(x, values), self.mapped(x, values)):
+                    self.direct = direct
+            except (RuntimeError, IndexError, ValueError, TypeError, AttributeError):
+                pass  # the model sees the axis in front
+
+    @property
+    def values(self) -> dict[str, Tensor]:
+        """The stacked weights."""
+        return {name: weight.value for name, weight in self.weights.items()}
 
     @torch.no_grad()
     def keep(self, sound: Tensor) -> None:
@@ -202,14 +258,14 @@ class Stack:
 
     @torch.no_grad()
     def evaluate(self, batches: Sequence[tuple[Tensor, Tensor]], loss: Loss) -> np.ndarray:
-        """Return the mean loss over batches, ``(replica,)``."""
-        values = {name: w.value for name, w in self.weights.items()}
-        total, count = torch.zeros(()), 0
-        for x, y in batches:
-            each = torch.vmap(loss, in_dims=(0, None))(self.outputs(x, values), y)
-            total = total + len(y) * each.double()
-            count += len(y)
-        return (total / count).cpu().numpy()
+        """Return the loss on each sample, ``(replica, sample)``."""
+
+        def alone(output: Tensor, target: Tensor) -> Tensor:
+            return loss(output[None], target[None])
+
+        each = STACKED.get(loss) or torch.vmap(torch.vmap(alone), in_dims=(0, None))
+        found = [each(self.outputs(x, self.values), y) for x, y in batches]
+        return torch.cat(found, 1).double().cpu().numpy()
 
 
 def _stacked(

@@ -9,6 +9,7 @@ import numpy as np
 
 from largen.experiments.figures.bordelon.claims import alike
 from largen.experiments.figures.record import Claim
+from largen.experiments.sweeps import Sweep
 
 # Curves: setting → depth → losses (step,).
 Curves = dict[str, dict[int, np.ndarray]]
@@ -23,6 +24,28 @@ def smoothed(losses: np.ndarray, over: int = 20) -> np.ndarray:
     array([0.5, 1.5, 2.5, 3.5])
     """
     return np.convolve(losses, np.ones(over) / over, "valid")
+
+
+def by_depth(swept: Sweep, **at: float) -> dict[int, np.ndarray]:
+    """Return a sweep's smoothed curves, depth by depth, at one value of its other axes.
+
+    Parameters
+    ----------
+    swept
+        What was trained.
+    at
+        Values of axes, such as ``lr=0.1``; of axes that are not named, the first.
+    """
+    losses = swept.data["loss_train"].sel(at)
+    first = {axis: 0 for axis in losses.dims if axis not in ("depth", "step")}
+    losses = losses.isel(first)
+    return {int(d): smoothed(losses.sel(depth=d).values) for d in losses["depth"].values}
+
+
+def by_setting(swept: Sweep, axis: str, label: str) -> Curves:
+    """Return a sweep's smoothed curves, value by value of an axis and depth by depth."""
+    values = swept.data[axis].values
+    return {f"{label} = {value:g}": by_depth(swept, **{axis: value}) for value in values}
 
 
 def consistent(title: str, curves: Curves) -> Claim:

@@ -5,15 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from largen.experiments.figures.bordelon import claims as check
-from largen.experiments.figures.bordelon.panels import (
-    SOURCE,
-    Grid,
-    Panel,
-    draw_sweeps,
-    parts,
-    sweep_of,
-)
-from largen.experiments.figures.record import Claim, Figure, Found
+from largen.experiments.figures.bordelon.panels import Grid, Panel, of_sweeps, sweep_of
+from largen.experiments.figures.record import Claim, Found
 
 MUP, DEPTH_MUP = "μP", "μP with branches 1/√L"
 
@@ -33,16 +26,13 @@ def claims(settings: Sequence[Panel], found: Found) -> list[Claim]:
     ]
 
 
-FIGURE = Figure(
+FIGURE = of_sweeps(
     name="001-1",
     title="The best rate over width and depth: μP, and μP with branches 1/√L",
-    source=SOURCE.format(1),
-    images=("cifar10",),
+    number=1,
     settings=_panels(Grid((32, 64, 128), (4, 12, 28), tuple(range(-8, 3)), 300)),
     fast=_panels(Grid((16, 32), (4, 20), tuple(range(-8, 3)), 120)),
-    parts=parts,
     claims=claims,
-    draw=draw_sweeps,
     notes=(
         "the simplified ResNet of appendix A.1, without normalisation, gradient descent, batch 64",
         "images of 8 × 8 pixels, 300 steps without augmentation (paper: 32 × 32, 20 epochs)",

@@ -5,15 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from largen.experiments.figures.bordelon import claims as check
-from largen.experiments.figures.bordelon.panels import (
-    SOURCE,
-    Grid,
-    Panel,
-    draw_sweeps,
-    parts,
-    sweep_of,
-)
-from largen.experiments.figures.record import Claim, Figure, Found
+from largen.experiments.figures.bordelon.panels import Grid, Panel, of_sweeps, sweep_of
+from largen.experiments.figures.record import Claim, Found
 
 MUP, DEPTH_MUP = "μP, batch norm", "μP with branches 1/√L, batch norm"
 
@@ -37,16 +30,13 @@ def claims(settings: Sequence[Panel], found: Found) -> list[Claim]:
     ]
 
 
-FIGURE = Figure(
+FIGURE = of_sweeps(
     name="001-2",
     title="Batch normalisation: the best rate over width and depth",
-    source=SOURCE.format(2),
-    images=("cifar10",),
+    number=2,
     settings=_panels(Grid((32, 64), (4, 12, 28), tuple(range(-7, 4)), 300)),
     fast=_panels(Grid((16, 32), (4, 20), tuple(range(-7, 4)), 120)),
-    parts=parts,
     claims=claims,
-    draw=draw_sweeps,
     notes=(
         "one convolution in each block (paper: two, and a Resnet18 stem), β = 3/√L as there",
         "images of 8 × 8 pixels, 300 steps without augmentation (paper: 32 × 32, 20 epochs)",

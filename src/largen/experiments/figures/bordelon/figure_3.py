@@ -5,15 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from largen.experiments.figures.bordelon import claims as check
-from largen.experiments.figures.bordelon.panels import (
-    SOURCE,
-    Grid,
-    Panel,
-    draw_sweeps,
-    parts,
-    sweep_of,
-)
-from largen.experiments.figures.record import Claim, Figure, Found
+from largen.experiments.figures.bordelon.panels import Grid, Panel, of_sweeps, sweep_of
+from largen.experiments.figures.record import Claim, Found
 
 
 def _panels(grid: Grid) -> tuple[Panel, ...]:
@@ -36,16 +29,13 @@ def claims(settings: Sequence[Panel], found: Found) -> list[Claim]:
     return [check.transfers(p.title, sweep_of(p, found), "both") for p in settings]
 
 
-FIGURE = Figure(
+FIGURE = of_sweeps(
     name="001-3",
     title="Vision transformers under Adam",
-    source=SOURCE.format(3),
-    images=("cifar10",),
+    number=3,
     settings=_panels(Grid((32, 64), (2, 4, 8), tuple(range(-11, -2)), 300)),
     fast=_panels(Grid((16, 32), (2, 8), tuple(range(-11, -2)), 80, 32)),
-    parts=parts,
     claims=claims,
-    draw=draw_sweeps,
     notes=(
         "panels (a) to (d); ImageNet, (e) and (f), is out of a laptop's reach",
         "CIFAR-10 of 8 × 8 pixels, patches of 2 × 2, two heads, a tenth of the steps of warm-up "

@@ -7,8 +7,8 @@ from math import log2
 from typing import Any
 
 from largen.experiments.figures.bordelon import dynamics
-from largen.experiments.figures.bordelon.panels import SOURCE, Grid, Panel, parts, sweep_of
-from largen.experiments.figures.record import Claim, Figure, Found
+from largen.experiments.figures.bordelon.panels import Grid, Panel, of_sweeps, sweep_of
+from largen.experiments.figures.record import Claim, Found
 
 GAMMAS = (0.25, 1.0, 4.0)
 
@@ -32,21 +32,8 @@ def _panels(width: int, depths: tuple[int, ...], log2_lr: float, steps: int) -> 
 
 def _curves(settings: Sequence[Panel], found: Found) -> list[tuple[str, dynamics.Curves]]:
     momentum, *rich = settings
-    data = sweep_of(momentum, found).data["loss_train"].isel(scheme=0, width=0, seed=0, lr=0)
-    first = {
-        f"momentum {mu:g}": {
-            int(depth): dynamics.smoothed(data.sel(momentum=mu, depth=depth).values)
-            for depth in data["depth"].values
-        }
-        for mu in data["momentum"].values
-    }
-    second: dynamics.Curves = {}
-    for panel in rich:
-        own = sweep_of(panel, found).data["loss_train"].isel(scheme=0, width=0, seed=0, lr=0)
-        second[panel.title] = {
-            int(depth): dynamics.smoothed(own.sel(depth=depth).values)
-            for depth in own["depth"].values
-        }
+    first = dynamics.by_setting(sweep_of(momentum, found), "momentum", "momentum")
+    second = {panel.title: dynamics.by_depth(sweep_of(panel, found)) for panel in rich}
     return [("momentum", first), ("γ₀", second)]
 
 
@@ -60,14 +47,12 @@ def draw(settings: Sequence[Panel], found: Found) -> Any:
     return dynamics.draw(_curves(settings, found))
 
 
-FIGURE = Figure(
+FIGURE = of_sweeps(
     name="001-4",
     title="Learning curves at several momenta and γ₀, at two depths",
-    source=SOURCE.format(4),
-    images=("cifar10",),
+    number=4,
     settings=_panels(64, (8, 28), -3, 400),
     fast=_panels(32, (4, 12), -3, 100),
-    parts=parts,
     claims=claims,
     draw=draw,
     notes=(

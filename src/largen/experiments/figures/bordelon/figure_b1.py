@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 
 from largen.experiments.figures.bordelon.panels import (
-    SOURCE,
     Grid,
     Panel,
+    of_sweeps,
     parameters_of,
-    parts,
     sweep_of,
 )
-from largen.experiments.figures.record import Claim, Figure, Found
+from largen.experiments.figures.record import Claim, Found
 
 Curve = tuple[np.ndarray, np.ndarray]
 
@@ -80,14 +79,12 @@ def draw(settings: Sequence[Panel], found: Found) -> Any:
     return tradeoff_figure(_by_depth(settings, found))
 
 
-FIGURE = Figure(
+FIGURE = of_sweeps(
     name="001-B1",
     title="Depth against width at one rate for all",
-    source=SOURCE.format("B.1"),
-    images=("cifar10",),
+    number="B.1",
     settings=_panels((16, 32, 64, 128), (4, 8, 16, 32), 300, 2),
     fast=_panels((16, 32, 64), (4, 8, 20), 100, 1),
-    parts=parts,
     claims=claims,
     draw=draw,
     notes=(

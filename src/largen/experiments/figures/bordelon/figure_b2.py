@@ -5,15 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from largen.experiments.figures.bordelon import claims as check
-from largen.experiments.figures.bordelon.panels import (
-    SOURCE,
-    Grid,
-    Panel,
-    draw_sweeps,
-    parts,
-    sweep_of,
-)
-from largen.experiments.figures.record import Claim, Figure, Found
+from largen.experiments.figures.bordelon.panels import Grid, Panel, of_sweeps, sweep_of
+from largen.experiments.figures.record import Claim, Found
 
 PLAIN, SCALED = "standard", "standard with branches 1/√L"
 
@@ -35,16 +28,13 @@ def claims(settings: Sequence[Panel], found: Found) -> list[Claim]:
     ]
 
 
-FIGURE = Figure(
+FIGURE = of_sweeps(
     name="001-B2",
     title="The best rate over width and depth in the standard parameterization",
-    source=SOURCE.format("B.2"),
-    images=("cifar10",),
+    number="B.2",
     settings=_panels(Grid((32, 64, 128), (4, 12, 28), tuple(range(-10, 3)), 300)),
     fast=_panels(Grid((16, 64), (4, 20), tuple(range(-10, 3)), 120)),
-    parts=parts,
     claims=claims,
-    draw=draw_sweeps,
     notes=(
         "the simplified ResNet of appendix A.1, without normalisation, gradient descent, batch 64",
         "images of 8 × 8 pixels, 300 steps without augmentation (paper: 32 × 32, 20 epochs)",

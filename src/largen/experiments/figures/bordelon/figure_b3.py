@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from largen.experiments.figures.bordelon import dynamics
-from largen.experiments.figures.bordelon.panels import SOURCE, Grid, Panel, parts, sweep_of
-from largen.experiments.figures.record import Claim, Figure, Found
+from largen.experiments.figures.bordelon.panels import Grid, Panel, of_sweeps, sweep_of
+from largen.experiments.figures.record import Claim, Found
 
 EARLY = 0.3
 
@@ -21,14 +21,7 @@ def _panels(width: int, depths: tuple[int, ...], steps: int) -> tuple[Panel, ...
 
 
 def _curves(settings: Sequence[Panel], found: Found) -> dynamics.Curves:
-    data = sweep_of(settings[0], found).data["loss_train"].isel(scheme=0, width=0, seed=0)
-    return {
-        f"η₀ = {lr:g}": {
-            int(depth): dynamics.smoothed(data.sel(lr=lr, depth=depth).values)
-            for depth in data["depth"].values
-        }
-        for lr in data["lr"].values
-    }
+    return dynamics.by_setting(sweep_of(settings[0], found), "lr", "η₀")
 
 
 def claims(settings: Sequence[Panel], found: Found) -> list[Claim]:
@@ -60,14 +53,12 @@ def draw(settings: Sequence[Panel], found: Found) -> Any:
     return dynamics.draw([("rates", _curves(settings, found))])
 
 
-FIGURE = Figure(
+FIGURE = of_sweeps(
     name="001-B3",
     title="Learning curves at several rates and depths",
-    source=SOURCE.format("B.3"),
-    images=("cifar10",),
+    number="B.3",
     settings=_panels(64, (8, 28), 600),
     fast=_panels(32, (4, 12), 120),
-    parts=parts,
     claims=claims,
     draw=draw,
     notes=(

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from largen.experiments.figures.bordelon import dynamics
-from largen.experiments.figures.bordelon.panels import SOURCE, Grid, Panel, parts, sweep_of
-from largen.experiments.figures.record import Claim, Figure, Found
+from largen.experiments.figures.bordelon.panels import Grid, Panel, of_sweeps, sweep_of
+from largen.experiments.figures.record import Claim, Found
 
 DECAYS = (0.0, 0.01, 0.03, 0.1)
 
@@ -20,14 +20,7 @@ def _panels(width: int, depths: tuple[int, ...], steps: int) -> tuple[Panel, ...
 
 
 def _curves(settings: Sequence[Panel], found: Found) -> dynamics.Curves:
-    data = sweep_of(settings[0], found).data["loss_train"].isel(scheme=0, width=0, seed=0, lr=0)
-    return {
-        f"λ₀ = {decay:g}": {
-            int(depth): dynamics.smoothed(data.sel(weight_decay=decay, depth=depth).values)
-            for depth in data["depth"].values
-        }
-        for decay in data["weight_decay"].values
-    }
+    return dynamics.by_setting(sweep_of(settings[0], found), "weight_decay", "λ₀")
 
 
 def claims(settings: Sequence[Panel], found: Found) -> list[Claim]:
@@ -53,14 +46,12 @@ def draw(settings: Sequence[Panel], found: Found) -> Any:
     return dynamics.draw([("weight decay", _curves(settings, found))])
 
 
-FIGURE = Figure(
+FIGURE = of_sweeps(
     name="001-B8",
     title="Learning curves at several weight decays and depths",
-    source=SOURCE.format("B.8"),
-    images=("cifar10",),
+    number="B.8",
     settings=_panels(64, (4, 12, 28), 400),
     fast=_panels(32, (4, 12), 120),
-    parts=parts,
     claims=claims,
     draw=draw,
     notes=(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from largen.experiments.figures.images import Images
-from largen.experiments.figures.record import Found, Part, Report
+from largen.experiments.figures.record import Figure, Found, Part, Report
 from largen.experiments.sweeps import Sweep, Task
 from largen.experiments.sweeps.cells import Cell, Protocol
 from largen.experiments.sweeps.surface import surface
@@ -159,7 +159,8 @@ def sweep_of(panel: Panel, found: Found) -> Sweep:
     """Put a panel's parts together."""
     cells = panel.cells()
     data = [found[_name(panel, cell)] for cell in cells]
-    arrays = [{name: own[name].values for name in ("losses", "final")} for own in data]
+    names = ("losses", "final", "margin_error")
+    arrays = [{name: own[name].values for name in names} for own in data]
     chance = float(data[0].attrs["chance"])
     return surface(cells, arrays, _attributes(panel, chance))
 
@@ -180,6 +181,21 @@ def draw_sweeps(settings: Sequence[Panel], found: Found) -> Any:
 
     data = xarray.concat([_titled(panel, sweep_of(panel, found)) for panel in settings], "scheme")
     return sweep_figure(data, Sweep(data).best())
+
+
+def of_sweeps(name: str, title: str, number: Any, **own: Any) -> Figure:
+    """Return a figure whose parts are cells of sweeps and whose images are CIFAR-10's.
+
+    Parameters
+    ----------
+    name, title, number
+        The figure's, and its number in the paper.
+    own
+        The other fields of :class:`Figure`; its picture is that of losses against rates if no
+        other one is given.
+    """
+    own = {"draw": draw_sweeps, **own}
+    return Figure(name, title, SOURCE.format(number), ("cifar10",), parts=parts, **own)
 
 
 def _titled(panel: Panel, swept: Sweep) -> xarray.Dataset:
@@ -210,6 +226,7 @@ def _compute(protocol: Protocol, cell: Cell, report: Report) -> xarray.Dataset:
         {
             "losses": (("replica", "step"), trained.losses.astype(np.float32)),
             "final": ("replica", trained.final),
+            "margin_error": ("replica", protocol.task.margin_error(trained.each)),
             "lr": ("replica", np.array([replica.lr for replica in cell.replicas])),
         },
         attrs={
