@@ -10,6 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from typing import TypeVar
+
+Name = TypeVar("Name", bound=str)
 
 
 class LargenError(Exception):
@@ -51,11 +54,12 @@ class NumericalFailure(LargenError, ArithmeticError):
         self.result = result
 
 
-def one_of(name: str, got: object, known: Iterable[str]) -> str:
+def one_of(name: str, got: object, known: Iterable[Name]) -> Name:
     """Return a name if it is among the known ones; else raise, with a guess at what was meant."""
     known = sorted(known)
-    if isinstance(got, str) and got in known:
-        return got
+    for each in known:
+        if isinstance(got, str) and got == each:
+            return each
     close = get_close_matches(str(got), known, n=1)
     guess = f" Did you mean {close[0]!r}?" if close else ""
     raise InvalidInput(f"{name}: {got!r} is not known.{guess} Known: {', '.join(known)}.")

@@ -16,7 +16,7 @@ orthonormal: unit vectors then stand for them, and nothing is random.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 import jax
 import jax.numpy as jnp
@@ -27,7 +27,7 @@ from largen.dmft.deep.matrix import Innovate
 from largen.dmft.deep.rows import combine, inner
 
 Mode = Literal["variance_reduced", "finite_width"]
-MODES = ("variance_reduced", "finite_width")
+MODES: tuple[Mode, ...] = get_args(Mode)
 
 MOST_SOBOL_DIMENSIONS = 2048
 

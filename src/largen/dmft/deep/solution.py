@@ -142,7 +142,7 @@ def solve(
     [1.0, -1.0]
     """
     reason = covers(run)
-    one_of("mode", mode, MODES)
+    mode = one_of("mode", mode, MODES)
     rtol = real("rtol", rtol, above=0)
     max_particles = integer("max_particles", max_particles, at_least=1)
     recorded = np.array(run.entries("record_at", record_at), dtype=int)
