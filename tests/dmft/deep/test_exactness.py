@@ -10,12 +10,13 @@ import pytest
 from scipy.special import softmax
 
 import largen as lg
+from largen.dmft.deep.dense import stored
 from largen.dmft.deep.innovations import MODES
 from largen.dmft.deep.matrix import Precision
 from largen.dmft.deep.problem import problem
 from largen.dmft.deep.schedule import descent
 from largen.dmft.deep.solution import solve
-from largen.dmft.deep.start import begin, draw
+from largen.dmft.deep.start import begin, draw, unasked
 from largen.dmft.deep.state import Model
 from largen.dmft.deep.sweep import sweep
 
@@ -55,15 +56,21 @@ CASES = {
 }
 
 
-def swept(run, mode):
+def swept(run, mode, dense_start=False):
     posed, rule = problem(run), Precision(1 / NEURONS, 1e-6)
     model = Model.of(posed, run, mode)
     with jax.enable_x64(True):
         start = draw(posed, mode, NEURONS, np.random.default_rng(3), rule, np.float64)
         keys = jax.random.split(jax.random.key(0), max(posed.streams) + 1)
-        state, constants = begin(posed, run, descent(run), start, keys, rule, (256, 256))
+        matrices = unasked(start, (256, 256))
+        if dense_start:
+            start = start._replace(anchors=None)
+            rng = np.random.default_rng(5)
+            matrices = stored(start.inputs, start.outputs, NEURONS, rng, np.dtype(np.float64))
+        weights = np.array(matrices.change)
+        state, constants = begin(posed, run, descent(run), start, keys, rule, matrices)
         state = sweep(model, state, constants, STEPS + 1)
-        return posed, start, jax.tree.map(np.asarray, state._replace(draws=None))
+        return posed, start, jax.tree.map(np.asarray, state._replace(draws=None)), weights
 
 
 def dense(matrices):
@@ -127,8 +134,23 @@ def trained(run, posed, start, weights):
 def test_training_of_the_rebuilt_network(name):
     mode = MODES[len(name) % 2]
     run = CASES[name]
-    posed, start, state = swept(run, mode)
+    posed, start, state, _ = swept(run, mode)
     expected = trained(run, posed, start, dense(state.matrices))
+    assert np.abs(expected[-1] - expected[0]).max() > 0.1
+    np.testing.assert_allclose(state.outputs, expected, atol=2e-9)
+
+
+@pytest.mark.parametrize("name", ["decay", "residual"])
+def test_training_of_stored_matrices(name):
+    """They answer at initialisation as those that are not stored, and then train as any others."""
+    run = CASES[name]
+    posed, start, state, weights = swept(run, "variance_reduced", dense_start=True)
+    for v, (q_i, xi_i), (q_o, xi_o) in zip(weights, start.inputs, start.outputs, strict=True):
+        np.testing.assert_allclose(v @ q_i.T, xi_i.T, atol=1e-9)
+        np.testing.assert_allclose(q_o @ v, xi_o + (q_o @ xi_i.T) @ q_i / NEURONS, atol=1e-9)
+        fresh = np.random.default_rng(0).standard_normal((200, NEURONS)) @ v.T
+        np.testing.assert_allclose(np.mean(fresh**2), 1, atol=0.1)
+    expected = trained(run, posed, start, weights)
     assert np.abs(expected[-1] - expected[0]).max() > 0.1
     np.testing.assert_allclose(state.outputs, expected, atol=2e-9)
 

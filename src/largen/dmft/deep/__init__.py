@@ -4,6 +4,7 @@
 ``chain``             how affine maps follow one another, past residual branches
 ``problem``           what the run says of the network: fields, rates and scales
 ``matrix``            Gaussian random matrices that are never stored
+``dense``             such matrices that are stored instead
 ``innovations``       what it answers to a direction it has not seen
 ``start``, ``state``  the network of random matrices at initialisation, and its state
 ``reduction``         initialisation with all that is exact in the limit made exact
@@ -12,6 +13,8 @@
 ``linear``            linear networks: closed equations
 ``schedule``          the steps of a run; gradient flow from smaller and smaller ones
 ``checkpoint``        what is done so far, in a file
+``method``            which of the ways to solve, and in how much memory
+``widths``            two widths, extrapolated in 1/N
 ``replicates``        independent solutions, their number, and the error that is left
 ``solution``          what the user calls
 ====================  ==================================================================

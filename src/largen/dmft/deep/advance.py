@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+import jax
 import numpy as np
 
 from largen.dmft.deep.matrix import Matrices
@@ -12,10 +13,12 @@ from largen.dmft.deep.problem import Problem
 from largen.dmft.deep.records import Kernels, measure
 from largen.dmft.deep.rows import capacity_for
 from largen.dmft.deep.schedule import Schedule
-from largen.dmft.deep.state import Constants, Model, State, grown, has_room, ranks
+from largen.dmft.deep.state import Constants, Model, State, grown, has_room
 from largen.dmft.deep.sweep import sweep
+from largen.errors import NumericalFailure
 
 FEW_SAMPLES = 100
+COPIES = 2.5  # of the buffers, while a compiled loop runs
 PAUSES = 20  # of a sweep, to tell how far it is
 
 
@@ -33,7 +36,7 @@ class Swept(NamedTuple):
     ranks
         Of each matrix, features and gradients.
     matrices
-        As they are in the end, with all that they have answered.
+        As they are in the end, with all that they have answered; None if they are stored.
     """
 
     outputs: np.ndarray
@@ -64,12 +67,19 @@ def advance(
     recorded: np.ndarray,
     *,
     growth: bool = True,
+    budget: float = np.inf,
     tell: Callable[[float], None] = lambda fraction: None,
 ) -> Swept | None:
     """Train to the last entry and keep kernels on the way.
 
-    Bases that are full are grown, which compiles the sweep anew. Returns None instead if
-    ``growth`` is False. ``tell`` is called with the fraction of steps that is done.
+    Bases that are full are grown, which compiles the sweep anew, as long as they take no more
+    bytes than the budget. Returns None instead if ``growth`` is False. ``tell`` is called with
+    the fraction of steps that is done.
+
+    Raises
+    ------
+    NumericalFailure
+        If the bases outgrow the budget.
     """
     kernels: list[Kernels] = []
     end = int(schedule.entries[-1]) + 1
@@ -88,6 +98,7 @@ def advance(
             # Bases that are full early on will not stay small.
             early = 10 * int(state.step) < end
             state = grown(state, problem.columns, problem.samples, 4.0 if early else 1.5)
+            _check_size(state, budget, stop)
         if int(state.step) < stop:
             kernels += [_nothing(problem, model)] * (len(recorded) - len(kernels))
             break
@@ -98,15 +109,28 @@ def advance(
                 if not growth:
                     return None
                 state = grown(state, problem.columns, gradients, 1.5)
+                _check_size(state, budget, stop)
             state, found = measure(model, state, constants)
             kernels.append(Kernels(*(np.asarray(kernel) for kernel in found)))
     return Swept(
         np.asarray(state.outputs)[schedule.entries],
         kernels,
         np.asarray(constants.frozen_kernel),
-        ranks(state),
-        state.matrices,
+        state.matrices.ranks,
+        state.matrices if isinstance(state.matrices, Matrices) else None,
     )
+
+
+def _check_size(state: State, budget: float, stop: int) -> None:
+    held = sum(part.nbytes for part in jax.tree.leaves(state.matrices))
+    if COPIES * held > budget:
+        features, gradients = state.matrices.ranks.max(0)
+        raise NumericalFailure(
+            f"memory_budget: before step {stop} the network has been asked in {features} "
+            f"directions of features and {gradients} of gradients, which with room for more take "
+            f"about {COPIES * held:.2g} bytes; the budget is {budget:.2g}. Take method='dense', a "
+            "larger rtol (which leaves more directions out), fewer particles, or raise it."
+        )
 
 
 def _nothing(problem: Problem, model: Model) -> Kernels:

@@ -21,7 +21,7 @@ from largen.dmft.deep.matrix import Precision
 from largen.dmft.deep.problem import Problem
 from largen.dmft.deep.rows import capacity_for
 from largen.dmft.deep.schedule import Schedule
-from largen.dmft.deep.start import begin, unit
+from largen.dmft.deep.start import begin, unasked, unit
 from largen.dmft.deep.state import NOTHING_MORE, Kept, Model
 from largen.runs import Run
 
@@ -44,8 +44,8 @@ def solve_linear(
             model = Model.of(problem, run, "linear", kept)
             start, used = unit(problem, 2 * capacity * most, np.float64)
             draws = jnp.asarray(used, jnp.int32)
-            rule, capacities = Precision(1.0, tolerance), (capacity, capacity)
-            state, constants = begin(problem, run, schedule, start, draws, rule, capacities)
+            rule, matrices = Precision(1.0, tolerance), unasked(start, (capacity, capacity))
+            state, constants = begin(problem, run, schedule, start, draws, rule, matrices)
             found = advance(model, state, constants, problem, schedule, recorded, growth=False)
             if found is not None:
                 return found

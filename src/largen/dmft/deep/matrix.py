@@ -24,6 +24,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Bool, Float, Int
@@ -76,6 +77,11 @@ class Matrices(NamedTuple):
     def number(self) -> int:
         """How many there are."""
         return len(self.change)
+
+    @property
+    def ranks(self) -> np.ndarray:
+        """Ranks of all matrices, shape ``(matrix, 2)``, inputs before outputs."""
+        return np.stack([np.asarray(self.inputs.rank), np.asarray(self.outputs.rank)], 1)
 
     def apply(
         self,

@@ -9,10 +9,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from largen.arrays import precision as in_precision
 from largen.dmft.deep.advance import Swept, advance, first_capacities
 from largen.dmft.deep.checkpoint import Checkpoint, Done
+from largen.dmft.deep.dense import stored
 from largen.dmft.deep.initial_kernels import initial_tangent
 from largen.dmft.deep.innovations import Mode
 from largen.dmft.deep.linear import TOLERANCE, solve_linear
@@ -20,11 +22,12 @@ from largen.dmft.deep.matrix import Matrices, Precision
 from largen.dmft.deep.problem import Problem
 from largen.dmft.deep.records import site_variables, trajectory_variables
 from largen.dmft.deep.schedule import Schedule, descent, extrapolated, flow
-from largen.dmft.deep.start import begin, draw
+from largen.dmft.deep.start import begin, draw, unasked
 from largen.dmft.deep.state import NOTHING_MORE, Kept, Model
+from largen.dmft.deep.widths import at_infinite_width
 from largen.runs import Run
 
-FEWEST_REPLICATES = 4
+FEWEST_REPLICATES, FEWEST_ROUNDS = 4, 8
 LEVELS = 3  # step lengths from which gradient flow is extrapolated
 LEVELS_LINEAR = 5
 FIRST_STEP = 0.5  # times the curvature of the loss
@@ -48,8 +51,8 @@ class Estimate(NamedTuple):
 
     @property
     def relative_error(self) -> float:
-        """|error|/|f| over all entries and samples."""
-        return _ratio(self.f_error, self.f)
+        """|error|/|f| over all entries and samples; NaN if no error is known."""
+        return np.nan if np.isnan(self.f_error).all() else _ratio(self.f_error, self.f)
 
 
 class Effort(NamedTuple):
@@ -67,6 +70,10 @@ class Effort(NamedTuple):
         Of directions.
     dtype
         Of the neurons.
+    dense
+        Whether matrices are stored: networks of the given number of neurons and of half of it.
+    budget
+        Bytes that the matrices of one replicate may take.
     kept
         At records.
     report
@@ -80,8 +87,15 @@ class Effort(NamedTuple):
     mode: Mode
     tolerance: float
     dtype: Any
+    dense: bool = False
+    budget: float = np.inf
     kept: Kept = NOTHING_MORE
     report: Callable[[int, int], None] = lambda done, total: None
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Of the networks that a round of replicates is made of."""
+        return (self.particles, self.particles // 2) if self.dense else (self.particles,)
 
     def part(self, done: int, total: int) -> Callable[[float], None]:
         """Return what tells the progress of one of several replicates."""
@@ -116,24 +130,29 @@ def sampled(
 
     What is done is kept in a file, if there is one, and taken up from there.
     """
-    goal = effort.replicates or FEWEST_REPLICATES
+    widths = effort.widths
+    rounds = effort.replicates or (FEWEST_ROUNDS if effort.dense else FEWEST_REPLICATES)
     seeds = (int(seed) for seed in iter(lambda: rng.integers(2**31), None))
     longest = 0.0 if run.steps is not None else _first_step(problem, run)
     schedule = descent(run) if run.steps is not None else flow(run, longest, 0, LEVELS - 1)
     tried = next(seeds)
-    stored = saved.load() if saved else None
-    if stored is None:
-        tolerance, left_out = _tolerance(problem, run, schedule, recorded, effort, tried)
+    kept = saved.load() if saved else None
+    if kept is None:
+        tolerance, left_out = effort.tolerance, np.zeros(())
+        if not effort.dense:
+            tolerance, left_out = _tolerance(problem, run, schedule, recorded, effort, tried)
         stepping, found = np.zeros(()), []
     else:
-        tolerance, left_out, stepping, longest, found = stored
+        tolerance, left_out, stepping, longest, found = kept
     effort = effort._replace(tolerance=tolerance)
     for _ in found:
         next(seeds)
     while True:
+        goal = rounds * len(widths)
         while len(found) < goal:
+            now = effort._replace(particles=widths[len(found) % len(widths)])
             tell = effort.part(len(found), goal)
-            one = partial(_random, problem, run, recorded, effort, next(seeds), tell=tell)
+            one = partial(_random, problem, run, recorded, now, next(seeds), tell=tell)
             if run.steps is not None:
                 found.append(one(schedule)._replace(matrices=None))
             elif found:
@@ -142,16 +161,17 @@ def sampled(
                 first, stepping, longest = _first_flow(run, one, longest, effort.rtol)
                 found.append(first)
             if not np.isfinite(found[-1].outputs).all():
-                return _averaged(problem, run, found, effort, stepping)
+                shown = found[-1:] if effort.dense else found
+                return _averaged(problem, run, shown, now, stepping)
             if saved:
                 saved.save(Done(tolerance, left_out, stepping, longest, found))
-        estimate = _averaged(problem, run, found, effort, np.hypot(stepping, left_out))
+        estimate = _averaged(problem, run, found, effort, np.asarray(np.hypot(stepping, left_out)))
         random = _averaged(problem, run, found, effort, np.zeros(())).relative_error
-        wanted = int(np.ceil(1.1 * goal * (random / effort.rtol) ** 2))
-        most = effort.max_particles // effort.particles
-        if effort.replicates or wanted <= goal or most <= goal:
+        most = effort.max_particles // sum(widths)
+        if effort.replicates or random <= effort.rtol or most <= rounds:
             return estimate
-        goal = min(wanted, most, 4 * goal)
+        wanted = int(np.ceil(1.1 * rounds * (random / effort.rtol) ** 2))
+        rounds = min(wanted, most, 4 * rounds)
 
 
 def _tolerance(
@@ -189,11 +209,20 @@ def _random(
     rule = Precision(1 / effort.particles, effort.tolerance)
     model = Model.of(problem, run, effort.mode, effort.kept)
     with in_precision(np.zeros((), effort.dtype)):
-        start = draw(problem, effort.mode, effort.particles, rng, rule, effort.dtype)
-        keys = jax.random.split(jax.random.key(rng.integers(2**31)), max(problem.streams) + 1)
-        capacities = first_capacities(problem, effort.particles)
-        state, constants = begin(problem, run, schedule, start, keys, rule, capacities, known)
-        swept = advance(model, state, constants, problem, schedule, recorded, tell=tell)
+        # Threads that wait for one another take longer than these small products.
+        with threadpool_limits(1, "blas"):
+            start = draw(problem, effort.mode, effort.particles, rng, rule, effort.dtype)
+            keys = jax.random.split(jax.random.key(rng.integers(2**31)), max(problem.streams) + 1)
+            if effort.dense:
+                start = start._replace(anchors=None)
+                sides = start.inputs, start.outputs
+                matrices = stored(*sides, effort.particles, rng, effort.dtype)
+            else:
+                matrices = known or unasked(start, first_capacities(problem, effort.particles))
+        state, constants = begin(problem, run, schedule, start, keys, rule, matrices)
+        swept = advance(
+            model, state, constants, problem, schedule, recorded, budget=effort.budget, tell=tell
+        )
     assert swept is not None
     return swept
 
@@ -247,26 +276,48 @@ def _first_flow(
 def _averaged(
     problem: Problem, run: Run, found: list[Swept], effort: Effort, systematic: np.ndarray
 ) -> Estimate:
-    count = len(found)
+    parts = [{"f": one.outputs} | _kernels(problem, run, one) for one in found]
+    widths = effort.widths if len(found) > 1 else effort.widths[:1]
+    count = len(found) // len(widths)
     with np.errstate(invalid="ignore", over="ignore"):
-        f = np.stack([one.outputs for one in found]).astype(np.float64)
-        std = f.std(0, ddof=1) if count > 1 else np.full(f.shape[1:], np.nan)
-        kernels = [_kernels(problem, run, one) for one in found]
-        means = {name: np.mean([k[name] for k in kernels], 0) for name in kernels[0]}
-        if count > 1:
-            means |= {
-                f"{name}_error": np.std([k[name] for k in kernels], axis=0, ddof=1) / count**0.5
-                for name in kernels[0]
-            }
-        error = np.sqrt(std**2 / count + systematic**2)
-    ranks = np.max([one.ranks for one in found], 0)
-    rank = f", ranks up to {ranks.max()}" if ranks.size else ""
-    how = f"{count} replicates of {effort.particles} neurons a layer ({effort.mode}{rank})"
+        levels = [_mean_and_error(parts[i :: len(widths)]) for i in range(len(widths))]
+        if len(levels) > 1:
+            fine, rough = levels
+            both = {name: at_infinite_width(fine[name], rough[name]) for name in fine}
+            means = {name: part[:2] for name, part in both.items()}
+            how = (
+                f"{count} dense networks each of {widths[0]} and {widths[1]} neurons a layer; of "
+                f"the way from there to 1/N = 0, {both['f'][2]:.0%} is extrapolated"
+            )
+        else:
+            ranks = np.max([one.ranks for one in found], 0)
+            rank = f", ranks up to {ranks.max()}" if ranks.size else ""
+            means = levels[0]
+            how = f"{count} replicates of {effort.particles} neurons a layer ({effort.mode}{rank})"
+        std = levels[0]["f"][1] * count**0.5
+        f, error = means.pop("f")
+        error = np.sqrt(error**2 + systematic**2)
+    kernels = {name: mean for name, (mean, _) in means.items()}
+    if count > 1:
+        kernels |= {f"{name}_error": off for name, (_, off) in means.items()}
     sites = {}
     if effort.kept.sites and found[0].kernels:
         sites = site_variables(problem, run.output_shape, found[0].kernels)
     one = std if effort.mode == "finite_width" else None
-    return Estimate(f.mean(0), error, one, means, how, sites)
+    return Estimate(f, error, one, kernels, how, sites)
+
+
+def _mean_and_error(
+    parts: list[dict[str, np.ndarray]],
+) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Return the means of replicates and their standard errors; NaN for a single one."""
+    found = {}
+    for name in parts[0]:
+        values = np.stack([part[name] for part in parts]).astype(np.float64)
+        lone = np.full(values.shape[1:], np.nan)
+        error = values.std(0, ddof=1) / len(parts) ** 0.5 if len(parts) > 1 else lone
+        found[name] = values.mean(0), error
+    return found
 
 
 def _kernels(problem: Problem, run: Run, found: Swept) -> dict[str, np.ndarray]:

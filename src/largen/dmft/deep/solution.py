@@ -12,6 +12,13 @@ import numpy as np
 from largen.arrays import integer, random_key, real
 from largen.dmft.deep.checkpoint import Checkpoint
 from largen.dmft.deep.innovations import MODES
+from largen.dmft.deep.method import (
+    MEMORY_BUDGET,
+    METHODS,
+    check_memory,
+    chosen,
+    wanted_particles,
+)
 from largen.dmft.deep.problem import Problem, covers, problem
 from largen.dmft.deep.replicates import LEAST_TOLERANCE, Effort, Estimate, closed, sampled
 from largen.dmft.deep.start import fewest
@@ -21,7 +28,6 @@ from largen.networks.progress import Report, reporter
 from largen.runs import Run, Trajectory
 
 NAME = "mean field, deep"
-FEWEST_PARTICLES = 2048
 # Single precision is exact enough beside the sampling error, unless little error is wanted or
 # f = ⟨zφ⟩/γ₀ is a small difference.
 SINGLE = 3e-4
@@ -32,11 +38,13 @@ OF_WIDTH, NETWORKS = 256, 64  # of the networks whose fluctuations are measured
 def solve(
     run: Run,
     *,
+    method: str = "auto",
     rtol: float = 3e-3,
     particles: int | None = None,
     replicates: int | None = None,
     max_particles: int = 2**17,
     mode: str = "variance_reduced",
+    memory_budget: float = MEMORY_BUDGET,
     record_at: Sequence[int] | None = None,
     test_kernel: bool = False,
     sites: int = 0,
@@ -64,12 +72,20 @@ def solve(
     ----------
     run
         The run: ``lg.mean_field(gamma)`` or what is equivalent to it.
+    method
+        ``"closed"``: the closed equations of linear networks. ``"sweep"``: random matrices that
+        are known by the directions in which they were asked. ``"dense"``: networks that are
+        stored, variance-reduced, of two widths, extrapolated in 1/N as far as their fluctuations
+        allow; for activations like relu, whose gradients keep asking in new directions.
+        ``"auto"`` takes the first if it applies, and the last if there will be more directions
+        than neurons.
     rtol
         Wanted error of the whole trajectory of outputs, relative: |error|/|f|. More replicates
         are spent until it is reached.
     particles
         N, the neurons of a layer in each replicate. By default at least 2048, and 16 for every
-        sample.
+        sample; for dense networks at least 1024, and 8 for every sample. Half of these are of
+        half that width.
     replicates
         How many; by default at least 4, and as many as ``rtol`` takes.
     max_particles
@@ -79,6 +95,8 @@ def solve(
         ``"variance_reduced"``: what is exact at initialisation in the limit is made exact.
         ``"finite_width"``: every replicate has the exact law of a network of width
         ``particles``, whose matrices need not be stored.
+    memory_budget
+        Bytes that one replicate may take, 4 GiB by default, beside the program itself.
     record_at
         Entries of the trajectory at which kernels are kept; the first and the last by default.
     test_kernel
@@ -130,7 +148,8 @@ def solve(
     InvalidInput
         For an argument that cannot be meant.
     NumericalFailure
-        If training diverges; its ``result`` is the trajectory.
+        If training diverges; its ``result`` is the trajectory. If directions outgrow the memory
+        budget on the way.
 
     Examples
     --------
@@ -142,26 +161,33 @@ def solve(
     [1.0, -1.0]
     """
     reason = covers(run)
-    mode = one_of("mode", mode, MODES)
+    mode, method = one_of("mode", mode, MODES), one_of("method", method, METHODS)
+    budget = real("memory_budget", memory_budget, above=0)
     rtol = real("rtol", rtol, above=0)
     max_particles = integer("max_particles", max_particles, at_least=1)
     recorded = np.array(run.entries("record_at", record_at), dtype=int)
     posed = problem(run)
-    if particles is None:
-        wanted = max(FEWEST_PARTICLES, 16 * posed.columns)
-        particles = 2 ** int(np.ceil(np.log2(wanted)))
-    particles = integer("particles", particles, at_least=1)
+    sites = integer("sites", sites, at_least=0)
+    if particles is not None:
+        particles = integer("particles", particles, at_least=1)
+    steps = len(run.times) - 1
+    if mode == "finite_width" and method != "sweep":
+        if method != "auto":
+            raise InvalidInput(f"mode: {mode!r} is for method='sweep', got method={method!r}.")
+        method = "sweep"
+    method = chosen(method, posed, steps, particles, sites > 0)
+    particles = particles or wanted_particles(method, posed)
     if particles < fewest(posed):
         raise InvalidInput(
             f"particles: wanted at least {fewest(posed)} for {posed.columns} samples, got "
             f"{particles}."
         )
-    kept = Kept(bool(test_kernel), integer("sites", sites, at_least=0))
+    kept = Kept(bool(test_kernel), sites)
     if kept.sites > particles:
         raise InvalidInput(f"sites: wanted at most the {particles} particles, got {sites}.")
     if replicates is not None:
         replicates = integer("replicates", replicates, at_least=1)
-    if posed.linear and mode == "variance_reduced" and not kept.sites:
+    if method == "closed":
         estimate = closed(posed, run, recorded, kept)
     else:
         single = rtol >= SINGLE and posed.gamma >= SMALL_GAMMA
@@ -173,16 +199,19 @@ def solve(
             mode=mode,
             tolerance=float(np.clip(5 * rtol, LEAST_TOLERANCE, 0.03)),
             dtype=np.float32 if single else np.float64,
+            dense=method == "dense",
+            budget=budget,
             kept=kept,
         )
+        check_memory(method, posed, particles, effort.dtype, budget)
         rng = np.random.default_rng(np.asarray(jax.random.key_data(random_key(key))))
         with reporter(progress, "mean field") as report:
             effort = effort._replace(report=report)
             saved = None
             if checkpoint is not None:
-                same = (particles, mode, effort.tolerance, str(effort.dtype), kept, recorded)
+                same = (method, particles, mode, effort.tolerance, str(effort.dtype))
                 seed = np.asarray(jax.random.key_data(random_key(key)))
-                saved = Checkpoint(checkpoint, run, (*same, seed))
+                saved = Checkpoint(checkpoint, run, (*same, kept, recorded, seed))
             estimate = sampled(posed, run, recorded, effort, rng, saved)
     spread = None
     if mode == "finite_width" and estimate.f_std is not None:
@@ -256,9 +285,12 @@ def _trajectory(
         for name, array in (estimate.kernels | estimate.sites).items():
             extra[name] = (("record", *axes[name.removesuffix("_error")]), array.astype(dtype))
     error = estimate.relative_error
-    note = f"{estimate.how}; estimated error of the outputs {error:.1e} of their size"
-    if not error <= rtol:
-        note += f", more than rtol={rtol:g}: raise max_particles for more"
+    if np.isnan(error):
+        note = f"{estimate.how}; one alone does not tell its error"
+    else:
+        note = f"{estimate.how}; estimated error of the outputs {error:.1e} of their size"
+        if error > rtol:
+            note += f", more than rtol={rtol:g}: raise max_particles for more"
     return Trajectory.of(
         run,
         shaped(estimate.f[:, :p]),

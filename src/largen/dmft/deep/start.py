@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from largen.dmft.deep.dense import DenseMatrices
 from largen.dmft.deep.innovations import Mode, initial
 from largen.dmft.deep.matrix import Matrices, Precision
 from largen.dmft.deep.problem import Problem
@@ -83,6 +84,17 @@ def _without_directions(problem: Problem, fields, readout, biases) -> Start:
     return Start(fields, readout, biases, matrices, matrices, None, kernel)
 
 
+def unasked(start: Start, capacities: tuple[int, int]) -> Matrices:
+    """Return matrices that have answered to the directions of the start only."""
+    neurons, dtype = start.fields.shape[1], start.fields.dtype
+    inputs, outputs = (
+        filled_side(found, capacity, neurons, dtype)
+        for found, capacity in zip((start.inputs, start.outputs), capacities, strict=True)
+    )
+    change = jnp.zeros((len(start.inputs), *reversed(capacities)), dtype)
+    return Matrices(inputs, outputs, change, None)
+
+
 def begin(
     problem: Problem,
     run: Run,
@@ -90,13 +102,12 @@ def begin(
     start: Start,
     draws: Any,
     precision: Precision,
-    capacities: tuple[int, int],
-    known: Matrices | None = None,
+    matrices: Matrices | DenseMatrices,
 ) -> tuple[State, Constants]:
     """Return the initial state and the constants, on the device.
 
-    ``known`` are the matrices of an earlier sweep of the same network, whose answers then hold
-    for this one too; they are used up.
+    ``matrices`` may be those of an earlier sweep of the same network, whose answers then hold for
+    this one too; they are used up.
     """
     dtype = start.fields.dtype
     optimizer = run.optimizer
@@ -105,7 +116,6 @@ def begin(
     def real(value) -> jax.Array:
         return jnp.asarray(value, dtype)
 
-    neurons = start.fields.shape[1]
     params = Moving(
         fields=real(start.fields),
         readout=real(start.readout),
@@ -113,15 +123,9 @@ def begin(
         frozen=real(np.zeros((problem.columns, problem.outputs))),
         scale=real(1.0),
     )
-    if known is None:
-        inputs, outputs = (
-            filled_side(found, capacity, neurons, dtype)
-            for found, capacity in zip((start.inputs, start.outputs), capacities, strict=True)
-        )
-    else:
-        inputs, outputs = known.inputs, known.outputs
-    change = jnp.zeros((len(start.inputs), outputs.basis.shape[1], inputs.basis.shape[1]), dtype)
-    matrices = Matrices(inputs, outputs, change, jnp.zeros_like(change) if beta else None)
+    if isinstance(matrices, Matrices):
+        matrices = matrices._replace(change=jnp.zeros_like(matrices.change))
+    matrices = matrices._replace(velocity=jnp.zeros_like(matrices.change) if beta else None)
     state = State(
         step=jnp.zeros((), jnp.int32),
         params=params,

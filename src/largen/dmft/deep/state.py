@@ -10,6 +10,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
+from largen.dmft.deep.dense import DenseMatrices
 from largen.dmft.deep.matrix import TOGETHER, Matrices, Precision, Side
 from largen.dmft.deep.problem import Problem
 from largen.dmft.deep.rows import Index, capacity_for
@@ -121,7 +122,7 @@ class State(NamedTuple):
     params, velocity
         What moves, and its momentum; None without momentum.
     matrices
-        The L − 1 matrices between hidden layers.
+        The L − 1 matrices between hidden layers, by their directions or as they are.
     draws
         For each stream of neurons, the random key (or the count) of its innovations.
     outputs
@@ -131,7 +132,7 @@ class State(NamedTuple):
     step: Int[Array, ""]
     params: Moving
     velocity: Moving | None
-    matrices: Matrices
+    matrices: Matrices | DenseMatrices
     draws: Shaped[Array, " stream"]
     outputs: Float[Array, "entry sample output"]
 
@@ -218,15 +219,10 @@ def filled_side(
     return Side(stacked(bases), stacked(innovations), rank)
 
 
-def ranks(state: State) -> np.ndarray:
-    """Return the ranks of all matrices, shape ``(matrix, 2)``, inputs before outputs."""
-    matrices = state.matrices
-    return np.stack([np.asarray(matrices.inputs.rank), np.asarray(matrices.outputs.rank)], 1)
-
-
 def grown(state: State, columns: int, samples: int, factor: float) -> State:
     """Return the state with larger capacities for the bases that are full or will be soon."""
     matrices = state.matrices
+    assert isinstance(matrices, Matrices)
     inputs = _larger(matrices.inputs, columns, factor)
     outputs = _larger(matrices.outputs, samples, factor)
     _, rows, across = matrices.change.shape
@@ -250,6 +246,8 @@ def _larger(side: Side, most: int, factor: float) -> Side:
 def has_room(state: State, columns: int, samples: int, model: Model) -> Bool[Array, ""]:
     """Whether every basis can take all the directions of another step."""
     room = jnp.asarray(True)
+    if not isinstance(state.matrices, Matrices):
+        return room
     for side, most in ((state.matrices.inputs, columns), (state.matrices.outputs, samples)):
         room &= jnp.all(side.rank + most + TOGETHER <= side.basis.shape[1])
     if model.mode == "linear":

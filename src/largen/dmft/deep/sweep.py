@@ -27,6 +27,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
+from largen.dmft.deep.dense import DenseMatrices
 from largen.dmft.deep.innovations import gaussian, unit_vectors
 from largen.dmft.deep.matrix import Matrices
 from largen.dmft.deep.rows import Index
@@ -50,7 +51,7 @@ class Passed(NamedTuple):
 
     h: Float[Array, "layer sample n"]
     features: Float[Array, "layer sample n"]
-    coordinates: Float[Array, "matrix capacity_i sample"]
+    coordinates: Float[Array, "matrix row sample"]
     outputs: Float[Array, "sample output"]
 
 
@@ -113,7 +114,7 @@ def backward_pass(
     constants: Constants,
     h: Float[Array, "layer k n"],
     z: Float[Array, "k n"],
-) -> tuple[State, Float[Array, "layer k n"], Float[Array, "matrix capacity_o k"]]:
+) -> tuple[State, Float[Array, "layer k n"], Float[Array, "matrix row k"]]:
     """Return g¹ … gᴸ from zᴸ, and their coordinates in the matrices' bases."""
     matrices = state.matrices
     count, scale = matrices.number, state.params.scale
@@ -197,7 +198,7 @@ def _descend(params: Moving, velocity: Moving | None, change: Moving, shrink, mo
     return jax.tree.map(jnp.add, params, moved), velocity
 
 
-def _descend_matrices(matrices: Matrices, change, before, after, momentum) -> Matrices:
+def _descend_matrices(matrices, change, before, after, momentum) -> Matrices | DenseMatrices:
     """Make the same step in the coordinates V = s (V(0) + Q_o M Q_iᵀ/N).
 
     The velocity is a (V(0) + Q_o M Q_iᵀ/N) + Q_o U Q_iᵀ/N, with a the velocity of s, so that
