@@ -12,6 +12,7 @@ from largen.dmft.deep.solution import solve
 from largen.dmft.deep.widths import CURVED, at_infinite_width
 from largen.errors import InvalidInput, NumericalFailure
 
+
 def run_of(activation, samples=40, steps=60, layers=2):
     rng = np.random.default_rng(2)
     data = lg.Dataset(rng.standard_normal((samples, 8)), rng.standard_normal(samples))
