@@ -10,16 +10,21 @@ signals with it. Starting the read-out at zero removes it, and the slopes are th
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from largen.arrays import real
 from largen.errors import InvalidInput
 from largen.text import aligned
+from largen.transfer.plan import Plan
 
 if TYPE_CHECKING:
     import xarray
+
+TOLERANCE = {"width": 0.1, "depth": 0.35}
 
 
 @dataclass(frozen=True)
@@ -151,3 +156,53 @@ class CoordinateCheck:
         if not (np.isfinite(mean).all() and (mean > 0).all()):
             return float("inf")
         return float(np.polyfit(np.log2(self.ratios), np.log2(mean), 1)[0])
+
+
+def one_direction(plans: Sequence[Plan]) -> tuple[str, list[float]]:
+    """Return in what the targets differ, ``"width"`` or ``"depth"``, and their ratios to the base.
+
+    Raises
+    ------
+    InvalidInput
+        If they differ in both, or in none.
+    """
+    wide = [plan.width_ratio for plan in plans]
+    deep = [plan.depth_ratio for plan in plans]
+    if len(set(wide)) > 1 and len(set(deep)) == 1:
+        return "width", wide
+    if len(set(deep)) > 1 and len(set(wide)) == 1:
+        return "depth", deep
+    raise InvalidInput("targets: wanted shapes that differ in width only, or in depth only.")
+
+
+def checked(
+    plans: Sequence[Plan],
+    records: Sequence[Sequence[Mapping[str, tuple[float, float, float]]]],
+    inside: frozenset[str],
+    tolerance: float | None,
+    title: str,
+) -> CoordinateCheck:
+    """Put what was measured together.
+
+    Parameters
+    ----------
+    plans
+        Of the models.
+    records
+        For each plan and seed: layer → size before, after, and of the change.
+    inside
+        Layers inside residual branches.
+    tolerance
+        The largest |slope| that passes; by default :data:`TOLERANCE`.
+    title
+        What was done.
+    """
+    along, ratios = one_direction(plans)
+    tolerance = TOLERANCE[along] if tolerance is None else real("tolerance", tolerance, above=0)
+    layers = tuple(name for name in records[0][0] if all(name in r for own in records for r in own))
+    numbers = np.array([[[r[name] for name in layers] for r in own] for own in records])
+    start, size, change = np.moveaxis(numbers, -1, 0)
+    return CoordinateCheck(
+        along, np.array(ratios), layers, start, size, change, tolerance, inside,
+        f"{plans[0].scheme}, {title}",
+    )  # fmt: skip

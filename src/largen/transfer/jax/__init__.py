@@ -12,8 +12,9 @@ tied read-out multiplies its logits by :meth:`JaxPlan.factor`. Clip with
 :meth:`JaxPlan.clip_by_global_norm`, chained in front.
 """
 
+from largen.transfer.jax.check import coordinate_check
 from largen.transfer.jax.plan import JaxPlan
 from largen.transfer.jax.scaling import scale
 from largen.transfer.schedules import constant, warmup_cosine
 
-__all__ = ["JaxPlan", "constant", "scale", "warmup_cosine"]
+__all__ = ["JaxPlan", "constant", "coordinate_check", "scale", "warmup_cosine"]

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from largen.arrays import integer, real
+from largen.arrays import integer
 from largen.errors import InvalidInput
-from largen.transfer.coordinates import CoordinateCheck
+from largen.transfer.coordinates import CoordinateCheck, checked, one_direction
 from largen.transfer.structure import correspondence
 from largen.transfer.torch.plan import TorchPlan
 from largen.transfer.torch.scaling import scale
@@ -24,7 +23,6 @@ OPTIMIZERS: dict[str, Callable[[Any], Any]] = {
     "adamw": torch.optim.AdamW,
     "rmsprop": torch.optim.RMSprop,
 }
-TOLERANCE = {"width": 0.1, "depth": 0.35}
 
 
 def coordinate_check(
@@ -97,9 +95,7 @@ def coordinate_check(
         scale(make_model, base, target, optimizer=optimizer, depth=depth, **options)
         for target in targets
     ]
-    along, ratios = _along(plans)
-    if tolerance is None:
-        tolerance = TOLERANCE[along]
+    one_direction(plans)
     labels = [_labels(make_model, base, target, depth) for target in targets]
     records = []
     for plan, names in zip(plans, labels, strict=True):
@@ -111,29 +107,8 @@ def coordinate_check(
             )
             own.append(_sizes(model, make(groups), batches, loss, steps, names, seed))
         records.append(own)
-    layers = tuple(name for name in records[0][0] if all(name in r for own in records for r in own))
-    numbers = np.array([[[r[name] for name in layers] for r in own] for own in records])
-    return CoordinateCheck(
-        along=along,
-        ratios=np.array(ratios),
-        layers=layers,
-        start=numbers[..., 0],
-        size=numbers[..., 1],
-        change=numbers[..., 2],
-        tolerance=real("tolerance", tolerance, above=0),
-        inside=_inside(plans, labels),
-        title=f"{plans[0].scheme}, {optimizer}, {steps} steps",
-    )
-
-
-def _along(plans: Sequence[TorchPlan]) -> tuple[str, list[float]]:
-    wide = [plan.width_ratio for plan in plans]
-    deep = [plan.depth_ratio for plan in plans]
-    if len(set(wide)) > 1 and len(set(deep)) == 1:
-        return "width", wide
-    if len(set(deep)) > 1 and len(set(wide)) == 1:
-        return "depth", deep
-    raise InvalidInput("targets: wanted shapes that differ in width only, or in depth only.")
+    inside = _inside(plans, labels)
+    return checked(plans, records, inside, tolerance, f"{optimizer}, {steps} steps")
 
 
 def _inside(plans: Sequence[TorchPlan], labels: Sequence[Mapping[str, str]]) -> frozenset[str]:

@@ -1,0 +1,199 @@
+"""The coordinate check of a model in JAX."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from largen.arrays import integer
+from largen.errors import InvalidInput
+from largen.transfer.coordinates import CoordinateCheck, checked, one_direction
+from largen.transfer.jax.plan import JaxPlan
+from largen.transfer.jax.scaling import scale
+from largen.transfer.jax.survey import shapes_of
+from largen.transfer.jax.trees import part_of
+from largen.transfer.roles import family
+from largen.transfer.structure import correspondence
+
+Activations = Callable[[Any, Any], Mapping[str, Any]]
+
+
+def coordinate_check(
+    init: Callable[..., Any],
+    base: Mapping[str, Any],
+    targets: Sequence[Mapping[str, Any]],
+    batches: Sequence[Any],
+    loss: Callable[[Any, Any], Any],
+    activations: Activations,
+    *,
+    lr: float,
+    optimizer: str = "adamw",
+    steps: int = 4,
+    seeds: int = 2,
+    tolerance: float | None = None,
+    weight_decay: float | None = 0.0,
+    eps: float | None = None,
+    depth: str = "depth",
+    **options: Any,
+) -> CoordinateCheck:
+    """Measure how every activation, and its change by a few steps, grows with the model.
+
+    The numbers are those of :func:`largen.transfer.torch.coordinate_check`: root mean squares on
+    the first batch before and after training, and of the difference. A function in JAX does not
+    show what happens inside, so that one more is asked for which does.
+
+    Parameters
+    ----------
+    init, base
+        As in :func:`scale`.
+    targets
+        Shapes that differ in width only, or in depth only.
+    batches
+        What ``loss`` takes, pytrees of arrays; step t uses the t-th, again from the first if there
+        are fewer. Activations are measured on the first.
+    loss
+        ``loss(parameters, batch)`` → a scalar.
+    activations
+        ``activations(parameters, batch)`` → a dict of arrays by name. Under names of the
+        parameters' parts (``"blocks.3"`` for the output of a block, ``"blocks.3.fc2"`` for what
+        the weights there produce) they follow the blocks along the depth: of several blocks that
+        correspond to one of the base, the last is looked at. What is behind a weight is measured
+        without the factors that the plan folds into it, the read-out's excepted. Other names stand
+        for the same thing in all models.
+    lr
+        η₀.
+    optimizer, weight_decay, eps
+        As in :func:`scale` and :meth:`JaxPlan.optax`.
+    steps, seeds
+        Steps of training, and networks of each size.
+    tolerance
+        The largest |slope| that passes; 0.1 in width and 0.35 in depth by default.
+    depth, **options
+        Passed on to :func:`scale`.
+
+    Returns
+    -------
+    CoordinateCheck
+        Prints as a table; ``largen.plots.coordinate_figure(check.to_xarray())`` draws it.
+
+    Raises
+    ------
+    InvalidInput
+        If the targets differ in both or in none, an argument is out of range, or the activations
+        are no dict of arrays.
+
+    Examples
+    --------
+    >>> def init(key, width):
+    ...     keys = jax.random.split(key)
+    ...     return {"inp": jax.random.normal(keys[0], (2, width)),
+    ...             "out": jax.random.normal(keys[1], (width, 1)) / width**0.5}
+    >>> def activations(p, x):
+    ...     h = x @ p["inp"]
+    ...     return {"inp": h, "out": h @ p["out"]}
+    >>> def loss(p, x):
+    ...     return ((activations(p, x)["out"] - 1) ** 2).mean()
+    >>> check = coordinate_check(init, {"width": 16}, [{"width": 64}, {"width": 256}],
+    ...                          [np.eye(2)], loss, activations, lr=0.02, optimizer="sgd",
+    ...                          scheme="standard", layout="in_out")
+    >>> check.guilty, bool(check["out"].change > 0.5)
+    ('inp', True)
+    """
+    integer("steps", steps, at_least=1)
+    integer("seeds", seeds, at_least=1)
+    if not len(batches):
+        raise InvalidInput("batches: is empty; wanted at least one.")
+    plans = [
+        scale(init, base, target, optimizer=optimizer, depth=depth, **options) for target in targets
+    ]
+    one_direction(plans)
+    names = [_Names(init, plan, depth) for plan in plans]
+    records = []
+    for plan, named in zip(plans, names, strict=True):
+        moved = plan.optax(lr=lr, weight_decay=weight_decay, eps=eps)
+        measure = jax.jit(_measured(plan, activations))
+        step = jax.jit(_step(moved, loss))
+        own = []
+        for seed in range(seeds):
+            parameters = plan.init(seed)
+            state, before = moved.init(parameters), measure(parameters, batches[0])
+            for t in range(steps):
+                parameters, state = step(parameters, state, batches[t % len(batches)])
+            own.append(_sizes(before, measure(parameters, batches[0]), named))
+        records.append(own)
+    inside = frozenset(name for named in names for name in named.inside)
+    return checked(plans, records, inside, tolerance, f"{optimizer}, {steps} steps")
+
+
+class _Names:
+    """The base model's names of what is looked at in a target.
+
+    Attributes
+    ----------
+    inside
+        What is inside repeated blocks, by the base's names.
+    """
+
+    def __init__(self, init: Callable[..., Any], plan: JaxPlan, depth: str):
+        start = plan.base
+        tall = {**start, depth: plan.target[depth]} if depth in start else start
+        shallow, deep = (part_of(shapes_of(init, at)) for at in (start, tall))
+        found = correspondence(shallow, deep)
+        self._names = found.parts
+        last = {source: path for path, source in found.parts.items()}
+        self._looked_at = {path: name for name, path in last.items()}
+        blocks = {found.parts[block] for block in found.blocks}
+        self.inside = {
+            name for name in last if any(name.startswith(f"{block}.") for block in blocks)
+        }
+
+    def __getitem__(self, name: str) -> str | None:
+        """The base's name; None for a block of which a later one is looked at."""
+        return self._looked_at.get(name) if name in self._names else name
+
+
+def _measured(plan: JaxPlan, activations: Activations) -> Activations:
+    """Return the activations without the factors folded into the weights that they are behind."""
+    folds = {}
+    for weight in plan.weights:
+        if family(weight.role) != "output":
+            for name in (weight.name, weight.name.rpartition(".")[0]):
+                folds[name] = folds.get(name, 1.0) if weight.fold == 1.0 else weight.fold
+
+    def measured(parameters: Any, batch: Any) -> dict[str, Any]:
+        found = activations(parameters, batch)
+        if not isinstance(found, Mapping):
+            raise InvalidInput(f"activations: wanted a dict of arrays, got {found!r}.")
+        return {name: jax.numpy.asarray(h) / folds.get(name, 1.0) for name, h in found.items()}
+
+    return measured
+
+
+def _step(moved: Any, loss: Callable[[Any, Any], Any]) -> Callable[..., tuple[Any, Any]]:
+    import equinox as eqx
+
+    def step(parameters: Any, state: Any, batch: Any) -> tuple[Any, Any]:
+        gradient = eqx.filter_grad(loss)(parameters, batch)
+        updates, state = moved.update(gradient, state, parameters)
+        return eqx.apply_updates(parameters, updates), state
+
+    return step
+
+
+def _sizes(
+    before: Mapping[str, Any], after: Mapping[str, Any], names: _Names
+) -> dict[str, tuple[float, float, float]]:
+    found = {}
+    for name, start in before.items():
+        base = names[name]
+        if base is not None:
+            first, last = (np.asarray(h, np.float64) for h in (start, after[name]))
+            found[base] = (_rms(first), _rms(last), _rms(last - first))
+    return found
+
+
+def _rms(values: np.ndarray) -> float:
+    return float(np.sqrt(np.mean(np.square(values))))
