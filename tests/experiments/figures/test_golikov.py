@@ -137,6 +137,21 @@ def test_claims_hold_for_what_is_predicted_and_fail_for_what_is_not():
     assert not verdicts["exponent of f_a"]
 
 
+@pytest.mark.parametrize(("limit", "verdict"), [(1e-3, True), (0.0, None), (-5e-4, False)])
+def test_term_with_fluctuations_keeps_its_limit_or_not(limit, verdict):
+    """c² + b²/N is told from b²/N alone, and from what falls faster; another power is given up."""
+    found, how = made([0.0] * 4)
+    for n, part in found.items():
+        size = limit + 1 / int(n.rsplit("=")[-1])
+        found[n] = part.assign(variance=part["variance"] * size)
+    claim = checks.remains(series(found, "gd", "NTK", how), "∅")
+    assert claim.agrees is verdict
+    if verdict is not None:
+        assert claim.low < limit / (limit + 1 / 1024) < claim.high
+    steep = series(made([-2.0] * 4)[0], "gd", "NTK", how)
+    assert checks.remains(steep, "∅").agrees is None
+
+
 def test_rank_of_a_term():
     """f_aw among four terms: below or above its neighbours, or at one of them."""
     found, how = made([0.0] * 4)

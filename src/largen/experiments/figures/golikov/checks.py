@@ -11,6 +11,7 @@ from largen.experiments.power_law import PowerLaw
 SIGMAS = 2.0
 LEVELS = (np.arange(200) + 0.5) / 200
 RESAMPLES = 400
+MISFIT = 0.01  # a law is given up where so much scatter about it is rarer than this
 
 
 def exponents(scaling: str, laws: Laws) -> list[Claim]:
@@ -167,6 +168,33 @@ def slowing(seen: Series, name: str) -> Claim:
         value - half,
         value + half,
         above_zero(value - half, value + half),
+    )
+
+
+def remains(seen: Series, term: str) -> Claim:
+    """Check that a term with a limit keeps it: ⟨variance⟩ = c² + b²/N with c² > 0.
+
+    A sum over N neurons has a mean, and fluctuations of relative order N^(−1/2) that vanish on
+    their own. Where these begin as the larger part, a power of the width fitted through both is
+    neither's; the two of them are linear in (1, 1/N).
+    """
+    from scipy.stats import chi2
+
+    squares = seen.variance[..., seen.terms.index(term)].astype(np.float64)
+    mean, error = squares.mean(1), squares.std(1, ddof=1) / np.sqrt(squares.shape[1])
+    law = np.stack([np.ones(len(mean)), 1 / seen.widths], 1) / error[:, None]
+    (limit, _), (misfit, *_), *_ = np.linalg.lstsq(law, mean / error, rcond=None)
+    half = SIGMAS * float(np.sqrt(np.linalg.inv(law.T @ law)[0, 0]))
+    fits = misfit < chi2.isf(MISFIT, len(mean) - 2)
+    value, half = limit / mean[-1], half / mean[-1]
+    return Claim(
+        f"{seen.scaling}: f_{term} keeps a part that does not fall with the width",
+        f"c² of its variance c² + b²/N, over the variance at N = {seen.widths[-1]} "
+        f"(χ² {misfit:.2g}, {len(mean) - 2} degrees of freedom)",
+        float(value),
+        float(value - half),
+        float(value + half),
+        above_zero(value - half, value + half) if fits else None,
     )
 
 

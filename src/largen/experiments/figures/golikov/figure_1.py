@@ -62,7 +62,7 @@ def claims(settings: Settings, found: Found) -> list[Claim]:
         checks.divergence(seen["default"], _far(found, how)),
         checks.scatter(found, "gd"),
         *(c for name in LIMITS for c in checks.exponents(name, seen[name].term_laws(setup.steps))),
-        checks.slowing(seen["mean field"], "∅"),
+        checks.remains(seen["mean field"], "∅"),
         diverges,
     ]
 

@@ -17,7 +17,7 @@ def claims(settings: Settings, found: Found) -> list[Claim]:
     steps, how = settings.setup.steps, settings.how
     seen = by_scaling(found, "gd", LIMITS, how)
     exponents = [c for name in LIMITS for c in checks.exponents(name, seen[name].term_laws(steps))]
-    return [*exponents, checks.slowing(seen["mean field"], "∅")]
+    return [*exponents, checks.remains(seen["mean field"], "∅")]
 
 
 def draw(settings: Settings, found: Found) -> Any:
