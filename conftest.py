@@ -4,6 +4,10 @@ import gc
 import os
 from pathlib import Path
 
+# One thread for PyTorch and BLAS, read when they load: arrays are small here, and tests run
+# beside each other; threads that wait for each other take most of the time.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import hypothesis
 import pytest
 import tests.typecheck  # loaded here, so that the hook finds it by name
