@@ -26,7 +26,7 @@ def tiny(panel):
         widths=(8, 16)[: len(panel.grid.widths)],
         depths=(4, 8)[: len(panel.grid.depths)],
         log2_lrs=panel.grid.log2_lrs[2:4] or panel.grid.log2_lrs,
-        steps=24,
+        steps=10,
         batch_size=8,
     )
     return replace(panel, grid=grid)
