@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         LayerNorm,
         LocallyConnected,
         MaxPool,
+        MultiHeadAttention,
         Product,
         Residual,
         RMSNorm,
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
         measure_exponents,
         scaling_map,
     )
-    from largen.kernels import kernel, nngp, ntk_kernel
+    from largen.kernels import kernel, kernel_estimate, nngp, ntk_kernel
     from largen.kernels.estimators import (
         KernelFlowClassifier,
         KernelFlowRegressor,
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
     from largen.kernels.large import low_rank_posterior, solve_kernel, stored_kernel
     from largen.kernels.prediction import (
         critical_learning_rate,
+        fit_cross_validation,
         fit_likelihood,
         flow_posterior,
         log_likelihood,
@@ -109,19 +111,19 @@ if TYPE_CHECKING:
 # `import largen` costs little more than `import jax`.
 _ROOMS = {
     "architectures": "Activation AvgPool Axes BatchNorm Concatenate Conv ConvTranspose Dense "
-    "Dropout Flatten GlobalAvgPool GlobalSumPool Layer LayerNorm LocallyConnected MaxPool Product "
-    "RMSNorm Residual SelfAttention SumPool mlp repeat residual_mlp serial token_inputs "
-    "with_positions",
+    "Dropout Flatten GlobalAvgPool GlobalSumPool Layer LayerNorm LocallyConnected MaxPool "
+    "MultiHeadAttention Product RMSNorm Residual SelfAttention SumPool mlp repeat residual_mlp "
+    "serial token_inputs with_positions",
     "dmft": "deep_linear kernel_after_one_step whitened_linear_flow",
     "expectations": "activation gaussian_moments",
     "experiments": "Comparison MeasuredExponents compare gamma_regimes measure_exponents "
     "scaling_map",
-    "kernels": "kernel nngp ntk_kernel",
+    "kernels": "kernel kernel_estimate nngp ntk_kernel",
     "kernels.estimators": "KernelFlowClassifier KernelFlowRegressor NNGPClassifier NNGPRegressor "
     "NTKClassifier NTKRegressor",
     "kernels.large": "low_rank_posterior solve_kernel stored_kernel",
-    "kernels.prediction": "critical_learning_rate fit_likelihood flow_posterior log_likelihood "
-    "optimal_learning_rate posterior time_scales",
+    "kernels.prediction": "critical_learning_rate fit_cross_validation fit_likelihood "
+    "flow_posterior log_likelihood optimal_learning_rate posterior time_scales",
     "networks": "FiniteNetwork apply empirical_ntk finite_network init linearize "
     "monte_carlo_kernel observe output_kernel tangent_kernel tangent_operator taylor_expand train",
     "parameterizations": "Parameterization abc adam complete_p depth_mup gd gradient_flow "

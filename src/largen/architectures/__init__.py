@@ -3,6 +3,7 @@
 from largen.architectures.attention import SelfAttention
 from largen.architectures.axes import Axes
 from largen.architectures.branches import Concatenate, Product
+from largen.architectures.heads import MultiHeadAttention
 from largen.architectures.layers import (
     Activation,
     Dense,
@@ -14,6 +15,7 @@ from largen.architectures.layers import (
     serial,
 )
 from largen.architectures.normalizations import BatchNorm, Dropout, LayerNorm, RMSNorm
+from largen.architectures.parts import holds, mapped, parts_of
 from largen.architectures.sequences import token_inputs, with_positions
 from largen.architectures.signals import Signal, signal_behind, signal_of
 from largen.architectures.standard import mlp, residual_mlp
@@ -47,6 +49,7 @@ __all__ = [
     "LayerNorm",
     "LocallyConnected",
     "MaxPool",
+    "MultiHeadAttention",
     "Product",
     "RMSNorm",
     "Repeat",
@@ -58,8 +61,11 @@ __all__ = [
     "SumPool",
     "WeightSite",
     "depth",
+    "holds",
     "layers_of",
+    "mapped",
     "mlp",
+    "parts_of",
     "repeat",
     "residual_mlp",
     "serial",

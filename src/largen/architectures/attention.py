@@ -17,8 +17,8 @@ class SelfAttention(Layer):
     ``serial(SelfAttention(), Dense(), Dense())``. Queries and keys of equal weights σ_q = σ_k,
     drawn once, have the logits σ_q σ_k x_p·x_r/C when they are wide, which is s = σ_q σ_k.
 
-    Scaling 1/√d, under which the logits of independent queries and keys stay random and kernels
-    are means over them and over many heads (Hron et al. 2020), is not offered.
+    Scaling 1/√d, under which the logits of independent queries and keys stay random, is
+    :class:`largen.MultiHeadAttention`.
 
     Parameters
     ----------

@@ -10,7 +10,9 @@ from largen.errors import InvalidInput
 
 
 @dataclass(frozen=True, repr=False)
-class _Branches(Layer):
+class Branches(Layer):
+    """What layers of several branches have in common."""
+
     branches: tuple[Layer, ...]
 
     def __init__(self, *branches: Any):
@@ -27,7 +29,7 @@ class _Branches(Layer):
 
 
 @dataclass(frozen=True, repr=False, init=False)
-class Concatenate(_Branches):
+class Concatenate(Branches):
     """Branches side by side: their features, one after the other along the axis of channels.
 
     Parameters
@@ -44,7 +46,7 @@ class Concatenate(_Branches):
 
 
 @dataclass(frozen=True, repr=False, init=False)
-class Product(_Branches):
+class Product(Branches):
     """Elementwise product of branches, as in gated units.
 
     Parameters

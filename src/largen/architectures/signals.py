@@ -15,6 +15,7 @@ from math import prod
 from largen.architectures.attention import SelfAttention
 from largen.architectures.axes import Axes
 from largen.architectures.branches import Concatenate, Product
+from largen.architectures.heads import MultiHeadAttention
 from largen.architectures.layers import Dense, Layer, Repeat, Residual, Serial
 from largen.architectures.windows import (
     Conv,
@@ -131,6 +132,20 @@ def _(layer: SelfAttention, signal: Signal) -> Signal:
     if signal.space == ():
         raise InvalidInput(f"net: {layer!r} wants positions to attend to, and there are none.")
     return signal
+
+
+@signal_behind.register
+def _(layer: MultiHeadAttention, signal: Signal) -> Signal:
+    if signal.space == ():
+        raise InvalidInput(f"net: {layer!r} wants positions to attend to, and there are none.")
+    queries, keys, values = (signal_behind(branch, signal) for branch in layer.branches)
+    for other in (keys, values):
+        if (other.space, other.from_data) != (signal.space, False) or queries != keys:
+            raise InvalidInput(
+                f"net: queries, keys and values of {layer!r} want affine maps that keep the "
+                "spatial axes, and as many queries as keys."
+            )
+    return values
 
 
 @signal_behind.register

@@ -21,7 +21,9 @@ from math import prod
 from typing import Literal
 
 from largen.architectures.branches import Concatenate, Product
+from largen.architectures.heads import MultiHeadAttention
 from largen.architectures.layers import Dense, Layer, Repeat, Residual, Serial
+from largen.architectures.parts import parts_of
 from largen.architectures.signals import Signal, signal_behind, signal_of
 from largen.architectures.windows import Conv, ConvTranspose, LocallyConnected
 from largen.errors import InvalidInput
@@ -134,7 +136,7 @@ def depth(architecture: Layer) -> int:
             return times * depth(layer)
         case Residual():
             return 1
-        case Concatenate(branches) | Product(branches):
+        case Concatenate(branches) | Product(branches) | MultiHeadAttention(branches):
             return max(map(depth, branches))
     return 0
 
@@ -148,18 +150,11 @@ def layers_of(architecture: Layer) -> Iterator[Layer]:
     >>> [type(layer).__name__ for layer in layers_of(lg.residual_mlp(16))]
     ['Dense', 'Activation', 'Dense', 'Activation', 'Dense']
     """
-    match architecture:
-        case Serial(inner) | Concatenate(inner) | Product(inner):
-            for layer in inner:
-                yield from layers_of(layer)
-        case Repeat(layer, _):
-            yield from layers_of(layer)
-        case Residual(branch, shortcut):
-            yield from layers_of(branch)
-            if shortcut is not None:
-                yield from layers_of(shortcut)
-        case _:
-            yield architecture
+    parts = parts_of(architecture)
+    if not parts:
+        yield architecture
+    for part in parts:
+        yield from layers_of(part)
 
 
 def _check_own_place(site: WeightSite, end: str, where: str) -> None:
@@ -184,7 +179,7 @@ def _walk(
             yield from _walk(branch, (*path, 0), True, copies, signal)
             if shortcut is not None:
                 yield from _walk(shortcut, (*path, 1), False, copies, signal)
-        case Concatenate(branches) | Product(branches):
+        case Concatenate(branches) | Product(branches) | MultiHeadAttention(branches):
             for position, branch in enumerate(branches):
                 yield from _walk(branch, (*path, position), in_branch, copies, signal)
         case Dense() | Conv() | ConvTranspose() | LocallyConnected():

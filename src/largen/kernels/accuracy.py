@@ -7,7 +7,7 @@ not depend on the number of pairs.
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -25,12 +25,15 @@ from largen.architectures import (
     Layer,
     LayerNorm,
     LocallyConnected,
+    MultiHeadAttention,
     Product,
     Repeat,
     Residual,
     RMSNorm,
     Serial,
     SumPool,
+    layers_of,
+    mapped,
     signal_behind,
     signal_of,
 )
@@ -107,38 +110,20 @@ def check_tangent(skeleton: Layer) -> None:
             )
 
 
-def _children(layer: Layer) -> dict[str, Any]:
-    """Return the fields that hold layers."""
-    values = {f.name: getattr(layer, f.name) for f in fields(layer)}
-    return {
-        name: value
-        for name, value in values.items()
-        if isinstance(value, Layer)
-        or (isinstance(value, tuple) and value and all(isinstance(v, Layer) for v in value))
-    }
-
-
 def activations_of(layer: Layer) -> list[ActivationFunction]:
     """Return all activations in a network."""
-    if isinstance(layer, Activation):
-        return [layer.function]
-    inner = [v if isinstance(v, tuple) else (v,) for v in _children(layer).values()]
-    return [phi for group in inner for child in group for phi in activations_of(child)]
+    return [inner.function for inner in layers_of(layer) if isinstance(inner, Activation)]
 
 
 def with_activations(layer: Layer, chosen: dict[ActivationFunction, ActivationFunction]) -> Layer:
     """Return a layer with some of its activations exchanged for others."""
-    if isinstance(layer, Activation):
-        return replace(layer, function=chosen.get(layer.function, layer.function))
-    if isinstance(layer, Concatenate | Product):
-        return type(layer)(*(with_activations(branch, chosen) for branch in layer.branches))
-    changed = {
-        name: tuple(with_activations(v, chosen) for v in value)
-        if isinstance(value, tuple)
-        else with_activations(value, chosen)
-        for name, value in _children(layer).items()
-    }
-    return replace(layer, **changed) if changed else layer
+
+    def change(inner: Layer, path: Any) -> Layer:
+        if isinstance(inner, Activation):
+            return replace(inner, function=chosen.get(inner.function, inner.function))
+        return inner
+
+    return mapped(layer, change)
 
 
 def _seen(lowered: Lowered, inputs: tuple[Any, ...]) -> Seen:
@@ -206,6 +191,8 @@ def _follow(layer: Layer, constants: Any, q: np.ndarray, signal: Signal, seen: S
             return skip + factor * _follow(branch, inner, q, signal, seen)
         case Concatenate(branches):
             return np.maximum.reduce(_branches(branches, constants[1], q, signal, seen))
+        case MultiHeadAttention(branches):
+            return _branches(branches, constants[1], q, signal, seen)[2]
         case Product(branches):
             return np.prod(_branches(branches, constants, q, signal, seen), axis=0)
     return q  # pooling, flattening, and a layer of the reader's own

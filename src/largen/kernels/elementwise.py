@@ -15,6 +15,7 @@ from largen.architectures import (
     Concatenate,
     Flatten,
     Layer,
+    MultiHeadAttention,
     Product,
     Repeat,
     Residual,
@@ -112,7 +113,7 @@ def _begins(layer: Layer) -> bool:
             return _begins(inner)
         case Residual(branch, shortcut):
             return _begins(branch) or (shortcut is not None and _begins(shortcut))
-        case Concatenate(branches) | Product(branches):
+        case Concatenate(branches) | Product(branches) | MultiHeadAttention(branches):
             return any(map(_begins, branches))
     return False
 
@@ -145,6 +146,11 @@ def _behind(phi: Activation, layer: Layer, constants: Any) -> tuple[Layer, Any]:
             found = [prefixed(*each) for each in zip(branches, inner, strict=True)]
             branches, inner = zip(*found, strict=True)
             return Concatenate(*branches), (shares, inner)
+        case MultiHeadAttention(branches, draws):
+            seed, inner = constants
+            found = [prefixed(*each) for each in zip(branches, inner, strict=True)]
+            branches, inner = zip(*found, strict=True)
+            return MultiHeadAttention(*branches, draws=draws), (seed, inner)
         case Product(branches):
             return factors_joined(
                 [prefixed(*each) for each in zip(branches, constants, strict=True)]

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
+from zlib import crc32
 
 import jax.numpy as jnp
 import numpy as np
@@ -20,6 +21,7 @@ from largen.architectures import (
     Axes,
     Concatenate,
     Layer,
+    MultiHeadAttention,
     Product,
     Repeat,
     Residual,
@@ -121,6 +123,11 @@ def _pieces(layer: Layer, path: tuple[int, ...], form: CanonicalForm, signal: Si
             skeletons, constants = zip(*found, strict=True)
             shares = tuple(np.asarray(share) for share in copies / copies.sum())
             return [(Concatenate(*skeletons), (shares, constants))]
+        case MultiHeadAttention(branches, draws, seed):
+            found = [lowered(branch, i) for i, branch in enumerate(branches)]
+            skeletons, constants = zip(*found, strict=True)
+            own = np.asarray(float(crc32(repr((path, seed)).encode())))  # one for each place
+            return [(MultiHeadAttention(*skeletons, draws=draws), (own, constants))]
         case Product(branches):
             found = [lowered(branch, i) for i, branch in enumerate(branches)]
             return joined([factors_joined(found)])

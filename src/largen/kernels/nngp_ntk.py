@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -14,12 +15,14 @@ from largen.arrays import floating, is_traced, like, real, samples, shape_of
 from largen.errors import InvalidInput, NoTheory
 from largen.kernels.accuracy import check_tangent, inaccuracy, report, with_suited_methods
 from largen.kernels.lower import Lowered, lower
+from largen.kernels.spread import checked, kernels_on_devices
 from largen.kernels.tiles import (
     MEMORY_BUDGET,
     fitting,
     kernels_at_once,
     kernels_by_tiles,
     most_positions,
+    takes_whole_batches,
     tile_size,
 )
 from largen.parameterizations import (
@@ -57,6 +60,7 @@ def kernel(
     param: Parameterization | None = None,
     rtol: float | None = None,
     memory_budget: float = MEMORY_BUDGET,
+    devices: Any = None,
     throw: bool = True,
 ) -> Kernels:
     """Return NNGP and NTK of an infinitely wide network.
@@ -93,6 +97,10 @@ def kernel(
         Bytes that intermediate layers may take, 4 GiB by default; inputs and results come on
         top. The kernels are computed in tiles that are as large as suits the processor's cache,
         and smaller where the budget asks for it; they need not divide the samples.
+    devices
+        Some of ``jax.devices()`` to spread the tiles over, which then have as many on each;
+        JAX's default one alone if not given. Results are collected in the host's memory. Traced
+        inputs, and networks with :class:`largen.MultiHeadAttention`, stay where they are.
     throw
         Whether a larger error is raised; otherwise the kernels are returned as they are.
 
@@ -143,7 +151,9 @@ def kernel(
     array([[3.    , 0.6857],
            [0.6857, 3.    ]])
     """
-    return _kernels(net, (x1, x2), (mask1, mask2), param, rtol, memory_budget, throw, Kernels)
+    return _kernels(
+        net, (x1, x2), (mask1, mask2), param, rtol, (memory_budget, devices), throw, Kernels
+    )
 
 
 def nngp(
@@ -156,6 +166,7 @@ def nngp(
     param: Parameterization | None = None,
     rtol: float | None = None,
     memory_budget: float = MEMORY_BUDGET,
+    devices: Any = None,
     throw: bool = True,
 ) -> Any:
     """Return the NNGP kernel alone, (n1, n2): see :func:`kernel`.
@@ -172,7 +183,7 @@ def nngp(
         (mask1, mask2),
         param,
         rtol,
-        memory_budget,
+        (memory_budget, devices),
         throw,
         lambda nngp, _: nngp,
         with_ntk=False,
@@ -189,6 +200,7 @@ def ntk_kernel(
     param: Parameterization | None = None,
     rtol: float | None = None,
     memory_budget: float = MEMORY_BUDGET,
+    devices: Any = None,
     throw: bool = True,
 ) -> Any:
     """Return the NTK alone, (n1, n2): see :func:`kernel`.
@@ -200,11 +212,18 @@ def ntk_kernel(
     array([[1.]])
     """
     return _kernels(
-        net, (x1, x2), (mask1, mask2), param, rtol, memory_budget, throw, lambda _, ntk: ntk
+        net,
+        (x1, x2),
+        (mask1, mask2),
+        param,
+        rtol,
+        (memory_budget, devices),
+        throw,
+        lambda _, ntk: ntk,
     )
 
 
-def _kernels(net, inputs, masks, param, rtol, memory_budget, throw, pick, with_ntk=True):
+def _kernels(net, inputs, masks, param, rtol, means, throw, pick, with_ntk=True):
     x1, x2 = inputs
     x1 = samples("x1", x1)
     if x2 is not None:
@@ -218,7 +237,7 @@ def _kernels(net, inputs, masks, param, rtol, memory_budget, throw, pick, with_n
         raise InvalidInput(f"net: wanted a network such as lg.mlp(3), got {net!r}.")
     if param is not None and not isinstance(param, Parameterization):
         raise InvalidInput(f"param: wanted e.g. lg.ntk(), got {param!r}.")
-    budget = real("memory_budget", memory_budget, above=0)
+    budget, devices = real("memory_budget", means[0], above=0), checked(means[1])
     lowered, scale = prepare(net, param or ntk(), GradientDescent(1.0), shape_of(x1))
     inputs = (x1,) if x2 is None else (x1, x2)
     masks = (
@@ -240,7 +259,7 @@ def _kernels(net, inputs, masks, param, rtol, memory_budget, throw, pick, with_n
         return pick(covariance * scale, tangent)
     lowered = with_suited_methods(lowered, inputs, with_ntk)
     tile = fitting(lowered.skeleton, most_positions(net, shape_of(x1)), budget)
-    result = pick(*concrete_kernels(lowered, scale, x1, x2, dtype, with_ntk, masks, tile))
+    result = pick(*concrete_kernels(lowered, scale, x1, x2, dtype, with_ntk, masks, tile, devices))
     words = inaccuracy(lowered, inputs, rtol, with_ntk)
     return report(words, like(result, *inputs), throw)
 
@@ -294,17 +313,36 @@ def concrete_kernels(
     with_ntk: bool = True,
     masks=(None, None),
     largest_tile: int | None = None,
-):
+    devices: tuple[Any, ...] = (),
+) -> tuple[Any, Any]:
     """Return NNGP and NTK of inputs that are there, not traced: by tiles, in float64."""
     with jax.enable_x64(True):
         kept = np.float64 if lowered.features else None  # tiles are cast one by one
         x1, x2 = _features(lowered, x1, x2, kept)
+        if takes_whole_batches(lowered.skeleton):
+            return _of_whole_batch(lowered, scale, x1, x2, dtype, with_ntk, masks, largest_tile)
         rows = max(len(x1), 0 if x2 is None else len(x2))
         tile = tile_size(lowered.skeleton, rows, x1.shape[1:-1], largest_tile)
-        covariance, tangent = kernels_by_tiles(
+        of_tiles = partial(kernels_on_devices, devices) if devices else kernels_by_tiles
+        covariance, tangent = of_tiles(
             lowered.skeleton, with_ntk, np.dtype(dtype), tile, lowered.constants, x1, x2, masks
         )
         return (covariance if scale == 1 else covariance * scale), tangent
+
+
+def _of_whole_batch(lowered, scale, x1, x2, dtype, with_ntk, masks, largest):
+    samples = len(x1) + (0 if x2 is None else len(x2))
+    if largest is not None and samples > largest:
+        raise InvalidInput(
+            f"memory_budget: attention of many heads takes all {samples} samples together, and "
+            f"the budget is for {largest}; pass a larger one."
+        )
+    x1, x2 = (None if x is None else x.astype(np.float64) for x in (x1, x2))
+    found = kernels_at_once(lowered.skeleton, with_ntk, lowered.constants, x1, x2, masks)
+    if x2 is None:
+        found = jax.tree.map(lambda k: (k + k.T) / 2, found)
+    covariance, tangent = (None if k is None else k.astype(dtype) for k in found)
+    return covariance * scale, tangent
 
 
 def _features(lowered, x1, x2, dtype):

@@ -14,6 +14,7 @@ from largen.architectures import (
     GlobalAvgPool,
     GlobalSumPool,
     Layer,
+    MultiHeadAttention,
     Product,
     Repeat,
     Residual,
@@ -64,7 +65,7 @@ def _folded(layers: Sequence[Layer]) -> list[tuple[tuple[Layer, ...], int]]:
 def keeps_shape(layer: Layer) -> bool:
     """Whether a layer leaves the spatial axes, and features per unit of width, as they are."""
     match layer:
-        case Serial(layers) | Product(layers):
+        case Serial(layers) | Product(layers) | MultiHeadAttention(layers):
             return all(map(keeps_shape, layers))
         case Repeat(inner, _):
             return keeps_shape(inner)

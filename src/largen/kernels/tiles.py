@@ -16,7 +16,9 @@ from largen.architectures import (
     Activation,
     Axes,
     Layer,
+    MultiHeadAttention,
     Serial,
+    holds,
     layers_of,
     signal_behind,
     signal_of,
@@ -56,6 +58,13 @@ def kernels_at_once(skeleton, with_ntk, constants, x1, x2, masks=(None, None)):
 
     ``x2`` is None for the symmetric kernel of ``x1``.
     """
+    if x2 is not None and takes_whole_batches(skeleton):
+        # The second set first, which then has the draws that it has by itself.
+        second, both = len(x2), jnp.concatenate([x2, x1])
+        if masks[0] is not None:
+            masks = (jnp.concatenate([masks[1], masks[0]]), None)
+        whole = kernels_at_once(skeleton, with_ntk, constants, both, None, masks)
+        return jax.tree.map(lambda k: k[second:, :second], whole)
     rows = jnp.arange(x1.shape[0])
     columns = -1 - jnp.arange(0 if x2 is None else x2.shape[0])
     same = rows[:, None] == (rows if x2 is None else columns)[None, :]
@@ -69,15 +78,30 @@ def kernels_at_once(skeleton, with_ntk, constants, x1, x2, masks=(None, None)):
 def kernels_by_tiles(skeleton, with_ntk, dtype, tile, constants, x1, x2, masks=(None, None)):
     """Return NNGP and NTK (or None) in ``dtype``, tile by tile; of a symmetric one, one triangle.
 
-    Every tile is computed in float64, whatever the samples and the result are kept in.
-    The last tile of each row overlaps the one before, so that any size will do. Tiles come in
-    ascending order, which with overlap makes the symmetric result symmetric bit for bit.
+    Every tile is computed in float64, whatever the samples and the result are kept in. Tiles come
+    in ascending order, which with overlap makes the symmetric result symmetric bit for bit.
     """
-    symmetric = x2 is None
-    sides = [(x1, masks[0]), (x1, masks[0]) if symmetric else (x2, masks[1])]
-    n1, n2 = (side[0].shape[0] for side in sides)
+    n1, n2 = len(x1), len(x1 if x2 is None else x2)
+    corners = corners_of(n1, n2, tile, x2 is None)
+
+    def fill(k, results):
+        i, j = jnp.asarray(corners)[k]
+        found = tile_at(skeleton, with_ntk, tile, constants, (x1, x2), masks, i, j)
+        return jax.tree.map(
+            lambda whole, part: _write(whole, part.astype(dtype), i, j, x2 is None), results, found
+        )
+
+    empty = jnp.zeros((n1, n2), dtype)
+    return lax.fori_loop(0, len(corners), fill, (empty, empty if with_ntk else None))
+
+
+def corners_of(n1: int, n2: int, tile: int, symmetric: bool) -> np.ndarray:
+    """Return where tiles begin, (tile, 2); of a symmetric kernel those of one triangle.
+
+    The last tile of each row overlaps the one before, so that any size will do.
+    """
     tall, wide = min(tile, n1), min(tile, n2)
-    starts = np.array(
+    return np.array(
         [
             (min(i, n1 - tall), min(j, n2 - wide))
             for i in range(0, n1, tall)
@@ -85,32 +109,33 @@ def kernels_by_tiles(skeleton, with_ntk, dtype, tile, constants, x1, x2, masks=(
         ]
     )
 
+
+def tile_at(skeleton, with_ntk, tile, constants, inputs, masks, i, j):
+    """Return NNGP and NTK (or None) of the tile that begins at row i and column j, in float64."""
+    x1, x2 = inputs
+    symmetric = x2 is None
+    sides = [(x1, masks[0]), (x1, masks[0]) if symmetric else (x2, masks[1])]
+    tall, wide = (min(tile, len(side[0])) for side in sides)
+
     def cut(side, start, length):
         return jax.tree.map(lambda x: lax.dynamic_slice_in_dim(x, start, length), side)
 
-    def fill(k, results):
-        i, j = jnp.asarray(starts)[k]
-        (a, mask_a), (b, mask_b) = cut(sides[0], i, tall), cut(sides[1], j, wide)
-        a, b = a.astype(jnp.float64), b.astype(jnp.float64)
-        rows, columns = i + jnp.arange(tall), j + jnp.arange(wide)
-        same = (rows[:, None] == columns[None, :]) & symmetric
-        final = evaluate(skeleton, with_ntk, constants, a, b, same, (mask_a, mask_b))
-        return jax.tree.map(
-            lambda whole, part: _write(whole, part, i, j, symmetric),
-            results,
-            (final.covariance, final.ntk),
-        )
-
-    empty = jnp.zeros((n1, n2), dtype)
-    return lax.fori_loop(0, len(starts), fill, (empty, empty if with_ntk else None))
+    (a, mask_a), (b, mask_b) = cut(sides[0], i, tall), cut(sides[1], j, wide)
+    a, b = a.astype(jnp.float64), b.astype(jnp.float64)
+    rows, columns = i + jnp.arange(tall), j + jnp.arange(wide)
+    same = (rows[:, None] == columns[None, :]) & symmetric
+    final = evaluate(skeleton, with_ntk, constants, a, b, same, (mask_a, mask_b))
+    found = (final.covariance, final.ntk)
+    if not symmetric:
+        return found
+    return jax.tree.map(lambda part: jnp.where(i == j, (part + part.T) / 2, part), found)
 
 
 def _write(whole, part, i, j, symmetric):
-    part = part.astype(whole.dtype)
-    if not symmetric:
-        return lax.dynamic_update_slice(whole, part, (i, j))
-    part = jnp.where(i == j, (part + part.T) / 2, part)
-    return lax.dynamic_update_slice(lax.dynamic_update_slice(whole, part, (i, j)), part.T, (j, i))
+    if symmetric:
+        whole = lax.dynamic_update_slice(whole, part, (i, j))
+        return lax.dynamic_update_slice(whole, part.T, (j, i))
+    return lax.dynamic_update_slice(whole, part, (i, j))
 
 
 def tile_size(
@@ -164,6 +189,11 @@ def most_positions(net: Layer, inputs: int | tuple[int, ...]) -> int:
             found.append(prod(signal.space or ()))
         signal = signal_behind(layer, signal)
     return max(found)
+
+
+def takes_whole_batches(skeleton: Layer) -> bool:
+    """Whether kernels are made of draws for all samples together, and not tile by tile."""
+    return holds(skeleton, MultiHeadAttention)
 
 
 def in_closed_form(skeleton: Layer) -> bool:

@@ -1,11 +1,15 @@
-"""The rule of finite networks for self-attention, which has no weights."""
+"""The rules of finite networks for attention, with and without weights of its own."""
 
 from __future__ import annotations
+
+from math import gcd, isqrt, prod
 
 import jax
 import jax.numpy as jnp
 
-from largen.architectures import SelfAttention
+from largen.architectures import MultiHeadAttention, SelfAttention
+from largen.errors import InvalidInput
+from largen.networks.layers import branches_of, each, together
 from largen.networks.modules import Features, Frame, Module, Path, build, weightless
 from largen.networks.windows import EXACT
 
@@ -22,3 +26,39 @@ def self_attention(layer: SelfAttention, frame: Frame, path: Path, features: Fea
         return jnp.einsum("npr,nrc->npc", weights, tokens, precision=EXACT).reshape(x.shape)
 
     return weightless(attended, features)
+
+
+@build.register(MultiHeadAttention)
+def multi_head_attention(
+    layer: MultiHeadAttention, frame: Frame, path: Path, features: Features
+) -> Module:
+    """Return y_p = Σ_r softmax_r(q_p·k_r/√d) v_r in each head; parameters are those of q, k, v."""
+    parts = branches_of(layer.branches, frame, path, features)
+    queries, keys, values = (part.features for part in parts)
+    if queries != keys or queries[:-1] != values[:-1]:
+        raise InvalidInput(
+            f"net: queries, keys and values of {layer!r} have the shapes {queries}, {keys} and "
+            f"{values}; wanted equal positions, and as many queries as keys."
+        )
+    heads = number_of_heads(queries[-1], values[-1])
+
+    def attended(found):
+        q, k, v = (x.reshape(len(x), prod(queries[:-1]), heads, -1) for x in found)
+        logits = jnp.einsum("nphd,nrhd->nhpr", q, k, precision=EXACT) / q.shape[-1] ** 0.5
+        weights = jax.nn.softmax(logits, axis=-1)
+        mixed = jnp.einsum("nhpr,nrhd->nphd", weights, v, precision=EXACT)
+        return mixed.reshape(-1, *values)
+
+    return together(parts, values, each(parts, attended))
+
+
+def number_of_heads(keys: int, values: int) -> int:
+    """Return the largest number up to √keys that divides both numbers of features.
+
+    Examples
+    --------
+    >>> number_of_heads(64, 64), number_of_heads(100, 200), number_of_heads(7, 7)
+    (8, 10, 1)
+    """
+    both = gcd(keys, values)
+    return max(h for h in range(1, isqrt(keys) + 1) if both % h == 0)

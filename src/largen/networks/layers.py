@@ -57,22 +57,22 @@ def serial(layer: Serial, frame: Frame, path: Path, features: Features) -> Modul
             captures.append(capture)
         return x, tuple(captures)
 
-    return _together(parts, features, forward)
+    return together(parts, features, forward)
 
 
 @build.register(Concatenate)
 def concatenate(layer: Concatenate, frame: Frame, path: Path, features: Features) -> Module:
     """Return the branches' features one after the other; parameters are a tuple."""
-    parts = _branches(layer.branches, frame, path, features)
+    parts = branches_of(layer.branches, frame, path, features)
     behind = (*parts[0].features[:-1], sum(part.features[-1] for part in parts))
-    return _together(parts, behind, _each(parts, lambda found: jnp.concatenate(found, axis=-1)))
+    return together(parts, behind, each(parts, lambda found: jnp.concatenate(found, axis=-1)))
 
 
 @build.register(Product)
 def product(layer: Product, frame: Frame, path: Path, features: Features) -> Module:
     """Return the elementwise product of the branches; parameters are a tuple."""
-    parts = _branches(layer.branches, frame, path, features)
-    return _together(parts, parts[0].features, _each(parts, lambda found: reduce(mul, found)))
+    parts = branches_of(layer.branches, frame, path, features)
+    return together(parts, parts[0].features, each(parts, lambda found: reduce(mul, found)))
 
 
 @build.register(Residual)
@@ -88,7 +88,7 @@ def residual(layer: Residual, frame: Frame, path: Path, features: Features) -> M
         shortcut = build(layer.shortcut, frame, (*path, 1), features)
         same_features(layer, shortcut.features, branch.features)
         parts = [branch, shortcut]
-        return _together(parts, branch.features, _each(parts, sum))
+        return together(parts, branch.features, each(parts, sum))
     same_features(layer.branch, features, branch.features)
 
     def forward(params, x, taps):
@@ -153,13 +153,14 @@ def repeat(layer: Repeat, frame: Frame, path: Path, features: Features) -> Modul
     return Module(features, copy.names, shapes, init, forward, taps, kernels)
 
 
-def _branches(
+def branches_of(
     layers: tuple[Layer, ...], frame: Frame, path: Path, features: Features
 ) -> list[Module]:
+    """Return the modules of layers that read the same input."""
     return [build(branch, frame, (*path, i), features) for i, branch in enumerate(layers)]
 
 
-def _each(parts: list[Module], combine: Callable[[list[Any]], Any]) -> Callable[..., Any]:
+def each(parts: list[Module], combine: Callable[[list[Any]], Any]) -> Callable[..., Any]:
     """Return the forward pass that gives every part the same input and combines the outputs."""
 
     def forward(params, x, taps):
@@ -170,7 +171,7 @@ def _each(parts: list[Module], combine: Callable[[list[Any]], Any]) -> Callable[
     return forward
 
 
-def _together(parts: list[Module], features: Features, forward: Callable[..., Any]) -> Module:
+def together(parts: list[Module], features: Features, forward: Callable[..., Any]) -> Module:
     """Return the module of several parts whose trees stand side by side in tuples."""
 
     def init(normals):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,23 +16,7 @@ from largen.arrays import integer, like, precision, random_key, samples, shape_o
 from largen.networks.network import FiniteNetwork, finite_network
 from largen.networks.tangent import kernels, probe
 from largen.parameterizations import Parameterization, ntk
-
-
-class KernelEstimate(NamedTuple):
-    """Means of kernels over networks, and their standard errors; (n1, n2) each.
-
-    Attributes
-    ----------
-    nngp, ntk
-        Mean of f(x)f(x') and of the tangent kernel.
-    nngp_error, ntk_error
-        One standard error of each, from the spread over networks.
-    """
-
-    nngp: Any
-    ntk: Any
-    nngp_error: Any
-    ntk_error: Any
+from largen.runs import KernelEstimate
 
 
 def monte_carlo_kernel(

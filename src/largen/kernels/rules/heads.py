@@ -1,0 +1,185 @@
+"""Kernels behind attention of many heads, whose logits are random: scaling 1/√d.
+
+Given the kernels K_Q and K_K of queries and keys, logits L of the heads are independent Gaussian
+fields with E[L(p, u) L'(p', u')] = K_Q(p, p') K_K(u, u'), jointly over all samples (Hron, Bahri,
+Sohl-Dickstein and Novak 2020, *Infinite attention*). With ζ = softmax(L) over keys, K and Θ of
+the values, and ∂ζ_pr/∂L_pu = ζ_pu (δ_ru − ζ_pr),
+
+    K ← E[ζ K ζ'ᵀ],
+    Θ ← E[ζ Θ ζ'ᵀ] + Θ_Q E[S(K_K)] + K_Q E[S(Θ_K)],
+    S(A)(p, p') = Σ_uu' ζ_pu ζ'_p'u' A_uu' (K_uu' − (ζK)_pu' − (Kζ'ᵀ)_up' + (ζKζ'ᵀ)_pp').
+
+No such mean over softmax is known in closed form: it is taken over draws L = R_Q Z R_Kᵀ with
+R Rᵀ the kernels of the whole batch and Z of independent Gaussians, in pairs ±Z. The result is the
+exact kernel of so many heads, and so positive semidefinite.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from largen.architectures import MultiHeadAttention
+from largen.errors import NoTheory
+from largen.kernels.rules.averages import coincident, from_averages
+from largen.kernels.rules.dispatch import (
+    Freshness,
+    Nature,
+    advance,
+    freshness,
+    nature_behind,
+    rule,
+    wanted,
+)
+from largen.kernels.rules.scaling import hidden
+from largen.kernels.state import State, Wanted
+
+# Added to kernels of queries and keys before their roots are taken, relative to their diagonal:
+# equal rows make them singular.
+_JITTER = 1e-12
+
+
+@rule.register
+def _(layer: MultiHeadAttention, constants: Any, state: State, behind: Wanted) -> State:
+    # The batch is whole, its first set of samples the second one too: see tiles.py.
+    seed, inner = constants
+    asked = Wanted(True, behind.means)
+    queries, keys, values = (
+        advance(branch, its, state, want)
+        for branch, its, want in zip(
+            layer.branches, inner, (Wanted(True), Wanted(True), asked), strict=True
+        )
+    )
+    n, positions = state.same.shape[0], prod(state.space)
+
+    def table(array: Any) -> Any:
+        """(*space, *space, n, n) as (n, P, n, P)."""
+        return jnp.transpose(array.reshape(positions, positions, n, n), (2, 0, 3, 1))
+
+    def field(array: Any) -> Any:
+        """(*space, n) as (n, P)."""
+        return array.reshape(positions, n).T
+
+    K_Q, K_K, K = (table(each.covariance) for each in (queries, keys, values))
+    there = None if values.first.present is None else field(values.first.present) > 0
+    roots = [_root(each.reshape(n * positions, -1)) for each in (K_Q, K_K)]
+    means = None if values.first.mean is None else field(values.first.mean)
+    tangents = None
+    if state.ntk is not None:
+        tangents = tuple(table(each.ntk) for each in (queries, keys, values))
+
+    def of_head(weights: Any) -> Any:
+        gap = _mixed(weights, table(values.gap), weights)
+        mean = None if means is None else jnp.einsum("npu,nu->np", weights, means)
+        own = jnp.einsum("npu,nu->np", weights, field(values.first.q))
+        if tangents is None:
+            return gap, own, mean, None
+        theta_q, theta_k, theta = tangents
+        by_logits = theta_q * _through_logits(weights, K, K_K)
+        by_logits = by_logits + K_Q * _through_logits(weights, K, theta_k)
+        return gap, own, mean, _mixed(weights, theta, weights) + by_logits
+
+    def add(total: Any, key: Any) -> Any:
+        logits = _logits(roots, _gaussians(key, n * positions, K.dtype), n)
+        for sign in (1, -1):
+            found = of_head(_softmax(sign * logits, there))
+            total = jax.tree.map(lambda t, f: t + f / (2 * pairs), total, found)
+        return total, None
+
+    pairs = -(-layer.draws // 2)
+    shape = jax.eval_shape(of_head, jax.ShapeDtypeStruct((n, positions, positions), K.dtype))
+    zero = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shape)
+    draws = jax.random.split(jax.random.key(seed.astype(jnp.uint32)), pairs)
+    (gap, own, mean, theta), _ = lax.scan(add, zero, draws)
+
+    def back(array: Any) -> Any:
+        array = jnp.transpose(array, (1, 3, 0, 2))
+        return array.reshape(*state.space, *state.space, n, n)
+
+    def back_field(array: Any) -> Any:
+        return None if array is None else array.T.reshape(*state.space, n)
+
+    within = back(gap)[..., jnp.arange(n), jnp.arange(n)]
+    side = values.first._replace(q=back_field(own), mean=back_field(mean), within=within)
+    tangent = None if theta is None else back(theta)
+    attended = State(side, side, back(gap), tangent, state.same)
+    return hidden(from_averages(attended, coincident(values)))
+
+
+def _root(kernel: Any) -> Any:
+    """Return R, lower triangular, with R Rᵀ = K: rows depend on those before them only."""
+    jitter = _JITTER if kernel.dtype == jnp.float64 else 1e-6
+    scale = jnp.mean(jnp.diagonal(kernel))
+    added = jitter * jnp.where(scale > 0, scale, 1)
+    return jnp.linalg.cholesky(kernel + added * jnp.eye(len(kernel), dtype=kernel.dtype))
+
+
+def _gaussians(key: Any, size: int, dtype: Any) -> Any:
+    """Return Z, of which a larger batch has the same corner."""
+
+    def row(number: Any) -> Any:
+        return jax.random.normal(jax.random.fold_in(key, number), (size,), dtype)
+
+    return jax.vmap(row)(jnp.arange(size))
+
+
+def _logits(roots: Any, Z: Any, n: int) -> Any:
+    """Return R_Q Z R_Kᵀ of each sample with itself, (n, P, P)."""
+    one, two = roots
+    left = jnp.reshape(_product("ij,jk->ik", one, Z), (n, -1, len(Z)))
+    return _product("npk,nuk->npu", left, two.reshape(n, -1, len(Z)))
+
+
+def _softmax(logits: Any, there: Any) -> Any:
+    if there is None:
+        return jax.nn.softmax(logits, axis=-1)
+    shown = there[:, None, :] | ~jnp.any(there, axis=1)[:, None, None]
+    return jax.nn.softmax(logits, axis=-1, where=shown)
+
+
+def _mixed(weights: Any, A: Any, weights2: Any) -> Any:
+    """Return ζ A ζ'ᵀ, (n, P, n, P)."""
+    return _product("mqv,npmv->npmq", weights2, _product("npu,numv->npmv", weights, A))
+
+
+def _through_logits(weights: Any, K: Any, A: Any) -> Any:
+    """Return S(A)."""
+    left_K, left_A = (_product("npu,numv->npmv", weights, M) for M in (K, A))
+    right_K, right_A = (_product("mqv,numv->numq", weights, M) for M in (K, A))
+    first = _mixed(weights, A * K, weights)
+    second = _product("mqv,npmv->npmq", weights, left_K * left_A)
+    third = _product("npu,numq->npmq", weights, right_K * right_A)
+    both_K, both_A = (_product("mqv,npmv->npmq", weights, left) for left in (left_K, left_A))
+    return first - second - third + both_K * both_A
+
+
+def _product(subscripts: str, *factors: Any) -> Any:
+    return jnp.einsum(subscripts, *factors, precision=lax.Precision.HIGHEST)
+
+
+@wanted.register
+def _(layer: MultiHeadAttention, behind: Wanted) -> Wanted:
+    queries, keys, values = layer.branches
+    asked = wanted(queries, Wanted(True)) | wanted(keys, Wanted(True))
+    return asked | wanted(values, Wanted(True, behind.means))
+
+
+@nature_behind.register
+def _(layer: MultiHeadAttention, nature: Nature) -> Nature:
+    found = [nature_behind(branch, nature) for branch in layer.branches]
+    for name, branch, its in zip(("queries", "keys"), layer.branches, found, strict=False):
+        if its.kind != "gaussian" or freshness(branch) != "fresh":
+            raise NoTheory(
+                f"kernels: {name} of {layer!r} are {its.kind}; logits are Gaussian behind an "
+                "affine map with weights of its own: let them end in a Dense()."
+            )
+    return found[2]._replace(kind=f"the output of {layer!r}")
+
+
+@freshness.register
+def _(layer: MultiHeadAttention) -> Freshness:
+    return freshness(layer.branches[2])
