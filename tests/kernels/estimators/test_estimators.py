@@ -203,6 +203,18 @@ def test_bad_times_and_weights(options, message):
         lg.flow_posterior(NET, X, Y, **options)
 
 
+def test_rows_as_images():
+    """Rows are reshaped for convolutions: the posterior of the images themselves."""
+    net = lg.serial(lg.Conv((2, 2)), lg.Activation("relu"), lg.Flatten(), lg.Dense())
+    model = lg.NTKRegressor(net, noise=0.1, sample_shape=(2, 2, 1)).fit(X, Y)
+    given = lg.posterior(net, X.reshape(30, 2, 2, 1), Y, kind="ntk", noise=0.1)
+    wanted = given.predict(X_TEST.reshape(30, 2, 2, 1)).mean
+    np.testing.assert_allclose(model.predict(X_TEST), wanted, rtol=1e-12)
+    assert clone(model).get_params()["sample_shape"] == (2, 2, 1)
+    with pytest.raises(InvalidInput, match="has 9 numbers, and X 4 features"):
+        lg.NTKClassifier(net, sample_shape=(3, 3, 1)).fit(X, X[:, 0] > 0)
+
+
 def test_bad_samples():
     model = lg.NNGPRegressor(NET)
     for x, y, message in [

@@ -27,6 +27,12 @@ class NTKClassifier(KernelClassifier, Trained):
         The parameterization; None for :func:`largen.ntk`.
     kind
         ``"ntk"``, or ``"nngp"`` for the Bayesian mean with the network as prior.
+    optimize
+        Whether to fit σ_w, σ_b and the ridge by :func:`largen.fit_cross_validation` first, from
+        those of ``net`` and ``noise``; weights of samples are not taken into account there.
+    sample_shape
+        (*space, channels) for networks that read images: scikit-learn wants ``X`` as (sample,
+        feature), whose rows are reshaped to it. None for networks without spatial axes.
 
     Attributes
     ----------
@@ -34,8 +40,8 @@ class NTKClassifier(KernelClassifier, Trained):
         The labels.
     posterior_
         The :class:`largen.kernels.prediction.Posterior` of the ±1 targets.
-    net_
-        The network in use.
+    net_, noise_
+        The network and noise in use.
     n_features_in_
         Number of features.
 
@@ -77,6 +83,9 @@ class NNGPClassifier(KernelClassifier, Bayesian):
     optimize
         Whether to fit σ_w, σ_b and the noise to the ±1 targets by
         :func:`largen.fit_likelihood` first.
+    sample_shape
+        (*space, channels) for networks that read images: scikit-learn wants ``X`` as (sample,
+        feature), whose rows are reshaped to it. None for networks without spatial axes.
 
     Attributes
     ----------
@@ -161,6 +170,12 @@ class KernelFlowClassifier(KernelClassifier, Flow):
         learned.
     param
         The parameterization; None for :func:`largen.ntk`.
+    optimize
+        Whether to fit σ_w, σ_b and the time by :func:`largen.fit_cross_validation` first, from
+        those of ``net`` and ``time``; weights of samples are not taken into account there.
+    sample_shape
+        (*space, channels) for networks that read images: scikit-learn wants ``X`` as (sample,
+        feature), whose rows are reshaped to it. None for networks without spatial axes.
 
     Attributes
     ----------
@@ -168,8 +183,8 @@ class KernelFlowClassifier(KernelClassifier, Flow):
         The labels.
     posterior_
         The :class:`largen.kernels.prediction.FlowPosterior` of the ±1 targets.
-    net_
-        The network in use.
+    net_, time_
+        The network and time in use.
     n_features_in_
         Number of features.
 

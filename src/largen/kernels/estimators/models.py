@@ -12,7 +12,12 @@ from largen.architectures import Layer
 from largen.errors import InvalidInput
 from largen.kernels.estimators.samples import condition, default_network, weights_of
 from largen.kernels.estimators.tasks import KernelEstimator
-from largen.kernels.prediction import Posterior, fit_likelihood, flow_posterior
+from largen.kernels.prediction import (
+    Posterior,
+    fit_cross_validation,
+    fit_likelihood,
+    flow_posterior,
+)
 
 
 class Bayesian(KernelEstimator):
@@ -28,11 +33,13 @@ class Bayesian(KernelEstimator):
         noise: Any = 1e-2,
         param: Any = None,
         optimize: Any = False,
+        sample_shape: Any = None,
     ):
         self.net = net
         self.noise = noise
         self.param = param
         self.optimize = optimize
+        self.sample_shape = sample_shape
 
     def _condition(self, X: Any, targets: Any, sample_weight: Any) -> Posterior:
         self.net_ = default_network() if self.net is None else self.net
@@ -49,6 +56,7 @@ class Trained(KernelEstimator):
     """Networks that were trained for ever, or another kernel's posterior."""
 
     net_: Layer
+    noise_: Any
     _kinds = ("ntk", "ntk-gp")
 
     def __init__(
@@ -58,19 +66,30 @@ class Trained(KernelEstimator):
         noise: Any = 1e-2,
         param: Any = None,
         kind: Any = "ntk",
+        optimize: Any = False,
+        sample_shape: Any = None,
     ):
         self.net = net
         self.noise = noise
         self.param = param
         self.kind = kind
+        self.optimize = optimize
+        self.sample_shape = sample_shape
 
     def _condition(self, X: Any, targets: Any, sample_weight: Any) -> Posterior:
         if self.kind not in self._kinds:
             wanted = " or ".join(map(repr, self._kinds))
             raise InvalidInput(f"kind: wanted {wanted}, got {self.kind!r}.")
         self.net_ = default_network() if self.net is None else self.net
+        self.noise_ = self.noise
+        if self.optimize:
+            kind = "nngp" if self.kind == "nngp" else "ntk"
+            fitted = fit_cross_validation(
+                self.net_, X, targets, noise=self.noise, kind=kind, param=self.param
+            )
+            self.net_, self.noise_ = fitted.net, fitted.noise
         return condition(
-            self.net_, X, targets, sample_weight, self.noise, kind=self.kind, param=self.param
+            self.net_, X, targets, sample_weight, self.noise_, kind=self.kind, param=self.param
         )
 
 
@@ -78,15 +97,30 @@ class Flow(KernelEstimator):
     """Networks that were trained until some time."""
 
     net_: Layer
+    time_: Any
 
-    def __init__(self, net: Any = None, *, time: Any = 100.0, param: Any = None):
+    def __init__(
+        self,
+        net: Any = None,
+        *,
+        time: Any = 100.0,
+        param: Any = None,
+        optimize: Any = False,
+        sample_shape: Any = None,
+    ):
         self.net = net
         self.time = time
         self.param = param
+        self.optimize = optimize
+        self.sample_shape = sample_shape
 
     def _condition(self, X: Any, targets: Any, sample_weight: Any) -> Posterior:
         self.net_ = default_network() if self.net is None else self.net
+        self.time_ = self.time
+        if self.optimize:
+            fitted = fit_cross_validation(self.net_, X, targets, time=self.time, param=self.param)
+            self.net_, self.time_ = fitted.net, fitted.time
         weights = None if sample_weight is None else weights_of(sample_weight, len(X))
         return flow_posterior(
-            self.net_, X, targets, time=self.time, weights=weights, param=self.param
+            self.net_, X, targets, time=self.time_, weights=weights, param=self.param
         )

@@ -24,6 +24,9 @@ class NNGPRegressor(KernelRegressor, Bayesian):
     optimize
         Whether to fit σ_w, σ_b and the noise by :func:`largen.fit_likelihood` first, from those
         of ``net`` and ``noise``; weights of samples are not taken into account there.
+    sample_shape
+        (*space, channels) for networks that read images: scikit-learn wants ``X`` as (sample,
+        feature), whose rows are reshaped to it. None for networks without spatial axes.
 
     Attributes
     ----------
@@ -73,13 +76,19 @@ class NTKRegressor(KernelRegressor, Trained):
     kind
         ``"ntk"``, or ``"ntk-gp"`` for Bayesian inference with the linearised network as prior:
         the same mean, other deviations.
+    optimize
+        Whether to fit σ_w, σ_b and the ridge by :func:`largen.fit_cross_validation` first, from
+        those of ``net`` and ``noise``; weights of samples are not taken into account there.
+    sample_shape
+        (*space, channels) for networks that read images: scikit-learn wants ``X`` as (sample,
+        feature), whose rows are reshaped to it. None for networks without spatial axes.
 
     Attributes
     ----------
     posterior_
         The :class:`largen.kernels.prediction.Posterior`.
-    net_
-        The network in use.
+    net_, noise_
+        The network and noise in use.
     n_features_in_
         Number of features.
 
@@ -119,13 +128,19 @@ class KernelFlowRegressor(KernelRegressor, Flow):
         learned.
     param
         The parameterization; None for :func:`largen.ntk`.
+    optimize
+        Whether to fit σ_w, σ_b and the time by :func:`largen.fit_cross_validation` first, from
+        those of ``net`` and ``time``; weights of samples are not taken into account there.
+    sample_shape
+        (*space, channels) for networks that read images: scikit-learn wants ``X`` as (sample,
+        feature), whose rows are reshaped to it. None for networks without spatial axes.
 
     Attributes
     ----------
     posterior_
         The :class:`largen.kernels.prediction.FlowPosterior`.
-    net_
-        The network in use.
+    net_, time_
+        The network and time in use.
     n_features_in_
         Number of features.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, MultiOutputMixin, Regre
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from largen.arrays import sample_shape
 from largen.errors import InvalidInput
 from largen.kernels.prediction import Posterior
 
@@ -20,6 +22,7 @@ class KernelEstimator(BaseEstimator):
     """An estimator that is a posterior after it was fitted."""
 
     posterior_: Posterior
+    sample_shape: Any
 
     @abstractmethod
     def _condition(self, X: Any, targets: Any, sample_weight: Any) -> Posterior:
@@ -27,7 +30,19 @@ class KernelEstimator(BaseEstimator):
 
     def _samples(self, X: Any) -> Any:
         check_is_fitted(self)
-        return validate_data(self, X, dtype=_FLOATS, reset=False)
+        return self._shaped(validate_data(self, X, dtype=_FLOATS, reset=False))
+
+    def _shaped(self, X: Any) -> Any:
+        """Return samples with the axes that the network reads, (sample, *space, channel)."""
+        if self.sample_shape is None:
+            return X
+        shape = sample_shape("sample_shape", self.sample_shape)
+        shape = shape if isinstance(shape, tuple) else (shape,)
+        if prod(shape) != X.shape[1]:
+            raise InvalidInput(
+                f"sample_shape: {shape} has {prod(shape)} numbers, and X {X.shape[1]} features."
+            )
+        return X.reshape(len(X), *shape)
 
 
 class KernelRegressor(MultiOutputMixin, RegressorMixin, KernelEstimator):
@@ -44,7 +59,7 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, KernelEstimator):
             (sample,), ≥ 0; see the notes of the class.
         """
         X, y = validate_data(self, X, y, dtype=_FLOATS, multi_output=True, y_numeric=True)
-        self.posterior_ = self._condition(X, y, sample_weight)
+        self.posterior_ = self._condition(self._shaped(X), y, sample_weight)
         return self
 
     def predict(self, X: Any, return_std: bool = False, return_cov: bool = False) -> Any:
@@ -131,7 +146,7 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
         targets = np.where(position[:, None] == np.arange(len(self.classes_)), 1.0, -1.0)
         if len(self.classes_) == 2:
             targets = targets[:, 1]
-        self.posterior_ = self._condition(X, targets, sample_weight)
+        self.posterior_ = self._condition(self._shaped(X), targets, sample_weight)
         return self
 
     def decision_function(self, X: Any) -> Any:

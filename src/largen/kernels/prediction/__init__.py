@@ -1,5 +1,6 @@
 """Gaussian processes of infinitely wide networks: posteriors, likelihoods, learning rates."""
 
+from largen.kernels.prediction.cross_validation import CrossValidationFit, fit_cross_validation
 from largen.kernels.prediction.early_stopping import FlowPosterior, flow_posterior
 from largen.kernels.prediction.fit import LikelihoodFit, fit_likelihood
 from largen.kernels.prediction.gaussian_process import Posterior, Prediction, posterior
@@ -12,6 +13,7 @@ from largen.kernels.prediction.rates import (
 )
 
 __all__ = [
+    "CrossValidationFit",
     "FlowPosterior",
     "LikelihoodFit",
     "LogLikelihood",
@@ -19,6 +21,7 @@ __all__ = [
     "Prediction",
     "TimeScales",
     "critical_learning_rate",
+    "fit_cross_validation",
     "fit_likelihood",
     "flow_posterior",
     "log_likelihood",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from jax.typing import ArrayLike
@@ -10,8 +11,8 @@ from jax.typing import ArrayLike
 from largen.architectures import Layer
 from largen.arrays import flag, integer, real
 from largen.errors import NumericalFailure
-from largen.kernels.prediction.hyperparameters import rebuilt
-from largen.kernels.prediction.likelihood import Evidence, evidence
+from largen.kernels.prediction.hyperparameters import Hyperparameters, rebuilt
+from largen.kernels.prediction.likelihood import evidence
 from largen.parameterizations import Parameterization
 
 _RANGE = np.log(1e3)  # how far σ_w and σ_b may go from where they start, in logarithms
@@ -110,7 +111,7 @@ def fit_likelihood(
     of = evidence(net, x, y, param)
     variance = real("noise", noise, above=0)
     steps = integer("max_steps", max_steps, at_least=1)
-    groups = _groups(of.given.names, flag("shared", shared))
+    groups = groups_of(of.given.names, flag("shared", shared))
     fit_noise = flag("fit_noise", fit_noise)
     start, _, _ = of.at(of.given.deviations, variance)
     if not np.isfinite(start):
@@ -118,7 +119,8 @@ def fit_likelihood(
             f"fit_likelihood: the NNGP kernel of {len(of.x)} inputs with noise = {variance:g} is "
             "not positive in float64; start from a larger noise, or drop rows that are equal."
         )
-    fit = _fit(net, of, variance, groups, fit_noise, start, steps)
+    found = ascend(net, of, "noise", variance, groups, fit_noise, steps)
+    fit = LikelihoodFit(*found[:3], start, *found[3:])
     final = evidence(fit.net, x, y, param)
     # With the methods that the likelihood was computed by.
     words = final._replace(given=final.given._replace(skeleton=of.given.skeleton)).inaccuracy()
@@ -135,7 +137,45 @@ def fit_likelihood(
     return fit
 
 
-def _groups(names: tuple[str, ...], shared: bool) -> np.ndarray:
+@runtime_checkable
+class Objective(Protocol):
+    """What constants are fitted to: a function of deviations and of one positive number more.
+
+    Attributes
+    ----------
+    given
+        The network.
+    size
+        How many numbers it is a sum over.
+    """
+
+    @property
+    def given(self) -> Hyperparameters:
+        """The network."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """How many numbers it is a sum over."""
+        ...
+
+    def at(self, deviations: np.ndarray, number: float, /) -> tuple[float, np.ndarray, float]:
+        """Return the value, and its slopes by the deviations and by the number."""
+        ...
+
+
+class Ascent(NamedTuple):
+    """Where an objective is largest; see :class:`LikelihoodFit` for the fields."""
+
+    net: Layer
+    number: float
+    value: float
+    evaluations: int
+    status: str
+    at_bound: tuple[str, ...]
+
+
+def groups_of(names: tuple[str, ...], shared: bool) -> np.ndarray:
     """Return which factor each constant is multiplied by, (name,)."""
     if not shared:
         return np.arange(len(names))
@@ -143,27 +183,43 @@ def _groups(names: tuple[str, ...], shared: bool) -> np.ndarray:
     return np.unique(kinds, return_inverse=True)[1]
 
 
-def _fit(net, of: Evidence, variance, groups, fit_noise, start, steps) -> LikelihoodFit:
+def ascend(
+    net: Layer, of: Objective, name: str, number: float, groups: np.ndarray, free: bool, steps: int
+) -> Ascent:
+    """Ascend an objective in the logarithms of its constants.
+
+    Parameters
+    ----------
+    net, of
+        The network, and the objective of its constants.
+    name, number
+        The further number, from which it starts.
+    groups
+        Which factor each deviation is multiplied by.
+    free
+        Whether the number is fitted, too.
+    steps
+        At most so many.
+    """
     from scipy.optimize import minimize
 
-    count = groups.max() + 1
-    size = of.y.size
+    count, size = groups.max() + 1, of.size
 
     def constants(logs):
-        noise = variance * np.exp(logs[count]) if fit_noise else variance
-        return of.given.deviations * np.exp(logs[groups]), noise
+        now = number * np.exp(logs[count]) if free else number
+        return of.given.deviations * np.exp(logs[groups]), now
 
     def cost(logs):
-        deviations, noise = constants(logs)
-        value, slopes, by_noise = of.at(deviations, noise)
+        deviations, now = constants(logs)
+        value, slopes, by_number = of.at(deviations, now)
         if not np.isfinite(value):
             return np.inf, np.zeros_like(logs)
         gradient = np.bincount(groups, slopes * deviations, minlength=len(logs))
-        if fit_noise:
-            gradient[count] = by_noise * noise
+        if free:
+            gradient[count] = by_number * now
         return -value / size, -gradient / size
 
-    reach = np.array([_RANGE] * count + [_NOISE_RANGE] * fit_noise)
+    reach = np.array([_RANGE] * count + [_NOISE_RANGE] * free)
     found = minimize(
         cost,
         np.zeros_like(reach),
@@ -172,14 +228,13 @@ def _fit(net, of: Evidence, variance, groups, fit_noise, start, steps) -> Likeli
         bounds=list(zip(-reach, reach, strict=True)),
         options={"maxiter": steps, "ftol": 1e-12, "gtol": 1e-7},
     )
-    deviations, noise = constants(found.x)
+    deviations, now = constants(found.x)
     fitted = rebuilt(net, dict(zip(of.given.names, deviations.tolist(), strict=True)))
     stopped = np.abs(found.x) > reach - 1e-9
     at_bound = [name for name, group in zip(of.given.names, groups, strict=True) if stopped[group]]
-    at_bound += ["noise"] if fit_noise and stopped[count] else []
+    at_bound += [name] if free and stopped[count] else []
     status = "at bound" if at_bound else "ok"
     if found.status == 1 or not np.isfinite(found.fun):
         status = "not converged"
     value = -float(found.fun) * size
-    evaluations = int(found.nfev)
-    return LikelihoodFit(fitted, float(noise), value, start, evaluations, status, tuple(at_bound))
+    return Ascent(fitted, float(now), value, int(found.nfev), status, tuple(at_bound))

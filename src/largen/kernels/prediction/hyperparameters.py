@@ -16,15 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from largen.architectures import (
-    Concatenate,
-    Layer,
-    Product,
-    Repeat,
-    Residual,
-    Serial,
-    weight_sites,
-)
+from largen.architectures import Layer, mapped, weight_sites
 from largen.errors import NoTheory
 from largen.kernels.lower import lower
 from largen.kernels.nngp_ntk import nngp_scale
@@ -146,23 +138,26 @@ def covariance(
     return kernels_at_once(skeleton, False, chosen, x, None)[0]
 
 
-def rebuilt(net: Layer, deviations: dict[str, float], path: tuple[int, ...] = ()) -> Layer:
+@partial(jax.jit, static_argnums=0)
+def tangent(
+    skeleton: Layer,
+    constants: Any,
+    labels: Any,
+    variances: Float[Array, " name"],
+    x: Float[Array, "sample *input"],
+) -> Float[Array, "sample sample"]:
+    """Return the tangent kernel at fixed rates ρ, differentiable in the variances."""
+    chosen = with_variances(constants, labels, variances)
+    return kernels_at_once(skeleton, True, chosen, x, None)[1]
+
+
+def rebuilt(net: Layer, deviations: dict[str, float]) -> Layer:
     """Return the network with other σ_w and σ_b, by their names."""
-    match net:
-        case Serial(layers):
-            inner = (rebuilt(layer, deviations, (*path, i)) for i, layer in enumerate(layers))
-            return Serial(tuple(inner))
-        case Repeat(layer, times):
-            return Repeat(rebuilt(layer, deviations, (*path, 0)), times)
-        case Residual(branch, shortcut):
-            skip = shortcut and rebuilt(shortcut, deviations, (*path, 1))
-            return Residual(rebuilt(branch, deviations, (*path, 0)), skip)
-        case Concatenate(branches) | Product(branches):
-            inner = (rebuilt(layer, deviations, (*path, i)) for i, layer in enumerate(branches))
-            return type(net)(*inner)
-        case _ if hasattr(net, "weight_std"):
-            name = ".".join(map(str, path))
-            fields = ("weight_std", "bias_std")
-            new = {f: deviations[f"{name}.{f}"] for f in fields if f"{name}.{f}" in deviations}
-            return replace(net, **new)
-    return net
+
+    def change(layer: Layer, path: tuple[int, ...]) -> Layer:
+        name = ".".join(map(str, path))
+        fields = ("weight_std", "bias_std")
+        new = {f: deviations[f"{name}.{f}"] for f in fields if f"{name}.{f}" in deviations}
+        return replace(layer, **new) if new else layer
+
+    return mapped(net, change)

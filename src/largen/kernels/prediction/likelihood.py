@@ -65,6 +65,11 @@ class Evidence(NamedTuple):
             slopes = np.asarray(by_variance) * 2 * given.factors * deviations
             return float(value), slopes, float(by_noise)
 
+    @property
+    def size(self) -> int:
+        """Number of targets."""
+        return self.y.size
+
     def inaccuracy(self) -> str | None:
         """Return what to say if the network's expectations miss their accuracy, or None."""
         lowered = Lowered((), self.given.skeleton, self.given.constants)
