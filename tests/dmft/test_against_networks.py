@@ -19,10 +19,10 @@ PAIRS = lg.Dataset(X, np.stack([Y, Y**2], 1), X_TEST, np.stack([Y_TEST, Y_TEST**
 CASES = {
     "tanh": ("tanh", SCALAR, {"optimizer": lg.gd(0.5)}, {}, 1.0),
     "biases": ("tanh", SCALAR, {"optimizer": lg.gd(0.5)}, {"weight_std": 1.3, "bias_std": 0.7}, 1),
-    "momentum and weight decay": (
+    "momentum, weight decay and a schedule": (
         "tanh",
         SCALAR,
-        {"optimizer": lg.gd(0.1, momentum=0.8, weight_decay=0.05)},
+        {"optimizer": lg.gd(0.2, momentum=0.8, weight_decay=0.05, schedule=lambda t: 5 / (5 + t))},
         {"bias_std": 0.7},
         1.0,
     ),

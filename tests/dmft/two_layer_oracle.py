@@ -44,7 +44,6 @@ def train(run, width, rng, activation, *, weight_std=1.0, bias_std=0.0, symmetri
         w[half:], b[half:], v[:, half:], c = w[:half], b[:half], -v[:, :half], 0 * c
     theta = [w, b, v, c]
     velocity = [np.zeros_like(part) for part in theta]
-    rate = optimizer.lr * gamma**2 * width
     decay = optimizer.weight_decay / (gamma**2 * width)
     trajectory = []
     for step in range(run.steps + 1):
@@ -56,6 +55,7 @@ def train(run, width, rng, activation, *, weight_std=1.0, bias_std=0.0, symmetri
             break
         batch = np.arange(p) if run.batches is None else run.batches[step]
         delta = residual(run.loss.name, f[batch], y[batch]) / len(batch)
+        rate = run.rates[step] * gamma**2 * width
         back = weight_std * delta @ v / (gamma * width) * slope(h[batch]) * gamma**g_power
         gradient = [
             -weight_std * back.T @ x[batch] / np.sqrt(d),

@@ -98,7 +98,12 @@ def factors(problem: Problem, values: Any) -> Factors:
     run, samples = problem.run, len(problem.ntk)
     if run.steps is None:
         return flow_factors(values, jnp.asarray(run.times) * (run.optimizer.lr / samples))
-    return descent_factors(values, run.optimizer.lr / samples, momentum(run), run.steps)
+    return descent_factors(values, _rates(run) / samples, momentum(run))
+
+
+def _rates(run: Run) -> Any:
+    """Return η₀ of each step; that of the last entry, which makes none, is 0."""
+    return jnp.asarray(np.append(run.rates, 0.0))
 
 
 def momentum(run: Run) -> float:
@@ -143,9 +148,8 @@ def follow(
         )
         return seen, bool(solved)
     batches = None if run.batches is None else jnp.asarray(np.asarray(run.batches))
-    rate = run.optimizer.lr
-    settings = rate, momentum(run), batches, decay, problem.degree
-    seen = descend(run.loss, scalar, observe, run.steps, *kernels, y, *start, *settings)
+    settings = _rates(run), momentum(run), batches, decay, problem.degree
+    seen = descend(run.loss, scalar, observe, *kernels, y, *start, *settings)
     return seen, True
 
 

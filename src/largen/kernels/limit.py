@@ -284,12 +284,13 @@ def _failure(problem: Problem, answer: Answer, limit: Trajectory) -> str | None:
     largest = answer.largest or float(jnp.linalg.eigvalsh(problem.ntk)[-1])
     critical = critical_rate(largest / samples, beta)
     advice = (
-        f"lr = {run.optimizer.lr:g}, and full-batch descent on the squared error diverges above "
+        f"lr = {run.rates.max():g}, and full-batch descent on the squared error diverges above "
         f"the critical learning rate 2{'(1 + momentum)' if beta else ''}/(λ_max/P) = "
         f"{critical:.4g}. Take a smaller lr."
     )
-    if problem.closed_form:
-        return f"gradient descent diverges: {advice}" if run.optimizer.lr > critical else None
+    steady = bool((run.rates == run.rates[0]).all())
+    if problem.closed_form and steady:
+        return f"gradient descent diverges: {advice}" if run.rates[0] > critical else None
     start, end = (np.abs(limit.f_train[s]).max() for s in (0, -1))
     scale = max(start, np.abs(run.data.y_train).max(), 1.0)
     if limit.status != "ok" or (run.loss.linear_residual and end > 1e3 * scale):

@@ -10,7 +10,6 @@ are found without that quotient, so that eigenvalues of 0 (equal rows) are as go
 
 from __future__ import annotations
 
-from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -57,36 +56,34 @@ def flow_factors(values: Float[Array, " mode"], times: Float[Array, " time"]) ->
     return Factors(jnp.exp(-exponent), jnp.where(positive, integral, times[:, None]))
 
 
-@partial(jax.jit, static_argnames="steps")
+@jax.jit
 def descent_factors(
-    values: Float[Array, " mode"], rate: Scalar, momentum: Scalar, steps: int
+    values: Float[Array, " mode"], rates: Float[Array, " entry"], momentum: Scalar
 ) -> Factors:
-    """Return p and g after 0 … ``steps`` steps of gradient descent with momentum β.
+    """Return p and g before each step of gradient descent with momentum β.
 
-    With η̂ = η₀/P, p₀ = 1 and no velocity at first,
+    With η̂_s = η₀/P of step s, p₀ = 1 and no velocity at first,
 
-        p_{s+1} = p_s − η̂λ p_s + β (p_s − p_{s−1}),   g_{s+1} = g_s + η̂ p_s + β (g_s − g_{s−1}).
+        p_{s+1} = p_s − η̂_sλ p_s + β (p_s − p_{s−1}),   g_{s+1} = g_s + η̂_s p_s + β (g_s − g_{s−1}).
 
     Parameters
     ----------
     values
         λ.
-    rate
-        η̂.
+    rates
+        η̂ of each step.
     momentum
         β.
-    steps
-        How many.
     """
 
-    def step(carry, _):
+    def step(carry, rate):
         p, p_velocity, g, g_velocity = carry
         p_velocity = momentum * p_velocity - rate * values * p
         g_velocity = momentum * g_velocity + rate * p
         return (p + p_velocity, p_velocity, g + g_velocity, g_velocity), (p, g)
 
     one, zero = jnp.ones_like(values), jnp.zeros_like(values)
-    _, (left, integral) = lax.scan(step, (one, zero, zero, zero), length=steps + 1)
+    _, (left, integral) = lax.scan(step, (one, zero, zero, zero), rates)
     return Factors(left, integral)
 
 

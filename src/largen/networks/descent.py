@@ -22,7 +22,7 @@ def descend(plan: Plan, params: Any, numbers: Numbers) -> tuple[Any, dict[str, A
     import optax
 
     network, x = plan.network, numbers.x
-    rule = transformation(plan, numbers.lr)
+    rates = jnp.asarray(numbers.rates)
     gradient = jax.grad(lambda p, x, y: objective(plan, p, x, y), has_aux=True)
 
     def step(index, state):
@@ -35,7 +35,7 @@ def descend(plan: Plan, params: Any, numbers: Numbers) -> tuple[Any, dict[str, A
             batch = jnp.asarray(numbers.batches)[index]
             slope, _ = gradient(params, x[batch], numbers.y[batch])
         outputs = outputs.at[index].set(f)
-        updates, memory = rule.update(slope, memory, params)
+        updates, memory = transformation(plan, rates[index]).update(slope, memory, params)
         return optax.apply_updates(params, updates), memory, outputs
 
     def to_record(state_at, entry):
@@ -44,7 +44,11 @@ def descend(plan: Plan, params: Any, numbers: Numbers) -> tuple[Any, dict[str, A
         return (state, entry), record(plan, state[0], x)
 
     shape = jax.eval_shape(network.outputs_of, params, x)
-    state = params, rule.init(params), jnp.zeros((plan.entries, *shape.shape), shape.dtype)
+    state = (
+        params,
+        transformation(plan, rates[0]).init(params),
+        jnp.zeros((plan.entries, *shape.shape), shape.dtype),
+    )
     start, records = jnp.int32(0), {}
     if plan.records:
         entries = jnp.asarray(plan.record_at, jnp.int32)

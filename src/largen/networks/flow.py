@@ -51,7 +51,7 @@ def flow(plan: Plan, params: Any, numbers: Numbers) -> tuple[Any, dict[str, Any]
     def velocity(t, scaled, args):
         slope = jax.grad(loss)(scaled)
         leaves = zip(moves, slope, shrink, scaled, strict=True)
-        return [-numbers.lr * m * (g + d * s) for m, g, d, s in leaves]
+        return [-numbers.rates * m * (g + d * s) for m, g, d, s in leaves]
 
     def norm(error):
         return jnp.sqrt(sum(jnp.sum(leaf**2) for leaf in error))

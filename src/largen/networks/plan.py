@@ -59,8 +59,8 @@ class Numbers(NamedTuple):
 
     Attributes
     ----------
-    lr
-        η₀.
+    rates
+        η₀, or that of each step.
     x
         Training inputs followed by test inputs.
     y
@@ -71,7 +71,7 @@ class Numbers(NamedTuple):
         Recorded times.
     """
 
-    lr: Any
+    rates: Any
     x: Any
     y: Any
     batches: Any
@@ -88,7 +88,7 @@ def plan_of(
     table = run.param.table(run.net, run.optimizer, width=width, inputs=data.inputs)
     plan = Plan(
         network=network,
-        optimizer=replace(run.optimizer, lr=1.0, **_without_seed(run.optimizer)),
+        optimizer=replace(run.optimizer, lr=1.0, **_uncompiled(run.optimizer)),
         table=table,
         loss=run.loss,
         entries=len(run.times),
@@ -97,13 +97,13 @@ def plan_of(
         record_at=record_at,
     )
     dtype = data.x_train.dtype
-    lr = np.asarray(run.optimizer.lr, dtype)
+    rates = np.asarray(run.optimizer.lr if run.steps is None else run.rates, dtype)
     times = np.asarray(run.times, dtype)
-    return plan, Numbers(lr, data.x, data.y_train, run.batches, times)
+    return plan, Numbers(rates, data.x, data.y_train, run.batches, times)
 
 
-def _without_seed(optimizer: Optimizer) -> dict[str, int]:
-    return {"seed": 0} if hasattr(optimizer, "seed") else {}
+def _uncompiled(optimizer: Optimizer) -> dict[str, Any]:
+    return {"seed": 0, "schedule": None} if hasattr(optimizer, "seed") else {}
 
 
 def objective(plan: Plan, params: Any, x: Any, y: Any) -> tuple[Any, Any]:

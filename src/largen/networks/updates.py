@@ -19,7 +19,7 @@ def transformation(plan: Plan, lr: Any) -> optax.GradientTransformation:
 
     With raw rates η = η₀·(rule's lr) and decays λ = λ₀·(rule's weight_decay),
 
-    * gradient descent: v ← βv + ∇ + λθ, θ ← θ − ηv;
+    * gradient descent: v ← βv − η(∇ + λθ), θ ← θ + v;
     * Adam: θ ← θ − η(m̂/(√v̂ + ε) + λθ), with ε = ε₀·(rule's eps);
     * RMSProp: θ ← θ − η(∇/(√v + ε) + λθ), v without correction for its start at zero.
 
@@ -31,7 +31,7 @@ def transformation(plan: Plan, lr: Any) -> optax.GradientTransformation:
     plan
         The run at a width.
     lr
-        η₀.
+        η₀ of a step.
     """
     import optax
 
@@ -47,8 +47,7 @@ def transformation(plan: Plan, lr: Any) -> optax.GradientTransformation:
     scaled = optax.stateless(lambda u, _: jax.tree.map(lambda u, r: -lr * r * u, u, rate))
     match plan.optimizer:
         case GradientDescent(momentum=momentum):
-            if momentum:
-                steps.append(optax.trace(momentum))
+            return optax.chain(*steps, scaled, *([optax.trace(momentum)] if momentum else []))
         case Adam(beta1=beta1, beta2=beta2, eps=eps):
             steps = [in_units, optax.scale_by_adam(beta1, beta2, eps), *steps]
         case RMSProp(beta=beta, eps=eps):

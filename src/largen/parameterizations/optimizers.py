@@ -7,11 +7,17 @@ RMSProp).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import ClassVar
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar
+
+import numpy as np
+from jax.typing import ArrayLike
 
 from largen.arrays import integer, real
 from largen.errors import InvalidInput
+
+Schedule = Callable[[int], Any] | Sequence[float] | ArrayLike
 
 
 @dataclass(frozen=True)
@@ -40,7 +46,7 @@ class Optimizer:
 
     def __str__(self) -> str:
         shown = ", ".join(
-            f"{f.name}={getattr(self, f.name)}"
+            f"{f.name}={_shown(getattr(self, f.name))}"
             for f in fields(self)
             if f.name == "lr" or getattr(self, f.name) != f.default
         )
@@ -51,12 +57,35 @@ class Optimizer:
 class _Stepped(Optimizer):
     batch_size: int | None = None
     seed: int = 0
+    schedule: Schedule | None = field(default=None, kw_only=True)
 
     def __post_init__(self):
         super().__post_init__()
         if self.batch_size is not None:
             integer("batch_size", self.batch_size, at_least=1)
         integer("seed", self.seed, at_least=0)
+        if self.schedule is not None and not callable(self.schedule):
+            object.__setattr__(self, "schedule", _factors("schedule", self.schedule))
+
+    def rates(self, steps: int) -> np.ndarray:
+        """Return η₀ times the schedule's factor of each step, shape ``(step,)``.
+
+        Raises
+        ------
+        InvalidInput
+            If the schedule has fewer factors, or one that is negative or not finite.
+        """
+        if self.schedule is None:
+            return np.full(steps, self.lr)
+        if callable(self.schedule):
+            factors = _factors("schedule", [self.schedule(step) for step in range(steps)])
+        else:
+            factors = _factors("schedule", self.schedule)[:steps]
+        if len(factors) < steps:
+            raise InvalidInput(
+                f"schedule: wanted a factor for each of {steps} steps, got {len(factors)}."
+            )
+        return self.lr * np.array(factors)
 
 
 @dataclass(frozen=True)
@@ -110,12 +139,37 @@ class GradientFlow(Optimizer):
     """Gradient flow, dθ/dt = −η∇; see :func:`gradient_flow`."""
 
 
+def _factors(name: str, values: Any) -> tuple[float, ...]:
+    try:
+        factors = np.array([float(np.asarray(value)) for value in values])
+    except TypeError:
+        raise InvalidInput(
+            f"{name}: wanted a function of the step or a sequence of factors, got {values!r}."
+        ) from None
+    if not (np.isfinite(factors) & (factors >= 0)).all():
+        step = int(np.argmin(np.isfinite(factors) & (factors >= 0)))
+        raise InvalidInput(f"{name}: wanted factors ≥ 0, got {factors[step]:g} for step {step}.")
+    return tuple(factors.tolist())
+
+
+def _shown(value: Any) -> str:
+    if callable(value):
+        return getattr(value, "__qualname__", repr(value)).removesuffix(".<locals>.schedule")
+    return f"{len(value)} factors" if isinstance(value, tuple) else str(value)
+
+
 def _check_below_one(name: str, value: float) -> None:
     if not 0 <= real(name, value) < 1:
         raise InvalidInput(f"{name}: wanted 0 ≤ {name} < 1, got {value!r}.")
 
 
-def gd(lr: float, *, momentum: float = 0.0, weight_decay: float = 0.0) -> GradientDescent:
+def gd(
+    lr: float,
+    *,
+    momentum: float = 0.0,
+    weight_decay: float = 0.0,
+    schedule: Schedule | None = None,
+) -> GradientDescent:
     """Full-batch gradient descent, θ ← θ + v with v ← βv − η(∇ + λθ).
 
     Parameters
@@ -126,6 +180,10 @@ def gd(lr: float, *, momentum: float = 0.0, weight_decay: float = 0.0) -> Gradie
         β, 0 ≤ β < 1 (heavy ball).
     weight_decay
         λ₀, coupled to the gradient; the raw λ of each weight is λ₀ times its rule's.
+    schedule
+        What η₀ is multiplied by in each step: a function of the step 0, 1, … (such as an optax
+        schedule with peak 1), or a sequence with a factor for each step. Velocities keep the
+        rates with which they were gained. The time of a trajectory is the sum of its rates.
 
     Raises
     ------
@@ -137,8 +195,10 @@ def gd(lr: float, *, momentum: float = 0.0, weight_decay: float = 0.0) -> Gradie
     >>> import largen as lg
     >>> print(lg.gd(lr=0.5, momentum=0.9))
     GradientDescent(lr=0.5, momentum=0.9)
+    >>> lg.gd(lr=0.5, schedule=lambda step: 0.5 ** (step // 2)).rates(5).tolist()
+    [0.5, 0.5, 0.25, 0.25, 0.125]
     """
-    return GradientDescent(lr, weight_decay, momentum=momentum)
+    return GradientDescent(lr, weight_decay, momentum=momentum, schedule=schedule)
 
 
 def sgd(
@@ -148,6 +208,7 @@ def sgd(
     momentum: float = 0.0,
     weight_decay: float = 0.0,
     seed: int = 0,
+    schedule: Schedule | None = None,
 ) -> GradientDescent:
     """Minibatch gradient descent; the order of the samples is fixed by ``seed``.
 
@@ -156,7 +217,7 @@ def sgd(
 
     Parameters
     ----------
-    lr, momentum, weight_decay
+    lr, momentum, weight_decay, schedule
         As in :func:`gd`.
     batch_size
         Samples in a step; the gradient is their mean.
@@ -175,7 +236,7 @@ def sgd(
     GradientDescent(lr=0.1, batch_size=16)
     """
     integer("batch_size", batch_size, at_least=1)
-    return GradientDescent(lr, weight_decay, batch_size, seed, momentum=momentum)
+    return GradientDescent(lr, weight_decay, batch_size, seed, momentum=momentum, schedule=schedule)
 
 
 def adam(
@@ -187,6 +248,7 @@ def adam(
     weight_decay: float = 0.0,
     batch_size: int | None = None,
     seed: int = 0,
+    schedule: Schedule | None = None,
 ) -> Adam:
     """Adam, with weight decay decoupled from the gradient (AdamW).
 
@@ -202,6 +264,8 @@ def adam(
         λ₀; every step shrinks each weight by η₀λ₀ of itself.
     batch_size, seed
         As in :func:`sgd`; full batch by default.
+    schedule
+        As in :func:`gd`.
 
     Raises
     ------
@@ -214,7 +278,7 @@ def adam(
     >>> print(lg.adam(lr=1e-3))
     Adam(lr=0.001)
     """
-    return Adam(lr, weight_decay, batch_size, seed, eps, beta1, beta2)
+    return Adam(lr, weight_decay, batch_size, seed, eps, beta1, beta2, schedule=schedule)
 
 
 def rmsprop(
@@ -225,6 +289,7 @@ def rmsprop(
     weight_decay: float = 0.0,
     batch_size: int | None = None,
     seed: int = 0,
+    schedule: Schedule | None = None,
 ) -> RMSProp:
     """RMSProp: θ ← θ − η∇/(√v + ε) with v ← βv + (1 − β)∇², from v = 0, entry by entry.
 
@@ -237,7 +302,7 @@ def rmsprop(
         η₀, scaled by the parameterization as for :func:`adam`.
     beta
         β, decay of the average of the squared gradient.
-    eps, weight_decay, batch_size, seed
+    eps, weight_decay, batch_size, seed, schedule
         As in :func:`adam`.
 
     Raises
@@ -251,7 +316,7 @@ def rmsprop(
     >>> print(lg.rmsprop(lr=2e-4))
     RMSProp(lr=0.0002)
     """
-    return RMSProp(lr, weight_decay, batch_size, seed, eps, beta)
+    return RMSProp(lr, weight_decay, batch_size, seed, eps, beta, schedule=schedule)
 
 
 def gradient_flow(lr: float = 1.0, *, weight_decay: float = 0.0) -> GradientFlow:

@@ -54,7 +54,8 @@ class Run:
     ------
     InvalidInput
         If the targets do not fit the loss, ``steps`` or ``times`` do not fit the optimizer, a
-        batch is larger than the training set, or an argument is not what it should be.
+        batch is larger than the training set, a schedule is shorter than the run, or an argument
+        is not what it should be.
 
     Examples
     --------
@@ -120,6 +121,7 @@ class Run:
                 )
             steps = integer("steps", steps, at_least=1)
             recorded = ()
+            optimizer.rates(steps)  # type: ignore[attr-defined]
             if isinstance(optimizer, (GradientDescent, Adam, RMSProp)):
                 batch = optimizer.batch_size
                 if batch is not None and batch > len(data.x_train):
@@ -133,10 +135,19 @@ class Run:
 
     @cached_property
     def times(self) -> np.ndarray:
-        """Time of each entry: η₀ times the step for an optimizer that makes steps."""
+        """Time of each entry: the sum of the rates before it for an optimizer that makes steps."""
         if self.steps is None:
             return np.array([0.0, *self.recorded])
-        return self.optimizer.lr * np.arange(self.steps + 1)
+        if self.optimizer.schedule is None:  # type: ignore[attr-defined]
+            return self.optimizer.lr * np.arange(self.steps + 1)
+        return np.concatenate([[0.0], np.cumsum(self.rates)])
+
+    @cached_property
+    def rates(self) -> np.ndarray:
+        """η₀ of each step, by the optimizer's schedule, ``(step,)``; empty for gradient flow."""
+        if self.steps is None:
+            return np.zeros(0)
+        return self.optimizer.rates(self.steps)  # type: ignore[attr-defined]
 
     @property
     def output_shape(self) -> tuple[int, ...]:

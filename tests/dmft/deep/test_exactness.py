@@ -44,7 +44,9 @@ CASES = {
     "rates": case(2, lg.gd(0.3), param=lg.mup(0.7)),
     "biases": case(2, lg.gd(0.5), bias_std=0.6, weight_std=1.3),
     "momentum": case(3, lg.gd(0.4, momentum=0.7)),
-    "decay": case(3, lg.gd(0.4, momentum=0.7, weight_decay=0.3), bias_std=0.5),
+    "decay": case(
+        3, lg.gd(0.6, momentum=0.7, weight_decay=0.3, schedule=lambda t: 0.8**t), bias_std=0.5
+    ),
     "minibatch": case(2, lg.sgd(0.5, batch_size=2)),
     "classes": case(2, lg.gd(0.8), classes=True),
     "residual": case(
@@ -82,7 +84,7 @@ def dense(matrices):
 
 def trained(run, posed, start, weights):
     """Return f (step, sample, output) of gradient descent on every parameter."""
-    optimizer, p, eta = run.optimizer, posed.samples, run.optimizer.lr
+    optimizer, p = run.optimizer, posed.samples
     has = [False, *(bool(m.bias_std) for m in posed.maps[:-1])]
     zero = np.zeros(NEURONS)
     theta = [start.fields, start.readout, zero, *start.biases, *weights]
@@ -103,6 +105,7 @@ def trained(run, posed, start, weights):
         else:
             delta = Y[rows, None] - f[rows]
         delta = delta / len(rows)
+        eta = run.rates[min(step, STEPS - 1)]
         kappa = eta * posed.gamma
         pushes = [np.zeros_like(x[rows]) for x in h]
         pushes[-1] = (maps[-1].std * delta @ w) * (1 - np.tanh(h[-1][rows]) ** 2)

@@ -27,7 +27,7 @@ from largen.dmft.deep.state import NOTHING_MORE, Kept, Model
 from largen.dmft.deep.widths import at_infinite_width
 from largen.runs import Run
 
-FEWEST_REPLICATES, FEWEST_ROUNDS = 4, 8
+FEWEST_REPLICATES, FEWEST_ROUNDS = 4, 12
 LEVELS = 3  # step lengths from which gradient flow is extrapolated
 LEVELS_LINEAR = 5
 FIRST_STEP = 0.5  # times the curvature of the loss

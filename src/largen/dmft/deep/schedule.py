@@ -30,7 +30,7 @@ class Schedule(NamedTuple):
 def descent(run: Run) -> Schedule:
     """Return the steps of gradient descent."""
     entries = np.arange(len(run.times))
-    return Schedule(np.full(len(entries), run.optimizer.lr), entries)
+    return Schedule(np.append(run.rates, 0.0), entries)
 
 
 def flow(run: Run, longest: float, halvings: int, spare: int = 0) -> Schedule:

@@ -45,8 +45,8 @@ class Constants(NamedTuple):
     rate: Float[Array, " direction"]
     targets: Shaped[Array, "sample *target"]
     gamma: Float[Array, ""]
-    lr: Float[Array, ""]
-    shrink: Float[Array, ""]
+    rates: Float[Array, " entry"]
+    decay: Float[Array, ""]
     momentum: Float[Array, ""]
     out_rate: Float[Array, ""]
     out_bias_rate: Float[Array, ""]
@@ -85,8 +85,8 @@ def prepare(problem: Problem, run: Run, neurons: Neurons, dtype) -> tuple[State,
         rate=real(problem.rate),
         targets=real(y) if y.dtype.kind == "f" else jnp.asarray(y),
         gamma=real(problem.gamma),
-        lr=real(optimizer.lr if problem.steps is None else 1.0),
-        shrink=real(optimizer.lr * optimizer.weight_decay),
+        rates=real([optimizer.lr] if run.steps is None else np.append(run.rates, 0.0)),
+        decay=real(optimizer.weight_decay),
         momentum=real(optimizer.momentum if isinstance(optimizer, GradientDescent) else 0.0),
         out_rate=real(problem.out_rate),
         out_bias_rate=real(problem.out_bias_rate),
@@ -132,7 +132,7 @@ def test_outputs(model: Model, state: State, constants: Constants):
 
 
 def drift(model: Model, state: State, constants: Constants, counts, ahead) -> State:
-    """Return −η(∇ + λθ) in the coordinates of the state; −∇ for an adaptive optimizer."""
+    """Return −∇ in the coordinates of the state."""
     return driven(state, constants, counts, ahead, residual(model, constants, ahead[2]))
 
 
@@ -143,22 +143,21 @@ def residual(model: Model, constants: Constants, f: Float[Array, "sample output"
 
 
 def driven(state: State, constants: Constants, counts, ahead, residual) -> State:
-    """Return the drift of neurons in the field of residuals that are given."""
+    """Return −∇ of neurons in the field of residuals that are given."""
     features, derivatives, _ = ahead
-    pull = constants.lr * counts[:, None] * residual
+    pull = counts[:, None] * residual
     kick = constants.gamma * pull
     backward = derivatives * (state.readout @ kick.T)
-    move = State(
+    return State(
         backward @ constants.train * constants.rate,
         features @ kick * constants.out_rate,
         pull.sum(0) * constants.out_bias_rate,
     )
-    return move if constants.steps is not None else decayed(move, state, constants)
 
 
-def decayed(move: State, state: State, constants: Constants) -> State:
-    """Return a move with what weight decay adds to it."""
-    return jax.tree.map(lambda dx, x: dx - constants.shrink * x, move, state)
+def stepped(move: State, state: State, constants: Constants, rate) -> State:
+    """Return a step η(move − λθ)."""
+    return jax.tree.map(lambda dx, x: rate * (dx - constants.decay * x), move, state)
 
 
 def kernels(model: Model, state: State, constants: Constants) -> Records:

@@ -35,6 +35,7 @@ from largen.dmft.one_hidden_layer.dynamics import (
     prepare,
     residual,
     sample_weights,
+    stepped,
     test_outputs,
 )
 from largen.dmft.one_hidden_layer.problem import Problem
@@ -163,6 +164,7 @@ def _advance(model: Model, constants: Constants, counts, moving, delta, index):
     state, velocity = moving
     row = counts[jnp.minimum(index, len(counts) - 1)]
     move = driven(state, constants, row, forward(model, state, constants), delta)
+    move = stepped(move, state, constants, constants.rates[index])
     velocity = jax.tree.map(lambda v, dx: constants.momentum * v + dx, velocity, move)
     return jax.tree.map(jnp.add, state, velocity), velocity
 

@@ -39,7 +39,7 @@ class Start:
 
 @dataclass(frozen=True)
 class Steps:
-    """How far an adaptive optimizer moves a, z and the read-out's bias: η₀r/s times their size."""
+    """How far an adaptive optimizer moves a, z and the read-out's bias: r/s times their size."""
 
     average: Average
     directions: np.ndarray
@@ -190,7 +190,7 @@ def _by_weight(run: Run) -> Problem:
         parts = [np.full(c.shape[1], getattr(inner[k], field)) for k, c in columns.items()]
         return np.concatenate(parts)
 
-    lr, laws = run.optimizer.lr, tuple(each("law").tolist())
+    laws = tuple(each("law").tolist())
     gaussian = {*laws, out.law} == {GAUSSIAN}
     return Problem(
         phi=_activation(run.net),
@@ -207,9 +207,9 @@ def _by_weight(run: Run) -> Problem:
         start=None if gaussian else Start(laws, np.eye(len(laws)), out.law),
         steps=Steps(
             average,
-            lr * each("step"),
-            lr * out.std * out.step,
-            0.0 if bias is None else lr * bias.std * bias.step,
+            each("step"),
+            out.std * out.step,
+            0.0 if bias is None else bias.std * bias.step,
         ),
     )
 

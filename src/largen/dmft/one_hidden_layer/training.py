@@ -24,13 +24,13 @@ from largen.dmft.one_hidden_layer.dynamics import (
     Model,
     Records,
     State,
-    decayed,
     drift,
     empty_records,
     forward,
     kernels,
     prepare,
     sample_weights,
+    stepped,
     test_outputs,
 )
 from largen.dmft.one_hidden_layer.neurons import Neurons
@@ -94,12 +94,14 @@ def _descend(
 ):
     def advance(index, moving, ahead):
         state, velocity = moving
-        row = counts[jnp.minimum(index, len(counts) - 1)]
+        row, rate = counts[jnp.minimum(index, len(counts) - 1)], constants.rates[index]
         move = drift(model, state, constants, row, ahead)
         if model.average is not None:
             change, velocity = adapt(model.average, move, velocity, 1 + index.astype(row.dtype))
             change = jax.tree.map(jnp.multiply, change, constants.steps)
-            return jax.tree.map(jnp.add, state, decayed(change, state, constants)), velocity
+            change = stepped(change, state, constants, rate)
+            return jax.tree.map(jnp.add, state, change), velocity
+        move = stepped(move, state, constants, rate)
         velocity = jax.tree.map(lambda v, dx: constants.momentum * v + dx, velocity, move)
         return jax.tree.map(jnp.add, state, velocity), velocity
 
@@ -120,7 +122,8 @@ def _flow(
 ):
     def slope(state: State) -> State:
         ahead = forward(model, state, constants)
-        return drift(model, state, constants, counts[0], ahead)
+        move = drift(model, state, constants, counts[0], ahead)
+        return stepped(move, state, constants, constants.rates[0])
 
     def runge_kutta(length, state: State) -> State:
         def along(fraction, move):
