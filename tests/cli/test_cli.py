@@ -7,6 +7,7 @@ from typer.testing import CliRunner
 
 import largen
 from largen.cli.app import app
+from largen.experiments.quickstart import Settings
 
 
 def invoke(*words):
@@ -35,7 +36,9 @@ def test_folder_that_cannot_be_made_is_named(tmp_path):
 
 
 @pytest.mark.slow
-def test_quickstart_measures_both_limits(tmp_path):
+def test_quickstart_measures_both_limits(tmp_path, monkeypatch):
+    few = Settings({32: 128, 96: 64, 256: 32}, samples=60, rtol=3e-3)
+    monkeypatch.setattr("largen.cli.quickstart.FAST", few)
     result = invoke("quickstart", "--fast", "--output", str(tmp_path))
     assert result.exit_code == 0, result.stdout
     summary = json.loads((tmp_path / "quickstart.json").read_text())
