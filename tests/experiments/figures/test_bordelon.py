@@ -24,7 +24,7 @@ def tiny(panel):
     grid = replace(
         panel.grid,
         widths=(8, 16)[: len(panel.grid.widths)],
-        depths=(4, 8)[: len(panel.grid.depths)],
+        depths=(4, 8, 12)[: len(panel.grid.depths)],
         log2_lrs=panel.grid.log2_lrs[2:4] or panel.grid.log2_lrs,
         steps=10,
         batch_size=8,

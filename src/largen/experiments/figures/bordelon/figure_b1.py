@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from largen.experiments.figures.bordelon import claims as check
 from largen.experiments.figures.bordelon.panels import (
     Grid,
     Panel,
@@ -26,10 +27,10 @@ def _panels(
 
 
 def _by_depth(settings: Sequence[Panel], found: Found) -> dict[int, Curve]:
-    """Return numbers of parameters and losses, along the width, for each depth."""
+    """Return numbers of parameters (width,) and losses (seed, width), for each depth."""
     (panel,) = settings
     sizes = parameters_of(panel, found)
-    loss = sweep_of(panel, found).data["loss"].isel(scheme=0, lr=0).mean("seed")
+    loss = sweep_of(panel, found).data["loss"].isel(scheme=0, lr=0).transpose(..., "seed", "width")
     return {
         int(depth): (
             np.array([sizes[int(n), int(depth)] for n in loss["width"].values], float),
@@ -40,21 +41,29 @@ def _by_depth(settings: Sequence[Panel], found: Found) -> dict[int, Curve]:
 
 
 def claims(settings: Sequence[Panel], found: Found) -> list[Claim]:
-    """Return the best depth at the largest number of parameters that all depths reach."""
+    """Return the best depth at the largest number of parameters that all depths reach.
+
+    The loss of the best depth that is neither the smallest nor the largest, against the better of
+    those two, seed by seed; with one seed there is no interval, and no verdict.
+    """
     curves = _by_depth(settings, found)
     shared = min(size.max() for size, _ in curves.values())
     at = {depth: _at(curve, shared) for depth, curve in curves.items()}
-    best = min(at, key=lambda depth: at[depth])
-    wider = [np.all(np.diff(loss) < 0) for _, loss in curves.values()]
+    first, *between, last = sorted(at, key=float)
+    inner, outer = (min(depths, key=lambda d: at[d].mean()) for depths in (between, (first, last)))
+    gap = np.log(at[outer] / at[inner])
+    low, high = interval(gap)
+    wider = [np.all(np.diff(loss.mean(0)) < 0) for _, loss in curves.values()]
     share = float(np.mean(wider))
     return [
         Claim(
             "an intermediate depth is best at a fixed number of parameters",
-            f"best depth of {', '.join(map(str, at))} at {shared:.2g} parameters",
-            best,
-            best,
-            best,
-            bool(min(at) < best < max(at)),
+            f"log of the loss of depth {outer} over that of depth {inner}, of "
+            f"{', '.join(map(str, at))} at {shared:.2g} parameters",
+            float(gap.mean()),
+            low,
+            high,
+            check.verdict(low, high),
         ),
         Claim(
             "wider is better at every depth",
@@ -67,24 +76,44 @@ def claims(settings: Sequence[Panel], found: Found) -> list[Claim]:
     ]
 
 
-def _at(curve: Curve, size: float) -> float:
-    """Return the loss at a number of parameters, along a straight line of logarithms."""
-    return float(np.exp(np.interp(np.log(size), np.log(curve[0]), np.log(curve[1]))))
+def interval(values: np.ndarray) -> tuple[float, float]:
+    """Return the interval of 95 % of a mean over seeds, by Student's t; of one seed, everything.
+
+    Examples
+    --------
+    >>> interval(np.array([1.0]))
+    (-inf, inf)
+    >>> [round(end, 2) for end in interval(np.array([1.0, 2.0, 3.0]))]
+    [-0.48, 4.48]
+    """
+    from scipy.special import stdtrit
+
+    if len(values) == 1:
+        return -np.inf, np.inf
+    half = stdtrit(len(values) - 1, 0.975) * values.std(ddof=1) / np.sqrt(len(values))
+    return float(values.mean() - half), float(values.mean() + half)
+
+
+def _at(curve: Curve, size: float) -> np.ndarray:
+    """Return losses (seed,) at a number of parameters, along straight lines of logarithms."""
+    sizes, losses = np.log(curve[0]), np.log(curve[1])
+    return np.exp([np.interp(np.log(size), sizes, own) for own in losses])
 
 
 def draw(settings: Sequence[Panel], found: Found) -> Any:
     """Draw losses against numbers of parameters."""
     from largen.plots.sweeps import tradeoff_figure
 
-    return tradeoff_figure(_by_depth(settings, found))
+    curves = _by_depth(settings, found)
+    return tradeoff_figure({depth: (n, loss.mean(0)) for depth, (n, loss) in curves.items()})
 
 
 FIGURE = of_sweeps(
     name="001-B1",
     title="Depth against width at one rate for all",
     number="B.1",
-    settings=_panels((16, 32, 64, 128), (4, 8, 16, 32), 300, 2),
-    fast=_panels((16, 32, 64), (4, 8, 20), 100, 1),
+    settings=_panels((16, 32, 64, 128), (4, 8, 16, 32), 300, 3),
+    fast=_panels((16, 32, 64), (4, 8, 20), 100, 3),
     claims=claims,
     draw=draw,
     notes=(
