@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,7 @@ class Settings:
     base: tuple[int, int] = (64, 4)
     target: tuple[int, int] = (256, 16)
     lrs: tuple[float, ...] = tuple(2.0**k for k in range(-8, 2))
-    around: tuple[float, ...] = tuple(2.0**k for k in range(-5, 3))
+    around: tuple[float, ...] = tuple(2.0**k for k in range(-8, 2))
     steps: int = 200
     batch_size: int = 128
     check_widths: tuple[int, ...] = (128, 256, 512, 1024)
@@ -164,13 +165,15 @@ def _checks(
     batches = [tensors(task.batch(t)) for t in range(4)]
     width, depth = settings.base
     found = {}
-    for along, targets in (
-        ("width", [{"width": n, "depth": depth} for n in settings.check_widths]),
-        ("depth", [{"width": width, "depth": l} for l in settings.check_depths]),
+    # A random read-out's own output fades with the width, and the first errors with it.
+    silent = partial(ResidualMLP, readout_std=0.0)
+    for along, make_model, targets in (
+        ("width", silent, [{"width": n, "depth": depth} for n in settings.check_widths]),
+        ("depth", ResidualMLP, [{"width": width, "depth": l} for l in settings.check_depths]),
     ):
         report(f"checking coordinates of {scheme} in {along}", done)
         found[along] = coordinate_check(
-            ResidualMLP,
+            make_model,
             {"width": width, "depth": depth},
             targets,
             batches,

@@ -115,7 +115,12 @@ def _curves(ax: Any, data: xarray.Dataset, best: xarray.Dataset) -> None:
 
 
 def _same_limits(axes: Any, data: xarray.Dataset) -> None:
-    """Give all panels one range of losses, up to a little above the best constant answer."""
+    """Give all panels one range of rates, and of losses up to a bit above a constant answer's."""
+    rates = data["loss"].dropna("lr", how="all")["lr"].values
+    rates = rates[rates > 0]
+    if rates.size:
+        for ax in axes:
+            ax.set_xlim(rates.min() / 2**0.5, rates.max() * 2**0.5)
     values = data["loss"].values
     values = values[np.isfinite(values) & (values > 0)]
     if not values.size:
