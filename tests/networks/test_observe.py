@@ -18,11 +18,10 @@ def both(network, start, end, x):
 @pytest.mark.parametrize(
     "how",
     [
-        {"optimizer": lg.gd(0.5, momentum=0.5), "steps": 4},
         {"optimizer": lg.adam(0.01, batch_size=2), "steps": 4},
         {"optimizer": lg.gradient_flow(), "times": [0.5, 1.0]},
     ],
-    ids=["momentum", "adam", "flow"],
+    ids=["adam", "flow"],
 )
 def test_parameters_give_the_outputs_of_train(how):
     run = lg.Run(lg.mlp(2, "tanh", bias_std=0.5), lg.mean_field(), DATA, **how)
