@@ -135,17 +135,18 @@ def sampled(
     seeds = (int(seed) for seed in iter(lambda: rng.integers(2**31), None))
     longest = 0.0 if run.steps is not None else _first_step(problem, run)
     schedule = descent(run) if run.steps is not None else flow(run, longest, 0, LEVELS - 1)
-    tried = next(seeds)
+    tried = None if effort.dense else next(seeds)
     kept = saved.load() if saved else None
     if kept is None:
-        tolerance, left_out = effort.tolerance, np.zeros(())
-        if not effort.dense:
-            tolerance, left_out = _tolerance(problem, run, schedule, recorded, effort, tried)
-        stepping, found = np.zeros(()), []
+        tolerance, left_out, found = effort.tolerance, np.zeros(()), []
+        if tried is not None:
+            tolerance, left_out, first = _tolerance(problem, run, schedule, recorded, effort, tried)
+            found = [first] if run.steps is not None else []
+        stepping = np.zeros(())
     else:
         tolerance, left_out, stepping, longest, found = kept
     effort = effort._replace(tolerance=tolerance)
-    for _ in found:
+    for _ in found[1:] if tried is not None and run.steps is not None else found:
         next(seeds)
     while True:
         goal = rounds * len(widths)
@@ -176,21 +177,21 @@ def sampled(
 
 def _tolerance(
     problem: Problem, run: Run, schedule: Schedule, recorded: np.ndarray, effort: Effort, seed: int
-) -> tuple[float, np.ndarray]:
-    """Return the tolerance that is enough, and the error that it leaves.
+) -> tuple[float, np.ndarray, Swept]:
+    """Return the tolerance that is enough, the error that it leaves, and a replicate with it.
 
     A network is trained again with a third of the tolerance: it finds its earlier questions
     answered, so that the difference is that of the directions that were left out.
     """
-    swept = _random(problem, run, recorded[:0], effort, seed, schedule)
+    swept = _random(problem, run, recorded, effort, seed, schedule)
     while True:
         finer = effort._replace(tolerance=effort.tolerance / 3)
-        again = _random(problem, run, recorded[:0], finer, seed, schedule, swept.matrices)
+        again = _random(problem, run, recorded, finer, seed, schedule, swept.matrices)
         with np.errstate(invalid="ignore", over="ignore"):
             left_out = np.abs(again.outputs - swept.outputs).astype(np.float64)
         enough = _ratio(left_out, swept.outputs) <= effort.rtol / 2
         if enough or finer.tolerance < LEAST_TOLERANCE or not np.isfinite(left_out).all():
-            return effort.tolerance, left_out
+            return effort.tolerance, left_out, swept._replace(matrices=None)
         effort, swept = finer, again
 
 
