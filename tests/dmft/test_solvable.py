@@ -15,7 +15,7 @@ def test_kernel_after_one_step_at_finite_depth(blocks):
     y, gamma, lr = 0.7, 1.3, 0.8
     one = lg.kernel_after_one_step(y, gamma=gamma, lr=lr, blocks=blocks)
     _, h, _ = residual_equations.solve(
-        np.ones((1, 1)), np.array([y]), blocks, gamma, lr, 2, branch=blocks**-0.5, rate=1, read_in=0
+        np.ones((1, 1)), np.array([y]), blocks, gamma, lr, 2, branch=blocks**-0.5, rate=1, ends=0
     )
     np.testing.assert_allclose(one.before, h[0, :, 0, 0], rtol=1e-12)
     np.testing.assert_allclose(one.after, h[1, :, 0, 0], rtol=1e-12)

@@ -13,11 +13,11 @@ It shares nothing with the library.
 import numpy as np
 
 
-def solve(phi0, y, blocks, gamma, lr, steps, *, branch, rate, read_in=1.0, printed=None):
+def solve(phi0, y, blocks, gamma, lr, steps, *, branch, rate, ends=1.0, printed=None):
     """Return f (step, sample), H^l(t, t) and G^l(t, t) of the stream.
 
-    ``read_in`` multiplies the read-in's rate. ``printed`` puts a misprint of Bordelon et al. in:
-    "39", B as the response to u^l; "40a", √L times the update in z; "53", the response of z in
+    ``ends`` multiplies the rates of read-in and read-out. ``printed`` puts a misprint of Bordelon
+    et al. in: "39", B as the response to u^l; "40a", √L times the update in z; "53", the response of z in
     the place of that of h; "147", √L times the response A^L in the output.
     """
     p = len(y)
@@ -37,9 +37,9 @@ def solve(phi0, y, blocks, gamma, lr, steps, *, branch, rate, read_in=1.0, print
         s, e = np.zeros((2, 2 * layers * size, 2 * layers * size))
         cov = np.zeros_like(s)
         eye = np.eye(size)
-        s[at(0, 0), at(1, 0)] = read_in * kappa * past * kernel0 * delta
+        s[at(0, 0), at(1, 0)] = ends * kappa * past * kernel0 * delta
         e[at(0, 0), at(0, 0)], cov[at(0, 0), at(0, 0)] = eye, kernel0
-        s[at(1, blocks), at(0, blocks)] = kappa * past * delta
+        s[at(1, blocks), at(0, blocks)] = ends * kappa * past * delta
         e[at(1, blocks), at(1, blocks)], cov[at(1, blocks), at(1, blocks)] = eye, ones
         for l in range(blocks):
             c_h = branch * a[l] + kappa * rate * branch**2 * past * big_h[l] * delta
@@ -60,7 +60,7 @@ def solve(phi0, y, blocks, gamma, lr, steps, *, branch, rate, read_in=1.0, print
         # f = (κ/γ₀) ΣΔΦ + (1/γ₀) ΣA, by Stein's lemma for the read-out, one variable for all times.
         memory = response[at(0, blocks), at(1, blocks)].sum(1)
         memory *= blocks**0.5 if printed == "147" else 1
-        f = (kappa * (past * big_h[blocks]) @ delta + memory) / gamma
+        f = (ends * kappa * (past * big_h[blocks]) @ delta + memory) / gamma
 
     def equal(kernels):
         blocks_ = [k.reshape(steps, p, steps, p) for k in kernels]

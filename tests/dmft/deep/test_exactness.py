@@ -42,6 +42,9 @@ def case(layers, optimizer, param=None, bias_std=0.0, weight_std=1.0, classes=Fa
 CASES = {
     "three layers": case(3, lg.gd(0.8)),
     "rates": case(2, lg.gd(0.3), param=lg.mup(0.7)),
+    "frozen": case(
+        2, lg.gd(0.3, weight_decay=0.4), param=lg.mup(0.7).with_rates({"input": 0.0, "hidden": 0.0})
+    ),
     "biases": case(2, lg.gd(0.5), bias_std=0.6, weight_std=1.3),
     "momentum": case(3, lg.gd(0.4, momentum=0.7)),
     "decay": case(
@@ -51,8 +54,8 @@ CASES = {
     "classes": case(2, lg.gd(0.8), classes=True),
     "residual": case(
         0,
-        lg.gd(0.4, momentum=0.5),
-        param=lg.complete_p(1.2),
+        lg.gd(0.4, momentum=0.5, weight_decay=0.2),
+        param=lg.complete_p(1.2).with_rates({"output": 0.0}),
         net=lg.residual_mlp(2, "tanh", layers_per_block=2, bias_std=0.4),
     ),
 }
@@ -125,9 +128,11 @@ def trained(run, posed, start, weights):
         step_still = eta * start.frozen_kernel[:, rows] @ delta
         steps = [step_a, step_w, *step_b, *step_v, step_still]
         decay = eta * optimizer.weight_decay
+        moves = [posed.field_rate[:, None] > 0, maps[-1].rate > 0, True]
+        moves += [m.bias_rate > 0 for m in maps[:-1]] + [m.rate > 0 for m in maps[:-1]] + [True]
         velocity = [
-            optimizer.momentum * u + g - decay * t
-            for u, g, t in zip(velocity, steps, theta, strict=True)
+            optimizer.momentum * u + g - decay * m * t
+            for u, g, t, m in zip(velocity, steps, theta, moves, strict=True)
         ]
         theta = [t + u for t, u in zip(theta, velocity, strict=True)]
     return np.array(outputs)

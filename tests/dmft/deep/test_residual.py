@@ -11,7 +11,7 @@ import largen as lg
 RNG = np.random.default_rng(8)
 X, XT = RNG.standard_normal((6, 9)), RNG.standard_normal((3, 9))
 Y, YT = np.array([1.0, -1.0, 1.0, 1.0, -1.0, -1.0]), np.ones(3)
-ALPHAS = {"depth_mup": (lg.depth_mup, 0.5), "complete_p": (lg.complete_p, 1.0)}
+ALPHAS = {"depth_mup": (lg.depth_mup, 0.5, 1.0), "complete_p": (lg.complete_p, 1.0, 0.0)}
 
 
 def run_of(net, param, *, lr=0.5, steps=20, samples=6):
@@ -21,15 +21,21 @@ def run_of(net, param, *, lr=0.5, steps=20, samples=6):
 
 @pytest.mark.parametrize("name", ALPHAS)
 def test_linear_networks_solve_the_closed_equations(name):
-    scheme, alpha = ALPHAS[name]
+    scheme, alpha, ends = ALPHAS[name]  # ends that stand still in one of them
     blocks, steps, phi0, y = 3, 4, X[:2] @ X[:2].T / 9, Y[:2]
     limit = lg.solve(
-        run_of(lg.residual_mlp(blocks, "linear"), scheme(1.2), lr=0.6, steps=steps - 1, samples=2),
+        run_of(
+            lg.residual_mlp(blocks, "linear"),
+            scheme(1.2).with_rates({"input": ends, "output": ends}),
+            lr=0.6,
+            steps=steps - 1,
+            samples=2,
+        ),
         record_at=range(steps),
     )
-    constants = {"branch": blocks**-alpha, "rate": blocks ** (2 * alpha - 1)}
+    constants = {"branch": blocks**-alpha, "rate": blocks ** (2 * alpha - 1), "ends": ends}
     f, h, g = residual_equations.solve(phi0, y, blocks, 1.2, 0.6, steps, **constants)
-    assert np.abs(f[-1]).max() > 0.3
+    assert np.abs(f[-1]).max() > (0.3 if ends else 0.1)
     np.testing.assert_allclose(limit.f_train, f, atol=1e-11)
     np.testing.assert_allclose(limit.feature_kernel, h, atol=1e-8)
     np.testing.assert_allclose(limit.gradient_kernel, g, atol=1e-8)

@@ -49,6 +49,20 @@ def test_one_hidden_layer(run):
         assert relative(getattr(deep, what), getattr(single, what)) < 0.02
 
 
+@pytest.mark.parametrize("layers", [1, 3])
+def test_with_the_read_out_alone_features_stand_still(layers):
+    """Whatever γ₀: f ← f + (η₀/P)ΦΔ with the kernel at initialisation."""
+    param = lg.mean_field(2.0).with_rates(
+        {"input": 0.0, "hidden": 0.0} if layers > 1 else {"input": 0}
+    )
+    run = run_of(layers, param=param, optimizer=lg.gd(1.0, weight_decay=0.1), steps=8)
+    limit = lg.solve(run, rtol=2e-3)
+    phi, f = lg.nngp(run.net, X, X), np.zeros(5)
+    for step in range(8):
+        f = 0.9 * f + phi @ (Y - f) / 5
+        np.testing.assert_allclose(limit.f_train[step + 1], f, atol=3e-3)
+
+
 def test_small_gamma_is_the_kernel_limit():
     """Whatever the number of neurons: what their tangent kernel is short of stands beside them."""
     optimizer = lg.sgd(0.3, batch_size=2, momentum=0.3)

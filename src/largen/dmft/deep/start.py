@@ -84,6 +84,19 @@ def _without_directions(problem: Problem, fields, readout, biases) -> Start:
     return Start(fields, readout, biases, matrices, matrices, None, kernel)
 
 
+def _decay(problem: Problem, decay: float, dtype) -> Moving:
+    """Return λ₀ of everything that moves; 0 of what is frozen."""
+    maps = problem.maps
+    rates = (
+        problem.field_rate[:, None],
+        maps[-1].rate,
+        np.reshape([affine.bias_rate for affine in maps[:-1]], (-1, 1)),
+        1.0,
+        [affine.rate for affine in maps[:-1]],
+    )
+    return Moving(*(jnp.asarray(decay * np.sign(rate), dtype) for rate in rates))
+
+
 def unasked(start: Start, capacities: tuple[int, int]) -> Matrices:
     """Return matrices that have answered to the directions of the start only."""
     neurons, dtype = start.fields.shape[1], start.fields.dtype
@@ -121,7 +134,7 @@ def begin(
         readout=real(start.readout),
         biases=real(start.biases),
         frozen=real(np.zeros((problem.columns, problem.outputs))),
-        scale=real(1.0),
+        scale=real(np.ones(len(start.inputs))),
     )
     if isinstance(matrices, Matrices):
         matrices = matrices._replace(change=jnp.zeros_like(matrices.change))
@@ -146,7 +159,7 @@ def begin(
         bias_rate=real([affine.bias_rate * affine.bias_std for affine in maps]),
         frozen_kernel=real(start.frozen_kernel),
         gamma=real(problem.gamma),
-        decay=real(optimizer.weight_decay),
+        decay=_decay(problem, optimizer.weight_decay, dtype),
         momentum=real(beta),
         rates=real(schedule.rates),
         precision=Precision(*map(real, precision)),

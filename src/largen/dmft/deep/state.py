@@ -102,14 +102,14 @@ class Moving(NamedTuple):
         Outputs of the part of the network whose features stand still: the read-out's bias, and
         the tangent kernel that the neurons are short of at initialisation.
     scale
-        s, what weight decay has left of the hidden matrices: V = s (V(0) + Q_o M Q_iᵀ/N).
+        s, what weight decay has left of each hidden matrix: V = s (V(0) + Q_o M Q_iᵀ/N).
     """
 
     fields: Float[Array, "direction n"]
     readout: Float[Array, "output n"]
     biases: Float[Array, "matrix n"]
     frozen: Float[Array, "sample output"]
-    scale: Float[Array, ""]
+    scale: Float[Array, " matrix"]
 
 
 class State(NamedTuple):
@@ -152,8 +152,10 @@ class Constants(NamedTuple):
         σ, ρσ, σ_b and ρσ_b of the L affine maps behind the first.
     frozen_kernel
         Tangent kernel of the part whose features stand still, all samples by training samples.
-    gamma, decay, momentum
-        γ₀, λ₀, β.
+    gamma, momentum
+        γ₀, β.
+    decay
+        λ₀ of everything that moves; 0 of what is frozen.
     rates
         η₀ of each step.
     precision
@@ -172,7 +174,7 @@ class Constants(NamedTuple):
     bias_rate: Float[Array, " map"]
     frozen_kernel: Float[Array, "sample train"]
     gamma: Float[Array, ""]
-    decay: Float[Array, ""]
+    decay: Moving
     momentum: Float[Array, ""]
     rates: Float[Array, " step"]
     precision: Precision

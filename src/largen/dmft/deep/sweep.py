@@ -86,7 +86,7 @@ def forward_pass(model: Model, state: State, constants: Constants) -> tuple[Stat
         x, stream = model.apply(l, hs[l]), streams[l + 1]
         rule = _rule(model, constants, l + 1)
         matrices, y, c, used = matrices.apply(l, x, draws[stream], rule, precision)
-        h = constants.std[l] * params.scale * y + constants.bias_std[l] * params.biases[l]
+        h = constants.std[l] * params.scale[l] * y + constants.bias_std[l] * params.biases[l]
         if max(model.skips) >= 0:
             h = h + jnp.where(skips[l] >= 0, hs[skips[l]], 0)
         return (
@@ -129,7 +129,7 @@ def backward_pass(
         matrices, y, d, used = matrices.apply(
             l, g[l + 1], draws[stream], rule, constants.precision, transposed=True
         )
-        z = constants.std[l] * scale * y
+        z = constants.std[l] * scale[l] * y
         if max(model.skips) >= 0:
             g = g.at[skips[l]].add(jnp.where(skips[l] >= 0, g[l + 1], 0))
         g = g.at[l].add(model.slope(l, h[l]) * z)
@@ -174,7 +174,7 @@ def _step(model: Model, state: State, constants: Constants) -> State:
         scale=jnp.zeros_like(state.params.scale),
     )
     params, velocity = _descend(
-        state.params, state.velocity, change, lr * constants.decay, constants.momentum
+        state.params, state.velocity, change, lr, constants.decay, constants.momentum
     )
     c = passed.coordinates[:, :, batch]
     matrices = _descend_matrices(
@@ -190,9 +190,9 @@ def _step(model: Model, state: State, constants: Constants) -> State:
     )
 
 
-def _descend(params: Moving, velocity: Moving | None, change: Moving, shrink, momentum):
+def _descend(params: Moving, velocity: Moving | None, change: Moving, lr, decay: Moving, momentum):
     """θ ← θ + v,  v ← βv − η∇ − ηλθ."""
-    moved = jax.tree.map(lambda c, p: c - shrink * p, change, params)
+    moved = jax.tree.map(lambda c, p, shrink: c - lr * shrink * p, change, params, decay)
     if velocity is not None:
         velocity = moved = jax.tree.map(lambda m, v: m + momentum * v, moved, velocity)
     return jax.tree.map(jnp.add, params, moved), velocity
@@ -205,6 +205,7 @@ def _descend_matrices(matrices, change, before, after, momentum) -> Matrices | D
     s ← s + a, U ← βU + change, M ← M + U/s; referred to the new M, U shrinks by s_before/s.
     """
     velocity = matrices.velocity
+    before, after = before[:, None, None], after[:, None, None]
     if velocity is not None:
         change = change + momentum * velocity
         velocity = change * (before / after)

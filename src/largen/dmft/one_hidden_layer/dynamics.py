@@ -37,7 +37,7 @@ class State(NamedTuple):
 
 
 class Constants(NamedTuple):
-    """What stands still."""
+    """What stands still; ``decay`` is λ₀ of everything that moves."""
 
     weights: Float[Array, " neuron"]
     train: Float[Array, "sample direction"]
@@ -46,7 +46,7 @@ class Constants(NamedTuple):
     targets: Shaped[Array, "sample *target"]
     gamma: Float[Array, ""]
     rates: Float[Array, " entry"]
-    decay: Float[Array, ""]
+    decay: State
     momentum: Float[Array, ""]
     out_rate: Float[Array, ""]
     out_bias_rate: Float[Array, ""]
@@ -86,7 +86,7 @@ def prepare(problem: Problem, run: Run, neurons: Neurons, dtype) -> tuple[State,
         targets=real(y) if y.dtype.kind == "f" else jnp.asarray(y),
         gamma=real(problem.gamma),
         rates=real([optimizer.lr] if run.steps is None else np.append(run.rates, 0.0)),
-        decay=real(optimizer.weight_decay),
+        decay=_decay(problem, optimizer.weight_decay, real),
         momentum=real(optimizer.momentum if isinstance(optimizer, GradientDescent) else 0.0),
         out_rate=real(problem.out_rate),
         out_bias_rate=real(problem.out_bias_rate),
@@ -100,6 +100,15 @@ def _steps(problem: Problem, real) -> State | None:
     if steps is None:
         return None
     return State(*(real(step) for step in (steps.directions, steps.readout, steps.bias)))
+
+
+def _decay(problem: Problem, decay: float, real) -> State:
+    """Return λ₀ of everything that moves; 0 of what is frozen."""
+    steps = problem.steps
+    rates = (problem.rate, problem.out_rate, problem.out_bias_rate)
+    if steps is not None:
+        rates = (steps.directions, steps.readout, steps.bias)
+    return State(*(real(decay * np.sign(rate)) for rate in rates))
 
 
 def sample_weights(run: Run, dtype) -> Float[Array, "_ sample"]:
@@ -157,7 +166,7 @@ def driven(state: State, constants: Constants, counts, ahead, residual) -> State
 
 def stepped(move: State, state: State, constants: Constants, rate) -> State:
     """Return a step η(move − λθ)."""
-    return jax.tree.map(lambda dx, x: rate * (dx - constants.decay * x), move, state)
+    return jax.tree.map(lambda dx, x, l: rate * (dx - l * x), move, state, constants.decay)
 
 
 def kernels(model: Model, state: State, constants: Constants) -> Records:
