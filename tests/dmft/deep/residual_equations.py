@@ -17,8 +17,8 @@ def solve(phi0, y, blocks, gamma, lr, steps, *, branch, rate, ends=1.0, printed=
     """Return f (step, sample), H^l(t, t) and G^l(t, t) of the stream.
 
     ``ends`` multiplies the rates of read-in and read-out. ``printed`` puts a misprint of Bordelon
-    et al. in: "39", B as the response to u^l; "40a", √L times the update in z; "53", the response of z in
-    the place of that of h; "147", √L times the response A^L in the output.
+    et al. in: "39", B as the response to u^l; "40a", √L times the update in z; "53", the response
+    of z in the place of that of h; "147", √L times the response A^L in the output.
     """
     p = len(y)
     size, layers = steps * p, blocks + 1

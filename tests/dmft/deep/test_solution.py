@@ -52,11 +52,9 @@ def test_one_hidden_layer(run):
 @pytest.mark.parametrize("layers", [1, 3])
 def test_with_the_read_out_alone_features_stand_still(layers):
     """Whatever γ₀: f ← f + (η₀/P)ΦΔ with the kernel at initialisation."""
-    param = lg.mean_field(2.0).with_rates(
-        {"input": 0.0, "hidden": 0.0} if layers > 1 else {"input": 0}
-    )
+    param = lg.mean_field(2.0).with_rates({"input": 0.0, "hidden": 0.0})
     run = run_of(layers, param=param, optimizer=lg.gd(1.0, weight_decay=0.1), steps=8)
-    limit = lg.solve(run, rtol=2e-3)
+    limit = lg.solve(run, **({"particles": 512, "replicates": 2} if layers > 1 else {}))
     phi, f = lg.nngp(run.net, X, X), np.zeros(5)
     for step in range(8):
         f = 0.9 * f + phi @ (Y - f) / 5
