@@ -41,6 +41,9 @@ CASES = {
 
 def configure(dtype):
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    # JAX diagonalises by SciPy's OpenBLAS, whose waiting threads spin and count as processor
+    # time: with two threads a decomposition of 2000 samples costs up to ten times as much of it.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 def versions():
@@ -156,19 +159,21 @@ def reset_peak():
 def measure(case, dtype):
     """Time one case in this process."""
     configure(dtype)
+    from jax import block_until_ready
+
     spec = CASES[case]
     function = build(case, spec, inputs(spec, dtype))
     gc.collect()
     before = memory_mb("VmRSS")
     begin = time.perf_counter()
-    function()
+    block_until_ready(function())
     first = time.perf_counter() - begin
     gc.collect()
     reset_peak()
     wall, cpu = [], []
     for _ in range(REPEATS):
         begin, begin_cpu = time.perf_counter(), time.process_time()
-        function()
+        block_until_ready(function())
         wall.append(time.perf_counter() - begin)
         cpu.append(time.process_time() - begin_cpu)
     return {

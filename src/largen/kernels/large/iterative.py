@@ -11,7 +11,7 @@ from largen.arrays import integer, real
 from largen.errors import InvalidInput, NumericalFailure
 from largen.kernels.prediction.doors import training_targets
 
-_ROWS = 4096
+_BLOCK = 2**23  # bytes of rows that are turned into float64 at a time
 
 
 class KernelSolution(NamedTuple):
@@ -95,8 +95,10 @@ def solve_kernel(
     right = targets.reshape(shape[0], -1)
     size = np.maximum(np.linalg.norm(right, axis=0), np.finfo(float).tiny)
 
+    rows = _rows_of_a_block(matrix)
+
     def product(v):
-        parts = [np.asarray(matrix[i : i + _ROWS], np.float64) @ v for i in range(0, len(v), _ROWS)]
+        parts = [np.asarray(matrix[i : i + rows], np.float64) @ v for i in range(0, len(v), rows)]
         return np.concatenate(parts) + variance * v
 
     precondition = _preconditioner(matrix, variance, min(rank, shape[0]))
@@ -123,6 +125,12 @@ def solve_kernel(
             found,
         )
     return found
+
+
+def _rows_of_a_block(matrix: Any) -> int:
+    """Return how many rows to read at a time: all of a chunk on disk, or few enough for a cache."""
+    chunks = getattr(matrix, "chunks", None)
+    return chunks[0] if chunks else max(_BLOCK // (8 * matrix.shape[0]), 1)
 
 
 def _preconditioner(matrix, variance: float, rank: int):
