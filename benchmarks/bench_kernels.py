@@ -36,6 +36,8 @@ CASES = {
     "cnn_gap_20": {"kind": "cnn", "act": "relu", "n": 20, "size": 16, "top": "gap"},
     "mse_flow_2000": {"kind": "mse", "act": "relu", "n": 2000, "m": 500, "reuse": False},
     "mse_flow_2000_again": {"kind": "mse", "act": "relu", "n": 2000, "m": 500, "reuse": True},
+    "low_rank_20000": {"kind": "low_rank", "act": "relu", "n": 20_000, "m": 1000, "repeats": 1},
+    "solve_20000": {"kind": "solve", "act": "relu", "n": 20_000, "m": 1000, "repeats": 1},
 }
 
 
@@ -91,7 +93,26 @@ def build(case, spec, data):
         return lambda: lg.kernel(net, x)._asdict()
     if spec["kind"] == "mse":
         return flow(spec, data)
+    if spec["kind"] in ("low_rank", "solve"):
+        return many_samples(spec["kind"], network(spec["act"]), data)
     raise NotImplementedError(case)
+
+
+def many_samples(how, net, data):
+    """Predictions from 20 000 samples: by 1000 landmarks, or with the whole matrix in memory."""
+    import largen as lg
+
+    x, x_test, y = (data[name] for name in ("x", "x_test", "y"))
+
+    def by_landmarks():
+        given = lg.low_rank_posterior(net, x, y, noise=0.1, landmarks=1000)
+        return {"mean": given.predict(x_test).mean}
+
+    def by_conjugate_gradients():
+        found = lg.solve_kernel(lg.nngp(net, x), y, noise=0.1, rank=300, rtol=1e-4)
+        return {"mean": lg.nngp(net, x_test, x) @ found.weights}
+
+    return by_landmarks if how == "low_rank" else by_conjugate_gradients
 
 
 def flow(spec, data):
@@ -133,7 +154,7 @@ def inputs(spec, dtype):
     x = draw.standard_normal((n + spec.get("m", 0), INPUTS))
     x /= np.sqrt((x**2).mean(axis=1, keepdims=True))
     data = {"x": x[:n].astype(dtype)}
-    if spec["kind"] == "mse":
+    if "m" in spec:
         y = draw.standard_normal((n, 1)).astype(dtype)
         data |= {"x_test": x[n:].astype(dtype), "y": y, "t": np.array(TIMES, dtype)}
     return data
@@ -171,7 +192,7 @@ def measure(case, dtype):
     gc.collect()
     reset_peak()
     wall, cpu = [], []
-    for _ in range(REPEATS):
+    for _ in range(spec.get("repeats", REPEATS)):
         begin, begin_cpu = time.perf_counter(), time.process_time()
         block_until_ready(function())
         wall.append(time.perf_counter() - begin)

@@ -97,5 +97,24 @@ def main() -> None:
                 print(f"{name:<16}{title:<18}{kind:<8}{share:.3f} ± {error:.3f}     {took:.1f}")
 
 
+# %% [markdown]
+# ## What it prints
+# With 2000 training and 1000 test images, on two cores that others used as well:
+#
+#     data            network           kernel  accuracy          seconds
+#     mnist           fully connected   nngp    0.953 ± 0.007     34.0
+#     mnist           fully connected   ntk     0.949 ± 0.007     30.0
+#     mnist           convolutional     nngp    0.954 ± 0.007     34.2
+#     mnist           convolutional     ntk     0.957 ± 0.006     55.5
+#     fashion_mnist   fully connected   nngp    0.855 ± 0.011     12.0
+#     fashion_mnist   fully connected   ntk     0.859 ± 0.011     21.2
+#     fashion_mnist   convolutional     nngp    0.859 ± 0.011     31.2
+#     fashion_mnist   convolutional     ntk     0.864 ± 0.011     19.2
+#     cifar10         fully connected   nngp    0.393 ± 0.015     20.2
+#     cifar10         fully connected   ntk     0.404 ± 0.016     17.0
+#     cifar10         convolutional     nngp    0.394 ± 0.015     68.5
+#     cifar10         convolutional     ntk     0.417 ± 0.016     64.4
+
+# %%
 if __name__ == "__main__":
     main()

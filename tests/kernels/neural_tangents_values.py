@@ -2,8 +2,8 @@
 
 Inputs are ``sin(1 + 0.7 k)`` over their entries k in order; the networks are those of
 ``test_neural_tangents.py``, with ``stax`` layers of the same constants, ``GlobalSelfAttention``
-with one head and ``linear_scaling``, and ``Dropout`` in training mode. Each has the entries (0, 0),
-(0, 1), (0, 2), (1, 1), (1, 2), (2, 2) of NNGP and NTK.
+with one head and ``linear_scaling`` (without a softmax: not), and ``Dropout`` in training mode.
+Each has the entries (0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2) of NNGP and NTK.
 """
 
 # fmt: off
@@ -106,6 +106,16 @@ VALUES = {
         [
             0.8200341341400557, 0.6821617205230486, 0.6590144245204208,
             0.7925430365242639, 0.6346832399633358, 0.7466459754958488,
+        ],
+    ),
+    "attention_identity": (
+        [
+            1.5562576871002292, 0.568980365916501, 0.5041000016141617,
+            1.3889131729381259, 0.4996099712491199, 1.1285042908359721,
+        ],
+        [
+            11.659824300376599, 0.945405541192947, 0.7710259626538054,
+            10.355599413387596, 0.8974333565483958, 8.325895967932002,
         ],
     ),
 }

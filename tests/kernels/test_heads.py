@@ -59,6 +59,21 @@ def test_against_networks_of_many_heads():
     assert (nets.ntk_error < 0.03 * limit.ntk.max()).all()
 
 
+def test_without_a_softmax_it_is_exact():
+    """Against networks, and in parts: the values of neural-tangents are elsewhere."""
+    heads = lg.MultiHeadAttention(QUERIES, KEYS, VALUES, mechanism="identity")
+    net = lg.serial(heads, lg.Dense(1.3), *TOP)
+    limit = lg.kernel(net, X)
+    nets = lg.monte_carlo_kernel(net, X.astype(np.float32), width=144, draws=256, key=0)
+    assert np.abs((nets.nngp - limit.nngp) / nets.nngp_error).max() < 3.5
+    assert np.abs((nets.ntk - limit.ntk) / nets.ntk_error).max() < 3.5
+    mask = np.array([[True, True, False], [True, True, True]])
+    hidden = lg.ntk_kernel(net, X, mask1=mask)
+    short = lg.ntk_kernel(net, X[:1, :2])
+    np.testing.assert_allclose(hidden[:1, :1], short, rtol=1e-12)
+    np.testing.assert_allclose(hidden[1, 1], limit.ntk[1, 1], rtol=1e-12)
+
+
 def test_errors_fall_with_draws_and_are_those_of_the_mean():
     few, many = (lg.kernel_estimate(network(d), X, repeats=12) for d in (FEW, MANY))
     assert 4 < few.ntk_error.mean() / many.ntk_error.mean() < 16  # the root of 64 is 8
@@ -136,3 +151,5 @@ def test_all_samples_must_fit():
         lg.nngp(network(), X, memory_budget=3000.0)
     with pytest.raises(InvalidInput, match="draws: wanted"):
         lg.MultiHeadAttention(draws=1)
+    with pytest.raises(InvalidInput, match="mechanism: 'relu'"):
+        lg.MultiHeadAttention(mechanism="relu")

@@ -59,11 +59,21 @@ CASES = {
     "attention": (
         LINE, [FIRST, RELU, lg.SelfAttention(1.2 * 0.9), lg.Dense(1.1), lg.Dense(1.3, 0.3), *TOP]
     ),
+    "attention_identity": (
+        LINE,
+        [FIRST, RELU,
+         lg.MultiHeadAttention(lg.Dense(0.9), lg.Dense(1.2), lg.Dense(1.1), mechanism="identity"),
+         lg.Dense(1.3, 0.3), RELU, lg.Flatten(), DENSE],
+    ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=() if n == "resnet" else pytest.mark.slow) for n in CASES]
+    "name",
+    [
+        pytest.param(n, marks=() if n in ("resnet", "attention_identity") else pytest.mark.slow)
+        for n in CASES
+    ],
 )
 def test_values_of_neural_tangents(name):
     x, layers = CASES[name]

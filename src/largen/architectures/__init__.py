@@ -15,7 +15,7 @@ from largen.architectures.layers import (
     serial,
 )
 from largen.architectures.normalizations import BatchNorm, Dropout, LayerNorm, RMSNorm
-from largen.architectures.parts import holds, mapped, parts_of
+from largen.architectures.parts import mapped, parts_of
 from largen.architectures.sequences import token_inputs, with_positions
 from largen.architectures.signals import Signal, signal_behind, signal_of
 from largen.architectures.standard import mlp, residual_mlp
@@ -61,7 +61,6 @@ __all__ = [
     "SumPool",
     "WeightSite",
     "depth",
-    "holds",
     "layers_of",
     "mapped",
     "mlp",

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from largen.architectures.branches import Branches
 from largen.architectures.layers import Dense
 from largen.arrays import integer
+from largen.errors import one_of
+
+MECHANISMS = ("softmax", "identity")
 
 
 @dataclass(frozen=True, repr=False, init=False)
@@ -33,6 +36,14 @@ class MultiHeadAttention(Branches):
         do not look at it.
     seed
         Of these draws.
+    mechanism
+        ``"softmax"``; or ``"identity"``, with the logits themselves for weights: its kernels are
+        exact, and nothing is drawn.
+
+    Notes
+    -----
+    Kernels take all samples of a call together: n samples of P positions cost (nP)³
+    multiplications for each pair of draws and memory for some 16 (nP)² numbers.
 
     Examples
     --------
@@ -43,6 +54,7 @@ class MultiHeadAttention(Branches):
 
     draws: int = 512
     seed: int = 0
+    mechanism: str = "softmax"
 
     def __init__(
         self,
@@ -52,7 +64,21 @@ class MultiHeadAttention(Branches):
         *,
         draws: int = 512,
         seed: int = 0,
+        mechanism: str = "softmax",
     ):
         super().__init__(*(Dense() if b is None else b for b in (queries, keys, values)))
         object.__setattr__(self, "draws", integer("draws", draws, at_least=2))
         object.__setattr__(self, "seed", integer("seed", seed, at_least=0))
+        object.__setattr__(self, "mechanism", one_of("mechanism", mechanism, MECHANISMS))
+
+    def __repr__(self) -> str:
+        shown = [repr(branch) for branch in self.branches]
+        for field in fields(self)[1:]:
+            if (value := getattr(self, field.name)) != field.default:
+                shown.append(f"{field.name}={value!r}")
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+
+def with_branches(layer: MultiHeadAttention, branches: Any, seed: int = 0) -> MultiHeadAttention:
+    """Return the same attention of other queries, keys and values, with another seed."""
+    return MultiHeadAttention(*branches, draws=layer.draws, seed=seed, mechanism=layer.mechanism)

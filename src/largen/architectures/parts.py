@@ -45,18 +45,6 @@ def mapped(net: Layer, change: Callable[[Layer, Path], Layer], path: Path = ()) 
     return change(new, path)
 
 
-def holds(net: Layer, kind: type[Layer]) -> bool:
-    """Whether a network has a layer of some kind in it.
-
-    Examples
-    --------
-    >>> import largen as lg
-    >>> holds(lg.residual_mlp(4), lg.Residual), holds(lg.mlp(2), lg.Residual)
-    (True, False)
-    """
-    return isinstance(net, kind) or any(holds(part, kind) for part in parts_of(net))
-
-
 def _groups(layer: Layer) -> dict[str, tuple[Layer, ...]]:
     """Return the fields that hold layers, one or a tuple of them."""
     groups: dict[str, tuple[Layer, ...]] = {}

@@ -192,7 +192,10 @@ def _follow(layer: Layer, constants: Any, q: np.ndarray, signal: Signal, seen: S
         case Concatenate(branches):
             return np.maximum.reduce(_branches(branches, constants[1], q, signal, seen))
         case MultiHeadAttention(branches):
-            return _branches(branches, constants[1], q, signal, seen)[2]
+            queries, keys, values = _branches(branches, constants[1], q, signal, seen)
+            if layer.mechanism == "softmax":
+                return values
+            return queries * keys * values * prod(signal.space or ()) ** 2
         case Product(branches):
             return np.prod(_branches(branches, constants, q, signal, seen), axis=0)
     return q  # pooling, flattening, and a layer of the reader's own

@@ -21,6 +21,7 @@ from largen.architectures import (
     Residual,
     Serial,
 )
+from largen.architectures.heads import with_branches
 from largen.expectations import ActivationFunction, activation
 from largen.expectations.composition import compose, product, weighted_sum
 from largen.kernels.pieces import Pieces, composed, taken_apart, written_out
@@ -146,11 +147,11 @@ def _behind(phi: Activation, layer: Layer, constants: Any) -> tuple[Layer, Any]:
             found = [prefixed(*each) for each in zip(branches, inner, strict=True)]
             branches, inner = zip(*found, strict=True)
             return Concatenate(*branches), (shares, inner)
-        case MultiHeadAttention(branches, draws):
+        case MultiHeadAttention(branches):
             seed, inner = constants
             found = [prefixed(*each) for each in zip(branches, inner, strict=True)]
             branches, inner = zip(*found, strict=True)
-            return MultiHeadAttention(*branches, draws=draws), (seed, inner)
+            return with_branches(layer, branches), (seed, inner)
         case Product(branches):
             return factors_joined(
                 [prefixed(*each) for each in zip(branches, constants, strict=True)]

@@ -8,6 +8,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from largen.architectures import Layer, MultiHeadAttention, mapped
+from largen.architectures.heads import with_branches
 from largen.arrays import integer
 from largen.kernels.nngp_ntk import kernel
 from largen.runs import KernelEstimate
@@ -53,8 +54,7 @@ def kernel_estimate(
     def with_seed(number: int) -> Layer:
         def change(layer: Layer, path: Any) -> Layer:
             if isinstance(layer, MultiHeadAttention):
-                seed = layer.seed * count + number
-                return MultiHeadAttention(*layer.branches, draws=layer.draws, seed=seed)
+                return with_branches(layer, layer.branches, layer.seed * count + number)
             return layer
 
         return mapped(net, change)

@@ -29,6 +29,7 @@ from largen.architectures import (
     signal_behind,
     signal_of,
 )
+from largen.architectures.heads import with_branches
 from largen.architectures.signals import Signal
 from largen.kernels.elementwise import factors_joined, joined
 from largen.kernels.pieces import Pieces, composed, stacked
@@ -123,11 +124,11 @@ def _pieces(layer: Layer, path: tuple[int, ...], form: CanonicalForm, signal: Si
             skeletons, constants = zip(*found, strict=True)
             shares = tuple(np.asarray(share) for share in copies / copies.sum())
             return [(Concatenate(*skeletons), (shares, constants))]
-        case MultiHeadAttention(branches, draws, seed):
+        case MultiHeadAttention(branches, seed=seed):
             found = [lowered(branch, i) for i, branch in enumerate(branches)]
             skeletons, constants = zip(*found, strict=True)
             own = np.asarray(float(crc32(repr((path, seed)).encode())))  # one for each place
-            return [(MultiHeadAttention(*skeletons, draws=draws), (own, constants))]
+            return [(with_branches(layer, skeletons), (own, constants))]
         case Product(branches):
             found = [lowered(branch, i) for i, branch in enumerate(branches)]
             return joined([factors_joined(found)])

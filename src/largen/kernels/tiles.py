@@ -18,8 +18,8 @@ from largen.architectures import (
     Layer,
     MultiHeadAttention,
     Serial,
-    holds,
     layers_of,
+    parts_of,
     signal_behind,
     signal_of,
 )
@@ -193,7 +193,9 @@ def most_positions(net: Layer, inputs: int | tuple[int, ...]) -> int:
 
 def takes_whole_batches(skeleton: Layer) -> bool:
     """Whether kernels are made of draws for all samples together, and not tile by tile."""
-    return holds(skeleton, MultiHeadAttention)
+    if isinstance(skeleton, MultiHeadAttention) and skeleton.mechanism == "softmax":
+        return True
+    return any(map(takes_whole_batches, parts_of(skeleton)))
 
 
 def in_closed_form(skeleton: Layer) -> bool:

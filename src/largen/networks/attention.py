@@ -32,7 +32,10 @@ def self_attention(layer: SelfAttention, frame: Frame, path: Path, features: Fea
 def multi_head_attention(
     layer: MultiHeadAttention, frame: Frame, path: Path, features: Features
 ) -> Module:
-    """Return y_p = Σ_r softmax_r(q_p·k_r/√d) v_r in each head; parameters are those of q, k, v."""
+    """Return y_p = Σ_r a_pr v_r in each head with a = softmax(q·k/√d), or without softmax.
+
+    Parameters are the tuple of those of queries, keys and values.
+    """
     parts = branches_of(layer.branches, frame, path, features)
     queries, keys, values = (part.features for part in parts)
     if queries != keys or queries[:-1] != values[:-1]:
@@ -45,7 +48,7 @@ def multi_head_attention(
     def attended(found):
         q, k, v = (x.reshape(len(x), prod(queries[:-1]), heads, -1) for x in found)
         logits = jnp.einsum("nphd,nrhd->nhpr", q, k, precision=EXACT) / q.shape[-1] ** 0.5
-        weights = jax.nn.softmax(logits, axis=-1)
+        weights = jax.nn.softmax(logits, axis=-1) if layer.mechanism == "softmax" else logits
         mixed = jnp.einsum("nhpr,nrhd->nphd", weights, v, precision=EXACT)
         return mixed.reshape(-1, *values)
 

@@ -16,6 +16,7 @@ exact kernel of so many heads, and so positive semidefinite.
 
 from __future__ import annotations
 
+from functools import reduce
 from math import prod
 from typing import Any
 
@@ -35,6 +36,7 @@ from largen.kernels.rules.dispatch import (
     rule,
     wanted,
 )
+from largen.kernels.rules.linear_heads import linear_heads
 from largen.kernels.rules.scaling import hidden
 from largen.kernels.state import State, Wanted
 
@@ -45,15 +47,13 @@ _JITTER = 1e-12
 
 @rule.register
 def _(layer: MultiHeadAttention, constants: Any, state: State, behind: Wanted) -> State:
-    # The batch is whole, its first set of samples the second one too: see tiles.py.
+    # With a softmax the batch is whole, its first samples are the second ones too: see tiles.py.
     seed, inner = constants
     asked = Wanted(True, behind.means)
-    queries, keys, values = (
-        advance(branch, its, state, want)
-        for branch, its, want in zip(
-            layer.branches, inner, (Wanted(True), Wanted(True), asked), strict=True
-        )
-    )
+    found = zip(layer.branches, inner, strict=True)
+    queries, keys, values = (advance(branch, its, state, asked) for branch, its in found)
+    if layer.mechanism == "identity":
+        return hidden(linear_heads(queries, keys, values, behind))
     n, positions = state.same.shape[0], prod(state.space)
 
     def table(array: Any) -> Any:
@@ -163,9 +163,8 @@ def _product(subscripts: str, *factors: Any) -> Any:
 
 @wanted.register
 def _(layer: MultiHeadAttention, behind: Wanted) -> Wanted:
-    queries, keys, values = layer.branches
-    asked = wanted(queries, Wanted(True)) | wanted(keys, Wanted(True))
-    return asked | wanted(values, Wanted(True, behind.means))
+    asked = [wanted(branch, Wanted(True, behind.means)) for branch in layer.branches]
+    return reduce(Wanted.__or__, asked)
 
 
 @nature_behind.register

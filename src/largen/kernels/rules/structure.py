@@ -117,10 +117,10 @@ def _(layer: Product, constants: Any, state: State, behind: Wanted) -> State:
         advance(branch, its, state, behind)
         for branch, its in zip(layer.branches, constants, strict=True)
     ]
-    return reduce(_independent_product, found)
+    return reduce(independent_product, found)
 
 
-def _independent_product(one: Any, two: Any) -> State:
+def independent_product(one: Any, two: Any) -> State:
     """Return the state of x·y for independent x and y: K = K_x K_y, Θ = Θ_x K_y + K_x Θ_y.
 
     gap = gap_x K_y + gap_y (q_x + q_x')/2 + ¼ (q_x − q_x')(q_y − q_y').

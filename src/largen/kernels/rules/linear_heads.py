@@ -1,0 +1,44 @@
+"""Kernels behind attention of many heads without a softmax, whose weights are the logits.
+
+y_p = (1/√d) Σ_u (q_p·k_u) v_u is the product of the queries with a sum over positions of products
+of keys and values, all independent, so that with random logits (Hron, Bahri, Sohl-Dickstein and
+Novak 2020, *Infinite attention*, 1/√d scaling) the kernels are exact:
+
+    K(p, p') ← K_Q(p, p') Σ_uu' K_K(u, u') K_V(u, u'),
+
+and Θ by the rule of products.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+
+from largen.architectures import GlobalSumPool
+from largen.kernels.rules.dispatch import advance
+from largen.kernels.rules.structure import independent_product
+from largen.kernels.state import Side, State, Wanted
+
+
+def linear_heads(queries: State, keys: State, values: State, behind: Wanted) -> State:
+    """Return the state of such heads from those of queries, keys and values."""
+    pairs = Wanted(True, behind.means)
+    total = advance(GlobalSumPool(), (), independent_product(keys, values), pairs)
+    return independent_product(queries, _everywhere(total, queries))
+
+
+def _everywhere(total: State, like: State) -> State:
+    """Return a state without positions at all positions of another one, where it is the same."""
+    space = like.space
+
+    def side(own: Side, there: Side) -> Side:
+        mean = None if own.mean is None else jnp.broadcast_to(own.mean, there.q.shape)
+        within = jnp.zeros((*space, *space, there.q.shape[-1]), there.q.dtype)
+        return Side(jnp.broadcast_to(own.q, there.q.shape), mean, within, there.present)
+
+    def of_pairs(array: Any) -> Any:
+        return None if array is None else jnp.broadcast_to(array, like.gap.shape)
+
+    first, second = side(total.first, like.first), side(total.second, like.second)
+    return State(first, second, of_pairs(total.gap), of_pairs(total.ntk), total.same)
