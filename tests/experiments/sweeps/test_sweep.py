@@ -66,6 +66,11 @@ def test_made_up_surface():
     assert ratio == pytest.approx(np.exp(1.5**2 - 0.5**2))
     with pytest.raises(InvalidInput, match="along"):
         made.drift("seed")
+    # What was not run leaves a gap; it does not count as untrainable.
+    made.data["loss"].loc[{"width": 16, "depth": 2}] = np.nan
+    assert "×" not in str(made).replace("×: does not train", "")
+    made.data["loss"].loc[{"width": 16, "depth": 2}] = np.inf
+    assert "×" in str(made).replace("×: does not train", "")
 
 
 def test_the_error_kept_is_that_of_the_distance_from_the_best_constant_answer():

@@ -152,13 +152,15 @@ class Sweep:
         return sweep_figure(self.data, self.best())
 
     def __str__(self) -> str:
-        best, moved = self.best(), self.transferred()
+        best, moved, ran = self.best(), self.transferred(), self._plain().notnull()
         lines = ["best log2 rate [interval]: its loss (loss at the base's best rate)"]
         for scheme in best["scheme"].values:
             lines.append(str(scheme))
             for depth in best["depth"].values:
                 cells = [
                     _cell(best.sel(at), float(moved["transferred"].sel(at)))
+                    if ran.sel(at).any()
+                    else " " * 34
                     for width in best["width"].values
                     for at in [{"scheme": scheme, "width": width, "depth": depth}]
                 ]
