@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from largen.arrays import real
+from largen.arrays import integer, real
 from largen.errors import InvalidInput
 from largen.text import aligned
 from largen.transfer.plan import Plan
@@ -156,6 +156,20 @@ class CoordinateCheck:
         if not (np.isfinite(mean).all() and (mean > 0).all()):
             return float("inf")
         return float(np.polyfit(np.log2(self.ratios), np.log2(mean), 1)[0])
+
+
+def effort(steps: int, seeds: int, batches: Sequence[Any]) -> None:
+    """Check how much is measured.
+
+    Raises
+    ------
+    InvalidInput
+        If there are no steps, no networks or no batches.
+    """
+    integer("steps", steps, at_least=1)
+    integer("seeds", seeds, at_least=1)
+    if not len(batches):
+        raise InvalidInput("batches: is empty; wanted at least one.")
 
 
 def one_direction(plans: Sequence[Plan]) -> tuple[str, list[float]]:

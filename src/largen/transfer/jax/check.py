@@ -8,9 +8,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from largen.arrays import integer
 from largen.errors import InvalidInput
-from largen.transfer.coordinates import CoordinateCheck, checked, one_direction
+from largen.transfer.coordinates import CoordinateCheck, checked, effort, one_direction
 from largen.transfer.jax.plan import JaxPlan
 from largen.transfer.jax.scaling import scale
 from largen.transfer.jax.survey import shapes_of
@@ -63,14 +62,10 @@ def coordinate_check(
         correspond to one of the base, the last is looked at. What is behind a weight is measured
         without the factors that the plan folds into it, the read-out's excepted. Other names stand
         for the same thing in all models.
-    lr
-        η₀.
-    optimizer, weight_decay, eps
+    lr, optimizer, weight_decay, eps
         As in :func:`scale` and :meth:`JaxPlan.optax`.
-    steps, seeds
-        Steps of training, and networks of each size.
-    tolerance
-        The largest |slope| that passes; 0.1 in width and 0.35 in depth by default.
+    steps, seeds, tolerance
+        As in PyTorch.
     depth, **options
         Passed on to :func:`scale`.
 
@@ -102,10 +97,7 @@ def coordinate_check(
     >>> check.guilty, bool(check["out"].change > 0.5)
     ('inp', True)
     """
-    integer("steps", steps, at_least=1)
-    integer("seeds", seeds, at_least=1)
-    if not len(batches):
-        raise InvalidInput("batches: is empty; wanted at least one.")
+    effort(steps, seeds, batches)
     plans = [
         scale(init, base, target, optimizer=optimizer, depth=depth, **options) for target in targets
     ]

@@ -8,9 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from largen.arrays import integer
 from largen.errors import InvalidInput
-from largen.transfer.coordinates import CoordinateCheck, checked, one_direction
+from largen.transfer.coordinates import CoordinateCheck, checked, effort, one_direction
 from largen.transfer.structure import correspondence
 from largen.transfer.torch.plan import TorchPlan
 from largen.transfer.torch.scaling import scale
@@ -80,10 +79,7 @@ def coordinate_check(
     InvalidInput
         If the targets differ in both or in none, or an argument is out of range.
     """
-    integer("steps", steps, at_least=1)
-    integer("seeds", seeds, at_least=1)
-    if not len(batches):
-        raise InvalidInput("batches: is empty; wanted at least one.")
+    effort(steps, seeds, batches)
     make = OPTIMIZERS.get(optimizer) if make_optimizer is None else make_optimizer
     if make is None:
         raise InvalidInput(
