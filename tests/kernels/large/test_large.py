@@ -13,6 +13,7 @@ X, X_TEST = RNG.normal(size=(60, 3)), RNG.normal(size=(7, 3))
 Y = np.stack([np.sin(X[:, 0]), X[:, 1] * X[:, 2]], axis=1)
 NET = lg.mlp(1, "erf", bias_std=0.5)
 KERNEL = lg.nngp(NET, X)
+HEADS = lg.serial(lg.MultiHeadAttention(), lg.Flatten(), lg.Dense())
 
 
 @pytest.mark.parametrize("kind", ["nngp", pytest.param("ntk-gp", marks=pytest.mark.slow)])
@@ -126,6 +127,7 @@ def test_interrupted_and_resumed(tmp_path, monkeypatch):
         (lambda: lg.low_rank_posterior(NET, X, Y, noise=1.0, landmarks=[60]), "positions from 0"),
         (lambda: lg.low_rank_posterior(NET, X, Y, noise=1.0, landmarks=0), "landmarks: wanted"),
         (lambda: lg.solve_kernel(KERNEL[:3], Y, noise=1.0), "matrix: wanted a square"),
+        (lambda: lg.stored_kernel("nowhere", HEADS, X[:, None]), "drawn for all samples together"),
         (lambda: lg.solve_kernel(KERNEL, Y[:3], noise=1.0), "y: has 3 rows"),
     ],
 )

@@ -14,6 +14,7 @@ from largen.architectures import Layer
 from largen.arrays import floating, integer, is_traced
 from largen.errors import InvalidInput
 from largen.kernels.nngp_ntk import kernel
+from largen.kernels.tiles import takes_whole_batches
 from largen.parameterizations import Parameterization
 
 NAMES = ("nngp", "ntk")
@@ -54,8 +55,8 @@ def stored_kernel(
     Raises
     ------
     InvalidInput
-        If the folder holds the kernel of another network, of other samples or blocks; as
-        :func:`largen.kernel`.
+        If the folder holds the kernel of another network, of other samples or blocks; for
+        :class:`largen.MultiHeadAttention` with its softmax; as :func:`largen.kernel`.
     NumericalFailure
         If the kernel is not accurate, as :func:`largen.kernel` says.
     ImportError
@@ -73,6 +74,11 @@ def stored_kernel(
     import zarr
 
     block = integer("block", block, at_least=1)
+    if isinstance(net, Layer) and takes_whole_batches(net):
+        raise InvalidInput(
+            f"net: {net!r} has attention whose heads are drawn for all samples together; blocks "
+            "would have different ones. Use lg.kernel."
+        )
     if is_traced(x1, x2):
         raise InvalidInput("x1: is traced; kernels are stored outside of jit and grad.")
     first = np.asarray(floating("x1", x1))
