@@ -29,15 +29,14 @@ from largen.kernels.accuracy import check_tangent
 from largen.kernels.prediction.fit import ascend, groups_of
 from largen.kernels.prediction.hyperparameters import (
     Hyperparameters,
-    covariance,
     hyperparameters,
+    kernel_at,
     rebuilt,
-    tangent,
 )
 from largen.kernels.prediction.likelihood import Evidence, evidence
 from largen.parameterizations import Parameterization
 
-KINDS = {"nngp": covariance, "ntk": tangent}
+KINDS = ("nngp", "ntk")
 
 
 @dataclass(frozen=True)
@@ -236,7 +235,7 @@ def _value_and_slopes(
     y: Float[Array, "sample output"],
 ):
     def kernel(variances):
-        return scale * KINDS[kind](skeleton, constants, labels, variances, x)
+        return scale * kernel_at(skeleton, kind, constants, labels, variances, x)
 
     matrix, pull_back = jax.vjp(kernel, variances)
     values, vectors = jnp.linalg.eigh(matrix)

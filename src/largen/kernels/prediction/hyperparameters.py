@@ -125,30 +125,21 @@ def with_variances(constants: Any, labels: Any, variances: Float[Array, " name"]
     return jax.tree.map(put, constants, labels, is_leaf=_is_constants)
 
 
-@partial(jax.jit, static_argnums=0)
-def covariance(
+@partial(jax.jit, static_argnums=(0, 1))
+def kernel_at(
     skeleton: Layer,
+    kind: str,
     constants: Any,
     labels: Any,
     variances: Float[Array, " name"],
     x: Float[Array, "sample *input"],
 ) -> Float[Array, "sample sample"]:
-    """Return the covariance of the last layer, differentiable in the variances."""
-    chosen = with_variances(constants, labels, variances)
-    return kernels_at_once(skeleton, False, chosen, x, None)[0]
+    """Return a kernel, differentiable in the variances.
 
-
-@partial(jax.jit, static_argnums=0)
-def tangent(
-    skeleton: Layer,
-    constants: Any,
-    labels: Any,
-    variances: Float[Array, " name"],
-    x: Float[Array, "sample *input"],
-) -> Float[Array, "sample sample"]:
-    """Return the tangent kernel at fixed rates ρ, differentiable in the variances."""
-    chosen = with_variances(constants, labels, variances)
-    return kernels_at_once(skeleton, True, chosen, x, None)[1]
+    ``"nngp"`` is the covariance of the last layer, ``"ntk"`` the tangent kernel at fixed rates ρ.
+    """
+    chosen, with_ntk = with_variances(constants, labels, variances), kind == "ntk"
+    return kernels_at_once(skeleton, with_ntk, chosen, x, None)[int(with_ntk)]
 
 
 def rebuilt(net: Layer, deviations: dict[str, float]) -> Layer:

@@ -18,7 +18,7 @@ from largen.errors import InvalidInput, NumericalFailure
 from largen.kernels.accuracy import inaccuracy, with_suited_methods
 from largen.kernels.lower import Lowered
 from largen.kernels.prediction.doors import training_inputs, training_targets
-from largen.kernels.prediction.hyperparameters import Hyperparameters, covariance, hyperparameters
+from largen.kernels.prediction.hyperparameters import Hyperparameters, hyperparameters, kernel_at
 from largen.parameterizations import Parameterization
 
 
@@ -171,7 +171,7 @@ def _value_and_slopes(
     y: Float[Array, "sample output"],
 ):
     def kernel(variances):
-        return scale * covariance(skeleton, constants, labels, variances, x)
+        return scale * kernel_at(skeleton, "nngp", constants, labels, variances, x)
 
     matrix, pull_back = jax.vjp(kernel, variances)
     samples, outputs = y.shape
