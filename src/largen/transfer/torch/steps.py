@@ -63,7 +63,7 @@ class StackedWeight:
 
     def move(self, direction: Tensor, s: float) -> None:
         """Move the weight by −s·rate along a direction."""
-        self.value.sub_(direction * (s * self.rate))
+        self.value.addcmul_(direction, self.rate, value=-s)
 
     def decayed(self, gradient: Tensor, s: float) -> Tensor:
         """Apply weight decay: to the weight, or to the gradient that is returned."""
