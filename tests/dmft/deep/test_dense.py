@@ -50,9 +50,9 @@ def test_what_is_extrapolated_is_what_pays():
         constant = np.full(count, size)
         fine, rough = (shift + noise, constant), (2 * shift + rougher, constant)
         f, error, weight = at_infinite_width(fine, rough)
-        assert 0.8 < np.linalg.norm(f) / np.linalg.norm(error) < 1.2
-        assert np.linalg.norm(f) < 1.01 * np.hypot(np.linalg.norm(shift), np.linalg.norm(noise))
-    assert weight == 0
+        assert 0.6 < np.linalg.norm(f) / np.linalg.norm(error) < 1.1
+        assert np.linalg.norm(f) < 1.02 * np.hypot(np.linalg.norm(shift), np.linalg.norm(noise))
+    assert weight < 0.05
 
 
 @pytest.mark.slow

@@ -7,8 +7,9 @@ are v and v', the shift of f_N is estimated by B = f_N − f_{N/2}, and
     f = f_N + w B,   |error|² = (1 + w)² v + w² v' + (1 − w)² |B|² + (w |B|/4)²
 
 goes as far on the way to Richardson's extrapolation w = 1 as pays: what it removes of the shift it
-adds in fluctuations. The last term is for b: at widths where the shift still halves with the
-width, b/N² is a fraction of a/N.
+adds in fluctuations. The last term is for b: at widths where the shift halves as the width
+doubles, b/N² is a fraction of a/N. |B|² is freed of what v and v' contribute to it; what is left
+is taken to be half of that at least, for a shift may hide in fluctuations.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from __future__ import annotations
 import numpy as np
 
 CURVED = 0.25  # of the shift, for its next order
+HIDDEN = 0.5  # of the variance of the shift that is seen, for one that is not
 
 
 def at_infinite_width(
@@ -32,7 +34,7 @@ def at_infinite_width(
     shift = f - rough
     v, rougher = np.sum(error**2), np.sum(rough_error**2)
     seen = np.sum(shift**2)
-    squared = max(seen - v - rougher, 0.0)  # without bias from fluctuations
+    squared = max(seen - v - rougher, HIDDEN * (v + rougher))
     curved = CURVED**2 * squared
     total = v + rougher + squared + curved
     weight = float(np.clip((squared - v) / total, 0, 1)) if total > 0 else 0.0
