@@ -47,7 +47,7 @@ def _print(done: Produced, console: Console) -> None:
         number = f"{claim.value:.4g} ({claim.low:.4g} … {claim.high:.4g})"
         console.print(f"           {claim.measured}: {number}")
     console.print()
-    for note in done.figure.notes:
+    for note in done.notes:
         console.print(f"  {note}")
     for path in done.files:
         console.print(f"  {path}")

@@ -40,6 +40,8 @@ def test_figures_are_produced(name, tmp_path):
     fast = tuple(tiny(panel) for panel in wanted.fast)
     done = produce(replace(wanted, fast=fast), images(), tmp_path, fast=True)
     assert done.claims
+    assert "computed fast" in done.notes[0]
+    assert done.notes[1:] == wanted.notes
     assert all(path.stat().st_size for path in done.files)
 
 

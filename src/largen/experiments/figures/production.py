@@ -38,6 +38,8 @@ class Produced:
         How long it took.
     resumed
         How many parts were already on disk.
+    notes
+        The figure's; if it was computed fast, led by what that means for them.
     """
 
     figure: Figure
@@ -46,6 +48,7 @@ class Produced:
     files: tuple[Path, ...]
     seconds: float
     resumed: int
+    notes: tuple[str, ...]
 
 
 def produce(
@@ -105,8 +108,10 @@ def produce(
     report("claims and picture", 1.0)
     claims = tuple(figure.claims(settings, found))
     seconds = time.perf_counter() - begin
-    files = _write(figure, settings, images, found, claims, folder, seconds, resumed)
-    return Produced(figure, found, claims, files, seconds, resumed)
+    smaller = "computed fast: widths, depths, steps and samples are fewer than stated here"
+    notes = (smaller, *figure.notes) if fast else figure.notes
+    files = _write(figure, settings, images, found, claims, notes, folder, seconds, resumed)
+    return Produced(figure, found, claims, files, seconds, resumed, notes)
 
 
 def _write(
@@ -115,6 +120,7 @@ def _write(
     images: Mapping[str, Images],
     found: dict[str, xarray.Dataset],
     claims: tuple[Claim, ...],
+    notes: tuple[str, ...],
     folder: Path,
     seconds: float,
     resumed: int,
@@ -130,7 +136,7 @@ def _write(
         "source": figure.source,
         "settings": repr(settings),
         "images": {name: {"file": i.path, "digest": i.digest} for name, i in images.items()},
-        "notes": list(figure.notes),
+        "notes": list(notes),
         "seconds": round(seconds, 1),
         "parts read from disk": resumed,
         "claims": [claim.summary() for claim in claims],
