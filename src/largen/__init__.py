@@ -42,7 +42,12 @@ if TYPE_CHECKING:
         token_inputs,
         with_positions,
     )
-    from largen.dmft import deep_linear, kernel_after_one_step, whitened_linear_flow
+    from largen.dmft import (
+        deep_linear,
+        kernel_after_one_step,
+        response_functions,
+        whitened_linear_flow,
+    )
     from largen.expectations import activation, gaussian_moments
     from largen.experiments import (
         Comparison,
@@ -114,7 +119,7 @@ _ROOMS = {
     "Dropout Flatten GlobalAvgPool GlobalSumPool Layer LayerNorm LocallyConnected MaxPool "
     "MultiHeadAttention Product RMSNorm Residual SelfAttention SumPool mlp repeat residual_mlp "
     "serial token_inputs with_positions",
-    "dmft": "deep_linear kernel_after_one_step whitened_linear_flow",
+    "dmft": "deep_linear kernel_after_one_step response_functions whitened_linear_flow",
     "expectations": "activation gaussian_moments",
     "experiments": "Comparison MeasuredExponents compare gamma_regimes measure_exponents "
     "scaling_map",

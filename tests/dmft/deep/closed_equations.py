@@ -11,24 +11,31 @@ import numpy as np
 def solve(phi0, y, layers, gamma, lr, steps, *, drop_equal_time=False, drop_first_response=False):
     """Return f (step, sample) for the squared error, H^l(t, t) and G^l(t, t).
 
+    :func:`matrices` returns all that they are made of.
     The two switches put misprints of the lecture notes back in: B without its equal-time part,
     and A^(1) = 0 in place of A^(0) = 0.
     """
     p = len(y)
-    f = np.zeros((0, p))
-    old = None
-    for now in range(1, steps + 1):
-        f = np.concatenate([f, np.zeros((1, p))])
-        f, old = _sweep(
-            f, old, now, phi0, y, layers, gamma, lr, drop_equal_time, drop_first_response
-        )
-    h, g, _, _ = old
+    f, (h, g, _, _) = matrices(
+        phi0, y, layers, gamma, lr, steps, drop_equal_time, drop_first_response
+    )
 
     def equal(kernels):
         blocks = [k.reshape(steps, p, steps, p) for k in kernels]
         return np.stack([[k[t, :, t] for k in blocks] for t in range(steps)])
 
     return f, equal(h[1 : layers + 1]), equal(g[1 : layers + 1])
+
+
+def matrices(phi0, y, layers, gamma, lr, steps, drop_equal_time=False, drop_first_response=False):
+    """Return f, and H, G, A, B by layer, from the inputs on, over (step × sample)."""
+    f, old = np.zeros((0, len(y))), None
+    for now in range(1, steps + 1):
+        f = np.concatenate([f, np.zeros((1, len(y)))])
+        f, old = _sweep(
+            f, old, now, phi0, y, layers, gamma, lr, drop_equal_time, drop_first_response
+        )
+    return f, old
 
 
 def _sweep(f, old, now, phi0, y, layers, gamma, lr, drop_equal_time, drop_first_response):

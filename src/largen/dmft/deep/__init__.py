@@ -17,13 +17,15 @@
 ``widths``            two widths, extrapolated in 1/N
 ``replicates``        independent solutions, their number, and the error that is left
 ``solution``          what the user calls
+``responses``         the response functions A and B, for who wants to see them
 ====================  ==================================================================
 """
 
 from largen.dmft.deep.problem import covers
+from largen.dmft.deep.responses import ResponseFunctions, response_functions
 from largen.dmft.deep.solution import NAME, solve
 from largen.runs import Theory
 
 DEEP = Theory(name=NAME, covers=covers, solve=solve)
 
-__all__ = ["DEEP"]
+__all__ = ["DEEP", "ResponseFunctions", "response_functions"]

@@ -87,13 +87,13 @@ def estimated_ranks(problem: Problem, steps: int, neurons: int) -> tuple[int, in
     """
     features = FEATURES * problem.columns
     gradients = GRADIENTS * problem.samples
-    if not all(_smooth(phi) for phi in problem.phi):
+    if not all(smooth(phi) for phi in problem.phi):
         gradients = max(gradients, problem.samples * (steps + 1))
     return min(features, neurons), min(gradients, neurons)
 
 
 @lru_cache(maxsize=64)
-def _smooth(phi: ActivationFunction) -> bool:
+def smooth(phi: ActivationFunction) -> bool:
     """Whether φ' has no jump, found by halving the interval in which it changes most."""
     with jax.enable_x64(True):
 
