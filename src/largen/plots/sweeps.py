@@ -49,10 +49,12 @@ def dynamics_figure(panels_of: list[tuple[str, list[tuple[str, int, np.ndarray]]
     ----------
     panels_of
         For each panel its title and its curves: label, number of the colour, and losses
-        ``(step,)``. Curves of equal colour differ by the line's style.
+        ``(step,)``. Curves of equal colour differ by the line's style. Those that diverge leave
+        the picture above twice the largest loss at the beginning.
     """
     with style():
         figure, grid = panels(1, len(panels_of))
+        figure.set_figwidth(1.5 * figure.get_figwidth())  # legends are beside the panels
         for ax, (title, curves) in zip(grid[0], panels_of, strict=True):
             seen: dict[int, int] = {}
             for label, colour, losses in curves:
@@ -65,7 +67,10 @@ def dynamics_figure(panels_of: list[tuple[str, list[tuple[str, int, np.ndarray]]
                     label=label,
                 )
             ax.set(title=title, xlabel="step", yscale="log")
-            ax.legend(fontsize=6)
+            top = 2 * max(losses[0] for _, _, losses in curves)
+            if ax.get_ylim()[1] > top:
+                ax.set_ylim(top=top)
+            ax.legend(fontsize=6, loc="upper left", bbox_to_anchor=(1.0, 1.0))
         grid[0, 0].set_ylabel("training loss")
     return figure
 

@@ -102,3 +102,8 @@ def test_curves_alike_at_all_depths():
     assert dynamics.consistent("a", curves).agrees
     turned = {str(d): {a: curves[str(a)][d] for a in (1, 2)} for d in (4, 8)}
     assert not dynamics.consistent("a", turned).agrees
+    # What diverges at all depths says nothing; what diverges at some of them is not alike.
+    gone = np.where(time < 9, curves["1"][4], 1e9)
+    both = {**curves, "3": {4: gone, 8: gone}}
+    assert dynamics.consistent("a", both) == dynamics.consistent("a", curves)
+    assert np.isinf(dynamics.consistent("a", {**curves, "3": {**curves["1"], 8: gone}}).value)

@@ -49,11 +49,27 @@ def by_setting(swept: Sweep, axis: str, label: str) -> Curves:
 
 
 def consistent(title: str, curves: Curves) -> Claim:
-    """Check that depths differ less than settings."""
-    blocks = [np.stack(list(own.values())) for own in curves.values()]
-    depths = next(iter(curves.values()))
-    across = [np.stack([own[depth] for own in curves.values()]) for depth in depths]
-    return alike(title, blocks, across)
+    """Check that depths differ less than settings.
+
+    Settings at which networks of all depths diverge say nothing, and are left out.
+    """
+    kept = {name: own for name, own in curves.items() if any(map(sound, own.values()))}
+    blocks = [
+        np.stack([each if sound(each) else np.full_like(each, np.inf) for each in own.values()])
+        for own in kept.values()
+    ]
+    return alike(title, blocks, list(np.stack(blocks, 1)))
+
+
+def sound(losses: np.ndarray) -> bool:
+    """Whether a network did not diverge: whether its loss never was twice what it was at first.
+
+    Examples
+    --------
+    >>> sound(np.array([2.0, 1.0])), sound(np.array([2.0, 5.0, np.inf]))
+    (True, False)
+    """
+    return bool((losses <= 2 * losses[0]).all())
 
 
 def draw(panels: Sequence[tuple[str, Curves]]) -> Any:

@@ -10,7 +10,7 @@ from largen.experiments.figures.bordelon import dynamics
 from largen.experiments.figures.bordelon.panels import Grid, Panel, of_sweeps, sweep_of
 from largen.experiments.figures.record import Claim, Found
 
-GAMMAS = (0.25, 1.0, 4.0)
+GAMMAS = (0.25, 1.0, 2.0)
 
 
 def _panels(width: int, depths: tuple[int, ...], log2_lr: float, steps: int) -> tuple[Panel, ...]:
