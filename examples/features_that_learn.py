@@ -95,36 +95,48 @@ def richness(folder: Path, gammas: tuple[float, ...] = (0.1, 0.5, 1.0, 2.0, 3.0)
 # %% [markdown]
 # ## Depth
 # Residual networks in depth-μP: with branches 1/√L their learning curves approach a limit of
-# infinite depth.
+# infinite depth. Linear networks have closed equations, whose solutions are exact: their distance
+# falls as 1/L. That of tanh networks does so until it is level with the error of the averages.
 
 
 # %%
+def by_depth(activation: str, depths: tuple[int, ...]) -> dict[int, lg.Trajectory]:
+    """Return the limits of residual networks of some depths."""
+    found = {}
+    for blocks in depths:
+        net = lg.residual_mlp(blocks, activation)
+        run = run_of(net, lg.depth_mup(), lr=0.2, steps=25, samples=(8, 1))
+        found[blocks] = lg.solve(run, rtol=4e-3, max_particles=2**16, record_at=[])
+    return found
+
+
 def depth(folder: Path, depths: tuple[int, ...] = (2, 4, 8, 16, 32)) -> None:
     """Draw learning curves of residual networks, and what doubling their depth changes."""
+    found = {"tanh": by_depth("tanh", depths), "linear": by_depth("linear", depths[:-1])}
     with style():
         figure, (axes,) = panels(1, 2)
-        found = {}
-        for colour, blocks in zip(shades(len(depths)), depths, strict=True):
-            net = lg.residual_mlp(blocks, "tanh")
-            run = run_of(net, lg.depth_mup(), lr=0.2, steps=25, samples=(8, 1))
-            found[blocks] = lg.solve(run, rtol=4e-3, max_particles=2**16, record_at=[])
-            axes[0].plot(run.times, found[blocks].loss_train, color=colour, label=f"L = {blocks}")
-        axes[0].set(title="training loss", xlabel="time η₀t", yscale="log")
+        for colour, (blocks, limit) in zip(shades(len(depths)), found["tanh"].items(), strict=True):
+            axes[0].plot(limit.time, limit.loss_train, color=colour, label=f"L = {blocks}")
+        axes[0].set(title="training loss, tanh", xlabel="time η₀t", yscale="log")
         axes[0].legend()
-        pairs = list(pairwise(depths))
-        size = {blocks: np.linalg.norm(limit.f_train) for blocks, limit in found.items()}
-        gaps = [np.linalg.norm(found[a].f_train - found[b].f_train) / size[b] for a, b in pairs]
-        # What the neurons' randomness alone would make them differ by.
-        off = {blocks: np.linalg.norm(limit.f_train_error) for blocks, limit in found.items()}
-        noise = [np.hypot(off[a], off[b]) / size[b] for a, b in pairs]
-        axes[1].loglog([a for a, _ in pairs], gaps, "o-", label="|f(L) − f(2L)| / |f(2L)|")
-        axes[1].loglog([a for a, _ in pairs], noise, "x", color="grey", label="statistical error")
-        axes[1].loglog(depths[:-1], gaps[0] * depths[0] / np.array(depths[:-1]), "k:", label="1/L")
-        axes[1].set(title="distance", xlabel="blocks L")
+        for activation, limits in found.items():
+            pairs = list(pairwise(limits))
+            size = {blocks: np.linalg.norm(limit.f_train) for blocks, limit in limits.items()}
+            off = {blocks: np.linalg.norm(limit.f_train_error) for blocks, limit in limits.items()}
+            gaps = [
+                np.linalg.norm(limits[a].f_train - limits[b].f_train) / size[b] for a, b in pairs
+            ]
+            # What the neurons' randomness alone would make them differ by.
+            noise = [np.hypot(off[a], off[b]) / size[b] for a, b in pairs]
+            at = [a for a, _ in pairs]
+            axes[1].errorbar(at, gaps, noise, fmt="o-", label=activation)
+            axes[1].plot(at, gaps[-1] * at[-1] / np.array(at), "k:")
+            for (a, b), gap, chance in zip(pairs, gaps, noise, strict=True):
+                print(f"{activation}, L = {a:2} and {b:2}: {gap:.2%} apart, by chance {chance:.2%}")
+        axes[1].set(title="|f(L) − f(2L)| / |f(2L)|, and 1/L", xlabel="blocks L")
+        axes[1].set(xscale="log", yscale="log")
         axes[1].legend()
         figure.savefig(folder / "depth.png")
-    for (a, b), gap, chance in zip(pairs, gaps, noise, strict=True):
-        print(f"L = {a:2} and {b:2}: outputs differ by {gap:.2%}, by chance {chance:.2%}")
 
 
 # %%
