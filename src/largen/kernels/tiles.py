@@ -28,7 +28,7 @@ from largen.kernels.inputs import state_of
 from largen.kernels.rules import advance, wanted
 from largen.kernels.state import State, Wanted
 
-TILE = 256  # rows and columns of a tile: its few matrices stay in a core's cache
+TILE = 400  # rows and columns of a tile: larger ones leave the caches, smaller ones cost calls
 CACHED = 2**18  # entries of a tile with positions, which does the same
 LARGEST = 2**22  # and where they are too many for that: 32 MiB for each of a few arrays
 ROWS = 2**14  # of a Hermite series, which keeps 64 KiB for each
