@@ -80,16 +80,6 @@ def test_drifts():
     assert claims.less_drift("s", swept, "t", made_up([[-3, -3], [-3, -3]])).agrees is False
 
 
-def test_fewer_diverge():
-    good, bad = made_up([[-3, -3], [-3, -3]]), made_up([[-3, -3], [-3, -3]])
-    bad.data["loss"].loc[{"depth": 8, "lr": 1.0}] = np.inf
-    found = claims.diverges_less("s", good, "t", bad)
-    assert found.agrees
-    assert found.value == pytest.approx(1 / 7)
-    assert not claims.diverges_less("s", bad, "t", good).agrees
-    assert not claims.diverges_less("s", good, "t", good).agrees
-
-
 def test_what_does_not_train_has_no_best_rate():
     found = claims.transfers("s", made_up([[-3, -3], [-3, -3]], chance=0.1), "both", wanted=False)
     assert np.isinf(found.value)

@@ -83,25 +83,6 @@ def less_drift(title: str, swept: Sweep, other_title: str, other: Sweep) -> Clai
     )
 
 
-def diverges_less(title: str, swept: Sweep, other_title: str, than: Sweep) -> Claim:
-    """Check that fewer of the deepest networks diverge than under another scheme.
-
-    The captions of figures 1 and B.2 say so of missing points. All of one scheme's runs are
-    compared with all of the other's, at the same rates and widths.
-    """
-    own, other = (
-        float(np.isinf(each.data["loss"].isel(scheme=0, depth=-1)).mean()) for each in (swept, than)
-    )
-    return Claim(
-        f"{title}: fewer deep networks diverge than with {other_title}",
-        "share of the deepest networks that diverge with the other scheme, minus its own",
-        other - own,
-        other - own,
-        other - own,
-        bool(other > own),
-    )
-
-
 def alike(title: str, curves: Sequence[np.ndarray], spread: Sequence[np.ndarray]) -> Claim:
     """Check that learning curves differ less between depths than between settings.
 

@@ -22,7 +22,6 @@ def claims(settings: Sequence[Panel], found: Found) -> list[Claim]:
         check.transfers(MUP, mup, "width"),
         check.transfers(MUP, mup, "depth", wanted=False),
         check.transfers(DEPTH_MUP, deep, "both"),
-        check.diverges_less(DEPTH_MUP, deep, MUP, mup),
     ]
 
 
