@@ -4,6 +4,7 @@ from largen.architectures.attention import SelfAttention
 from largen.architectures.axes import Axes
 from largen.architectures.branches import Concatenate, Product
 from largen.architectures.heads import MultiHeadAttention
+from largen.architectures.identity import fingerprint
 from largen.architectures.layers import (
     Activation,
     Dense,
@@ -61,6 +62,7 @@ __all__ = [
     "SumPool",
     "WeightSite",
     "depth",
+    "fingerprint",
     "layers_of",
     "mapped",
     "mlp",

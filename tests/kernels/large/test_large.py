@@ -1,5 +1,6 @@
 """Low rank, conjugate gradients and kernels on disk, against the small dense case."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -117,6 +118,21 @@ def test_interrupted_and_resumed(tmp_path, monkeypatch):
             lg.stored_kernel(tmp_path, NET, X, X_TEST, **({"block": 20} | change))
     with pytest.raises(InvalidInput, match="holds another kernel"):
         lg.stored_kernel(tmp_path, NET, X + 1e-9, X_TEST, block=20)
+
+
+def test_another_function_of_the_same_name_is_another_kernel(tmp_path):
+    def network(scale):
+        def phi(x):
+            return jnp.tanh(scale * x)
+
+        return lg.mlp(1, phi)
+
+    one, other = network(1.0), network(1.01)
+    assert repr(one) == repr(other)
+    lg.stored_kernel(tmp_path, one, X[:4])
+    lg.stored_kernel(tmp_path, network(1.0), X[:4])
+    with pytest.raises(InvalidInput, match="holds another kernel"):
+        lg.stored_kernel(tmp_path, other, X[:4])
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from largen.architectures import fingerprint
 from largen.dmft.deep.advance import Swept
 from largen.dmft.deep.records import Kernels
 from largen.errors import InvalidInput
@@ -49,7 +50,7 @@ class Checkpoint:
     def __init__(self, path: str | PathLike[str], run: Run, options: Any):
         self.path = Path(path)
         data = (run.data.x_train, run.data.y_train, run.data.x_test, run.data.y_test, run.times)
-        digest = hashlib.sha256(repr((run.net, run, options)).encode())
+        digest = hashlib.sha256(repr((fingerprint(run.net), run, options)).encode())
         for array in data:
             digest.update(np.ascontiguousarray(array).tobytes())
         self._mark = digest.hexdigest()
