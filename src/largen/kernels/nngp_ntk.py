@@ -223,7 +223,7 @@ def ntk_kernel(
     )
 
 
-def _kernels(net, inputs, masks, param, rtol, means, throw, pick, with_ntk=True):
+def _kernels(net, inputs, masks, param, rtol, resources, throw, pick, with_ntk=True):
     x1, x2 = inputs
     x1 = samples("x1", x1)
     if x2 is not None:
@@ -237,7 +237,7 @@ def _kernels(net, inputs, masks, param, rtol, means, throw, pick, with_ntk=True)
         raise InvalidInput(f"net: wanted a network such as lg.mlp(3), got {net!r}.")
     if param is not None and not isinstance(param, Parameterization):
         raise InvalidInput(f"param: wanted e.g. lg.ntk(), got {param!r}.")
-    budget, devices = real("memory_budget", means[0], above=0), checked(means[1])
+    budget, devices = real("memory_budget", resources[0], above=0), checked(resources[1])
     lowered, scale = prepare(net, param or ntk(), GradientDescent(1.0), shape_of(x1))
     inputs = (x1,) if x2 is None else (x1, x2)
     masks = (

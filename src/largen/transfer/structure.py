@@ -84,6 +84,14 @@ class Correspondence:
     blocks: tuple[str, ...]
     stacked: dict[str, int]
 
+    def looked_at(self) -> dict[str, str]:
+        """Return parts of the deep model → their names in the shallow one, each name once.
+
+        Of several blocks that correspond to one of the shallow model, it is the last.
+        """
+        last = {source: path for path, source in self.parts.items()}
+        return {path: source for source, path in last.items()}
+
     def depth_ratio(self, shallow: Part, deep: Part) -> float:
         """Return L/L₀: repetitions counted over all sequences that grew."""
         if self.repetitions:

@@ -50,6 +50,18 @@ def test_outputs_follow_from_the_responses():
     np.testing.assert_array_equal(np.triu(np.abs(found.B).sum((0, 2, 4)), 1), 0)
 
 
+def test_one_hidden_layer_and_targets_with_an_axis():
+    """One output may come as a column; of one hidden layer there is no B."""
+    found = []
+    for y in (Y, Y[:, None]):
+        run = lg.Run(
+            lg.mlp(1, "tanh"), lg.mean_field(), lg.Dataset(X, y), optimizer=lg.gd(0.6), steps=2
+        )
+        found.append(lg.response_functions(run, particles=64, replicates=2))
+    assert found[0].B.shape == (0, 3, 2, 3, 2)
+    np.testing.assert_allclose(found[0].A, found[1].A, atol=1e-12)
+
+
 @pytest.mark.parametrize(
     ("run", "words"),
     [

@@ -184,13 +184,10 @@ def _replicate(
         key=key,
         progress=False,
     )
-    neurons = [
-        _linearised(phi, h, g)
-        for phi, h, g in zip(posed.phi, *map(_by_layer, _sites(limit)), strict=True)
-    ]
+    neurons = [_linearised(phi, h, g) for phi, h, g in zip(posed.phi, *_sites(limit), strict=True)]
     with jax.enable_x64(True):
         f, y = (jnp.asarray(each, jnp.float64) for each in (limit.f_train, run.data.y_train))
-        delta = np.concatenate([np.asarray(run.loss.residual(each, y)) for each in f])
+        delta = np.ravel([np.asarray(run.loss.residual(each, y)) for each in f])
     kappa = np.append(run.rates, 0.0) * posed.gamma / posed.samples
     entries, p, layers = len(kappa), posed.samples, len(neurons)
     # Causality, exactly: A for s < t, B for s ≤ t.
@@ -253,14 +250,12 @@ def _linearised(phi: ActivationFunction, h: np.ndarray, g: np.ndarray) -> _Neuro
     return _Neurons(value, slope, bend * z, g.astype(np.float64))
 
 
-def _sites(limit: Trajectory) -> tuple[np.ndarray, np.ndarray]:
-    return limit.site_h, limit.site_g  # type: ignore[attr-defined]
-
-
-def _by_layer(sites: np.ndarray) -> Iterator[np.ndarray]:
-    """Split ``(entry, layer, neuron, sample)`` into layers ``(neuron, entry × sample)``."""
-    for one in sites.transpose(1, 2, 0, 3):
-        yield one.reshape(len(one), -1)
+def _sites(limit: Trajectory) -> Iterator[np.ndarray]:
+    """Yield h and g of all neurons, ``(layer, neuron, entry × sample)``; there is one output."""
+    for name in ("site_h", "site_g"):
+        entries, layers, neurons, p = limit.site_h.shape  # type: ignore[attr-defined]
+        sites = getattr(limit, name).reshape(entries, layers, neurons, p)
+        yield sites.transpose(1, 2, 0, 3).reshape(layers, neurons, entries * p)
 
 
 def _averages(one: _Neurons, c: np.ndarray, d: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -15,10 +15,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
 from largen.architectures import SelfAttention
-from largen.kernels.rules.averages import coincident, from_averages
+from largen.kernels.rules.averages import coincident, from_averages, product
 from largen.kernels.rules.dispatch import Nature, nature_behind, rule, wanted
 from largen.kernels.rules.scaling import hidden
 from largen.kernels.state import Side, State, Wanted, opposite
@@ -30,15 +29,15 @@ def _(layer: SelfAttention, constants: tuple[()], state: State, behind: Wanted) 
 
     def of_pairs(array: Any) -> Any:
         flat = array.reshape(*first.shape[:1], *second.shape[:1], *array.shape[-2:])
-        one = _product("apn,pqnm->aqnm", first, flat)
-        return _product("bqm,aqnm->abnm", second, one).reshape(array.shape)
+        one = product("apn,pqnm->aqnm", first, flat)
+        return product("bqm,aqnm->abnm", second, one).reshape(array.shape)
 
     def of_side(side: Any, A: Any) -> Side:
         def over(field: Any) -> Any:
-            return _product("apn,pn->an", A, field.reshape(len(A), -1)).reshape(field.shape)
+            return product("apn,pn->an", A, field.reshape(len(A), -1)).reshape(field.shape)
 
         within = side.within.reshape(*A.shape[:2], -1)
-        within = _product("bqn,aqn->abn", A, _product("apn,pqn->aqn", A, within))
+        within = product("bqn,aqn->abn", A, product("apn,pqn->aqn", A, within))
         mean = None if side.mean is None else over(side.mean)
         return Side(over(side.q), mean, within.reshape(side.within.shape), side.present)
 
@@ -61,10 +60,6 @@ def _weights(side: Any, scale: float) -> Any:
         return jax.nn.softmax(logits, axis=1)
     there = side.present.reshape(1, -1, n) > 0
     return jax.nn.softmax(logits, axis=1, where=there | ~jnp.any(there, axis=1, keepdims=True))
-
-
-def _product(subscripts: str, *factors: Any) -> Any:
-    return jnp.einsum(subscripts, *factors, precision=lax.Precision.HIGHEST)
 
 
 @wanted.register

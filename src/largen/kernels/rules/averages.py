@@ -48,3 +48,8 @@ def coincident(state: State) -> Any:
     gap = jnp.reshape(aligned(state.gap, len(state.space)), (len(q1), *state.same.shape))
     rounding = 16 * jnp.finfo(gap.dtype).eps ** 2
     return jnp.all(gap <= rounding * (q1[:, :, None] + q2[:, None, :]), axis=0)
+
+
+def product(subscripts: str, *factors: Any) -> Any:
+    """Return an einsum in full precision, which accelerators cut short by default."""
+    return jnp.einsum(subscripts, *factors, precision=lax.Precision.HIGHEST)

@@ -26,7 +26,7 @@ from jax import lax
 
 from largen.architectures import MultiHeadAttention
 from largen.errors import NoTheory
-from largen.kernels.rules.averages import coincident, from_averages
+from largen.kernels.rules.averages import coincident, from_averages, product
 from largen.kernels.rules.dispatch import (
     Freshness,
     Nature,
@@ -130,8 +130,8 @@ def _gaussians(key: Any, size: int, dtype: Any) -> Any:
 def _logits(roots: Any, Z: Any, n: int) -> Any:
     """Return R_Q Z R_Kᵀ of each sample with itself, (n, P, P)."""
     one, two = roots
-    left = jnp.reshape(_product("ij,jk->ik", one, Z), (n, -1, len(Z)))
-    return _product("npk,nuk->npu", left, two.reshape(n, -1, len(Z)))
+    left = jnp.reshape(product("ij,jk->ik", one, Z), (n, -1, len(Z)))
+    return product("npk,nuk->npu", left, two.reshape(n, -1, len(Z)))
 
 
 def _softmax(logits: Any, there: Any) -> Any:
@@ -143,22 +143,18 @@ def _softmax(logits: Any, there: Any) -> Any:
 
 def _mixed(weights: Any, A: Any, weights2: Any) -> Any:
     """Return ζ A ζ'ᵀ, (n, P, n, P)."""
-    return _product("mqv,npmv->npmq", weights2, _product("npu,numv->npmv", weights, A))
+    return product("mqv,npmv->npmq", weights2, product("npu,numv->npmv", weights, A))
 
 
 def _through_logits(weights: Any, K: Any, A: Any) -> Any:
     """Return S(A)."""
-    left_K, left_A = (_product("npu,numv->npmv", weights, M) for M in (K, A))
-    right_K, right_A = (_product("mqv,numv->numq", weights, M) for M in (K, A))
+    left_K, left_A = (product("npu,numv->npmv", weights, M) for M in (K, A))
+    right_K, right_A = (product("mqv,numv->numq", weights, M) for M in (K, A))
     first = _mixed(weights, A * K, weights)
-    second = _product("mqv,npmv->npmq", weights, left_K * left_A)
-    third = _product("npu,numq->npmq", weights, right_K * right_A)
-    both_K, both_A = (_product("mqv,npmv->npmq", weights, left) for left in (left_K, left_A))
+    second = product("mqv,npmv->npmq", weights, left_K * left_A)
+    third = product("npu,numq->npmq", weights, right_K * right_A)
+    both_K, both_A = (product("mqv,npmv->npmq", weights, left) for left in (left_K, left_A))
     return first - second - third + both_K * both_A
-
-
-def _product(subscripts: str, *factors: Any) -> Any:
-    return jnp.einsum(subscripts, *factors, precision=lax.Precision.HIGHEST)
 
 
 @wanted.register

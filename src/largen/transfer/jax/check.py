@@ -134,13 +134,9 @@ class _Names:
         tall = {**start, depth: plan.target[depth]} if depth in start else start
         shallow, deep = (part_of(shapes_of(init, at)) for at in (start, tall))
         found = correspondence(shallow, deep)
-        self._names = found.parts
-        last = {source: path for path, source in found.parts.items()}
-        self._looked_at = {path: name for name, path in last.items()}
-        blocks = {found.parts[block] for block in found.blocks}
-        self.inside = {
-            name for name in last if any(name.startswith(f"{block}.") for block in blocks)
-        }
+        self._names, self._looked_at = found.parts, found.looked_at()
+        blocks = tuple(f"{found.parts[block]}." for block in found.blocks)
+        self.inside = {name for name in self._looked_at.values() if name.startswith(blocks)}
 
     def __getitem__(self, name: str) -> str | None:
         """The base's name; None for a block of which a later one is looked at."""

@@ -118,16 +118,13 @@ def _inside(plans: Sequence[TorchPlan], labels: Sequence[Mapping[str, str]]) -> 
 
 
 def _labels(make_model: Any, base: Mapping, target: Mapping, depth: str) -> dict[str, str]:
-    """Return the modules to be looked at → the base model's names for them.
-
-    Of several blocks that correspond to one of the base, the last is looked at.
-    """
+    """Return the modules to be looked at → the base model's names for them."""
     start = dict(base)
     tall = {**start, depth: target[depth]} if depth in start else start
     models = [on_meta(make_model, at) for at in (start, tall)]
-    parts = correspondence(*map(part_of, models)).parts
-    last = {parts[path]: path for path, _ in models[1].named_modules()}
-    return {path: name for name, path in last.items()}
+    modules = {path for path, _ in models[1].named_modules()}
+    found = correspondence(*map(part_of, models)).looked_at()
+    return {path: name for path, name in found.items() if path in modules}
 
 
 def _sizes(
