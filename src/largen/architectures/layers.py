@@ -10,11 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import Field, dataclass, fields
+from fractions import Fraction
+from numbers import Rational
 from typing import Any, ClassVar
 
 from largen.arrays import integer, real
 from largen.errors import InvalidInput
 from largen.expectations import ActivationFunction, activation
+
+LARGEST_DENOMINATOR = 1000  # of ratios of widths
 
 
 @dataclass(frozen=True, repr=False)
@@ -34,7 +38,7 @@ class Layer:
             value = getattr(self, field.name)
             if value != self._default(field):
                 name = "" if field.name in self._bare else f"{field.name}="
-                shown.append(f"{name}{value!r}")
+                shown.append(f"{name}{value if isinstance(value, Fraction) else repr(value)}")
         return f"{type(self).__name__}({', '.join(shown)})"
 
 
@@ -48,25 +52,32 @@ class Dense(Layer):
         σ_w, of order one; the factor 1/√fan_in is the parameterization's.
     bias_std
         σ_b, of order one. With 0 there is no bias at all, neither drawn nor trained.
+    width_ratio
+        How many neurons it makes per unit of width, a ratio of integers: at the width N there are
+        ``width_ratio``·N. As many outputs as the data want leave the read-out, which has none.
 
     Raises
     ------
     InvalidInput
-        If ``weight_std`` is not positive or ``bias_std`` is negative.
+        If ``weight_std`` or ``width_ratio`` is not positive, ``bias_std`` is negative, or
+        ``width_ratio`` is no ratio of integers up to 1000.
 
     Examples
     --------
     >>> import largen as lg
     >>> lg.Dense(weight_std=1.5)
     Dense(weight_std=1.5)
+    >>> net = lg.serial(lg.Dense(width_ratio=1 / 2), lg.Activation("tanh"), lg.Dense())
+    >>> lg.finite_network(net, lg.ntk(), width=64, inputs=3).init(0)[0]["weight"].shape
+    (3, 32)
     """
 
     weight_std: float = 1.0
     bias_std: float = 0.0
+    width_ratio: Any = 1
 
     def __post_init__(self):
-        object.__setattr__(self, "weight_std", real("weight_std", self.weight_std, above=0))
-        object.__setattr__(self, "bias_std", real("bias_std", self.bias_std, at_least=0))
+        check_constants(self)
 
 
 @dataclass(frozen=True, repr=False)
@@ -203,6 +214,25 @@ def repeat(layer: Layer, times: int) -> Layer:
     """
     check_layer("layer", layer)
     return layer if integer("times", times, at_least=1) == 1 else Repeat(layer, int(times))
+
+
+def check_constants(layer: Any) -> None:
+    """Check the constants of an affine map at the door, and keep its ratio exactly."""
+    for name, bound in (("weight_std", {"above": 0}), ("bias_std", {"at_least": 0})):
+        object.__setattr__(layer, name, real(name, getattr(layer, name), **bound))
+    object.__setattr__(layer, "width_ratio", _ratio(layer.width_ratio))
+
+
+def _ratio(value: Any) -> Fraction:
+    number = real("width_ratio", value, above=0)
+    exact = Fraction(value) if isinstance(value, Rational) else Fraction(number)
+    found = exact.limit_denominator(LARGEST_DENOMINATOR)
+    if not found or abs(found - exact) > 1e-12 * exact:
+        raise InvalidInput(
+            f"width_ratio: wanted a ratio of integers up to {LARGEST_DENOMINATOR}, such as 1/2, "
+            f"got {value!r}."
+        )
+    return found
 
 
 def check_layer(name: str, layer: object) -> None:

@@ -40,8 +40,8 @@ class Signal:
     space
         Lengths of the spatial axes, () without any; None if they are not known.
     copies
-        Features at each position, per channel of the data or per unit of width: more than 1
-        behind :class:`Flatten` and :class:`Concatenate`.
+        Features at each position, per channel of the data or per unit of width: the ratio of the
+        affine map before, more behind :class:`Flatten` and :class:`Concatenate`.
     from_data
         Whether its features are still the data's, no weights passed yet.
     sample
@@ -76,23 +76,23 @@ def signal_behind(layer: Layer, signal: Signal) -> Signal:
 
 @signal_behind.register
 def _(layer: Dense, signal: Signal) -> Signal:
-    return Signal(signal.space, from_data=False)
+    return Signal(signal.space, layer.width_ratio, from_data=False)
 
 
 @signal_behind.register(Conv)
 @signal_behind.register(LocallyConnected)
 def _(layer: Conv | LocallyConnected, signal: Signal) -> Signal:
-    return Signal(_behind_window(layer, signal.space), from_data=False)
+    return Signal(_behind_window(layer, signal.space), layer.width_ratio, from_data=False)
 
 
 @signal_behind.register
 def _(layer: ConvTranspose, signal: Signal) -> Signal:
     if signal.space is None:
-        return Signal(None, from_data=False)
+        return Signal(None, layer.width_ratio, from_data=False)
     _check_axes(layer, signal.space)
     axes = zip(signal.space, layer.window, layer.strides, layer.dilation, strict=True)
     space = tuple(transposed_axis(*axis, layer.padding).positions for axis in axes)
-    return Signal(space, from_data=False)
+    return Signal(space, layer.width_ratio, from_data=False)
 
 
 @signal_behind.register

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from largen.architectures.layers import Activation, Dense, Layer, Residual, repeat, serial
 from largen.arrays import integer
+from largen.errors import InvalidInput
 
 
 def mlp(
@@ -15,6 +16,7 @@ def mlp(
     *,
     weight_std: float = 1.0,
     bias_std: float = 0.0,
+    width_ratios: Sequence[Any] | None = None,
 ) -> Layer:
     """Fully connected network, h¹ = W⁰x, hˡ⁺¹ = Wˡφ(hˡ), f = w·φ(hᴸ).
 
@@ -29,21 +31,33 @@ def mlp(
         φ: a name, or a function.
     weight_std, bias_std
         σ_w and σ_b of every affine map, the last one included.
+    width_ratios
+        How many neurons each hidden layer has per unit of width, as in :class:`Dense`; 1 by
+        default.
 
     Raises
     ------
     InvalidInput
-        If ``hidden_layers`` is not a positive integer or the activation is not known.
+        If ``hidden_layers`` is not a positive integer, the activation is not known, or there is
+        not one positive ratio for each hidden layer.
 
     Examples
     --------
     >>> import largen as lg
     >>> lg.mlp(2, "tanh")
     serial(Dense(), Activation('tanh'), Dense(), Activation('tanh'), Dense())
+    >>> lg.mlp(2, "tanh", width_ratios=(1, 1 / 2))
+    serial(Dense(), Activation('tanh'), Dense(width_ratio=1/2), Activation('tanh'), Dense())
     """
     hidden_layers = integer("hidden_layers", hidden_layers, at_least=1)
-    dense, phi = Dense(weight_std, bias_std), Activation(activation)
-    return serial(*([dense, phi] * hidden_layers), dense)
+    ratios = [1] * hidden_layers if width_ratios is None else list(width_ratios)
+    if len(ratios) != hidden_layers:
+        raise InvalidInput(
+            f"width_ratios: wanted one for each of {hidden_layers} hidden layers, got {ratios}."
+        )
+    phi = Activation(activation)
+    hidden = [layer for ratio in ratios for layer in (Dense(weight_std, bias_std, ratio), phi)]
+    return serial(*hidden, Dense(weight_std, bias_std))
 
 
 def residual_mlp(

@@ -52,7 +52,8 @@ class WeightSite:
         How many copies a surrounding ``Repeat`` makes of it.
     patch
         How many features each of its outputs sums over, per channel of the data or per unit of
-        width: the size of a convolution's window, the positions behind ``Flatten``.
+        width: the size of a convolution's window, the positions behind ``Flatten``, the ratio of
+        the map before.
     """
 
     path: Path
@@ -61,6 +62,11 @@ class WeightSite:
     in_branch: bool
     copies: int
     patch: Fraction = Fraction(1)
+
+    @property
+    def width_ratio(self) -> Fraction:
+        """How many features it makes per unit of width."""
+        return getattr(self.layer, "width_ratio", Fraction(1))
 
     @property
     def name(self) -> str:
@@ -86,8 +92,8 @@ def weight_sites(
     InvalidInput
         If the network has fewer than two affine maps, or ends inside a residual branch, a
         repetition or one of several branches, or begins inside a repetition: its input and
-        output would have no place of their own. If a layer does not fit what it is given, or
-        outputs have spatial axes.
+        output would have no place of their own. If its read-out has a ratio of widths, a layer
+        does not fit what it is given, or outputs have spatial axes.
 
     Examples
     --------
@@ -110,6 +116,11 @@ def weight_sites(
         raise InvalidInput(
             f"net: its last affine map, {sites[-1].layer!r}, is in one of several branches, so "
             "that there is no read-out; put a Dense() behind them."
+        )
+    if sites[-1].width_ratio != 1:
+        raise InvalidInput(
+            f"net: its read-out, {sites[-1].layer!r}, makes as many outputs as the data have; a "
+            "width_ratio is for hidden layers."
         )
     if behind := signal_behind(architecture, start).space:
         raise InvalidInput(

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from largen.architectures.layers import Layer
-from largen.arrays import integer, real
+from largen.architectures.layers import Layer, check_constants
+from largen.arrays import integer
 from largen.errors import InvalidInput, one_of
 
 PADDINGS = ("SAME", "VALID", "CIRCULAR")
@@ -56,12 +56,12 @@ class _WindowedWeights(Windowed):
     dilation: Any = 1
     weight_std: float = 1.0
     bias_std: float = 0.0
+    width_ratio: Any = 1
 
     def __post_init__(self):
         super().__post_init__()
         object.__setattr__(self, "dilation", self._per_axis("dilation", self.dilation))
-        object.__setattr__(self, "weight_std", real("weight_std", self.weight_std, above=0))
-        object.__setattr__(self, "bias_std", real("bias_std", self.bias_std, at_least=0))
+        check_constants(self)
 
 
 @dataclass(frozen=True, repr=False)
@@ -86,6 +86,8 @@ class Conv(_WindowedWeights):
         the parameterization's.
     bias_std
         σ_b, of order one.
+    width_ratio
+        How many channels it makes per unit of width, as in :class:`Dense`.
     groups
         Channels are split into so many groups that do not see each other.
 

@@ -150,6 +150,6 @@ def _bare(layer: Layer) -> Layer:
     constants = {
         field.name: field.default
         for field in fields(layer)
-        if field.name in ("weight_std", "bias_std")
+        if field.name in ("weight_std", "bias_std", "width_ratio")
     }
     return replace(layer, **constants)

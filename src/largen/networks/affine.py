@@ -63,7 +63,7 @@ class Geometry:
 def dense(layer: Dense, frame: Frame, path: Path, features: Features) -> Module:
     """Return y = m·x W + m_b·b at every position, with W stored as (fan_in, fan_out)."""
     *space, fan_in = features
-    fan_out = frame.fan_out(path)
+    fan_out = frame.fan_out(layer, path)
 
     def multiply(x, weight):
         return jnp.matmul(x, weight, precision=EXACT)
@@ -79,7 +79,7 @@ def dense(layer: Dense, frame: Frame, path: Path, features: Features) -> Module:
 def conv(layer: Conv, frame: Frame, path: Path, features: Features) -> Module:
     """Return a convolution, with W stored as (*window, fan_in / groups, fan_out)."""
     *_, channels = features
-    fan_out, groups = frame.fan_out(path), layer.groups
+    fan_out, groups = frame.fan_out(layer, path), layer.groups
     if channels % groups or fan_out % groups:
         raise InvalidInput(
             f"net: {layer!r} splits channels into {groups} groups; it meets {channels} channels "
@@ -103,7 +103,7 @@ def conv(layer: Conv, frame: Frame, path: Path, features: Features) -> Module:
 def conv_transpose(layer: ConvTranspose, frame: Frame, path: Path, features: Features) -> Module:
     """Return a convolution of the spread-out input, with W stored as (*window, fan_in, fan_out)."""
     *_, channels = features
-    fan_out, one = frame.fan_out(path), (1,) * len(layer.window)
+    fan_out, one = frame.fan_out(layer, path), (1,) * len(layer.window)
 
     def multiply(x, weight):
         return convolve(spread(layer, x), weight, one, layer.dilation)
@@ -123,7 +123,7 @@ def locally_connected(
 ) -> Module:
     """Return an affine map for each position, W stored as (*space, window × fan_in, fan_out)."""
     *_, channels = features
-    fan_out, space = frame.fan_out(path), _space(layer, features)
+    fan_out, space = frame.fan_out(layer, path), _space(layer, features)
     fan_in = prod(layer.window) * channels
 
     def seen(x):

@@ -193,7 +193,9 @@ def _bytes(plan: Plan, numbers: Numbers) -> tuple[float, float]:
     """Return the bytes of one network's results and, roughly, of its training."""
     network, (rows, item) = plan.network, (len(numbers.x), numbers.x.dtype.itemsize)
     samples, outputs = plan.samples, network.outputs or 1
-    sites = sum(row.site.copies for row in plan.table.rows if row.kind == "weight")
+    places = [row.site for row in plan.table.rows if row.kind == "weight"]
+    sites = sum(site.copies for site in places)
+    neurons = network.width * sum(float(site.copies * site.width_ratio) for site in places)
     kernel = samples**2 * outputs**2
     sizes = {"features": sites * samples**2, "gradients": sites * kernel}
     sizes["ntk"] = kernel + samples * (rows - samples) * outputs**2
@@ -202,7 +204,7 @@ def _bytes(plan: Plan, numbers: Numbers) -> tuple[float, float]:
     )
     probes = 2 * outputs if plan.records else 0
     copies = 12 if isinstance(plan.optimizer, GradientFlow) else 6
-    working = copies * network.parameters + (4 + probes) * rows * network.width * sites
+    working = copies * network.parameters + (4 + probes) * rows * neurons
     return item * kept, item * working
 
 

@@ -97,7 +97,7 @@ class Frame:
     table
         The rule of every weight, in numbers.
     width
-        N.
+        N, the unit of width.
     outputs
         Number of outputs.
     readout
@@ -109,9 +109,23 @@ class Frame:
     outputs: int
     readout: Path
 
-    def fan_out(self, path: Path) -> int:
-        """Return how many features leave the affine map at a path."""
-        return self.outputs if path == self.readout else self.width
+    def fan_out(self, layer: Any, path: Path) -> int:
+        """Return how many features leave the affine map at a path.
+
+        Raises
+        ------
+        InvalidInput
+            If its share of the width is not an integer.
+        """
+        if path == self.readout:
+            return self.outputs
+        found = layer.width_ratio * self.width
+        if found.denominator != 1:
+            raise InvalidInput(
+                f"width: {self.width} does not give {layer!r} an integer number of features; take "
+                f"a multiple of {layer.width_ratio.denominator}."
+            )
+        return int(found)
 
     def rule(self, path: Path, kind: str) -> tuple[str, Rule[float] | None]:
         """Return a weight's name in the table and its rule, None if it has no such weight."""

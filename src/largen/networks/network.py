@@ -220,7 +220,8 @@ def finite_network(
     net, param
         What is computed, and how it scales.
     width
-        N, the number of neurons of every hidden layer.
+        N, the number of neurons of hidden layers; those with a ratio of widths have so many times
+        N.
     inputs
         D, or the shape (*space, channels) of a sample.
     outputs
@@ -229,7 +230,8 @@ def finite_network(
     Raises
     ------
     InvalidInput
-        If a size is not a positive integer, or a layer does not fit its input.
+        If a size is not a positive integer, a layer does not fit its input, or its ratio makes
+        its number of neurons no integer.
     NoRule
         If a layer has no rule for finite networks.
 
@@ -359,11 +361,16 @@ def network_of(
         raise InvalidInput(
             "params: wanted the parameters from lg.init, with a read-in and a read-out weight."
         )
-    found = weights[-1][-1]
+    found, ratio = weights[-1][-1], weight_sites(net)[0].width_ratio
+    width = weights[0][-1] / ratio
+    if width.denominator != 1:
+        raise InvalidInput(
+            f"params: {weights[0][-1]} neurons in the first layer are not {ratio} times a width."
+        )
     return finite_network(
         net,
         ntk() if param is None else param,
-        width=weights[0][-1],
+        width=int(width),
         inputs=inputs,
         outputs=outputs if found == 1 else found,
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from largen.architectures import Activation, Dense, Layer, Repeat, Residual, Serial
+from largen.architectures import Activation, Dense, Layer, Repeat, Residual, Serial, layers_of
 from largen.errors import NoRule, NoTheory
 from largen.expectations import ActivationFunction, activation
 
@@ -47,6 +47,12 @@ def chain(net: Layer) -> Chain:
     NoRule
         For a layer that has no rule here.
     """
+    for layer in layers_of(net):
+        if getattr(layer, "width_ratio", 1) != 1:
+            raise NoTheory(
+                "the mean-field limit of deep networks has one width for all hidden layers, got "
+                f"{layer!r}"
+            )
     walk = _Walk(net)
     walk.through(net, ())
     if not walk.paths or walk.activated:
