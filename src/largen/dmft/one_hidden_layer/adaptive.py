@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from largen.architectures import depth
+from largen.architectures import depth, weight_sites
 from largen.errors import NoTheory
 from largen.parameterizations import Adam, Power, RMSProp
 from largen.parameterizations.rules import Row
@@ -82,14 +82,16 @@ def weights_of(run: Run) -> dict[tuple[str, str], Weight]:
     inputs = first_fan_in(run.data.inputs, first)
     at: dict[str, Any] = {"width": 1, "depth": max(depth(run.net), 1), "inputs": inputs}
     readout = rows["output", "weight"]
-    outward = readout.rule.multiplier * readout.rule.init_std  # of one neuron: σ_out/(γ₀N)
+    # Of one neuron out of rN, σ_out/(γ₀√r N).
+    outward = readout.rule.multiplier * readout.rule.init_std
+    neurons = ratio_of(run) ** 0.5
     found = {}
     for (role, kind), row in rows.items():
         size = row.rule.multiplier * row.rule.init_std
         per_unit = (row.rule.init_std * row.rule.eps) ** -1
         step = row.rule.lr / row.rule.init_std
         if (role, kind) == ("output", "weight"):
-            std, gradient = size * Power(run.param.gamma, width=1), size * per_unit
+            std, gradient = size * Power(run.param.gamma * neurons, width=1), size * per_unit
         elif role == "output":
             # Its initial value vanishes, so it is carried as it is rather than in units of that.
             std, step = Power(), row.rule.multiplier * row.rule.lr
@@ -102,6 +104,11 @@ def weights_of(run: Run) -> dict[tuple[str, str], Weight]:
         gradient = Power(gradient.constant, inputs=gradient.inputs, depth=gradient.depth)
         found[role, kind] = Weight(std.at(**at), gradient.at(**at), step.at(**at), row.law)
     return found
+
+
+def ratio_of(run: Run) -> float:
+    """Return r, the number of hidden neurons per unit of width."""
+    return float(weight_sites(run.net)[0].width_ratio)
 
 
 def _constant(run: Run, row: Row[Power], std: Power, step: Power, gradient: Power) -> None:

@@ -130,6 +130,7 @@ def fluctuations(problem: Problem, run: Run, rng: np.random.Generator) -> Fluctu
     for part in np.moveaxis(np.asarray(of_bias), -1, 0):
         start = problem.out_bias_std / problem.gamma * part.reshape(-1)
         covariance += np.outer(start, start)
+    covariance /= problem.ratio  # so many neurons there are per unit of width
     return _closed(np.asarray(response), covariance, np.asarray(path.curvatures), shape)
 
 

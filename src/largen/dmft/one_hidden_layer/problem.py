@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 
 from largen.architectures import Activation, Dense, Layer, Repeat, Residual, Serial
-from largen.dmft.one_hidden_layer.adaptive import Average, average_of, weights_of
+from largen.dmft.one_hidden_layer.adaptive import Average, average_of, ratio_of, weights_of
 from largen.errors import NoRule, NoTheory
 from largen.expectations import ActivationFunction, activation
 from largen.parameterizations import canonical_form
@@ -70,7 +70,8 @@ class Problem:
     out_bias_rate
         ρσ_b² of the read-out bias; 0 if there is none.
     gamma
-        γ₀.
+        γ₀ of a network whose width is that of its hidden layer: one of rN neurons is the network
+        of width rN with γ₀/√r, whose γ = γ₀√N is the same.
     outputs
         C, the number of outputs.
     start
@@ -80,6 +81,8 @@ class Problem:
         η₀ = 1, and directions are single weights.
     out_bias_std
         σ_b of the read-out bias, which starts as σ_b/(γ₀√N) times a Gaussian: 0 in the limit.
+    ratio
+        r, how many neurons there are per unit of width.
     """
 
     phi: ActivationFunction
@@ -94,6 +97,7 @@ class Problem:
     start: Start | None = None
     steps: Steps | None = None
     out_bias_std: float = 0.0
+    ratio: float = 1.0
 
     @property
     def directions(self) -> int:
@@ -156,6 +160,7 @@ def _by_gradient(run: Run) -> Problem:
     fields = np.concatenate([columns for columns, _ in found], 1)
     rates = [np.full(c.shape[1], r[0]) for (c, _), r in zip(found, rate, strict=True)]
     weight, bias = outer["weight"], outer.get("bias")
+    ratio = ratio_of(run)
     start = None
     if {*laws, weight.law} != {GAUSSIAN}:
         from scipy.linalg import block_diag
@@ -170,16 +175,18 @@ def _by_gradient(run: Run) -> Problem:
         out_std=weight.std,
         out_rate=weight.rate * weight.std**2,
         out_bias_rate=0.0 if bias is None else bias.rate * bias.std**2,
-        gamma=form.gamma,
+        gamma=form.gamma / np.sqrt(ratio),
         outputs=_outputs(run),
         start=start,
         out_bias_std=0.0 if bias is None else bias.std,
+        ratio=ratio,
     )
 
 
 def _by_weight(run: Run) -> Problem:
     """Return the problem of an adaptive optimizer, in single weights."""
-    weights, gamma, average = weights_of(run), run.param.gamma, average_of(run)
+    weights, average, ratio = weights_of(run), average_of(run), ratio_of(run)
+    gamma = run.param.gamma / np.sqrt(ratio)
     assert average is not None
     inner = {kind: w for (role, kind), w in weights.items() if role == "input"}
     out, bias = weights["output", "weight"], weights.get(("output", "bias"))
@@ -211,6 +218,7 @@ def _by_weight(run: Run) -> Problem:
             out.std * out.step,
             0.0 if bias is None else bias.std * bias.step,
         ),
+        ratio=ratio,
     )
 
 
