@@ -49,8 +49,8 @@ def dynamics_figure(panels_of: list[tuple[str, list[tuple[str, int, np.ndarray]]
     ----------
     panels_of
         For each panel its title and its curves: label, number of the colour, and losses
-        ``(step,)``. Curves of equal colour differ by the line's style. Those that diverge leave
-        the picture above twice the largest loss at the beginning.
+        ``(step,)``. Curves of equal colour differ by the line's style. Those that rise above twice
+        the largest loss at the beginning diverge, and leave the picture; the others fill it.
     """
     with style():
         figure, grid = panels(1, len(panels_of))
@@ -67,12 +67,26 @@ def dynamics_figure(panels_of: list[tuple[str, list[tuple[str, int, np.ndarray]]
                     label=label,
                 )
             ax.set(title=title, xlabel="step", yscale="log")
-            top = 2 * max(losses[0] for _, _, losses in curves)
-            if ax.get_ylim()[1] > top:
-                ax.set_ylim(top=top)
+            starts = [losses[0] for _, _, losses in curves]
+            sound = [own for _, _, own in curves if (own <= 2 * max(starts)).all()]
+            shown = np.concatenate([starts, *sound])
+            ax.set_ylim(shown.min() / 1.02, shown.max() * 1.02)
+            for axis_of in (ax.yaxis.set_major_formatter, ax.yaxis.set_minor_formatter):
+                axis_of(plain_number)
             ax.legend(fontsize=6, loc="upper left", bbox_to_anchor=(1.0, 1.0))
         grid[0, 0].set_ylabel("training loss")
     return figure
+
+
+def plain_number(value: float, _: int | None = None) -> str:
+    """Return a tick's label without powers of ten, which say little on a short axis.
+
+    Examples
+    --------
+    >>> plain_number(2.0), plain_number(0.05)
+    ('2', '0.05')
+    """
+    return f"{value:.3g}"
 
 
 def tradeoff_figure(curves: Mapping[int, tuple[np.ndarray, np.ndarray]]) -> Figure:
