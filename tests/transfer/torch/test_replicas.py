@@ -102,6 +102,49 @@ def test_each_replica_is_trained_as_it_is_alone(optimizer, multipliers):
         np.testing.assert_allclose(found.final[i], final, rtol=2e-5)
 
 
+class Shared(nn.Module):
+    """One layer that is used twice, others with biases, and one that is frozen."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.frozen = nn.Linear(64, width).requires_grad_(False)
+        self.shared, self.hidden = nn.Linear(width, width), nn.Linear(width, width, bias=False)
+        self.out = nn.Linear(width, 10)
+
+    def forward(self, x):
+        h = self.shared(torch.relu(self.frozen(x)))
+        return self.out(torch.relu(self.hidden(h + self.shared(torch.relu(h)))))
+
+
+class Convolutional(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.conv, self.out = nn.Conv2d(1, width, 3), nn.Linear(36 * width, 10)
+
+    def forward(self, x):
+        return self.out(torch.relu(self.conv(x.reshape(-1, 1, 8, 8))).flatten(1))
+
+
+@pytest.mark.parametrize("make", [ResidualMLP, Shared, Convolutional])
+def test_gradient_descent_moves_weights_in_the_backward_pass_where_it_may(make):
+    deep = make is ResidualMLP
+    base, target = (BASE, TARGET) if deep else ({"width": 8}, {"width": 12})
+    plan = scale(make, base, target, scheme="depth_mup" if deep else "mup", optimizer="sgd")
+    replicas = [Replica(0.3, 0), Replica(0.05, 1), Replica(0.0, 1)]
+    schedule = warmup_cosine(STEPS, warmup=2)
+    found = train_replicas(
+        plan, replicas, batch, "cross_entropy", steps=STEPS, evaluation=[(X, Y)], schedule=schedule
+    )
+    for i, replica in enumerate(replicas):
+        losses, final = alone(plan, replica, "sgd", schedule)
+        np.testing.assert_allclose(found.losses[i], losses, rtol=2e-5)
+        np.testing.assert_allclose(found.final[i], final, rtol=2e-5)
+    stack = Stack(plan, replicas, None)
+    stack.step(*tensors(batch(0)), cross_entropy, 1.0, 1)
+    moving = {w.name for w in plan.weights} if deep else {"hidden.weight", "out.weight"}
+    assert set(stack.moving) == (set() if make is Convolutional else moving)
+
+
 def test_a_diverged_replica_is_dropped_and_disturbs_no_other():
     plan = scale(ResidualMLP, BASE, TARGET, scheme="mup", optimizer="momentum")
     together = train_replicas(

@@ -168,6 +168,11 @@ class Stack:
         self.move = step_of(plan.optimizer)
         self.now: tuple[float, int] = (1.0, 1)
         self.alive = np.arange(len(replicas))
+        # Rates by which losses are multiplied; None if they are left to the optimizer.
+        self.rates: Tensor | None = None
+        # Rates of matrices that the backward pass itself moves, relative to those.
+        self.moving: dict[str, float] = {}
+        weighs_losses = plan.optimizer == "sgd" and not any(r.weight_decay for r in replicas)
         which = torch.tensor([seeds.index(replica.seed) for replica in replicas])
         self.weights: dict[str, StackedWeight] = {}
         self.fixed: dict[str, Tensor] = {}
@@ -175,7 +180,10 @@ class Stack:
         for name, own in tensors[0].items():
             value = torch.stack([t[name].detach() for t in tensors])[which.to(own.device)]
             if own.requires_grad:
-                self.weights[name] = _stacked(plan, name, value, replicas)
+                settings = [Replica(1.0)] * len(replicas) if weighs_losses else replicas
+                self.weights[name] = _stacked(plan, name, value, settings)
+                if weighs_losses and self.rates is None:
+                    self.rates = torch.tensor([r.lr for r in replicas]).to(value)
             else:
                 self.fixed[name] = value
         buffers = [dict(model.named_buffers()) for model in models]
@@ -187,7 +195,8 @@ class Stack:
     def outputs(self, x: Any, values: dict[str, Tensor]) -> Tensor:
         """Return the outputs of all replicas, shape ``(replica, sample, …)``."""
         if self.direct is not None:
-            return self.direct(x, {**self.fixed, **values})
+            rates = {name: self.now[0] * c for name, c in self.moving.items()}
+            return self.direct(x, {**self.fixed, **values}, rates)
         return self.mapped(x, values)
 
     def mapped(self, x: Any, values: dict[str, Tensor]) -> Tensor:
@@ -202,17 +211,20 @@ class Stack:
         """Take step t, with rates times s, and return the losses before it, ``(replica,)``."""
         if not self.tried:
             self._try_directly(x)
-        values = {name: self._moving(weight) for name, weight in self.weights.items()}
+        self.now = s, t
+        values = {
+            name: weight.value.requires_grad_() if name in self.moving else self._moved(weight)
+            for name, weight in self.weights.items()
+        }
         outputs = self.outputs(x, values)
         if loss in STACKED:
             each = STACKED[loss](outputs, y).mean(1)
         else:
             each = torch.vmap(loss, in_dims=(0, None))(outputs, y)
-        self.now = s, t
-        each.sum().backward()
+        (each if self.rates is None else each * self.rates).sum().backward()
         return each.detach()
 
-    def _moving(self, weight: StackedWeight) -> Tensor:
+    def _moved(self, weight: StackedWeight) -> Tensor:
         """Return a weight that takes its step as soon as its gradient is known."""
         if not weight.value.requires_grad:
 
@@ -240,6 +252,12 @@ class Stack:
             try:
                 if agrees(direct(x, values), self.mapped(x, values)):
                     self.direct = direct
+                    if self.rates is not None:
+                        self.moving = {
+                            name: float(self.weights[name].rate.flatten()[0])
+                            for name, calls in direct.calls.items()
+                            if calls == 1 and name in self.weights
+                        }
             except (RuntimeError, IndexError, ValueError, TypeError, AttributeError):
                 pass  # the model sees the axis in front
 
@@ -254,6 +272,7 @@ class Stack:
         for weight in self.weights.values():
             weight.keep(sound)
         self.fixed = {name: value[sound] for name, value in self.fixed.items()}
+        self.rates = None if self.rates is None else self.rates[sound]
         self.alive = self.alive[sound.cpu().numpy()]
 
     @torch.no_grad()
