@@ -16,6 +16,9 @@ from largen.errors import InvalidInput, one_of
 
 Targets = Literal["real", "sign", "class", "any"]
 
+PROBED = (-1.7, -0.6, 0.2, 0.9, 2.3)  # outputs at which losses are compared
+MOST_PROBED = 4  # targets
+
 
 @dataclass(frozen=True)
 class Loss:
@@ -51,6 +54,23 @@ class Loss:
     ) -> Float[Array, "sample *output"]:
         """Return Δ_μ = −∂ℓ/∂f_μ, which is not divided by the number of samples."""
         return -jax.vmap(jax.grad(self.sample))(f, y)
+
+    def fingerprint(self, y: Shaped[np.ndarray, "sample *target"], shape: tuple[int, ...]) -> str:
+        """Return the name, and the losses of some outputs, to five digits.
+
+        Functions of the same name may differ, and may be edited between two runs.
+
+        Parameters
+        ----------
+        y
+            Targets of the run; the first few are looked at.
+        shape
+            Of the output of a sample.
+        """
+        outputs = np.resize(np.array(PROBED, np.float32), (len(PROBED), *shape))
+        targets = y[:MOST_PROBED].astype(np.float32) if y.dtype.kind == "f" else y[:MOST_PROBED]
+        values = (float(self.sample(jnp.asarray(f), t)) for f in outputs for t in targets)
+        return " ".join([self.name, *(f"{value:.4e}" for value in values)])
 
 
 def _squared(f, y):

@@ -206,6 +206,35 @@ class Run:
             )
         return tuple(sorted(found))
 
+    def pairs(self, name: str, wanted: Any) -> np.ndarray:
+        """Check the pairs of entries between which an argument wants something recorded.
+
+        Parameters
+        ----------
+        name
+            Of the argument, for the error.
+        wanted
+            Pairs of entries, in any order.
+
+        Returns
+        -------
+        array
+            The pairs as they came, each once, ``(pair, 2)``.
+
+        Raises
+        ------
+        InvalidInput
+            If it is no list of pairs, or the trajectory does not have one of the entries.
+        """
+        try:
+            found = [(t, s) for t, s in wanted]
+        except (TypeError, ValueError):
+            raise InvalidInput(
+                f"{name}: wanted a list of pairs of entries, such as [(0, 10)], got {wanted!r}."
+            ) from None
+        self.entries(name, [entry for pair in found for entry in pair])
+        return np.array(list(dict.fromkeys(found)), dtype=int).reshape(-1, 2)
+
     def __repr__(self) -> str:
         length = f"{self.steps} steps" if self.steps else f"{len(self.recorded)} times"
         return (

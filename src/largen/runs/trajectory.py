@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 # What says where the variables were recorded, rather than being one.
-COORDINATES = ("record_step", "layer")
+COORDINATES = ("record_step", "pair_step", "pair_step_2", "layer")
 Variables = Mapping[str, tuple[tuple[str, ...], Any]]
 
 

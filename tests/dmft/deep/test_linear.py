@@ -34,6 +34,25 @@ def test_closed_equations(layers):
     np.testing.assert_allclose(found.gradient_kernel, g[[0, 4, STEPS]], atol=1e-8)
 
 
+def test_kernels_between_two_times():
+    """H^l(t, s) and G^l(t, s) by the closed equations, which have all times at once."""
+    _, (h, g, _, _) = closed_equations.matrices(X @ X.T / 6, Y, 3, 1.2, 0.6, STEPS + 1)
+    pairs = [(STEPS, 0), (2, 7), (4, 4), (5, 2)]
+    found = limit(3, record_pairs=pairs)
+    size = (STEPS + 1, 4, STEPS + 1, 4)
+    for l in range(3):
+        features, gradients = (kernel[l + 1].reshape(size) for kernel in (h, g))
+        for i, (t, s) in enumerate(pairs):
+            np.testing.assert_allclose(
+                found.feature_kernel_pair[i, l], features[t, :, s], atol=1e-8
+            )
+            np.testing.assert_allclose(
+                found.gradient_kernel_pair[i, l], gradients[t, :, s], atol=1e-8
+            )
+    assert found.pair_step.tolist() == [t for t, _ in pairs]
+    assert found.to_xarray().feature_kernel_pair.dims == ("pair", "layer", "sample", "sample_2")
+
+
 def test_printed_base_case_is_refuted():
     """The notes' A^(1) = 0 is off by a tenth and more; A^(0) = 0 is right."""
     f, *_ = closed_equations.solve(X @ X.T / 6, Y, 3, 1.2, 0.6, STEPS + 1, drop_first_response=True)

@@ -130,7 +130,14 @@ def test_depth_two_chooses_the_deep_theory_and_says_so():
 
 def test_kernels_and_neurons_on_request():
     run = run_of(2, "tanh", steps=5)
-    found = solve(run, replicates=2, test_kernel=True, sites=512, record_at=[0, 5])
+    found = solve(
+        run,
+        replicates=2,
+        test_kernel=True,
+        sites=512,
+        record_at=[0, 5],
+        record_pairs=[(5, 0), (5, 5)],
+    )
     assert found.ntk_test.shape == (2, 2, 5)
     np.testing.assert_allclose(
         found.ntk_test[0], lg.kernel(run.net, XT, X).ntk, atol=5 * found.ntk_test_error[0].max()
@@ -139,6 +146,11 @@ def test_kernels_and_neurons_on_request():
     phi = np.tanh(found.site_h)
     sampled = np.einsum("rlis,rlit->rlst", phi, phi) / 512
     np.testing.assert_allclose(sampled, found.feature_kernel, atol=0.15)
+    across = np.einsum("lis,lit->lst", phi[1], phi[0]) / 512
+    np.testing.assert_allclose(across, found.feature_kernel_pair[0], atol=0.15)
+    for name in ("feature_kernel", "gradient_kernel"):
+        equal = getattr(found, f"{name}_pair")[1]
+        np.testing.assert_allclose(equal, getattr(found, name)[1], rtol=1e-3, atol=1e-4)
     sampled = np.einsum("rlis,rlit->rlst", found.site_g, found.site_g) / 512
     assert relative(sampled, found.gradient_kernel) < 0.2
 
@@ -175,11 +187,18 @@ def test_divergence():
         ({"particles": 16}, "particles: wanted at least"),
         ({"rtol": 0.0}, "rtol"),
         ({"record_at": [21]}, "entries within 0 … 20"),
+        ({"record_pairs": [(0, 21)]}, "entries within 0 … 20"),
     ],
 )
 def test_doors(options, words):
     with pytest.raises(InvalidInput, match=words):
         solve(run_of(2), **options)
+
+
+def test_pairs_of_entries():
+    assert run_of(2).pairs("record_pairs", [(3, 1), (0, 0), (3, 1)]).tolist() == [[3, 1], [0, 0]]
+    with pytest.raises(InvalidInput, match="record_pairs: wanted a list of pairs"):
+        run_of(2).pairs("record_pairs", [3])
 
 
 @pytest.mark.parametrize(

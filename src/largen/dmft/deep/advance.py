@@ -9,8 +9,9 @@ import jax
 import numpy as np
 
 from largen.dmft.deep.matrix import Matrices
+from largen.dmft.deep.place import Place
 from largen.dmft.deep.problem import Problem
-from largen.dmft.deep.records import Kernels, measure
+from largen.dmft.deep.records import Along, Fields, Kernels, Recorded, fields, measure
 from largen.dmft.deep.rows import capacity_for
 from largen.dmft.deep.schedule import Schedule
 from largen.dmft.deep.state import Constants, Model, State, grown, has_room
@@ -20,6 +21,7 @@ from largen.errors import NumericalFailure
 FEW_SAMPLES = 100
 COPIES = 2.5  # of the buffers, while a compiled loop runs
 PAUSES = 20  # of a sweep, to tell how far it is
+PLACES = 200  # the same, where its state may be kept
 
 
 class Swept(NamedTuple):
@@ -29,8 +31,8 @@ class Swept(NamedTuple):
     ----------
     outputs
         f of all samples, ``(step, sample, output)``; NaN after the outputs have escaped.
-    kernels
-        At the records.
+    kernels, pairs
+        At the records, and between the pairs of times.
     frozen_kernel
         Tangent kernel of what stands still, all samples by training samples.
     ranks
@@ -41,6 +43,7 @@ class Swept(NamedTuple):
 
     outputs: np.ndarray
     kernels: list[Kernels]
+    pairs: list[Kernels]
     frozen_kernel: np.ndarray
     ranks: np.ndarray
     matrices: Matrices | None = None
@@ -64,77 +67,114 @@ def advance(
     constants: Constants,
     problem: Problem,
     schedule: Schedule,
-    recorded: np.ndarray,
+    recorded: Recorded,
     *,
     growth: bool = True,
     budget: float = np.inf,
     tell: Callable[[float], None] = lambda fraction: None,
+    place: Place | None = None,
 ) -> Swept | None:
     """Train to the last entry and keep kernels on the way.
 
     Bases that are full are grown, which compiles the sweep anew, as long as they take no more
     bytes than the budget. Returns None instead if ``growth`` is False. ``tell`` is called with
-    the fraction of steps that is done.
+    the fraction of steps that is done. With a place the sweep goes on from the state that is kept
+    there, and keeps its own: every minute, before the last entry, and if it has to stop.
 
     Raises
     ------
     NumericalFailure
-        If the bases outgrow the budget.
+        If the bases outgrow the budget; with what was found until then.
     """
-    kernels: list[Kernels] = []
-    end = int(schedule.entries[-1]) + 1
-    records = {int(schedule.entries[entry]) for entry in recorded}
-    pauses = {end * part // PAUSES for part in range(1, PAUSES + 1)}
-    for stop in sorted(records | pauses):
+    last = int(schedule.entries[-1])
+    times, along = recorded.at(schedule.entries), Along.nothing()
+    if place is not None:
+        state, along = place.taken_up(state, along, last)
+    end, parts = last + 1, PAUSES if place is None else PLACES
+    pauses = {end * part // parts for part in range(1, parts + 1)}
+    rows = problem.columns if model.kept.test else problem.samples
+    most = rows * problem.outputs  # gradients that a record asks for
+
+    def found() -> Swept:
+        return _found(model, state, constants, problem, schedule, times, along)
+
+    for stop in sorted(times.single | times.paired | pauses | {last}):
+        if stop < int(state.step):
+            continue  # before the state that was taken up
         tell(int(state.step) / end)
-        while int(state.step) < stop:
+        recording = stop in times.single | times.paired
+        while True:
             state = sweep(model, state, constants, stop)
-            if int(state.step) == stop:
-                break
-            if has_room(state, problem.columns, problem.samples, model):
-                break  # the outputs have escaped
+            reached = int(state.step) == stop
+            columns, gradients = problem.columns, most if reached else problem.samples
+            if (reached and not recording) or has_room(state, columns, gradients, model):
+                break  # arrived, or the outputs have escaped
             if not growth:
                 return None
             # Bases that are full early on will not stay small.
-            early = 10 * int(state.step) < end
-            state = grown(state, problem.columns, problem.samples, 4.0 if early else 1.5)
-            _check_size(state, budget, stop)
+            factor = 4.0 if 10 * int(state.step) < end and not reached else 1.5
+            larger = grown(state, columns, gradients, factor)
+            if COPIES * _held(larger) > budget:
+                if place is not None:
+                    place.write(state, along)
+                raise NumericalFailure(_too_large(larger, budget, place is not None), found())
+            state = larger
         if int(state.step) < stop:
-            kernels += [_nothing(problem, model)] * (len(recorded) - len(kernels))
             break
-        if stop in records:
-            rows = problem.columns if model.kept.test else problem.samples
-            gradients = rows * problem.outputs
-            if not has_room(state, problem.columns, gradients, model):
-                if not growth:
-                    return None
-                state = grown(state, problem.columns, gradients, 1.5)
-                _check_size(state, budget, stop)
-            state, found = measure(model, state, constants)
-            kernels.append(Kernels(*(np.asarray(kernel) for kernel in found)))
+        if place is not None and stop <= last and (stop == last or place.due):
+            place.write(state, along)
+        if stop in times.single:
+            state, kernels = measure(model, state, constants)
+            along.kernels[stop] = Kernels(*(np.asarray(kernel) for kernel in kernels))
+        if stop in times.paired:
+            state, now = fields(model, state, constants)
+            weight = float(constants.precision.weight)
+            along.meet(stop, Fields(*map(np.asarray, now)), times, weight)
+    return found()
+
+
+def _found(
+    model: Model,
+    state: State,
+    constants: Constants,
+    problem: Problem,
+    schedule: Schedule,
+    times: Recorded,
+    along: Along,
+) -> Swept:
+    """Return what was found until now, and NaN for the rest."""
+    p, c, layers = problem.samples, problem.outputs, problem.hidden_layers
+    rows, sites = problem.columns if model.kept.test else p, model.kept.sites
+
+    def nothing(rows: int, sites: int) -> Kernels:
+        shapes = ((rows, p), (rows, p, c, c), (p, sites), (p, c, sites))
+        return Kernels(*(np.full((layers, *shape), np.nan) for shape in shapes))
+
     return Swept(
         np.asarray(state.outputs)[schedule.entries],
-        kernels,
+        [along.kernels.get(step, nothing(rows, sites)) for step in times.alone.tolist()],
+        [along.pairs.get((t, s), nothing(p, 0)) for t, s in times.pairs.tolist()],
         np.asarray(constants.frozen_kernel),
         state.matrices.ranks,
         state.matrices if isinstance(state.matrices, Matrices) else None,
     )
 
 
-def _check_size(state: State, budget: float, stop: int) -> None:
-    held = sum(part.nbytes for part in jax.tree.leaves(state.matrices))
-    if COPIES * held > budget:
-        features, gradients = state.matrices.ranks.max(0)
-        raise NumericalFailure(
-            f"memory_budget: before step {stop} the network has been asked in {features} "
-            f"directions of features and {gradients} of gradients, which with room for more take "
-            f"about {COPIES * held:.2g} bytes; the budget is {budget:.2g}. Take method='dense', a "
-            "larger rtol (which leaves more directions out), fewer particles, or raise it."
-        )
+def _held(state: State) -> int:
+    return sum(part.nbytes for part in jax.tree.leaves(state.matrices))
 
 
-def _nothing(problem: Problem, model: Model) -> Kernels:
-    p, c, layers = problem.samples, problem.outputs, problem.hidden_layers
-    rows, sites = problem.columns if model.kept.test else p, model.kept.sites
-    shapes = ((rows, p), (rows, p, c, c), (p, sites), (p, c, sites))
-    return Kernels(*(np.full((layers, *shape), np.nan) for shape in shapes))
+def _too_large(state: State, budget: float, kept: bool) -> str:
+    features, gradients = state.matrices.ranks.max(0)
+    go_on = (
+        "The checkpoint has the state: the same call with a larger budget goes on from there"
+        if kept
+        else "With a checkpoint, a call with a larger budget would go on from there"
+    )
+    return (
+        f"memory_budget: before step {int(state.step)} the network has been asked in {features} "
+        f"directions of features and {gradients} of gradients, which with room for more take "
+        f"about {COPIES * _held(state):.2g} bytes; the budget is {budget:.2g}. Take "
+        "method='dense', a larger rtol (which leaves more directions out), fewer particles, or "
+        f"raise it. {go_on}."
+    )

@@ -1,9 +1,16 @@
-"""What is done of a solution, in a file: it is taken up where it stopped."""
+"""What is done of a solution, in files: it is taken up where it stopped.
+
+A file ``limit.npz`` has the replicates that are done, the folder ``limit.npz.states`` the states
+of the sweeps that they are made of, each where it got to. A state holds for every run that is the
+same up to its step: for the run that was interrupted, for a longer one, for one whose rates change
+later.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from os import PathLike, replace
+from dataclasses import replace
+from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,8 +18,9 @@ import numpy as np
 
 from largen.architectures import fingerprint
 from largen.dmft.deep.advance import Swept
-from largen.dmft.deep.records import Kernels
-from largen.errors import InvalidInput
+from largen.dmft.deep.place import Place, check_marks, loaded, other, saved_whole
+from largen.dmft.deep.records import Kernels, Recorded
+from largen.dmft.deep.schedule import Schedule, course
 from largen.runs import Run
 
 
@@ -37,68 +45,128 @@ class Done(NamedTuple):
 
 
 class Checkpoint:
-    """A file for one run with one set of options.
+    """A file, and a folder beside it, for one run with one set of options.
 
     Parameters
     ----------
     path
         Of the file; written anew after each replicate.
     run, options
-        What is solved, and how: a file of something else is refused.
+        What is solved, and how, by name: files of something else are refused, with the names of
+        what differs.
+    recorded
+        Entries at which kernels are kept.
     """
 
-    def __init__(self, path: str | PathLike[str], run: Run, options: Any):
+    def __init__(
+        self, path: str | PathLike[str], run: Run, options: dict[str, Any], recorded: Recorded
+    ):
         self.path = Path(path)
-        data = (run.data.x_train, run.data.y_train, run.data.x_test, run.data.y_test, run.times)
-        digest = hashlib.sha256(repr((fingerprint(run.net), run, options)).encode())
-        for array in data:
-            digest.update(np.ascontiguousarray(array).tobytes())
-        self._mark = digest.hexdigest()
+        self._folder = self.path.with_name(self.path.name + ".states")
+        self._marks = _marks(run, options)
+        self._course, self._recorded = course(run), recorded
 
     def load(self) -> Done | None:
-        """Return what the file holds; None if there is none yet.
+        """Return what the file holds of this run; None if there is none, or of a shorter run.
 
         Raises
         ------
         InvalidInput
             If it holds something else.
         """
-        if not self.path.is_file():
+        held = loaded(self.path)
+        if held is None:
             return None
-        try:
-            with np.load(self.path) as file:
-                held = dict(file)
-        except (OSError, ValueError):
-            held = {}
-        if str(held.get("mark")) != self._mark:
-            raise InvalidInput(
-                f"checkpoint: {str(self.path)!r} is not of this run with these options; remove it "
-                "or name another file."
-            )
+        check_marks(self.path, held, self._marks)
+        if self._is_longer(held):
+            return None
         found = []
         for i in range(int(held["replicates"])):
-            parts = [held[f"{i}/{name}"] for name in Kernels._fields]
-            kernels = [Kernels(*record) for record in zip(*parts, strict=True)]
             outputs, frozen, ranks = (held[f"{i}/{name}"] for name in ("f", "frozen", "ranks"))
-            found.append(Swept(outputs, kernels, frozen, ranks))
-        return Done(
-            float(held["tolerance"]),
-            held["left_out"],
-            held["stepping"],
-            float(held["longest"]),
-            found,
-        )
+            kernels, pairs = (_kernels(held, f"{i}/{kind}") for kind in ("kernels", "pairs"))
+            found.append(Swept(outputs, kernels, pairs, frozen, ranks))
+        numbers = (held[name] for name in Done._fields[:-1])
+        tolerance, left_out, stepping, longest = numbers
+        return Done(float(tolerance), left_out, stepping, float(longest), found)
+
+    def _is_longer(self, held: dict[str, np.ndarray]) -> bool:
+        """Whether this run is longer than the one that a file is of, and agrees with it."""
+        before, now = held["course"], self._course
+        common = min(len(before), len(now))
+        differ = np.flatnonzero(before[:common] != now[:common])
+        if len(differ):
+            raise other(self.path, f"its rates or times are others from entry {differ[0]} on")
+        if len(before) > len(now):
+            raise other(self.path, f"it has {len(before)} entries, and this run {len(now)}")
+        recorded = Recorded(held["alone"], held["pairs"])
+        longer = len(before) < len(now)
+        # Kernels at the last entry are recorded after the state that is kept.
+        until = len(before) if longer else len(now) + 1
+        if not all(map(np.array_equal, recorded.before(until), self._recorded.before(until))):
+            raise other(self.path, "kernels were recorded at other entries")
+        return longer
 
     def save(self, done: Done) -> None:
-        """Write what is done."""
-        held: dict[str, Any] = {"mark": self._mark, "replicates": len(done.found)}
+        """Write what is done, and forget the states that only led there."""
+        held: dict[str, Any] = {f"mark/{name}": mark for name, mark in self._marks.items()}
+        held |= {"course": self._course} | self._recorded._asdict()
         held |= {name: getattr(done, name) for name in Done._fields[:-1]}
+        held["replicates"] = len(done.found)
         for i, swept in enumerate(done.found):
             held |= {f"{i}/f": swept.outputs, f"{i}/frozen": swept.frozen_kernel}
             held[f"{i}/ranks"] = swept.ranks
-            for name in Kernels._fields:
-                held[f"{i}/{name}"] = np.array([getattr(k, name) for k in swept.kernels])
-        fresh = self.path.with_name(self.path.name + ".new")
-        with fresh.open("wb") as file:
-            np.savez(file, **held)
-        replace(fresh, self.path)
+            for kind, kernels in (("kernels", swept.kernels), ("pairs", swept.pairs)):
+                held[f"{i}/{kind}"] = len(kernels)
+                for name in Kernels._fields:
+                    held[f"{i}/{kind}/{name}"] = np.array([getattr(k, name) for k in kernels])
+        saved_whole(self.path, held)
+        for passing in self._folder.glob("again-*.npz"):
+            passing.unlink()
+
+    def place(
+        self, seed: int, effort: tuple[Any, ...], schedule: Schedule, times: Recorded, fresh: bool
+    ) -> Place:
+        """Return where the state of a sweep is kept.
+
+        Parameters
+        ----------
+        seed, effort
+            Of its network.
+        schedule, times
+            Its steps, and those at which kernels are kept.
+        fresh
+            Whether it starts with matrices that have not been asked before; only then a longer
+            run can begin with it.
+        """
+        self._folder.mkdir(parents=True, exist_ok=True)
+        what: list[Any] = [seed, effort, float(schedule.rates[0])]
+        if not fresh:
+            what += [array.tobytes() for array in (*schedule, *times)]
+        name = hashlib.sha256(repr(what).encode()).hexdigest()[:16]
+        path = self._folder / f"{'sweep' if fresh else 'again'}-{name}.npz"
+        return Place(path, self._marks, schedule.rates, times)
+
+
+def _kernels(held: dict[str, np.ndarray], prefix: str) -> list[Kernels]:
+    parts = [held[f"{prefix}/{name}"] for name in Kernels._fields]
+    return [Kernels(*(part[i] for part in parts)) for i in range(int(held[prefix]))]
+
+
+def _marks(run: Run, options: dict[str, Any]) -> dict[str, str]:
+    """Return what tells one solution from another, but for how long it goes on."""
+    data, optimizer = run.data, run.optimizer
+    one = {"lr": 1.0} | ({"schedule": None} if hasattr(optimizer, "schedule") else {})
+    parts = {
+        "network": fingerprint(run.net),
+        "parameterization": run.param,
+        "data set": [
+            (array.shape, np.ascontiguousarray(array).tobytes())
+            for array in (data.x_train, data.y_train, data.x_test, data.y_test)
+        ],
+        "loss": run.loss.fingerprint(data.y_train, run.output_shape),
+        "optimizer": replace(optimizer, **one),
+        **options,
+    }
+    return {
+        name: hashlib.sha256(repr(part).encode()).hexdigest()[:16] for name, part in parts.items()
+    }

@@ -19,6 +19,7 @@ from largen.arrays import precision as in_precision
 from largen.dmft.deep.advance import Swept, advance
 from largen.dmft.deep.matrix import Precision
 from largen.dmft.deep.problem import Problem
+from largen.dmft.deep.records import Recorded
 from largen.dmft.deep.rows import capacity_for
 from largen.dmft.deep.schedule import Schedule
 from largen.dmft.deep.start import begin, unasked, unit
@@ -32,7 +33,7 @@ def solve_linear(
     problem: Problem,
     run: Run,
     schedule: Schedule,
-    recorded: np.ndarray,
+    recorded: Recorded,
     tolerance: float,
     kept: Kept = NOTHING_MORE,
 ) -> Swept:

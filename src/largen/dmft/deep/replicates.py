@@ -20,11 +20,12 @@ from largen.dmft.deep.innovations import Mode
 from largen.dmft.deep.linear import TOLERANCE, solve_linear
 from largen.dmft.deep.matrix import Matrices, Precision
 from largen.dmft.deep.problem import Problem
-from largen.dmft.deep.records import site_variables, trajectory_variables
+from largen.dmft.deep.records import Recorded, pair_variables, site_variables, trajectory_variables
 from largen.dmft.deep.schedule import Schedule, descent, extrapolated, flow
 from largen.dmft.deep.start import begin, draw, unasked
 from largen.dmft.deep.state import NOTHING_MORE, Kept, Model
 from largen.dmft.deep.widths import at_infinite_width
+from largen.errors import NumericalFailure
 from largen.runs import Run
 
 FEWEST_REPLICATES, FEWEST_ROUNDS = 4, 12
@@ -53,6 +54,14 @@ class Estimate(NamedTuple):
     def relative_error(self) -> float:
         """|error|/|f| over all entries and samples; NaN if no error is known."""
         return np.nan if np.isnan(self.f_error).all() else _ratio(self.f_error, self.f)
+
+
+class Stopped(Exception):
+    """Replicates cannot go on: with the mean of those that are done, or what there is of one."""
+
+    def __init__(self, message: str, estimate: Estimate):
+        super().__init__(message)
+        self.estimate = estimate
 
 
 class Effort(NamedTuple):
@@ -102,7 +111,7 @@ class Effort(NamedTuple):
         return lambda fraction: self.report(int(100 * (done + fraction)), 100 * total)
 
 
-def closed(problem: Problem, run: Run, recorded: np.ndarray, kept: Kept) -> Estimate:
+def closed(problem: Problem, run: Run, recorded: Recorded, kept: Kept) -> Estimate:
     """Return the solution of the closed equations of a linear network."""
     how = "closed equations of linear φ"
 
@@ -121,15 +130,41 @@ def closed(problem: Problem, run: Run, recorded: np.ndarray, kept: Kept) -> Esti
 def sampled(
     problem: Problem,
     run: Run,
-    recorded: np.ndarray,
+    recorded: Recorded,
     effort: Effort,
     rng: np.random.Generator,
     saved: Checkpoint | None = None,
 ) -> Estimate:
     """Return the mean over as many replicates as the wanted error takes.
 
-    What is done is kept in a file, if there is one, and taken up from there.
+    What is done is kept in files, if there is a checkpoint, and taken up from there.
+
+    Raises
+    ------
+    Stopped
+        If directions outgrow the memory budget.
     """
+    found: list[Swept] = []
+    try:
+        return _sampled(problem, run, recorded, effort, rng, saved, found)
+    except NumericalFailure as failure:
+        swept = failure.result
+        assert isinstance(swept, Swept)
+        whole = found[: len(found) // len(effort.widths) * len(effort.widths)]
+        estimate = _averaged(problem, run, whole or [swept], effort, np.zeros(()))
+        raise Stopped(str(failure), estimate) from None
+
+
+def _sampled(
+    problem: Problem,
+    run: Run,
+    recorded: Recorded,
+    effort: Effort,
+    rng: np.random.Generator,
+    saved: Checkpoint | None,
+    found: list[Swept],
+) -> Estimate:
+    """Return the same, and leave the replicates in a list on the way."""
     widths = effort.widths
     rounds = effort.replicates or (FEWEST_ROUNDS if effort.dense else FEWEST_REPLICATES)
     seeds = (int(seed) for seed in iter(lambda: rng.integers(2**31), None))
@@ -138,13 +173,16 @@ def sampled(
     tried = None if effort.dense else next(seeds)
     kept = saved.load() if saved else None
     if kept is None:
-        tolerance, left_out, found = effort.tolerance, np.zeros(()), []
+        tolerance, left_out = effort.tolerance, np.zeros(())
         if tried is not None:
-            tolerance, left_out, first = _tolerance(problem, run, schedule, recorded, effort, tried)
-            found = [first] if run.steps is not None else []
+            tolerance, left_out, first = _tolerance(
+                problem, run, schedule, recorded, effort, tried, saved
+            )
+            found += [first] if run.steps is not None else []
         stepping = np.zeros(())
     else:
-        tolerance, left_out, stepping, longest, found = kept
+        tolerance, left_out, stepping, longest, done = kept
+        found += done
     effort = effort._replace(tolerance=tolerance)
     for _ in found[1:] if tried is not None and run.steps is not None else found:
         next(seeds)
@@ -153,7 +191,7 @@ def sampled(
         while len(found) < goal:
             now = effort._replace(particles=widths[len(found) % len(widths)])
             tell = effort.part(len(found), goal)
-            one = partial(_random, problem, run, recorded, now, next(seeds), tell=tell)
+            one = partial(_random, problem, run, recorded, now, next(seeds), tell=tell, saved=saved)
             if run.steps is not None:
                 found.append(one(schedule)._replace(matrices=None))
             elif found:
@@ -176,17 +214,24 @@ def sampled(
 
 
 def _tolerance(
-    problem: Problem, run: Run, schedule: Schedule, recorded: np.ndarray, effort: Effort, seed: int
+    problem: Problem,
+    run: Run,
+    schedule: Schedule,
+    recorded: Recorded,
+    effort: Effort,
+    seed: int,
+    saved: Checkpoint | None,
 ) -> tuple[float, np.ndarray, Swept]:
     """Return the tolerance that is enough, the error that it leaves, and a replicate with it.
 
     A network is trained again with a third of the tolerance: it finds its earlier questions
     answered, so that the difference is that of the directions that were left out.
     """
-    swept = _random(problem, run, recorded, effort, seed, schedule)
+    swept = _random(problem, run, recorded, effort, seed, schedule, saved=saved)
     while True:
         finer = effort._replace(tolerance=effort.tolerance / 3)
-        again = _random(problem, run, recorded, finer, seed, schedule, swept.matrices)
+        known = swept.matrices
+        again = _random(problem, run, recorded, finer, seed, schedule, known, saved=saved)
         with np.errstate(invalid="ignore", over="ignore"):
             left_out = np.abs(again.outputs - swept.outputs).astype(np.float64)
         enough = _ratio(left_out, swept.outputs) <= effort.rtol / 2
@@ -198,17 +243,23 @@ def _tolerance(
 def _random(
     problem: Problem,
     run: Run,
-    recorded: np.ndarray,
+    recorded: Recorded,
     effort: Effort,
     seed: int,
     schedule: Schedule,
     known: Known = None,
+    *,
     tell: Callable[[float], None] = lambda fraction: None,
+    saved: Checkpoint | None = None,
 ) -> Swept:
     """Return the solution with one set of random matrices."""
     rng = np.random.default_rng(seed)
     rule = Precision(1 / effort.particles, effort.tolerance)
     model = Model.of(problem, run, effort.mode, effort.kept)
+    place = None
+    if saved is not None:
+        times, size = recorded.at(schedule.entries), (effort.particles, effort.tolerance)
+        place = saved.place(seed, size, schedule, times, fresh=known is None)
     with in_precision(np.zeros((), effort.dtype)):
         # Threads that wait for one another take longer than these small products.
         with threadpool_limits(1, "blas"):
@@ -222,7 +273,15 @@ def _random(
                 matrices = known or unasked(start, first_capacities(problem, effort.particles))
         state, constants = begin(problem, run, schedule, start, keys, rule, matrices)
         swept = advance(
-            model, state, constants, problem, schedule, recorded, budget=effort.budget, tell=tell
+            model,
+            state,
+            constants,
+            problem,
+            schedule,
+            recorded,
+            budget=effort.budget,
+            tell=tell,
+            place=place,
         )
     assert swept is not None
     return swept
@@ -253,12 +312,13 @@ def _flow(run: Run, one: Sweep, longest: float, levels: int) -> tuple[Swept, np.
         found.insert(0, swept._replace(matrices=None))
     with np.errstate(invalid="ignore", over="ignore"):
         best, rougher = (
-            extrapolated([(one.outputs, one.kernels) for one in some])
+            extrapolated([(one.outputs, one.kernels, one.pairs) for one in some])
             for some in (found, found[1:])
         )
         error = np.abs(best[0] - rougher[0])
     ranks = np.max([one.ranks for one in found], 0)
-    return Swept(best[0], best[1], found[0].frozen_kernel, ranks), error
+    f, kernels, pairs = best
+    return Swept(f, kernels, pairs, found[0].frozen_kernel, ranks), error
 
 
 def _first_flow(
@@ -322,9 +382,10 @@ def _mean_and_error(
 
 
 def _kernels(problem: Problem, run: Run, found: Swept) -> dict[str, np.ndarray]:
-    if not found.kernels:
-        return {}
-    return trajectory_variables(problem, run.output_shape, found.kernels, found.frozen_kernel)
+    kept, shape = {}, run.output_shape
+    if found.kernels:
+        kept = trajectory_variables(problem, shape, found.kernels, found.frozen_kernel)
+    return kept | (pair_variables(problem, shape, found.pairs) if found.pairs else {})
 
 
 def _ratio(errors: np.ndarray, values: np.ndarray) -> float:

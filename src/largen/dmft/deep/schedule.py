@@ -27,6 +27,11 @@ class Schedule(NamedTuple):
     entries: np.ndarray
 
 
+def course(run: Run) -> np.ndarray:
+    """Return η₀ × time between entries: runs that agree in the first of them agree until there."""
+    return run.rates if run.steps is not None else run.optimizer.lr * np.diff(run.times)
+
+
 def descent(run: Run) -> Schedule:
     """Return the steps of gradient descent."""
     entries = np.arange(len(run.times))

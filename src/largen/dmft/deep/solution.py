@@ -20,7 +20,15 @@ from largen.dmft.deep.method import (
     wanted_particles,
 )
 from largen.dmft.deep.problem import Problem, covers, problem
-from largen.dmft.deep.replicates import LEAST_TOLERANCE, Effort, Estimate, closed, sampled
+from largen.dmft.deep.records import NOTHING, Recorded
+from largen.dmft.deep.replicates import (
+    LEAST_TOLERANCE,
+    Effort,
+    Estimate,
+    Stopped,
+    closed,
+    sampled,
+)
 from largen.dmft.deep.start import fewest
 from largen.dmft.deep.state import Kept
 from largen.errors import InvalidInput, NumericalFailure, one_of
@@ -46,6 +54,7 @@ def solve(
     mode: str = "variance_reduced",
     memory_budget: float = MEMORY_BUDGET,
     record_at: Sequence[int] | None = None,
+    record_pairs: Sequence[tuple[int, int]] = (),
     test_kernel: bool = False,
     sites: int = 0,
     fluctuations: bool = False,
@@ -99,6 +108,9 @@ def solve(
         Bytes that one replicate may take, 4 GiB by default, beside the program itself.
     record_at
         Entries of the trajectory at which kernels are kept; the first and the last by default.
+    record_pairs
+        Pairs (t, s) of entries between which Φˡ(t, s) and Gˡ(t, s) are kept. Features and
+        gradients of an entry are remembered until the last entry that is paired with it.
     test_kernel
         Whether to keep the tangent kernel between test and training samples, too.
     sites
@@ -109,9 +121,14 @@ def solve(
         Whether to measure how networks of finite width vary, on 64 networks of width 256 (or the
         fewest neurons that there may be) with the exact law of that width.
     checkpoint
-        A file that keeps what is done after each replicate. The same call takes it up from there,
-        with the same result, or spends more on it where ``replicates`` or ``max_particles`` ask
-        for more.
+        A file, such as ``"limit.npz"``, that keeps what is done after each replicate, and a
+        folder beside it (``"limit.npz.states"``) with the state of each sweep, written every
+        minute, at its end, and if it has to stop. The same call takes it up from there, with the
+        same result, or spends more on it where ``replicates`` or ``max_particles`` ask for more.
+        So does a longer run that agrees so far (more ``steps``, or ``times``; a schedule with the
+        same rates until then), with the result that it would have had from the start. States
+        take about as much room as one replicate takes memory, for each replicate. Closed
+        equations need none.
     key
         Of the random matrices.
     progress
@@ -133,6 +150,9 @@ def solve(
         * ``feature_kernel`` Φ and ``gradient_kernel`` G, ``(record, layer, sample, sample_2)``,
           and ``ntk``, ``(record, sample, sample_2)``; with several outputs the latter two have
           ``output, output_2`` behind. ``record_step`` says where they were recorded;
+        * with ``record_pairs``, ``feature_kernel_pair`` ⟨φ(hˡ_μ(t))φ(hˡ_ν(s))⟩ and
+          ``gradient_kernel_pair`` ⟨gˡ_μ(t)gˡ_ν(s)⟩, ``(pair, layer, sample, sample_2)``, the
+          first sample at t and the second at s; ``pair_step`` and ``pair_step_2`` are t and s;
         * on request ``ntk_test (record, test_sample, sample)``, and ``site_h``, ``site_g`` with
           axes ``(record, layer, site, sample)``: hˡ and gˡ = φ'(hˡ)zˡ of single neurons;
         * ``feature_kernel_error`` and so on, of the same axes: the standard error of the mean of
@@ -148,8 +168,8 @@ def solve(
     InvalidInput
         For an argument that cannot be meant.
     NumericalFailure
-        If training diverges; its ``result`` is the trajectory. If directions outgrow the memory
-        budget on the way.
+        If training diverges, or directions outgrow the memory budget on the way; its ``result``
+        is the trajectory until there.
 
     Examples
     --------
@@ -165,7 +185,8 @@ def solve(
     budget = real("memory_budget", memory_budget, above=0)
     rtol = real("rtol", rtol, above=0)
     max_particles = integer("max_particles", max_particles, at_least=1)
-    recorded = np.array(run.entries("record_at", record_at), dtype=int)
+    alone = np.array(run.entries("record_at", record_at), dtype=int)
+    recorded = Recorded(alone, run.pairs("record_pairs", record_pairs))
     posed = problem(run)
     sites = integer("sites", sites, at_least=0)
     if particles is not None:
@@ -187,6 +208,7 @@ def solve(
         raise InvalidInput(f"sites: wanted at most the {particles} particles, got {sites}.")
     if replicates is not None:
         replicates = integer("replicates", replicates, at_least=1)
+    stopped = None
     if method == "closed":
         estimate = closed(posed, run, recorded, kept)
     else:
@@ -209,16 +231,30 @@ def solve(
             effort = effort._replace(report=report)
             saved = None
             if checkpoint is not None:
-                same = (method, particles, mode, effort.tolerance, str(effort.dtype))
-                seed = np.asarray(jax.random.key_data(random_key(key)))
-                saved = Checkpoint(checkpoint, run, (*same, kept, recorded, seed))
-            estimate = sampled(posed, run, recorded, effort, rng, saved)
+                options = {
+                    "method": method,
+                    "mode": mode,
+                    "number of particles": particles,
+                    "rtol": (effort.tolerance, str(effort.dtype)),
+                    "choice of test_kernel or sites": kept,
+                    "key": np.asarray(jax.random.key_data(random_key(key))),
+                }
+                saved = Checkpoint(checkpoint, run, options, recorded)
+            try:
+                estimate = sampled(posed, run, recorded, effort, rng, saved)
+            except Stopped as failure:
+                estimate, stopped = failure.estimate, str(failure)
     spread = None
     if mode == "finite_width" and estimate.f_std is not None:
         spread = particles**0.5 * estimate.f_std
-    elif fluctuations and np.isfinite(estimate.f).all():
+    elif fluctuations and stopped is None and np.isfinite(estimate.f).all():
         spread = _spread(posed, run, key, progress)
     result = _trajectory(run, posed, estimate, spread, recorded, reason, rtol)
+    if stopped is not None:
+        result = Trajectory(result.to_xarray().assign_attrs(status="out of memory"), run)
+        if throw:
+            raise NumericalFailure(f"{stopped} throw=False returns what was computed.", result)
+        return result
     finite = np.isfinite(estimate.f).all(axis=(1, 2))
     if throw and not finite.all():
         first = int(np.argmin(finite))
@@ -237,7 +273,7 @@ def _spread(posed: Problem, run: Run, key: Any, progress: Any) -> np.ndarray:
     effort = Effort(0.02, width, NETWORKS, width, "finite_width", 0.03, np.float32)
     rng = np.random.default_rng([1, *np.asarray(jax.random.key_data(random_key(key)))])
     with reporter(progress, f"width {width}") as report:
-        found = sampled(posed, run, np.zeros(0, int), effort._replace(report=report), rng)
+        found = sampled(posed, run, NOTHING, effort._replace(report=report), rng)
     assert found.f_std is not None
     return width**0.5 * found.f_std
 
@@ -247,7 +283,7 @@ def _trajectory(
     posed: Problem,
     estimate: Estimate,
     spread: np.ndarray | None,
-    recorded: np.ndarray,
+    recorded: Recorded,
     reason: str,
     rtol: float,
 ) -> Trajectory:
@@ -278,12 +314,17 @@ def _trajectory(
             "site_h": ("layer", "site", "sample"),
             "site_g": ("layer", "site", "sample", *out),
         }
-        extra |= {
-            "record_step": (("record",), recorded),
-            "layer": (("layer",), np.arange(1, posed.hidden_layers + 1)),
-        }
+        extra["layer"] = (("layer",), np.arange(1, posed.hidden_layers + 1))
+        if len(recorded.alone):
+            extra["record_step"] = (("record",), recorded.alone)
+        if len(recorded.pairs):
+            extra |= {"pair_step": (("pair",), recorded.pairs[:, 0])}
+            extra |= {"pair_step_2": (("pair",), recorded.pairs[:, 1])}
         for name, array in (estimate.kernels | estimate.sites).items():
-            extra[name] = (("record", *axes[name.removesuffix("_error")]), array.astype(dtype))
+            plain = name.removesuffix("_error")
+            leading = "pair" if plain.endswith("_pair") else "record"
+            named_axes = (leading, *axes[plain.removesuffix("_pair")])
+            extra[name] = (named_axes, array.astype(dtype))
     error = estimate.relative_error
     if np.isnan(error):
         note = f"{estimate.how}; one alone does not tell its error"
