@@ -18,6 +18,7 @@ import numpy as np
 
 import largen as lg
 from largen.dmft.deep.problem import problem
+from largen.dmft.deep.records import NOTHING
 from largen.dmft.deep.replicates import Effort, _random
 from largen.dmft.deep.schedule import descent
 
@@ -62,11 +63,11 @@ def seconds(function):
 def measure(case, replicates, stored):
     *description, neurons = case
     run = run_of(*description)
-    posed, nothing = problem(run), np.zeros(0, int)
+    posed = problem(run)
     effort = Effort(1e-2, neurons, 1, neurons, "variance_reduced", 0.03, np.float32, dense=stored)
-    first, _ = seconds(lambda: _random(posed, run, nothing, effort, 0, descent(run)))
+    first, _ = seconds(lambda: _random(posed, run, NOTHING, effort, 0, descent(run)))
     found = [
-        seconds(lambda seed=seed: _random(posed, run, nothing, effort, seed, descent(run)))
+        seconds(lambda seed=seed: _random(posed, run, NOTHING, effort, seed, descent(run)))
         for seed in range(1, 1 + replicates)
     ]
     taken = min(t for t, _ in found)
