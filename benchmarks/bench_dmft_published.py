@@ -89,7 +89,7 @@ def published(x, y, draws, rounds, damping=0.5):
                 a[l] = a[l] + damping * (found[2] - a[l])
             if l > 1:
                 b[l - 1] = b[l - 1] + damping * (found[3] - b[l - 1])
-        kernel = sum(g[l] * phi[l] for l in range(LAYERS + 1))
+        kernel = np.sum([g[l] * phi[l] for l in range(LAYERS + 1)], 0)
         new = [y]
         for t in range(STEPS - 1):
             new.append(new[-1] - RATE / p * kernel[t, :, t] @ new[-1])

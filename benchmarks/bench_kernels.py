@@ -224,7 +224,7 @@ def grown(result):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", nargs="*", help="cases, or how they begin")
     parser.add_argument("--dtypes", nargs="*", default=["float32", "float64"])
     parser.add_argument("--peer", help="JSON with the peer's figures")
