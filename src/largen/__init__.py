@@ -100,6 +100,7 @@ if TYPE_CHECKING:
         depth_mup,
         gd,
         gradient_flow,
+        langevin,
         mean_field,
         mup,
         ntk,
@@ -132,7 +133,7 @@ _ROOMS = {
     "networks": "FiniteNetwork apply empirical_ntk finite_network init linearize "
     "monte_carlo_kernel observe output_kernel tangent_kernel tangent_operator taylor_expand train",
     "parameterizations": "Parameterization abc adam complete_p depth_mup gd gradient_flow "
-    "mean_field mup ntk rmsprop scaling scaling_class sgd standard",
+    "langevin mean_field mup ntk rmsprop scaling scaling_class sgd standard",
     "runs": "Dataset Loss Run Theory Trajectory loss",
     "theories": "solve",
 }

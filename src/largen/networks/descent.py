@@ -10,14 +10,15 @@ from jax import lax
 
 from largen.networks.plan import Numbers, Plan, objective, outputs_given
 from largen.networks.records import record
-from largen.networks.updates import transformation
+from largen.networks.updates import shaken, transformation
 
 
-def descend(plan: Plan, params: Any, numbers: Numbers) -> tuple[Any, dict[str, Any], Any]:
+def descend(plan: Plan, params: Any, numbers: Numbers, key: Any) -> tuple[Any, dict[str, Any], Any]:
     """Return outputs at every step, ``(entry, sample[, output])``, records and last parameters.
 
     The loop runs from one recorded entry to the next: an outer scan over records, and within it
     a loop whose length is data, so that kernels are compiled once however many records there are.
+    The key is that of the noise, if there is any.
     """
     import optax
 
@@ -36,6 +37,7 @@ def descend(plan: Plan, params: Any, numbers: Numbers) -> tuple[Any, dict[str, A
             slope, _ = gradient(params, x[batch], numbers.y[batch])
         outputs = outputs.at[index].set(f)
         updates, memory = transformation(plan, rates[index]).update(slope, memory, params)
+        updates = shaken(plan, updates, rates[index], jax.random.fold_in(key, index))
         return optax.apply_updates(params, updates), memory, outputs
 
     def to_record(state_at, entry):

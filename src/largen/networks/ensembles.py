@@ -179,12 +179,16 @@ def _train(
 ):
     numbers = jax.tree.map(jnp.asarray, numbers)
     dtype = numbers.x.dtype
-    learn = flow if isinstance(plan.optimizer, GradientFlow) else descend
+    flows = isinstance(plan.optimizer, GradientFlow)
 
     def one(key):
         start = plan.network.draw(key, dtype)
-        outputs, records, end = learn(plan, start, numbers)
+        learnt = flow(plan, start, numbers) if flows else descend(plan, start, numbers, noise(key))
+        outputs, records, end = learnt
         return outputs, records if measure is None else measure(plan.network, start, end, numbers.x)
+
+    def noise(key):
+        return jax.random.fold_in(key, 1)
 
     return lax.map(one, keys) if together == 1 else jax.vmap(one)(keys)
 

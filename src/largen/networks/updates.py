@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import jax
+import jax.numpy as jnp
 
 from largen.errors import NoRule
 from largen.networks.plan import Plan
-from largen.parameterizations import Adam, GradientDescent, RMSProp
+from largen.parameterizations import Adam, GradientDescent, Langevin, RMSProp, temperature_of
 
 if TYPE_CHECKING:
     import optax
@@ -19,7 +20,7 @@ def transformation(plan: Plan, lr: Any) -> optax.GradientTransformation:
 
     With raw rates η = η₀·(rule's lr) and decays λ = λ₀·(rule's weight_decay),
 
-    * gradient descent: v ← βv − η(∇ + λθ), θ ← θ + v;
+    * gradient descent, Langevin: v ← βv − η(∇ + λθ), θ ← θ + v;
     * Adam: θ ← θ − η(m̂/(√v̂ + ε) + λθ), with ε = ε₀·(rule's eps);
     * RMSProp: θ ← θ − η(∇/(√v + ε) + λθ), v without correction for its start at zero.
 
@@ -48,11 +49,29 @@ def transformation(plan: Plan, lr: Any) -> optax.GradientTransformation:
     match plan.optimizer:
         case GradientDescent(momentum=momentum):
             return optax.chain(*steps, scaled, *([optax.trace(momentum)] if momentum else []))
+        case Langevin():  # its noise comes by itself: :func:`shaken`
+            return optax.chain(*steps, scaled)
         case Adam(beta1=beta1, beta2=beta2, eps=eps):
             steps = [in_units, optax.scale_by_adam(beta1, beta2, eps), *steps]
         case RMSProp(beta=beta, eps=eps):
             steps = [in_units, optax.scale_by_rms(beta, eps, eps_in_sqrt=False), *steps]
         case other:
-            known = [GradientDescent, Adam, RMSProp]
+            known = [GradientDescent, Langevin, Adam, RMSProp]
             raise NoRule("the training of finite networks", other, known)
     return optax.chain(*steps, scaled)
+
+
+def shaken(plan: Plan, updates: Any, lr: Any, key: Any) -> Any:
+    """Return the updates with √(2ηT) ξ, η = η₀·(rule's lr), T = T₀/γ²; as they are at T = 0."""
+    temperature = temperature_of(plan.optimizer)
+    if not temperature:
+        return updates
+    deviation = (2 * temperature) ** 0.5 / plan.table.gamma
+    leaves, tree = jax.tree.flatten(updates)
+    rates = jax.tree.leaves(plan.per_leaf("lr"))
+    keys = jax.random.split(key, len(leaves))
+    noisy = [
+        leaf + deviation * jnp.sqrt(lr * rate) * jax.random.normal(k, leaf.shape, leaf.dtype)
+        for leaf, rate, k in zip(leaves, rates, keys, strict=True)
+    ]
+    return tree.unflatten(noisy)

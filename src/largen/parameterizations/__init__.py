@@ -9,13 +9,16 @@ from largen.parameterizations.optimizers import (
     Adam,
     GradientDescent,
     GradientFlow,
+    Langevin,
     Optimizer,
     RMSProp,
     adam,
     gd,
     gradient_flow,
+    langevin,
     rmsprop,
     sgd,
+    temperature_of,
 )
 from largen.parameterizations.parameterization import Parameterization
 from largen.parameterizations.powers import Power
@@ -40,6 +43,7 @@ __all__ = [
     "Exponents",
     "GradientDescent",
     "GradientFlow",
+    "Langevin",
     "LayerScaling",
     "Optimizer",
     "Parameterization",
@@ -56,6 +60,7 @@ __all__ = [
     "depth_mup",
     "gd",
     "gradient_flow",
+    "langevin",
     "mean_field",
     "mup",
     "ntk",
@@ -64,4 +69,5 @@ __all__ = [
     "scaling_class",
     "sgd",
     "standard",
+    "temperature_of",
 ]

@@ -19,7 +19,7 @@ from fractions import Fraction
 from largen.architectures import Layer, WeightSite, depth
 from largen.errors import NoTheory
 from largen.parameterizations.laws import GAUSSIAN
-from largen.parameterizations.optimizers import Optimizer
+from largen.parameterizations.optimizers import Optimizer, temperature_of
 from largen.parameterizations.parameterization import Parameterization
 from largen.parameterizations.powers import Power
 from largen.parameterizations.rules import Row
@@ -81,6 +81,7 @@ def canonical_form(
     *,
     gaussian: tuple[str, ...] = ("input", "bias"),
     leading_rates: bool = False,
+    noise: bool = False,
 ) -> CanonicalForm:
     """Reduce a parameterization to the constants that infinite width leaves of it.
 
@@ -96,6 +97,9 @@ def canonical_form(
     leading_rates
         Whether rates that grow or vanish with the width are divided by their largest power of N,
         so that weights of lower powers do not move, instead of being refused.
+    noise
+        Whether the theory has a rule for Langevin noise, which makes every weight move at order
+        one.
 
     Raises
     ------
@@ -115,6 +119,12 @@ def canonical_form(
             f"{type(optimizer).__name__} has no implemented limit here: its update is not "
             "proportional to the gradient. Use lg.gd, lg.sgd or lg.gradient_flow, or one hidden "
             "layer in lg.mean_field()."
+        )
+    if temperature_of(optimizer) and not noise:
+        raise NoTheory(
+            f"{optimizer} has no implemented limit here: its noise moves every weight at order "
+            "one, so that features forget where they started whatever the parameterization. "
+            "lg.mean_field() has one."
         )
     table = param.table(net, optimizer, inputs=inputs)
     first = table.rows[0].site

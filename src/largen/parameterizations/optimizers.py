@@ -100,6 +100,22 @@ class GradientDescent(_Stepped):
 
 
 @dataclass(frozen=True)
+class Langevin(_Stepped):
+    """Gradient descent with Gaussian noise, full-batch or stochastic; see :func:`langevin`."""
+
+    temperature: float = 0.0
+
+    def __post_init__(self):
+        super().__post_init__()
+        object.__setattr__(self, "temperature", real("temperature", self.temperature, at_least=0))
+
+
+def temperature_of(optimizer: Optimizer) -> float:
+    """Return T₀; 0 of optimizers without noise."""
+    return optimizer.temperature if isinstance(optimizer, Langevin) else 0.0
+
+
+@dataclass(frozen=True)
 class _Adaptive(_Stepped):
     eps: float = 1e-8
 
@@ -237,6 +253,47 @@ def sgd(
     """
     integer("batch_size", batch_size, at_least=1)
     return GradientDescent(lr, weight_decay, batch_size, seed, momentum=momentum, schedule=schedule)
+
+
+def langevin(
+    lr: float,
+    temperature: float,
+    *,
+    weight_decay: float = 0.0,
+    batch_size: int | None = None,
+    seed: int = 0,
+    schedule: Schedule | None = None,
+) -> Langevin:
+    """Langevin dynamics in steps, θ ← θ − η(∇ + λθ) + √(2ηT) ξ with ξ standard Gaussian.
+
+    The raw temperature is T = T₀/γ², the same for all weights, and the raw rate η = η₀ρs²γ² of a
+    weight with initial deviation s: its noise is √(2η₀ρT₀) in units of s, at every width (ρ = 1 in
+    :func:`ntk` and :func:`mean_field`). Small steps lead to the Gibbs distribution, of density
+    exp(−[γ²L + Σ λ₀(θ/s)²/2ρ]/T₀) with the loss L: with λ₀ = T₀ and ρ = 1 the posterior of the
+    initial distribution as a prior, where ``mse`` stands for observations with noise of variance
+    P T₀/γ².
+
+    Parameters
+    ----------
+    lr, weight_decay, schedule
+        As in :func:`gd`.
+    temperature
+        T₀; with 0 this is :func:`gd`.
+    batch_size, seed
+        As in :func:`sgd`; full batch by default. The noise comes from the key of what is trained.
+
+    Raises
+    ------
+    InvalidInput
+        If a number is out of its range.
+
+    Examples
+    --------
+    >>> import largen as lg
+    >>> print(lg.langevin(lr=0.1, temperature=0.01, weight_decay=0.01))
+    Langevin(lr=0.1, weight_decay=0.01, temperature=0.01)
+    """
+    return Langevin(lr, weight_decay, batch_size, seed, temperature, schedule=schedule)
 
 
 def adam(

@@ -18,6 +18,7 @@ from largen.parameterizations import (
     Adam,
     GradientDescent,
     GradientFlow,
+    Langevin,
     Optimizer,
     Parameterization,
     RMSProp,
@@ -42,8 +43,8 @@ class Run:
     loss
         ``"mse"``, ``"logistic"``, ``"cross_entropy"``, or a function ℓ(f, y) of one sample.
     optimizer
-        :func:`largen.gd`, :func:`largen.sgd`, :func:`largen.adam`, :func:`largen.rmsprop`, or
-        :func:`largen.gradient_flow`.
+        :func:`largen.gd`, :func:`largen.sgd`, :func:`largen.langevin`, :func:`largen.adam`,
+        :func:`largen.rmsprop`, or :func:`largen.gradient_flow`.
     steps
         For optimizers that make steps, how many. Step 0 is the initialisation, so a trajectory
         has ``steps + 1`` entries.
@@ -122,7 +123,7 @@ class Run:
             steps = integer("steps", steps, at_least=1)
             recorded = ()
             optimizer.rates(steps)  # type: ignore[attr-defined]
-            if isinstance(optimizer, (GradientDescent, Adam, RMSProp)):
+            if isinstance(optimizer, (GradientDescent, Langevin, Adam, RMSProp)):
                 batch = optimizer.batch_size
                 if batch is not None and batch > len(data.x_train):
                     raise InvalidInput(

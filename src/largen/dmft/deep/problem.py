@@ -10,7 +10,7 @@ import numpy as np
 from largen.dmft.deep.chain import LINEAR, Chain, chain
 from largen.errors import NoTheory
 from largen.expectations import ActivationFunction
-from largen.parameterizations import CanonicalWeight, canonical_form
+from largen.parameterizations import CanonicalForm, CanonicalWeight, canonical_form
 from largen.runs import Run
 
 # Roles whose single weights count; hidden matrices are sums over neurons.
@@ -123,9 +123,7 @@ def covers(run: Run) -> str:
         and residual branches of them, or a weight's update vanishes or diverges with the width.
     """
     links = chain(run.net)
-    form = canonical_form(
-        run.param, run.net, run.optimizer, run.data.inputs, gaussian=GAUSSIAN_ROLES
-    )
+    form = _form(run)
     if form.d != Fraction(1, 2):
         raise NoTheory(
             f"{run.param} divides the output by N^{form.d} beyond the kernel scaling; features "
@@ -143,9 +141,7 @@ def covers(run: Run) -> str:
 def problem(run: Run) -> Problem:
     """Return the problem that a run poses, in float64."""
     links = chain(run.net)
-    form = canonical_form(
-        run.param, run.net, run.optimizer, run.data.inputs, gaussian=GAUSSIAN_ROLES
-    )
+    form = _form(run)
     found: dict[tuple[int, ...], dict[str, CanonicalWeight]] = {path: {} for path in links.paths}
     for weight in form.weights.values():
         found[weight.site.path][weight.kind] = weight
@@ -163,6 +159,13 @@ def problem(run: Run) -> Problem:
         gamma=form.gamma,
         samples=len(run.data.x_train),
         outputs=int(np.prod(run.output_shape, dtype=int)),
+    )
+
+
+def _form(run: Run) -> CanonicalForm:
+    inputs = run.data.inputs
+    return canonical_form(
+        run.param, run.net, run.optimizer, inputs, gaussian=GAUSSIAN_ROLES, noise=True
     )
 
 

@@ -33,6 +33,7 @@ from largen.dmft.deep.start import fewest
 from largen.dmft.deep.state import Kept
 from largen.errors import InvalidInput, NumericalFailure, one_of
 from largen.networks.progress import Report, reporter
+from largen.parameterizations import temperature_of
 from largen.runs import Run, Trajectory
 
 NAME = "mean field, deep"
@@ -85,7 +86,8 @@ def solve(
         ``"closed"``: the closed equations of linear networks. ``"sweep"``: random matrices that
         are known by the directions in which they were asked. ``"dense"``: networks that are
         stored, variance-reduced, of two widths, extrapolated in 1/N as far as their fluctuations
-        allow; for activations like relu, whose gradients keep asking in new directions.
+        allow; for activations like relu, whose gradients keep asking in new directions, and for
+        Langevin noise.
         ``"auto"`` takes the first if it applies, and the last if there will be more directions
         than neurons.
     rtol
@@ -196,6 +198,8 @@ def solve(
         if method != "auto":
             raise InvalidInput(f"mode: {mode!r} is for method='sweep', got method={method!r}.")
         method = "sweep"
+    if temperature_of(run.optimizer):
+        method = _with_noise(run, method, mode, fluctuations)
     method = chosen(method, posed, steps, particles, sites > 0)
     particles = particles or wanted_particles(method, posed)
     if particles < fewest(posed):
@@ -265,6 +269,17 @@ def solve(
             result,
         )
     return result
+
+
+def _with_noise(run: Run, method: str, mode: str, fluctuations: bool) -> str:
+    """Return the method that has a rule for Langevin noise."""
+    if method in ("sweep", "closed") or mode == "finite_width" or fluctuations:
+        raise InvalidInput(
+            f"method: {run.optimizer} adds another random matrix at every step, which matrices "
+            "that are known by the directions in which they were asked (method 'sweep', 'closed', "
+            "mode='finite_width', fluctuations=True) cannot follow. Use method='dense' or 'auto'."
+        )
+    return "dense"
 
 
 def _spread(posed: Problem, run: Run, key: Any, progress: Any) -> np.ndarray:

@@ -14,8 +14,8 @@ from largen.dmft.deep.matrix import Matrices, Precision
 from largen.dmft.deep.problem import Problem
 from largen.dmft.deep.reduction import reduced
 from largen.dmft.deep.schedule import Schedule
-from largen.dmft.deep.state import Constants, Moving, Start, State, filled_side
-from largen.parameterizations import GradientDescent
+from largen.dmft.deep.state import Constants, Moving, Noise, Start, State, filled_side
+from largen.parameterizations import GradientDescent, temperature_of
 from largen.runs import Run
 
 
@@ -97,6 +97,19 @@ def _decay(problem: Problem, decay: float, dtype) -> Moving:
     return Moving(*(jnp.asarray(decay * np.sign(rate), dtype) for rate in rates))
 
 
+def _noise(problem: Problem, temperature: float, neurons: int, dtype) -> Noise | None:
+    if not temperature:
+        return None
+    maps = problem.maps
+    rates = (
+        problem.field_rate[:, None],
+        maps[-1].rate,
+        np.reshape([affine.bias_rate for affine in maps[:-1]], (-1, 1)),
+        np.array([affine.rate for affine in maps[:-1]]) / neurons,
+    )
+    return Noise(*(jnp.asarray(np.sqrt(2 * temperature * np.asarray(r)), dtype) for r in rates))
+
+
 def unasked(start: Start, capacities: tuple[int, int]) -> Matrices:
     """Return matrices that have answered to the directions of the start only."""
     neurons, dtype = start.fields.shape[1], start.fields.dtype
@@ -164,5 +177,6 @@ def begin(
         rates=real(schedule.rates),
         precision=Precision(*map(real, precision)),
         batches=None if run.batches is None else jnp.asarray(run.batches),
+        noise=_noise(problem, temperature_of(optimizer), start.fields.shape[1], dtype),
     )
     return state, constants

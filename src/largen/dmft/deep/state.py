@@ -137,6 +137,15 @@ class State(NamedTuple):
     outputs: Float[Array, "entry sample output"]
 
 
+class Noise(NamedTuple):
+    """√(2T₀ρ) of Langevin noise on what moves; that of matrices over √N, for each of them."""
+
+    fields: Float[Array, "direction 1"]
+    readout: Float[Array, ""]
+    biases: Float[Array, "matrix 1"]
+    matrices: Float[Array, " matrix"]
+
+
 class Constants(NamedTuple):
     """What stands still.
 
@@ -162,6 +171,8 @@ class Constants(NamedTuple):
         Of the matrices.
     batches
         Samples of each step; None for full batches.
+    noise
+        None without.
     """
 
     fields: Float[Array, "sample direction"]
@@ -179,6 +190,7 @@ class Constants(NamedTuple):
     rates: Float[Array, " step"]
     precision: Precision
     batches: Int[Array, "_ batch"] | None
+    noise: Noise | None = None
 
 
 class Start(NamedTuple):

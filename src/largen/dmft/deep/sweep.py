@@ -30,6 +30,7 @@ from jaxtyping import Array, Float
 from largen.dmft.deep.dense import DenseMatrices
 from largen.dmft.deep.innovations import gaussian, unit_vectors
 from largen.dmft.deep.matrix import Matrices
+from largen.dmft.deep.noise import shaken
 from largen.dmft.deep.rows import Index
 from largen.dmft.deep.state import Constants, Model, Moving, State, has_room
 
@@ -184,6 +185,10 @@ def _step(model: Model, state: State, constants: Constants) -> State:
         params.scale,
         constants.momentum,
     )
+    if constants.noise is not None:
+        assert isinstance(matrices, DenseMatrices)
+        key = jax.random.fold_in(state.draws[0], state.step)
+        params, matrices = shaken(params, matrices, constants.noise, lr, key)
     outputs = lax.dynamic_update_index_in_dim(state.outputs, f, state.step, 0)
     return state._replace(
         step=state.step + 1, params=params, velocity=velocity, matrices=matrices, outputs=outputs

@@ -7,8 +7,8 @@ With κ = η₀γ₀/P, a full batch and F the directions of the samples, gradie
     b ← b + (η₀/P) ρ_b σ_b² Σ_ν Δ_ν
 
 (Pehlevan and Bordelon's lecture notes, eq. (64), at finite step size). A minibatch replaces the
-mean over samples; momentum and weight decay act on a, z and b as they do on any weight, since
-these are linear in the weights.
+mean over samples; momentum, weight decay and Langevin noise act on a, z and b as they do on any
+weight, since these are linear in the weights.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from largen.dmft.one_hidden_layer.adaptive import Average
 from largen.dmft.one_hidden_layer.neurons import Neurons
 from largen.dmft.one_hidden_layer.problem import Problem
 from largen.expectations import ActivationFunction
-from largen.parameterizations import GradientDescent
+from largen.parameterizations import GradientDescent, temperature_of
 from largen.runs import Loss, Run
 
 
@@ -37,7 +37,7 @@ class State(NamedTuple):
 
 
 class Constants(NamedTuple):
-    """What stands still; ``decay`` is λ₀ of everything that moves."""
+    """What stands still; ``decay`` is λ₀ of everything that moves, ``noise`` √(2T₀ρ) of it."""
 
     weights: Float[Array, " neuron"]
     train: Float[Array, "sample direction"]
@@ -51,6 +51,7 @@ class Constants(NamedTuple):
     out_rate: Float[Array, ""]
     out_bias_rate: Float[Array, ""]
     steps: State | None
+    noise: State | None = None
 
 
 class Records(NamedTuple):
@@ -91,6 +92,7 @@ def prepare(problem: Problem, run: Run, neurons: Neurons, dtype) -> tuple[State,
         out_rate=real(problem.out_rate),
         out_bias_rate=real(problem.out_bias_rate),
         steps=_steps(problem, real),
+        noise=_noise(problem, temperature_of(optimizer), real),
     )
     return state, constants
 
@@ -109,6 +111,14 @@ def _decay(problem: Problem, decay: float, real) -> State:
     if steps is not None:
         rates = (steps.directions, steps.readout, steps.bias)
     return State(*(real(decay * np.sign(rate)) for rate in rates))
+
+
+def _noise(problem: Problem, temperature: float, real) -> State | None:
+    """Return √(2T₀ρ) in the units of a and z; b, which is no mean over neurons, feels none."""
+    if not temperature:
+        return None
+    rates = (problem.rate, problem.out_rate, 0.0)
+    return State(*(real(np.sqrt(2 * temperature * np.asarray(rate))) for rate in rates))
 
 
 def sample_weights(run: Run, dtype) -> Float[Array, "_ sample"]:
@@ -167,6 +177,18 @@ def driven(state: State, constants: Constants, counts, ahead, residual) -> State
 def stepped(move: State, state: State, constants: Constants, rate) -> State:
     """Return a step η(move − λθ)."""
     return jax.tree.map(lambda dx, x, l: rate * (dx - l * x), move, state, constants.decay)
+
+
+def shaken(move: State, noise: State | None, rate, key) -> State:
+    """Return a step with noise √(2ηT) ξ, another one for each neuron."""
+    if noise is None:
+        return move
+    keys = State(*jax.random.split(key, 3))
+
+    def noisy(dx, size, key):
+        return dx + jnp.sqrt(rate) * size * jax.random.normal(key, dx.shape, dx.dtype)
+
+    return jax.tree.map(noisy, move, noise, keys)
 
 
 def kernels(model: Model, state: State, constants: Constants) -> Records:

@@ -13,7 +13,7 @@ from largen.dmft.one_hidden_layer.dynamics import Records
 from largen.dmft.one_hidden_layer.problem import LINEAR, Problem
 from largen.dmft.one_hidden_layer.training import train
 from largen.errors import InvalidInput
-from largen.parameterizations import GradientFlow
+from largen.parameterizations import GradientFlow, temperature_of
 from largen.runs import Run
 
 METHODS = ("auto", "closed", "quadrature", "particles")
@@ -73,7 +73,13 @@ def estimate(
     InvalidInput
         If the method that is asked for does not apply.
     """
-    linear = posed.phi == LINEAR and posed.steps is None
+    noisy = temperature_of(run.optimizer) > 0
+    if noisy and method in ("closed", "quadrature"):
+        raise InvalidInput(
+            f"method: {method!r} follows neurons from their initial weights alone, and those of "
+            f"{run.optimizer} move at random. Use 'particles' or 'auto'."
+        )
+    linear = posed.phi == LINEAR and posed.steps is None and not noisy
     if method == "closed" and not linear:
         raise InvalidInput(
             "method: closed equations exist for the linear activation and gradient descent, this "
@@ -86,7 +92,7 @@ def estimate(
             "method: quadrature is over Gaussian weights; those of this run are not. Use "
             "'particles' or 'auto'."
         )
-    few = posed.dimensions <= MOST_GRID_DIMENSIONS and posed.start is None
+    few = posed.dimensions <= MOST_GRID_DIMENSIONS and posed.start is None and not noisy
     if method == "quadrature" and not few:
         raise InvalidInput(
             f"method: quadrature takes at most {MOST_GRID_DIMENSIONS} Gaussian variables, this "
@@ -157,6 +163,7 @@ def particles(
     count, replicates = drawn.each or FEWEST, REPLICATES
     pilot = sets.quasi_random(posed, FEWEST, rng)
     substeps, late = _flow_steps(posed, run, pilot, rtol / 10, rtol / 10)
+    noisy = temperature_of(run.optimizer) > 0
     while True:
         samples = [
             train(
@@ -166,6 +173,7 @@ def particles(
                 recorded,
                 substeps=substeps,
                 dtype=dtype,
+                key=int(rng.integers(2**31)) if noisy else 0,
             )
             for _ in range(replicates)
         ]

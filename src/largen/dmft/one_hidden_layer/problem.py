@@ -11,7 +11,7 @@ from largen.architectures import Activation, Dense, Layer, Repeat, Residual, Ser
 from largen.dmft.one_hidden_layer.adaptive import Average, average_of, ratio_of, weights_of
 from largen.errors import NoRule, NoTheory
 from largen.expectations import ActivationFunction, activation
-from largen.parameterizations import canonical_form
+from largen.parameterizations import CanonicalForm, canonical_form
 from largen.parameterizations.laws import GAUSSIAN
 from largen.runs import Run
 
@@ -124,7 +124,7 @@ def covers(run: Run) -> str:
     if run.param.d == Fraction(1, 2) and average_of(run):
         weights_of(run)
     else:
-        canonical_form(run.param, run.net, run.optimizer, run.data.inputs, gaussian=())
+        _form(run)
     if run.param.d != Fraction(1, 2):
         raise NoTheory(
             f"{run.param} divides the output by N^{run.param.d} beyond the kernel scaling; "
@@ -142,9 +142,14 @@ def problem(run: Run) -> Problem:
     return _by_gradient(run) if average_of(run) is None else _by_weight(run)
 
 
+def _form(run: Run) -> CanonicalForm:
+    data = run.data
+    return canonical_form(run.param, run.net, run.optimizer, data.inputs, gaussian=(), noise=True)
+
+
 def _by_gradient(run: Run) -> Problem:
     """Return the problem of gradient descent or flow, in independent directions."""
-    form = canonical_form(run.param, run.net, run.optimizer, run.data.inputs, gaussian=())
+    form = _form(run)
     inner, outer = (
         {weight.kind: weight for weight in form.weights.values() if weight.site.role == role}
         for role in ("input", "output")

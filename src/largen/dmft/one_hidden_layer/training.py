@@ -30,6 +30,7 @@ from largen.dmft.one_hidden_layer.dynamics import (
     kernels,
     prepare,
     sample_weights,
+    shaken,
     stepped,
     test_outputs,
 )
@@ -46,6 +47,7 @@ def train(
     *,
     substeps: np.ndarray | None = None,
     dtype: Any = np.float64,
+    key: int = 0,
 ) -> tuple[np.ndarray, np.ndarray, Records]:
     """Train a set of neurons.
 
@@ -61,6 +63,8 @@ def train(
         Steps of gradient flow after each entry, shape ``(step,)``.
     dtype
         Precision of the neurons.
+    key
+        Of the noise, if there is any.
 
     Returns
     -------
@@ -75,7 +79,8 @@ def train(
     counts = sample_weights(run, dtype)
     at = jnp.asarray(recorded, int)
     if substeps is None:
-        out = _descend(model, len(run.times) - 1, state, constants, counts, at)
+        noise = jax.random.key(key)
+        out = _descend(model, len(run.times) - 1, state, constants, counts, at, noise)
     else:
         gaps = np.append(np.diff(run.times), 0.0)
         lengths = jnp.asarray(gaps / np.maximum(substeps, 1), dtype)
@@ -91,6 +96,7 @@ def _descend(
     constants: Constants,
     counts: Float[Array, "_ sample"],
     record_at: Int[Array, " record"],
+    key: Any,
 ):
     def advance(index, moving, ahead):
         state, velocity = moving
@@ -102,6 +108,7 @@ def _descend(
             change = stepped(change, state, constants, rate)
             return jax.tree.map(jnp.add, state, change), velocity
         move = stepped(move, state, constants, rate)
+        move = shaken(move, constants.noise, rate, jax.random.fold_in(key, index))
         velocity = jax.tree.map(lambda v, dx: constants.momentum * v + dx, velocity, move)
         return jax.tree.map(jnp.add, state, velocity), velocity
 
