@@ -56,9 +56,10 @@ def first_capacities(problem: Problem, neurons: int) -> tuple[int, int]:
     less the more samples there are, whose buffers are also what fills the memory.
     """
     per_feature, per_gradient = (7, 10) if problem.columns <= FEW_SAMPLES else (5, 7)
-    features = capacity_for(min(per_feature * problem.columns, neurons + problem.columns) + 64)
-    gradients = capacity_for(min(per_gradient * problem.samples, neurons + problem.samples) + 64)
-    return features, gradients
+    columns, training = problem.columns, problem.training_columns
+    features = min(per_feature * columns, problem.taps * neurons + columns)
+    gradients = min(per_gradient * training, neurons + training)
+    return capacity_for(features + 64), capacity_for(gradients + 64)
 
 
 def advance(
@@ -92,8 +93,9 @@ def advance(
         state, along = place.taken_up(state, along, last)
     end, parts = last + 1, PAUSES if place is None else PLACES
     pauses = {end * part // parts for part in range(1, parts + 1)}
-    rows = problem.columns if model.kept.test else problem.samples
-    most = rows * problem.outputs  # gradients that a record asks for
+    columns, training = problem.columns, problem.training_columns
+    # Gradients that a record asks for.
+    most = (columns if model.kept.test else training) * problem.outputs
 
     def found() -> Swept:
         return _found(model, state, constants, problem, schedule, times, along)
@@ -106,7 +108,7 @@ def advance(
         while True:
             state = sweep(model, state, constants, stop)
             reached = int(state.step) == stop
-            columns, gradients = problem.columns, most if reached else problem.samples
+            gradients = most if reached else training
             if (reached and not recording) or has_room(state, columns, gradients, model):
                 break  # arrived, or the outputs have escaped
             if not growth:
@@ -144,16 +146,24 @@ def _found(
 ) -> Swept:
     """Return what was found until now, and NaN for the rest."""
     p, c, layers = problem.samples, problem.outputs, problem.hidden_layers
-    rows, sites = problem.columns if model.kept.test else p, model.kept.sites
+    rows, sites = problem.total if model.kept.test else p, model.kept.sites
 
-    def nothing(rows: int, sites: int) -> Kernels:
-        shapes = ((rows, p), (rows, p, c, c), (p, sites), (p, c, sites))
-        return Kernels(*(np.full((layers, *shape), np.nan) for shape in shapes))
+    alone = rows, sites, max(problem.positions)
+
+    def nothing(rows: int, sites: int, places: int) -> Kernels:
+        shapes = (
+            (layers, rows, p),
+            (layers, rows, p, c, c),
+            (rows, p, c, c),
+            (layers, p, places, sites),
+            (layers, p, c, places, sites),
+        )
+        return Kernels(*(np.full(shape, np.nan) for shape in shapes))
 
     return Swept(
         np.asarray(state.outputs)[schedule.entries],
-        [along.kernels.get(step, nothing(rows, sites)) for step in times.alone.tolist()],
-        [along.pairs.get((t, s), nothing(p, 0)) for t, s in times.pairs.tolist()],
+        [along.kernels.get(step, nothing(*alone)) for step in times.alone.tolist()],
+        [along.pairs.get((t, s), nothing(p, 0, 1)) for t, s in times.pairs.tolist()],
         np.asarray(constants.frozen_kernel),
         state.matrices.ranks,
         state.matrices if isinstance(state.matrices, Matrices) else None,

@@ -25,7 +25,7 @@ from largen.dmft.deep.rows import Index
 
 
 class DenseMatrices(NamedTuple):
-    """V of all layers, neurons behind by neurons before.
+    """V of all layers, neurons behind by neurons before (of all taps).
 
     Attributes
     ----------
@@ -35,8 +35,8 @@ class DenseMatrices(NamedTuple):
         Its momentum; None without momentum.
     """
 
-    change: Float[Array, "matrix n n"]
-    velocity: Float[Array, "matrix n n"] | None
+    change: Float[Array, "matrix behind before"]
+    velocity: Float[Array, "matrix behind before"] | None
 
     @property
     def number(self) -> int:
@@ -51,13 +51,13 @@ class DenseMatrices(NamedTuple):
     def apply(
         self,
         l: Index,
-        x: Float[Array, "k n"],
+        x: Float[Array, "k near"],
         draws: Draws,
         innovate: Innovate,
         precision: Precision,
         *,
         transposed: bool = False,
-    ) -> tuple[DenseMatrices, Float[Array, "k n"], Float[Array, "n k"], Draws]:
+    ) -> tuple[DenseMatrices, Float[Array, "k far"], Float[Array, "near k"], Draws]:
         """Return V x of matrix l, or Vᵀ x, the coordinates x/√N of x, and the draws."""
         v = self.change[l]
         y = x @ v if transposed else x @ v.T
@@ -73,9 +73,11 @@ def stored(
 ) -> DenseMatrices:
     """Return Gaussian matrices that answer to directions (Q, Ξ) on their two sides as wanted."""
     n = neurons
-    found = np.empty((len(inputs), n, n), dtype)
-    for v, (q_i, xi_i), (q_o, xi_o) in zip(found, inputs, outputs, strict=True):
-        v[...] = rng.standard_normal((n, n), np.float32)
+    before = [basis.shape[1] for basis, _ in inputs]
+    found = np.zeros((len(inputs), n, max(before, default=n)), dtype)
+    for all_, width, (q_i, xi_i), (q_o, xi_o) in zip(found, before, inputs, outputs, strict=True):
+        v = all_[:, :width]
+        v[...] = rng.standard_normal((n, width), np.float32)
         v /= np.sqrt(n)
         v -= (v @ q_i.T / n) @ q_i
         v -= q_o.T @ (q_o @ v / n)

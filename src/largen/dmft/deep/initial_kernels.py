@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import numpy as np
@@ -13,32 +12,41 @@ from largen.expectations import pair_moments, second_moment
 
 
 def tangent(
-    problem: Problem,
-    features: Sequence[np.ndarray],
-    gradients: Sequence[np.ndarray],
-    same: Any = 1.0,
+    problem: Problem, read: Sequence[np.ndarray], gradients: Sequence[np.ndarray]
 ) -> np.ndarray:
-    """Return the tangent kernel from the kernels Φ¹ … Φᴸ and G¹ … Gᴸ.
+    """Return the tangent kernel of one output, all samples by training samples.
 
     K = Φᴸ + Σ_l Gˡ Φˡ⁻¹ with the first layer included (Pehlevan and Bordelon's lecture notes,
     (26), whose last term should be G¹Φ⁰), every term with the rate ρσ² of its weights, and with
-    those of biases. Shapes ``(..., sample, sample_2)`` that broadcast. Between two outputs there
-    are the terms of the gradients only: ``same`` is 1 where both outputs are the same, else 0.
+    those of biases. With several positions a term is the sum over pairs of them,
+    Σ_ab Gˡ(a, b) Φˡ⁻¹(a, b) with Φ between what the map reads at a and at b.
+
+    Parameters
+    ----------
+    problem
+        The network.
+    read
+        Φ of what each map behind the first reads, all columns behind it by those of training
+        samples.
+    gradients
+        G¹ … Gᴸ, of the same axes.
     """
-    fields, samples = problem.fields, problem.samples
-    rated = (fields * problem.field_rate) @ fields[:samples].T
-    kernel = gradients[0] * rated[: gradients[0].shape[-2]]
-    for affine, phi, g in zip(problem.maps[:-1], features[:-1], gradients[1:], strict=True):
-        kernel = kernel + g * (affine.kernel_rate * phi + affine.bias_kernel_rate)
+    samples, seen = problem.samples, problem.fields
+    rated = (seen * problem.field_rate) @ seen[: samples * problem.positions[0]].T
+    terms = [gradients[0] * rated]
+    for affine, phi, g in zip(problem.maps[:-1], read[:-1], gradients[1:], strict=True):
+        terms.append(g * (affine.kernel_rate * phi + affine.bias_kernel_rate))
     readout = problem.maps[-1]
-    return kernel + same * (readout.kernel_rate * features[-1] + readout.bias_kernel_rate)
+    kernel = readout.kernel_rate * read[-1] + readout.bias_kernel_rate
+    for term, places in zip(terms, problem.positions, strict=True):
+        kernel = kernel + term.reshape(-1, places, samples, places).sum((1, 3))
+    return kernel
 
 
 def initial_tangent(problem: Problem) -> np.ndarray:
     """Return the tangent kernel at initialisation, all samples by training samples."""
-    samples = problem.samples
     covariances = [problem.fields @ problem.fields.T]
-    features, slopes = [], []
+    read, slopes = [], []
     with jax.enable_x64(True):
         for phi, affine, skip in zip(problem.phi, problem.maps, (*problem.skips, -1), strict=True):
             variance = np.diag(covariances[-1])
@@ -47,18 +55,34 @@ def initial_tangent(problem: Problem) -> np.ndarray:
             moments = pair_moments(phi, variance[:, None], variance[None], gap)
             square = np.asarray(second_moment(phi, variance))
             feature = (square[:, None] + square) / 2 - np.asarray(moments.gap)
-            features.append(feature)
+            read.append(_summed(affine.reading.taps, feature))
             slopes.append(np.asarray(moments.derivative))
-            covariance = affine.std**2 * feature + affine.bias_std**2
+            covariance = affine.std**2 * read[-1] + affine.bias_std**2
             # What a branch returns is independent of what it is added to.
             covariances.append(covariance + (covariances[skip] if skip >= 0 else 0))
-    gradients = [np.zeros_like(phi) for phi in features]
-    behind = np.ones_like(features[-1])
-    for l in reversed(range(len(features))):
-        gradients[l] = gradients[l] + problem.maps[l].std ** 2 * behind * slopes[l]
+    gradients = [np.zeros_like(slope) for slope in slopes]
+    behind = np.ones_like(read[-1])
+    for l in reversed(range(len(gradients))):
+        affine = problem.maps[l]
+        back = _summed(affine.reading.taps.swapaxes(1, 2), behind)
+        gradients[l] = gradients[l] + affine.std**2 * back * slopes[l]
         behind = gradients[l]
         if l and problem.skips[l - 1] >= 0:
             gradients[problem.skips[l - 1]] += behind
+    samples = problem.samples
     return tangent(
-        problem, [phi[:, :samples] for phi in features], [g[:, :samples] for g in gradients]
+        problem,
+        [
+            phi[:, : samples * m.reading.positions]
+            for phi, m in zip(read, problem.maps, strict=True)
+        ],
+        [g[:, : samples * each] for g, each in zip(gradients, problem.positions, strict=True)],
     )
+
+
+def _summed(taps: np.ndarray, kernel: np.ndarray) -> np.ndarray:
+    """Return Σ_k T_k K T_kᵀ of a kernel between all columns."""
+    _, behind, before = taps.shape
+    pairs = kernel.reshape(-1, before, len(kernel) // before, before)
+    found = np.einsum("kai,sitj,kbj->satb", taps, pairs, taps, optimize=True)
+    return found.reshape(-1, pairs.shape[2] * behind)

@@ -32,7 +32,7 @@ MODES: tuple[Mode, ...] = get_args(Mode)
 MOST_SOBOL_DIMENSIONS = 2048
 
 
-def gaussian(anchors: Float[Array, "anchor n"] | None, weight) -> Innovate:
+def gaussian(anchors: Float[Array, "anchor n"] | None, weight, taps=None) -> Innovate:
     """Return the rule for innovations after initialisation.
 
     Parameters
@@ -43,19 +43,29 @@ def gaussian(anchors: Float[Array, "anchor n"] | None, weight) -> Innovate:
         of a finite width.
     weight
         Of a neuron, 1/N.
+    taps
+        For innovations over the taps of a matrix: how many it has. Those behind stay 0.
     """
+
+    def apart(xi):
+        """Return what is orthogonal to the anchors, tap by tap."""
+        assert anchors is not None
+        each = xi.reshape(-1, anchors.shape[1])
+        return xi - weight * ((each @ anchors.T) @ anchors).reshape(xi.shape)
 
     def innovate(far, l, fills, rank, key):
         key, now = jax.random.split(key)
         known = far.rank[l]
         xi = jax.random.normal(now, (len(fills), far.basis.shape[2]), far.basis.dtype)
+        if taps is not None:
+            xi = xi * (weight * jnp.arange(xi.shape[1]) < taps - weight / 2)
         # The anchors and the basis are not orthogonal to each other; the basis has the last word.
         for _ in range(1 if anchors is None else 2):
             if anchors is not None:
-                xi = xi - weight * ((xi @ anchors.T) @ anchors)
+                xi = apart(xi)
             xi = xi - combine(far.basis, l, weight * inner(far.basis, l, xi, known), known)
         if anchors is not None:
-            left = jnp.maximum(1 - weight * known, 0).astype(xi.dtype)
+            left = jnp.maximum((1 if taps is None else taps) - weight * known, 0).astype(xi.dtype)
             norm = weight * jnp.sum(xi**2, 1, keepdims=True)
             xi = xi * jnp.sqrt(left / jnp.maximum(norm, 1e-6))
         return xi * fills[:, None], key
@@ -63,13 +73,26 @@ def gaussian(anchors: Float[Array, "anchor n"] | None, weight) -> Innovate:
     return innovate
 
 
-def unit_vectors() -> Innovate:
-    """Return the rule for linear networks: the next unit vectors of the layer."""
+def unit_vectors(units: int, taps=None) -> Innovate:
+    """Return the rule for linear networks: the next unit vectors of the layer.
+
+    Parameters
+    ----------
+    units
+        How many there are.
+    taps
+        For innovations over the taps of a matrix, each of which takes one: how many it has.
+    """
 
     def innovate(far, l, fills, rank, count):
-        place = count + jnp.arange(len(fills))
-        xi = place[:, None] == jnp.arange(far.basis.shape[2])
-        return xi.astype(far.basis.dtype) * fills[:, None], count + fills.sum(dtype=jnp.int32)
+        blocks = far.basis.shape[2] // units
+        place = count + jnp.arange(len(fills) * blocks)
+        xi = (place[:, None] == jnp.arange(units)).astype(far.basis.dtype)
+        xi = xi.reshape(len(fills), blocks, units)
+        if taps is not None:
+            xi = xi * (jnp.arange(blocks) < taps)[:, None]
+        used = blocks * fills.sum(dtype=jnp.int32)
+        return xi.reshape(len(fills), -1) * fills[:, None], count + used
 
     return innovate
 
@@ -89,8 +112,9 @@ def initial(
 
 def orthonormal(
     rows: Float[np.ndarray, "k n"],
-    avoid: Float[np.ndarray, "m n"],
-    wanted: Float[np.ndarray, "k k"] | None = None,
+    avoid: Float[np.ndarray, "a n"],
+    wanted: Float[np.ndarray, "m m"] | None = None,
+    together: int = 1,
 ) -> Float[np.ndarray, "k n"]:
     """Return rows moved as little as possible to be orthogonal to others and with a Gram matrix.
 
@@ -102,6 +126,8 @@ def orthonormal(
         Rows to be orthogonal to, in any basis; linearly dependent ones do no harm.
     wanted
         The Gram matrix; the identity by default.
+    together
+        How many consecutive rows are one, as far as the Gram matrix is concerned.
     """
     n = rows.shape[1]
     rows = rows - rows.mean(1, keepdims=True)
@@ -109,6 +135,7 @@ def orthonormal(
         known = frame(avoid)
         for _ in range(2):
             rows = rows - (rows @ known.T / n) @ known
+    shape, rows = rows.shape, rows.reshape(len(rows) // together, -1)
     values, vectors = np.linalg.eigh((rows @ rows.T / n).astype(np.float64))
     if values[0] <= 1e-6 * values[-1]:
         raise np.linalg.LinAlgError("too few neurons for their directions")
@@ -116,7 +143,7 @@ def orthonormal(
     if wanted is not None:
         values, vectors = np.linalg.eigh(wanted.astype(np.float64))
         root = (vectors * np.sqrt(np.maximum(values, 0))) @ vectors.T @ root
-    return root.astype(rows.dtype) @ rows
+    return (root.astype(rows.dtype) @ rows).reshape(shape)
 
 
 def frame(rows: Float[np.ndarray, "m n"]) -> Float[np.ndarray, "k n"]:

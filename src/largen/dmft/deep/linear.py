@@ -42,8 +42,9 @@ def solve_linear(
     most = int(np.bincount(problem.streams).max())  # layers that share their neurons
     with in_precision(np.zeros((), np.float64)):
         while True:
-            model = Model.of(problem, run, "linear", kept)
-            start, used = unit(problem, 2 * capacity * most, np.float64)
+            units = (1 + problem.taps) * capacity * most
+            model = Model.of(problem, run, "linear", kept, units)
+            start, used = unit(problem, units, np.float64)
             draws = jnp.asarray(used, jnp.int32)
             rule, matrices = Precision(1.0, tolerance), unasked(start, (capacity, capacity))
             state, constants = begin(problem, run, schedule, start, draws, rule, matrices)

@@ -15,6 +15,10 @@ never formed between pairs of times.
 
 Gradient descent adds V − V(0) = Q_o M Q_iᵀ/N with a small matrix M.
 
+A convolution is a matrix for each tap (:mod:`largen.dmft.deep.reading`). Put side by side they are
+one, N × (taps · N), whose inputs are patches; all inner products are over N, so that innovations
+have unit variance on either side.
+
 The matrices of all layers are kept together, with a leading axis, and addressed by their number.
 """
 
@@ -50,8 +54,8 @@ class Side(NamedTuple):
         How many rows are filled.
     """
 
-    basis: Float[Array, "matrix capacity n"]
-    innovations: Float[Array, "matrix capacity n"]
+    basis: Float[Array, "matrix capacity near"]
+    innovations: Float[Array, "matrix capacity far"]
     rank: Int[Array, " matrix"]
 
 
@@ -86,13 +90,13 @@ class Matrices(NamedTuple):
     def apply(
         self,
         l: Index,
-        x: Float[Array, "k n"],
+        x: Float[Array, "k near"],
         draws: Draws,
         innovate: Innovate,
         precision: Precision,
         *,
         transposed: bool = False,
-    ) -> tuple[Matrices, Float[Array, "k n"], Float[Array, "capacity k"], Draws]:
+    ) -> tuple[Matrices, Float[Array, "k far"], Float[Array, "capacity k"], Draws]:
         """Return V x of matrix l, or Vᵀ x, the coordinates of x, and the draws left.
 
         With the sides near and far of x, V x = Ξᵀc + Q_far(Ξ_far·x/N + M c).

@@ -71,7 +71,7 @@ def wanted_particles(method: str, problem: Problem) -> int:
     """Return how many neurons of a layer a replicate has by default, a power of two."""
     if method == "dense":
         return _power_of_two(max(FEWEST_DENSE, fewest(problem)))
-    return _power_of_two(max(FEWEST_PARTICLES, 16 * problem.columns))
+    return _power_of_two(max(FEWEST_PARTICLES, 16 * problem.columns, fewest(problem)))
 
 
 def _power_of_two(number: int) -> int:
@@ -86,10 +86,10 @@ def estimated_ranks(problem: Problem, steps: int, neurons: int) -> tuple[int, in
     every step adds about a direction a sample.
     """
     features = FEATURES * problem.columns
-    gradients = GRADIENTS * problem.samples
+    gradients = GRADIENTS * problem.training_columns
     if not all(smooth(phi) for phi in problem.phi):
-        gradients = max(gradients, problem.samples * (steps + 1))
-    return min(features, neurons), min(gradients, neurons)
+        gradients = max(gradients, problem.training_columns * (steps + 1))
+    return min(features, problem.taps * neurons), min(gradients, neurons)
 
 
 @lru_cache(maxsize=64)
@@ -142,7 +142,7 @@ def check_memory(method: str, problem: Problem, neurons: int, dtype: Any, budget
     instead = (
         f"particles={smaller} would fit"
         if _bytes(method, problem, smaller, dtype) <= budget
-        else f"{len(problem.fields)} samples in {problem.hidden_layers} layers do not fit with the "
+        else f"{problem.total} samples in {problem.hidden_layers} layers do not fit with the "
         f"fewest neurons, {least}; take fewer samples or raise it"
     )
     raise InvalidInput(
@@ -153,12 +153,14 @@ def check_memory(method: str, problem: Problem, neurons: int, dtype: Any, budget
 
 def _bytes(method: str, problem: Problem, neurons: int, dtype: Any) -> float:
     """Return about how much memory one replicate takes, beside the program itself."""
-    layers = problem.hidden_layers
-    passing = 4 * layers * problem.columns * problem.outputs * neurons
+    layers, taps = problem.hidden_layers, problem.taps
+    places = max(max(problem.positions), taps * problem.asked)
+    passing = 4 * layers * problem.total * places * problem.outputs * neurons
     if method == "dense":
-        stored = (layers - 1) * neurons**2
+        stored = (layers - 1) * taps * neurons**2
     else:
         rows = first_capacities(problem, neurons)
-        stored = (layers - 1) * (2 * neurons * sum(rows) + rows[0] * rows[1])
-        passing += layers * (2 * problem.columns + problem.samples) * neurons  # anchors
+        stored = (layers - 1) * ((1 + taps) * neurons * sum(rows) + rows[0] * rows[1])
+        # Anchors.
+        passing += layers * (2 * problem.columns + taps * problem.training_columns) * neurons
     return np.dtype(dtype).itemsize * COPIES * (stored + passing)

@@ -1,4 +1,4 @@
-"""What a run says of a fully connected or residual network in the mean-field limit."""
+"""What a run says of a chain of affine maps in the mean-field limit."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from fractions import Fraction
 import numpy as np
 
 from largen.dmft.deep.chain import LINEAR, Chain, chain
+from largen.dmft.deep.reading import Reading
+from largen.dmft.deep.taps import gathered
 from largen.errors import NoTheory
 from largen.expectations import ActivationFunction
 from largen.parameterizations import CanonicalForm, CanonicalWeight, canonical_form
+from largen.parameterizations.weight_rules import first_fan_in
 from largen.runs import Run
 
 # Roles whose single weights count; hidden matrices are sums over neurons.
@@ -23,14 +26,17 @@ class Affine:
 
     Attributes
     ----------
+    reading
+        The positions that it reads.
     std
-        σ.
+        σ, over the root of the number of features that it sums over for each unit of width.
     rate
         ρ.
     bias_std, bias_rate
         σ_b and its ρ; 0 if there is no bias.
     """
 
+    reading: Reading
     std: float
     rate: float
     bias_std: float = 0.0
@@ -56,8 +62,11 @@ class Problem:
     phi
         Activations of the hidden layers.
     fields
-        F with F Fᵀ = σ² x·x′/D + σ_b², training samples before test samples, shape
-        ``(sample, direction)``: h¹ = F a, with a standard Gaussian at initialisation.
+        F with F Fᵀ = σ² x·x′/D + σ_b² of what each position sees, training samples before test
+        samples, shape ``(sample·position, direction)``: h¹ = F a, with a standard Gaussian at
+        initialisation.
+    positions
+        Of each hidden layer.
     field_rate
         ρ of each direction of a.
     maps
@@ -80,6 +89,7 @@ class Problem:
 
     phi: tuple[ActivationFunction, ...]
     fields: np.ndarray
+    positions: tuple[int, ...]
     field_rate: np.ndarray
     maps: tuple[Affine, ...]
     skips: tuple[int, ...]
@@ -108,9 +118,29 @@ class Problem:
         return tuple(found)
 
     @property
-    def columns(self) -> int:
+    def total(self) -> int:
         """Number of samples, test samples included."""
-        return len(self.fields)
+        return len(self.fields) // self.positions[0]
+
+    @property
+    def asked(self) -> int:
+        """Most positions behind a matrix."""
+        return max(self.positions[1:], default=1)
+
+    @property
+    def columns(self) -> int:
+        """Most columns on which a matrix is asked at once, test samples included."""
+        return self.total * self.asked
+
+    @property
+    def training_columns(self) -> int:
+        """Most columns from which a matrix learns."""
+        return self.samples * self.asked
+
+    @property
+    def taps(self) -> int:
+        """Most taps of a matrix."""
+        return max((affine.reading.number for affine in self.maps[:-1]), default=1)
 
 
 def covers(run: Run) -> str:
@@ -119,10 +149,11 @@ def covers(run: Run) -> str:
     Raises
     ------
     NoTheory
-        If features do not move (d ≠ ½), the network is not a chain of affine maps, activations
-        and residual branches of them, or a weight's update vanishes or diverges with the width.
+        If features do not move (d ≠ ½), the network is not a chain of affine maps, activations,
+        linear pooling and residual branches of them, or a weight's update vanishes or diverges
+        with the width.
     """
-    links = chain(run.net)
+    links = chain(run.net, run.data.inputs)
     form = _form(run)
     if form.d != Fraction(1, 2):
         raise NoTheory(
@@ -132,27 +163,30 @@ def covers(run: Run) -> str:
         )
     depth, blocks = len(links.phi), sum(skip >= 0 for skip in links.skips)
     branches = f", {blocks} residual branches times {form.branch:.3g}" if blocks else ""
+    most = max(reading.positions for reading in links.readings)
+    spatial = f" of up to {most} positions" if most > 1 else ""
     return (
         f"γ = γ₀√N, so features move at order one; {depth} hidden layer{'s' * (depth > 1)}"
-        f"{branches}, coupled by response to their own past"
+        f"{spatial}{branches}, coupled by response to their own past"
     )
 
 
 def problem(run: Run) -> Problem:
     """Return the problem that a run poses, in float64."""
-    links = chain(run.net)
+    links = chain(run.net, run.data.inputs)
     form = _form(run)
     found: dict[tuple[int, ...], dict[str, CanonicalWeight]] = {path: {} for path in links.paths}
     for weight in form.weights.values():
         found[weight.site.path][weight.kind] = weight
     first, *rest = (found[path] for path in links.paths)
-    fields, rate = _fields(run, first)
+    fields, rate = _fields(run, links, first)
     factors = [form.branch if skip >= 0 else 1.0 for skip in (*links.skips, -1)]
     return Problem(
         phi=links.phi,
         fields=fields,
+        positions=tuple(reading.positions for reading in links.readings[:-1]),
         field_rate=rate,
-        maps=tuple(_affine(w, factor) for w, factor in zip(rest, factors, strict=True)),
+        maps=tuple(map(_affine, links.readings[1:], rest, factors)),
         skips=links.skips,
         inside=_inside(links),
         branch=form.branch,
@@ -178,16 +212,24 @@ def _inside(links: Chain) -> tuple[bool, ...]:
     return tuple(inside)
 
 
-def _affine(weights: dict[str, CanonicalWeight], factor: float) -> Affine:
+def _affine(reading: Reading, weights: dict[str, CanonicalWeight], factor: float) -> Affine:
     weight, bias = weights["weight"], weights.get("bias")
+    std = factor * weight.std / float(weight.site.patch) ** 0.5
     if bias is None:
-        return Affine(factor * weight.std, weight.rate)
-    return Affine(factor * weight.std, weight.rate, factor * bias.std, bias.rate)
+        return Affine(reading, std, weight.rate)
+    return Affine(reading, std, weight.rate, factor * bias.std, bias.rate)
 
 
-def _fields(run: Run, weights: dict[str, CanonicalWeight]) -> tuple[np.ndarray, np.ndarray]:
+def _fields(
+    run: Run, links: Chain, weights: dict[str, CanonicalWeight]
+) -> tuple[np.ndarray, np.ndarray]:
     x = run.data.x.astype(np.float64)
-    columns = [weights["weight"].std * x / np.sqrt(run.data.inputs)]
+    if links.axes:
+        x = np.moveaxis(x, 1 + links.axes.channels, -1)
+    reading, weight = links.readings[0], weights["weight"]
+    x = gathered(reading.taps, x.reshape(-1, x.shape[-1]))
+    fan_in = first_fan_in(run.data.inputs, weight.site)
+    columns = [weight.std * x / np.sqrt(fan_in)]
     rates = [weights["weight"].rate]
     if "bias" in weights:
         columns.append(np.full((len(x), 1), weights["bias"].std))

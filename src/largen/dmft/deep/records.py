@@ -11,7 +11,6 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-from largen.dmft.deep.initial_kernels import tangent
 from largen.dmft.deep.problem import Problem
 from largen.dmft.deep.state import Constants, Model, State
 from largen.dmft.deep.sweep import backward_pass, forward_pass
@@ -23,21 +22,27 @@ class Kernels(NamedTuple):
     Attributes
     ----------
     features
-        Φˡ = ⟨φ(hˡ)φ(hˡ)⟩.
+        Φˡ = ⟨φ(hˡ)φ(hˡ)⟩, the mean over positions behind pooling.
     gradients
-        Gˡ = ⟨gˡgˡ⟩, for all pairs of outputs.
+        Gˡ = ⟨gˡgˡ⟩, for all pairs of outputs; the sum over positions.
+    tangent
+        K, without what stands still.
     h, g
         Of some neurons on training samples.
     """
 
     features: Float[Array | np.ndarray, "layer sample train"]
     gradients: Float[Array | np.ndarray, "layer sample train output output"]
-    h: Float[Array | np.ndarray, "layer train site"]
-    g: Float[Array | np.ndarray, "layer train output site"]
+    tangent: Float[Array | np.ndarray, "sample train output output"]
+    h: Float[Array | np.ndarray, "layer train position site"]
+    g: Float[Array | np.ndarray, "layer train output position site"]
 
 
 class Fields(NamedTuple):
-    """φ(hˡ) and gˡ of all neurons on training samples, and on each output of them."""
+    """φ(hˡ) and gˡ of all neurons on training samples, and on each output of them.
+
+    All positions are in one row, those of φ(hˡ) behind pooling and over the root of their number.
+    """
 
     features: Float[Array | np.ndarray, "layer sample n"]
     gradients: Float[Array | np.ndarray, "layer sample output n"]
@@ -117,59 +122,98 @@ class Along(NamedTuple):
 
 
 def between(t: Fields, s: Fields, weight: float) -> Kernels:
-    """Return Φ_μν(t, s) = ⟨φ(h_μ(t))φ(h_ν(s))⟩ and G_μν(t, s), by matrix products."""
+    """Return Φ_μν(t, s) = ⟨φ(h_μ(t))φ(h_ν(s))⟩ and G_μν(t, s), by matrix products; no K."""
     layers, p, c, n = t.gradients.shape
     flat = (np.reshape(part, (layers, p * c, n)) for part in (t.gradients, s.gradients))
     g = np.stack([weight * (a @ b.T) for a, b in zip(*flat, strict=True)])
     phi = np.stack([weight * (a @ b.T) for a, b in zip(t.features, s.features, strict=True)])
-    no_h, no_g = np.zeros((layers, p, 0), phi.dtype), np.zeros((layers, p, c, 0), phi.dtype)
-    return Kernels(phi, g.reshape(layers, p, c, p, c).swapaxes(2, 3), no_h, no_g)
+    rest = (np.full(x, np.nan) for x in ((p, p, c, c), (layers, p, 1, 0), (layers, p, c, 1, 0)))
+    return Kernels(phi, g.reshape(layers, p, c, p, c).swapaxes(2, 3), *rest)
 
 
 @partial(jax.jit, static_argnums=0, donate_argnums=1)
 def fields(model: Model, state: State, constants: Constants) -> tuple[State, Fields]:
     """Return φ(h) and g on training samples, and the state with what its matrices learnt."""
-    samples = constants.frozen_kernel.shape[1]
+    samples, at = constants.frozen_kernel.shape[1], constants.positions
     state, passed = forward_pass(model, state, constants)
-    state, g = _gradients(model, state, constants, passed.h[:, :samples])
-    outputs = len(state.params.readout)
-    return state, Fields(
-        passed.features[:, :samples], g.reshape(len(g), samples, outputs, g.shape[-1])
-    )
+    h = passed.h[:, : samples * at.places]
+    state, g = _gradients(model, state, constants, h)
+    seen = lax.map(lambda l: at.pooled(l, model.apply(l, h[l])), jnp.arange(len(h)))
+    return state, Fields(seen, g.reshape(len(g), samples, len(state.params.readout), -1))
 
 
 def _gradients(model: Model, state: State, constants: Constants, h) -> tuple[State, Array]:
     """Return g of each output at preactivations, outputs of a sample one after the other."""
     readout = constants.std[-1] * state.params.readout
-    rows = jnp.tile(readout, (h.shape[1], 1))
-    state, g, _ = backward_pass(model, state, constants, jnp.repeat(h, len(readout), axis=1), rows)
+    layers, columns, n = h.shape
+    samples = columns // constants.positions.places
+    each = jnp.repeat(h.reshape(layers, samples, -1, n), len(readout), axis=1)
+    rows = jnp.tile(readout, (samples, 1))
+    state, g, _ = backward_pass(model, state, constants, each.reshape(layers, -1, n), rows)
     return state, g
 
 
 @partial(jax.jit, static_argnums=0, donate_argnums=1)
 def measure(model: Model, state: State, constants: Constants) -> tuple[State, Kernels]:
     """Return the kernels of a state, and the state with what its matrices learnt of that."""
-    columns, samples = constants.frozen_kernel.shape
-    rows = columns if model.kept.test else samples
-    weight, sites = constants.precision.weight, model.kept.sites
+    total, samples = constants.frozen_kernel.shape
+    rows = total if model.kept.test else samples
+    weight, at, outputs = constants.precision.weight, constants.positions, len(state.params.readout)
     state, passed = forward_pass(model, state, constants)
-    outputs = len(state.params.readout)
-    state, g = _gradients(model, state, constants, passed.h[:, :rows])
+    layers, _, n = passed.h.shape
+    h = passed.h[:, : rows * at.places]
+    state, g = _gradients(model, state, constants, h)
 
-    def gram(known):
-        def one(x):
-            return weight * (x @ x[:known].T)
+    def gram(x, of_one):
+        return weight * (x @ x[: samples * of_one].T)
 
-        return one
+    def pair(l):
+        seen = at.pooled(l, model.apply(l, h[l]))
+        g_l = g[l].reshape(rows * outputs, -1)
+        return gram(seen, 1), gram(g_l, outputs)
 
-    gradients = lax.map(gram(samples * outputs), g)
-    gradients = gradients.reshape(len(g), rows, outputs, samples, outputs)
+    features, gradients = lax.map(pair, jnp.arange(layers))
+    gradients = gradients.reshape(layers, rows, outputs, samples, outputs)
+    by_site = h.reshape(layers, rows, at.places, n), g.reshape(layers, rows, outputs, at.places, n)
+    h_site, g_site = (x[:, :samples, ..., : model.kept.sites] for x in by_site)
     return state, Kernels(
-        lax.map(gram(samples), passed.features[:, :rows]),
+        features,
         gradients.transpose(0, 1, 3, 2, 4),
-        passed.h[:, :samples, :sites],
-        g.reshape(len(g), rows, outputs, -1)[:, :samples, :, :sites],
+        _tangent(model, constants, h, g, passed.last[:rows]),
+        h_site,
+        g_site,
     )
+
+
+def _tangent(model: Model, constants: Constants, h, g, last) -> Float[Array, "sample train o o"]:
+    """Return K = Φᴸ + Σ Gˡ Φˡ⁻¹, as in :func:`largen.dmft.deep.initial_kernels.tangent`.
+
+    The bias of the read-out is left to what stands still. Between two outputs there are the
+    terms of the gradients only.
+    """
+    rows, samples = len(last), constants.frozen_kernel.shape[1]
+    weight, at = constants.precision.weight, constants.positions
+    outputs = g.shape[1] // h.shape[1]
+    rated = (constants.fields * constants.field_rate)[: rows * at.places]
+    rated = rated @ constants.fields[: samples * at.places].T
+
+    def term(g, read, each):
+        known = samples * outputs * each
+        gram = weight * (g @ g[:known].T).reshape(rows, outputs, each, samples, outputs, each)
+        return jnp.einsum("mcandb,manb->mncd", gram, read.reshape(rows, each, samples, each))
+
+    def behind(l):
+        x = at.patches(l, model.apply(l, h[l]))
+        phi = weight * (x @ x[: samples * at.asked].T)
+        read = constants.rate[l] * constants.std[l] * phi
+        read = read + constants.bias_rate[l] * constants.bias_std[l]
+        return term(at.narrowed(g[l + 1]), read, at.asked)
+
+    kernel = term(g[0], rated, at.places)
+    if len(h) > 1:
+        kernel = kernel + lax.map(behind, jnp.arange(len(h) - 1)).sum(0)
+    phi = constants.rate[-1] * constants.std[-1] * weight * (last @ last[:samples].T)
+    return kernel + phi[:, :, None, None] * jnp.eye(outputs, dtype=phi.dtype)
 
 
 def trajectory_variables(
@@ -187,16 +231,11 @@ def trajectory_variables(
         The tangent kernel of the part whose features stand still, all samples by training samples.
     """
     samples = problem.samples
-    features = np.stack([np.asarray(k.features, np.float64) for k in kernels])
-    gradients = np.stack([np.asarray(k.gradients, np.float64) for k in kernels])
-    # Axes (layer, output, output_2, record, sample, sample_2), for the sum over layers.
-    phi = features.transpose(1, 0, 2, 3)
-    g = gradients.transpose(1, 4, 5, 0, 2, 3)
-    same = np.eye(problem.outputs)[:, :, None, None, None]
-    # The read-out's bias is part of both: of the tangent kernel and of what stands still.
-    still = same * (frozen[: features.shape[2]] - problem.maps[-1].bias_kernel_rate)
-    ntk = tangent(problem, list(phi), list(g), same) + still
-    ntk = ntk.transpose(2, 3, 4, 0, 1)
+    features, gradients, ntk = (
+        np.stack([np.asarray(getattr(k, name), np.float64) for k in kernels])
+        for name in ("features", "gradients", "tangent")
+    )
+    ntk = ntk + frozen[: ntk.shape[1], :, None, None] * np.eye(problem.outputs)
     gradients = gradients / _units(problem)[:, None, None, None, None] ** 2
     if not output_shape:
         gradients, ntk = gradients[..., 0, 0], ntk[..., 0, 0]
@@ -211,11 +250,19 @@ def trajectory_variables(
 def site_variables(
     problem: Problem, output_shape: tuple[int, ...], kernels: list[Kernels]
 ) -> dict[str, np.ndarray]:
-    """Return h and z of single neurons, ``(record, layer, site, sample[, output])``."""
-    h = np.stack([np.asarray(k.h, np.float64) for k in kernels]).swapaxes(2, 3)
-    g = np.stack([np.asarray(k.g, np.float64) for k in kernels]).transpose(0, 1, 4, 2, 3)
-    g = g / _units(problem)[:, None, None, None]
-    return {"site_h": h, "site_g": g if output_shape else g[..., 0]}
+    """Return h and g of single neurons, ``(record, layer, site, sample[, position][, output])``.
+
+    NaN at positions that a layer does not have; without the axis if there is one position.
+    """
+    h = np.stack([np.asarray(k.h, np.float64) for k in kernels]).transpose(0, 1, 4, 2, 3)
+    g = np.stack([np.asarray(k.g, np.float64) for k in kernels]).transpose(0, 1, 5, 2, 4, 3)
+    g = g / _units(problem)[:, None, None, None, None]
+    g = g if output_shape else g[..., 0]
+    if max(problem.positions) == 1:
+        return {"site_h": h[..., 0], "site_g": g[:, :, :, :, 0]}
+    for l, positions in enumerate(problem.positions):
+        h[:, l, :, :, positions:] = g[:, l, :, :, positions:] = np.nan
+    return {"site_h": h, "site_g": g}
 
 
 def pair_variables(

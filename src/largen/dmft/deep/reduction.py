@@ -20,6 +20,7 @@ from largen.dmft.deep.innovations import frame, orthonormal
 from largen.dmft.deep.matrix import Precision
 from largen.dmft.deep.problem import Problem
 from largen.dmft.deep.state import Start
+from largen.dmft.deep.taps import gathered, scattered
 
 
 def reduced(
@@ -46,9 +47,15 @@ def reduced(
     precision
         Of the directions.
     """
-    samples, columns, maps, skips = problem.samples, problem.columns, problem.maps, problem.skips
+    samples, maps, skips, positions = (
+        problem.samples,
+        problem.maps,
+        problem.skips,
+        problem.positions,
+    )
     neurons, dtype = fields.shape[1], fields.dtype
-    group = _groups(problem, neurons)
+    group, tap_by_tap = _groups(problem, neurons), _apart(problem, neurons)
+    taps = [affine.reading.taps.astype(dtype) for affine in maps]
     anchors: list[list[np.ndarray]] = [[] for _ in range(max(group) + 1)]
 
     def apart(l: int) -> np.ndarray:
@@ -59,9 +66,9 @@ def reduced(
     h = [problem.fields.astype(dtype) @ fields]
     features, inputs = [_values(problem.phi[0], h[0])], []
     for l, (affine, skip) in enumerate(zip(maps[:-1], skips, strict=True)):
-        basis, c = new_directions(features[l], precision)
+        basis, c = new_directions(gathered(taps[l], features[l]), precision)
         rows = np.concatenate(
-            [biases[l : l + 1][: int(has[l])], raw[l + 1][-columns:][: len(basis)]]
+            [biases[l : l + 1][: int(has[l])], raw[l + 1][-problem.columns :][: len(basis)]]
         )
         both = orthonormal(rows, apart(l + 1))
         xi = both[int(has[l]) :]
@@ -75,28 +82,44 @@ def reduced(
         anchors[group[l + 1]].append(both)
     readout = orthonormal(readout, np.concatenate([apart(len(skips)), features[-1]]))
     anchors[group[-1]].append(readout)
-    kernel = np.full((columns, samples), maps[-1].bias_kernel_rate)
-    outputs = [(fields[:0], fields[:0])] * len(inputs)
+    readout = readout.reshape(problem.outputs, -1)
+    kernel = np.full((problem.total, samples), maps[-1].bias_kernel_rate)
+    outputs = [(fields[:0], np.tile(fields[:0], len(each))) for each in taps[:-1]]
     g = [np.zeros_like(x) for x in h]
     if problem.outputs == 1:
-        g[-1] = _values(problem.phi[-1].derivative, h[-1]) * readout * maps[-1].std
+        z = scattered(taps[-1], np.repeat(readout, problem.total, 0))
+        g[-1] = _values(problem.phi[-1].derivative, h[-1]) * z * maps[-1].std
+        start = len(taps[-1]) + 1
         for l in reversed(range(len(inputs))):
-            start = problem.outputs + 1
-            fresh = raw[l][start : start + columns]
-            basis, xi, z = _transposed(g[l + 1], samples, fresh, inputs[l], apart(l), precision)
+            basis, xi, z = _transposed(
+                g[l + 1],
+                samples * positions[l + 1],
+                raw[l][start:],
+                inputs[l],
+                (features[l], apart(l)),
+                tap_by_tap,
+                precision,
+            )
             outputs[l] = (basis, xi)
             if skips[l] >= 0:
                 g[skips[l]] += g[l + 1]
+            z = scattered(taps[l], z)
             g[l] += _values(problem.phi[l].derivative, h[l]) * maps[l].std * z
-            anchors[group[l]].append(xi)
+            if tap_by_tap:
+                anchors[group[l]].append(xi.reshape(-1, neurons))
+        read = [gathered(*pair) for pair in zip(taps, features, strict=True)]
         phi, gradients = (
-            [(part @ part[:samples].T).astype(np.float64) / neurons for part in parts]
-            for parts in (features, g)
+            [
+                (x @ x[: samples * (len(x) // problem.total)].T).astype(np.float64) / neurons
+                for x in parts
+            ]
+            for parts in (read, g)
         )
         kernel = kernel + initial_tangent(problem) - tangent(problem, phi, gradients)
     bases = [fields[:0], *(basis for basis, _ in outputs)]
     # Gradients of training samples are among the bases from which innovations keep away.
-    frames = [_frame(np.concatenate([apart(l), g[l][samples:]]), bases[l]) for l in range(len(h))]
+    tests = [x[samples * each :] for x, each in zip(g, positions, strict=True)]
+    frames = [_frame(np.concatenate([apart(l), tests[l]]), bases[l]) for l in range(len(h))]
     most = max(map(len, frames))
     padded = np.stack([np.pad(rows, ((0, most - len(rows)), (0, 0))) for rows in frames])
     return Start(fields, readout, biases, tuple(inputs), tuple(outputs), padded, kernel)
@@ -106,7 +129,8 @@ def _groups(problem: Problem, neurons: int) -> tuple[int, ...]:
     """Return which layers keep what is drawn for them apart: a stream's, or each by itself."""
     streams = problem.streams
     longest = int(np.bincount(streams).max())
-    few = longest * (2 * problem.columns + problem.outputs + 1) <= neurons // 4
+    drawn = (1 + (problem.taps if _apart(problem, neurons) else 0)) * problem.columns
+    few = longest * (drawn + problem.outputs + 1) <= neurons // 4
     return streams if few else tuple(range(len(streams)))
 
 
@@ -114,34 +138,56 @@ def _frame(rows: np.ndarray, basis: np.ndarray) -> np.ndarray:
     return frame(rows - (rows @ basis.T / rows.shape[1]) @ basis)
 
 
-def _transposed(g, samples, fresh, inputs, anchors, precision):
+def _apart(problem: Problem, neurons: int) -> bool:
+    """Whether there are enough neurons for innovations that are orthonormal tap by tap."""
+    taps = [affine.reading.number for affine in problem.maps[:-1]]
+    ends = zip(problem.positions, taps, problem.positions[1:], strict=False)
+    most = [
+        2 * problem.total * before + number * problem.samples * behind
+        for before, number, behind in ends
+    ]
+    return 5 * max(most, default=0) <= 2 * neurons
+
+
+def _transposed(g, known, fresh, inputs, avoided, tap_by_tap, precision):
     """Return directions and innovations of training gradients, and the image of all gradients.
 
     Test samples leave no directions: what is new in their gradients is uncorrelated with all
-    else, and only correlations with training samples matter.
+    else, and only correlations with training samples matter. The images of orthonormal
+    directions are orthonormal, response included, for each tap and between taps. With few neurons
+    that is kept for the sum over taps only.
     """
     neurons = g.shape[1]
-    features, answers = inputs
-    basis, _ = new_directions(g[:samples], precision)
-    response = answers @ basis.T / neurons
-    # The images of orthonormal directions are orthonormal, response included.
-    wanted = np.eye(len(basis)) - response.T @ response
-    xi = orthonormal(fresh[: len(basis)], np.concatenate([features, anchors]), wanted)
-    return basis, xi, (g @ basis.T / neurons) @ xi + (g @ answers.T / neurons) @ features
+    patches, answers = inputs
+    features, anchors = avoided
+    basis, _ = new_directions(g[:known], precision)
+    taps = patches.shape[1] // neurons
+    response = (answers @ basis.T / neurons).T @ patches
+    if taps == 1:
+        features = patches
+    else:  # what patches are made of, with the digits that a basis of them needs
+        features, anchors = features.astype(np.float64), anchors.astype(np.float64)
+    size = len(basis) * taps
+    each = response.reshape(size, neurons) if tap_by_tap else response
+    wanted = taps * len(basis) / len(each) * np.eye(len(each)) - each @ each.T / neurons
+    avoid = np.concatenate([features, anchors])
+    xi = orthonormal(fresh[:size], avoid, wanted, taps * len(basis) // len(each))
+    xi = xi.reshape(len(basis), -1).astype(g.dtype)
+    return basis, xi, (g @ basis.T / neurons) @ xi + (g @ answers.T / neurons) @ patches
 
 
 def new_directions(x: np.ndarray, precision: Precision) -> tuple[np.ndarray, np.ndarray]:
     """Return an orthonormal basis of rows, up to the tolerance, and their coordinates in it."""
-    neurons = x.shape[1]
-    gram = (x @ x.T / neurons).astype(np.float64)
+    weight = precision.weight
+    gram = (weight * (x @ x.T)).astype(np.float64)
     size = np.sqrt(np.diag(gram)) + np.finfo(x.dtype).tiny
     values, vectors = np.linalg.eigh(gram / (size[:, None] * size))
     keep = values > precision.tolerance**2
     mix = (vectors[:, keep] / np.sqrt(values[keep]) / size[:, None]).astype(x.dtype)
     basis = mix.T @ x
-    root = np.linalg.cholesky((basis @ basis.T / neurons).astype(np.float64))
+    root = np.linalg.cholesky((weight * (basis @ basis.T)).astype(np.float64))
     basis = np.linalg.solve(root, basis).astype(x.dtype)
-    return basis, basis @ x.T / neurons
+    return basis, weight * (basis @ x.T)
 
 
 def _values(function, h: np.ndarray) -> np.ndarray:

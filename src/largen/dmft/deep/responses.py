@@ -111,8 +111,8 @@ def response_functions(
     ------
     NoTheory
         If the run has no mean-field limit, or one whose responses are not computed: residual
-        networks, momentum, decay, minibatches, several outputs, activations with a kink (the
-        derivative of g has a delta function there).
+        networks, convolutions, momentum, decay, minibatches, several outputs, activations with a
+        kink (the derivative of g has a delta function there).
     InvalidInput
         If there are too many entries and samples.
     NumericalFailure
@@ -157,6 +157,7 @@ def _covered(run: Run) -> Problem:
     plain = isinstance(how, GradientDescent) and not (how.momentum or how.weight_decay)
     missing = {
         "residual branches": any(skip >= 0 for skip in posed.skips),
+        "convolutions": not all(affine.reading.plain for affine in posed.maps),
         "optimizers but plain gradient descent on the full batch": not plain
         or getattr(how, "batch_size", None) is not None,
         "several outputs": posed.outputs > 1,

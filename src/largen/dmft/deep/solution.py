@@ -204,7 +204,7 @@ def solve(
     particles = particles or wanted_particles(method, posed)
     if particles < fewest(posed):
         raise InvalidInput(
-            f"particles: wanted at least {fewest(posed)} for {posed.columns} samples, got "
+            f"particles: wanted at least {fewest(posed)} for {posed.total} samples, got "
             f"{particles}."
         )
     kept = Kept(bool(test_kernel), sites)
@@ -321,13 +321,14 @@ def _trajectory(
     if spread is not None:
         extra |= named("fluctuation", spread)
     if estimate.kernels:
+        space = ("position",) if max(posed.positions) > 1 else ()
         axes = {
             "feature_kernel": ("layer", "sample", "sample_2"),
             "gradient_kernel": ("layer", "sample", "sample_2", *pair),
             "ntk": ("sample", "sample_2", *pair),
             "ntk_test": ("test_sample", "sample", *pair),
-            "site_h": ("layer", "site", "sample"),
-            "site_g": ("layer", "site", "sample", *out),
+            "site_h": ("layer", "site", "sample", *space),
+            "site_g": ("layer", "site", "sample", *space, *out),
         }
         extra["layer"] = (("layer",), np.arange(1, posed.hidden_layers + 1))
         if len(recorded.alone):

@@ -15,13 +15,15 @@ from largen.dmft.deep.problem import Problem
 from largen.dmft.deep.reduction import reduced
 from largen.dmft.deep.schedule import Schedule
 from largen.dmft.deep.state import Constants, Moving, Noise, Start, State, filled_side
+from largen.dmft.deep.taps import positions_of
 from largen.parameterizations import GradientDescent, temperature_of
 from largen.runs import Run
 
 
 def fewest(problem: Problem) -> int:
     """Return the fewest neurons for which directions at initialisation are few among them."""
-    return max(8 * problem.columns + 4 * problem.outputs, 64)
+    outputs = problem.outputs * problem.maps[-1].reading.number
+    return max(8 * problem.total * max(problem.positions) + 4 * outputs, 64)
 
 
 def draw(
@@ -34,14 +36,14 @@ def draw(
 ) -> Start:
     """Draw a network of random matrices at initialisation."""
     directions = problem.fields.shape[1]
-    behind = problem.outputs + 1
-    rows = behind + problem.columns + max(problem.columns, directions)
+    outputs = problem.outputs * problem.maps[-1].reading.number
+    rows = outputs + 1 + problem.taps * problem.columns + max(problem.columns, directions)
     raw = _raw(problem, rows, neurons, mode, rng, dtype)
-    fields, readout = raw[0][-directions:], raw[-1][: problem.outputs]
+    fields, readout = raw[0][-directions:], raw[-1][:outputs]
     has = np.array([bool(affine.bias_std) for affine in problem.maps[:-1]])
     biases = np.zeros((len(has), neurons), dtype)
     for l in np.flatnonzero(has):
-        biases[l] = raw[l + 1][problem.outputs]
+        biases[l] = raw[l + 1][outputs]
     if mode == "variance_reduced":
         return reduced(problem, raw, fields, biases, has, readout, precision)
     return _without_directions(problem, fields, readout, biases)
@@ -74,14 +76,17 @@ def unit(problem: Problem, size: int, dtype) -> tuple[Start, tuple[int, ...]]:
     for l, affine in enumerate(problem.maps[:-1]):
         if affine.bias_std:
             biases[l] = unused(l + 1, 1)
-    readout = unused(last, problem.outputs)
+    readout = unused(last, problem.outputs * problem.maps[-1].reading.number)
     return _without_directions(problem, fields, readout, biases), tuple(used)
 
 
 def _without_directions(problem: Problem, fields, readout, biases) -> Start:
-    matrices = ((fields[:0], fields[:0]),) * (problem.hidden_layers - 1)
-    kernel = np.full((problem.columns, problem.samples), problem.maps[-1].bias_kernel_rate)
-    return Start(fields, readout, biases, matrices, matrices, None, kernel)
+    *hidden, last = problem.maps
+    none = [(fields[:0], np.tile(fields[:0], affine.reading.number)) for affine in hidden]
+    inputs, outputs = tuple((patch, one) for one, patch in none), tuple(none)
+    kernel = np.full((problem.total, problem.samples), last.bias_kernel_rate)
+    readout = readout.reshape(problem.outputs, -1)
+    return Start(fields, readout, biases, inputs, outputs, None, kernel)
 
 
 def _decay(problem: Problem, decay: float, dtype) -> Moving:
@@ -113,10 +118,9 @@ def _noise(problem: Problem, temperature: float, neurons: int, dtype) -> Noise |
 def unasked(start: Start, capacities: tuple[int, int]) -> Matrices:
     """Return matrices that have answered to the directions of the start only."""
     neurons, dtype = start.fields.shape[1], start.fields.dtype
-    inputs, outputs = (
-        filled_side(found, capacity, neurons, dtype)
-        for found, capacity in zip((start.inputs, start.outputs), capacities, strict=True)
-    )
+    patch = max((basis.shape[1] for basis, _ in start.inputs), default=neurons)
+    inputs = filled_side(start.inputs, capacities[0], (patch, neurons), dtype)
+    outputs = filled_side(start.outputs, capacities[1], (neurons, patch), dtype)
     change = jnp.zeros((len(start.inputs), *reversed(capacities)), dtype)
     return Matrices(inputs, outputs, change, None)
 
@@ -146,7 +150,7 @@ def begin(
         fields=real(start.fields),
         readout=real(start.readout),
         biases=real(start.biases),
-        frozen=real(np.zeros((problem.columns, problem.outputs))),
+        frozen=real(np.zeros((problem.total, problem.outputs))),
         scale=real(np.ones(len(start.inputs))),
     )
     if isinstance(matrices, Matrices):
@@ -158,11 +162,16 @@ def begin(
         velocity=jax.tree.map(jnp.zeros_like, params) if beta else None,
         matrices=matrices,
         draws=draws,
-        outputs=real(np.full((len(schedule.rates), problem.columns, problem.outputs), np.nan)),
+        outputs=real(np.full((len(schedule.rates), problem.total, problem.outputs), np.nan)),
     )
     y, maps = run.data.y_train, problem.maps
+    readings = [affine.reading for affine in maps]
+    positions = positions_of(readings, problem.positions, dtype)
+    rows = problem.fields.reshape(problem.total, problem.positions[0], -1)
+    rows = np.pad(rows, ((0, 0), (0, positions.places - problem.positions[0]), (0, 0)))
     constants = Constants(
-        fields=real(problem.fields),
+        positions=positions,
+        fields=real(rows.reshape(-1, rows.shape[2])),
         field_rate=real(problem.field_rate),
         targets=real(y) if y.dtype.kind == "f" else jnp.asarray(y),
         anchors=None if start.anchors is None else real(start.anchors),

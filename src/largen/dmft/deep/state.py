@@ -14,6 +14,7 @@ from largen.dmft.deep.dense import DenseMatrices
 from largen.dmft.deep.matrix import TOGETHER, Matrices, Precision, Side
 from largen.dmft.deep.problem import Problem
 from largen.dmft.deep.rows import Index, capacity_for
+from largen.dmft.deep.taps import OnePosition, Positions
 from largen.expectations import ActivationFunction
 from largen.runs import Loss, Run
 
@@ -51,6 +52,8 @@ class Model(NamedTuple):
         Of the run.
     mode
         :data:`largen.dmft.deep.innovations.Mode`; ``"linear"`` for unit vectors.
+    units
+        How many unit vectors there are.
     kept
         At records.
     """
@@ -63,15 +66,18 @@ class Model(NamedTuple):
     output_shape: tuple[int, ...]
     mode: str
     kept: Kept
+    units: int = 0
 
     @classmethod
-    def of(cls, problem: Problem, run: Run, mode: str, kept: Kept = NOTHING_MORE) -> Model:
+    def of(
+        cls, problem: Problem, run: Run, mode: str, kept: Kept = NOTHING_MORE, units: int = 0
+    ) -> Model:
         """Return the model of a run."""
         different = tuple(dict.fromkeys(problem.phi))
         which = tuple(map(different.index, problem.phi))
         streams = problem.streams
         shape, skips = run.output_shape, problem.skips
-        return cls(different, which, skips, streams, run.loss, shape, mode, kept)
+        return cls(different, which, skips, streams, run.loss, shape, mode, kept, units)
 
     def apply(self, l: Index, h: Float[Array, "k n"]) -> Float[Array, "k n"]:
         """Return φ(hˡ)."""
@@ -106,7 +112,7 @@ class Moving(NamedTuple):
     """
 
     fields: Float[Array, "direction n"]
-    readout: Float[Array, "output n"]
+    readout: Float[Array, "output tap_n"]
     biases: Float[Array, "matrix n"]
     frozen: Float[Array, "sample output"]
     scale: Float[Array, " matrix"]
@@ -151,6 +157,8 @@ class Constants(NamedTuple):
 
     Attributes
     ----------
+    positions
+        How maps read positions. In what follows a column is a sample, or a position of a sample.
     fields, field_rate
         F, all samples, and ρ of its directions.
     targets
@@ -175,7 +183,8 @@ class Constants(NamedTuple):
         None without.
     """
 
-    fields: Float[Array, "sample direction"]
+    positions: OnePosition | Positions
+    fields: Float[Array, "column direction"]
     field_rate: Float[Array, " direction"]
     targets: Shaped[Array, "train *target"]
     anchors: Float[Array, "layer anchor n"] | None
@@ -201,7 +210,8 @@ class Start(NamedTuple):
     fields, readout, biases
         Standard Gaussian parameters; 0 for layers 2 … L without a bias.
     inputs, outputs
-        Directions and innovations of each matrix at initialisation.
+        Directions and innovations of each matrix at initialisation, those on the side of its
+        inputs over all its taps.
     anchors
         All innovations of each layer, and gradients of test samples; None for a finite width.
     frozen_kernel
@@ -218,19 +228,21 @@ class Start(NamedTuple):
 
 
 def filled_side(
-    found: Sequence[tuple[np.ndarray, np.ndarray]], capacity: int, neurons: int, dtype
+    found: Sequence[tuple[np.ndarray, np.ndarray]], capacity: int, widths: tuple[int, int], dtype
 ) -> Side:
-    """Return sides with the directions and innovations of each matrix."""
+    """Return sides with the directions and innovations of each matrix, of so many neurons."""
 
-    def stacked(parts: Sequence[np.ndarray]):
-        buffer = np.zeros((len(parts), capacity, neurons), dtype)
+    def stacked(parts: Sequence[np.ndarray], width: int):
+        buffer = np.zeros((len(parts), capacity, width), dtype)
         for rows, part in zip(buffer, parts, strict=True):
-            rows[: len(part)] = part
+            rows[: len(part), : part.shape[1]] = part
         return jnp.asarray(buffer)
 
     rank = jnp.asarray([len(basis) for basis, _ in found], jnp.int32)
-    bases, innovations = ([part[i] for part in found] for i in range(2))
-    return Side(stacked(bases), stacked(innovations), rank)
+    bases, innovations = (
+        stacked([part[i] for part in found], width) for i, width in enumerate(widths)
+    )
+    return Side(bases, innovations, rank)
 
 
 def grown(state: State, columns: int, samples: int, factor: float) -> State:
@@ -251,7 +263,7 @@ def _larger(side: Side, most: int, factor: float) -> Side:
     needed = int(side.rank.max()) + most + TOGETHER
     if 2 * needed <= capacity:
         return side
-    # There are no more directions than neurons.
+    # There are no more directions than neurons, over all taps.
     wanted = max(min(int(factor * capacity), neurons + most + TOGETHER), needed)
     more = ((0, 0), (0, capacity_for(wanted) - capacity), (0, 0))
     return Side(jnp.pad(side.basis, more), jnp.pad(side.innovations, more), side.rank)
@@ -266,6 +278,7 @@ def has_room(state: State, columns: int, samples: int, model: Model) -> Bool[Arr
         room &= jnp.all(side.rank + most + TOGETHER <= side.basis.shape[1])
     if model.mode == "linear":
         layers = jnp.asarray(np.bincount(model.streams))
-        most = layers * (columns + samples + 2 * TOGETHER)
-        room &= jnp.all(state.draws + most <= state.params.readout.shape[1])
+        taps = state.matrices.inputs.basis.shape[2] // model.units
+        most = layers * (columns + TOGETHER + taps * (samples + TOGETHER))
+        room &= jnp.all(state.draws + most <= model.units)
     return room

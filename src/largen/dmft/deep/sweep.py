@@ -14,6 +14,10 @@ With residual branches a layer adds an earlier one, hˡ⁺¹ = hˢ + σVφ(hˡ),
 to it, gˢ = gˡ⁺¹ + φ'(hˢ)zˢ (Bordelon et al., Depthwise hyperparameter transfer in residual
 networks, (40), where the response and the update in z want the branch's factor once).
 
+With several positions h, g and the columns c, d are of all samples and positions: layers are read
+through the taps of the map behind them, and gradients come back the same way
+(:mod:`largen.dmft.deep.taps`). Every position of a sample has the sample's Δ.
+
 The notes' (65) integrates df/dt = (η₀/P) KΔ; at finite step size f = ⟨zᴸφ(hᴸ)⟩/γ₀ is right.
 """
 
@@ -33,6 +37,7 @@ from largen.dmft.deep.matrix import Matrices
 from largen.dmft.deep.noise import shaken
 from largen.dmft.deep.rows import Index
 from largen.dmft.deep.state import Constants, Model, Moving, State, has_room
+from largen.dmft.deep.taps import of_samples
 
 ESCAPED = 1e6  # outputs beyond this many times the size of the targets have diverged
 
@@ -42,17 +47,19 @@ class Passed(NamedTuple):
 
     Attributes
     ----------
-    h, features
-        hˡ and φ(hˡ) of every hidden layer.
+    h
+        hˡ of every hidden layer, ``(layer, column, n)``.
     coordinates
-        c of φ(hˡ) in the basis of the matrix behind it.
+        c of what each matrix reads of φ(hˡ), in its basis.
+    last
+        What the read-out reads of φ(hᴸ).
     outputs
         f.
     """
 
-    h: Float[Array, "layer sample n"]
-    features: Float[Array, "layer sample n"]
-    coordinates: Float[Array, "matrix row sample"]
+    h: Float[Array, "layer column n"]
+    coordinates: Float[Array, "matrix row asked"]
+    last: Float[Array, "sample tap_n"]
     outputs: Float[Array, "sample output"]
 
 
@@ -62,6 +69,7 @@ def sweep(model: Model, state: State, constants: Constants, stop) -> State:
     columns, samples = constants.frozen_kernel.shape
     if constants.batches is not None:
         samples = constants.batches.shape[1]
+    columns, samples = (constants.positions.asked * number for number in (columns, samples))
 
     most = ESCAPED * (1 + jnp.abs(constants.targets).max())
 
@@ -77,36 +85,37 @@ def sweep(model: Model, state: State, constants: Constants, stop) -> State:
 def forward_pass(model: Model, state: State, constants: Constants) -> tuple[State, Passed]:
     """Return f and all that leads to it, and the state with what the matrices learnt of it."""
     params, precision, matrices = state.params, constants.precision, state.matrices
-    skips, streams = jnp.asarray(model.skips, int), jnp.asarray(model.streams)
+    skips, streams, at = (
+        jnp.asarray(model.skips, int),
+        jnp.asarray(model.streams),
+        constants.positions,
+    )
     h = constants.fields @ params.fields
-    hs, features = (jnp.zeros((matrices.number + 1, *h.shape), h.dtype) for _ in range(2))
-    coordinates = jnp.zeros((matrices.number, matrices.change.shape[2], len(h)), h.dtype)
+    hs = jnp.zeros((matrices.number + 1, *h.shape), h.dtype)
+    asked = len(constants.frozen_kernel) * at.asked
+    coordinates = jnp.zeros((matrices.number, matrices.change.shape[2], asked), h.dtype)
 
     def layer(l, carry):
-        matrices, draws, hs, features, coordinates = carry
-        x, stream = model.apply(l, hs[l]), streams[l + 1]
+        matrices, draws, hs, coordinates = carry
+        x, stream = at.patches(l, model.apply(l, hs[l])), streams[l + 1]
         rule = _rule(model, constants, l + 1)
         matrices, y, c, used = matrices.apply(l, x, draws[stream], rule, precision)
         h = constants.std[l] * params.scale[l] * y + constants.bias_std[l] * params.biases[l]
+        h = at.widened(h)
         if max(model.skips) >= 0:
             h = h + jnp.where(skips[l] >= 0, hs[skips[l]], 0)
-        return (
-            matrices,
-            draws.at[stream].set(used),
-            hs.at[l + 1].set(h),
-            features.at[l].set(x),
-            coordinates.at[l].set(c),
-        )
+        draws, hs = draws.at[stream].set(used), hs.at[l + 1].set(h)
+        return matrices, draws, hs, coordinates.at[l].set(c)
 
-    carry = (matrices, state.draws, hs.at[0].set(h), features, coordinates)
+    carry = (matrices, state.draws, hs.at[0].set(h), coordinates)
     if matrices.number:
         carry = lax.fori_loop(0, matrices.number, layer, carry)
-    matrices, draws, hs, features, coordinates = carry
-    last = model.apply(matrices.number, hs[-1])
+    matrices, draws, hs, coordinates = carry
+    last = at.readable(model.apply(matrices.number, hs[-1]))
     f = precision.weight * (last @ params.readout.T) * constants.std[-1]
     f = f / constants.gamma + params.frozen
     state = state._replace(matrices=matrices, draws=draws)
-    return state, Passed(hs, features.at[-1].set(last), coordinates, f)
+    return state, Passed(hs, coordinates, last, f)
 
 
 def backward_pass(
@@ -114,23 +123,23 @@ def backward_pass(
     state: State,
     constants: Constants,
     h: Float[Array, "layer k n"],
-    z: Float[Array, "k n"],
-) -> tuple[State, Float[Array, "layer k n"], Float[Array, "matrix row k"]]:
-    """Return g¹ … gᴸ from zᴸ, and their coordinates in the matrices' bases."""
-    matrices = state.matrices
+    z: Float[Array, "sample tap_n"],
+) -> tuple[State, Float[Array, "layer k n"], Float[Array, "matrix row asked"]]:
+    """Return g¹ … gᴸ from what the read-out returns, and their coordinates in the bases."""
+    matrices, at = state.matrices, constants.positions
     count, scale = matrices.number, state.params.scale
     skips, streams = jnp.asarray(model.skips, int), jnp.asarray(model.streams)
-    g = jnp.zeros_like(h).at[-1].set(model.slope(count, h[-1]) * z)
-    coordinates = jnp.zeros((count, matrices.change.shape[1], len(z)), z.dtype)
+    g = jnp.zeros_like(h).at[-1].set(model.slope(count, h[-1]) * at.from_readout(z))
+    coordinates = jnp.zeros((count, matrices.change.shape[1], len(z) * at.asked), z.dtype)
 
     def layer(done, carry):
         matrices, draws, g, coordinates = carry
         l = count - 1 - done
-        stream, rule = streams[l], _rule(model, constants, l)
+        stream, rule = streams[l], _rule(model, constants, l, at.live(l))
         matrices, y, d, used = matrices.apply(
-            l, g[l + 1], draws[stream], rule, constants.precision, transposed=True
+            l, at.narrowed(g[l + 1]), draws[stream], rule, constants.precision, transposed=True
         )
-        z = constants.std[l] * scale[l] * y
+        z = constants.std[l] * scale[l] * at.spread(l, y)
         if max(model.skips) >= 0:
             g = g.at[skips[l]].add(jnp.where(skips[l] >= 0, g[l + 1], 0))
         g = g.at[l].add(model.slope(l, h[l]) * z)
@@ -145,7 +154,7 @@ def backward_pass(
 
 def _step(model: Model, state: State, constants: Constants) -> State:
     state, passed = forward_pass(model, state, constants)
-    f, samples = passed.outputs, constants.frozen_kernel.shape[1]
+    f, samples, at = passed.outputs, constants.frozen_kernel.shape[1], constants.positions
     batch: Any = slice(0, samples)
     if constants.batches is not None:
         batch = constants.batches[jnp.minimum(state.step, len(constants.batches) - 1)]
@@ -160,16 +169,17 @@ def _step(model: Model, state: State, constants: Constants) -> State:
         # Only Σ_c Δ_c ∂f_c/∂h enters the update: one backward pass for all outputs.
         size = jnp.abs(delta).max(1) + jnp.finfo(f.dtype).tiny
         z, coefficients = (delta / size[:, None]) @ readout, size
-    state, g, d = backward_pass(model, state, constants, passed.h[:, batch], z)
+    h = of_samples(passed.h, batch, 1, at.places)
+    state, g, d = backward_pass(model, state, constants, h, z)
 
     lr = constants.rates[state.step]
     kappa = lr * constants.gamma
-    pushed = jnp.einsum("m,lmn->ln", coefficients, g[1:])
+    everywhere = jnp.repeat(coefficients, at.places)
+    pushed = jnp.einsum("m,lmn->ln", everywhere, g[1:])
+    seen = of_samples(constants.fields, batch, 0, at.places)
     change = Moving(
-        fields=kappa
-        * constants.field_rate[:, None]
-        * (constants.fields[batch].T @ (coefficients[:, None] * g[0])),
-        readout=kappa * constants.rate[-1] * (delta.T @ passed.features[-1, batch]),
+        fields=kappa * constants.field_rate[:, None] * (seen.T @ (everywhere[:, None] * g[0])),
+        readout=kappa * constants.rate[-1] * (delta.T @ passed.last[batch]),
         biases=kappa * constants.bias_rate[:-1, None] * pushed,
         frozen=lr * (constants.frozen_kernel[:, batch] @ delta),
         scale=jnp.zeros_like(state.params.scale),
@@ -177,10 +187,11 @@ def _step(model: Model, state: State, constants: Constants) -> State:
     params, velocity = _descend(
         state.params, state.velocity, change, lr, constants.decay, constants.momentum
     )
-    c = passed.coordinates[:, :, batch]
+    c = of_samples(passed.coordinates, batch, 2, at.asked)
+    d = d * jnp.repeat(coefficients, at.asked)
     matrices = _descend_matrices(
         state.matrices,
-        kappa * constants.rate[:-1, None, None] * jnp.einsum("lok,lik->loi", d * coefficients, c),
+        kappa * constants.rate[:-1, None, None] * jnp.einsum("lok,lik->loi", d, c),
         state.params.scale,
         params.scale,
         constants.momentum,
@@ -217,8 +228,9 @@ def _descend_matrices(matrices, change, before, after, momentum) -> Matrices | D
     return matrices._replace(change=matrices.change + change / after, velocity=velocity)
 
 
-def _rule(model: Model, constants: Constants, layer: Index):
+def _rule(model: Model, constants: Constants, layer: Index, taps: Any = None):
+    """Return the rule for innovations on a layer's neurons, or on so many taps of them."""
     if model.mode == "linear":
-        return unit_vectors()
+        return unit_vectors(model.units, taps)
     anchors = None if constants.anchors is None else constants.anchors[layer]
-    return gaussian(anchors, constants.precision.weight)
+    return gaussian(anchors, constants.precision.weight, taps)

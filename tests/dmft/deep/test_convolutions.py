@@ -1,0 +1,195 @@
+"""Convolutions: the sweep is training of a convolutional network; limits; wide networks."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.flatten_util import ravel_pytree
+
+import largen as lg
+from largen.architectures.layers import Repeat, Serial
+from largen.dmft.deep.dense import stored
+from largen.dmft.deep.matrix import Precision
+from largen.dmft.deep.problem import problem
+from largen.dmft.deep.records import measure, trajectory_variables
+from largen.dmft.deep.schedule import descent
+from largen.dmft.deep.start import begin, draw, unasked
+from largen.dmft.deep.state import Kept, Model
+from largen.dmft.deep.sweep import sweep
+from largen.networks.modules import Frame, build
+from largen.networks.tangent import kernels, probe
+
+RNG = np.random.default_rng(5)
+STEPS, NEURONS = 5, 128
+TANH, ERF = lg.Activation("tanh"), lg.Activation("erf")
+
+
+def run_of(net, space, *, optimizer=None, outputs=None, param=None, samples=3, steps=STEPS):
+    x, xt = (RNG.standard_normal((n, *space, 2)) for n in (samples, 2))
+    shape = () if outputs is None else (outputs,)
+    y, yt = (RNG.standard_normal((n, *shape)) for n in (samples, 2))
+    data = lg.Dataset(x, y, xt, yt)
+    param = param or lg.mean_field(1.3)
+    return lg.Run(net, param, data, optimizer=optimizer or lg.gd(0.5), steps=steps)
+
+
+STRIDED = lg.serial(
+    lg.Conv((3,), strides=2, bias_std=0.4),
+    TANH,
+    lg.Conv((2,), padding="VALID", weight_std=1.3, bias_std=0.3),
+    ERF,
+    lg.Flatten(),
+    lg.Dense(bias_std=0.2),
+    TANH,
+    lg.Dense(),
+)
+POOLED = lg.serial(
+    lg.Conv((2, 2), padding="CIRCULAR"),
+    TANH,
+    lg.AvgPool((2, 1)),
+    lg.Conv((1, 2), dilation=(1, 2), padding="CIRCULAR", bias_std=0.5),
+    TANH,
+    lg.GlobalAvgPool(),
+    lg.Dense(1.2),
+)
+STREAM = lg.serial(
+    lg.Conv((2,)),
+    lg.repeat(lg.Residual(lg.serial(TANH, lg.Conv((3,), bias_std=0.3))), 2),
+    TANH,
+    lg.AvgPool((2,), padding="SAME"),
+    lg.Flatten(),
+    lg.Dense(),
+)
+CASES = {
+    "strided": run_of(STRIDED, (6,), optimizer=lg.gd(0.6, momentum=0.5)),
+    "pooled": run_of(POOLED, (4, 3), optimizer=lg.sgd(0.5, batch_size=2), outputs=2),
+    "stream": run_of(STREAM, (3,), optimizer=lg.gd(0.5), param=lg.depth_mup(1.2)),
+}
+
+
+def swept(run, mode, dense):
+    """Return initial values, outputs of the sweep, kernels at the end, and the matrices."""
+    posed, rule = problem(run), Precision(1 / NEURONS, 1e-6)
+    model = Model.of(posed, run, mode, Kept(test=True))
+    with jax.enable_x64(True):
+        start = draw(posed, mode, NEURONS, np.random.default_rng(3), rule, np.float64)
+        keys = jax.random.split(jax.random.key(0), max(posed.streams) + 1)
+        if dense:
+            rng = np.random.default_rng(5)
+            matrices = stored(start.inputs, start.outputs, NEURONS, rng, np.dtype(np.float64))
+            start = start._replace(anchors=None)
+        else:
+            matrices = unasked(start, (256, 256))
+        weights = np.array(matrices.change)
+        state, constants = begin(posed, run, descent(run), start, keys, rule, matrices)
+        state = sweep(model, state, constants, STEPS)
+        state, found = measure(model, state, constants)
+        state = sweep(model, state, constants, STEPS + 1)
+        found, state = jax.tree.map(np.asarray, (found, state._replace(draws=None)))
+    if not dense:
+        inputs, outputs = state.matrices.inputs, state.matrices.outputs
+        weights = np.einsum("lri,lrj->lij", inputs.innovations, inputs.basis)
+        weights += np.einsum("lri,lrj->lij", outputs.basis, outputs.innovations)
+        weights /= NEURONS
+    variables = trajectory_variables(posed, run.output_shape, [found], start.frozen_kernel)
+    return posed, start, state.outputs, variables, weights
+
+
+def normals_of(run, network, posed, start, weights):
+    """Return the standard Gaussian numbers behind a network's parameters, from random matrices."""
+    values = iter([*zip(weights, start.biases, strict=True), (start.readout, None)])
+    first = build(run.net.layers[0], Frame(network.table, 1, 1, ()), (0,), network.inputs)
+
+    def read_in():
+        def fields(normals):
+            return jnp.ravel(first.forward(first.init(normals), jnp.asarray(run.data.x), None)[0])
+
+        zero = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), first.shapes)
+        flat, tree = ravel_pytree(zero)
+        linear = jax.jacobian(lambda flat: fields(tree(flat)))(flat)
+        found = np.linalg.lstsq(linear, posed.fields @ start.fields, rcond=1e-10)[0]
+        each = [tree(column) for column in found.T]
+        return jax.tree.map(lambda *leaves: np.concatenate(leaves, -1), *each)
+
+    def affine(shapes):
+        v, b = next(values)
+        *window, fan_out = shapes["weight"].shape
+        if b is None:
+            return {"weight": v.T}
+        v = v[:, : np.prod(window)] * NEURONS**0.5
+        weight = v.T.reshape(*window, fan_out)
+        return {"weight": weight} | ({"bias": b} if "bias" in shapes else {})
+
+    def tree(layer, shapes):
+        match layer:
+            case Serial(layers):
+                return tuple(map(tree, layers, shapes))
+            case Repeat(inner, times):
+                one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], float), shapes)
+                return jax.tree.map(
+                    lambda *x: np.stack(x), *(tree(inner, one) for _ in range(times))
+                )
+            case lg.Residual(branch):
+                return tree(branch, shapes)
+        return affine(shapes) if shapes else ()
+
+    _, *rest = run.net.layers
+    return read_in(), *map(tree, rest, network.module.shapes[1:])
+
+
+def trained(run, network, params, frozen):
+    """Return f of gradient descent on every parameter, and the parameters at the end."""
+    x, p, beta = jnp.asarray(run.data.x), len(run.data.x_train), run.optimizer.momentum
+    rates = jax.tree.map(lambda name: network.table[name].lr, network.module.names)
+    rates, y = (rates, 1.0), run.data.y_train
+    theta = params, np.zeros((len(x), *run.output_shape))  # with what stands still
+    velocity, outputs = jax.tree.map(np.zeros_like, theta), []
+    while True:
+        f, pull = jax.vjp(lambda params: network.outputs_of(params, x), theta[0])
+        outputs.append((f + theta[1]).reshape(len(x), -1))
+        step = len(outputs) - 1
+        if step == STEPS:
+            return np.array(outputs), theta[0]
+        rows = np.arange(p) if run.batches is None else run.batches[step]
+        delta = np.zeros(f.shape)
+        delta[rows] = (y - (f + theta[1])[:p])[rows] / len(rows)
+        push = *pull(jnp.asarray(delta)), frozen @ delta[:p]
+        velocity = jax.tree.map(
+            lambda v, g, r: beta * v + run.optimizer.lr * r * g, velocity, push, rates
+        )
+        theta = jax.tree.map(jnp.add, theta, velocity)
+
+
+@pytest.mark.parametrize(
+    ("name", "mode", "dense"),
+    [
+        ("strided", "variance_reduced", False),
+        ("strided", "variance_reduced", True),
+        ("pooled", "finite_width", False),
+        ("stream", "variance_reduced", False),
+    ],
+)
+def test_training_of_the_rebuilt_network(name, mode, dense):
+    """The matrices are the weights of a network of finite width, which knows convolutions."""
+    run = CASES[name]
+    outputs = run.output_shape[0] if run.output_shape else None
+    network = lg.finite_network(
+        run.net, run.param, width=NEURONS, inputs=run.data.inputs, outputs=outputs
+    )
+    posed, start, f, found, weights = swept(run, mode, dense)
+    with jax.enable_x64(True):
+        params = network.module.init(normals_of(run, network, posed, start, weights))
+        network.check_params(params)
+        expected, params = trained(run, network, params, start.frozen_kernel)
+        assert np.abs(expected[-1] - expected[0]).max() > 0.1
+        np.testing.assert_allclose(f, expected, atol=2e-9)
+        one, two = (probe(network, params, jnp.asarray(x)) for x in (run.data.x, run.data.x_train))
+        theirs = jax.tree.map(np.asarray, kernels(network, one, two))
+    p = posed.samples
+    still = start.frozen_kernel
+    if outputs:
+        still = still[:, :, None, None] * np.eye(outputs)
+    np.testing.assert_allclose(found["feature_kernel"], theirs.features[None, :, :p], atol=1e-8)
+    np.testing.assert_allclose(found["gradient_kernel"], theirs.gradients[None, :, :p], atol=1e-8)
+    ntk = np.concatenate([found["ntk"], found["ntk_test"]], 1)[0]
+    np.testing.assert_allclose(ntk, theirs.tangent + still, atol=1e-8)
