@@ -83,7 +83,8 @@ def train(
         * ``gradient_kernel``, with the same axes: Gˡ = gˡ·gˡ/N with g = √N γ ∂f/∂h, for
           several outputs with the axes ``output, output_2``. Within residual branches it is
           divided by the square of the branch factor: behind a branch's last affine map, h is the
-          stream,
+          stream. Of several positions Φ is the mean over those that enter the next affine map,
+          behind pooling, and G the sum over all,
         * ``ntk (seed, record, sample, sample_2)`` and ``ntk_test``: see
           :func:`largen.empirical_ntk`; weighted by the rates of gradient descent also if the
           optimizer is another one,

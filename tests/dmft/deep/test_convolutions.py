@@ -5,23 +5,29 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
+from tests.dmft.deep.test_against_networks import KERNELS, assert_chance
 
 import largen as lg
 from largen.architectures.layers import Repeat, Serial
+from largen.dmft.deep.chain import chain
 from largen.dmft.deep.dense import stored
+from largen.dmft.deep.initial_kernels import initial_tangent
 from largen.dmft.deep.matrix import Precision
 from largen.dmft.deep.problem import problem
 from largen.dmft.deep.records import measure, trajectory_variables
 from largen.dmft.deep.schedule import descent
+from largen.dmft.deep.solution import solve
 from largen.dmft.deep.start import begin, draw, unasked
 from largen.dmft.deep.state import Kept, Model
 from largen.dmft.deep.sweep import sweep
+from largen.dmft.deep.taps import OnePosition, positions_of
+from largen.errors import NoRule, NoTheory
 from largen.networks.modules import Frame, build
 from largen.networks.tangent import kernels, probe
 
 RNG = np.random.default_rng(5)
 STEPS, NEURONS = 5, 128
-TANH, ERF = lg.Activation("tanh"), lg.Activation("erf")
+TANH, ERF, RELU = (lg.Activation(name) for name in ("tanh", "erf", "relu"))
 
 
 def run_of(net, space, *, optimizer=None, outputs=None, param=None, samples=3, steps=STEPS):
@@ -163,7 +169,6 @@ def trained(run, network, params, frozen):
 @pytest.mark.parametrize(
     ("name", "mode", "dense"),
     [
-        ("strided", "variance_reduced", False),
         ("strided", "variance_reduced", True),
         ("pooled", "finite_width", False),
         ("stream", "variance_reduced", False),
@@ -193,3 +198,106 @@ def test_training_of_the_rebuilt_network(name, mode, dense):
     np.testing.assert_allclose(found["gradient_kernel"], theirs.gradients[None, :, :p], atol=1e-8)
     ntk = np.concatenate([found["ntk"], found["ntk_test"]], 1)[0]
     np.testing.assert_allclose(ntk, theirs.tangent + still, atol=1e-8)
+
+
+NETS = {
+    "empty positions": lg.serial(
+        lg.Conv((3,)), RELU, lg.Conv((3,), strides=2), RELU, lg.GlobalAvgPool(), lg.Dense()
+    ),
+    "every layer": lg.serial(
+        lg.Axes("CW"),
+        lg.ConvTranspose((2,), strides=2, bias_std=0.2),
+        TANH,
+        lg.SumPool((2,)),
+        lg.Conv((2,), padding="CIRCULAR", dilation=2),
+        ERF,
+        lg.Flatten(),
+        lg.Dense(),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_tangent_kernel_at_initialisation_is_that_of_kernels(name):
+    run = run_of(NETS[name], (4,))
+    if name == "empty positions":
+        data = lg.Dataset(run.data.x_train * np.array([[0.0], [0.0], [0.0], [1.0]]), np.ones(3))
+        run = lg.Run(run.net, run.param, data, optimizer=run.optimizer, steps=STEPS)
+    expected = lg.kernel(run.net, run.data.x, run.data.x_train, param=run.param).ntk
+    np.testing.assert_allclose(initial_tangent(problem(run)), expected, atol=1e-13)
+
+
+def test_one_position_is_the_dense_network():
+    """Of a window around a sample of 1×1 one place sees something: the same program runs."""
+    window = lg.Conv((3, 3), weight_std=1.5, bias_std=0.2)
+    dense = lg.Dense(0.5, 0.2)  # the fan-in counts the whole window
+    one = run_of(lg.serial(window, TANH, window, TANH, lg.GlobalAvgPool(), lg.Dense()), (1, 1))
+    data = lg.Dataset(one.data.x_train.reshape(3, -1), one.data.y_train)
+    two = lg.Run(
+        lg.serial(dense, TANH, dense, TANH, lg.Dense()),
+        one.param,
+        data,
+        optimizer=lg.gd(0.5),
+        steps=5,
+    )
+    conv, mlp = problem(one), problem(two)
+    for posed in (conv, mlp):
+        readings = [affine.reading for affine in posed.maps]
+        assert positions_of(readings, posed.positions, np.float64) == OnePosition()
+    seen = conv.fields[:3] @ conv.fields[:3].T
+    np.testing.assert_allclose(seen, mlp.fields @ mlp.fields.T, atol=1e-12)
+    for ours, theirs in zip(conv.maps, mlp.maps, strict=True):
+        for constant in ("std", "rate", "bias_std", "bias_rate"):
+            np.testing.assert_allclose(getattr(ours, constant), getattr(theirs, constant))
+
+
+def test_small_gamma_is_the_kernel_limit():
+    run = run_of(STREAM, (3,), param=lg.depth_mup(0.01), optimizer=lg.gd(0.4))
+    half = "1/2"
+    lazy = lg.abc(a=(0, half, half), b=0, c=0, branch=half)
+    kernel = lg.solve(lg.Run(run.net, lazy, run.data, optimizer=run.optimizer, steps=STEPS))
+    limit = solve(run, method="dense", particles=256, replicates=1)
+    assert np.abs(kernel.f_train[-1]).max() > 0.1
+    np.testing.assert_allclose(limit.ntk[0], kernel.ntk, atol=1e-5)
+    np.testing.assert_allclose(limit.f_train, kernel.f_train, atol=3e-3)
+
+
+@pytest.mark.slow
+def test_ensembles_of_wide_networks():
+    net = lg.serial(
+        lg.Conv((3,), bias_std=0.3),
+        TANH,
+        lg.Conv((3,)),
+        TANH,
+        lg.AvgPool((2,), padding="SAME"),
+        lg.Flatten(),
+        lg.Dense(),
+    )
+    run = run_of(net, (5,), param=lg.mean_field(1.0), optimizer=lg.gd(1.0), steps=10)
+    limit = solve(run, particles=512, replicates=8, key=1)
+    assert "of up to 5 positions" in limit.reason
+    nets = lg.train(run, width=256, seeds=32, key=2, record=("features", "gradients", "ntk"))
+    assert np.abs(limit.f_train[-1]).max() > 0.2
+    for what in ("f_train", "f_test", *KERNELS):
+        ours, error = getattr(limit, what), getattr(limit, f"{what}_error")
+        assert_chance(ours, error, getattr(nets, what))
+
+
+@pytest.mark.parametrize(
+    ("layers", "error", "words"),
+    [
+        ((lg.Conv((2,)), TANH, lg.MaxPool((2,)), lg.Flatten()), NoRule, "MaxPool"),
+        ((lg.LocallyConnected((2,)), TANH, lg.Flatten()), NoRule, "LocallyConnected"),
+        ((lg.Conv((2,)), lg.LayerNorm(), TANH, lg.Flatten()), NoRule, "LayerNorm"),
+        ((lg.Conv((2,)), TANH, lg.Conv((2,), groups=2), TANH, lg.Flatten()), NoTheory, "groups"),
+        ((lg.Conv((2,)), lg.AvgPool((2,)), TANH, lg.Flatten()), NoTheory, "pooling behind it"),
+        (
+            (lg.Conv((2,)), lg.AvgPool((2,)), lg.Residual(lg.serial(TANH, lg.Conv((2,))))),
+            NoTheory,
+            "residual branches that read",
+        ),
+    ],
+)
+def test_refusals(layers, error, words):
+    with pytest.raises(error, match=words):
+        chain(lg.serial(*layers, lg.Dense()), (4, 2))

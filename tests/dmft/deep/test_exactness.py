@@ -91,7 +91,7 @@ def trained(run, posed, start, weights):
     has = [False, *(bool(m.bias_std) for m in posed.maps[:-1])]
     zero = np.zeros(NEURONS)
     theta = [start.fields, start.readout, zero, *start.biases, *weights]
-    theta.append(np.zeros((posed.columns, posed.outputs)))
+    theta.append(np.zeros((posed.total, posed.outputs)))
     velocity = [0 * part for part in theta]
     layers, maps, outputs = posed.hidden_layers, posed.maps, []
     for step in range(STEPS + 1):

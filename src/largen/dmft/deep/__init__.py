@@ -2,6 +2,8 @@
 
 ====================  ==================================================================
 ``chain``             how affine maps follow one another, past residual branches
+``reading``           which positions of the layer before it a map reads
+``taps``              from features to what a map reads, and back
 ``problem``           what the run says of the network: fields, rates and scales
 ``matrix``            Gaussian random matrices that are never stored
 ``dense``             such matrices that are stored instead

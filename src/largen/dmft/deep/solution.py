@@ -64,7 +64,7 @@ def solve(
     progress: bool | Report | None = None,
     throw: bool = True,
 ) -> Trajectory:
-    """Solve the mean-field limit of a fully connected or residual network of any depth.
+    """Solve the mean-field limit of a fully connected, convolutional or residual network.
 
     The equations of dynamical mean-field theory (Pehlevan and Bordelon's lecture notes, (65),
     corrected: A⁰ = Bᴸ = 0, and B at equal times is kept) are causal: one sweep in time solves
@@ -73,6 +73,16 @@ def solve(
     averages over neurons, whose random matrices W(0) are not stored but answer what they are
     asked; A and B are never formed. Independent replicates give the error. Linear networks
     have closed equations instead, which are solved exactly.
+
+    Convolutions share their weights between positions a of a sample (Bordelon et al., Depthwise
+    hyperparameter transfer in residual networks, (134)-(135)): a Gaussian matrix for each place k
+    of the window,
+
+        hˡ⁺¹(a) = σ Σ_k W_k Σ_b T_k(a, b) φ(hˡ(b)),   K = Φᴸ + Σ_l Σ_ab Gˡ(a, b) Φˡ⁻¹(a, b),
+
+    with strides, padding, dilation, linear pooling behind activations, ``Flatten`` and transposed
+    convolutions all in T. What a step costs grows with samples × positions as it does with samples
+    in fully connected networks; memory grows with the window, too.
 
     Residual networks (Bordelon et al., Depthwise hyperparameter transfer in residual networks,
     (40), corrected: the update within a branch's gradient carries L^(−1/2), which is printed
@@ -150,13 +160,16 @@ def solve(
         * ``f_train_std``, ``f_test_std`` in the mode ``"finite_width"``: the deviation of one
           network;
         * ``feature_kernel`` Φ and ``gradient_kernel`` G, ``(record, layer, sample, sample_2)``,
-          and ``ntk``, ``(record, sample, sample_2)``; with several outputs the latter two have
+          and ``ntk``, ``(record, sample, sample_2)``; of several positions Φ is the mean over
+          those that the next map meets, behind pooling, ⟨φ(h(a))φ(h(a))⟩ at equal ones, and G
+          the sum, as in :func:`largen.train`; with several outputs the latter two have
           ``output, output_2`` behind. ``record_step`` says where they were recorded;
         * with ``record_pairs``, ``feature_kernel_pair`` ⟨φ(hˡ_μ(t))φ(hˡ_ν(s))⟩ and
           ``gradient_kernel_pair`` ⟨gˡ_μ(t)gˡ_ν(s)⟩, ``(pair, layer, sample, sample_2)``, the
           first sample at t and the second at s; ``pair_step`` and ``pair_step_2`` are t and s;
         * on request ``ntk_test (record, test_sample, sample)``, and ``site_h``, ``site_g`` with
-          axes ``(record, layer, site, sample)``: hˡ and gˡ = φ'(hˡ)zˡ of single neurons;
+          axes ``(record, layer, site, sample)``: hˡ and gˡ = φ'(hˡ)zˡ of single neurons; with
+          an axis ``position`` behind where layers have several, NaN where one has fewer;
         * ``feature_kernel_error`` and so on, of the same axes: the standard error of the mean of
           the replicates, without the effect of directions that were left out;
         * ``f_train_fluctuation``, ``f_test_fluctuation`` with ``fluctuations`` or in the mode
