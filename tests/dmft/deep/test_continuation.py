@@ -9,8 +9,8 @@ import pytest
 import largen as lg
 from largen.dmft.deep import advance, place
 from largen.dmft.deep.checkpoint import Checkpoint, Done
-from largen.dmft.deep.records import NOTHING, Recorded
 from largen.dmft.deep.solution import solve
+from largen.dmft.recorded import NOTHING, Recorded
 from largen.errors import InvalidInput, NumericalFailure
 
 RNG = np.random.default_rng(4)

@@ -39,13 +39,14 @@ def relative(a, b):
     ids=["momentum and decay", "flow"],
 )
 def test_one_hidden_layer(run):
-    deep = solve(run)
-    single = lg.solve(run, theory="mean field, one hidden layer", rtol=5e-4)
+    deep = solve(run, record_pairs=[(3, 1)])
+    single = lg.solve(run, theory="mean field, one hidden layer", rtol=5e-4, record_pairs=[(3, 1)])
     for what in ("f_train", "f_test"):
         error = np.linalg.norm(getattr(deep, f"{what}_error"))
         assert error < 0.01 * np.linalg.norm(getattr(single, what))
         assert np.linalg.norm(getattr(deep, what) - getattr(single, what)) < 3 * error
-    for what in ("feature_kernel", "gradient_kernel", "ntk"):
+    pairs = ("feature_kernel_pair", "gradient_kernel_pair")
+    for what in ("feature_kernel", "gradient_kernel", "ntk", *pairs):
         assert relative(getattr(deep, what), getattr(single, what)) < 0.02
 
 

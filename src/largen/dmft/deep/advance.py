@@ -11,11 +11,12 @@ import numpy as np
 from largen.dmft.deep.matrix import Matrices
 from largen.dmft.deep.place import Place
 from largen.dmft.deep.problem import Problem
-from largen.dmft.deep.records import Along, Fields, Kernels, Recorded, fields, measure
+from largen.dmft.deep.records import Along, Fields, Kernels, fields, measure
 from largen.dmft.deep.rows import capacity_for
 from largen.dmft.deep.schedule import Schedule
 from largen.dmft.deep.state import Constants, Model, State, grown, has_room
 from largen.dmft.deep.sweep import sweep
+from largen.dmft.recorded import Recorded
 from largen.errors import NumericalFailure
 
 FEW_SAMPLES = 100

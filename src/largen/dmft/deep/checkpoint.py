@@ -19,8 +19,9 @@ import numpy as np
 from largen.architectures import fingerprint
 from largen.dmft.deep.advance import Swept
 from largen.dmft.deep.place import Place, check_marks, loaded, other, saved_whole
-from largen.dmft.deep.records import Kernels, Recorded
+from largen.dmft.deep.records import Kernels
 from largen.dmft.deep.schedule import Schedule, course
+from largen.dmft.recorded import Recorded
 from largen.runs import Run
 
 

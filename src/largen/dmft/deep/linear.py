@@ -19,11 +19,11 @@ from largen.arrays import precision as in_precision
 from largen.dmft.deep.advance import Swept, advance
 from largen.dmft.deep.matrix import Precision
 from largen.dmft.deep.problem import Problem
-from largen.dmft.deep.records import Recorded
 from largen.dmft.deep.rows import capacity_for
 from largen.dmft.deep.schedule import Schedule
 from largen.dmft.deep.start import begin, unasked, unit
 from largen.dmft.deep.state import NOTHING_MORE, Kept, Model
+from largen.dmft.recorded import Recorded
 from largen.runs import Run
 
 TOLERANCE = 1e-7  # relative size of the directions that are left out; their squares enter

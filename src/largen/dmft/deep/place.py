@@ -17,8 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from largen.dmft.deep.matrix import Matrices
-from largen.dmft.deep.records import Along, Fields, Kernels, Recorded
+from largen.dmft.deep.records import Along, Fields, Kernels
 from largen.dmft.deep.state import State
+from largen.dmft.recorded import Recorded
 from largen.errors import InvalidInput
 
 SECONDS = 60.0  # between two states that are written within a sweep

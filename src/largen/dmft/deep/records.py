@@ -14,6 +14,7 @@ from jaxtyping import Array, Float
 from largen.dmft.deep.problem import Problem
 from largen.dmft.deep.state import Constants, Model, State
 from largen.dmft.deep.sweep import backward_pass, forward_pass
+from largen.dmft.recorded import Recorded
 
 
 class Kernels(NamedTuple):
@@ -46,47 +47,6 @@ class Fields(NamedTuple):
 
     features: Float[Array | np.ndarray, "layer sample n"]
     gradients: Float[Array | np.ndarray, "layer sample output n"]
-
-
-class Recorded(NamedTuple):
-    """At what kernels are kept: entries, or steps of the sweep.
-
-    Attributes
-    ----------
-    alone
-        Φ(t, t), G(t, t) and what else is kept at a time, ``(record,)``.
-    pairs
-        Φ(t, s), G(t, s), ``(pair, 2)``.
-    """
-
-    alone: np.ndarray
-    pairs: np.ndarray
-
-    def at(self, steps: np.ndarray) -> Recorded:
-        """Return steps for entries."""
-        return Recorded(steps[self.alone], steps[self.pairs])
-
-    @property
-    def single(self) -> set[int]:
-        """Those of Φ(t, t) and G(t, t)."""
-        return set(self.alone.tolist())
-
-    @property
-    def paired(self) -> set[int]:
-        """Those of which φ(h) and g are kept until they have met all others."""
-        return set(self.pairs.ravel().tolist())
-
-    def before(self, step: int) -> Recorded:
-        """Return what is recorded before a step."""
-        return Recorded(self.alone[self.alone < step], self.pairs[(self.pairs < step).all(axis=1)])
-
-    def waiting(self, step: int) -> set[int]:
-        """Return the times before a step that have yet to meet a later one."""
-        met = (self.pairs < step).any(axis=1) & (self.pairs >= step).any(axis=1)
-        return {int(min(pair)) for pair in self.pairs[met]}
-
-
-NOTHING = Recorded(np.zeros(0, int), np.zeros((0, 2), int))
 
 
 class Along(NamedTuple):

@@ -20,11 +20,12 @@ from largen.dmft.deep.innovations import Mode
 from largen.dmft.deep.linear import TOLERANCE, solve_linear
 from largen.dmft.deep.matrix import Matrices, Precision
 from largen.dmft.deep.problem import Problem
-from largen.dmft.deep.records import Recorded, pair_variables, site_variables, trajectory_variables
+from largen.dmft.deep.records import pair_variables, site_variables, trajectory_variables
 from largen.dmft.deep.schedule import Schedule, descent, extrapolated, flow
 from largen.dmft.deep.start import begin, draw, unasked
 from largen.dmft.deep.state import NOTHING_MORE, Kept, Model
 from largen.dmft.deep.widths import at_infinite_width
+from largen.dmft.recorded import Recorded
 from largen.errors import NumericalFailure
 from largen.runs import Run
 

@@ -20,7 +20,6 @@ from largen.dmft.deep.method import (
     wanted_particles,
 )
 from largen.dmft.deep.problem import Problem, covers, problem
-from largen.dmft.deep.records import NOTHING, Recorded
 from largen.dmft.deep.replicates import (
     LEAST_TOLERANCE,
     Effort,
@@ -31,6 +30,7 @@ from largen.dmft.deep.replicates import (
 )
 from largen.dmft.deep.start import fewest
 from largen.dmft.deep.state import Kept
+from largen.dmft.recorded import NOTHING, Recorded
 from largen.errors import InvalidInput, NumericalFailure, one_of
 from largen.networks.progress import Report, reporter
 from largen.parameterizations import temperature_of

@@ -55,11 +55,21 @@ class Constants(NamedTuple):
 
 
 class Records(NamedTuple):
-    """Kernels on the training samples at the recorded entries."""
+    """Kernels on the training samples at the recorded entries, and between pairs of them."""
 
     feature_kernel: Float[Array, "*record sample sample"]
     gradient_kernel: Float[Array, "*record sample sample output output"]
     ntk: Float[Array, "*record sample sample output output"]
+    feature_kernel_pair: Float[Array, "pair sample sample"] | None = None
+    gradient_kernel_pair: Float[Array, "pair sample sample output output"] | None = None
+
+
+class Fields(NamedTuple):
+    """φ(h), φ'(h) and z of neurons at some entries."""
+
+    features: Float[Array, "*entry neuron sample"]
+    derivatives: Float[Array, "*entry neuron sample"]
+    readout: Float[Array, "*entry neuron output"]
 
 
 class Model(NamedTuple):
@@ -197,22 +207,27 @@ def kernels(model: Model, state: State, constants: Constants) -> Records:
     Φ = ⟨φ(h)φ(h)⟩, G = ⟨g g⟩ with g = z φ'(h), and K = ρ_out σ_out² Φ + G K⁰ (+ the bias's).
     """
     features, derivatives, _ = forward(model, state, constants)
-    weighted = constants.weights[:, None] * features
-    feature_kernel = weighted.T @ features
-    outputs = state.readout.shape[1]
-
-    def gradient(c, d):
-        weight = constants.weights * state.readout[:, c] * state.readout[:, d]
-        return (weight[:, None] * derivatives).T @ derivatives
-
-    rows, columns = jnp.divmod(jnp.arange(outputs**2), outputs)
-    stacked = jax.lax.map(lambda pair: gradient(*pair), (rows, columns))
-    gradient_kernel = jnp.moveaxis(stacked, 0, -1).reshape(*feature_kernel.shape, outputs, outputs)
+    now, outputs = Fields(features, derivatives, state.readout), state.readout.shape[1]
+    feature_kernel, gradient_kernel = kernels_between(constants, now, now)
     inputs = (constants.train * constants.rate) @ constants.train.T
     readout = constants.out_rate * feature_kernel + constants.out_bias_rate
     ntk = readout[..., None, None] * jnp.eye(outputs, dtype=readout.dtype)
     ntk = ntk + gradient_kernel * inputs[..., None, None]
     return Records(feature_kernel, gradient_kernel, ntk)
+
+
+def kernels_between(constants: Constants, t: Fields, s: Fields):
+    """Return Φ_μν(t, s) = ⟨φ(h_μ(t))φ(h_ν(s))⟩ and G_μν(t, s) = ⟨g_μ(t)g_ν(s)⟩."""
+    phi = (constants.weights[:, None] * t.features).T @ s.features
+    outputs = t.readout.shape[1]
+
+    def gradient(c, d):
+        weight = constants.weights * t.readout[:, c] * s.readout[:, d]
+        return (weight[:, None] * t.derivatives).T @ s.derivatives
+
+    rows, columns = jnp.divmod(jnp.arange(outputs**2), outputs)
+    stacked = jax.lax.map(lambda pair: gradient(*pair), (rows, columns))
+    return phi, jnp.moveaxis(stacked, 0, -1).reshape(*phi.shape, outputs, outputs)
 
 
 def empty_records(state: State, constants: Constants, entries: int) -> Records:

@@ -12,6 +12,7 @@ from largen.dmft.one_hidden_layer import neurons as sets
 from largen.dmft.one_hidden_layer.dynamics import Records
 from largen.dmft.one_hidden_layer.problem import LINEAR, Problem
 from largen.dmft.one_hidden_layer.training import train
+from largen.dmft.recorded import NOTHING, Recorded
 from largen.errors import InvalidInput
 from largen.parameterizations import GradientFlow, temperature_of
 from largen.runs import Run
@@ -62,7 +63,7 @@ def estimate(
     method: str,
     rtol: float,
     budget: int,
-    recorded: np.ndarray,
+    recorded: Recorded,
     key: Any,
     drawn: Particles,
 ) -> Estimate:
@@ -107,7 +108,7 @@ def estimate(
     return particles(posed, run, rtol, budget, recorded, key, drawn)
 
 
-def closed(posed: Problem, run: Run, recorded: np.ndarray) -> Estimate:
+def closed(posed: Problem, run: Run, recorded: Recorded) -> Estimate:
     """Solve the closed equations of linear φ: its neurons are linear in their initial state."""
     units = sets.unit_vectors(posed)
     substeps, late = _flow_steps(posed, run, units, WANTED_OF_FLOW, 0.0)
@@ -118,7 +119,7 @@ def closed(posed: Problem, run: Run, recorded: np.ndarray) -> Estimate:
 
 
 def quadrature(
-    posed: Problem, run: Run, rtol: float, budget: int, recorded: np.ndarray, patient: bool
+    posed: Problem, run: Run, rtol: float, budget: int, recorded: Recorded, patient: bool
 ) -> Estimate:
     """Refine a grid until two of them agree; their difference is the error of the coarser one.
 
@@ -149,7 +150,7 @@ def particles(
     run: Run,
     rtol: float,
     budget: int,
-    recorded: np.ndarray,
+    recorded: Recorded,
     key: Any,
     drawn: Particles,
 ) -> Estimate:
@@ -219,7 +220,7 @@ def _flow_steps(
         return None, (0.0, 0.0)
 
     def solve(substeps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        f_train, f_test, _ = train(posed, run, neurons, np.array([], int), substeps=substeps)
+        f_train, f_test, _ = train(posed, run, neurons, NOTHING, substeps=substeps)
         return f_train, f_test
 
     first = 0.5 * _fastest_time(posed, run, neurons)

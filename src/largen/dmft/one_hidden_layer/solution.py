@@ -12,6 +12,7 @@ from largen.arrays import integer, precision, random_key, real
 from largen.dmft.one_hidden_layer import fluctuations as response
 from largen.dmft.one_hidden_layer.methods import METHODS, SAMPLING, Estimate, Particles, estimate
 from largen.dmft.one_hidden_layer.problem import covers, problem
+from largen.dmft.recorded import Recorded
 from largen.errors import InvalidInput, NumericalFailure, one_of
 from largen.runs import Run, Trajectory
 
@@ -25,6 +26,7 @@ def solve(
     particles: int | None = None,
     sampling: str = "quasi-random",
     record_at: Sequence[int] | None = None,
+    record_pairs: Sequence[tuple[int, int]] = (),
     fluctuations: bool = False,
     key: Any = 0,
     throw: bool = True,
@@ -61,6 +63,9 @@ def solve(
         its error falls as the square root of their number only.
     record_at
         Entries of the trajectory at which kernels are kept; the first and the last by default.
+    record_pairs
+        Pairs (t, s) of entries between which Φ(t, s) and G(t, s) are kept. The neurons of these
+        entries are remembered.
     fluctuations
         Whether to compute, by linear response, how networks of finite width vary: see
         :mod:`largen.dmft.one_hidden_layer.fluctuations`. For gradient descent and as many entries
@@ -82,6 +87,9 @@ def solve(
           and ``ntk``, ``(record, sample, sample_2)``; with several outputs the latter two have
           ``output, output_2`` behind. ``record_step`` says where they were recorded. Adaptive
           optimizers do not follow the NTK, and have none;
+        * with ``record_pairs``, ``feature_kernel_pair`` and ``gradient_kernel_pair``, ``(pair,
+          layer, sample, sample_2)``, the first sample at t and the second at s; ``pair_step`` and
+          ``pair_step_2`` are t and s;
         * with ``fluctuations``, ``f_train_fluctuation`` and ``f_test_fluctuation``, of the axes
           of f: √N times the standard deviation of the outputs of a network of width N, to leading
           order; and ``f_train_fluctuation_covariance (step, sample, sample_2)``, N times their
@@ -116,7 +124,8 @@ def solve(
             raise InvalidInput(f"particles: wanted a power of two, got {particles}.")
         if method != "particles":
             raise InvalidInput(f"particles: are for method='particles', got method={method!r}.")
-    recorded = np.array(run.entries("record_at", record_at), dtype=int)
+    alone = np.array(run.entries("record_at", record_at), dtype=int)
+    recorded = Recorded(alone, run.pairs("record_pairs", record_pairs))
     posed = problem(run)
     if fluctuations:
         response.check(run, posed)
@@ -144,7 +153,7 @@ def _trajectory(
     run: Run,
     found: Estimate,
     varies: response.Fluctuations | None,
-    recorded: np.ndarray,
+    recorded: Recorded,
     reason: str,
     rtol: float,
 ) -> Trajectory:
@@ -159,14 +168,15 @@ def _trajectory(
         return (kernel if run.output_shape else kernel[..., 0, 0]).astype(dtype)
 
     records, samples = found.records, ("sample", "sample_2")
-    extra = {
+    extra: dict[str, Any] = {
         "f_train_error": (("step", "sample", *out), shaped(found.f_train_error)),
         "f_test_error": (("step", "test_sample", *out), shaped(found.f_test_error)),
     }
-    if len(recorded):
+    if len(recorded.alone) or len(recorded.pairs):
+        extra["layer"] = (("layer",), np.array([1]))
+    if len(recorded.alone):
         extra |= {
-            "record_step": (("record",), recorded),
-            "layer": (("layer",), np.array([1])),
+            "record_step": (("record",), recorded.alone),
             "feature_kernel": (
                 ("record", "layer", *samples),
                 records.feature_kernel[:, None].astype(dtype),
@@ -178,6 +188,20 @@ def _trajectory(
         }
         if not run.optimizer.adaptive:
             extra["ntk"] = (("record", *samples, *pair), paired(records.ntk))
+    if len(recorded.pairs):
+        assert records.gradient_kernel_pair is not None
+        extra |= {
+            "pair_step": (("pair",), recorded.pairs[:, 0]),
+            "pair_step_2": (("pair",), recorded.pairs[:, 1]),
+            "feature_kernel_pair": (
+                ("pair", "layer", *samples),
+                np.asarray(records.feature_kernel_pair)[:, None].astype(dtype),
+            ),
+            "gradient_kernel_pair": (
+                ("pair", "layer", *samples, *pair),
+                paired(records.gradient_kernel_pair)[:, None],
+            ),
+        }
     if varies is not None:
         extra |= {
             "f_train_fluctuation": (("step", "sample", *out), shaped(varies.train)),

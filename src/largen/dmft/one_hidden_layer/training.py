@@ -21,6 +21,7 @@ from jaxtyping import Array, Float, Int
 from largen.dmft.one_hidden_layer.adaptive import adapt
 from largen.dmft.one_hidden_layer.dynamics import (
     Constants,
+    Fields,
     Model,
     Records,
     State,
@@ -28,6 +29,7 @@ from largen.dmft.one_hidden_layer.dynamics import (
     empty_records,
     forward,
     kernels,
+    kernels_between,
     prepare,
     sample_weights,
     shaken,
@@ -36,6 +38,7 @@ from largen.dmft.one_hidden_layer.dynamics import (
 )
 from largen.dmft.one_hidden_layer.neurons import Neurons
 from largen.dmft.one_hidden_layer.problem import Problem
+from largen.dmft.recorded import Recorded
 from largen.runs import Run
 
 
@@ -43,7 +46,7 @@ def train(
     posed: Problem,
     run: Run,
     neurons: Neurons,
-    recorded: np.ndarray,
+    recorded: Recorded,
     *,
     substeps: np.ndarray | None = None,
     dtype: Any = np.float64,
@@ -58,7 +61,7 @@ def train(
     neurons
         The set.
     recorded
-        Entries at which kernels are kept.
+        Entries at which, and between which, kernels are kept.
     substeps
         Steps of gradient flow after each entry, shape ``(step,)``.
     dtype
@@ -77,7 +80,7 @@ def train(
     model = Model(posed.phi, run.loss, run.output_shape, average)
     state, constants = prepare(posed, run, neurons, dtype)
     counts = sample_weights(run, dtype)
-    at = jnp.asarray(recorded, int)
+    at = jnp.asarray(recorded.alone, int), jnp.asarray(sorted(recorded.paired), int)
     if substeps is None:
         noise = jax.random.key(key)
         out = _descend(model, len(run.times) - 1, state, constants, counts, at, noise)
@@ -85,7 +88,20 @@ def train(
         gaps = np.append(np.diff(run.times), 0.0)
         lengths = jnp.asarray(gaps / np.maximum(substeps, 1), dtype)
         out = _flow(model, jnp.asarray(substeps), lengths, state, constants, counts, at)
-    return jax.tree.map(np.asarray, out)
+    f_train, f_test, records, fields = out
+    pairs = jnp.searchsorted(at[1], jnp.asarray(recorded.pairs, int))
+    found = _pairs(constants, fields, pairs) if len(recorded.pairs) else (None, None)
+    records = records._replace(feature_kernel_pair=found[0], gradient_kernel_pair=found[1])
+    return jax.tree.map(np.asarray, (f_train, f_test, records))
+
+
+@jax.jit
+def _pairs(constants: Constants, fields: Fields, pairs: Int[Array, "pair 2"]):
+    def one(pair):
+        t, s = (jax.tree.map(lambda field, i=i: field[pair[i]], fields) for i in range(2))
+        return kernels_between(constants, t, s)
+
+    return jax.lax.map(one, pairs)
 
 
 @partial(jax.jit, static_argnames=("model", "steps"))
@@ -95,7 +111,7 @@ def _descend(
     state: State,
     constants: Constants,
     counts: Float[Array, "_ sample"],
-    record_at: Int[Array, " record"],
+    record_at: tuple[Int[Array, " record"], Int[Array, " entry"]],
     key: Any,
 ):
     def advance(index, moving, ahead):
@@ -125,7 +141,7 @@ def _flow(
     state: State,
     constants: Constants,
     counts: Float[Array, "1 sample"],
-    record_at: Int[Array, " record"],
+    record_at: tuple[Int[Array, " record"], Int[Array, " entry"]],
 ):
     def slope(state: State) -> State:
         ahead = forward(model, state, constants)
@@ -164,27 +180,33 @@ def _entries(
     moving: tuple[Any, ...],
     advance: Callable[..., tuple[Any, ...]],
     entries: int,
-    record_at: Int[Array, " record"],
+    record_at: tuple[Int[Array, " record"], Int[Array, " entry"]],
 ):
-    """Return outputs at every entry, and kernels at the recorded ones."""
+    """Return outputs at every entry, kernels at the recorded ones, and fields at further ones."""
+    alone, paired = record_at
+
+    def put(here, old, new):
+        return jax.tree.map(
+            lambda old, new: jnp.where(here.reshape(-1, *[1] * new.ndim), new, old), old, new
+        )
 
     def entry(carry, index):
-        moving, records = carry
+        moving, records, fields = carry
         ahead = forward(model, moving[0], constants)
         outputs = (ahead[2], test_outputs(model, moving[0], constants))
-        here = record_at == index
+        here = alone == index
 
         def write(records):
-            now = kernels(model, moving[0], constants)
-            return jax.tree.map(
-                lambda old, new: jnp.where(here.reshape(-1, *[1] * new.ndim), new, old),
-                records,
-                now,
-            )
+            return put(here, records, kernels(model, moving[0], constants))
 
         records = jax.lax.cond(here.any(), write, lambda r: r, records)
-        return (advance(index, moving, ahead), records), outputs
+        if len(paired):
+            fields = put(paired == index, fields, Fields(*ahead[:2], moving[0].readout))
+        return (advance(index, moving, ahead), records, fields), outputs
 
-    start = (moving, empty_records(moving[0], constants, len(record_at)))
-    (_, records), (f_train, f_test) = jax.lax.scan(entry, start, jnp.arange(entries))
-    return f_train, f_test, records
+    state, neurons = moving[0], len(constants.weights)
+    sizes = (len(constants.train), len(constants.train), state.readout.shape[1])
+    nothing = Fields(*(jnp.zeros((len(paired), neurons, k), state.readout.dtype) for k in sizes))
+    start = (moving, empty_records(state, constants, len(alone)), nothing)
+    (_, records, fields), (f_train, f_test) = jax.lax.scan(entry, start, jnp.arange(entries))
+    return f_train, f_test, records, fields
