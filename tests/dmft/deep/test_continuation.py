@@ -177,6 +177,11 @@ def test_what_differs_is_named(tmp_path):
     ):
         with pytest.raises(InvalidInput, match=words):
             other.load()
-    (tmp_path / "limit.npz").write_bytes(b"no archive")
-    with pytest.raises(InvalidInput, match="no checkpoint"):
-        checkpoint(mine).load()
+    whole = (tmp_path / "limit.npz").read_bytes()
+    for damaged in (b"no archive", whole[: len(whole) // 2]):
+        (tmp_path / "limit.npz").write_bytes(damaged)
+        with pytest.raises(InvalidInput, match="no checkpoint"):
+            checkpoint(mine).load()
+    (tmp_path / "other.npz.states").write_bytes(b"a file where the folder should be")
+    with pytest.raises(InvalidInput, match="cannot make"):
+        Checkpoint(tmp_path / "other.npz", mine, {}, NOTHING)

@@ -22,6 +22,7 @@ from largen.dmft.deep.place import Place, check_marks, loaded, other, saved_whol
 from largen.dmft.deep.records import Kernels
 from largen.dmft.deep.schedule import Schedule, course
 from largen.dmft.recorded import Recorded
+from largen.errors import InvalidInput
 from largen.runs import Run
 
 
@@ -57,6 +58,11 @@ class Checkpoint:
         what differs.
     recorded
         Entries at which kernels are kept.
+
+    Raises
+    ------
+    InvalidInput
+        If the folder cannot be made.
     """
 
     def __init__(
@@ -64,6 +70,12 @@ class Checkpoint:
     ):
         self.path = Path(path)
         self._folder = self.path.with_name(self.path.name + ".states")
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InvalidInput(
+                f"checkpoint: cannot make {str(self._folder)!r}: {error.strerror}."
+            ) from None
         self._marks = _marks(run, options)
         self._course, self._recorded = course(run), recorded
 
@@ -139,7 +151,6 @@ class Checkpoint:
             Whether it starts with matrices that have not been asked before; only then a longer
             run can begin with it.
         """
-        self._folder.mkdir(parents=True, exist_ok=True)
         what: list[Any] = [seed, effort, float(schedule.rates[0])]
         if not fresh:
             what += [array.tobytes() for array in (*schedule, *times)]

@@ -8,6 +8,7 @@ sweep that agrees so far, whatever follows.
 from __future__ import annotations
 
 import time
+import zipfile
 from os import replace
 from pathlib import Path
 from typing import Any
@@ -113,7 +114,7 @@ def loaded(path: Path) -> dict[str, np.ndarray] | None:
     try:
         with np.load(path) as file:
             return dict(file)
-    except (OSError, ValueError):
+    except (OSError, ValueError, zipfile.BadZipFile):
         return {}
 
 
