@@ -5,7 +5,7 @@
 # by Adam with warm-up and a cosine. Rates are swept at a small base model, at wider ones and at
 # deeper ones: as PyTorch's own initialisation and rates have it, and under CompleteP.
 #
-#     python examples/characters.py TEXT [--widths 32 64 128] [--depths 2 4 8] [--steps 300]
+#     python examples/characters.py TEXT [--widths 32 64 128] [--depths 2 4 8] [--steps 300] …
 #
 # TEXT is any plain text of some 100 000 characters or more. Every finished sweep cell is kept in
 # the folder given by --output, so that an interrupted run goes on where it was.
@@ -28,13 +28,21 @@ from largen.transfer.torch.models import CharacterGPT
 
 
 # %%
-def transfer(text: Path, widths: list[int], depths: list[int], steps: int, seeds: int, folder):
-    """Sweep rates along the width and along the depth."""
+def transfer(
+    text: Path,
+    widths: list[int],
+    depths: list[int],
+    rates: list[int],
+    steps: int,
+    seeds: int,
+    folder: Path,
+):
+    """Sweep rates, given by their log₂, along the width and along the depth."""
     task = characters_task(text, steps)
     base = min(widths), min(depths)
 
     def lrs(width: int, depth: int) -> list[float]:
-        return [2.0**k for k in range(-10, -2)] if width == base[0] or depth == base[1] else []
+        return [2.0**k for k in rates] if width == base[0] or depth == base[1] else []
 
     return sweep(
         partial(CharacterGPT, characters=1 + int(max(task.x.max(), task.y.max()))),
@@ -63,13 +71,14 @@ def main() -> None:
     parser.add_argument("text", type=Path)
     parser.add_argument("--widths", type=int, nargs="+", default=[32, 64, 128])
     parser.add_argument("--depths", type=int, nargs="+", default=[2, 4, 8])
+    parser.add_argument("--rates", type=int, nargs="+", default=range(-10, -2), help="their log2")
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--output", type=Path, default=Path("characters"))
     given = parser.parse_args()
-    found = transfer(
-        given.text, given.widths, given.depths, given.steps, given.seeds, given.output / "cells"
-    )
+    sizes = given.widths, given.depths
+    cells = given.output / "cells"
+    found = transfer(given.text, *sizes, given.rates, given.steps, given.seeds, cells)
     print(found)
     print(f"the best constant answer: {found.data.attrs['chance']:.3g}")
     found.plot().savefig(given.output / "rates.png")

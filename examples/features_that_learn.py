@@ -46,9 +46,9 @@ def run_of(net: lg.Layer, param: lg.Parameterization, *, lr=0.5, steps=60, sampl
 
 
 # %%
-def kernels(folder: Path, width: int = 2048, seeds: int = 4) -> None:
+def kernels(folder: Path, width: int = 2048, seeds: int = 4, steps: int = 60, samples=(24, 100)):
     """Draw the feature kernels of theory and networks."""
-    run = run_of(lg.mlp(3, "tanh"), lg.mean_field(2.0))
+    run = run_of(lg.mlp(3, "tanh"), lg.mean_field(2.0), steps=steps, samples=samples)
     limit = lg.solve(run, rtol=1e-2)
     nets = lg.train(run, width=width, seeds=seeds, key=0, record=["features"])
     with style():
@@ -77,12 +77,13 @@ def kernels(folder: Path, width: int = 2048, seeds: int = 4) -> None:
 
 
 # %%
-def richness(folder: Path, gammas: tuple[float, ...] = (0.1, 0.5, 1.0, 2.0, 3.0)) -> None:
+def richness(folder: Path, gammas=(0.1, 0.5, 1.0, 2.0, 3.0), steps: int = 60, samples=(16, 20)):
     """Draw learning curves against γ₀."""
     with style():
         figure, (axes,) = panels(1, 2)
         for colour, gamma in zip(shades(len(gammas)), gammas, strict=True):
-            run = run_of(lg.mlp(3, "tanh"), lg.mean_field(gamma), samples=(16, 20))
+            param = lg.mean_field(gamma)
+            run = run_of(lg.mlp(3, "tanh"), param, steps=steps, samples=samples)
             limit = lg.solve(run, rtol=1e-2, record_at=[])
             for ax, loss in zip(axes, (limit.loss_train, limit.loss_test), strict=True):
                 ax.plot(limit.time, loss, color=colour, label=f"γ₀ = {gamma:g}")
@@ -100,19 +101,22 @@ def richness(folder: Path, gammas: tuple[float, ...] = (0.1, 0.5, 1.0, 2.0, 3.0)
 
 
 # %%
-def by_depth(activation: str, depths: tuple[int, ...]) -> dict[int, lg.Trajectory]:
+def by_depth(activation: str, depths, steps: int, particles: int) -> dict[int, lg.Trajectory]:
     """Return the limits of residual networks of some depths."""
     found = {}
     for blocks in depths:
         net = lg.residual_mlp(blocks, activation)
-        run = run_of(net, lg.depth_mup(), lr=0.2, steps=25, samples=(8, 1))
-        found[blocks] = lg.solve(run, rtol=4e-3, max_particles=2**16, record_at=[])
+        run = run_of(net, lg.depth_mup(), lr=0.2, steps=steps, samples=(8, 1))
+        found[blocks] = lg.solve(run, rtol=4e-3, max_particles=particles, record_at=[])
     return found
 
 
-def depth(folder: Path, depths: tuple[int, ...] = (2, 4, 8, 16, 32)) -> None:
+def depth(folder: Path, depths=(2, 4, 8, 16, 32), steps: int = 25, particles: int = 2**16) -> None:
     """Draw learning curves of residual networks, and what doubling their depth changes."""
-    found = {"tanh": by_depth("tanh", depths), "linear": by_depth("linear", depths[:-1])}
+    found = {
+        activation: by_depth(activation, some, steps, particles)
+        for activation, some in (("tanh", depths), ("linear", depths[:-1]))
+    }
     with style():
         figure, (axes,) = panels(1, 2)
         for colour, (blocks, limit) in zip(shades(len(depths)), found["tanh"].items(), strict=True):

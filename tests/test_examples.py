@@ -1,0 +1,79 @@
+"""The scripts in ``examples/``, each at its smallest: they run, print and draw."""
+
+import re
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+ROOT = Path(__file__).parent.parent
+NAMES = ["characters", "features_that_learn", "images_by_kernels"]
+
+if not (ROOT / "examples").is_dir():
+    pytest.skip("the examples are not here: not the repository", allow_module_level=True)
+
+
+def example(name):
+    """The module of an example, whose main is not run by importing it."""
+    place = spec_from_file_location(f"example_{name}", ROOT / "examples" / f"{name}.py")
+    module = module_from_spec(place)
+    place.loader.exec_module(module)
+    return module
+
+
+def test_every_example_is_tested_here():
+    assert sorted(path.stem for path in (ROOT / "examples").glob("*.py")) == NAMES
+
+
+@pytest.mark.parametrize(
+    "title", ["fully connected", pytest.param("convolutional", marks=pytest.mark.slow)]
+)
+def test_images_by_kernels(title, tmp_path, monkeypatch, capsys):
+    x, y = load_digits(return_X_y=True)
+    x = np.round(x.reshape(-1, 8, 8) * 15).astype(np.uint8)
+    np.savez(
+        tmp_path / "mnist.npz", x_train=x[:100], y_train=y[:100], x_test=x[100:], y_test=y[100:]
+    )
+    images = example("images_by_kernels")
+    assert set(images.NETWORKS) == {"fully connected", "convolutional"}
+    monkeypatch.setattr(images, "NETWORKS", {title: images.NETWORKS[title]})
+    monkeypatch.setattr(sys, "argv", ["", str(tmp_path), "--train", "60", "--test", "20"])
+    images.main()
+    out = capsys.readouterr().out
+    rows = re.findall(rf"mnist +{title} +(nngp|ntk) +(\d\.\d+) ±", out)
+    assert [kind for kind, _ in rows] == ["nngp", "ntk"]
+    assert min(float(share) for _, share in rows) > 0.5  # of ten classes
+    assert "cifar10         not found" in out
+
+
+def test_characters(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("torch")
+    words = f"{ROOT / 'README.md'} --output {tmp_path / 'out'} --steps 10 --rates -9 -7"
+    monkeypatch.setattr(sys, "argv", ["", *f"{words} --widths 8 16 --depths 1 2".split()])
+    example("characters").main()
+    out = capsys.readouterr().out
+    assert "complete_p" in out
+    assert "the best constant answer" in out
+    assert (tmp_path / "out" / "rates.png").stat().st_size > 10_000
+    assert len(list((tmp_path / "out" / "cells").glob("*.npz"))) == 6
+
+
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("kernels", "depth")]
+
+
+@pytest.mark.parametrize("drawing", ["richness", *SLOW])
+def test_features_that_learn(drawing, tmp_path, capsys):
+    features = example("features_that_learn")
+    match drawing:
+        case "kernels":
+            features.kernels(tmp_path, width=32, seeds=2, steps=2, samples=(4, 1))
+            assert "mean field" in capsys.readouterr().out
+        case "richness":
+            features.richness(tmp_path, gammas=(0.5, 1.0), steps=2, samples=(4, 1))
+        case "depth":
+            features.depth(tmp_path, depths=(1, 2, 4), steps=2, particles=2**10)
+            assert "linear, L =  1 and  2" in capsys.readouterr().out
+    assert (tmp_path / f"{drawing}.png").stat().st_size > 10_000
