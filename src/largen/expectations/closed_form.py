@@ -73,6 +73,16 @@ def covariance_shortfall(q1: Array, q2: Array, gap: Array) -> tuple[Array, Array
     return root, q12, shortfall, determinant
 
 
+def of_one_rank(q1: Array, q2: Array, gap: Array) -> tuple[Array, Array, Array]:
+    """Return the gap of the shape of all pairs, and variances that broadcast to it.
+
+    What depends on one variance only then stays of the shape of that variance.
+    """
+    shape = jnp.broadcast_shapes(q1.shape, q2.shape, gap.shape)
+    q1, q2 = (q.reshape((1,) * (len(shape) - q.ndim) + q.shape) for q in (q1, q2))
+    return q1, q2, jnp.broadcast_to(gap, shape)
+
+
 def safe_sqrt(x: Array) -> Array:
     """Return √x for x > 0 and 0 elsewhere, with derivative 0 there."""
     positive = x > 0
@@ -130,10 +140,7 @@ def smooth_pair(
         return joint(q1, q2, gap), (gap_tangent, tangent)
 
     def pair(q1, q2, gap):
-        # What depends on one variance only stays of the shape of that variance.
-        shape = jnp.broadcast_shapes(q1.shape, q2.shape, gap.shape)
-        q1, q2 = (q.reshape((1,) * (len(shape) - q.ndim) + q.shape) for q in (q1, q2))
-        return joint(q1, q2, jnp.broadcast_to(gap, shape))
+        return joint(*of_one_rank(q1, q2, gap))
 
     return pair
 

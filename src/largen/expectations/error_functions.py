@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from largen.expectations.angles import angle, signed_angle
+from largen.expectations.angles import angle, angle_of_unit, signed_angle
 from largen.expectations.closed_form import (
     ClosedForm,
     covariance_of,
@@ -91,21 +91,19 @@ def _tiny(x: Array) -> Array:
 def _erf_both(q1: Array, q2: Array, gap: Array) -> tuple[Array, Array]:
     # gap' = (2/π)(m − asin x) with x = 2 q12/√((1 + 2q1)(1 + 2q2)), and D = (4/π)/√S with
     # S = (1 + 2q1)(1 + 2q2)(1 − x²). The sine of m − asin x is sin m √(1 − x²) − x cos m; where
-    # the two terms would cancel, sine and cosine are multiplied by their sum, which leaves
-    # sin² m − x². One root of S serves both results.
+    # the two terms would cancel it is sin² m − x² over their sum. One root of S serves both.
     apart, sin_mean, cos_mean = _half_arcs(2 * q1, 2 * q2)
     scale = 1 / jnp.sqrt(1 + 2 * q1) * (1 / jnp.sqrt(1 + 2 * q2))
     determinant = jnp.maximum(determinant_of(q1, q2, gap), 0)
     spread = 1 + 2 * (q1 + q2) + 4 * determinant  # S
-    inverse = 1 / jnp.sqrt(spread)
-    rest, x = spread * inverse * scale, 2 * covariance_of(q1, q2, gap) * scale  # √(1 − x²)
+    root = jnp.sqrt(spread)
+    rest, x = root * scale, 2 * covariance_of(q1, q2, gap) * scale  # √(1 − x²)
     near, far = sin_mean * rest, x * cos_mean
     squares = apart**2 + 4 * determinant * scale**2  # sin² m − x²
-    sine, cosine = near - far, cos_mean * rest + x * sin_mean
     same_side = x > 0
-    sine = jnp.where(same_side, squares, sine)
-    cosine = jnp.where(same_side, cosine * (near + far), cosine)
-    return 2 / np.pi * angle(sine, cosine), 4 / np.pi * inverse
+    sine, over = jnp.where(same_side, squares, near - far), jnp.where(same_side, near + far, 1)
+    arc = angle_of_unit(sine, over, cos_mean * rest + x * sin_mean)
+    return 2 / np.pi * arc, 4 / np.pi / root
 
 
 def _erf_derivative(q1: Array, q2: Array, gap: Array) -> Array:

@@ -128,7 +128,12 @@ def tile_at(skeleton, with_ntk, tile, constants, inputs, masks, i, j):
     found = (final.covariance, final.ntk)
     if not symmetric:
         return found
-    return jax.tree.map(lambda part: jnp.where(i == j, (part + part.T) / 2, part), found)
+    return lax.cond(
+        i == j,
+        lambda found: jax.tree.map(lambda part: (part + part.T) / 2, found),
+        lambda found: found,
+        found,
+    )
 
 
 def _write(whole, part, i, j, symmetric):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import reduce
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 
@@ -34,10 +35,15 @@ def _(layer: Serial, constants: tuple[Any, ...], state: State, behind: Wanted) -
 def _(layer: Repeat, constants: Any, state: State, behind: Wanted) -> State:
     behind = wanted(layer, behind)  # each copy but the last has another one behind it
 
-    def copy(state: State, constants: Any) -> tuple[State, None]:
-        return advance(layer.layer, constants, state, behind), None
+    # The constants of a copy are taken out one copy ahead and carried. Where they are taken out
+    # in the copy itself, XLA does it for every pair, in loops that then do not vectorise.
+    def copy(carried: tuple[State, Any], following: Any) -> tuple[tuple[State, Any], None]:
+        state, its_constants = carried
+        return (advance(layer.layer, its_constants, state, behind), following), None
 
-    return lax.scan(copy, state, constants, length=layer.times)[0]
+    first = jax.tree.map(lambda c: c[0], constants)
+    following = jax.tree.map(lambda c: jnp.roll(c, -1, axis=0), constants)
+    return lax.scan(copy, (state, first), following, length=layer.times)[0][0]
 
 
 @rule.register
