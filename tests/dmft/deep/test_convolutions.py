@@ -171,7 +171,7 @@ def trained(run, network, params, frozen):
     [
         ("strided", "variance_reduced", True),
         ("pooled", "finite_width", False),
-        ("stream", "variance_reduced", False),
+        ("stream", "variance_reduced", True),
     ],
 )
 def test_training_of_the_rebuilt_network(name, mode, dense):
@@ -256,10 +256,12 @@ def test_small_gamma_is_the_kernel_limit():
     half = "1/2"
     lazy = lg.abc(a=(0, half, half), b=0, c=0, branch=half)
     kernel = lg.solve(lg.Run(run.net, lazy, run.data, optimizer=run.optimizer, steps=STEPS))
-    limit = solve(run, method="dense", particles=256, replicates=1)
+    limit = solve(run, particles=256, replicates=1)
     assert np.abs(kernel.f_train[-1]).max() > 0.1
     np.testing.assert_allclose(limit.ntk[0], kernel.ntk, atol=1e-5)
-    np.testing.assert_allclose(limit.f_train, kernel.f_train, atol=3e-3)
+    # The first correction is of order γ₀².
+    np.testing.assert_allclose(limit.f_train, kernel.f_train, atol=2e-4)
+    np.testing.assert_allclose(limit.f_test, kernel.f_test, atol=2e-4)
 
 
 @pytest.mark.slow
@@ -274,7 +276,7 @@ def test_ensembles_of_wide_networks():
         lg.Dense(),
     )
     run = run_of(net, (5,), param=lg.mean_field(1.0), optimizer=lg.gd(1.0), steps=10)
-    limit = solve(run, particles=512, replicates=8, key=1)
+    limit = solve(run, particles=512, replicates=8, rtol=1e-2, key=1)
     assert "of up to 5 positions" in limit.reason
     nets = lg.train(run, width=256, seeds=32, key=2, record=("features", "gradients", "ntk"))
     assert np.abs(limit.f_train[-1]).max() > 0.2

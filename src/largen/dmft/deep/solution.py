@@ -105,8 +105,8 @@ def solve(
         are spent until it is reached.
     particles
         N, the neurons of a layer in each replicate. By default at least 2048, and 16 for every
-        sample; for dense networks at least 1024, and 8 for every sample. Half of these are of
-        half that width.
+        sample (and position); for dense networks at least 1024, and 8 for every sample. Half of
+        these are of half that width.
     replicates
         How many; by default at least 4, and as many as ``rtol`` takes.
     max_particles
@@ -216,8 +216,10 @@ def solve(
     method = chosen(method, posed, steps, particles, sites > 0)
     particles = particles or wanted_particles(method, posed)
     if particles < fewest(posed):
+        places = max(posed.positions)
+        each = f" of {places} positions" if places > 1 else ""
         raise InvalidInput(
-            f"particles: wanted at least {fewest(posed)} for {posed.total} samples, got "
+            f"particles: wanted at least {fewest(posed)} for {posed.total} samples{each}, got "
             f"{particles}."
         )
     kept = Kept(bool(test_kernel), sites)
