@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import largen as lg
-from largen.errors import InvalidInput, NoTheory
+from largen.errors import InvalidInput, NoRule, NoTheory
 from largen.theories import THEORIES, choose
 
 X = np.random.default_rng(0).standard_normal((4, 3))
@@ -29,6 +29,20 @@ def run(param, net=None, optimizer=None):
 )
 def test_the_parameterization_decides(param, theory):
     assert choose(run(param)).name == theory
+
+
+def convolutional(*layers):
+    data = lg.Dataset(X[:, :, None], np.array([1.0, -1.0, 1.0, -1.0]))
+    net = lg.serial(lg.Conv((2,)), lg.Activation("tanh"), *layers, lg.Flatten(), lg.Dense())
+    return lg.Run(net, lg.mean_field(), data, optimizer=lg.gd(0.1), steps=3)
+
+
+def test_a_layer_that_one_theory_does_not_know_leaves_the_choice_to_the_others():
+    assert choose(convolutional()).name == "mean field, deep"
+    with pytest.raises(NoTheory, match=r"mean field, deep: .* no rule for the layer MaxPool"):
+        choose(convolutional(lg.MaxPool((2,))))
+    with pytest.raises(NoRule, match="MaxPool"):
+        lg.solve(convolutional(lg.MaxPool((2,))), theory="mean field, deep")
 
 
 def test_result_says_which_theory_and_why():

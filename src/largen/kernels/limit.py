@@ -16,7 +16,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from largen.arrays import floating, integer, random_key, real
-from largen.errors import InvalidInput, NoRule, NoTheory, NumericalFailure
+from largen.errors import InvalidInput, NoTheory, NumericalFailure
 from largen.kernels.accuracy import inaccuracy, with_suited_methods
 from largen.kernels.by_draws import solve_by_draws
 from largen.kernels.decay import degree
@@ -41,6 +41,8 @@ def covers(run: Run) -> str:
     ------
     NoTheory
         With what is missing.
+    NoRule
+        For a layer that has no kernel.
     """
     form, _ = _reduced(run)
     still = "features stand still"
@@ -67,11 +69,7 @@ def _reduced(run: Run) -> tuple[CanonicalForm, Lowered]:
             f"the network {run.net!r} does not end in a Dense() layer: its outputs are not "
             "Gaussian, and the tangent kernel moves."
         )
-    try:
-        lowered = with_suited_methods(lower(run.net, form, run.data.inputs), (run.data.x,))
-    except NoRule as missing:
-        raise NoTheory(str(missing)) from missing
-    return form, lowered
+    return form, with_suited_methods(lower(run.net, form, run.data.inputs), (run.data.x,))
 
 
 def solve(

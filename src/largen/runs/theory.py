@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from largen.errors import NoTheory
+from largen.errors import NoRule, NoTheory
 from largen.runs.run import Run
 from largen.runs.trajectory import Trajectory
 
@@ -21,7 +21,7 @@ class Theory:
         What it is called: ``theory=name`` asks ``lg.solve`` for it.
     covers
         Returns why it is the limit of a run; raises :class:`largen.errors.NoTheory` with what
-        is missing if it is not.
+        is missing if it is not, or :class:`largen.errors.NoRule` for a layer it does not know.
     solve
         Solves the run: ``solve(run, **options)``, with options of the theory's own.
     given
@@ -41,5 +41,5 @@ class Theory:
         """Return whether the theory covers a run, and why or why not."""
         try:
             return True, self.covers(run)
-        except NoTheory as missing:
+        except (NoTheory, NoRule) as missing:
             return False, str(missing)

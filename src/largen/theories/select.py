@@ -87,6 +87,8 @@ def solve(run: Run, *, theory: str | None = None, throw: bool = True, **options:
     ------
     NoTheory
         If no implemented theory covers the run; the message names what is missing.
+    NoRule
+        If the theory that was asked for does not know a layer.
     NumericalFailure
         If the dynamics diverges, with the result until then and what to try.
     InvalidInput

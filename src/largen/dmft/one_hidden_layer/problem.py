@@ -119,6 +119,8 @@ def covers(run: Run) -> str:
     NoTheory
         If features do not move (d ≠ ½), if there is not exactly one hidden layer, or if a
         weight's update vanishes or diverges with the width.
+    NoRule
+        For a layer that is neither affine nor an activation.
     """
     _activation(run.net)
     if run.param.d == Fraction(1, 2) and average_of(run):
