@@ -55,10 +55,11 @@ def test_dense_networks_of_one_hidden_layer():
     assert_within(found, moments(8))
 
 
-def test_weights_that_see_nothing_are_an_ornstein_uhlenbeck_process():
+@pytest.mark.parametrize("ratios", [(1, 1), (2, 1)])
+def test_weights_that_see_nothing_are_an_ornstein_uhlenbeck_process(ratios):
     """Targets 0 leave f at 0: a weight has variance v ← (1 − ηλ)²v + 2ηT₀, memory (1 − ηλ)ᵗ."""
     t, s = 6, 2
-    run = run_of(lg.mlp(2, "linear"), y=np.zeros(5), steps=t)
+    run = run_of(lg.mlp(2, "linear", width_ratios=ratios), y=np.zeros(5), steps=t)
     found = deep(run, particles=256, replicates=24, record_at=[s, t], record_pairs=[(t, s)])
     left, variance, kernel = 1 - LR * DECAY, [1.0], X @ X.T / 4
     for _ in range(t):

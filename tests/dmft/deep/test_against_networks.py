@@ -26,6 +26,7 @@ CASES = {
     "tanh": run_of(lg.mlp(3, "tanh"), lg.gd(0.5)),
     "erf, momentum": run_of(lg.mlp(2, "erf", bias_std=0.3), lg.gd(0.3, momentum=0.6)),
     "relu, minibatch": run_of(lg.mlp(2, "relu", weight_std=1.3), lg.sgd(0.2, batch_size=3)),
+    "tanh, ratios": run_of(lg.mlp(3, "tanh", bias_std=0.3, width_ratios=(1 / 2, 2, 1)), lg.gd(0.5)),
     "gelu, classes": run_of(lg.mlp(3, "gelu", weight_std=1.4), lg.gd(0.5), classes=True),
 }
 

@@ -82,7 +82,7 @@ def swept(run, mode, dense):
         keys = jax.random.split(jax.random.key(0), max(posed.streams) + 1)
         if dense:
             rng = np.random.default_rng(5)
-            matrices = stored(start.inputs, start.outputs, NEURONS, rng, np.dtype(np.float64))
+            matrices = stored(start.inputs, start.outputs, NEURONS, None, rng, np.dtype(np.float64))
             start = start._replace(anchors=None)
         else:
             matrices = unasked(start, (256, 256))

@@ -25,6 +25,7 @@ X, XT = RNG.standard_normal((5, 7)), RNG.standard_normal((2, 7))
 Y = np.array([1.0, -1.0, 1.0, 0.5, -0.3])
 CLASSES = np.array([0, 1, 2, 0, 1])
 STEPS, NEURONS = 7, 256
+RATIOS = (1, 1 / 2, 3 / 2)
 
 
 def case(layers, optimizer, param=None, bias_std=0.0, weight_std=1.0, classes=False, net=None):
@@ -58,6 +59,10 @@ CASES = {
         param=lg.complete_p(1.2).with_rates({"output": 0.0}),
         net=lg.residual_mlp(2, "tanh", layers_per_block=2, bias_std=0.4),
     ),
+    "ratios": case(3, lg.gd(0.4), net=lg.mlp(3, "tanh", bias_std=0.4, width_ratios=RATIOS)),
+    "ratios and decay": case(
+        3, lg.gd(0.4, momentum=0.5, weight_decay=0.2), net=lg.mlp(3, "tanh", width_ratios=RATIOS)
+    ),
 }
 
 
@@ -71,7 +76,8 @@ def swept(run, mode, dense_start=False):
         if dense_start:
             start = start._replace(anchors=None)
             rng = np.random.default_rng(5)
-            matrices = stored(start.inputs, start.outputs, NEURONS, rng, np.dtype(np.float64))
+            sides, dtype = (start.inputs, start.outputs), np.dtype(np.float64)
+            matrices = stored(*sides, NEURONS, start.live, rng, dtype)
         weights = np.array(matrices.change)
         state, constants = begin(posed, run, descent(run), start, keys, rule, matrices)
         state = sweep(model, state, constants, STEPS + 1)
@@ -89,7 +95,7 @@ def trained(run, posed, start, weights):
     """Return f (step, sample, output) of gradient descent on every parameter."""
     optimizer, p = run.optimizer, posed.samples
     has = [False, *(bool(m.bias_std) for m in posed.maps[:-1])]
-    zero = np.zeros(NEURONS)
+    zero = np.zeros(start.fields.shape[1])
     theta = [start.fields, start.readout, zero, *start.biases, *weights]
     theta.append(np.zeros((posed.total, posed.outputs)))
     velocity = [0 * part for part in theta]
@@ -148,7 +154,7 @@ def test_training_of_the_rebuilt_network(name):
     np.testing.assert_allclose(state.outputs, expected, atol=2e-9)
 
 
-@pytest.mark.parametrize("name", ["decay", "residual"])
+@pytest.mark.parametrize("name", ["decay", "residual", "ratios"])
 def test_training_of_stored_matrices(name):
     """They answer at initialisation as those that are not stored, and then train as any others."""
     run = CASES[name]
@@ -156,8 +162,9 @@ def test_training_of_stored_matrices(name):
     for v, (q_i, xi_i), (q_o, xi_o) in zip(weights, start.inputs, start.outputs, strict=True):
         np.testing.assert_allclose(v @ q_i.T, xi_i.T, atol=1e-9)
         np.testing.assert_allclose(q_o @ v, xi_o + (q_o @ xi_i.T) @ q_i / NEURONS, atol=1e-9)
-        fresh = np.random.default_rng(0).standard_normal((200, NEURONS)) @ v.T
-        np.testing.assert_allclose(np.mean(fresh**2), 1, atol=0.1)
+        fresh = np.random.default_rng(0).standard_normal((200, v.shape[1])) @ v.T
+        wide = np.any(v, 1).sum() * np.any(v, 0).sum()
+        np.testing.assert_allclose(np.sum(fresh**2) * NEURONS / wide / 200, 1, atol=0.1)
     expected = trained(run, posed, start, weights)
     assert np.abs(expected[-1] - expected[0]).max() > 0.1
     np.testing.assert_allclose(state.outputs, expected, atol=2e-9)

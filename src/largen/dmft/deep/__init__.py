@@ -5,6 +5,7 @@
 ``reading``           which positions of the layer before it a map reads
 ``taps``              from features to what a map reads, and back
 ``problem``           what the run says of the network: fields, rates and scales
+``neurons``           how many neurons layers of unequal widths have
 ``matrix``            Gaussian random matrices that are never stored
 ``dense``             such matrices that are stored instead
 ``innovations``       what it answers to a direction it has not seen

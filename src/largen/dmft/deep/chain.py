@@ -92,18 +92,18 @@ def chain(net: Layer, inputs: int | tuple[int, ...]) -> Chain:
     NoRule
         For a layer that has no rule here.
     """
-    for layer in layers_of(net):
-        if getattr(layer, "width_ratio", 1) != 1:
-            raise NoTheory(
-                "the mean-field limit of deep networks has one width for all hidden layers, got "
-                f"{layer!r}"
-            )
     walk = _Walk(net, _view(net, inputs))
     walk.through(net, ())
     if not walk.paths or walk.activated or not walk.view.fresh:
         raise NoTheory(f"the mean-field limit wants a network that ends in Dense(), got {net!r}")
     if walk.skips[len(walk.paths) - 1] >= 0:
         raise NoTheory(f"the mean-field limit wants a read-out of its own, got {net!r}")
+    for layer in () if all(reading.plain for reading in walk.readings) else layers_of(net):
+        if getattr(layer, "width_ratio", 1) != 1:
+            raise NoTheory(
+                "the mean-field limit of convolutions has one width for all hidden layers, got "
+                f"{layer!r}"
+            )
     return Chain(
         tuple(walk.phi),
         tuple(walk.paths),

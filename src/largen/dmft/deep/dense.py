@@ -68,17 +68,21 @@ def stored(
     inputs: Sequence[tuple[np.ndarray, np.ndarray]],
     outputs: Sequence[tuple[np.ndarray, np.ndarray]],
     neurons: int,
+    live: np.ndarray | None,
     rng: np.random.Generator,
     dtype: Any,
 ) -> DenseMatrices:
     """Return Gaussian matrices that answer to directions (Q, Ξ) on their two sides as wanted."""
-    n = neurons
+    n, most = neurons, neurons if live is None else live.shape[1]
     before = [basis.shape[1] for basis, _ in inputs]
-    found = np.zeros((len(inputs), n, max(before, default=n)), dtype)
-    for all_, width, (q_i, xi_i), (q_o, xi_o) in zip(found, before, inputs, outputs, strict=True):
-        v = all_[:, :width]
-        v[...] = rng.standard_normal((n, width), np.float32)
+    found = np.zeros((len(inputs), most, max(before, default=most)), dtype)
+    sides = zip(before, inputs, outputs, strict=True)
+    for l, (width, (q_i, xi_i), (q_o, xi_o)) in enumerate(sides):
+        v = found[l, :, :width]
+        v[...] = rng.standard_normal((most, width), np.float32)
         v /= np.sqrt(n)
+        if live is not None:
+            v *= live[l + 1][:, None] * live[l]
         v -= (v @ q_i.T / n) @ q_i
         v -= q_o.T @ (q_o @ v / n)
         v += (xi_i.T @ q_i + q_o.T @ xi_o) / n

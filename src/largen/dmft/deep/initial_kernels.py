@@ -48,15 +48,17 @@ def initial_tangent(problem: Problem) -> np.ndarray:
     covariances = [problem.fields @ problem.fields.T]
     read, slopes = [], []
     with jax.enable_x64(True):
-        for phi, affine, skip in zip(problem.phi, problem.maps, (*problem.skips, -1), strict=True):
+        for phi, affine, ratio, skip in zip(
+            problem.phi, problem.maps, problem.ratios, (*problem.skips, -1), strict=True
+        ):
             variance = np.diag(covariances[-1])
             gap = (variance[:, None] + variance) / 2 - covariances[-1]
             gap = np.maximum(gap - np.diag(np.diag(gap)), 0)
             moments = pair_moments(phi, variance[:, None], variance[None], gap)
             square = np.asarray(second_moment(phi, variance))
-            feature = (square[:, None] + square) / 2 - np.asarray(moments.gap)
+            feature = float(ratio) * ((square[:, None] + square) / 2 - np.asarray(moments.gap))
             read.append(_summed(affine.reading.taps, feature))
-            slopes.append(np.asarray(moments.derivative))
+            slopes.append(float(ratio) * np.asarray(moments.derivative))
             covariance = affine.std**2 * read[-1] + affine.bias_std**2
             # What a branch returns is independent of what it is added to.
             covariances.append(covariance + (covariances[skip] if skip >= 0 else 0))

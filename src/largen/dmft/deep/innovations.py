@@ -16,7 +16,7 @@ orthonormal: unit vectors then stand for them, and nothing is random.
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import jax
 import jax.numpy as jnp
@@ -32,7 +32,13 @@ MODES: tuple[Mode, ...] = get_args(Mode)
 MOST_SOBOL_DIMENSIONS = 2048
 
 
-def gaussian(anchors: Float[Array, "anchor n"] | None, weight, taps=None) -> Innovate:
+def gaussian(
+    anchors: Float[Array, "anchor n"] | None,
+    weight,
+    taps=None,
+    live: Float[Array, " n"] | None = None,
+    ratio: Any = 1.0,
+) -> Innovate:
     """Return the rule for innovations after initialisation.
 
     Parameters
@@ -45,6 +51,8 @@ def gaussian(anchors: Float[Array, "anchor n"] | None, weight, taps=None) -> Inn
         Of a neuron, 1/N.
     taps
         For innovations over the taps of a matrix: how many it has. Those behind stay 0.
+    live, ratio
+        Which neurons the layer has, None for all, and how many per unit of width.
     """
 
     def apart(xi):
@@ -59,13 +67,16 @@ def gaussian(anchors: Float[Array, "anchor n"] | None, weight, taps=None) -> Inn
         xi = jax.random.normal(now, (len(fills), far.basis.shape[2]), far.basis.dtype)
         if taps is not None:
             xi = xi * (weight * jnp.arange(xi.shape[1]) < taps - weight / 2)
+        if live is not None:
+            xi = xi * live
         # The anchors and the basis are not orthogonal to each other; the basis has the last word.
         for _ in range(1 if anchors is None else 2):
             if anchors is not None:
                 xi = apart(xi)
             xi = xi - combine(far.basis, l, weight * inner(far.basis, l, xi, known), known)
         if anchors is not None:
-            left = jnp.maximum((1 if taps is None else taps) - weight * known, 0).astype(xi.dtype)
+            size = ratio if taps is None else taps
+            left = jnp.maximum(size - weight * known, 0).astype(xi.dtype)
             norm = weight * jnp.sum(xi**2, 1, keepdims=True)
             xi = xi * jnp.sqrt(left / jnp.maximum(norm, 1e-6))
         return xi * fills[:, None], key
@@ -73,8 +84,8 @@ def gaussian(anchors: Float[Array, "anchor n"] | None, weight, taps=None) -> Inn
     return innovate
 
 
-def unit_vectors(units: int, taps=None) -> Innovate:
-    """Return the rule for linear networks: the next unit vectors of the layer.
+def unit_vectors(units: int, taps=None, ratio: Any = 1.0) -> Innovate:
+    """Return the rule for linear networks: the next unit vectors of the layer, of size √r.
 
     Parameters
     ----------
@@ -82,12 +93,14 @@ def unit_vectors(units: int, taps=None) -> Innovate:
         How many there are.
     taps
         For innovations over the taps of a matrix, each of which takes one: how many it has.
+    ratio
+        r, how many neurons the layer has per unit of width.
     """
 
     def innovate(far, l, fills, rank, count):
         blocks = far.basis.shape[2] // units
         place = count + jnp.arange(len(fills) * blocks)
-        xi = (place[:, None] == jnp.arange(units)).astype(far.basis.dtype)
+        xi = (place[:, None] == jnp.arange(units)).astype(far.basis.dtype) * jnp.sqrt(ratio)
         xi = xi.reshape(len(fills), blocks, units)
         if taps is not None:
             xi = xi * (jnp.arange(blocks) < taps)[:, None]
@@ -106,7 +119,8 @@ def initial(
     from scipy.special import ndtri
     from scipy.stats import qmc
 
-    points = qmc.Sobol(rows, bits=30, rng=rng).random(neurons)
+    # Sobol points come in powers of two.
+    points = qmc.Sobol(rows, bits=30, rng=rng).random_base2((neurons - 1).bit_length())[:neurons]
     return ndtri(np.clip(points, 2.0**-31, 1 - 2.0**-31)).T.astype(dtype)
 
 

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from largen.dmft.deep.advance import COPIES, first_capacities
+from largen.dmft.deep.neurons import counts, unit_for
 from largen.dmft.deep.problem import Problem
 from largen.dmft.deep.start import fewest
 from largen.errors import InvalidInput
@@ -68,10 +69,15 @@ def chosen(method: str, problem: Problem, steps: int, particles: int | None, sam
 
 
 def wanted_particles(method: str, problem: Problem) -> int:
-    """Return how many neurons of a layer a replicate has by default, a power of two."""
+    """Return how many neurons a replicate has by default, a power of two in the narrowest layer.
+
+    Of layers of unequal widths, how many per unit of width.
+    """
     if method == "dense":
-        return _power_of_two(max(FEWEST_DENSE, fewest(problem)))
-    return _power_of_two(max(FEWEST_PARTICLES, 16 * problem.columns, fewest(problem)))
+        # Of networks of half the width, too.
+        return 2 * unit_for(problem, _power_of_two(max(FEWEST_DENSE, fewest(problem))) // 2)
+    wanted = max(FEWEST_PARTICLES, 16 * problem.columns, fewest(problem))
+    return unit_for(problem, _power_of_two(wanted))
 
 
 def _power_of_two(number: int) -> int:
@@ -136,7 +142,7 @@ def check_memory(method: str, problem: Problem, neurons: int, dtype: Any, budget
     needed = _bytes(method, problem, neurons, dtype)
     if needed <= budget:
         return
-    least = smaller = fewest(problem)
+    least = smaller = unit_for(problem, fewest(problem))
     while _bytes(method, problem, 2 * smaller, dtype) <= budget:
         smaller *= 2
     instead = (
@@ -154,6 +160,7 @@ def check_memory(method: str, problem: Problem, neurons: int, dtype: Any, budget
 def _bytes(method: str, problem: Problem, neurons: int, dtype: Any) -> float:
     """Return about how much memory one replicate takes, beside the program itself."""
     layers, taps = problem.hidden_layers, problem.taps
+    neurons = max(counts(problem, neurons))
     places = max(max(problem.positions), taps * problem.asked)
     passing = 4 * layers * problem.total * places * problem.outputs * neurons
     if method == "dense":

@@ -18,19 +18,24 @@ from largen.dmft.deep.state import Moving, Noise
 
 
 def shaken(
-    params: Moving, matrices: DenseMatrices, noise: Noise, lr: Any, key: Any
+    params: Moving, matrices: DenseMatrices, noise: Noise, live: Array | None, lr: Any, key: Any
 ) -> tuple[Moving, DenseMatrices]:
-    """Return parameters and matrices with √(2ηT) ξ added, in the coordinates V = s · change."""
+    """Return parameters and matrices with √(2ηT) ξ added, in the coordinates V = s · change.
+
+    Neurons that layers do not have stay 0: ``live`` says which they have, None for all.
+    """
     keys = jax.random.split(key, 4)
     root = jnp.sqrt(lr)
+
+    there = jnp.ones((matrices.number + 1, 1), root.dtype) if live is None else live
 
     def noisy(x: Array, size: Array, key: Any) -> Array:
         return x + root * size * jax.random.normal(key, x.shape, x.dtype)
 
     moved = params._replace(
-        fields=noisy(params.fields, noise.fields, keys[0]),
-        readout=noisy(params.readout, noise.readout, keys[1]),
-        biases=noisy(params.biases, noise.biases, keys[2]),
+        fields=noisy(params.fields, noise.fields * there[0], keys[0]),
+        readout=noisy(params.readout, noise.readout * there[-1], keys[1]),
+        biases=noisy(params.biases, noise.biases * there[1:], keys[2]),
     )
-    size = (noise.matrices / params.scale)[:, None, None]
+    size = (noise.matrices / params.scale)[:, None, None] * there[1:, :, None] * there[:-1, None]
     return moved, matrices._replace(change=noisy(matrices.change, size, keys[3]))

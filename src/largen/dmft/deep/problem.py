@@ -85,6 +85,8 @@ class Problem:
         P, the number of training samples.
     outputs
         C.
+    ratios
+        r, how many neurons each hidden layer has per unit of width.
     """
 
     phi: tuple[ActivationFunction, ...]
@@ -98,6 +100,12 @@ class Problem:
     gamma: float
     samples: int
     outputs: int
+    ratios: tuple[Fraction, ...]
+
+    @property
+    def unequal(self) -> bool:
+        """Whether hidden layers are not all as wide as the unit of width."""
+        return any(ratio != 1 for ratio in self.ratios)
 
     @property
     def hidden_layers(self) -> int:
@@ -193,6 +201,7 @@ def problem(run: Run) -> Problem:
         gamma=form.gamma,
         samples=len(run.data.x_train),
         outputs=int(np.prod(run.output_shape, dtype=int)),
+        ratios=tuple(found[path]["weight"].site.width_ratio for path in links.paths[:-1]),
     )
 
 

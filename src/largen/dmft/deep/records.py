@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 
 from largen.dmft.deep.problem import Problem
 from largen.dmft.deep.state import Constants, Model, State
-from largen.dmft.deep.sweep import backward_pass, forward_pass
+from largen.dmft.deep.sweep import backward_pass, forward_pass, live_features
 from largen.dmft.recorded import Recorded
 
 
@@ -98,7 +98,9 @@ def fields(model: Model, state: State, constants: Constants) -> tuple[State, Fie
     state, passed = forward_pass(model, state, constants)
     h = passed.h[:, : samples * at.places]
     state, g = _gradients(model, state, constants, h)
-    seen = lax.map(lambda l: at.pooled(l, model.apply(l, h[l])), jnp.arange(len(h)))
+    seen = lax.map(
+        lambda l: at.pooled(l, live_features(model, constants, l, h[l])), jnp.arange(len(h))
+    )
     return state, Fields(seen, g.reshape(len(g), samples, len(state.params.readout), -1))
 
 
@@ -128,7 +130,7 @@ def measure(model: Model, state: State, constants: Constants) -> tuple[State, Ke
         return weight * (x @ x[: samples * of_one].T)
 
     def pair(l):
-        seen = at.pooled(l, model.apply(l, h[l]))
+        seen = at.pooled(l, live_features(model, constants, l, h[l]))
         g_l = g[l].reshape(rows * outputs, -1)
         return gram(seen, 1), gram(g_l, outputs)
 
@@ -163,7 +165,7 @@ def _tangent(model: Model, constants: Constants, h, g, last) -> Float[Array, "sa
         return jnp.einsum("mcandb,manb->mncd", gram, read.reshape(rows, each, samples, each))
 
     def behind(l):
-        x = at.patches(l, model.apply(l, h[l]))
+        x = at.patches(l, live_features(model, constants, l, h[l]))
         phi = weight * (x @ x[: samples * at.asked].T)
         read = constants.rate[l] * constants.std[l] * phi
         read = read + constants.bias_rate[l] * constants.bias_std[l]
@@ -200,7 +202,7 @@ def trajectory_variables(
     if not output_shape:
         gradients, ntk = gradients[..., 0, 0], ntk[..., 0, 0]
     found = {
-        "feature_kernel": features[:, :, :samples],
+        "feature_kernel": _of_own_neurons(problem, features)[:, :, :samples],
         "gradient_kernel": gradients[:, :, :samples],
         "ntk": ntk[:, :samples],
     }
@@ -234,7 +236,13 @@ def pair_variables(
     gradients = gradients / _units(problem)[:, None, None, None, None] ** 2
     if not output_shape:
         gradients = gradients[..., 0, 0]
+    features = _of_own_neurons(problem, features)
     return {"feature_kernel_pair": features, "gradient_kernel_pair": gradients}
+
+
+def _of_own_neurons(problem: Problem, features: np.ndarray) -> np.ndarray:
+    """Return Φ as means over each layer's neurons, from averages per unit of width."""
+    return features / np.array(problem.ratios, float)[:, None, None]
 
 
 def _units(problem: Problem) -> np.ndarray:

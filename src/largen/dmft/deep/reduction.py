@@ -11,6 +11,9 @@ to what was drawn for the others, as long as there are four times as many neuron
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import pairwise
+
 import jax.numpy as jnp
 import numpy as np
 
@@ -18,6 +21,7 @@ from largen.arrays import precision as in_precision
 from largen.dmft.deep.initial_kernels import initial_tangent, tangent
 from largen.dmft.deep.innovations import frame, orthonormal
 from largen.dmft.deep.matrix import Precision
+from largen.dmft.deep.neurons import padded
 from largen.dmft.deep.problem import Problem
 from largen.dmft.deep.state import Start
 from largen.dmft.deep.taps import gathered, scattered
@@ -27,7 +31,7 @@ def reduced(
     problem: Problem,
     raw: list[np.ndarray],
     fields: np.ndarray,
-    biases: np.ndarray,
+    biases: list[np.ndarray],
     has: np.ndarray,
     readout: np.ndarray,
     precision: Precision,
@@ -39,7 +43,7 @@ def reduced(
     problem
         The network, with its samples.
     raw
-        Gaussian rows of each hidden layer.
+        Gaussian rows of each hidden layer, as long as it has neurons.
     fields, biases, readout
         Gaussian parameters, made of other rows.
     has
@@ -53,28 +57,29 @@ def reduced(
         problem.skips,
         problem.positions,
     )
-    neurons, dtype = fields.shape[1], fields.dtype
-    group, tap_by_tap = _groups(problem, neurons), _apart(problem, neurons)
+    own, dtype = [part.shape[1] for part in raw], fields.dtype
+    weight = float(precision.weight)
+    group, tap_by_tap = _groups(problem, min(own)), _apart(problem, min(own))
     taps = [affine.reading.taps.astype(dtype) for affine in maps]
     anchors: list[list[np.ndarray]] = [[] for _ in range(max(group) + 1)]
 
     def apart(l: int) -> np.ndarray:
-        return np.concatenate([fields[:0], *anchors[group[l]]])
+        return np.concatenate([raw[l][:0], *anchors[group[l]]])
 
-    fields, biases = orthonormal(fields, fields[:0]), biases.copy()
+    fields, biases = orthonormal(fields, fields[:0]), list(biases)
     anchors[group[0]].append(fields)
     h = [problem.fields.astype(dtype) @ fields]
     features, inputs = [_values(problem.phi[0], h[0])], []
     for l, (affine, skip) in enumerate(zip(maps[:-1], skips, strict=True)):
         basis, c = new_directions(gathered(taps[l], features[l]), precision)
         rows = np.concatenate(
-            [biases[l : l + 1][: int(has[l])], raw[l + 1][-problem.columns :][: len(basis)]]
+            [biases[l][: int(has[l])], raw[l + 1][-problem.columns :][: len(basis)]]
         )
         both = orthonormal(rows, apart(l + 1))
         xi = both[int(has[l]) :]
         image = affine.std * (c.T @ xi)
         if has[l]:
-            biases[l] = both[0]
+            biases[l] = both[:1]
             image = image + affine.bias_std * both[0]
         h.append(image + h[skip] if skip >= 0 else image)
         features.append(_values(problem.phi[l + 1], h[-1]))
@@ -84,7 +89,10 @@ def reduced(
     anchors[group[-1]].append(readout)
     readout = readout.reshape(problem.outputs, -1)
     kernel = np.full((problem.total, samples), maps[-1].bias_kernel_rate)
-    outputs = [(fields[:0], np.tile(fields[:0], len(each))) for each in taps[:-1]]
+    outputs = [
+        (after[:0], np.tile(before[:0], len(each)))
+        for each, (before, after) in zip(taps[:-1], pairwise(raw), strict=True)
+    ]
     g = [np.zeros_like(x) for x in h]
     if problem.outputs == 1:
         z = scattered(taps[-1], np.repeat(readout, problem.total, 0))
@@ -106,11 +114,11 @@ def reduced(
             z = scattered(taps[l], z)
             g[l] += _values(problem.phi[l].derivative, h[l]) * maps[l].std * z
             if tap_by_tap:
-                anchors[group[l]].append(xi.reshape(-1, neurons))
+                anchors[group[l]].append(xi.reshape(-1, own[l]))
         read = [gathered(*pair) for pair in zip(taps, features, strict=True)]
         phi, gradients = (
             [
-                (x @ x[: samples * (len(x) // problem.total)].T).astype(np.float64) / neurons
+                (x @ x[: samples * (len(x) // problem.total)].T).astype(np.float64) * weight
                 for x in parts
             ]
             for parts in (read, g)
@@ -119,10 +127,23 @@ def reduced(
     bases = [fields[:0], *(basis for basis, _ in outputs)]
     # Gradients of training samples are among the bases from which innovations keep away.
     tests = [x[samples * each :] for x, each in zip(g, positions, strict=True)]
-    frames = [_frame(np.concatenate([apart(l), tests[l]]), bases[l]) for l in range(len(h))]
-    most = max(map(len, frames))
-    padded = np.stack([np.pad(rows, ((0, most - len(rows)), (0, 0))) for rows in frames])
-    return Start(fields, readout, biases, tuple(inputs), tuple(outputs), padded, kernel)
+    frames = [_frame(np.concatenate([apart(l), tests[l]]), bases[l], weight) for l in range(len(h))]
+    most, longest = max(map(len, frames)), max(own)
+    anchored = [np.pad(rows, ((0, most - len(rows)), (0, 0))) for rows in frames]
+
+    def filled(parts: Iterable[np.ndarray]) -> list[np.ndarray]:
+        return [padded(part, longest) for part in parts]
+
+    fields, readout = filled([fields, readout])
+    return Start(
+        fields,
+        readout,
+        np.concatenate([fields[:0], *filled(biases)]),
+        tuple((basis, xi) for basis, xi in map(filled, inputs)),
+        tuple((basis, xi) for basis, xi in map(filled, outputs)),
+        np.stack(filled(anchored)),
+        kernel,
+    )
 
 
 def _groups(problem: Problem, neurons: int) -> tuple[int, ...]:
@@ -134,8 +155,9 @@ def _groups(problem: Problem, neurons: int) -> tuple[int, ...]:
     return streams if few else tuple(range(len(streams)))
 
 
-def _frame(rows: np.ndarray, basis: np.ndarray) -> np.ndarray:
-    return frame(rows - (rows @ basis.T / rows.shape[1]) @ basis)
+def _frame(rows: np.ndarray, basis: np.ndarray, weight: float) -> np.ndarray:
+    found = frame(rows - weight * (rows @ basis.T) @ basis)
+    return found / np.sqrt(weight * rows.shape[1]).astype(rows.dtype)
 
 
 def _apart(problem: Problem, neurons: int) -> bool:
@@ -157,12 +179,12 @@ def _transposed(g, known, fresh, inputs, avoided, tap_by_tap, precision):
     directions are orthonormal, response included, for each tap and between taps. With few neurons
     that is kept for the sum over taps only.
     """
-    neurons = g.shape[1]
+    weight, neurons = precision.weight, fresh.shape[1]
     patches, answers = inputs
     features, anchors = avoided
     basis, _ = new_directions(g[:known], precision)
     taps = patches.shape[1] // neurons
-    response = (answers @ basis.T / neurons).T @ patches
+    response = weight * (answers @ basis.T).T @ patches
     if taps == 1:
         features = patches
     else:  # what patches are made of, with the digits that a basis of them needs
@@ -173,7 +195,7 @@ def _transposed(g, known, fresh, inputs, avoided, tap_by_tap, precision):
     avoid = np.concatenate([features, anchors])
     xi = orthonormal(fresh[:size], avoid, wanted, taps * len(basis) // len(each))
     xi = xi.reshape(len(basis), -1).astype(g.dtype)
-    return basis, xi, (g @ basis.T / neurons) @ xi + (g @ answers.T / neurons) @ patches
+    return basis, xi, weight * ((g @ basis.T) @ xi + (g @ answers.T) @ patches)
 
 
 def new_directions(x: np.ndarray, precision: Precision) -> tuple[np.ndarray, np.ndarray]:

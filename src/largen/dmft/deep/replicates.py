@@ -19,6 +19,7 @@ from largen.dmft.deep.initial_kernels import initial_tangent
 from largen.dmft.deep.innovations import Mode
 from largen.dmft.deep.linear import TOLERANCE, solve_linear
 from largen.dmft.deep.matrix import Matrices, Precision
+from largen.dmft.deep.neurons import counts
 from largen.dmft.deep.problem import Problem
 from largen.dmft.deep.records import pair_variables, site_variables, trajectory_variables
 from largen.dmft.deep.schedule import Schedule, descent, extrapolated, flow
@@ -73,7 +74,8 @@ class Effort(NamedTuple):
     rtol
         Wanted relative error of the outputs.
     particles, replicates, max_particles
-        Neurons of a layer; how many times (None: as the error takes); bound on their product.
+        Neurons of a layer, or per unit of width; how many times (None: as the error takes); bound
+        on their product.
     mode
         Of the innovations.
     tolerance
@@ -269,9 +271,10 @@ def _random(
             if effort.dense:
                 start = start._replace(anchors=None)
                 sides = start.inputs, start.outputs
-                matrices = stored(*sides, effort.particles, rng, effort.dtype)
+                matrices = stored(*sides, effort.particles, start.live, rng, effort.dtype)
             else:
-                matrices = known or unasked(start, first_capacities(problem, effort.particles))
+                most = max(counts(problem, effort.particles))
+                matrices = known or unasked(start, first_capacities(problem, most))
         state, constants = begin(problem, run, schedule, start, keys, rule, matrices)
         swept = advance(
             model,
@@ -341,6 +344,7 @@ def _averaged(
     parts = [{"f": one.outputs} | _kernels(problem, run, one) for one in found]
     widths = effort.widths if len(found) > 1 else effort.widths[:1]
     count = len(found) // len(widths)
+    each = "per unit of width" if problem.unequal else "a layer"
     with np.errstate(invalid="ignore", over="ignore"):
         levels = [_mean_and_error(parts[i :: len(widths)]) for i in range(len(widths))]
         if len(levels) > 1:
@@ -348,14 +352,14 @@ def _averaged(
             both = {name: at_infinite_width(fine[name], rough[name]) for name in fine}
             means = {name: part[:2] for name, part in both.items()}
             how = (
-                f"{count} dense networks each of {widths[0]} and {widths[1]} neurons a layer; of "
+                f"{count} dense networks each of {widths[0]} and {widths[1]} neurons {each}; of "
                 f"the way from there to 1/N = 0, {both['f'][2]:.0%} is extrapolated"
             )
         else:
             ranks = np.max([one.ranks for one in found], 0)
             rank = f", ranks up to {ranks.max()}" if ranks.size else ""
             means = levels[0]
-            how = f"{count} replicates of {effort.particles} neurons a layer ({effort.mode}{rank})"
+            how = f"{count} replicates of {effort.particles} neurons {each} ({effort.mode}{rank})"
         std = levels[0]["f"][1] * count**0.5
         f, error = means.pop("f")
         error = np.sqrt(error**2 + systematic**2)

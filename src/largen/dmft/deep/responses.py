@@ -111,8 +111,8 @@ def response_functions(
     ------
     NoTheory
         If the run has no mean-field limit, or one whose responses are not computed: residual
-        networks, convolutions, momentum, decay, minibatches, several outputs, activations with a
-        kink (the derivative of g has a delta function there).
+        networks, convolutions, ratios of widths, momentum, decay, minibatches, several outputs,
+        activations with a kink (the derivative of g has a delta function there).
     InvalidInput
         If there are too many entries and samples.
     NumericalFailure
@@ -156,6 +156,7 @@ def _covered(run: Run) -> Problem:
     how = run.optimizer
     plain = isinstance(how, GradientDescent) and not (how.momentum or how.weight_decay)
     missing = {
+        "hidden layers of unequal widths": posed.unequal,
         "residual branches": any(skip >= 0 for skip in posed.skips),
         "convolutions": not all(affine.reading.plain for affine in posed.maps),
         "optimizers but plain gradient descent on the full batch": not plain

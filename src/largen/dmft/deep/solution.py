@@ -19,6 +19,7 @@ from largen.dmft.deep.method import (
     chosen,
     wanted_particles,
 )
+from largen.dmft.deep.neurons import check_divisible, counts, unit_for
 from largen.dmft.deep.problem import Problem, covers, problem
 from largen.dmft.deep.replicates import (
     LEAST_TOLERANCE,
@@ -104,9 +105,9 @@ def solve(
         Wanted error of the whole trajectory of outputs, relative: |error|/|f|. More replicates
         are spent until it is reached.
     particles
-        N, the neurons of a layer in each replicate. By default at least 2048, and 16 for every
-        sample (and position); for dense networks at least 1024, and 8 for every sample. Half of
-        these are of half that width.
+        N, the neurons of a layer in each replicate; with ratios of widths, per unit of width. By
+        default at least 2048 in the narrowest layer, and 16 for every sample (and position); for
+        dense networks at least 1024, and 8 for every sample. Half of these are of half that width.
     replicates
         How many; by default at least 4, and as many as ``rtol`` takes.
     max_particles
@@ -215,16 +216,17 @@ def solve(
         method = _with_noise(run, method, mode, fluctuations)
     method = chosen(method, posed, steps, particles, sites > 0)
     particles = particles or wanted_particles(method, posed)
-    if particles < fewest(posed):
-        places = max(posed.positions)
+    check_divisible(posed, particles, 2 if method == "dense" else 1)
+    narrowest = min(counts(posed, particles))
+    if narrowest < fewest(posed):
+        places, least = max(posed.positions), unit_for(posed, fewest(posed))
         each = f" of {places} positions" if places > 1 else ""
         raise InvalidInput(
-            f"particles: wanted at least {fewest(posed)} for {posed.total} samples{each}, got "
-            f"{particles}."
+            f"particles: wanted at least {least} for {posed.total} samples{each}, got {particles}."
         )
     kept = Kept(bool(test_kernel), sites)
-    if kept.sites > particles:
-        raise InvalidInput(f"sites: wanted at most the {particles} particles, got {sites}.")
+    if kept.sites > narrowest:
+        raise InvalidInput(f"sites: wanted at most the {narrowest} particles, got {sites}.")
     if replicates is not None:
         replicates = integer("replicates", replicates, at_least=1)
     stopped = None
@@ -299,7 +301,7 @@ def _with_noise(run: Run, method: str, mode: str, fluctuations: bool) -> str:
 
 def _spread(posed: Problem, run: Run, key: Any, progress: Any) -> np.ndarray:
     """Return √N times the deviation of f, measured on networks of width N."""
-    width = max(OF_WIDTH, fewest(posed))
+    width = unit_for(posed, max(OF_WIDTH, fewest(posed)))
     effort = Effort(0.02, width, NETWORKS, width, "finite_width", 0.03, np.float32)
     rng = np.random.default_rng([1, *np.asarray(jax.random.key_data(random_key(key)))])
     with reporter(progress, f"width {width}") as report:

@@ -11,6 +11,7 @@ import numpy as np
 from largen.dmft.deep.dense import DenseMatrices
 from largen.dmft.deep.innovations import Mode, initial
 from largen.dmft.deep.matrix import Matrices, Precision
+from largen.dmft.deep.neurons import counts, live, padded
 from largen.dmft.deep.problem import Problem
 from largen.dmft.deep.reduction import reduced
 from largen.dmft.deep.schedule import Schedule
@@ -21,7 +22,7 @@ from largen.runs import Run
 
 
 def fewest(problem: Problem) -> int:
-    """Return the fewest neurons for which directions at initialisation are few among them."""
+    """Return the fewest neurons of a layer, so that its initial directions are few among them."""
     outputs = problem.outputs * problem.maps[-1].reading.number
     return max(8 * problem.total * max(problem.positions) + 4 * outputs, 64)
 
@@ -38,24 +39,26 @@ def draw(
     directions = problem.fields.shape[1]
     outputs = problem.outputs * problem.maps[-1].reading.number
     rows = outputs + 1 + problem.taps * problem.columns + max(problem.columns, directions)
-    raw = _raw(problem, rows, neurons, mode, rng, dtype)
+    own = counts(problem, neurons)
+    raw = _raw(problem, rows, own, mode, rng, dtype)
     fields, readout = raw[0][-directions:], raw[-1][:outputs]
     has = np.array([bool(affine.bias_std) for affine in problem.maps[:-1]])
-    biases = np.zeros((len(has), neurons), dtype)
-    for l in np.flatnonzero(has):
-        biases[l] = raw[l + 1][outputs]
+    biases = [there * part[outputs : outputs + 1] for there, part in zip(has, raw[1:], strict=True)]
     if mode == "variance_reduced":
-        return reduced(problem, raw, fields, biases, has, readout, precision)
-    return _without_directions(problem, fields, readout, biases)
+        start = reduced(problem, raw, fields, biases, has, readout, precision)
+    else:
+        fields, readout, *biases = (padded(part, max(own)) for part in (fields, readout, *biases))
+        start = _without_directions(problem, fields, readout, np.concatenate([fields[:0], *biases]))
+    return start._replace(live=live(problem, neurons, dtype))
 
 
-def _raw(problem, rows, neurons, mode, rng, dtype) -> list[np.ndarray]:
+def _raw(problem, rows, own, mode, rng, dtype) -> list[np.ndarray]:
     """Return Gaussian rows of each layer; layers of one stream share a Sobol sequence."""
     streams = np.array(problem.streams)
     raw: list[Any] = [None] * len(streams)
     for stream in range(streams.max() + 1):
         layers = np.flatnonzero(streams == stream)
-        drawn = initial(rows * len(layers), neurons, mode, rng, dtype)
+        drawn = initial(rows * len(layers), own[layers[0]], mode, rng, dtype)
         for place, l in enumerate(layers):
             raw[l] = drawn[place * rows : (place + 1) * rows]
     return raw
@@ -68,7 +71,8 @@ def unit(problem: Problem, size: int, dtype) -> tuple[Start, tuple[int, ...]]:
     def unused(layer: int, rows: int) -> np.ndarray:
         stream = problem.streams[layer]
         used[stream] += rows
-        return np.eye(rows, size, used[stream] - rows, dtype=dtype)
+        found = np.eye(rows, size, used[stream] - rows, dtype=dtype)
+        return found * float(problem.ratios[layer]) ** 0.5
 
     last = problem.hidden_layers - 1
     fields = unused(0, problem.fields.shape[1])
@@ -102,7 +106,7 @@ def _decay(problem: Problem, decay: float, dtype) -> Moving:
     return Moving(*(jnp.asarray(decay * np.sign(rate), dtype) for rate in rates))
 
 
-def _noise(problem: Problem, temperature: float, neurons: int, dtype) -> Noise | None:
+def _noise(problem: Problem, temperature: float, weight: Any, dtype) -> Noise | None:
     if not temperature:
         return None
     maps = problem.maps
@@ -110,7 +114,7 @@ def _noise(problem: Problem, temperature: float, neurons: int, dtype) -> Noise |
         problem.field_rate[:, None],
         maps[-1].rate,
         np.reshape([affine.bias_rate for affine in maps[:-1]], (-1, 1)),
-        np.array([affine.rate for affine in maps[:-1]]) / neurons,
+        np.array([affine.rate for affine in maps[:-1]]) * weight,
     )
     return Noise(*(jnp.asarray(np.sqrt(2 * temperature * np.asarray(r)), dtype) for r in rates))
 
@@ -185,7 +189,9 @@ def begin(
         momentum=real(beta),
         rates=real(schedule.rates),
         precision=Precision(*map(real, precision)),
+        ratios=real([float(ratio) for ratio in problem.ratios]),
+        live=None if start.live is None else real(start.live),
         batches=None if run.batches is None else jnp.asarray(run.batches),
-        noise=_noise(problem, temperature_of(optimizer), start.fields.shape[1], dtype),
+        noise=_noise(problem, temperature_of(optimizer), precision.weight, dtype),
     )
     return state, constants

@@ -177,6 +177,8 @@ class Constants(NamedTuple):
         η₀ of each step.
     precision
         Of the matrices.
+    ratios, live
+        Numbers of neurons per unit of width, and which neurons each layer has: None for all.
     batches
         Samples of each step; None for full batches.
     noise
@@ -198,6 +200,8 @@ class Constants(NamedTuple):
     momentum: Float[Array, ""]
     rates: Float[Array, " step"]
     precision: Precision
+    ratios: Float[Array, " layer"]
+    live: Float[Array, "layer n"] | None
     batches: Int[Array, "_ batch"] | None
     noise: Noise | None = None
 
@@ -216,6 +220,8 @@ class Start(NamedTuple):
         All innovations of each layer, and gradients of test samples; None for a finite width.
     frozen_kernel
         What the tangent kernel of the neurons is short of.
+    live
+        Which neurons each layer has; None for all.
     """
 
     fields: np.ndarray
@@ -225,6 +231,7 @@ class Start(NamedTuple):
     outputs: tuple[tuple[np.ndarray, np.ndarray], ...]
     anchors: np.ndarray | None
     frozen_kernel: np.ndarray
+    live: np.ndarray | None = None
 
 
 def filled_side(

@@ -97,7 +97,7 @@ def forward_pass(model: Model, state: State, constants: Constants) -> tuple[Stat
 
     def layer(l, carry):
         matrices, draws, hs, coordinates = carry
-        x, stream = at.patches(l, model.apply(l, hs[l])), streams[l + 1]
+        x, stream = at.patches(l, live_features(model, constants, l, hs[l])), streams[l + 1]
         rule = _rule(model, constants, l + 1)
         matrices, y, c, used = matrices.apply(l, x, draws[stream], rule, precision)
         h = constants.std[l] * params.scale[l] * y + constants.bias_std[l] * params.biases[l]
@@ -111,7 +111,7 @@ def forward_pass(model: Model, state: State, constants: Constants) -> tuple[Stat
     if matrices.number:
         carry = lax.fori_loop(0, matrices.number, layer, carry)
     matrices, draws, hs, coordinates = carry
-    last = at.readable(model.apply(matrices.number, hs[-1]))
+    last = at.readable(live_features(model, constants, matrices.number, hs[-1]))
     f = precision.weight * (last @ params.readout.T) * constants.std[-1]
     f = f / constants.gamma + params.frozen
     state = state._replace(matrices=matrices, draws=draws)
@@ -199,7 +199,7 @@ def _step(model: Model, state: State, constants: Constants) -> State:
     if constants.noise is not None:
         assert isinstance(matrices, DenseMatrices)
         key = jax.random.fold_in(state.draws[0], state.step)
-        params, matrices = shaken(params, matrices, constants.noise, lr, key)
+        params, matrices = shaken(params, matrices, constants.noise, constants.live, lr, key)
     outputs = lax.dynamic_update_index_in_dim(state.outputs, f, state.step, 0)
     return state._replace(
         step=state.step + 1, params=params, velocity=velocity, matrices=matrices, outputs=outputs
@@ -230,7 +230,16 @@ def _descend_matrices(matrices, change, before, after, momentum) -> Matrices | D
 
 def _rule(model: Model, constants: Constants, layer: Index, taps: Any = None):
     """Return the rule for innovations on a layer's neurons, or on so many taps of them."""
+    ratio = constants.ratios[layer]
     if model.mode == "linear":
-        return unit_vectors(model.units, taps)
-    anchors = None if constants.anchors is None else constants.anchors[layer]
-    return gaussian(anchors, constants.precision.weight, taps)
+        return unit_vectors(model.units, taps, ratio)
+    anchors, live = (
+        None if rows is None else rows[layer] for rows in (constants.anchors, constants.live)
+    )
+    return gaussian(anchors, constants.precision.weight, taps, live, ratio)
+
+
+def live_features(model: Model, constants: Constants, layer: Index, h: Float[Array, "k n"]):
+    """Return φ(hˡ), 0 for neurons that the layer does not have."""
+    found = model.apply(layer, h)
+    return found if constants.live is None else found * constants.live[layer]
