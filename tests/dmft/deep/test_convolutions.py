@@ -24,6 +24,7 @@ from largen.dmft.deep.taps import OnePosition, positions_of
 from largen.errors import NoRule, NoTheory
 from largen.networks.modules import Frame, build
 from largen.networks.tangent import kernels, probe
+from largen.theories.select import choose
 
 RNG = np.random.default_rng(5)
 STEPS, NEURONS = 5, 128
@@ -303,3 +304,10 @@ def test_ensembles_of_wide_networks():
 def test_refusals(layers, error, words):
     with pytest.raises(error, match=words):
         chain(lg.serial(*layers, lg.Dense()), (4, 2))
+
+
+def test_the_theory_is_chosen_by_itself():
+    assert choose(CASES["pooled"]).name == "mean field, deep"
+    net = lg.serial(lg.Conv((2,)), TANH, lg.MaxPool((2,)), lg.Flatten(), lg.Dense())
+    with pytest.raises(NoTheory, match=r"deep: .* no rule for the layer MaxPool"):
+        choose(run_of(net, (4,)))
