@@ -18,9 +18,9 @@ import numpy as np
 
 import largen as lg
 from largen.dmft.deep.problem import problem
-from largen.dmft.deep.records import NOTHING
 from largen.dmft.deep.replicates import Effort, _random
 from largen.dmft.deep.schedule import descent
+from largen.dmft.recorded import NOTHING
 
 SMALL = {
     # samples, inputs, rate, steps, hidden layers, activation, neurons
