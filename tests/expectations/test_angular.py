@@ -133,10 +133,10 @@ def test_single_moments():
 
 
 @pytest.mark.parametrize(
-    "phi", [jax.nn.hard_swish, lambda x: jnp.sign(x) + jnp.tanh(x), lambda x: x + (x > 1)]
+    "phi", [lambda x: jnp.sin(jnp.abs((x - 1) % 4 - 2)), lambda x: jnp.sign(x) + jnp.tanh(x)]
 )
 def test_what_it_cannot_do_is_seen(phi):
-    """Kinks elsewhere, and jumps, which φ' does not show."""
+    """Many kinks elsewhere, and jumps, which φ' does not show."""
     error = relative_error(activation(phi), np.ones(8))
     assert max(np.max(bound) for bound in error) > 1e-4
 

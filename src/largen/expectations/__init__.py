@@ -14,6 +14,7 @@ from largen.expectations.constructors import (
     monomial,
     polynomial,
     rbf,
+    with_kinks,
 )
 from largen.expectations.moments import (
     PairMoments,
@@ -50,4 +51,5 @@ __all__ = [
     "polynomial",
     "rbf",
     "second_moment",
+    "with_kinks",
 ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache, partial
+from itertools import product
 from typing import NamedTuple
 
 import jax
@@ -16,11 +17,13 @@ import numpy as np
 from largen.expectations.activations import ActivationFunction
 from largen.expectations.angular import reach_for
 from largen.expectations.angular_error import angular_error
+from largen.expectations.closed_form import ClosedForm
 from largen.expectations.hermite_series import basis, tolerance
 from largen.expectations.panels import graded_nodes
 from largen.expectations.quadrature import half_nodes
 
 PROBES = 8
+ANGLES = (1e-5, 0.02, 0.6, 1.9, 3.1)  # at which integrals over pieces are tried
 UNRESOLVED = 0.1  # relative change of coefficients beyond which nothing is known
 RESOLVED = 1e-8  # error of the Hermite series at variance 1 beyond which it is not the method
 HOPELESS = 1e-6  # error by the angle at variance 1 beyond which φ bends or jumps elsewhere
@@ -63,10 +66,11 @@ def relative_error(
 ) -> RelativeError:
     """Return bounds on the relative errors of ``pair_moments`` at variances q, both alike.
 
-    Closed forms have rounding only. For the Hermite series: Parseval's bound on the terms that
-    are left out, and the change of the coefficients under a finer and wider quadrature, with a
-    factor of safety. By the angle: the same for all variances between the smallest and the
-    largest. Infinite where the function is not resolved at all, or not finite.
+    Closed forms have rounding only; integrals between kinks what a finer rule changes. For the
+    Hermite series: Parseval's bound on the terms that are left out, and the change of the
+    coefficients under a finer and wider quadrature, with a factor of safety. By the angle: the
+    same for all variances between the smallest and the largest. Infinite where the function is
+    not resolved at all, or not finite.
 
     Parameters
     ----------
@@ -85,12 +89,38 @@ def relative_error(
     q = np.asarray(q, np.float64)
     rounding = np.full(q.shape, 32 * float(np.finfo(dtype).eps))
     if phi.closed_form is not None:
-        return RelativeError(rounding, rounding)
+        if phi.closed_form.error is None:
+            return RelativeError(rounding, rounding)
+        return RelativeError(*(rounding + bound for bound in _pieces_error(phi.closed_form, q)))
     if by_angle(phi):
         with jax.enable_x64(True):
             bounds = angular_error(phi, jax.numpy.asarray(q), jax.numpy.asarray(q))
         return RelativeError(*(np.where(np.isnan(b), np.inf, b) + rounding for b in bounds))
     return RelativeError(*(bound + rounding for bound in _series_error(phi, q, np.dtype(dtype))))
+
+
+def _pieces_error(known: ClosedForm, q: np.ndarray) -> tuple[float, float]:
+    """Return the largest errors at a few pairs of variances and angles between u and v."""
+    places = np.quantile(q, [0, 0.5, 1])
+    q1, q2, theta = np.array(list(product(places, places, ANGLES))).T
+    size = np.sqrt(q1) * np.sqrt(q2)
+    gap = (np.sqrt(q1) - np.sqrt(q2)) ** 2 / 2 + 2 * size * np.sin(theta / 2) ** 2
+    with jax.enable_x64(True), jax.ensure_compile_time_eval():
+        bounds, sizes = _errors_and_sizes(known, *map(jax.numpy.asarray, (q1, q2, gap)))
+    relative = [
+        np.asarray(bound) / np.where(size > 0, size, 1)
+        for bound, size in zip(bounds, sizes, strict=True)
+    ]
+    return float(np.max(relative[0])), float(np.max(relative[1]))
+
+
+@partial(jax.jit, static_argnums=0)
+def _errors_and_sizes(known, q1, q2, gap):
+    sizes = [
+        jax.numpy.sqrt(moment(q1)) * jax.numpy.sqrt(moment(q2))
+        for moment in (known.second_moment, known.derivative_second_moment)
+    ]
+    return known.error(q1, q2, gap), sizes
 
 
 def _series_error(phi, q, dtype) -> list[np.ndarray]:
@@ -231,7 +261,7 @@ def shortfall(
     derivative
         Whether E[φ'φ'] matters as well.
     """
-    if phi.closed_form is not None:
+    if phi.closed_form is not None and phi.closed_form.error is None:
         return None
     some = probes(q)
     try:
@@ -243,8 +273,9 @@ def shortfall(
     size = f"{worst:.1e}" if np.isfinite(worst) else "an unknown size"
     return (
         f"the Gaussian expectations of the activation {phi!r} have an estimated relative error of "
-        f"{size} at variances {some[0]:.3g} to {some[-1]:.3g}, above rtol = {rtol:g}: it has a "
-        "bend away from 0, a jump, or a feature too sharp. Take smaller variances or a smoother "
-        "function, give its closed form (ActivationFunction.closed_form), or accept the "
-        "error with rtol= or throw=False."
+        f"{size} at variances {some[0]:.3g} to {some[-1]:.3g}, above rtol = {rtol:g}: it has "
+        "bends or jumps that were not found, or a feature too sharp. Say where they are "
+        "(largen.expectations.with_kinks), take smaller variances or a smoother function, give "
+        "its closed form (ActivationFunction.closed_form), or accept the error with rtol= or "
+        "throw=False."
     )

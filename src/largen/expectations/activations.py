@@ -155,7 +155,9 @@ def activation(spec: Any) -> ActivationFunction:
         0.01, gaussian is e^(−x²/2)), an elementwise JAX function, or an
         :class:`ActivationFunction`, such as those that :func:`elu`, :func:`hermite` and others
         in :mod:`largen.expectations` make of their parameters. A function that turns out to be
-        piecewise linear, such as a relu written by hand or a hard tanh, gets exact integrals.
+        piecewise linear, such as a relu written by hand or a hard tanh, gets exact integrals, and
+        a curved one with kinks away from 0 is integrated piece by piece; :func:`with_kinks` takes
+        the kinks as they are given.
 
     Returns
     -------
@@ -194,7 +196,9 @@ def activation(spec: Any) -> ActivationFunction:
     function = cast(Elementwise, spec)
     _check_elementwise(function)
     name = getattr(function, "__name__", type(function).__name__)
-    return ActivationFunction(name, function, closed_form=recognised(function))
+    return ActivationFunction(
+        name, function, closed_form=recognised(function, Derivative(function))
+    )
 
 
 def _check_elementwise(function: Elementwise) -> None:

@@ -41,6 +41,9 @@ class ClosedForm:
         q -> E[φ(u)].
     jumps
         Whether φ has jumps, so that E[φ'φ'] diverges.
+    error
+        (q1, q2, gap) -> bounds on the errors of what ``pair`` returns; None where there is
+        rounding only.
     """
 
     pair: Pair
@@ -48,6 +51,7 @@ class ClosedForm:
     derivative_second_moment: Single
     mean: Single
     jumps: bool = False
+    error: Pair | None = None
 
 
 def covariance_of(q1: Array, q2: Array, gap: Array) -> Array:

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from largen.arrays import integer, real
+from largen.arrays import flag, integer, real
 from largen.errors import InvalidInput
-from largen.expectations.activations import ActivationFunction, of_family
-from largen.expectations.families import Elu, Gaussian, LeakyRelu, Polynomial, Rbf
+from largen.expectations.activations import ActivationFunction, activation, of_family
+from largen.expectations.families import Elu, Gaussian, Kinked, LeakyRelu, Polynomial, Rbf
 
 LARGEST_DEGREE = 16  # beyond, coefficients cancel to fewer than ten digits
 
@@ -66,6 +66,48 @@ def rbf(gamma: float = 1.0) -> ActivationFunction:
            [0.1353, 1.    ]])
     """
     return of_family(Rbf(real("gamma", gamma, above=0)))
+
+
+def with_kinks(function: Any, kinks: Any, *, jumps: bool = False) -> ActivationFunction:
+    """Return a function as an activation, integrated piece by piece between its kinks.
+
+    Functions with up to eight kinks between −48 and 48 need not say where they are. For others,
+    and to be sure, give all places where φ or one of its first few derivatives jumps. Where one
+    is missing the estimate of the error says so.
+
+    Parameters
+    ----------
+    function
+        φ as an elementwise JAX function.
+    kinks
+        Numbers, in any order.
+    jumps
+        Whether φ itself jumps at one of them, so that it has an NNGP kernel and no NTK.
+
+    Raises
+    ------
+    InvalidInput
+        If the function is not elementwise, or the kinks are not finite numbers.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> from largen.expectations import second_moment, with_kinks
+    >>> def triangle(x):
+    ...     return jnp.abs((x - 1) % 4 - 2) - 1
+    >>> phi = with_kinks(triangle, range(-19, 20, 2))
+    >>> round(float(second_moment(phi, 1e-2)), 6)
+    0.01
+    """
+    phi = activation(function)
+    try:
+        places = np.atleast_1d(np.asarray(list(kinks), np.float64))
+    except (TypeError, ValueError):
+        raise InvalidInput(f"kinks: wanted numbers, got {kinks!r}.") from None
+    if places.ndim != 1 or not np.isfinite(places).all():
+        raise InvalidInput(f"kinks: wanted finite numbers, got {kinks!r}.")
+    ascending = tuple(float(k) for k in np.unique(places))
+    return of_family(Kinked(phi.function, ascending, flag("jumps", jumps)))
 
 
 def polynomial(coefficients: Any) -> ActivationFunction:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -13,6 +15,7 @@ from largen.expectations.bumps import gaussian_integrals, rbf_integrals
 from largen.expectations.closed_form import ClosedForm
 from largen.expectations.homogeneous import homogeneous
 from largen.expectations.jumps import SIGN, STEP
+from largen.expectations.piecewise_smooth import piecewise_smooth
 from largen.expectations.polynomials import polynomial_integrals
 
 
@@ -183,6 +186,31 @@ class Jump:
 
     def __str__(self) -> str:
         return "sign" if self.below else "step"
+
+
+@dataclass(frozen=True)
+class Kinked:
+    """Any function, with the places where it is not smooth."""
+
+    function: Callable[[Array], Array]
+    kinks: tuple[float, ...]
+    jumps: bool = False
+
+    def __call__(self, x: Array) -> Array:
+        """Return φ(x)."""
+        return self.function(x)
+
+    def derivative(self, x: Array) -> Array:
+        """Return φ'(x)."""
+        return jax.jvp(self.function, (x,), (jnp.ones_like(x),))[1]
+
+    @property
+    def closed_form(self) -> ClosedForm:
+        """Integrals over its pieces."""
+        return piecewise_smooth(self.function, self.derivative, self.kinks, self.jumps)
+
+    def __str__(self) -> str:
+        return getattr(self.function, "__name__", type(self.function).__name__)
 
 
 SELU = Elu(1.6732632423543772, 1.0507009873554805, "selu")

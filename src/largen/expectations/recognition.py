@@ -1,8 +1,9 @@
-"""Which hand-written functions are piecewise linear, and so need no Hermite series.
+"""Which functions have kinks, and so need something else than a Hermite series.
 
 A function with a kink has a slow series. Those of degree one, a x + b |x|, such as a relu written
-by hand, have closed forms; those with kinks elsewhere, such as a hard tanh, have integrals over
-one angle.
+by hand, have closed forms; piecewise linear ones with kinks elsewhere, such as a hard tanh, have
+integrals over one angle; and curved ones with kinks elsewhere, such as hard swish, integrals over
+the pieces.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from jax import Array
 from largen.expectations.closed_form import ClosedForm
 from largen.expectations.homogeneous import homogeneous
 from largen.expectations.piecewise_linear import Kink, piecewise_linear
+from largen.expectations.piecewise_smooth import piecewise_smooth
+from largen.expectations.singularities import singular_places
 
 # Twelve decades without any regularity that a function could share.
 _POINTS = np.exp(np.linspace(-14, 14, 301) + 0.01 * np.sin(np.arange(301.0) ** 2))
@@ -26,17 +29,22 @@ _POINTS = np.exp(np.linspace(-14, 14, 301) + 0.01 * np.sin(np.arange(301.0) ** 2
 # Where kinks of piecewise linear functions are looked for, and how many are accepted.
 _LINE = np.sort(np.concatenate([np.arange(-64, 64, 1 / 128) + 0.0013, 64 * _POINTS, -64 * _POINTS]))
 _MOST_KINKS = 8
+_BESIDE = 1e-7  # how far from a kink a jump is looked for
 _EPS = float(np.finfo(np.float64).eps)
 
 
 @lru_cache(maxsize=256)
-def recognised(function: Callable[[Array], Array]) -> ClosedForm | None:
-    """Return the Gaussian integrals of a piecewise linear function, or None for any other.
+def recognised(
+    function: Callable[[Array], Array], derivative: Callable[[Array], Array]
+) -> ClosedForm | None:
+    """Return the Gaussian integrals of a function with kinks away from 0, or None for any other.
 
     φ(x) = a x + b |x| is recognised by φ(±s) = s φ(±1) and φ'(±s) = ±φ(±1) up to rounding at 300
     points s between 1e-6 and 1e6. Otherwise φ must be straight, with the slope that φ' has, on
     at most nine pieces of 16000 points with a spacing of 1/128 around 0 and reaching to 1e8,
-    and continuous. What happens between these points is not seen.
+    and continuous. What happens between these points is not seen. Any other function that is
+    smooth but for up to eight places between −48 and 48, not all of them 0, is taken piece by
+    piece, with an estimate of the error.
     """
     points = np.concatenate([[1.0], _POINTS])
     try:
@@ -51,7 +59,26 @@ def recognised(function: Callable[[Array], Array]) -> ClosedForm | None:
     cuts = (slice(n), slice(n, 2 * n))
     at_zero = float(value[2 * n]), float(slope[2 * n])
     found = _of_degree_one([value[c] for c in cuts], [slope[c] for c in cuts], *at_zero)
-    return found or _with_kinks(value[2 * n + 1 :], slope[2 * n + 1 :], *at_zero)
+    found = found or _with_kinks(value[2 * n + 1 :], slope[2 * n + 1 :], *at_zero)
+    return found or _in_pieces(function, derivative, np.max(np.abs(slope)))
+
+
+def _in_pieces(function, derivative, steepest) -> ClosedForm | None:
+    @jax.jit
+    def both(x):
+        return function(x), derivative(x)
+
+    def sample(x):
+        with jax.enable_x64(True), jax.ensure_compile_time_eval():
+            value, slope = both(jnp.asarray(x))
+            return np.asarray(value), np.asarray(slope)
+
+    kinks = singular_places(sample, _MOST_KINKS)
+    if kinks is None or not any(kinks):
+        return None
+    near = np.array(kinks)[:, None] + _BESIDE * np.array([-1, 1])
+    jumps = np.max(np.abs(np.diff(sample(near)[0]))) > 100 * _BESIDE * steepest
+    return piecewise_smooth(function, derivative, kinks, bool(jumps))
 
 
 def _samples(function, x):

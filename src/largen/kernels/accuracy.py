@@ -43,7 +43,6 @@ from largen.errors import NoTheory, NumericalFailure
 from largen.expectations import ActivationFunction
 from largen.expectations.accuracy import DEFAULT_RTOL, probes, second_moment_at, shortfall, suited
 from largen.kernels.lower import Lowered
-from largen.kernels.tiles import in_closed_form
 
 Seen = dict[ActivationFunction, list[np.ndarray]]
 
@@ -129,7 +128,8 @@ def with_activations(layer: Layer, chosen: dict[ActivationFunction, ActivationFu
 def _seen(lowered: Lowered, inputs: tuple[Any, ...]) -> Seen:
     """Return the variances that reach each activation, a few that stand for all."""
     seen: Seen = {}
-    if in_closed_form(lowered.skeleton):
+    known = (phi.closed_form for phi in activations_of(lowered.skeleton))
+    if all(form is not None and form.error is None for form in known):
         return seen
     variances, shape = [], None
     for x in inputs:

@@ -91,8 +91,8 @@ def kernel(
         The parameterization; :func:`largen.ntk` by default.
     rtol
         Relative error that is accepted of the Gaussian expectations, 1e-8 by default. It is
-        bounded before use: activations with closed forms and smooth ones at moderate variances
-        stay far below; those with a kink, or at large variances, may not.
+        bounded before use: activations with closed forms, and those at moderate variances that
+        are smooth but for up to eight kinks, stay far below; others may not.
     memory_budget
         Bytes that intermediate layers may take, 4 GiB by default; inputs and results come on
         top. The kernels are computed in tiles that are as large as suits the processor's cache,

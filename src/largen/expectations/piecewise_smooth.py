@@ -1,0 +1,219 @@
+"""Functions that are smooth but for a few kinks: hard swish, a shifted relu squared, and others.
+
+With u = s₁x and v = s₂(x cos θ + y sin θ) for independent normal x and y,
+
+    gap' = ½ E[(φ(u) − φ(v))²],     D = E[φ'(u)φ'(v)],
+
+as an integral over x of one over y by Gauss and Legendre's rule on panels. The inner panels end
+where v is at a kink, and the outer ones where u is; what the inner integral makes of a kink of v
+is smooth in x, over a distance tan θ, so that there are outer panels of that size as well. The
+integrand of the gap is nowhere negative and vanishes where u and v coincide.
+
+Derivatives of the gap are those of Price's theorem; those of D come from the panels themselves,
+which move with the variances and with θ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache, partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+
+from largen.expectations.closed_form import ClosedForm, safe_sqrt, smooth_pair
+from largen.expectations.homogeneous import angle_of
+from largen.expectations.panels import panels
+
+Elementwise = Callable[[Array], Array]
+
+_REACH = 8.5  # deviations; a Gaussian is beyond with a probability of 2e-17
+_SAFETY = 4.0
+
+
+class Rule(NamedTuple):
+    """How finely integrals are made.
+
+    Attributes
+    ----------
+    order
+        Nodes in a panel.
+    whole
+        Where panels of a Gaussian end, in deviations.
+    layer
+        The same of what an inner integral makes of a kink.
+    """
+
+    order: int
+    whole: tuple[float, ...]
+    layer: tuple[float, ...]
+
+
+_COARSE = Rule(12, (-_REACH, -5.5, -2.75, 0.0, 2.75, 5.5, _REACH), (-7.0, -3.5, 0.0, 3.5, 7.0))
+_FINE = Rule(16, tuple(np.linspace(-_REACH, _REACH, 11)), tuple(np.linspace(-8.0, 8.0, 9)))
+
+
+def _inserted(edges: list[Array], extra: list[Array]) -> list[Array]:
+    """Return ascending edges with some more, in order, entry by entry."""
+    for new in extra:
+        merged = []
+        for edge in edges:
+            merged.append(jnp.minimum(edge, new))
+            new = jnp.maximum(edge, new)
+        edges = [*merged, new]
+    return edges
+
+
+def _clipped(place: Array) -> Array:
+    return jnp.clip(place, -_REACH, _REACH)
+
+
+def _height(place: float, deviation: Array) -> Array:
+    """Return κ/s, as far as there is any probability."""
+    safe = jnp.where(deviation > 0, deviation, 1)
+    return jnp.where(deviation > 0, _clipped(place / safe), np.sign(place) * _REACH)
+
+
+def _density(x: Array) -> Array:
+    return jnp.exp(-x * x / 2) / np.sqrt(2 * np.pi)
+
+
+def _on_panels(integrand, edges: Array, order: int, at_once: bool = False):
+    """Return the integral of integrand(z), a tuple of arrays, over all panels of a Gaussian.
+
+    ``at_once`` takes the nodes of a panel along a new first axis, and not one after the other.
+    """
+    nodes, weights = (jnp.asarray(x, edges.dtype) for x in panels(np.array([0.0, 1.0]), order))
+    if at_once:
+        nodes, weights = (x.reshape(1, -1, *(1,) * (edges.ndim - 1)) for x in (nodes, weights))
+    steps = nodes.shape[0]
+
+    def add(n, totals):
+        panel, node = n // steps, n % steps
+        width = edges[panel + 1] - edges[panel]
+        z = edges[panel] + width * nodes[node]
+        found = (weights[node] * width * _density(z) * f for f in integrand(z))
+        return tuple(
+            t + (jnp.sum(f, axis=0) if at_once else f) for t, f in zip(totals, found, strict=True)
+        )
+
+    start = tuple(jnp.zeros_like(f) for f in integrand(edges[0]))
+    return lax.fori_loop(0, (len(edges) - 1) * steps, add, start)
+
+
+def _over_plane(integrand, kinks, rule: Rule, q1: Array, q2: Array, gap: Array):
+    """Return E[f(u, v)] for each f of the tuple that integrand(u)(v) is."""
+    q1, q2, gap = jnp.broadcast_arrays(q1, q2, gap)
+    s1, s2 = safe_sqrt(q1), safe_sqrt(q2)
+    theta = angle_of(*(jnp.where(jnp.minimum(q1, q2) > 0, x, 1) for x in (q1, q2, gap)))
+    sine, cosine = jnp.sin(theta), jnp.cos(theta)
+    # With a small cosine the layers are wider than the Gaussian, and anywhere.
+    slow = jnp.where(jnp.abs(cosine) > 1e-3, cosine, 1e-3)
+    steep = jnp.where(sine > 0, sine, 1)
+    heights = [_height(kink, s2) for kink in kinks]
+    whole = [jnp.full_like(theta, z) for z in rule.whole]
+    outer = whole + [_height(kink, s1) for kink in kinks]
+    outer += [_clipped((height + d * sine) / slow) for height in heights for d in rule.layer]
+
+    def at(x):
+        u, mean = s1 * x, cosine * x
+        ends = [
+            jnp.where(sine > 0, _clipped((height - mean) / steep), jnp.sign(height) * _REACH)
+            for height in heights
+        ]
+        inner = jnp.stack(_inserted(whole, ends))
+        of_v = integrand(u)
+        return _on_panels(lambda y: of_v(s2 * (mean + sine * y)), inner, rule.order, at_once=True)
+
+    return _on_panels(at, jnp.sort(jnp.stack(outer), axis=0), rule.order)
+
+
+def _alone(integrand, kinks, rule: Rule, q: Array) -> Array:
+    """Return E[f(√q z)]."""
+    s = safe_sqrt(q)
+    whole = [jnp.full_like(s, z) for z in rule.whole]
+    edges = jnp.stack(_inserted(whole, [_height(kink, s) for kink in kinks]))
+    return _on_panels(lambda z: (integrand(s * z),), edges, rule.order)[0]
+
+
+@lru_cache(maxsize=64)
+def piecewise_smooth(
+    function: Elementwise, derivative: Elementwise, kinks: tuple[float, ...], jumps: bool = False
+) -> ClosedForm:
+    """Return the Gaussian integrals of φ, given φ' and where one of them is not smooth.
+
+    Parameters
+    ----------
+    function, derivative
+        φ and φ'.
+    kinks
+        All places where φ or one of its lower derivatives jumps, ascending. Where one is missing
+        the ``error`` of what is returned says so.
+    jumps
+        Whether φ itself does, so that D diverges.
+    """
+
+    def of_pair(u):
+        value, slope = function(u), derivative(u)
+        return lambda v: ((value - function(v)) ** 2 / 2, slope * derivative(v))
+
+    def of_slope(u):
+        slope = derivative(u)
+        return lambda v: (u * slope * function(v), slope * derivative(v))
+
+    def both_by(rule, q1, q2, gap):
+        grown, slope = _over_plane(of_pair, kinks, rule, q1, q2, gap)
+        return grown, jnp.full_like(slope, jnp.inf) if jumps else slope
+
+    both = partial(both_by, _COARSE)
+
+    def cross_slope(q1, q2, q12):
+        """∂V/∂q1 = ½E[φ''(u)φ(v)] = (E[u φ'(u)φ(v)] − q12 D)/2q1, by parts."""
+        found, slope = _over_plane(of_slope, kinks, _COARSE, q1, q2, (q1 + q2) / 2 - q12)
+        return jnp.where(q1 > 0, (found - q12 * slope) / (2 * jnp.where(q1 > 0, q1, 1)), 0)
+
+    second = partial(_alone, lambda x: function(x) ** 2, kinks, _COARSE)
+
+    def slopes(q):
+        found = _alone(lambda x: derivative(x) ** 2, kinks, _COARSE, q)
+        return jnp.full_like(found, jnp.inf) if jumps else found
+
+    def error(q1, q2, gap):
+        coarse, fine = (both_by(rule, q1, q2, gap) for rule in (_COARSE, _FINE))
+        if jumps:
+            coarse, fine = (coarse[0], jnp.zeros_like(gap)), (fine[0], jnp.zeros_like(gap))
+
+        def change(a, b):
+            off = _SAFETY * jnp.abs(a - b)
+            return jnp.where(jnp.isnan(off), jnp.inf, off)
+
+        return change(coarse[0], fine[0]), change(coarse[1], fine[1])
+
+    @jax.custom_jvp
+    def derivative_moment(q1, q2, gap):
+        return both(q1, q2, gap)[1]
+
+    @derivative_moment.defjvp
+    def rates(primals, tangents):
+        # The rate in each variable first: going backwards then needs nothing of the loops.
+        shape = jnp.broadcast_shapes(*(x.shape for x in primals))
+        primals = tuple(jnp.broadcast_to(x, shape) for x in primals)
+
+        def rate(direction):
+            seeds = tuple(jnp.full_like(x, d) for x, d in zip(primals, direction, strict=True))
+            return jax.jvp(lambda *p: both(*p)[1], primals, seeds)
+
+        found, along = jax.vmap(rate)(jnp.eye(3, dtype=primals[0].dtype))
+        return found[0], sum(r * t for r, t in zip(along, tangents, strict=True))
+
+    return ClosedForm(
+        pair=smooth_pair(lambda *p: both(*p)[0], derivative_moment, cross_slope, second, both),
+        second_moment=second,
+        derivative_second_moment=slopes,
+        mean=partial(_alone, function, kinks, _COARSE),
+        jumps=jumps,
+        error=error,
+    )

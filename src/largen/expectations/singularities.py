@@ -1,0 +1,89 @@
+"""Where a function of one variable is not smooth, found by bisection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+# Nothing that a user writes as a number lies on these ends, or on their dyadic fractions.
+_ENDS = (-48.017312934, 48.028541217)
+_START = 96  # intervals at first
+_NODES = 16  # on each
+_AT_ONCE = 128  # intervals that are sampled in one call, which all have one shape
+_SMOOTH = 1e-11  # a polynomial that misses by less, relative to the function there
+_SHORT = 1e-4  # a function that is not smooth on this length has a kink there
+_PLACED = 1e-14
+
+
+def singular_places(
+    sample: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]], most: int
+) -> tuple[float, ...] | None:
+    """Return where φ or φ' is not smooth between −48 and 48, or None if that is at more places.
+
+    Intervals on which a polynomial of degree 15 does not reproduce φ' and φ are halved, until
+    those that are left are far shorter than any feature. Very sharp features count as kinks.
+
+    Parameters
+    ----------
+    sample
+        x -> (φ(x), φ'(x)), for arrays of one shape.
+    most
+        How many places are accepted.
+    """
+    edges = np.linspace(*_ENDS, _START + 1)
+    intervals = np.stack([edges[:-1], edges[1:]], axis=1)
+    found: list[tuple[float, float]] = []  # place, half length
+    size = None
+    while len(intervals):
+        rough, sizes = _not_smooth(sample, intervals, size)
+        size = sizes if size is None else size
+        intervals = intervals[rough]
+        if len(intervals) > _AT_ONCE:
+            return None
+        middle, length = intervals.mean(axis=1), np.diff(intervals, axis=1)[:, 0]
+        short = length < _SHORT
+        found += zip(middle[short], length[short], strict=True)
+        longer = length > _PLACED * np.maximum(1, np.abs(middle))
+        (low, high), middle = intervals[longer].T, middle[longer]
+        intervals = np.stack([[*low, *middle], [*middle, *high]], axis=1)
+    places = _clusters(found)
+    return places if len(places) <= most else None
+
+
+def _not_smooth(sample, intervals, size):
+    """Return on which intervals φ or φ' is no polynomial, and how large both are."""
+    nodes = np.cos(np.pi * (np.arange(_NODES) + 0.5) / _NODES)
+    high = np.cos(np.outer(np.arange(_NODES - 3, _NODES), np.arccos(nodes))) * 2 / _NODES
+    middle, half = intervals.mean(axis=1)[:, None], np.diff(intervals, axis=1) / 2
+    x = middle + half * nodes
+    padded = np.zeros((-(-len(x) // _AT_ONCE) * _AT_ONCE, _NODES))
+    padded[: len(x)] = x
+    both = [
+        np.concatenate(parts)[: len(x)]
+        for parts in zip(*map(sample, np.split(padded, len(padded) // _AT_ONCE)), strict=True)
+    ]
+    size = [np.max(np.abs(f)) for f in both] if size is None else size
+    rough = np.zeros(len(x), bool)
+    for f, largest in zip(both, size, strict=True):
+        left = np.max(np.abs(f @ high.T), axis=1)
+        scale = np.maximum(np.max(np.abs(f), axis=1), 1e-3 * largest)
+        rough |= ~(left <= _SMOOTH * scale)
+    return rough, size
+
+
+def _clusters(found) -> tuple[float, ...]:
+    """Return one place for each group of neighbours: that of the shortest interval."""
+    places: list[tuple[float, float]] = []
+    for place, length in sorted(found):
+        if places and place - places[-1][0] < 2 * _SHORT:
+            if length < places[-1][1]:
+                places[-1] = (place, length)
+        else:
+            places.append((place, length))
+    # Numbers that are written with a few digits are taken as such, if they can be meant.
+    nearest = [round(float(place), 6) for place, _ in places]
+    return tuple(
+        near if abs(place - near) <= 4 * max(length, 1e-14) else float(place)
+        for near, (place, length) in zip(nearest, places, strict=True)
+    )
