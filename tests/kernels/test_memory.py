@@ -1,10 +1,12 @@
 """Tiles that follow from a memory budget."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import largen as lg
 from largen.errors import InvalidInput
+from largen.expectations import with_kinks
 from largen.kernels import tiles
 
 X = np.random.default_rng(12).standard_normal((11, 6, 2))
@@ -31,6 +33,8 @@ def test_largest_tiles():
     assert tiles.tile_size(tanh, 5000, (), tiles.fitting(tanh, 1, 2.0**30)) < 3000
     assert tiles.fitting(NET, 6, pairs * (9**2 + 9)) == 9
     assert tiles.fitting(NET, 6, pairs * (9**2 + 9) - 1) == 8
+    pieces = lg.mlp(2, with_kinks(jnp.tanh, range(8)))  # XLA's own count at 8 kinks: 193 arrays
+    assert 193 < 1e6 / (8 * tiles.fitting(pieces, 1, 1e6) ** 2) < 300
 
 
 def test_positions_are_counted_where_they_are_most():

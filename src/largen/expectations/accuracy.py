@@ -107,11 +107,9 @@ def _pieces_error(known: ClosedForm, q: np.ndarray) -> tuple[float, float]:
     gap = (np.sqrt(q1) - np.sqrt(q2)) ** 2 / 2 + 2 * size * np.sin(theta / 2) ** 2
     with jax.enable_x64(True), jax.ensure_compile_time_eval():
         bounds, sizes = _errors_and_sizes(known, *map(jax.numpy.asarray, (q1, q2, gap)))
-    relative = [
-        np.asarray(bound) / np.where(size > 0, size, 1)
-        for bound, size in zip(bounds, sizes, strict=True)
-    ]
-    return float(np.max(relative[0])), float(np.max(relative[1]))
+    sizes = [np.where(np.asarray(size) > 0, size, 1) for size in sizes]
+    value, slope = (np.max(np.asarray(b) / s) for b, s in zip(bounds, sizes, strict=True))
+    return float(value), float(slope)
 
 
 @partial(jax.jit, static_argnums=0)

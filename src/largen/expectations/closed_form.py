@@ -44,6 +44,8 @@ class ClosedForm:
     error
         (q1, q2, gap) -> bounds on the errors of what ``pair`` returns; None where there is
         rounding only.
+    arrays
+        How many arrays of the pairs ``pair`` holds at a time, on top of a few.
     """
 
     pair: Pair
@@ -52,6 +54,7 @@ class ClosedForm:
     mean: Single
     jumps: bool = False
     error: Pair | None = None
+    arrays: int = 0
 
 
 def covariance_of(q1: Array, q2: Array, gap: Array) -> Array:

@@ -13,17 +13,16 @@ from jax import lax
 from jaxtyping import Array, Bool, Float
 
 from largen.architectures import (
-    Activation,
     Axes,
     Layer,
     MultiHeadAttention,
     Serial,
-    layers_of,
     parts_of,
     signal_behind,
     signal_of,
 )
 from largen.errors import InvalidInput
+from largen.kernels.accuracy import activations_of
 from largen.kernels.inputs import state_of
 from largen.kernels.rules import advance, wanted
 from largen.kernels.state import State, Wanted
@@ -175,7 +174,9 @@ def fitting(skeleton: Layer, positions: int, memory_budget: float) -> int:
         If that is not even one.
     """
     pairs = wanted(skeleton, Wanted()).pairs
-    a = 8 * ARRAYS * positions ** (2 if pairs else 1)
+    known = (phi.closed_form for phi in activations_of(skeleton))
+    arrays = ARRAYS + max((form.arrays for form in known if form is not None), default=0)
+    a = 8 * arrays * positions ** (2 if pairs else 1)
     b = a + (0 if in_closed_form(skeleton) else ROW * positions * (2 if pairs else 1))
     if memory_budget < a + b:
         every = "every pair of positions" if pairs else "every position"
@@ -205,8 +206,4 @@ def takes_whole_batches(skeleton: Layer) -> bool:
 
 def in_closed_form(skeleton: Layer) -> bool:
     """Whether all activations have closed-form expectations."""
-    return all(
-        layer.function.closed_form is not None
-        for layer in layers_of(skeleton)
-        if isinstance(layer, Activation)
-    )
+    return all(phi.closed_form is not None for phi in activations_of(skeleton))
