@@ -70,7 +70,7 @@ def pair_moments(phi: Spec, q1: ArrayLike, q2: ArrayLike, gap: ArrayLike) -> Pai
     Closed forms where they exist (Cho & Saul 2009 for relu; Williams 1997 for erf), an integral
     over the angle for piecewise linear functions (Plackett 1954), the Hermite series for other
     smooth functions, tables of integrals in polar coordinates for those with a bend at 0, such as
-    elu, and integrals over the pieces, of half a millisecond for each pair, for those with kinks
+    elu, and integrals over the pieces, of about a millisecond for each pair, for those with kinks
     elsewhere; :func:`pair_error` bounds their errors. The precision is that of the arrays as
     JAX sees them: call it within ``largen.arrays.precision`` for float64.
 
@@ -89,7 +89,7 @@ def pair_error(phi: Spec, q1: ArrayLike, q2: ArrayLike, gap: ArrayLike) -> PairM
     """Return bounds on the absolute errors of :func:`pair_moments`, entry by entry.
 
     For the Hermite series: Parseval's bound on the terms left out, the change of the
-    coefficients when the quadrature is refined, and rounding. For functions with a bend at 0:
+    coefficients when the quadrature is refined, and rounding. For functions with a bend at 0
     and with kinks elsewhere: differences from finer integrals. For closed forms: rounding.
     Activations that are smooth, or smooth but for a few kinks, reach 1e-10 in float64 at moderate
     variances; those with many kinks do not, and the bound says so.

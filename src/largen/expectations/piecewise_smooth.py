@@ -135,8 +135,8 @@ def _over_plane(integrand, kinks, rule: Rule, q1: Array, q2: Array, gap: Array):
 def _alone(integrand, kinks, rule: Rule, q: Array) -> Array:
     """Return E[f(√q z)]."""
     s = safe_sqrt(q)
-    whole = [jnp.full_like(s, z) for z in rule.whole]
-    edges = jnp.stack(_inserted(whole, [_height(kink, s) for kink in kinks]))
+    edges = [jnp.full_like(s, z) for z in rule.whole] + [_height(kink, s) for kink in kinks]
+    edges = jnp.sort(jnp.stack(edges), axis=0)
     return _on_panels(lambda z: (integrand(s * z),), edges, rule.order)[0]
 
 
