@@ -12,9 +12,6 @@ from sklearn.datasets import load_digits
 ROOT = Path(__file__).parent.parent
 NAMES = ["characters", "features_that_learn", "images_by_kernels"]
 
-if not (ROOT / "examples").is_dir():
-    pytest.skip("the examples are not here: not the repository", allow_module_level=True)
-
 
 def example(name):
     """The module of an example, whose main is not run by importing it."""

@@ -11,28 +11,13 @@ gains r_(l+1)/r_l in variance, response and update, with r_(L+1) = 1 for the rea
 import numpy as np
 
 
-def solve(
-    phi0,
-    y,
-    layers,
-    gamma,
-    lr,
-    steps,
-    *,
-    drop_equal_time=False,
-    drop_first_response=False,
-    ratios=None,
-):
+def solve(phi0, y, layers, gamma, lr, steps, **options):
     """Return f (step, sample) for the squared error, H^l(t, t) and G^l(t, t).
 
-    :func:`matrices` returns all that they are made of.
-    The two switches put misprints of the lecture notes back in: B without its equal-time part,
-    and A^(1) = 0 in place of A^(0) = 0.
+    :func:`matrices`, with the same options, returns all that they are made of.
     """
     p = len(y)
-    f, (h, g, _, _) = matrices(
-        phi0, y, layers, gamma, lr, steps, drop_equal_time, drop_first_response, ratios
-    )
+    f, (h, g, _, _) = matrices(phi0, y, layers, gamma, lr, steps, **options)
 
     def equal(kernels):
         blocks = [k.reshape(steps, p, steps, p) for k in kernels]
@@ -48,11 +33,16 @@ def matrices(
     gamma,
     lr,
     steps,
+    *,
     drop_equal_time=False,
     drop_first_response=False,
     ratios=None,
 ):
-    """Return f, and H, G, A, B by layer, from the inputs on, over (step × sample)."""
+    """Return f, and H, G, A, B by layer, from the inputs on, over (step × sample).
+
+    The two switches put misprints of the lecture notes back in: B without its equal-time part,
+    and A^(1) = 0 in place of A^(0) = 0.
+    """
     f, old = np.zeros((0, len(y))), None
     widths = np.array([1, *(ratios or [1] * layers), 1])
     gains = widths[1:] / widths[:-1]

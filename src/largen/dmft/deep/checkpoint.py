@@ -121,8 +121,7 @@ class Checkpoint:
 
     def save(self, done: Done) -> None:
         """Write what is done, and forget the states that only led there."""
-        held: dict[str, Any] = {f"mark/{name}": mark for name, mark in self._marks.items()}
-        held |= {"course": self._course} | self._recorded._asdict()
+        held: dict[str, Any] = {"course": self._course} | self._recorded._asdict()
         held |= {name: getattr(done, name) for name in Done._fields[:-1]}
         held["replicates"] = len(done.found)
         for i, swept in enumerate(done.found):
@@ -132,7 +131,7 @@ class Checkpoint:
                 held[f"{i}/{kind}"] = len(kernels)
                 for name in Kernels._fields:
                     held[f"{i}/{kind}/{name}"] = np.array([getattr(k, name) for k in kernels])
-        saved_whole(self.path, held)
+        saved_whole(self.path, self._marks, held)
         for passing in self._folder.glob("again-*.npz"):
             passing.unlink()
 

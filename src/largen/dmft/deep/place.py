@@ -60,11 +60,11 @@ class Place:
     def write(self, state: State, along: Along) -> None:
         """Keep the state before step s, and what was recorded before."""
         step = int(state.step)
-        held: dict[str, Any] = {f"mark/{name}": mark for name, mark in self._marks.items()}
-        held |= {"step": step, "rates": self._rates[:step], "outputs": state.outputs[:step]}
+        held: dict[str, Any] = {"step": step, "rates": self._rates[:step]}
+        held |= {"outputs": state.outputs[:step]}
         held |= {f"state/{name}": leaf for name, leaf in _packed(state).items()}
         held |= _written(along)
-        saved_whole(self._path, held)
+        saved_whole(self._path, self._marks, held)
         self._written = time.monotonic()
 
     def taken_up(self, state: State, along: Along, last: int) -> tuple[State, Along]:
@@ -98,8 +98,9 @@ class Place:
         return _unpacked(state, held, step), found
 
 
-def saved_whole(path: Path, held: dict[str, Any]) -> None:
+def saved_whole(path: Path, marks: dict[str, str], held: dict[str, Any]) -> None:
     """Write a file under another name first, which is then changed."""
+    held = held | {f"mark/{name}": mark for name, mark in marks.items()}
     fresh = path.with_name(path.name + ".new")
     with fresh.open("wb") as file:
         arrays: dict[str, Any] = {name: np.asarray(value) for name, value in held.items()}
