@@ -91,7 +91,7 @@ def lines(scheme: str, found: list[Sweep]) -> list[str]:
         moved = "not run" if np.isnan(at["moved"]) else moved
         start = f"{scheme:<10}{width:>6}{depth:>7}"
         if not at["trains"]:
-            rows.append(f"{start}   does not train at any rate of its grid{moved:>24}")
+            rows.append(f"{start}   no rate of its grid beats a constant answer{moved:>19}")
             continue
         interval = f"[{at['low']:.1f}, {at['high']:.1f}]"
         rows.append(

@@ -38,7 +38,7 @@ def sweep_figure(data: xarray.Dataset, best: xarray.Dataset) -> Figure:
             ax.set_title(str(scheme))
         _same_limits(grid[0], data)
         grid[0, 0].set_ylabel("loss")
-        grid[0, -1].legend(fontsize=6)
+        _legend_beside(grid[0, -1])
     return figure
 
 
@@ -71,11 +71,19 @@ def dynamics_figure(panels_of: list[tuple[str, list[tuple[str, int, np.ndarray]]
             sound = [own for _, _, own in curves if (own <= 2 * max(starts)).all()]
             shown = np.concatenate([starts, *sound])
             ax.set_ylim(shown.min() / 1.02, shown.max() * 1.02)
-            for axis_of in (ax.yaxis.set_major_formatter, ax.yaxis.set_minor_formatter):
-                axis_of(plain_number)
-            ax.legend(fontsize=6, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+            _plain_losses(ax)
+            _legend_beside(ax)
         grid[0, 0].set_ylabel("training loss")
     return figure
+
+
+def _plain_losses(ax: Any) -> None:
+    for axis_of in (ax.yaxis.set_major_formatter, ax.yaxis.set_minor_formatter):
+        axis_of(plain_number)
+
+
+def _legend_beside(ax: Any) -> None:
+    ax.legend(fontsize=6, loc="upper left", bbox_to_anchor=(1.0, 1.0))
 
 
 def plain_number(value: float, _: int | None = None) -> str:
@@ -145,5 +153,8 @@ def _same_limits(axes: Any, data: xarray.Dataset) -> None:
     if not values.size:
         return
     top = min(values.max(), 2 * data.attrs.get("chance", np.inf))
+    bottom = 0.8 * min(values.min(), top)
     for ax in axes:
-        ax.set_ylim(0.8 * min(values.min(), top), 1.2 * top)
+        ax.set_ylim(bottom, 1.2 * top)
+        if 1.2 * top < 10 * bottom:
+            _plain_losses(ax)

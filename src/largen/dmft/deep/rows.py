@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int
 
-BLOCK = 128  # rows in a block; capacities are multiples of it
+BLOCK = 32  # rows in a block, which then stays in a cache; capacities are multiples of it
 
 Index = int | Int[Array, ""]
 
