@@ -3,16 +3,19 @@
     python benchmarks/bench_dmft.py            # about a minute
     python benchmarks/bench_dmft.py --large    # with the large cases, some minutes
     python benchmarks/bench_dmft.py --scaling  # in samples, steps, layers and neurons, one by one
+    python benchmarks/bench_dmft.py --whole    # as solve() has them, with their error; ten minutes
 
 Processor seconds of all threads, without compilation; the error is the spread of one set of
 neurons, relative to the residuals Δ of the whole trajectory. ``network`` is one finite network
 with as many neurons, trained by the same steps in the same run. Matrices are known by their
-directions, or stored where the case says so.
+directions, or stored where the case says so. Whole solutions are told with compilation, and without
+it where a second call takes little; their error is the one that they report.
 """
 
 import argparse
 import resource
 import time
+from functools import partial
 
 import numpy as np
 
@@ -42,6 +45,14 @@ LARGE = {
     "1000 steps": (50, 100, 2.0, 1000, 3, "tanh", 2048),
     "200 samples": (200, 400, 4.0, 100, 3, "tanh", 4096),
     "100 samples, five layers": (100, 200, 2.0, 300, 5, "tanh", 2048),
+}
+WHOLE = {
+    # particles, replicates
+    "toy": (4096, 4),
+    "50 samples": (2048, 2),
+    "1000 steps": (1024, 2),
+    "200 samples": (2048, 3),
+    "100 samples, five layers": (2048, 2),
 }
 
 
@@ -79,12 +90,38 @@ def measure(case, replicates, stored):
     return first - taken, taken, error, found[0][1].ranks.max(initial=0), network
 
 
+def solve(run, particles, replicates, key):
+    """Return the error that a whole solution reports, relative to its residuals Δ."""
+    found = lg.solve(
+        run, rtol=1e-2, particles=particles, replicates=replicates, key=key, progress=False
+    )
+    return np.linalg.norm(found.f_train_error) / np.linalg.norm(run.data.y_train - found.f_train)
+
+
+def whole():
+    print("case                      neurons  first call  again   error  peak MB")
+    for name, (particles, replicates) in WHOLE.items():
+        one = partial(solve, run_of(*(SMALL | LARGE)[name][:-1]), particles, replicates)
+        first, error = seconds(partial(one, 0))
+        again = seconds(partial(one, 1))[0] if name in SMALL else np.nan
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        neurons = f"{replicates} × {particles}"
+        print(
+            f"{name:25} {neurons:>8} {first:10.1f}s {again:5.1f}s {error:7.2%} {peak:8.0f}",
+            flush=True,
+        )
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--large", action="store_true")
     parser.add_argument("--replicates", type=int, default=4)
     parser.add_argument("--scaling", action="store_true")
+    parser.add_argument("--whole", action="store_true")
     options = parser.parse_args()
+    if options.whole:
+        whole()
+        return
     cases = SMALL | (LARGE if options.large else {})
     if options.scaling:
         cases = {}

@@ -7,8 +7,7 @@ Gradient descent, 200 steps, no normalisation; base width 64 and depth 4; widths
         [--wide-depths …]
 
 Half an hour of one core. Every finished cell is kept in FOLDER, and the same call goes on where it
-was. The table is printed and written to FOLDER/table.txt; ``bench_transfer.txt`` is one,
-of ``--wide-depths 4``.
+was. The table is printed and written to FOLDER/table.txt; ``bench_transfer.txt`` is one.
 
 Rates are factors of two apart. Where networks of depth 64 do not train, the grid has steps of
 2⁴ down to 2⁻²⁴. The largest networks are trained at three rates: beside the base's best one for
