@@ -9,7 +9,8 @@ Processor seconds of all threads, without compilation; the error is the spread o
 neurons, relative to the residuals Δ of the whole trajectory. ``network`` is one finite network
 with as many neurons, trained by the same steps in the same run. Matrices are known by their
 directions, or stored where the case says so. Whole solutions are told with compilation, and without
-it where a second call takes little; their error is the one that they report.
+it where a second call takes little; their error is the one that they report, and their memory the
+largest of the process so far.
 """
 
 import argparse
