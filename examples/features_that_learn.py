@@ -139,6 +139,8 @@ def depth(folder: Path, depths=(2, 4, 8, 16, 32), steps: int = 25, particles: in
                 print(f"{activation}, L = {a:2} and {b:2}: {gap:.2%} apart, by chance {chance:.2%}")
         axes[1].set(title="|f(L) − f(2L)| / |f(2L)|, and 1/L", xlabel="blocks L")
         axes[1].set(xscale="log", yscale="log")
+        axes[1].set_xticks(depths[:-1], depths[:-1])
+        axes[1].set_xticks([], minor=True)
         axes[1].legend()
         figure.savefig(folder / "depth.png")
 
