@@ -99,16 +99,20 @@ def solve(run, particles, replicates, key):
     return np.linalg.norm(found.f_train_error) / np.linalg.norm(run.data.y_train - found.f_train)
 
 
+def peak():
+    """Return the largest memory of the process so far, in MB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
 def whole():
     print("case                      neurons  first call  again   error  peak MB")
     for name, (particles, replicates) in WHOLE.items():
         one = partial(solve, run_of(*(SMALL | LARGE)[name][:-1]), particles, replicates)
         first, error = seconds(partial(one, 0))
-        again = seconds(partial(one, 1))[0] if name in SMALL else np.nan
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        again = f"{seconds(partial(one, 1))[0]:.1f}s" if name in SMALL else ""
         neurons = f"{replicates} × {particles}"
         print(
-            f"{name:25} {neurons:>8} {first:10.1f}s {again:5.1f}s {error:7.2%} {peak:8.0f}",
+            f"{name:25} {neurons:>8} {first:10.1f}s {again:>6} {error:7.2%} {peak():8.0f}",
             flush=True,
         )
 
@@ -123,21 +127,18 @@ def main():
     if options.whole:
         whole()
         return
-    cases = SMALL | (LARGE if options.large else {})
-    if options.scaling:
-        cases = {}
-        for name, row in SCALING.items():
-            at = ("samples", None, None, "steps", "layers", None, "neurons").index(name)
-            cases |= {f"{name} = {case[at]}": case for case in row}
+    cases = {} if options.scaling else SMALL | (LARGE if options.large else {})
+    for name, row in SCALING.items() if options.scaling else ():
+        at = ("samples", None, None, "steps", "layers", None, "neurons").index(name)
+        cases |= {f"{name} = {case[at]}": case for case in row}
     print("case                      neurons  compile   sweep   error   rank  network  peak MB")
     for name, case in cases.items():
         compiled, taken, error, rank, network = measure(
             case, options.replicates, name.endswith("stored")
         )
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         print(
             f"{name:25} {case[-1]:7} {compiled:7.1f}s {taken:6.2f}s {error:6.2%} {rank:6} "
-            f"{network:7.2f}s {peak:8.0f}",
+            f"{network:7.2f}s {peak():8.0f}",
             flush=True,
         )
 

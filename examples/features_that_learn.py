@@ -18,7 +18,7 @@ import numpy as np
 
 import largen as lg
 from largen.experiments.digits import digits
-from largen.plots.style import panels, shades, style
+from largen.plots.style import panels, shades, size_axis, style
 
 # %% [markdown]
 # ## The task
@@ -137,10 +137,8 @@ def depth(folder: Path, depths=(2, 4, 8, 16, 32), steps: int = 25, particles: in
             axes[1].plot(at, gaps[-1] * at[-1] / np.array(at), "k:")
             for (a, b), gap, chance in zip(pairs, gaps, noise, strict=True):
                 print(f"{activation}, L = {a:2} and {b:2}: {gap:.2%} apart, by chance {chance:.2%}")
-        axes[1].set(title="|f(L) − f(2L)| / |f(2L)|, and 1/L", xlabel="blocks L")
-        axes[1].set(xscale="log", yscale="log")
-        axes[1].set_xticks(depths[:-1], depths[:-1])
-        axes[1].set_xticks([], minor=True)
+        axes[1].set(title="|f(L) − f(2L)| / |f(2L)|, and 1/L", yscale="log")
+        size_axis(axes[1], depths[:-1], "blocks L")
         axes[1].legend()
         figure.savefig(folder / "depth.png")
 

@@ -10,13 +10,16 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from largen.errors import InvalidInput
+from largen.files import made_folder
+
 
 def make_folder(folder: Path, console: Console) -> None:
     """Make the folder of ``--output``, or say why that cannot be done and leave."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        console.print(f"--output: cannot make the folder {folder}: {error.strerror}.")
+        made_folder("--output", folder)
+    except InvalidInput as error:
+        console.print(str(error))
         raise typer.Exit(2) from None
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from largen.plots.style import LIMIT, panels, shades, style, width_axis
+from largen.plots.style import LIMIT, panels, shades, size_axis, style
 
 if TYPE_CHECKING:
     import xarray
@@ -95,7 +95,7 @@ def _distances(ax: Any, data: xarray.Dataset, exponents: Mapping[str, Any]) -> N
     if data.attrs["limit_error"] > 0:
         ax.axhline(data.attrs["limit_error"], color="grey", linestyle=":", label="limit's error")
     ax.set(yscale="log", title="distance from the limit")
-    width_axis(ax, width)
+    size_axis(ax, width)
     # Room for the legend below the points.
     low, high = ax.get_ylim()
     ax.set_ylim(low / (high / low) ** 0.35, high)

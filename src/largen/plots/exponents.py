@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from largen.plots.style import panels, style, width_axis
+from largen.plots.style import panels, size_axis, style
 
 if TYPE_CHECKING:
     import xarray
@@ -68,7 +68,7 @@ def _sizes(ax: Any, data: xarray.Dataset) -> None:
             # Through the largest width, where corrections are smallest.
             ax.plot(widths, size[-1] * (widths / widths[-1]) ** slope, "--", color=f"C{i}")
     ax.set_yscale("log")
-    width_axis(ax, widths)
+    size_axis(ax, widths)
     low, high = ax.get_ylim()
     if high < 10 * low:  # a decade at least, so that what is constant looks constant
         middle = np.sqrt(low * high)

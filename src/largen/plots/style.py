@@ -46,16 +46,16 @@ def shades(count: int) -> np.ndarray:
     return mpl.colormaps["viridis_r"](np.linspace(0.12, 0.95, count))
 
 
-def width_axis(ax: Any, widths: Sequence[int] | np.ndarray) -> None:
-    """Make x a logarithmic axis of widths: a tick at each, a label where there is room for it."""
-    ax.set(xscale="log", xlabel="width N")
-    place = np.log(np.asarray(widths, float))
+def size_axis(ax: Any, sizes: Sequence[int] | np.ndarray, label: str = "width N") -> None:
+    """Make x a logarithmic axis of sizes: a tick at each, a label where there is room for it."""
+    ax.set(xscale="log", xlabel=label)
+    place = np.log(np.asarray(sizes, float))
     place = (place - place.min()) / (np.ptp(place) or 1.0)
     labels, taken = [], -1.0
-    for x, width in zip(place, map(str, widths), strict=True):
-        half = 0.5 * len(width) * CHARACTER
+    for x, size in zip(place, map(str, sizes), strict=True):
+        half = 0.5 * len(size) * CHARACTER
         fits = x - half > taken
-        labels.append(width if fits else "")
+        labels.append(size if fits else "")
         taken = x + half + CHARACTER if fits else taken
-    ax.set_xticks(widths, labels)
-    ax.minorticks_off()
+    ax.set_xticks(sizes, labels)
+    ax.set_xticks([], minor=True)

@@ -78,6 +78,10 @@ def dynamics_figure(panels_of: list[tuple[str, list[tuple[str, int, np.ndarray]]
 
 
 def _plain_losses(ax: Any) -> None:
+    """Label losses by plain numbers where no power of ten may be within the panel."""
+    low, high = ax.get_ylim()
+    if high >= 10 * low:
+        return
     for axis_of in (ax.yaxis.set_major_formatter, ax.yaxis.set_minor_formatter):
         axis_of(plain_number)
 
@@ -156,5 +160,4 @@ def _same_limits(axes: Any, data: xarray.Dataset) -> None:
     bottom = 0.8 * min(values.min(), top)
     for ax in axes:
         ax.set_ylim(bottom, 1.2 * top)
-        if 1.2 * top < 10 * bottom:
-            _plain_losses(ax)
+        _plain_losses(ax)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from largen.plots.style import LIMIT, panels, style, width_axis
+from largen.plots.style import LIMIT, panels, size_axis, style
 
 COLOURS = {
     "mean field": "#1f77b4",
@@ -64,7 +64,7 @@ def loss_panel(
     for name, value in (limits or {}).items():
         ax.axhline(value, **{**LIMIT, "color": COLOURS[name], "linewidth": 1.0})
         usual.append(value)
-    width_axis(ax, np.unique([width for points in losses.values() for width, _ in points]))
+    size_axis(ax, np.unique([width for points in losses.values() for width, _ in points]))
     low, high = np.nanmin(usual), np.nanmax(usual)
     # The default scaling leaves the picture, as it should.
     ax.set_ylim(low - 0.15 * (high - low), high + 0.5 * (high - low))
@@ -136,7 +136,7 @@ def sizes_panel(
         mean = values.mean(1)
         error = values.std(1, ddof=1) / np.sqrt(values.shape[1])
         ax.errorbar(widths, mean, 2 * error, fmt="o-", markersize=3.5, color=colour, label=name)
-    width_axis(ax, next(iter(sizes.values()))[0])
+    size_axis(ax, next(iter(sizes.values()))[0])
     ax.set(yscale="log", title=title, ylabel=ylabel)
     # Room for the legend above the points.
     low, high = ax.get_ylim()

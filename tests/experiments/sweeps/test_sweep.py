@@ -160,7 +160,7 @@ def test_a_half_written_or_damaged_cell_is_no_cell(tmp_path):
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
     assert store.load(settings) is None
-    draft = tmp_path / f".{path.stem}.1234.part"
+    draft = tmp_path / f".{path.name}.1234.part"
     draft.write_bytes(whole[:10])
     store.save(settings, {"final": np.arange(3.0)})
     assert not draft.exists()

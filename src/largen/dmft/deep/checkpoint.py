@@ -18,11 +18,12 @@ import numpy as np
 
 from largen.architectures import fingerprint
 from largen.dmft.deep.advance import Swept
-from largen.dmft.deep.place import Place, check_marks, loaded, other, saved_whole
+from largen.dmft.deep.marked import load_marked, other, save_marked
+from largen.dmft.deep.place import Place
 from largen.dmft.deep.records import Kernels
 from largen.dmft.deep.schedule import Schedule, course
 from largen.dmft.recorded import Recorded
-from largen.errors import InvalidInput
+from largen.files import made_folder
 from largen.runs import Run
 
 
@@ -69,13 +70,7 @@ class Checkpoint:
         self, path: str | PathLike[str], run: Run, options: dict[str, Any], recorded: Recorded
     ):
         self.path = Path(path)
-        self._folder = self.path.with_name(self.path.name + ".states")
-        try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InvalidInput(
-                f"checkpoint: cannot make {str(self._folder)!r}: {error.strerror}."
-            ) from None
+        self._folder = made_folder("checkpoint", self.path.with_name(self.path.name + ".states"))
         self._marks = _marks(run, options)
         self._course, self._recorded = course(run), recorded
 
@@ -87,11 +82,8 @@ class Checkpoint:
         InvalidInput
             If it holds something else.
         """
-        held = loaded(self.path)
-        if held is None:
-            return None
-        check_marks(self.path, held, self._marks)
-        if self._is_longer(held):
+        held = load_marked(self.path, self._marks)
+        if held is None or self._is_longer(held):
             return None
         found = []
         for i in range(int(held["replicates"])):
@@ -131,7 +123,7 @@ class Checkpoint:
                 held[f"{i}/{kind}"] = len(kernels)
                 for name in Kernels._fields:
                     held[f"{i}/{kind}/{name}"] = np.array([getattr(k, name) for k in kernels])
-        saved_whole(self.path, self._marks, held)
+        save_marked(self.path, self._marks, held)
         for passing in self._folder.glob("again-*.npz"):
             passing.unlink()
 

@@ -8,8 +8,6 @@ sweep that agrees so far, whatever follows.
 from __future__ import annotations
 
 import time
-import zipfile
-from os import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +15,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from largen.dmft.deep.marked import load_marked, other, save_marked
 from largen.dmft.deep.matrix import Matrices
 from largen.dmft.deep.records import Along, Fields, Kernels
 from largen.dmft.deep.state import State
 from largen.dmft.recorded import Recorded
-from largen.errors import InvalidInput
 
 SECONDS = 60.0  # between two states that are written within a sweep
 MATRICES = (
@@ -64,7 +62,7 @@ class Place:
         held |= {"outputs": state.outputs[:step]}
         held |= {f"state/{name}": leaf for name, leaf in _packed(state).items()}
         held |= _written(along)
-        saved_whole(self._path, self._marks, held)
+        save_marked(self._path, self._marks, held)
         self._written = time.monotonic()
 
     def taken_up(self, state: State, along: Along, last: int) -> tuple[State, Along]:
@@ -82,10 +80,9 @@ class Place:
         InvalidInput
             If the file holds a state that other steps have led to.
         """
-        held = loaded(self._path)
+        held = load_marked(self._path, self._marks)
         if held is None:
             return state, along
-        check_marks(self._path, held, self._marks)
         step = int(held["step"])
         if step > last:
             raise other(self._path, f"it is before step {step}, and this run ends at {last}")
@@ -96,50 +93,6 @@ class Place:
         if not _suits(found, self._times, step):
             raise other(self._path, "kernels were recorded at other entries")
         return _unpacked(state, held, step), found
-
-
-def saved_whole(path: Path, marks: dict[str, str], held: dict[str, Any]) -> None:
-    """Write a file under another name first, which is then changed."""
-    held = held | {f"mark/{name}": mark for name, mark in marks.items()}
-    fresh = path.with_name(path.name + ".new")
-    with fresh.open("wb") as file:
-        arrays: dict[str, Any] = {name: np.asarray(value) for name, value in held.items()}
-        np.savez(file, **arrays)
-    replace(fresh, path)
-
-
-def loaded(path: Path) -> dict[str, np.ndarray] | None:
-    """Return what a file holds; None if it is not there, nothing if it is not one of these."""
-    if not path.is_file():
-        return None
-    try:
-        with np.load(path) as file:
-            return dict(file)
-    except (OSError, ValueError, zipfile.BadZipFile):
-        return {}
-
-
-def check_marks(path: Path, held: dict[str, np.ndarray], marks: dict[str, str]) -> None:
-    """Check that a file is of what is solved.
-
-    Raises
-    ------
-    InvalidInput
-        With the names of what differs.
-    """
-    if not any(name.startswith("mark/") for name in held):
-        raise other(path, "it is no checkpoint")
-    differ = [name for name, mark in marks.items() if str(held.get(f"mark/{name}")) != mark]
-    if differ:
-        raise other(path, f"it has another {', another '.join(differ)}")
-
-
-def other(path: Path, why: str) -> InvalidInput:
-    """Return what is raised for a file that is of something else."""
-    return InvalidInput(
-        f"checkpoint: {str(path)!r} is not of this run with these options: {why}. Remove it (and "
-        "the folder of its states) or name another file."
-    )
 
 
 def _packed(state: State) -> dict[str, np.ndarray]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import largen
 from largen.experiments.figures.images import Images
 from largen.experiments.figures.record import Claim, Figure
+from largen.files import made_folder, written_whole
 
 if TYPE_CHECKING:
     import xarray
@@ -82,8 +83,7 @@ def produce(
     begin = time.perf_counter()
     settings = figure.fast if fast else figure.settings
     parts = figure.parts(settings, images)
-    kept = folder / "parts"
-    kept.mkdir(parents=True, exist_ok=True)
+    kept = made_folder("folder", folder / "parts")
     total, before, resumed = sum(part.cost for part in parts), 0.0, 0
     found: dict[str, xarray.Dataset] = {}
     for part in parts:
@@ -101,9 +101,8 @@ def produce(
                 report(name, (start + share * done / max(of, 1)) / total)
 
             found[part.name] = part.compute(inside)
-            unfinished = path.with_suffix(".part")
-            found[part.name].to_netcdf(unfinished, engine="h5netcdf")
-            unfinished.rename(path)
+            with written_whole(path) as draft:
+                found[part.name].to_netcdf(draft, engine="h5netcdf")
         before += part.cost
     report("claims and picture", 1.0)
     claims = tuple(figure.claims(settings, found))

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 AXES = ("scheme", "width", "depth")
 # The chance that any rate of a shape seems to train where none does.
 LEVEL = 0.05
-NOTHING_LEARNT = f"no rate beats a constant answer beyond doubt ({LEVEL:.0%})"
 
 
 @dataclass(frozen=True)
@@ -167,9 +166,8 @@ class Sweep:
                 ]
                 lines.append(f"  depth {depth:<4d}" + "   ".join(cells))
         widths = ", ".join(map(str, best["width"].values))
-        return "\n".join(
-            [*lines, f"columns: width {widths}; ×: {NOTHING_LEARNT}; *: end of the grid"]
-        )
+        none = f"×: no rate beats a constant answer at the level {LEVEL:.0%}"
+        return "\n".join([*lines, f"columns: width {widths}; {none}; *: end of the grid"])
 
     def _plain(self, name: str = "loss") -> xarray.DataArray:
         loss = self.data[name]

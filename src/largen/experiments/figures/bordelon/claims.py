@@ -46,7 +46,7 @@ def transfers(title: str, swept: Sweep, along: str, *, wanted: bool = True) -> C
     return Claim(
         says,
         f"largest drift in factors of 2, to width {int(there['width'])}, depth "
-        f"{int(there['depth'])} (∞: does not train)",
+        f"{int(there['depth'])} (∞: no rate beats a constant answer)",
         value,
         low,
         high,
