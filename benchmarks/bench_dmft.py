@@ -1,22 +1,27 @@
 """The deep mean-field limit: seconds, error and memory, beside networks of the same width.
 
-    python benchmarks/bench_dmft.py            # about a minute
+    python benchmarks/bench_dmft.py            # two minutes
     python benchmarks/bench_dmft.py --large    # with the large cases, some minutes
     python benchmarks/bench_dmft.py --scaling  # in samples, steps, layers and neurons, one by one
-    python benchmarks/bench_dmft.py --whole    # as solve() has them, with their error; ten minutes
+    python benchmarks/bench_dmft.py --whole    # as solve() has them, with their error; five minutes
 
 Processor seconds of all threads, without compilation; the error is the spread of one set of
 neurons, relative to the residuals Δ of the whole trajectory. ``network`` is one finite network
 with as many neurons, trained by the same steps in the same run. Matrices are known by their
 directions, or stored where the case says so. Whole solutions are told with compilation, and without
-it where a second call takes little; their error is the one that they report, and their memory the
-largest of the process so far.
+it where a second call takes little; their error is the one that they report. Every case has a
+process of its own, whose largest memory is told, Python and compilation included.
+
+Two threads that share a core are both charged while one waits for the other: on such a machine
+``taskset -c 0`` in front counts what one core takes, about half.
 """
 
 import argparse
 import resource
 import time
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from multiprocessing import get_context
 
 import numpy as np
 
@@ -86,9 +91,10 @@ def measure(case, replicates, stored):
     f = np.stack([swept.outputs[..., 0] for _, swept in found])
     delta = np.linalg.norm(run.data.y_train - f.mean(0))
     error = np.sqrt(np.sum(f.var(0, ddof=1))) / delta
+    memory = peak()
     lg.train(run, width=neurons, seeds=1, key=0, progress=False)
     network, _ = seconds(lambda: lg.train(run, width=neurons, seeds=1, key=0, progress=False))
-    return first - taken, taken, error, found[0][1].ranks.max(initial=0), network
+    return first - taken, taken, error, found[0][1].ranks.max(initial=0), network, memory
 
 
 def solve(run, particles, replicates, key):
@@ -99,20 +105,32 @@ def solve(run, particles, replicates, key):
     return np.linalg.norm(found.f_train_error) / np.linalg.norm(run.data.y_train - found.f_train)
 
 
+def alone(function, *args):
+    """Call a function in a process of its own."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
+        return process.submit(function, *args).result()
+
+
 def peak():
     """Return the largest memory of the process so far, in MB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def whole():
+def whole(name):
+    """Return seconds of a first and of a second call, the error and the memory of a case."""
+    one = partial(solve, run_of(*(SMALL | LARGE)[name][:-1]), *WHOLE[name])
+    first, error = seconds(partial(one, 0))
+    again = seconds(partial(one, 1))[0] if name in SMALL else None
+    return first, again, error, peak()
+
+
+def table_of_whole():
     print("case                      neurons  first call  again   error  peak MB")
     for name, (particles, replicates) in WHOLE.items():
-        one = partial(solve, run_of(*(SMALL | LARGE)[name][:-1]), particles, replicates)
-        first, error = seconds(partial(one, 0))
-        again = f"{seconds(partial(one, 1))[0]:.1f}s" if name in SMALL else ""
-        neurons = f"{replicates} × {particles}"
+        first, again, error, memory = alone(whole, name)
+        neurons, again = f"{replicates} × {particles}", f"{again:.1f}s" if again else ""
         print(
-            f"{name:25} {neurons:>8} {first:10.1f}s {again:>6} {error:7.2%} {peak():8.0f}",
+            f"{name:25} {neurons:>8} {first:10.1f}s {again:>6} {error:7.2%} {memory:8.0f}",
             flush=True,
         )
 
@@ -125,7 +143,7 @@ def main():
     parser.add_argument("--whole", action="store_true")
     options = parser.parse_args()
     if options.whole:
-        whole()
+        table_of_whole()
         return
     cases = {} if options.scaling else SMALL | (LARGE if options.large else {})
     for name, row in SCALING.items() if options.scaling else ():
@@ -133,12 +151,12 @@ def main():
         cases |= {f"{name} = {case[at]}": case for case in row}
     print("case                      neurons  compile   sweep   error   rank  network  peak MB")
     for name, case in cases.items():
-        compiled, taken, error, rank, network = measure(
-            case, options.replicates, name.endswith("stored")
+        compiled, taken, error, rank, network, memory = alone(
+            measure, case, options.replicates, name.endswith("stored")
         )
         print(
             f"{name:25} {case[-1]:7} {compiled:7.1f}s {taken:6.2f}s {error:6.2%} {rank:6} "
-            f"{network:7.2f}s {peak():8.0f}",
+            f"{network:7.2f}s {memory:8.0f}",
             flush=True,
         )
 
