@@ -52,3 +52,7 @@ def test_wrong_input(arguments, message):
 def test_not_an_elementwise_function(function):
     with pytest.raises(InvalidInput, match="activation"):
         activation(function)
+
+
+def test_swish_is_silu():
+    assert activation("swish") is activation("silu")

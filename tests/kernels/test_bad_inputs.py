@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import largen as lg
-from largen.errors import InvalidInput
+from largen.errors import InvalidInput, NoTheory, NumericalFailure
 
 IMAGES, ROWS = np.ones((2, 6, 6, 3)), np.ones((2, 5))
 CONV, DENSE, RELU, STRIDED = lg.Conv((3, 3)), lg.Dense(), lg.Activation("relu"), lg.Conv((3, 3), 2)
@@ -39,3 +39,27 @@ CNN = lg.serial(CONV, RELU, *END)
 def test_bad_inputs(net, x, options, words):
     with pytest.raises(InvalidInput, match=words):
         lg.kernel(net, x, **options)
+
+
+@pytest.mark.parametrize("before", [(), (lg.LayerNorm(),), (lg.Concatenate(CONV, CONV),)])
+def test_groups_of_channels_that_are_not_alike(before):
+    net = lg.serial(*before, lg.Conv((1, 1), groups=3), RELU, *END)
+    with pytest.raises(NoTheory, match="into groups"):
+        lg.kernel(net, IMAGES)
+
+
+@pytest.mark.parametrize(
+    ("name", "x", "x2"),
+    [
+        ("relu", ROWS * 1e160, None),
+        ("relu", ROWS, ROWS * 1e160),
+        ("erf", ROWS * 1e160, None),
+        ("relu", (ROWS * 1e25).astype(np.float32), None),
+    ],
+)
+def test_overflow(name, x, x2):
+    net = lg.mlp(1, name)
+    with pytest.raises(NumericalFailure, match="Scale the inputs") as caught:
+        lg.kernel(net, x, x2)
+    assert caught.value.result.ntk.shape == (2, 2)
+    assert lg.kernel(net, x, x2, throw=False).ntk.shape == (2, 2)

@@ -146,6 +146,12 @@ def test_wrong_input(call, words):
         call()
 
 
+def test_dropout_has_no_masks_to_estimate_with():
+    net = lg.serial(lg.Dense(), lg.Dropout(0.5), lg.Dense())
+    with pytest.raises(NoTheory, match="draws masks"):
+        lg.monte_carlo_kernel(net, X1, width=8, key=0)
+
+
 def test_batches_that_are_coupled():
     net = lg.serial(lg.Dense(), lg.BatchNorm(), lg.Activation("relu"), lg.Dense())
     with pytest.raises(NoTheory, match="couples the samples"):

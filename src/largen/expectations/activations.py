@@ -142,6 +142,7 @@ _REGISTRY = {
         of_family(Jump(0.0)),
     )
 }
+_REGISTRY["swish"] = _REGISTRY["silu"]  # another name for the same function
 
 
 def activation(spec: Any) -> ActivationFunction:
@@ -150,9 +151,9 @@ def activation(spec: Any) -> ActivationFunction:
     Parameters
     ----------
     spec
-        A name (linear, relu, leaky_relu, abs, erf, gelu, sin, cos, exp, tanh, sigmoid, silu,
-        softplus, elu, selu, gaussian, sign, step; gelu is the exact one, leaky_relu has slope
-        0.01, gaussian is e^(−x²/2)), an elementwise JAX function, or an
+        A name (linear, relu, leaky_relu, abs, erf, gelu, sin, cos, exp, tanh, sigmoid, silu
+        or swish, softplus, elu, selu, gaussian, sign, step; gelu is the exact one, leaky_relu has
+        slope 0.01, gaussian is e^(−x²/2)), an elementwise JAX function, or an
         :class:`ActivationFunction`, such as those that :func:`elu`, :func:`hermite` and others
         in :mod:`largen.expectations` make of their parameters. A function that turns out to be
         piecewise linear, such as a relu written by hand or a hard tanh, gets exact integrals, and

@@ -71,6 +71,28 @@ def inaccuracy(
     return None
 
 
+def overflow(result: Any, x1: Any, x2: Any | None) -> str | None:
+    """Return what to say if kernels of these inputs, not traced, are not finite, or None.
+
+    Where the second moment of a sample overflows, its whole row or column is not finite, and
+    products of two of them overflow first for the largest samples: one row and one column, and
+    the diagonal of a symmetric kernel, tell without a pass over all pairs.
+    """
+    # Of the largest entry, not the largest mean square, which may overflow itself.
+    row, column = (
+        int(abs(x).reshape(len(x), -1).max(axis=1).argmax()) for x in (x1, x1 if x2 is None else x2)
+    )
+    for kernel in jax.tree.leaves(result):
+        parts = [kernel[row], kernel[:, column]] + ([kernel.diagonal()] if x2 is None else [])
+        if not all(np.isfinite(np.asarray(part)).all() for part in parts):
+            return (
+                "kernels: not finite, since second moments of the inputs or of a layer, or "
+                f"products of two, overflow {kernel.dtype} on the way. Scale the inputs to a mean "
+                "square of order one, and weight_std to keep it."
+            )
+    return None
+
+
 def with_suited_methods(
     lowered: Lowered, inputs: tuple[Any, ...], with_ntk: bool = True
 ) -> Lowered:

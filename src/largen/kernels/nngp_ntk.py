@@ -13,7 +13,7 @@ from jax.typing import ArrayLike
 from largen.architectures import Layer
 from largen.arrays import floating, is_traced, like, real, samples, shape_of
 from largen.errors import InvalidInput, NoTheory
-from largen.kernels.accuracy import check_tangent, inaccuracy, report, with_suited_methods
+from largen.kernels.accuracy import check_tangent, inaccuracy, overflow, report, with_suited_methods
 from largen.kernels.lower import Lowered, lower
 from largen.kernels.spread import checked, kernels_on_devices
 from largen.kernels.tiles import (
@@ -102,7 +102,8 @@ def kernel(
         JAX's default one alone if not given. Results are collected in the host's memory. Traced
         inputs, and networks with :class:`largen.MultiHeadAttention`, stay where they are.
     throw
-        Whether a larger error is raised; otherwise the kernels are returned as they are.
+        Whether a larger error, or an overflow, is raised; otherwise the kernels are returned as
+        they are.
 
     Returns
     -------
@@ -126,8 +127,8 @@ def kernel(
     NoRule
         For a layer without a rule here.
     NumericalFailure
-        If the expectations of an activation miss ``rtol``; the kernels are its ``result``.
-        Traced inputs are not checked.
+        If the expectations of an activation miss ``rtol``, or the kernels overflow; they are its
+        ``result``. Traced inputs are not checked.
 
     Notes
     -----
@@ -260,8 +261,9 @@ def _kernels(net, inputs, masks, param, rtol, resources, throw, pick, with_ntk=T
     lowered = with_suited_methods(lowered, inputs, with_ntk)
     tile = fitting(lowered.skeleton, most_positions(net, shape_of(x1)), budget)
     result = pick(*concrete_kernels(lowered, scale, x1, x2, dtype, with_ntk, masks, tile, devices))
-    words = inaccuracy(lowered, inputs, rtol, with_ntk)
-    return report(words, like(result, *inputs), throw)
+    result = like(result, *inputs)
+    words = overflow(result, x1, x2) or inaccuracy(lowered, inputs, rtol, with_ntk)
+    return report(words, result, throw)
 
 
 def _mask(name: str, mask: Any, x: Any, lowered: Lowered) -> Any:

@@ -11,8 +11,9 @@ import numpy as np
 from jax import lax
 from jax.typing import ArrayLike
 
-from largen.architectures import Layer
+from largen.architectures import Dropout, Layer, layers_of
 from largen.arrays import integer, like, precision, random_key, samples, shape_of
+from largen.errors import NoTheory
 from largen.networks.network import FiniteNetwork, finite_network
 from largen.networks.tangent import kernels, probe
 from largen.parameterizations import Parameterization, ntk
@@ -56,7 +57,7 @@ def monte_carlo_kernel(
     InvalidInput
         For sizes that are not positive, or samples that do not fit the network.
     NoTheory
-        If a layer couples the samples of a batch.
+        If a layer couples the samples of a batch, or drops entries.
 
     Examples
     --------
@@ -70,6 +71,12 @@ def monte_carlo_kernel(
     draws, key = integer("draws", draws, at_least=2), random_key(key)
     x1 = samples("x1", x1)
     param = ntk() if param is None else param
+    for layer in layers_of(net):
+        if isinstance(layer, Dropout) and layer.rate:
+            raise NoTheory(
+                f"lg.monte_carlo_kernel: {layer!r} draws masks, and finite networks are evaluated "
+                "without them; lg.kernel has it, or leave it out."
+            )
     network = finite_network(net, param, width=width, inputs=shape_of(x1))
     x1 = network.check_inputs("x1", x1)
     x2 = None if x2 is None else network.check_inputs("x2", x2)

@@ -16,6 +16,7 @@ import numpy as np
 from jax import lax
 
 from largen.architectures import Conv, ConvTranspose, Dense, LocallyConnected
+from largen.errors import NoTheory
 from largen.kernels.rules.dispatch import (
     GAUSSIAN,
     Freshness,
@@ -66,11 +67,23 @@ def _(layer: LocallyConnected, behind: Wanted) -> Wanted:
     return Wanted()
 
 
+@nature_behind.register
+def _(layer: Conv, nature: Nature) -> Nature:
+    # Only where all channels have the same law does each group see the mean over all of them.
+    if layer.groups > 1 and not nature.alike:
+        raise NoTheory(
+            f"kernels: {layer!r} splits channels of different laws into groups, such as those of "
+            "the data, so that its own channels have different covariances. Put a Dense() or a "
+            "Conv() of one group before it, or estimate the kernel by Monte Carlo: "
+            "lg.monte_carlo_kernel."
+        )
+    return GAUSSIAN
+
+
 @nature_behind.register(Dense)
-@nature_behind.register(Conv)
 @nature_behind.register(ConvTranspose)
 @nature_behind.register(LocallyConnected)
-def _(layer: Dense | Windowed, nature: Nature) -> Nature:
+def _(layer: Dense | ConvTranspose | LocallyConnected, nature: Nature) -> Nature:
     return GAUSSIAN
 
 
