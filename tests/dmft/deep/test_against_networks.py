@@ -118,6 +118,28 @@ def test_measured_data(name):
         assert_chance(getattr(limit, what), getattr(limit, f"{what}_error"), nets(what))
 
 
+@pytest.mark.slow
+def test_deep_linear_networks_approach_the_limit_as_one_over_width():
+    """N·(mean − limit) is resolved and the same at N and 2N: 2 m(2N) − m(N) is the limit."""
+    run = run_of(lg.mlp(3, "linear"), lg.gd(0.25), param=lg.mean_field(GAMMA), steps=10)
+    limit = lg.deep_linear(X @ X.T / 9, Y, hidden_layers=3, gamma=GAMMA, lr=0.25, steps=10)
+    nets = {
+        n: lg.train(
+            run, width=n, seeds=2000, key=n, record=("features", "gradients", "ntk"), progress=False
+        )
+        for n in (32, 64, 128)
+    }
+    for what in ("f_train", *KERNELS):
+        ours = getattr(limit, what)
+        samples = {n: getattr(found, what) for n, found in nets.items()}
+        for n in (32, 64):
+            assert_chance(ours, 0, 2 * samples[2 * n] - samples[n])
+        for found in samples.values():
+            last = found[:, -1]
+            error = last.std(0, ddof=1) / np.sqrt(len(last))
+            assert np.abs((last.mean(0) - ours[-1]) / error).max() > 6
+
+
 def without_equal_time(model, state, constants, h, z):
     """The backward pass with B at equal times left out, as (65) prints it."""
     matrices, draws = state.matrices, state.draws
