@@ -185,6 +185,27 @@ def test_small_gamma_is_the_kernel_limit():
     np.testing.assert_allclose(limit.ntk[0], expected.ntk, atol=1e-8)
 
 
+def test_kernels_of_particles_lie_within_their_errors():
+    run = lg.Run(lg.mlp(1, "tanh"), lg.mean_field(), curve(), optimizer=lg.gd(0.3), steps=20)
+    told = {"record_at": [20], "record_pairs": [(20, 5)]}
+    grid = solve(run, method="quadrature", rtol=1e-6, **told).to_xarray()
+    clouds = [
+        solve(run, method="particles", rtol=5e-3, key=k, **told).to_xarray() for k in range(6)
+    ]
+    for name in ("feature_kernel", "gradient_kernel", "ntk", "feature_kernel_pair"):
+        off = np.array([c[name] - grid[name] for c in clouds])
+        error = np.array([c[f"{name}_error"] for c in clouds])
+        assert 0.3 < np.sqrt(np.mean(off**2) / np.mean(error**2)) < 2.0
+        assert float(grid[f"{name}_error"].max()) < 0.1 * error.mean()
+
+
+def test_replicates_tell_how_far_they_are():
+    run = lg.Run(lg.mlp(1, "tanh"), lg.mean_field(), curve(), optimizer=lg.gd(0.3), steps=5)
+    seen = []
+    solve(run, method="particles", particles=256, progress=lambda *at: seen.append(at))
+    assert seen == [(k, 8) for k in range(9)]
+
+
 def test_small_gamma_with_particles_keeps_its_digits():
     data = curve(inputs=6)
     run = lg.Run(lg.mlp(1, "relu"), lg.mean_field(1e-4), data, optimizer=lg.gd(0.4), steps=20)

@@ -84,6 +84,11 @@ def test_options_of_another_theory_are_refused():
         lg.solve(run(lg.ntk()), particles=1000)
 
 
+def test_an_option_of_another_theory_that_covers_the_run_names_it():
+    with pytest.raises(InvalidInput, match=r"sites: .* pass theory='mean field, deep'"):
+        lg.solve(run(lg.mean_field()), sites=4)
+
+
 def test_a_limit_read_from_a_file_still_compares(tmp_path):
     asked = run(lg.ntk())
     limit = lg.solve(asked)

@@ -110,7 +110,22 @@ def solve(run: Run, *, theory: str | None = None, throw: bool = True, **options:
     else:
         chosen = by_name(theory)
         chosen.covers(run)
-    known = set(inspect.signature(chosen.solve).parameters) - {"run", "throw"}
     for option in options:
-        one_of(f"option of the theory {chosen.name!r}", option, known)
+        if option not in _options(chosen):
+            _refuse(option, chosen, run)
     return chosen.solve(run, throw=throw, **options)
+
+
+def _options(theory: Theory) -> set[str]:
+    return set(inspect.signature(theory.solve).parameters) - {"run", "throw"}
+
+
+def _refuse(option: str, chosen: Theory, run: Run) -> None:
+    """Raise for an option that a theory does not have, and name the one that has it."""
+    for other in THEORIES:
+        if option in _options(other) and other.verdict(run)[0]:
+            raise InvalidInput(
+                f"{option}: is no option of the theory {chosen.name!r}, but of {other.name!r}, "
+                f"which covers this run as well: pass theory={other.name!r}."
+            )
+    one_of(f"option of the theory {chosen.name!r}", option, _options(chosen))

@@ -5,6 +5,7 @@ import pytest
 
 from largen.errors import InvalidInput
 from largen.experiments.figures import figure, find_images
+from largen.experiments.figures.bordelon.panels import small_images
 
 
 def write(path, shape=(28, 28), labels=10, **extra):
@@ -54,4 +55,7 @@ def test_what_is_missing_is_said(tmp_path, monkeypatch):
 
 
 def test_digits_take_the_place_of_any_set():
-    assert find_images("cifar10", "digits").x_train.shape == (1200, 64)
+    digits = find_images("cifar10", "digits")
+    assert digits.x_train.shape == (1200, 8, 8)
+    assert digits.choose((3, 8), 10, 5)[0].shape == (10, 64)
+    assert small_images(digits, steps=2, batch_size=4).x.shape == (1200, 1, 8, 8)

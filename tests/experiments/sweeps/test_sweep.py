@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xarray
+from joblib import parallel_config, register_parallel_backend
+from joblib.parallel import SequentialBackend
 
 from largen.errors import InvalidInput
 from largen.experiments.sweeps import Sweep, Task, sweep
@@ -205,6 +207,19 @@ def _cells(folder: Path):
 
 def test_the_same_on_several_cores(tmp_path, found):
     there = sweep(ResidualMLP, TASK, schemes=["mup", "depth_mup"], seeds=2, jobs=2, **GRID)
+    np.testing.assert_allclose(there.data["loss"], found.data["loss"], rtol=1e-4)
+
+
+class WholeRounds(SequentialBackend):
+    """Returns when all is done, as the backends for Ray and for multiprocessing do."""
+
+    supports_return_generator = False
+
+
+def test_the_same_where_results_come_together(found):
+    register_parallel_backend("whole rounds", WholeRounds)
+    with parallel_config(backend="whole rounds"):
+        there = sweep(ResidualMLP, TASK, schemes=["mup", "depth_mup"], seeds=2, jobs=2, **GRID)
     np.testing.assert_allclose(there.data["loss"], found.data["loss"], rtol=1e-4)
 
 

@@ -151,6 +151,7 @@ def test_a_rate_that_is_a_tensor_is_not_changed(small):
     ("scheduler", "fix"),
     [
         (lambda o: lr_scheduler.OneCycleLR(o, max_lr=0.1, total_steps=10), "max_lr=.*param_groups"),
+        (lambda o: torch.optim.swa_utils.SWALR(o, swa_lr=0.05), "swa_lr=.*param_groups"),
         (lambda o: lr_scheduler.CosineAnnealingLR(o, 10, eta_min=1e-5), "Set it to 0"),
         (lambda o: lr_scheduler.CosineAnnealingWarmRestarts(o, 10, eta_min=1e-5), "Set it to 0"),
         (lambda o: lr_scheduler.ReduceLROnPlateau(o, min_lr=1e-5), "Set it to 0"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -29,6 +30,13 @@ LEAST_ORDER = 2.6  # of the flow's convergence for φ to count as smooth
 MOST_SUBSTEPS = 2**16
 
 
+Report = Callable[[int, int], object]
+
+
+def silent(done: int, total: int) -> None:
+    """Tell nobody."""
+
+
 class Particles(NamedTuple):
     """How particles are drawn, and how many in each replicate; None for as many as it takes."""
 
@@ -37,13 +45,17 @@ class Particles(NamedTuple):
 
 
 class Estimate(NamedTuple):
-    """Outputs ``(step, sample, output)``, kernels, errors, and how they were got."""
+    """Outputs ``(step, sample, output)``, kernels, errors, and how they were got.
+
+    Closed equations leave no error in kernels but rounding, and none is told.
+    """
 
     f_train: np.ndarray
     f_test: np.ndarray
     records: Records
     f_train_error: np.ndarray
     f_test_error: np.ndarray
+    record_errors: Records | None
     how: str
 
     @property
@@ -66,6 +78,7 @@ def estimate(
     recorded: Recorded,
     key: Any,
     drawn: Particles,
+    report: Report = silent,
 ) -> Estimate:
     """Solve a problem by a method, or by the first that applies and reaches ``rtol``.
 
@@ -105,7 +118,7 @@ def estimate(
         found = quadrature(posed, run, rtol, budget, recorded, patient)
         if method == "quadrature" or not found.finite or found.relative_error <= rtol:
             return found
-    return particles(posed, run, rtol, budget, recorded, key, drawn)
+    return particles(posed, run, rtol, budget, recorded, key, drawn, report)
 
 
 def closed(posed: Problem, run: Run, recorded: Recorded) -> Estimate:
@@ -115,7 +128,8 @@ def closed(posed: Problem, run: Run, recorded: Recorded) -> Estimate:
     *f, records = train(posed, run, units, recorded, substeps=substeps)
     rounding = np.finfo(np.float64).eps * (1 + np.arange(len(run.times)))[:, None, None]
     errors = [rounding * np.abs(values) + e for values, e in zip(f, late, strict=True)]
-    return Estimate(f[0], f[1], records, errors[0], errors[1], "closed equations of linear φ")
+    how = "closed equations of linear φ"
+    return Estimate(f[0], f[1], records, errors[0], errors[1], None, how)
 
 
 def quadrature(
@@ -129,20 +143,21 @@ def quadrature(
     step, before = sets.first_step(posed), np.inf
     neurons = sets.grid(posed, step)
     substeps, late = _flow_steps(posed, run, neurons, WANTED_OF_FLOW, rtol / 10)
-    *coarse, records = train(posed, run, neurons, recorded, substeps=substeps)
+    *coarse, coarse_records = train(posed, run, neurons, recorded, substeps=substeps)
     while True:
         step /= np.sqrt(2)
         neurons = sets.grid(posed, step)
         *fine, records = train(posed, run, neurons, recorded, substeps=substeps)
         errors = [np.abs(a - b) + e for a, b, e in zip(fine, coarse, late, strict=True)]
         how = f"trapezoidal rule of {len(neurons)} neurons"
-        found = Estimate(fine[0], fine[1], records, errors[0], errors[1], how)
+        gaps = jax.tree.map(lambda a, b: np.abs(a - b), records, coarse_records)
+        found = Estimate(fine[0], fine[1], records, errors[0], errors[1], gaps, how)
         error = found.relative_error
         slow = before < SLOW_GAIN * error and (error <= rtol or not patient)
         too_large = 3 * len(neurons) > budget
         if error <= WANTED_OF_GRID or slow or too_large or not found.finite:
             return found
-        coarse, before = fine, error
+        coarse, coarse_records, before = fine, records, error
 
 
 def particles(
@@ -153,6 +168,7 @@ def particles(
     recorded: Recorded,
     key: Any,
     drawn: Particles,
+    report: Report,
 ) -> Estimate:
     """Average independent replicates of sets of neurons, more of them until they agree."""
     draw = SAMPLING[drawn.sampling]
@@ -166,23 +182,18 @@ def particles(
     substeps, late = _flow_steps(posed, run, pilot, rtol / 10, rtol / 10)
     noisy = temperature_of(run.optimizer) > 0
     while True:
-        samples = [
-            train(
-                posed,
-                run,
-                draw(posed, count, rng),
-                recorded,
-                substeps=substeps,
-                dtype=dtype,
-                key=int(rng.integers(2**31)) if noisy else 0,
-            )
-            for _ in range(replicates)
-        ]
+        samples = []
+        for done in range(replicates):
+            report(done, replicates)
+            neurons, noise = draw(posed, count, rng), int(rng.integers(2**31)) if noisy else 0
+            one = train(posed, run, neurons, recorded, substeps=substeps, dtype=dtype, key=noise)
+            samples.append(one)
+        report(replicates, replicates)
         how = f"{replicates} replicates of {count} {drawn.sampling} neurons"
         found = _replicated(samples, late, how)
         error, spent = found.relative_error, replicates * count
-        done = drawn.each is not None or error <= rtol or 2 * spent > budget
-        if done or not found.finite:
+        enough = drawn.each is not None or error <= rtol or 2 * spent > budget
+        if enough or not found.finite:
             return found
         # The error falls at least as the square root of the number.
         wanted = min(int(spent * np.clip((error / rtol) ** 2 * 1.2, 2, 32)), budget)
@@ -201,9 +212,9 @@ def _replicated(samples: list, late: tuple[Any, Any], how: str) -> Estimate:
 
     with np.errstate(invalid="ignore", over="ignore"):
         f_train, f_test, records = jax.tree.map(mean, *samples)
-        sampling = [error(*values) for values in list(zip(*samples, strict=True))[:2]]
+        *sampling, of_records = jax.tree.map(error, *samples)
         errors = [np.hypot(s, e) for s, e in zip(sampling, late, strict=True)]
-    return Estimate(f_train, f_test, records, errors[0], errors[1], how)
+    return Estimate(f_train, f_test, records, errors[0], errors[1], of_records, how)
 
 
 def _flow_steps(

@@ -10,10 +10,12 @@ import numpy as np
 
 from largen.arrays import integer, precision, random_key, real
 from largen.dmft.one_hidden_layer import fluctuations as response
+from largen.dmft.one_hidden_layer.dynamics import Records
 from largen.dmft.one_hidden_layer.methods import METHODS, SAMPLING, Estimate, Particles, estimate
 from largen.dmft.one_hidden_layer.problem import covers, problem
 from largen.dmft.recorded import Recorded
 from largen.errors import InvalidInput, NumericalFailure, one_of
+from largen.networks.progress import Report, reporter
 from largen.runs import Run, Trajectory
 
 
@@ -29,6 +31,7 @@ def solve(
     record_pairs: Sequence[tuple[int, int]] = (),
     fluctuations: bool = False,
     key: Any = 0,
+    progress: bool | Report | None = None,
     throw: bool = True,
 ) -> Trajectory:
     """Solve the mean-field limit of a network with one hidden layer.
@@ -72,6 +75,8 @@ def solve(
         times samples as fit into a matrix.
     key
         Of the quasi-random neurons.
+    progress
+        Of replicates: a bar in a terminal if None; or a function of (done, total).
     throw
         Whether a diverged solution is raised or returned.
 
@@ -82,7 +87,8 @@ def solve(
 
         * ``f_train_error``, ``f_test_error``, of the same axes: with particles the standard
           error of the mean of independent replicates, with quadrature the difference of two
-          grids, with closed equations the rounding error or the tolerance of the integrator;
+          grids, with closed equations the rounding error or the tolerance of the integrator; and
+          by quadrature and particles ``…_error`` of every kernel likewise;
         * ``feature_kernel`` Φ and ``gradient_kernel`` G, ``(record, layer, sample, sample_2)``,
           and ``ntk``, ``(record, sample, sample_2)``; with several outputs the latter two have
           ``output, output_2`` behind. ``record_step`` says where they were recorded. Adaptive
@@ -132,7 +138,9 @@ def solve(
     # Neurons compute in the precision that their own error asks for, whatever that of the data.
     with precision(np.zeros((), np.float64)):
         drawn = Particles(sampling, particles)
-        found = estimate(posed, run, method, rtol, max_particles, recorded, key, drawn)
+        with reporter(progress, "mean field") as report:
+            given = recorded, key, drawn, report
+            found = estimate(posed, run, method, rtol, max_particles, *given)
         varies = None
         if fluctuations and found.finite:
             rng = np.random.default_rng(np.asarray(jax.random.key_data(random_key(key))))
@@ -167,7 +175,25 @@ def _trajectory(
     def paired(kernel: Any) -> np.ndarray:
         return (kernel if run.output_shape else kernel[..., 0, 0]).astype(dtype)
 
-    records, samples = found.records, ("sample", "sample_2")
+    samples = ("sample", "sample_2")
+
+    def kernels(records: Records, suffix: str = "") -> dict[str, Any]:
+        kept: dict[str, Any] = {}
+        if len(recorded.alone):
+            features, gradients = records.feature_kernel, paired(records.gradient_kernel)
+            kept["feature_kernel"] = (("record", "layer", *samples), features[:, None])
+            kept["gradient_kernel"] = (("record", "layer", *samples, *pair), gradients[:, None])
+            if not run.optimizer.adaptive:
+                kept["ntk"] = (("record", *samples, *pair), paired(records.ntk))
+        if len(recorded.pairs):
+            features, gradients = records.feature_kernel_pair, records.gradient_kernel_pair
+            assert features is not None
+            assert gradients is not None
+            gradients = paired(gradients)
+            kept["feature_kernel_pair"] = (("pair", "layer", *samples), features[:, None])
+            kept["gradient_kernel_pair"] = (("pair", "layer", *samples, *pair), gradients[:, None])
+        return {name + suffix: (axes, part.astype(dtype)) for name, (axes, part) in kept.items()}
+
     extra: dict[str, Any] = {
         "f_train_error": (("step", "sample", *out), shaped(found.f_train_error)),
         "f_test_error": (("step", "test_sample", *out), shaped(found.f_test_error)),
@@ -175,33 +201,13 @@ def _trajectory(
     if len(recorded.alone) or len(recorded.pairs):
         extra["layer"] = (("layer",), np.array([1]))
     if len(recorded.alone):
-        extra |= {
-            "record_step": (("record",), recorded.alone),
-            "feature_kernel": (
-                ("record", "layer", *samples),
-                records.feature_kernel[:, None].astype(dtype),
-            ),
-            "gradient_kernel": (
-                ("record", "layer", *samples, *pair),
-                paired(records.gradient_kernel)[:, None],
-            ),
-        }
-        if not run.optimizer.adaptive:
-            extra["ntk"] = (("record", *samples, *pair), paired(records.ntk))
+        extra["record_step"] = (("record",), recorded.alone)
     if len(recorded.pairs):
-        assert records.gradient_kernel_pair is not None
-        extra |= {
-            "pair_step": (("pair",), recorded.pairs[:, 0]),
-            "pair_step_2": (("pair",), recorded.pairs[:, 1]),
-            "feature_kernel_pair": (
-                ("pair", "layer", *samples),
-                np.asarray(records.feature_kernel_pair)[:, None].astype(dtype),
-            ),
-            "gradient_kernel_pair": (
-                ("pair", "layer", *samples, *pair),
-                paired(records.gradient_kernel_pair)[:, None],
-            ),
-        }
+        extra["pair_step"] = (("pair",), recorded.pairs[:, 0])
+        extra["pair_step_2"] = (("pair",), recorded.pairs[:, 1])
+    extra |= kernels(found.records)
+    if found.record_errors is not None:
+        extra |= kernels(found.record_errors, "_error")
     if varies is not None:
         extra |= {
             "f_train_fluctuation": (("step", "sample", *out), shaped(varies.train)),

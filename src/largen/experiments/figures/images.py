@@ -132,5 +132,5 @@ def _digits() -> Images:
     from sklearn.datasets import load_digits
 
     x, y = map(np.asarray, load_digits(return_X_y=True))
-    x = 255 / 16 * x
+    x = 255 / 16 * x.reshape(-1, 8, 8)
     return Images("digits", "scikit-learn", x[:1200], y[:1200], x[1200:], y[1200:])

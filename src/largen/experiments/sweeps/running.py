@@ -170,13 +170,20 @@ def _trained(
         for i in missing:
             yield i, arrays_of(protocol.train(cells[i], bar.within(i)), protocol.task)
         return
-    from joblib import Parallel, delayed
+    from joblib import Parallel, delayed, effective_n_jobs
 
     # Large cells first, so that no core waits for the last one.
     order = sorted(missing, key=lambda i: -cells[i].cost)
+    work = [delayed(_numbered)(i, protocol, cells[i]) for i in order]
     one_by_one: dict[str, Any] = {"return_as": "generator_unordered", "batch_size": 1}
-    parallel: Any = Parallel(n_jobs=jobs, **one_by_one)
-    yield from parallel(delayed(_numbered)(i, protocol, cells[i]) for i in order)
+    try:
+        found: Any = Parallel(n_jobs=jobs, **one_by_one)(work)
+    except ValueError:  # a backend that returns when all is done, as Ray's: round by round
+        parallel: Any = Parallel(n_jobs=jobs)
+        many = effective_n_jobs(jobs)
+        rounds = (work[start : start + many] for start in range(0, len(work), many))
+        found = (one for each in rounds for one in parallel(each))
+    yield from found
 
 
 def _numbered(i: int, protocol: Protocol, cell: Cell) -> tuple[int, dict[str, np.ndarray]]:

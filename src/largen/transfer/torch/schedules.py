@@ -20,7 +20,7 @@ _FLOORS = {
     "CosineAnnealingWarmRestarts": "eta_min",
     "ReduceLROnPlateau": "min_lrs",
 }
-_PEAKS = {"OneCycleLR": "max_lr", "CyclicLR": "max_lr"}
+_PEAKS = {"OneCycleLR": "max_lr", "CyclicLR": "max_lr", "SWALR": "swa_lr"}
 
 
 def check_scheduler(scheduler: Any) -> Any:
@@ -59,8 +59,8 @@ def check_scheduler(scheduler: Any) -> Any:
         if not _in_ratio(own, factors):
             raise InvalidInput(
                 f"scheduler: {name} sets every group's rate to one absolute value, which erases "
-                "the plan. Pass the groups' own peaks, "
-                "max_lr=[group['lr'] for group in optimizer.param_groups], or use "
+                "the plan. Pass the groups' own, "
+                f"{_PEAKS[name]}=[group['lr'] for group in optimizer.param_groups], or use "
                 "LambdaLR(optimizer, largen.transfer.torch.warmup_cosine(steps, warmup=…))."
             )
     floor = getattr(scheduler, _FLOORS[name], 0.0) if name in _FLOORS else 0.0

@@ -127,7 +127,6 @@ def small_images(images: Images, steps: int, batch_size: int) -> Task:
     """Return CIFAR-10 with pixels averaged to 8 × 8, or digits as they are, as a task."""
     x = images.x_train.astype(np.float64)
     x = x[..., None] if x.ndim == 3 else x
-    # Digits are stored flat by some copies; their side is what their pixels make up.
     side = x.shape[1]
     if side > SIDE:
         by = side // SIDE
