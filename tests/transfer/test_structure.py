@@ -81,3 +81,9 @@ def test_measured_powers_of_initialisation():
     assert (laws["b"].width, laws["b"].depth) == (0, -0.5)
     assert laws["c"].width == pytest.approx(-0.11)  # no simple power: as measured
     assert laws["c"].depth == -0.25
+
+
+def test_few_entries_tell_no_power():
+    few, fewer = Moments(8, 0.0, 8.0), Moments(8, 0.0, 8.0 / 4)
+    law = initial_laws({"a": few}, {"a": fewer}, {"a": fewer}, {"a": 2.0}, 2.0)["a"]
+    assert (law.width, law.depth) == (0, 0)

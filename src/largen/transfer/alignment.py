@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from largen.errors import InvalidInput
-from largen.transfer.initial import InitialLaw, Moments, initial_laws
+from largen.transfer.initial import InitialLaw, Moments, entries_for, initial_laws
 from largen.transfer.shapes import Shapes
 from largen.transfer.structure import Part, correspondence
 
-Measure = Callable[[Mapping[str, Any], Mapping[str, str]], dict[str, Moments]]
+Measure = Callable[[Mapping[str, Any], Mapping[str, str], int], dict[str, Moments]]
 
 
 class Alignment:
@@ -56,22 +56,38 @@ class Alignment:
         base, wide = (self.shape(model, self.names[name]) for model in ("base", "wide"))
         return tuple(i for i, (x, y) in enumerate(zip(base, wide, strict=True)) if x != y)
 
+    def builders_width(self, name: str) -> str:
+        """Return the weight by whose width the builder initialises one of the target's.
+
+        It is that weight itself, or for one of a fixed size, such as a read-out's bias, the
+        first of the same layer that grows.
+        """
+        layer = name.rpartition(".")[0]
+        same = (other for other in self._shapes["target"] if other.rpartition(".")[0] == layer)
+        return next((other for other in (name, *same) if self.growing(other)), name)
+
     def laws_by(self, moments: Measure) -> dict[str, InitialLaw]:
         """Return how each weight of the base model is initialised.
 
         Parameters
         ----------
         moments
-            ``moments(shape, names)`` of the builder's initial weights at one shape, counted under
-            the names of the base model.
+            ``moments(shape, names, entries)`` of the builder's initial weights at one shape,
+            counted under the names of the base model, from so many entries of each.
         """
         own = {name: name for name in self._shapes["base"]}
-        base, wide = moments(self.sizes.base, own), moments(self.sizes.wide, own)
-        deep = {} if self.sizes.deep is None else moments(self.sizes.deep, self._deeper.parts)
         ratios = {}
         for name in self._shapes["tall"]:
-            source, axes = self.names[name], self.growing(name)
+            grown = self.builders_width(name)
+            axes = self.growing(grown)
             if axes:
-                after, before = (self.shape(model, source)[axes[0]] for model in ("wide", "base"))
-                ratios[source] = after / before
+                after, before = (
+                    self.shape(model, self.names[grown])[axes[0]] for model in ("wide", "base")
+                )
+                ratios[self.names[name]] = after / before
+        entries = entries_for([*ratios.values(), self._deep_ratio])
+        base, wide = (moments(at, own, entries) for at in (self.sizes.base, self.sizes.wide))
+        deep = {}
+        if self.sizes.deep is not None:
+            deep = moments(self.sizes.deep, self._deeper.parts, entries)
         return initial_laws(base, wide, deep, ratios, self._deep_ratio)

@@ -9,12 +9,16 @@ rule's power is applied.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from math import log, sqrt
+from math import ceil, log, sqrt
 
 QUARTER = Fraction(1, 4)
+# A power is half a step, ¼, away from being taken for its neighbour.
+WANTED_ERROR, LARGEST_ERROR = 0.07, 0.1
+FEW_DRAWS, MOST_DRAWS = 8, 512
+MOST_ENTRIES = 2**25  # of all weights, in more than the few draws: about a second
 
 
 @dataclass(frozen=True)
@@ -82,16 +86,39 @@ def initial_laws(
     return laws
 
 
+def entries_for(ratios: Iterable[float]) -> int:
+    """Return how many entries tell the power of the smallest of these ratios."""
+    logs = [abs(log(ratio)) for ratio in ratios if ratio != 1.0]
+    return ceil((WANTED_ERROR * min(logs, default=1.0)) ** -2)
+
+
+def another_draw(found: Mapping[str, Moments], draws: int, entries: int) -> bool:
+    """Whether a model is to be drawn once more, so that every random weight has these entries.
+
+    Two draws at least tell a random weight of one entry from a constant.
+    """
+    if draws < 2 and any(m.count == draws for m in found.values()):
+        return True
+    if draws >= FEW_DRAWS:
+        size = sum(m.count for m in found.values()) / draws
+        if draws >= min(MOST_DRAWS, MOST_ENTRIES / size):
+            return False
+    return any(m.std and m.count < entries for m in found.values())
+
+
 def _power(before: Moments, after: Moments | None, ratio: float) -> float:
     """Return the power, snapped to a multiple of ¼ that agrees with it.
 
     A deviation of n entries is known to 1/√(2n) of itself for Gaussians, to less for lighter
-    tails. ½ is tried first, since all common initialisations have multiples of it.
+    tails. ½ is tried first, since all common initialisations have multiples of it. A power that
+    too few entries tell from its neighbours is taken to be 0: the builder's values are kept.
     """
     if after is None or ratio == 1.0 or not before.std or not after.std:
         return 0.0
     power = log(after.std / before.std) / log(ratio)
     error = sqrt(0.5 / before.count + 0.5 / after.count) / abs(log(ratio))
+    if error > LARGEST_ERROR:
+        return 0.0
     for step in (2 * QUARTER, QUARTER):
         near = round(Fraction(power) / step) * step
         if abs(power - float(near)) <= max(5 * error, 0.02):

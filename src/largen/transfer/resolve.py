@@ -25,6 +25,9 @@ class FoundWeight:
         In the base model and in the target.
     n
         How much its fan-in grew, or its fan-out if the fan-in is fixed.
+    built_n
+        How much the width grew by which its builder initialises it: ``n``, or for a weight of a
+        fixed size the growth of its layer.
     law
         How its builder initialises it.
     matrix
@@ -39,6 +42,7 @@ class FoundWeight:
     base_shape: tuple[int, ...]
     shape: tuple[int, ...]
     n: float
+    built_n: float
     law: InitialLaw
     matrix: bool = True
     tied: tuple[str, ...] = ()
@@ -123,7 +127,7 @@ def _initial_factor(
     if not found.law.std or as_built(param):
         return factor
     wanted = own.init_std / total  # the weight's own deviation, without what is folded in
-    factor *= found.n ** (float(wanted.width) - found.law.width)
+    factor *= found.n ** float(wanted.width) / found.built_n**found.law.width
     if param.branch:
         factor *= l ** (float(wanted.depth) - found.law.depth)
     return factor

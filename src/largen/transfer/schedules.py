@@ -83,5 +83,25 @@ def constant(*, warmup: int = 0) -> Schedule:
     return s
 
 
+def check_factor(schedule: Schedule) -> None:
+    """Raise if a schedule is of absolute rates: one that is nowhere near 1.
+
+    It is looked at in steps that grow by a quarter of a power of ten, up to a million.
+
+    Raises
+    ------
+    InvalidInput
+        If it is nowhere at least 0.1.
+    """
+    steps = [0, *sorted({round(10 ** (i / 4)) for i in range(25)})]
+    if all(float(schedule(t)) < 0.1 for t in steps):
+        raise InvalidInput(
+            f"schedule: at step 0 it is {float(schedule(0)):.3g} and it never comes near 1: it "
+            "sets absolute rates. Pass the rate as lr=… and the schedule as a factor that "
+            "multiplies every group's rate, such as largen.transfer.warmup_cosine(steps, "
+            "warmup=…)."
+        )
+
+
 def _number(value: Any) -> Any:
     return value if isinstance(value, jax.Array) else float(value)

@@ -4,6 +4,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from largen.errors import InvalidInput
@@ -90,6 +91,17 @@ def test_rates_reach_every_leaf(plan):
     for name, leaf in weights_of(updates).items():
         if name != "steps":
             np.testing.assert_allclose(leaf, -0.5 * plan[name].lr, rtol=1e-5)
+
+
+def test_schedules_of_absolute_rates_are_refused(plan):
+    absolute = optax.cosine_decay_schedule(1e-3, 100)
+    with pytest.raises(InvalidInput, match="lr: wanted a number, got a schedule"):
+        plan.optax(lr=absolute)
+    with pytest.raises(InvalidInput, match="absolute rates"):
+        plan.optax(lr=1e-3, schedule=absolute)
+    plan.optax(lr=1.0, schedule=absolute)
+    for steps, warmup in ((10, 9), (50_000, 0), (200_000, 20_000)):
+        plan.optax(lr=1e-3, schedule=warmup_cosine(steps, warmup=warmup))
 
 
 def test_clipping_counts_gradients_as_in_the_forward_pass(plan):

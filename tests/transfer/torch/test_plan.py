@@ -269,3 +269,34 @@ def test_roles_and_branches_by_name():
     named = scale(SmallNet, BASE, TARGET, branches="blocks.*.fc2")
     assert traced.weights == named.weights
     assert copy.deepcopy(named) == named
+
+
+class _Block(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.linear, self.gate = nn.Linear(width, width), nn.Parameter(torch.randn(1))
+
+    def forward(self, x):
+        return x + self.linear(torch.relu(x))
+
+
+@pytest.mark.parametrize("outputs", [1, 2, 4])
+def test_a_small_bias_keeps_its_deviation_with_the_depth(outputs):
+    def build(width, depth):
+        blocks = [_Block(width) for _ in range(depth)]
+        return nn.Sequential(nn.Linear(3, width), *blocks, nn.Linear(width, outputs))
+
+    plan = scale(build, {"width": 16, "depth": 2}, {"width": 16, "depth": 32})
+    assert plan["33.bias"].init == 1.0
+
+
+@pytest.mark.parametrize("outputs", [1, 10])
+def test_a_read_outs_bias_is_built_as_large_as_at_the_base(outputs):
+    def build(width):
+        return nn.Sequential(nn.Linear(3, width), nn.ReLU(), nn.Linear(width, outputs))
+
+    plan = scale(build, {"width": 16}, {"width": 256}, scheme="mup")
+    bias = plan["2.bias"]
+    assert (bias.init, bias.init_std) == (4.0, 1.0)  # PyTorch draws it from ±1/√fan_in
+    built = torch.cat([plan.build(seed=seed)[2].bias.detach() for seed in range(100)])
+    assert built.std().item() == pytest.approx((3 * 16) ** -0.5, rel=0.2)

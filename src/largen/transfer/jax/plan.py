@@ -13,7 +13,7 @@ from largen.arrays import random_key, real
 from largen.errors import InvalidInput
 from largen.transfer.jax.trees import map_weights, name_of, weights_of
 from largen.transfer.plan import Plan, grouped, read_json
-from largen.transfer.schedules import Schedule
+from largen.transfer.schedules import Schedule, check_factor
 
 if TYPE_CHECKING:
     import optax
@@ -70,11 +70,11 @@ class JaxPlan(Plan):
     def optax(
         self,
         *,
-        lr: float,
+        lr: Any,
         weight_decay: float | None = None,
         eps: float | None = None,
         schedule: Schedule | None = None,
-        matrix_lr: float | None = None,
+        matrix_lr: Any = None,
         **options: Any,
     ) -> optax.GradientTransformation:
         """Return an optax transformation with its own rate, decay and ε for every weight.
@@ -93,11 +93,25 @@ class JaxPlan(Plan):
             Muon's own rate of the matrices; ``lr`` by default.
         **options
             Of the optimizer, such as ``momentum``, ``nesterov``, ``b1`` and ``b2``.
+
+        Raises
+        ------
+        InvalidInput
+            If a rate is a schedule, or the schedule has absolute rates instead of factors.
         """
         import optax
 
         from largen.transfer.jax.updates import transformation
 
+        for argument, given in (("lr", lr), ("matrix_lr", matrix_lr)):
+            if callable(given):
+                raise InvalidInput(
+                    f"{argument}: wanted a number, got a schedule. Pass the number and "
+                    "schedule=… as a factor that multiplies every group's rate, such as "
+                    "largen.transfer.warmup_cosine(steps, warmup=…)."
+                )
+        if schedule is not None and lr != 1.0:  # at 1, absolute rates and factors are the same
+            check_factor(schedule)
         transforms, labels = {}, {}
         muon = [w.name for w in self.weights if w.moved_by == "muon"]
         others = [w.name for w in self.weights if w.moved_by != "muon"]

@@ -12,7 +12,7 @@ import numpy as np
 from largen.errors import InvalidInput
 from largen.transfer.jax.plan import JaxPlan
 from largen.transfer.replicas import DIVERGED, LOOK_EVERY, Replica, TrainedReplicas, checked
-from largen.transfer.schedules import Schedule
+from largen.transfer.schedules import Schedule, check_factor
 
 Batch = tuple[Any, Any]
 Loss = Callable[[jax.Array, Any], jax.Array]
@@ -140,6 +140,8 @@ def _transformation(plan: JaxPlan, replicas: Sequence[Replica], schedule: Schedu
     (decay,) = decays
     if decay and plan.decay == "independent":
         raise InvalidInput("replicas: independent weight decay is not proportional to the rate.")
+    if schedule is not None:
+        check_factor(schedule)
     return plan.optax(lr=1.0, weight_decay=decay, schedule=schedule, **options)
 
 

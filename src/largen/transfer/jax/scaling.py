@@ -123,6 +123,7 @@ def scale(
             base_shape=survey.shape("base", source),
             shape=survey.shape("target", name),
             n=n,
+            built_n=survey.ratio(survey.builders_width(name)),
             law=laws.get(source, InitialLaw(0.0)),
             matrix=len(survey.shape("target", name)) == 2 and name not in survey.stacked,
             tied=("read-out",) if name in shared else (),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from fnmatch import fnmatchcase
-from math import ceil, prod
 from typing import Any
 
 import jax
@@ -12,13 +11,11 @@ import numpy as np
 
 from largen.errors import InvalidInput
 from largen.transfer.alignment import Alignment
-from largen.transfer.initial import InitialLaw, Moments
+from largen.transfer.initial import InitialLaw, Moments, another_draw
 from largen.transfer.jax.layouts import axes, role_of
 from largen.transfer.jax.trees import owners, part_of, weights_of
 from largen.transfer.roles import family
 from largen.transfer.shapes import Shapes
-
-ENTRIES, DRAWS = 1024, 8
 
 
 class Survey(Alignment):
@@ -99,20 +96,22 @@ class Survey(Alignment):
         """Return how each weight of the base model is initialised."""
         return self.laws_by(self._moments)
 
-    def _moments(self, at: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Moments]:
-        least = min(prod(shape) for shape in self._shapes["base"].values())
-        draws = min(DRAWS, ceil(ENTRIES / max(least, 1)))
+    def _moments(
+        self, at: Mapping[str, Any], names: Mapping[str, str], entries: int
+    ) -> dict[str, Moments]:
         found: dict[str, Moments] = {}
-        for seed in range(draws):
+        draws = 0
+        while draws == 0 or another_draw(found, draws, entries):
             # Not traced: small arrays of few shapes, and generators that compile quickly.
-            key = jax.random.key(seed, impl="unsafe_rbg")
+            key = jax.random.key(draws, impl="unsafe_rbg")
             for name, array in weights_of(self.init(key, **at)).items():
                 values = np.asarray(array, dtype=np.float64)
-                if (values == values.flat[0]).all():
+                if values.size != 1 and (values == values.flat[0]).all():
                     own = Moments(values.size)
                 else:
                     own = Moments(values.size, values.sum(), np.square(values).sum())
                 found[names[name]] = found.get(names[name], Moments()) + own
+            draws += 1
         return found
 
     def _ndim(self, name: str) -> int:

@@ -124,6 +124,7 @@ def scale(
             base_shape=facts.shape("base", source),
             shape=shape,
             n=n,
+            built_n=facts.ratio(facts.builders_width(name)),
             law=laws.get(source, InitialLaw(0.0)),
             matrix=len(shape) == 2,
             tied=tuple(facts.uses[name][1:]),

@@ -6,18 +6,14 @@ Every look leaves the global random state as it was.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from math import ceil
 from typing import Any
 
 import torch
 from torch import nn
 
 from largen.errors import InvalidInput
-from largen.transfer.initial import Moments
+from largen.transfer.initial import Moments, another_draw
 from largen.transfer.structure import Part
-
-ENTRIES = 1024  # so that a deviation is known to about 2 %
-DRAWS = 8
 
 
 def on_meta(make_model: Callable[..., nn.Module], sizes: Mapping[str, Any]) -> nn.Module:
@@ -52,7 +48,10 @@ def part_of(module: nn.Module) -> Part:
 
 
 def initial_moments(
-    make_model: Callable[..., nn.Module], sizes: Mapping[str, Any], names: Mapping[str, str]
+    make_model: Callable[..., nn.Module],
+    sizes: Mapping[str, Any],
+    names: Mapping[str, str],
+    entries: int,
 ) -> dict[str, Moments]:
     """Return the moments of initial weights, over several draws if tensors are small.
 
@@ -62,24 +61,24 @@ def initial_moments(
         What to build.
     names
         Weight → name under which its entries are counted, one for all copies of a block.
+    entries
+        How many are wanted of each random weight.
     """
     found: dict[str, Moments] = {}
-    draws, seed = 1, 0
-    while seed < draws:
-        model = real(make_model, sizes, seed)
+    draws = 0
+    while draws == 0 or another_draw(found, draws, entries):
+        model = real(make_model, sizes, draws)
         for name, tensor in model.named_parameters(remove_duplicate=False):
             values = tensor.detach().double()
-            constant = not values.numel() or bool((values == values.flatten()[0]).all())
+            # One entry is random if the draws differ; blocks' constants may differ, too.
+            constant = values.numel() != 1 and bool((values == values.flatten()[:1]).all())
             own = Moments(
                 tensor.numel(),
                 0.0 if constant else float(values.sum()),
                 0.0 if constant else float(values.square().sum()),
             )
             found[names[name]] = found.get(names[name], Moments()) + own
-        if seed == 0:
-            random = [m.count for m in found.values() if m.std]
-            draws = min(DRAWS, ceil(ENTRIES / max(min(random, default=ENTRIES), 1)))
-        seed += 1
+        draws += 1
     return found
 
 
