@@ -262,7 +262,7 @@ def _kernels(net, inputs, masks, param, rtol, resources, throw, pick, with_ntk=T
     tile = fitting(lowered.skeleton, most_positions(net, shape_of(x1)), budget)
     result = pick(*concrete_kernels(lowered, scale, x1, x2, dtype, with_ntk, masks, tile, devices))
     result = like(result, *inputs)
-    words = overflow(result, x1, x2) or inaccuracy(lowered, inputs, rtol, with_ntk)
+    words = inaccuracy(lowered, inputs, rtol, with_ntk) or overflow(result, x1, x2)
     return report(words, result, throw)
 
 
