@@ -57,7 +57,7 @@ if TYPE_CHECKING:
         measure_exponents,
         scaling_map,
     )
-    from largen.kernels import kernel, kernel_estimate, nngp, ntk_kernel
+    from largen.kernels import kernel, kernel_estimate, kernel_function, nngp, ntk_kernel
     from largen.kernels.estimators import (
         KernelFlowClassifier,
         KernelFlowRegressor,
@@ -124,7 +124,7 @@ _ROOMS = {
     "expectations": "activation gaussian_moments",
     "experiments": "Comparison MeasuredExponents compare gamma_regimes measure_exponents "
     "scaling_map",
-    "kernels": "kernel kernel_estimate nngp ntk_kernel",
+    "kernels": "kernel kernel_estimate kernel_function nngp ntk_kernel",
     "kernels.estimators": "KernelFlowClassifier KernelFlowRegressor NNGPClassifier NNGPRegressor "
     "NTKClassifier NTKRegressor",
     "kernels.large": "low_rank_posterior solve_kernel stored_kernel",

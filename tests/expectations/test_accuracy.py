@@ -75,10 +75,10 @@ def test_checks_follow_the_variances_through_the_layers():
     """The series of tanh fails at variance 280, which only a later layer sees: the angle helps."""
     door = lg.serial(lg.Dense(), lg.repeat(lg.Residual(lg.serial(
         lg.Activation("tanh"), lg.Dense(6.0))), 3), lg.Activation("tanh"), lg.Dense())  # fmt: skip
-    lowered, _ = prepare(door, lg.ntk(), lg.gd(1.0), 4)
+    lowered, _ = prepare(door, lg.ntk(), 4)
     chosen = with_suited_methods(lowered, (10 * X,))
     assert {phi.reach for phi in activations_of(chosen.skeleton)} == {64.0}
-    lowered, _ = prepare(lg.mlp(2, "tanh"), lg.ntk(), lg.gd(1.0), 4)
+    lowered, _ = prepare(lg.mlp(2, "tanh"), lg.ntk(), 4)
     assert with_suited_methods(lowered, (X,)) is lowered
     lg.kernel(lg.mlp(3, "tanh", weight_std=3.0), X)
     with pytest.raises(NumericalFailure, match="an unknown size"):

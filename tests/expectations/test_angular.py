@@ -11,11 +11,13 @@ from largen.expectations import (
     activation,
     derivative_second_moment,
     gaussian_moments,
+    leaky_relu,
     mean,
     pair_moments,
     second_moment,
 )
 from largen.expectations.accuracy import by_angle, relative_error, shortfall, suited
+from largen.expectations.families import SELU
 
 # Places between which the nested integrals of the reference have a panel each.
 EDGES = (-30.0, -8.0, -4.0, -2.0, -1.0, 0.0, 1.0, 2.0, 4.0, 8.0, 30.0)
@@ -70,6 +72,30 @@ def test_large_variance():
         edges = tuple(np.array(EDGES) / 30)
         want = [split(lambda x: np.tanh(30 * x), edges, 1.0, 1.0, c) for c in z]
         np.testing.assert_allclose(got[0], want, atol=1e-9)
+
+
+@pytest.mark.slow
+def test_the_best_method_where_none_is_good_enough():
+    tanh, q = activation("tanh"), np.full(8, 4000.0**2)
+    best = suited(tanh, q, 1e-8)
+    assert "above rtol" in shortfall(best, q, 1e-8)
+    assert shortfall(best, q, 1e-6) is None
+    assert "above rtol" in shortfall(tanh, q, 1e-6)
+
+
+@pytest.mark.parametrize("spread", [1e-20, 1e-6, 0.0])
+def test_small_variance(spread):
+    """Selu becomes a leaky relu, whose bend is at 0, up to terms of the order of the deviation."""
+    selu, q = activation("selu"), 1e-6
+    error = relative_error(selu, np.array([spread, q]))
+    assert max(np.max(bound) for bound in error) < 1e-10
+    leaky = leaky_relu(SELU.alpha)
+    got, want = (gaussian_moments(phi, q, 0.3 * q, q) for phi in (selu, leaky))
+    scale = SELU.scale**2
+    np.testing.assert_allclose(got, scale * np.array(want), rtol=4e-3)
+    np.testing.assert_allclose(
+        gaussian_moments(selu, 1e-10, 3e-11, 1e-10)[1], scale * want[1], rtol=4e-5
+    )
 
 
 @pytest.fixture(scope="module")

@@ -38,6 +38,8 @@ def test_under_jit_and_grad():
         (("tanh", np.nan, 0.0, 1.0), "q1"),
         (("tanh", np.ones(2), np.zeros(3), np.ones(2)), "do not broadcast"),
         (("tahn", 1.0, 0.0, 1.0), "Did you mean 'tanh'"),
+        (("rbf", 1.0, 0.0, 1.0), r"'rbf' has parameters: largen.expectations.rbf\(gamma\)"),
+        (("hermite", 1.0, 0.0, 1.0), r"expectations.hermite\(degree\)"),
         ((3, 1.0, 0.0, 1.0), "activation: wanted a name"),
     ],
 )

@@ -95,7 +95,7 @@ def test_where_kinks_are_missing():
     assert activation(wave).closed_form is None
     known = with_kinks(wave, (-3, -1, 1, 3))
     assert max(map(np.max, relative_error(known, np.array([0.05, 0.1])))) < 1e-9
-    lowered, _ = prepare(lg.mlp(1, known), lg.ntk(), lg.gd(1.0), 2)
+    lowered, _ = prepare(lg.mlp(1, known), lg.ntk(), 2)
     assert inaccuracy(lowered, (np.eye(2) / 4,), None) is None
     words = inaccuracy(lowered, (np.eye(2) * 4,), None)
     assert "(largen.expectations.with_kinks)" in str(words)

@@ -65,7 +65,8 @@ def test_what_is_hidden_does_not_matter():
 @pytest.mark.parametrize(
     ("masks", "words"),
     [
-        ({"mask1": MASK[:2]}, "mask1: wanted one entry for each position"),
+        ({"mask1": MASK[:2]}, "mask1: wanted a row for each of 3 samples"),
+        ({"mask1": MASK[:, :2]}, "mask1: wanted one entry for each position"),
         ({"mask1": MASK.astype(float)}, "mask1: wanted Booleans"),
         ({"mask1": MASK & False}, "mask1: sample 0 has no position"),
         ({"mask2": MASK}, "mask2: belongs to x2"),

@@ -1,5 +1,6 @@
 """Inputs and networks that cannot be meant: each is named, with what was got and what is wanted."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -54,6 +55,7 @@ def test_groups_of_channels_that_are_not_alike(before):
         ("relu", ROWS * 1e160, None),
         ("relu", ROWS, ROWS * 1e160),
         ("erf", ROWS * 1e160, None),
+        ("tanh", ROWS * 1e160, None),
         ("relu", (ROWS * 1e25).astype(np.float32), None),
     ],
 )
@@ -63,3 +65,29 @@ def test_overflow(name, x, x2):
         lg.kernel(net, x, x2)
     assert caught.value.result.ntk.shape == (2, 2)
     assert lg.kernel(net, x, x2, throw=False).ntk.shape == (2, 2)
+
+
+@pytest.mark.parametrize("name", ["tanh", "elu", lambda x: x * jnp.tanh(x)])
+@pytest.mark.parametrize("size", [1e6, 1e15, 1e100, 1e200])
+def test_inputs_too_large_for_integrals(name, size):
+    # Without a bound, tables of the size of these inputs would take all memory.
+    with pytest.raises(NumericalFailure, match="Scale the inputs"):
+        lg.kernel(lg.mlp(1, name), ROWS * size)
+
+
+@pytest.mark.parametrize("name", ["tanh", "elu", "erf", "relu", "gaussian", "sign"])
+@pytest.mark.parametrize("size", [0.0, 5e-324, 1e-200, 1e-10])
+def test_inputs_that_vanish(name, size):
+    # Outputs are then those of the bias alone; without one, those of inputs that are 0.
+    kernel = lg.nngp(lg.mlp(2, name, bias_std=0.3), ROWS * size)
+    np.testing.assert_allclose(kernel, lg.nngp(lg.mlp(2, name, bias_std=0.3), ROWS * 0.0))
+    assert np.isfinite(lg.nngp(lg.mlp(2, name), ROWS * size)).all()
+
+
+@pytest.mark.parametrize("size", [1e8, 1e15, 1e100])
+def test_one_sample_far_off_leaves_the_others(size):
+    rng = np.random.default_rng(0)
+    x, net = rng.standard_normal((4, 3)), lg.mlp(2, "relu", bias_std=0.2)
+    far = np.vstack([x, size * rng.standard_normal((1, 3))])
+    for found, alone in zip(lg.kernel(net, far), lg.kernel(net, x), strict=True):
+        np.testing.assert_allclose(found[:4, :4], alone, rtol=1e-13)

@@ -158,6 +158,22 @@ def test_what_is_refused(layers, words):
         lg.kernel(net, X)
 
 
+@pytest.mark.parametrize(
+    "layers",
+    [
+        (RELU, lg.Dropout(0.5), RELU),
+        (RELU, lg.Dropout(0.5), lg.Dense(), RELU, lg.RMSNorm(), RELU),  # and further behind
+        (lg.Dropout(0.5), lg.Residual(lg.LayerNorm()), lg.Dense()),
+        (lg.Product(lg.Dropout(0.5), RELU),),
+        (lg.Residual(lg.LayerNorm()), lg.Dense(), lg.Dropout(0.5)),
+    ],
+)
+def test_networks_without_masks_are_no_way_out_of_dropout(layers):
+    net = lg.serial(lg.Dense(), *layers, lg.Dense())
+    with pytest.raises(NoTheory, match="draw no masks of dropout"):
+        lg.kernel(net, X)
+
+
 def test_an_average_of_activations_is_not_gaussian():
     net = lg.serial(lg.Conv((3,)), RELU, lg.AvgPool((2,)), RELU, lg.Flatten(), lg.Dense())
     with pytest.raises(NoTheory, match="Monte Carlo"):

@@ -216,6 +216,21 @@ def test_critical_learning_rate(beta, optimizer):
     assert limit.loss_train[-1] > 1e3
 
 
+@pytest.mark.parametrize("options", [{}, {"loss": "logistic"}])
+@pytest.mark.parametrize(
+    ("name", "size", "dtype"),
+    [("relu", 1e160, float), ("erf", 1e160, float), ("relu", 1e25, np.float32)],
+)
+def test_kernels_that_overflow(name, size, dtype, options):
+    x, y = (size * np.eye(3)).astype(dtype), np.array([1.0, -1.0, 1.0], dtype)
+    data = lg.Dataset(x, y, x[:1], y[:1])
+    run = lg.Run(lg.mlp(1, name), lg.ntk(), data, optimizer=lg.gd(0.1), steps=2, **options)
+    with pytest.raises(NumericalFailure, match="Scale the inputs") as caught:
+        lg.solve(run)
+    assert caught.value.result.status == "overflow"
+    assert lg.solve(run, throw=False).status == "overflow"
+
+
 def test_minibatches_that_diverge():
     with pytest.raises(NumericalFailure, match="critical learning rate"):
         lg.solve(make(lg.sgd(50.0, 2), steps=200))

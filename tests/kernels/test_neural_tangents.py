@@ -5,6 +5,7 @@ import pytest
 from tests.kernels.neural_tangents_values import VALUES
 
 import largen as lg
+from largen.expectations import hermite, leaky_relu, monomial, polynomial, rbf
 
 
 def x_of(*shape):
@@ -68,6 +69,34 @@ CASES = {
 }  # fmt: skip
 
 
+ACTIVATIONS = {
+    "relu": "relu", "leaky_relu": leaky_relu(0.3), "abs": "abs", "erf": "erf", "gelu": "gelu",
+    "sin": "sin", "cos": "cos", "exp": "exp", "gaussian": "gaussian", "rbf": rbf(0.7),
+    "monomial": monomial(3), "polynomial": polynomial([0.3, -1.0, 0.5]), "sign": "sign",
+}  # fmt: skip
+KINKED = ("relu", "leaky_relu", "abs", "sign")
+UPPER = np.triu_indices(3)
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_activations_of_neural_tangents(name):
+    phi = lg.Activation(ACTIVATIONS[name])
+    net = lg.serial(FIRST, phi, lg.Dense(1.1, 0.3), phi, DENSE)
+    nngp, ntk = VALUES[name]
+    np.testing.assert_allclose(lg.nngp(net, ROWS)[UPPER], nngp, rtol=1e-11)
+    if name != "sign":  # its derivative is no function
+        rtol = np.where(np.equal(*UPPER) & (name in KINKED), 1e-7, 1e-10)
+        assert np.all(np.abs(lg.ntk_kernel(net, ROWS)[UPPER] / ntk - 1) < rtol)
+
+
+def test_hermite_polynomials_of_neural_tangents():
+    """It has them for inputs of the mean square 1 only."""
+    unit = ROWS / np.sqrt(np.mean(ROWS**2, 1, keepdims=True))
+    got = lg.kernel(lg.serial(DENSE, lg.Activation(hermite(3)), DENSE), unit)
+    for ours, theirs in zip(got, VALUES["hermite"], strict=True):
+        np.testing.assert_allclose(ours[UPPER], theirs, rtol=1e-12)
+
+
 @pytest.mark.parametrize(
     "name",
     [
@@ -78,10 +107,9 @@ CASES = {
 def test_values_of_neural_tangents(name):
     x, layers = CASES[name]
     got = lg.kernel(lg.serial(*layers), x)
-    upper = np.triu_indices(3)
     nngp, ntk = (np.array(values) for values in VALUES[name])
-    np.testing.assert_allclose(got.nngp[upper], nngp, rtol=1e-12)
+    np.testing.assert_allclose(got.nngp[UPPER], nngp, rtol=1e-12)
     # On the diagonal its NTK is off by the root of the rounding of √(K₁₁K₂₂ − K₁₂²).
-    diagonal = np.equal(*upper)
-    np.testing.assert_allclose(got.ntk[upper][~diagonal], ntk[~diagonal], rtol=1e-10)
-    np.testing.assert_allclose(got.ntk[upper][diagonal], ntk[diagonal], rtol=1e-8)
+    diagonal = np.equal(*UPPER)
+    np.testing.assert_allclose(got.ntk[UPPER][~diagonal], ntk[~diagonal], rtol=1e-10)
+    np.testing.assert_allclose(got.ntk[UPPER][diagonal], ntk[diagonal], rtol=1e-8)

@@ -8,7 +8,8 @@ from scipy.sparse.linalg import cg
 
 import largen as lg
 from largen.errors import InvalidInput, NoTheory
-from largen.networks.any_function import _by_jacobian, _by_products, _cheapest, _operations
+from largen.networks.any_function import _by_jacobian, _cheapest, _operations, by_products
+from largen.networks.network import finite_network
 
 RNG = np.random.default_rng(0)
 X1, X2 = RNG.normal(size=(5, 3)), RNG.normal(size=(4, 3))
@@ -78,7 +79,7 @@ def test_auto_takes_the_cheaper():
     """The one that XLA counts fewer operations for, here Jacobians."""
     arguments = PARAMS, jax.tree.map(lambda _: 1.0, PARAMS), X1, X2
     with jax.enable_x64(True):
-        both = [m.lower(by_hand, *arguments).compile() for m in (_by_jacobian, _by_products)]
+        both = [m.lower(by_hand, *arguments).compile() for m in (_by_jacobian, by_products)]
         chosen = _operations(_cheapest(by_hand, *arguments))
     fewer, more = sorted(map(_operations, both))
     assert abs(chosen / fewer - 1) < 1e-3
@@ -153,6 +154,26 @@ def test_dropout_has_no_masks_to_estimate_with():
 
 
 def test_batches_that_are_coupled():
-    net = lg.serial(lg.Dense(), lg.BatchNorm(), lg.Activation("relu"), lg.Dense())
+    """Orthogonal samples become centred vectors of size √P: E[ĥĥᵀ] = P/(P − 1) (1 − 11ᵀ/P)."""
+    net, p = lg.serial(lg.Dense(1.7), lg.BatchNorm(eps=0.0), lg.Dense(1.2)), 4
+    found = lg.monte_carlo_kernel(net, 3 * np.eye(p), width=32, draws=400, key=0)
+    want = 1.2**2 * p / (p - 1) * (np.eye(p) - 1 / p)
+    assert np.all(np.abs(found.nngp - want) < 4.5 * found.nngp_error)
+    assert np.all(found.nngp_error < 0.15)
+    # Outputs of a centred batch sum to 0, whatever the weights.
+    np.testing.assert_allclose(found.ntk.sum(0), 0, atol=1e-12)
+    assert np.all(np.diag(found.ntk) > np.diag(want))
     with pytest.raises(NoTheory, match="couples the samples"):
-        lg.monte_carlo_kernel(net, X1, width=8, key=0)
+        lg.monte_carlo_kernel(net, X1, X2, width=8, key=0)
+
+
+@pytest.mark.parametrize("param", [lg.ntk(), lg.mup(2.0)])
+def test_products_know_the_rates_of_a_parameterization(param):
+    net = lg.mlp(2, "tanh", bias_std=0.5)
+    network = finite_network(net, param, width=16, inputs=3)
+    rates = network.per_leaf(network.table, "lr")
+    with jax.enable_x64(True):
+        params = lg.init(net, param, width=16, inputs=3, key=0, dtype=np.float64)
+        found = by_products(network.outputs_of, params, rates, X1, X1)
+        want = lg.empirical_ntk(net, params, X1, param=param)
+        np.testing.assert_allclose(found, want, rtol=1e-12)

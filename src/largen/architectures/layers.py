@@ -14,7 +14,7 @@ from fractions import Fraction
 from numbers import Rational
 from typing import Any, ClassVar
 
-from largen.arrays import integer, real
+from largen.arrays import integer, is_traced, real
 from largen.errors import InvalidInput
 from largen.expectations import ActivationFunction, activation
 
@@ -219,7 +219,14 @@ def repeat(layer: Layer, times: int) -> Layer:
 def check_constants(layer: Any) -> None:
     """Check the constants of an affine map at the door, and keep its ratio exactly."""
     for name, bound in (("weight_std", {"above": 0}), ("bias_std", {"at_least": 0})):
-        object.__setattr__(layer, name, real(name, getattr(layer, name), **bound))
+        value = getattr(layer, name)
+        if is_traced(value):
+            raise InvalidInput(
+                f"{name}: wanted a number, got a traced value. Networks are data, known before "
+                "anything is compiled; kernels as differentiable functions of their constants are "
+                "lg.kernel_function(net, x), and likelihoods lg.log_likelihood."
+            )
+        object.__setattr__(layer, name, real(name, value, **bound))
     object.__setattr__(layer, "width_ratio", _ratio(layer.width_ratio))
 
 

@@ -59,7 +59,7 @@ class BatchNorm(Layer):
     """Batch normalisation with the statistics of the batch it is given, without gain and offset.
 
     Finite networks have it. It couples samples to each other, so that no kernel is a function of
-    two samples alone.
+    two samples alone; :func:`largen.monte_carlo_kernel` estimates those of a batch as a whole.
 
     Parameters
     ----------

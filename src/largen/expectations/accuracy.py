@@ -27,6 +27,7 @@ ANGLES = (1e-5, 0.02, 0.6, 1.9, 3.1)  # at which integrals over pieces are tried
 UNRESOLVED = 0.1  # relative change of coefficients beyond which nothing is known
 RESOLVED = 1e-8  # error of the Hermite series at variance 1 beyond which it is not the method
 HOPELESS = 1e-6  # error by the angle at variance 1 beyond which φ bends or jumps elsewhere
+FARTHEST = 8.0**5  # deviation √q up to which integrals by the angle are tried: more take gigabytes
 DEFAULT_RTOL = {"float64": 1e-8, "float32": 1e-4}
 
 
@@ -173,7 +174,9 @@ def _evaluate(phi, x):
 
 
 def second_moment_at(phi: ActivationFunction, q: np.ndarray) -> np.ndarray:
-    """Return E[φ(√q z)²] at a few variances (batch,), in NumPy."""
+    """Return E[φ(√q z)²] at a few variances (batch,), in NumPy; infinite behind an overflow."""
+    if not np.isfinite(q).all():
+        return np.full(q.shape, np.inf)
     if phi.closed_form is not None:
         with jax.enable_x64(True):
             return np.asarray(phi.closed_form.second_moment(jax.numpy.asarray(q)))
@@ -190,7 +193,9 @@ def second_moment_at(phi: ActivationFunction, q: np.ndarray) -> np.ndarray:
 
 def probes(q: np.ndarray) -> np.ndarray:
     """Return a few variances that stand for many: order statistics, the extremes included."""
-    return np.quantile(np.ravel(q).astype(np.float64), np.linspace(0, 1, PROBES))
+    q = np.ravel(q).astype(np.float64)
+    places = np.linspace(0, len(q) - 1, PROBES).round().astype(int)
+    return np.partition(q, places)[places]
 
 
 @lru_cache(maxsize=64)
@@ -200,6 +205,8 @@ def _remembered(phi: ActivationFunction, q: tuple[float, ...], dtype: type) -> R
 
 def _worst(phi, q, dtype, layers, derivative) -> float:
     """Return the bound for a product over layers, at a few variances that stand for all."""
+    if not np.isfinite(q).all():
+        return np.inf
     bounds = _remembered(phi, tuple(probes(q)), dtype)
     return layers * max(np.max(bound) for bound in bounds[: 2 if derivative else 1])
 
@@ -212,26 +219,36 @@ def suited(
     layers: int = 1,
     derivative: bool = True,
 ) -> ActivationFunction:
-    """Return φ with the method by which its moments at these variances are accurate.
+    """Return φ with the method by which its moments at these variances are most accurate.
 
     That is φ itself where it reaches ``rtol``; otherwise φ by the angle, for deviations as
-    large as there are, if that reaches it, and φ itself if nothing does. Parameters are those
-    of :func:`shortfall`.
+    large as there are, if its error is smaller. Parameters are those of :func:`shortfall`.
     """
     if phi.closed_form is not None:
         return phi
     try:
-        if _worst(phi, q, dtype, layers, derivative) <= rtol:
-            return phi
-        if by_angle(phi) and _worst(phi, np.ones(PROBES), dtype, 1, derivative) > HOPELESS:
-            return phi  # neither deviations nor variances are what is too large
-        for slack in (1, 8):  # the second for variances of very different sizes
-            other = replace(phi, reach=reach_for(slack * float(np.sqrt(np.max(q)))))
-            if _worst(other, q, dtype, layers, derivative) <= rtol:
-                return other
+        error = _worst(phi, q, dtype, layers, derivative)
+        reaches = _reaches(phi, q, dtype, derivative) if error > rtol else []
     except jax.errors.JAXTypeError:  # φ holds traced values: it cannot be looked at
-        pass
-    return phi
+        return phi
+    best = phi
+    for other in (replace(phi, reach=reach) for reach in reaches):
+        bound = _worst(other, q, dtype, layers, derivative)
+        if bound < error:
+            best, error = other, bound
+        if error <= rtol:
+            break
+    return best
+
+
+def _reaches(phi, q, dtype, derivative) -> list[float]:
+    """Return the deviations for which integrals of φ by the angle are worth trying."""
+    largest = float(np.sqrt(np.max(q)))
+    if largest > FARTHEST:
+        return []
+    if by_angle(phi) and _worst(phi, np.ones(PROBES), dtype, 1, derivative) > HOPELESS:
+        return []  # neither deviations nor variances are what is too large
+    return [reach_for(slack * largest) for slack in (1, 8)]  # 8 for variances of different sizes
 
 
 def shortfall(
@@ -269,11 +286,19 @@ def shortfall(
     if worst <= rtol:
         return None
     size = f"{worst:.1e}" if np.isfinite(worst) else "an unknown size"
+    if some[-1] > FARTHEST**2:
+        cause = (
+            f"variances above {FARTHEST**2:.1g} are not integrated. Scale the inputs to a mean "
+            "square of order one,"
+        )
+    else:
+        cause = (
+            "it has bends or jumps that were not found, or a feature too sharp. Say where they "
+            "are (largen.expectations.with_kinks), take smaller variances or a smoother function,"
+        )
     return (
         f"the Gaussian expectations of the activation {phi!r} have an estimated relative error of "
-        f"{size} at variances {some[0]:.3g} to {some[-1]:.3g}, above rtol = {rtol:g}: it has "
-        "bends or jumps that were not found, or a feature too sharp. Say where they are "
-        "(largen.expectations.with_kinks), take smaller variances or a smoother function, give "
-        "its closed form (ActivationFunction.closed_form), or accept the error with rtol= or "
-        "throw=False."
+        f"{size} at variances {some[0]:.3g} to {some[-1]:.3g}, above rtol = {rtol:g}: {cause} "
+        "give its closed form (ActivationFunction.closed_form), or accept the error with rtol= "
+        "or throw=False."
     )

@@ -142,6 +142,13 @@ _REGISTRY = {
         of_family(Jump(0.0)),
     )
 }
+_WITH_PARAMETERS = {
+    "rbf": "largen.expectations.rbf(gamma), whose kernel behind one affine map is that of radial "
+    "basis functions; the bump e^(−x²/2) is 'gaussian'",
+    "hermite": "largen.expectations.hermite(degree)",
+    "monomial": "largen.expectations.monomial(degree)",
+    "polynomial": "largen.expectations.polynomial(coefficients)",
+}
 _REGISTRY["swish"] = _REGISTRY["silu"]  # another name for the same function
 
 
@@ -187,6 +194,8 @@ def activation(spec: Any) -> ActivationFunction:
     if isinstance(spec, ActivationFunction):
         return spec
     if isinstance(spec, str):
+        if spec in _WITH_PARAMETERS:
+            raise InvalidInput(f"activation: {spec!r} has parameters: {_WITH_PARAMETERS[spec]}.")
         return _REGISTRY[one_of("activation", spec, _REGISTRY)]
     if not callable(spec):
         raise InvalidInput(

@@ -24,6 +24,7 @@ from largen.expectations.panels import graded_nodes
 
 _PROBES = 6
 _SAFETY = 4.0
+_LEAST = 1e-3  # of the largest deviation
 
 
 @partial(jax.jit, static_argnums=0)
@@ -41,9 +42,13 @@ def angular_error(phi: ActivationFunction, q1: Array, q2: Array) -> tuple[Array,
     # Irregularly spaced, so that they do not fall on the nodes.
     places = jnp.asarray(np.linspace(0, 1, _PROBES) ** 1.3, high.dtype)
     s = jnp.sinh(jnp.arcsinh(low) * (1 - places) + jnp.arcsinh(high) * places)
+    # A variance of 0 has a formula of its own, and is not looked up.
+    s = jnp.maximum(s, _LEAST * jnp.sinh(table.centre + table.half))
     basis = deviation_basis(table, s)
     independent, parallel, opposite = np.pi / 2, 0.0, np.pi
-    angles = jnp.stack([0.6 / table.sharpness, table.sharpness**-0.5, jnp.full_like(low, 2.2)])
+    # Where a large deviation makes D sharp; a small one would have them beyond π.
+    sharp = jnp.stack([0.6 / table.sharpness, table.sharpness**-0.5])
+    angles = jnp.append(jnp.minimum(sharp, 1.0), 2.2)
     special = jnp.asarray([parallel, independent, opposite], s.dtype)
     everywhere = jnp.concatenate([special, angles])[:, None, None]
 

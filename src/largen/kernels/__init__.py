@@ -3,5 +3,15 @@
 from largen.kernels.estimate import kernel_estimate
 from largen.kernels.limit import KERNEL_LIMIT
 from largen.kernels.nngp_ntk import Kernels, kernel, nngp, ntk_kernel
+from largen.kernels.of_constants import KernelFunction, kernel_function
 
-__all__ = ["KERNEL_LIMIT", "Kernels", "kernel", "kernel_estimate", "nngp", "ntk_kernel"]
+__all__ = [
+    "KERNEL_LIMIT",
+    "KernelFunction",
+    "Kernels",
+    "kernel",
+    "kernel_estimate",
+    "kernel_function",
+    "nngp",
+    "ntk_kernel",
+]

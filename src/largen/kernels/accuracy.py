@@ -7,6 +7,7 @@ not depend on the number of pairs.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -38,7 +39,7 @@ from largen.architectures import (
     signal_of,
 )
 from largen.architectures.signals import Signal
-from largen.arrays import real, shape_of
+from largen.arrays import precision, real, shape_of
 from largen.errors import NoTheory, NumericalFailure
 from largen.expectations import ActivationFunction
 from largen.expectations.accuracy import DEFAULT_RTOL, probes, second_moment_at, shortfall, suited
@@ -78,13 +79,23 @@ def overflow(result: Any, x1: Any, x2: Any | None) -> str | None:
     products of two of them overflow first for the largest samples: one row and one column, and
     the diagonal of a symmetric kernel, tell without a pass over all pairs.
     """
-    # Of the largest entry, not the largest mean square, which may overflow itself.
-    row, column = (
-        int(abs(x).reshape(len(x), -1).max(axis=1).argmax()) for x in (x1, x1 if x2 is None else x2)
-    )
-    for kernel in jax.tree.leaves(result):
-        parts = [kernel[row], kernel[:, column]] + ([kernel.diagonal()] if x2 is None else [])
-        if not all(np.isfinite(np.asarray(part)).all() for part in parts):
+    with precision(result, x1, x2):
+        # Of the largest entry, not the largest mean square, which may overflow itself.
+        row, column = (
+            int(abs(x).reshape(len(x), -1).max(axis=1).argmax())
+            for x in (x1, x1 if x2 is None else x2)
+        )
+        kernels = jax.tree.leaves(result)
+        parts = [part for k in kernels for part in (k[row], k[:, column])]
+        return infinite(parts + ([k.diagonal() for k in kernels] if x2 is None else []))
+
+
+def infinite(kernels: Iterable[Any], dtype: Any = None) -> str | None:
+    """Return what to say if kernels are not finite, in their precision or another, or None."""
+    for kernel in kernels:
+        with np.errstate(over="ignore"):
+            kernel = np.asarray(kernel, dtype)
+        if not np.isfinite(kernel).all():
             return (
                 "kernels: not finite, since second moments of the inputs or of a layer, or "
                 f"products of two, overflow {kernel.dtype} on the way. Scale the inputs to a mean "
@@ -159,12 +170,14 @@ def _seen(lowered: Lowered, inputs: tuple[Any, ...]) -> Seen:
         for phi in lowered.features:
             with jax.enable_x64(True):
                 x = np.asarray(phi(x))
-        variances.append(np.mean(x**2, axis=-1).ravel())
+        with np.errstate(over="ignore"):
+            variances.append(np.mean(x**2, axis=-1).ravel())
         shape = shape_of(x)
     try:
         # A first affine map may be one of a run that is folded: it sees no data any more.
         q, signal = probes(np.concatenate(variances)), replace(signal_of(shape), from_data=False)
-        _follow(lowered.skeleton, lowered.constants, q, signal, seen)
+        with np.errstate(over="ignore", invalid="ignore"):
+            _follow(lowered.skeleton, lowered.constants, q, signal, seen)
     except jax.errors.JAXTypeError:  # an activation holds traced values
         return {}
     return seen

@@ -18,8 +18,10 @@ def half_squared_distance(
 ) -> Float[Array, "n1 n2"]:
     """Return |x1 − x2|²/2d for every pair of rows.
 
-    By matrix product, (|x1|² + |x2|²)/2 − x1·x2, about a common centre; rows with a close
-    partner, for which that subtraction cancels, are done again from the differences.
+    By matrix product, (|x1|² + |x2|²)/2 − x1·x2, about a common centre; rows with a partner that
+    is close, in comparison with the distance from the centre, are done again from the
+    differences, since that subtraction cancels. One row far off moves the centre, and makes all
+    the others close.
 
     Parameters
     ----------
@@ -32,17 +34,17 @@ def half_squared_distance(
     a, b = x1 - centre, x2 - centre
     scale = (jnp.mean(a**2, axis=1)[:, None] + jnp.mean(b**2, axis=1)[None, :]) / 2
     gap = jnp.where(same, 0, jnp.maximum(scale - a @ b.T / a.shape[1], 0))
-    close = (gap < _CLOSE.get(gap.dtype, 1e-2) * scale) & ~same
+    close = ~(gap >= _CLOSE.get(gap.dtype, 1e-2) * scale) & ~same  # NaN as well
 
     def exact_row(row):
         point, found, is_close = row
         return lax.cond(
             jnp.any(is_close),
-            lambda: jnp.where(is_close, jnp.mean((point - b) ** 2, axis=1) / 2, found),
+            lambda: jnp.where(is_close, jnp.mean((point - x2) ** 2, axis=1) / 2, found),
             lambda: found,
         )
 
-    return lax.cond(jnp.any(close), lambda: lax.map(exact_row, (a, gap, close)), lambda: gap)
+    return lax.cond(jnp.any(close), lambda: lax.map(exact_row, (x1, gap, close)), lambda: gap)
 
 
 @half_squared_distance.defjvp

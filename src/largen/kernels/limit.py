@@ -17,7 +17,7 @@ from jax.typing import ArrayLike
 
 from largen.arrays import floating, integer, random_key, real
 from largen.errors import InvalidInput, NoTheory, NumericalFailure
-from largen.kernels.accuracy import inaccuracy, with_suited_methods
+from largen.kernels.accuracy import inaccuracy, infinite, with_suited_methods
 from largen.kernels.by_draws import solve_by_draws
 from largen.kernels.decay import degree
 from largen.kernels.dynamics import Answer, Problem, from_initial, momentum
@@ -108,8 +108,8 @@ def solve(
     memory_budget
         Bytes that intermediate layers of the kernels may take: see :func:`largen.kernel`.
     throw
-        Whether divergence and inaccurate kernels are raised, or returned in the status
-        (``diverged``, ``inaccurate``).
+        Whether divergence, inaccurate kernels and those that overflow are raised, or returned in
+        the status (``diverged``, ``inaccurate``, ``overflow``).
 
     Returns
     -------
@@ -139,7 +139,7 @@ def solve(
         If the run has no kernel limit.
     NumericalFailure
         If it diverges; the message names the critical rate. If the expectations of an
-        activation miss ``rtol``.
+        activation miss ``rtol``, or the kernels overflow.
     InvalidInput
         For a wrong option.
 
@@ -157,16 +157,14 @@ def solve(
     if covariance and not run.loss.linear_residual:
         raise InvalidInput(f"covariance: only for the mse loss, got the loss {run.loss.name}.")
     random, budget = random_key(key), real("memory_budget", memory_budget, above=0)
-    with jax.enable_x64(True):
+    with jax.enable_x64(True), np.errstate(over="ignore"):  # what overflows is in the status
         problem = problem_of(run, budget)
         if run.loss.linear_residual:
             answer = solve_squared_error(problem, std, covariance)
         else:
             answer = solve_by_draws(problem, draws, random)
         limit = _trajectory(problem, reason, answer)
-        failure, status = _failure(problem, answer, limit), "diverged"
-    if failure is None:
-        failure, status = inaccuracy(_reduced(run)[1], (run.data.x,), rtol), "inaccurate"
+        failure, status = _failure(problem, answer, limit, rtol)
     if failure is None:
         return limit
     limit = Trajectory(limit.to_xarray().assign_attrs(status=status), run)
@@ -268,8 +266,22 @@ def _trajectory(problem: Problem, reason: str, answer: Answer) -> Trajectory:
     )
 
 
-def _failure(problem: Problem, answer: Answer, limit: Trajectory) -> str | None:
-    """Return what went wrong, if anything did."""
+def _failure(
+    problem: Problem, answer: Answer, limit: Trajectory, rtol: float | None
+) -> tuple[str | None, str]:
+    """Return what went wrong, if anything did, and the status then."""
+    run = problem.run
+    words = inaccuracy(_reduced(run)[1], (run.data.x,), rtol)
+    if words is not None:
+        return words, "inaccurate"
+    words = infinite((problem.nngp, problem.ntk, problem.ntk_test), run.data.x_train.dtype)
+    if words is not None:
+        return words, "overflow"
+    return _divergence(problem, answer, limit), "diverged"
+
+
+def _divergence(problem: Problem, answer: Answer, limit: Trajectory) -> str | None:
+    """Return how the dynamics diverged, if it did."""
     run = problem.run
     if run.steps is None:
         if answer.solved and limit.status == "ok":

@@ -20,20 +20,23 @@ from largen.architectures import (
     Activation,
     Axes,
     Concatenate,
+    Dropout,
     Layer,
     MultiHeadAttention,
     Product,
     Repeat,
     Residual,
     Serial,
+    layers_of,
     signal_behind,
     signal_of,
 )
 from largen.architectures.heads import with_branches
 from largen.architectures.signals import Signal
+from largen.errors import NoTheory
 from largen.kernels.elementwise import factors_joined, joined
 from largen.kernels.pieces import Pieces, composed, stacked
-from largen.kernels.rules import DATA, nature_behind
+from largen.kernels.rules import DATA, OnlyByNetworks, nature_behind
 from largen.kernels.state import Constants
 from largen.parameterizations import CanonicalForm
 
@@ -93,8 +96,18 @@ def lower(net: Layer, form: CanonicalForm, inputs: int | tuple[int, ...] | None 
         features.append(first.function if isinstance(first, Activation) else ChannelsLast(first))
         pieces = pieces[1:]
     skeleton, constants = composed(pieces)
-    nature_behind(skeleton, DATA)
+    try:
+        nature_behind(skeleton, DATA)
+    except OnlyByNetworks as found:
+        raise NoTheory(f"{found}{_by_networks(net)}") from None
     return Lowered(tuple(features), skeleton, constants)
+
+
+def _by_networks(net: Layer) -> str:
+    """Return whether networks can estimate a kernel that has no rule: the end of a sentence."""
+    if any(isinstance(layer, Dropout) and layer.rate for layer in layers_of(net)):
+        return ". Finite networks, which draw no masks of dropout, cannot estimate it."
+    return ", or estimate the kernel by Monte Carlo: lg.monte_carlo_kernel."
 
 
 def _pieces(layer: Layer, path: tuple[int, ...], form: CanonicalForm, signal: Signal) -> Pieces:

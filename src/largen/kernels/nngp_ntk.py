@@ -15,6 +15,7 @@ from largen.arrays import floating, is_traced, like, real, samples, shape_of
 from largen.errors import InvalidInput, NoTheory
 from largen.kernels.accuracy import check_tangent, inaccuracy, overflow, report, with_suited_methods
 from largen.kernels.lower import Lowered, lower
+from largen.kernels.masked import masked
 from largen.kernels.spread import checked, kernels_on_devices
 from largen.kernels.tiles import (
     MEMORY_BUDGET,
@@ -28,7 +29,6 @@ from largen.kernels.tiles import (
 from largen.parameterizations import (
     CanonicalForm,
     GradientDescent,
-    Optimizer,
     Parameterization,
     canonical_form,
     ntk,
@@ -225,35 +225,15 @@ def ntk_kernel(
 
 
 def _kernels(net, inputs, masks, param, rtol, resources, throw, pick, with_ntk=True):
-    x1, x2 = inputs
-    x1 = samples("x1", x1)
-    if x2 is not None:
-        x2 = floating("x2", x2, ndim=x1.ndim)
-        if x1.shape[1:] != x2.shape[1:]:
-            raise InvalidInput(
-                f"x2: its samples have the shape {x2.shape[1:]}, those of x1 {x1.shape[1:]}; both "
-                "hold the same kind of input."
-            )
-    if not isinstance(net, Layer):
-        raise InvalidInput(f"net: wanted a network such as lg.mlp(3), got {net!r}.")
-    if param is not None and not isinstance(param, Parameterization):
-        raise InvalidInput(f"param: wanted e.g. lg.ntk(), got {param!r}.")
+    x1, x2 = checked_inputs(net, inputs, param)
     budget, devices = real("memory_budget", resources[0], above=0), checked(resources[1])
-    lowered, scale = prepare(net, param or ntk(), GradientDescent(1.0), shape_of(x1))
-    inputs = (x1,) if x2 is None else (x1, x2)
-    masks = (
-        _mask("mask1", masks[0], x1, lowered),
-        _mask("mask2", masks[1], x2, lowered),
-    )
-    given = [mask for mask in masks if mask is not None]
-    if len(given) == 1 and x2 is not None:
-        everything = (np.ones((len(x), *given[0].shape[1:]), bool) for x in inputs)
-        masks = tuple(m if m is not None else e for m, e in zip(masks, everything, strict=True))
+    lowered, scale = prepare(net, param or ntk(), shape_of(x1))
+    inputs, masks = (x1,) if x2 is None else (x1, x2), checked_masks(masks, x1, x2, lowered)
     dtype = np.result_type(*(x.dtype for x in inputs), np.float32)
     if is_traced(inputs):
         if with_ntk:
             check_tangent(lowered.skeleton)
-        features = _features(lowered, x1, x2, dtype)
+        features = features_of(lowered, x1, x2, dtype)
         covariance, tangent = kernels_at_once(
             lowered.skeleton, with_ntk, lowered.constants, *features, masks
         )
@@ -266,18 +246,42 @@ def _kernels(net, inputs, masks, param, rtol, resources, throw, pick, with_ntk=T
     return report(words, result, throw)
 
 
+def checked_inputs(net: Any, inputs: tuple[Any, Any], param: Any) -> tuple[Any, Any]:
+    """Check a network, samples of the same kind and a parameterization at the door."""
+    x1, x2 = samples("x1", inputs[0]), inputs[1]
+    if x2 is not None:
+        x2 = floating("x2", x2, ndim=x1.ndim)
+        if x1.shape[1:] != x2.shape[1:]:
+            raise InvalidInput(
+                f"x2: its samples have the shape {x2.shape[1:]}, those of x1 {x1.shape[1:]}; both "
+                "hold the same kind of input."
+            )
+    if not isinstance(net, Layer):
+        raise InvalidInput(f"net: wanted a network such as lg.mlp(3), got {net!r}.")
+    if param is not None and not isinstance(param, Parameterization):
+        raise InvalidInput(f"param: wanted e.g. lg.ntk(), got {param!r}.")
+    return x1, x2
+
+
+def checked_masks(masks: tuple[Any, Any], x1: Any, x2: Any, lowered: Lowered) -> tuple[Any, Any]:
+    """Check masks at the door; where only one of two sets has one, all of the other is there."""
+    one, two = _mask("mask1", masks[0], x1, lowered), _mask("mask2", masks[1], x2, lowered)
+    if x2 is None or (one is None) == (two is None):
+        return one, two
+    positions = (two if one is None else one).shape[1:]
+    if one is None:
+        return np.ones((len(x1), *positions), bool), two
+    return one, np.ones((len(x2), *positions), bool)
+
+
 def _mask(name: str, mask: Any, x: Any, lowered: Lowered) -> Any:
     """Check a mask at the door."""
+    mask = masked(name, mask, x).mask
     if mask is None:
         return None
-    if x is None:
-        raise InvalidInput(f"{name}: belongs to x2, which is not given.")
-    mask = np.asarray(mask)
-    if mask.dtype != bool:
-        raise InvalidInput(f"{name}: wanted Booleans, got dtype {mask.dtype}.")
     if x.ndim < 3:
         raise InvalidInput(f"{name}: its samples, of shape {x.shape[1:]}, have no positions.")
-    wanted = jax.eval_shape(lambda x: _features(lowered, x, None, x.dtype)[0], x).shape[:-1]
+    wanted = jax.eval_shape(lambda x: features_of(lowered, x, None, x.dtype)[0], x).shape[:-1]
     if mask.shape != wanted:
         raise InvalidInput(
             f"{name}: wanted one entry for each position, shape {wanted}, got shape {mask.shape}."
@@ -289,16 +293,27 @@ def _mask(name: str, mask: Any, x: Any, lowered: Lowered) -> Any:
 
 
 def prepare(
-    net: Layer,
-    param: Parameterization,
-    optimizer: Optimizer,
-    inputs: int | tuple[int, ...],
+    net: Layer, param: Parameterization, inputs: int | tuple[int, ...]
 ) -> tuple[Lowered, float]:
     """Return the lowered network and the factor of its NNGP, 1/γ₀² if γ is constant in N."""
-    form = canonical_form(param, net, optimizer, inputs, leading_rates=True)
+    form = form_for_kernels(net, param, inputs)
+    return lower(net, form, inputs), nngp_scale(form)
+
+
+def form_for_kernels(
+    net: Layer, param: Parameterization, inputs: int | tuple[int, ...]
+) -> CanonicalForm:
+    """Return what infinite width leaves of a parameterization, for kernels at initialisation.
+
+    Raises
+    ------
+    NoTheory
+        If outputs, or kernels, have no limit.
+    """
+    form = canonical_form(param, net, GradientDescent(1.0), inputs, leading_rates=True)
     if form.d < 0:
         raise NoTheory(f"{param}: outputs grow with the width as N^{-form.d} at initialisation.")
-    return lower(net, form, inputs), nngp_scale(form)
+    return form
 
 
 def nngp_scale(form: CanonicalForm) -> float:
@@ -320,7 +335,7 @@ def concrete_kernels(
     """Return NNGP and NTK of inputs that are there, not traced: by tiles, in float64."""
     with jax.enable_x64(True):
         kept = np.float64 if lowered.features else None  # tiles are cast one by one
-        x1, x2 = _features(lowered, x1, x2, kept)
+        x1, x2 = features_of(lowered, x1, x2, kept)
         if takes_whole_batches(lowered.skeleton):
             return _of_whole_batch(lowered, scale, x1, x2, dtype, with_ntk, masks, largest_tile)
         rows = max(len(x1), 0 if x2 is None else len(x2))
@@ -347,7 +362,9 @@ def _of_whole_batch(lowered, scale, x1, x2, dtype, with_ntk, masks, largest):
     return covariance * scale, tangent
 
 
-def _features(lowered, x1, x2, dtype):
+def features_of(lowered: Lowered, x1: Any, x2: Any, dtype: Any) -> tuple[Any, Any]:
+    """Return what the skeleton reads of two sets of samples; the second may be None."""
+
     def features(x):
         x = jnp.asarray(x, dtype)
         for phi in lowered.features:

@@ -212,8 +212,8 @@ def _by_jacobian(f, params, rates, x1, x2):
 
 
 @partial(jax.jit, static_argnums=0)
-def _by_products(f, params, rates, x1, x2):
-    """Return the same, column by column."""
+def by_products(f, params, rates, x1, x2):
+    """Return the same, column by column; samples of a batch may depend on each other."""
     out = jax.eval_shape(f, params, x2)
     columns = jnp.eye(int(np.prod(out.shape)), dtype=out.dtype).reshape(-1, *out.shape)
     found = jax.vmap(lambda v: _product(f, params, rates, x1, x2, v))(columns)
@@ -228,7 +228,7 @@ def _product(f, params, rates, x1, x2, v):
     return jax.jvp(lambda p: f(p, x1), (params,), (pulled,))[1]
 
 
-_BY_NAME = {"jacobian": _by_jacobian, "products": _by_products}
+_BY_NAME = {"jacobian": _by_jacobian, "products": by_products}
 
 
 def _cheapest(f, *arguments):

@@ -14,8 +14,9 @@ from jax.typing import ArrayLike
 from largen.architectures import Dropout, Layer, layers_of
 from largen.arrays import integer, like, precision, random_key, samples, shape_of
 from largen.errors import NoTheory
+from largen.networks.any_function import by_products
 from largen.networks.network import FiniteNetwork, finite_network
-from largen.networks.tangent import kernels, probe
+from largen.networks.tangent import coupling, kernels, probe
 from largen.parameterizations import Parameterization, ntk
 from largen.runs import KernelEstimate
 
@@ -37,6 +38,9 @@ def monte_carlo_kernel(
     kernel. The errors are statistical; both means differ from the limit by a term of order
     1/width besides, seen by doubling the width.
 
+    Where batch normalisation couples samples, kernels are those of the batch ``x1`` as a whole:
+    among its samples, and other ones in another batch.
+
     Parameters
     ----------
     net
@@ -57,7 +61,7 @@ def monte_carlo_kernel(
     InvalidInput
         For sizes that are not positive, or samples that do not fit the network.
     NoTheory
-        If a layer couples the samples of a batch, or drops entries.
+        If a layer drops entries, or couples the samples of a batch and there is another, ``x2``.
 
     Examples
     --------
@@ -71,13 +75,19 @@ def monte_carlo_kernel(
     draws, key = integer("draws", draws, at_least=2), random_key(key)
     x1 = samples("x1", x1)
     param = ntk() if param is None else param
+    network = finite_network(net, param, width=width, inputs=shape_of(x1))
     for layer in layers_of(net):
         if isinstance(layer, Dropout) and layer.rate:
             raise NoTheory(
                 f"lg.monte_carlo_kernel: {layer!r} draws masks, and finite networks are evaluated "
-                "without them; lg.kernel has it, or leave it out."
+                "without them. Leave it out, or use lg.kernel, which has it in front of a Dense()."
             )
-    network = finite_network(net, param, width=width, inputs=shape_of(x1))
+    layer = coupling(net)
+    if layer is not None and x2 is not None:
+        raise NoTheory(
+            f"lg.monte_carlo_kernel: {layer!r} couples the samples of a batch, so that there are "
+            "kernels among these only. Leave x2 out; x1 is the batch."
+        )
     x1 = network.check_inputs("x1", x1)
     x2 = None if x2 is None else network.check_inputs("x2", x2)
     with precision(x1, x2):
@@ -98,6 +108,10 @@ def _moments(network: FiniteNetwork, keys, x1, x2, scale):
     def one_network(key):
         params = network.draw(key, dtype)
         f1 = network.outputs_of(params, x1)
+        if coupling(network.net) is not None:  # and there is no other batch
+            rates = network.per_leaf(network.table, "lr")
+            tangent = by_products(network.outputs_of, params, rates, x1, x1)
+            return scale * jnp.outer(f1, f1), tangent
         f2 = f1 if x2 is None else network.outputs_of(params, second)
         one = probe(network, params, x1)
         two = one if x2 is None else probe(network, params, second)

@@ -167,6 +167,10 @@ class FiniteNetwork:
         f, _ = self.module.forward(params, x, None)
         return f[:, 0] if self.outputs is None else f
 
+    def per_leaf(self, table: RuleTable[float], field: str) -> Any:
+        """Return one scale of a rule table as a tree shaped as the parameters."""
+        return jax.tree.map(lambda name: getattr(table[name], field), self.module.names)
+
     def check_inputs(self, name: str, x: ArrayLike) -> Any:
         """Check inputs at the door.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -49,9 +48,7 @@ class Plan:
 
     def per_leaf(self, field: str) -> Any:
         """Return one scale of the rule table as a tree shaped as the parameters."""
-        return jax.tree.map(
-            lambda name: getattr(self.table[name], field), self.network.module.names
-        )
+        return self.network.per_leaf(self.table, field)
 
 
 class Numbers(NamedTuple):

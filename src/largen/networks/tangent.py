@@ -110,12 +110,18 @@ def check_samples_apart(net: Layer) -> None:
     NoTheory
         If a layer couples the samples of a batch.
     """
-    for layer in layers_of(net):
-        if isinstance(layer, BatchNorm):
-            raise NoTheory(
-                f"empirical kernels: {layer!r} couples the samples of a batch, so that no kernel "
-                "is a function of two samples; use LayerNorm() or RMSNorm()."
-            )
+    layer = coupling(net)
+    if layer is not None:
+        raise NoTheory(
+            f"empirical kernels: {layer!r} couples the samples of a batch, so that no kernel "
+            "is a function of two samples; use LayerNorm() or RMSNorm(), or "
+            "lg.monte_carlo_kernel for means over networks, of the samples of one batch."
+        )
+
+
+def coupling(net: Layer) -> Layer | None:
+    """Return a layer that couples the samples of a batch; None if there is none."""
+    return next((layer for layer in layers_of(net) if isinstance(layer, BatchNorm)), None)
 
 
 def kernels(network: FiniteNetwork, one: Probe, two: Probe) -> Kernels:

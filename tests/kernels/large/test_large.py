@@ -96,6 +96,17 @@ def test_on_disk(tmp_path, block):
     )
 
 
+def test_on_disk_with_masks(tmp_path):
+    x, there = RNG.standard_normal((5, 4, 2)), np.arange(4) < np.array([[4], [2], [3], [1], [4]])
+    net = lg.serial(lg.Conv((3,)), lg.Activation("relu"), lg.GlobalAvgPool(), lg.Dense())
+    for name, inputs in (("one", {"mask1": there}), ("two", {"x2": x[:3], "mask1": there})):
+        stored = lg.stored_kernel(tmp_path / name, net, x, **inputs, block=2)
+        for kind, want in lg.kernel(net, x, **inputs)._asdict().items():
+            np.testing.assert_allclose(stored[kind][:], want, rtol=1e-12)
+    with pytest.raises(InvalidInput, match="another kernel"):
+        lg.stored_kernel(tmp_path / "one", net, x, mask1=there[::-1], block=2)
+
+
 def test_interrupted_and_resumed(tmp_path, monkeypatch):
     """Only what is missing is computed; another kernel in the same folder is refused."""
     calls, real_kernel = [], on_disk.kernel

@@ -6,8 +6,8 @@ from tests.kernels.references import numpy_mlp
 
 import largen as lg
 from largen.errors import InvalidInput, NumericalFailure
+from largen.kernels.hyperparameters import rebuilt
 from largen.kernels.prediction import likelihood
-from largen.kernels.prediction.hyperparameters import rebuilt
 
 RNG = np.random.default_rng(8)
 X = RNG.standard_normal((30, 4))

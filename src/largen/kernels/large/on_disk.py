@@ -13,6 +13,7 @@ from jax.typing import ArrayLike
 from largen.architectures import Layer, fingerprint
 from largen.arrays import floating, integer, is_traced
 from largen.errors import InvalidInput
+from largen.kernels.masked import kernel_of, masked
 from largen.kernels.nngp_ntk import kernel
 from largen.kernels.tiles import takes_whole_batches
 from largen.parameterizations import Parameterization
@@ -26,6 +27,8 @@ def stored_kernel(
     x1: ArrayLike,
     x2: ArrayLike | None = None,
     *,
+    mask1: ArrayLike | None = None,
+    mask2: ArrayLike | None = None,
     param: Parameterization | None = None,
     block: int = 1024,
     progress: Callable[[int, int], object] | None = None,
@@ -40,7 +43,7 @@ def stored_kernel(
     ----------
     path
         Folder of the group; created if it does not exist.
-    net, x1, x2, param
+    net, x1, x2, mask1, mask2, param
         As in :func:`largen.kernel`.
     block
         Rows and columns of a block and of a chunk on disk; need not divide the samples.
@@ -86,7 +89,11 @@ def stored_kernel(
     dtype = np.result_type(first, second, np.float32)
     shape = (len(first), len(second))
     grid = tuple(-(-n // block) for n in shape)
-    identity = _identity(net, param, first, None if x2 is None else second, block)
+    symmetric = x2 is None
+    one, two = masked("mask1", mask1, first), masked("mask2", mask2, None if symmetric else second)
+    two = one if symmetric else two
+    masks = () if mask1 is None and mask2 is None else (one.mask, two.mask)
+    identity = _identity(net, param, block, first, None if symmetric else second, *masks)
     group: Any = zarr.open_group(str(path), mode="a")
     if "identity" not in group.attrs:
         chunks = tuple(min(block, n) for n in shape)
@@ -99,14 +106,14 @@ def stored_kernel(
             f"path: {path} holds another kernel, of another network, parameterization, samples or "
             "block size; choose another folder, or delete it."
         )
-    symmetric = x2 is None
     wanted = [(i, j) for i in range(grid[0]) for j in range(i if symmetric else 0, grid[1])]
     done = np.asarray(group["done"])
     for count, (i, j) in enumerate(wanted):
         if not done[i, j]:
             rows, columns = (_span(k, block, n) for k, n in zip((i, j), shape, strict=True))
-            pair = (first[rows],) if symmetric and i == j else (first[rows], second[columns])
-            for name, part in zip(NAMES, kernel(net, *pair, param=param), strict=True):
+            other = None if symmetric and i == j else two.rows(columns)
+            parts = kernel_of(kernel, net, one.rows(rows), other, param=param)
+            for name, part in zip(NAMES, parts, strict=True):
                 group[name][rows, columns] = np.asarray(part)
                 if symmetric and i != j:
                     group[name][columns, rows] = np.asarray(part).T
@@ -120,10 +127,10 @@ def _span(k: int, block: int, samples: int) -> slice:
     return slice(k * block, min((k + 1) * block, samples))
 
 
-def _identity(net, param, x1, x2, block) -> str:
+def _identity(net, param, block, *arrays) -> str:
     """Return what tells one kernel from another."""
     digest = hashlib.sha256(f"{fingerprint(net)} {param!r} {block}".encode())
-    for x in (x1, x2):
+    for x in arrays:
         digest.update(b"none" if x is None else f"{x.shape} {x.dtype}".encode())
         if x is not None:
             digest.update(np.ascontiguousarray(x).tobytes())

@@ -26,13 +26,13 @@ from largen.architectures import Layer
 from largen.arrays import flag, integer, real, shape_of
 from largen.errors import InvalidInput, NoTheory, NumericalFailure, one_of
 from largen.kernels.accuracy import check_tangent
-from largen.kernels.prediction.fit import ascend, groups_of
-from largen.kernels.prediction.hyperparameters import (
+from largen.kernels.hyperparameters import (
     Hyperparameters,
     hyperparameters,
     kernel_at,
     rebuilt,
 )
+from largen.kernels.prediction.fit import ascend, groups_of
 from largen.kernels.prediction.likelihood import Evidence, evidence
 from largen.parameterizations import Parameterization
 

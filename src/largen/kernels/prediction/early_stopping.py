@@ -12,12 +12,13 @@ from jax.typing import ArrayLike
 
 from largen.architectures import Layer
 from largen.arrays import real
+from largen.kernels.masked import kernel_of, masked
 from largen.kernels.modes import decompose, flow_factors
 from largen.kernels.nngp_ntk import kernel
 from largen.kernels.prediction.doors import sample_weights, training_inputs, training_targets
 from largen.kernels.prediction.factor import Factor, solve
 from largen.kernels.prediction.gaussian_process import Posterior
-from largen.kernels.prediction.padding import fill_up
+from largen.kernels.prediction.padding import filled
 from largen.parameterizations import Parameterization
 
 
@@ -46,6 +47,7 @@ def flow_posterior(
     *,
     time: Any,
     weights: Any = None,
+    mask: ArrayLike | None = None,
     param: Parameterization | None = None,
 ) -> FlowPosterior:
     """Return the Gaussian process of networks after a time of gradient flow, in the kernel limit.
@@ -67,6 +69,8 @@ def flow_posterior(
         η₀t > 0.
     weights
         Of the samples' terms in the loss (1/Σw) Σ ½w(f − y)², (sample,), ≥ 0; all alike if None.
+    mask
+        Which positions of each sample are there, as in :func:`largen.posterior`.
     param
         The parameterization; :func:`largen.ntk` by default.
 
@@ -95,7 +99,8 @@ def flow_posterior(
     targets = training_targets(y, len(rows))
     weight = sample_weights(weights, len(rows))
     samples = slice(len(rows))
-    both = kernel(net, fill_up(rows.astype(np.float64)), param=param)
+    given = masked("mask", mask, rows)
+    both = kernel_of(kernel, net, filled(given, np.float64), param=param)
     prior, tangent = (k[samples, samples] for k in both)
     with jax.enable_x64(True):
         # ẏ = −ΘD(f − y)/Σw with D = diag w: the modes are those of D^½ΘD^½.
@@ -109,4 +114,6 @@ def flow_posterior(
         columns = jnp.asarray(targets.reshape(len(rows), -1))
         solved = np.asarray(solve(jnp.asarray(root), True, columns))
     noise = np.zeros(())
-    return FlowPosterior(net, param, "ntk", rows, targets, noise, factor, solved, prior, t)
+    return FlowPosterior(
+        net, param, "ntk", rows, targets, noise, factor, solved, prior, given.mask, t
+    )

@@ -11,7 +11,7 @@ from jax.typing import ArrayLike
 from largen.architectures import Layer
 from largen.arrays import flag, integer, real
 from largen.errors import NumericalFailure
-from largen.kernels.prediction.hyperparameters import Hyperparameters, rebuilt
+from largen.kernels.hyperparameters import Hyperparameters, rebuilt
 from largen.kernels.prediction.likelihood import evidence
 from largen.parameterizations import Parameterization
 

@@ -13,6 +13,7 @@ from jax.typing import ArrayLike
 from largen.architectures import Layer
 from largen.arrays import integer, is_traced, random_key
 from largen.errors import InvalidInput, NumericalFailure, one_of
+from largen.kernels.masked import Masked, kernel_of, masked
 from largen.kernels.nngp_ntk import kernel, nngp, ntk_kernel
 from largen.kernels.prediction.doors import (
     new_inputs,
@@ -22,7 +23,7 @@ from largen.kernels.prediction.doors import (
 )
 from largen.kernels.prediction.factor import Factor, explain, factorise, solve
 from largen.kernels.prediction.moments import inferred, trained
-from largen.kernels.prediction.padding import fill_up
+from largen.kernels.prediction.padding import filled
 from largen.parameterizations import Parameterization
 
 KINDS = {
@@ -59,7 +60,7 @@ class Posterior:
     ----------
     net, param, kind
         Whose kernel it is.
-    x, y, noise
+    x, y, noise, mask
         What it is conditioned on.
     status
         ``"ok"``; ``"singular"`` if the pseudo-inverse had to be taken.
@@ -76,6 +77,7 @@ class Posterior:
     factor: Factor
     weights: np.ndarray
     prior: np.ndarray | None
+    mask: np.ndarray | None
 
     @property
     def status(self) -> str:
@@ -115,7 +117,9 @@ class Posterior:
         constant = self.factor.log_determinant + len(y) * np.log(2 * np.pi)
         return float(-np.sum(y * self.weights) / 2 - y.shape[1] * constant / 2)
 
-    def predict(self, x_test: ArrayLike, *, covariance: bool = False) -> Prediction:
+    def predict(
+        self, x_test: ArrayLike, *, mask: ArrayLike | None = None, covariance: bool = False
+    ) -> Prediction:
         """Return mean and variance of the outputs at test samples.
 
         May be traced by ``jit`` and ``grad`` in ``x_test``, then in the precision of the trace.
@@ -124,6 +128,8 @@ class Posterior:
         ----------
         x_test
             (test_sample, input).
+        mask
+            Which positions of each sample are there, (test_sample, *space); all by default.
         covariance
             Whether to return the covariance of every pair of test samples, too.
 
@@ -133,11 +139,12 @@ class Posterior:
             For inputs that are not finite floats of as many columns as the training inputs.
         """
         x = new_inputs(x_test, self.x)
+        new = masked("mask", mask, x)
         if is_traced(x):
-            return self._shaped(*self._moments(x, covariance))
+            return self._shaped(*self._moments(new, covariance))
         dtype = np.result_type(x.dtype, self.x.dtype, np.float32)
         with jax.enable_x64(True):
-            moments = self._moments(fill_up(np.asarray(x, np.float64)), covariance)
+            moments = self._moments(filled(new, np.float64), covariance)
         # Also in JAX's float64, which is off outside of this call, only via NumPy.
         rows = len(x)
         mean, variance = (np.asarray(m, dtype)[:rows] for m in moments[:2])
@@ -148,7 +155,9 @@ class Posterior:
                 moments = tuple(None if m is None else jnp.asarray(m) for m in moments)
         return self._shaped(*moments)
 
-    def sample(self, x_test: ArrayLike, *, key: Any, draws: int = 1) -> Any:
+    def sample(
+        self, x_test: ArrayLike, *, key: Any, draws: int = 1, mask: ArrayLike | None = None
+    ) -> Any:
         """Draw functions, seen at the test samples.
 
         Parameters
@@ -159,6 +168,8 @@ class Posterior:
             A JAX key or an integer.
         draws
             How many functions.
+        mask
+            As in :meth:`predict`.
 
         Returns
         -------
@@ -174,7 +185,7 @@ class Posterior:
         if is_traced(x_test):
             raise InvalidInput("x_test: is traced; draw samples outside of jit and grad.")
         x = np.asarray(new_inputs(x_test, self.x), np.float64)
-        mean, _, covariance = self.predict(x, covariance=True)
+        mean, _, covariance = self.predict(x, mask=mask, covariance=True)
         dtype = np.result_type(np.asarray(x_test).dtype, self.x.dtype, np.float32)
         with jax.enable_x64(True):
             values, vectors = jnp.linalg.eigh(covariance)
@@ -188,27 +199,28 @@ class Posterior:
     def _shaped(self, mean, variance, covariance) -> Prediction:
         return Prediction(mean if self.y.ndim == 2 else mean[:, 0], variance, covariance)
 
-    def _moments(self, x, full: bool):
+    def _moments(self, new: Masked, full: bool):
         """Return mean (M, C), variance (M,) and covariance (M, M) or None."""
         weights = jnp.asarray(self.weights)
         root, singular = jnp.asarray(self.factor.root), self.factor.singular
-        own = jnp.asarray(self._prior(x) if full else _diagonal(self._prior, x))
+        own = jnp.asarray(self._prior(new) if full else _diagonal(self._prior, new))
+        given = filled(Masked(self.x, self.mask))
         if self.kind == "ntk":
-            both = kernel(self.net, x, fill_up(self.x), param=self.param)
+            both = kernel_of(kernel, self.net, new, given, param=self.param)
             prior_cross, cross = (jnp.asarray(k[:, : len(self.x)]) for k in both)
             prior = jnp.asarray(self.prior)
             mean, spread = trained(root, singular, weights, cross, own, prior, prior_cross)
         else:
-            cross = jnp.asarray(self._prior(x, fill_up(self.x))[:, : len(self.x)])
+            cross = jnp.asarray(self._prior(new, given)[:, : len(self.x)])
             mean, spread = inferred(root, singular, weights, cross, own)
         if not full:
             return mean, spread, None
         return mean, jnp.maximum(jnp.diagonal(spread), 0), spread
 
-    def _prior(self, x1, x2=None):
+    def _prior(self, first: Masked, second: Masked | None = None):
         """Return the covariance before any training sample was seen."""
         of = ntk_kernel if self.kind == "ntk-gp" else nngp
-        return of(self.net, x1, x2, param=self.param)
+        return kernel_of(of, self.net, first, second, param=self.param)
 
     def __repr__(self) -> str:
         return (
@@ -224,6 +236,7 @@ def posterior(
     *,
     kind: str = "nngp",
     noise: ArrayLike = 0.0,
+    mask: ArrayLike | None = None,
     param: Parameterization | None = None,
     throw: bool = True,
 ) -> Posterior:
@@ -258,6 +271,9 @@ def posterior(
         kernel as it is, not relative to its trace, or one for each sample, (sample,). For
         ``"ntk"`` it is the ridge: the loss ½ Σ (f − y)² has the penalty ½ σ_n² |θ − θ(0)|² in
         weights of unit rate.
+    mask
+        Which positions of each sample are there, Booleans (sample, *space), for samples of
+        variable length; all by default. ``predict`` takes one for test samples.
     param
         The parameterization; :func:`largen.ntk` by default. See :func:`largen.kernel` for what
         its NNGP means.
@@ -295,14 +311,13 @@ def posterior(
     rows = training_inputs(x)
     targets = training_targets(y, len(rows))
     variance = noise_variance(noise, len(rows))
-    x64 = fill_up(rows.astype(np.float64))
-    prior = None
+    given, prior = masked("mask", mask, rows), None
     if kind == "nngp":
-        matrix = nngp(net, x64, param=param)
+        matrix = kernel_of(nngp, net, filled(given, np.float64), param=param)
     elif kind == "ntk-gp":
-        matrix = ntk_kernel(net, x64, param=param)
+        matrix = kernel_of(ntk_kernel, net, filled(given, np.float64), param=param)
     else:
-        prior, matrix = kernel(net, x64, param=param)
+        prior, matrix = kernel_of(kernel, net, filled(given, np.float64), param=param)
     samples = slice(len(rows))
     matrix, prior = matrix[samples, samples], None if prior is None else prior[samples, samples]
     noisy = matrix + np.diag(np.broadcast_to(variance, len(rows)))
@@ -310,16 +325,22 @@ def posterior(
         factor = factorise(jnp.asarray(noisy))
         columns = jnp.asarray(targets.reshape(len(rows), -1))
         weights = solve(jnp.asarray(factor.root), factor.singular, columns)
-    given = Posterior(net, param, kind, rows, targets, variance, factor, np.asarray(weights), prior)
+    found = Posterior(
+        net, param, kind, rows, targets, variance, factor, np.asarray(weights), prior, given.mask
+    )
     if factor.singular and throw:
-        raise NumericalFailure(f"posterior: {explain(KINDS[kind], factor, noisy, rows)}", given)
-    return given
+        raise NumericalFailure(f"posterior: {explain(KINDS[kind], factor, noisy, rows)}", found)
+    return found
 
 
-def _diagonal(prior, x):
+def _diagonal(prior, new: Masked):
     """Return prior(x, x) of every row, from square blocks of few rows."""
-    if is_traced(x):
-        return jax.vmap(lambda row: prior(row[None])[0, 0])(x)
-    padded = np.concatenate([x, np.repeat(x[-1:], -len(x) % min(_ROWS, len(x)), axis=0)])
-    blocks = padded.reshape(-1, min(_ROWS, len(x)), *x.shape[1:])
-    return np.concatenate([np.diagonal(prior(block)) for block in blocks])[: len(x)]
+    count = len(new.x)
+    if is_traced(new.x):
+        if new.mask is None:
+            return jax.vmap(lambda row: prior(Masked(row[None], None))[0, 0])(new.x)
+        return jnp.stack([prior(new.rows(slice(i, i + 1)))[0, 0] for i in range(count)])
+    size = min(_ROWS, count)
+    last = np.minimum(np.arange(count + -count % size), count - 1)  # the last row fills up
+    blocks = [new.rows(block) for block in last.reshape(-1, size)]
+    return np.concatenate([np.diagonal(prior(block)) for block in blocks])[:count]

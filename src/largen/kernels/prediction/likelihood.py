@@ -16,9 +16,9 @@ from largen.architectures import Layer
 from largen.arrays import real, shape_of
 from largen.errors import InvalidInput, NumericalFailure
 from largen.kernels.accuracy import inaccuracy, with_suited_methods
+from largen.kernels.hyperparameters import Hyperparameters, hyperparameters, kernel_at
 from largen.kernels.lower import Lowered
 from largen.kernels.prediction.doors import training_inputs, training_targets
-from largen.kernels.prediction.hyperparameters import Hyperparameters, hyperparameters, kernel_at
 from largen.parameterizations import Parameterization
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from jaxtyping import Float
+
+from largen.kernels.masked import Masked
 
 _LARGEST = 1024  # from here on computing takes longer than compiling
 
@@ -29,3 +33,11 @@ def fill_up(x: Float[np.ndarray, "sample *shape"]) -> Float[np.ndarray, "row *sh
     factors = 0.9 - 0.4 * k / max(extra, 1)
     shrunken = x[k % len(x)] * factors.reshape(-1, *(1,) * (x.ndim - 1))
     return np.concatenate([x, shrunken.astype(x.dtype)])
+
+
+def filled(samples: Masked, dtype: Any = None) -> Masked:
+    """Return samples filled up with their masks, in their own precision or another."""
+    x, mask = np.asarray(samples.x, dtype), samples.mask
+    if mask is not None:
+        mask = mask[np.arange(standard_size(len(x))) % len(x)]
+    return Masked(fill_up(x), mask)

@@ -18,6 +18,7 @@ from largen.kernels.rules import (
 from largen.kernels.rules.dispatch import (
     DATA,
     Nature,
+    OnlyByNetworks,
     advance,
     freshness,
     nature_behind,
@@ -29,6 +30,7 @@ from largen.kernels.rules.structure import ends_in_affine_map
 __all__ = [
     "DATA",
     "Nature",
+    "OnlyByNetworks",
     "activations",
     "advance",
     "affine",

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from largen.architectures import Activation, Dropout
 from largen.errors import NoTheory
 from largen.expectations import mean, pair_moments, second_moment
-from largen.kernels.rules.dispatch import Nature, nature_behind, rule, wanted
+from largen.kernels.rules.dispatch import Nature, OnlyByNetworks, nature_behind, rule, wanted
 from largen.kernels.rules.scaling import hidden
 from largen.kernels.state import Side, State, Wanted, equal_positions, opposite
 
@@ -44,10 +44,9 @@ def _(layer: Activation, nature: Nature) -> Nature:
             "put a Dense() before it."
         )
     if nature.kind != "gaussian":
-        raise NoTheory(
+        raise OnlyByNetworks(
             f"kernels: {layer!r} meets {nature.kind}, which is not Gaussian, so that its kernel "
-            "is not an integral over two Gaussians. Put a Dense() between them, or estimate the "
-            "kernel by Monte Carlo: lg.monte_carlo_kernel."
+            "is not an integral over two Gaussians. Put a Dense() between them"
         )
     if not nature.alike:
         raise NoTheory(

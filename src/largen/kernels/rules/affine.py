@@ -16,11 +16,11 @@ import numpy as np
 from jax import lax
 
 from largen.architectures import Conv, ConvTranspose, Dense, LocallyConnected
-from largen.errors import NoTheory
 from largen.kernels.rules.dispatch import (
     GAUSSIAN,
     Freshness,
     Nature,
+    OnlyByNetworks,
     freshness,
     nature_behind,
     rule,
@@ -71,11 +71,10 @@ def _(layer: LocallyConnected, behind: Wanted) -> Wanted:
 def _(layer: Conv, nature: Nature) -> Nature:
     # Only where all channels have the same law does each group see the mean over all of them.
     if layer.groups > 1 and not nature.alike:
-        raise NoTheory(
+        raise OnlyByNetworks(
             f"kernels: {layer!r} splits channels of different laws into groups, such as those of "
             "the data, so that its own channels have different covariances. Put a Dense() or a "
-            "Conv() of one group before it, or estimate the kernel by Monte Carlo: "
-            "lg.monte_carlo_kernel."
+            "Conv() of one group before it"
         )
     return GAUSSIAN
 

@@ -6,8 +6,12 @@ from functools import singledispatch
 from typing import Any, Literal, NamedTuple
 
 from largen.architectures import Layer
-from largen.errors import NoRule
+from largen.errors import NoRule, NoTheory
 from largen.kernels.state import State, Wanted
+
+
+class OnlyByNetworks(NoTheory):
+    """A layer without a kernel here, though finite networks have it; begins a sentence."""
 
 
 class Nature(NamedTuple):

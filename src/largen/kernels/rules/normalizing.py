@@ -14,8 +14,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from largen.architectures import BatchNorm, LayerNorm, RMSNorm
-from largen.errors import NoTheory
-from largen.kernels.rules.dispatch import Nature, nature_behind, rule, wanted
+from largen.kernels.rules.dispatch import Nature, OnlyByNetworks, nature_behind, rule, wanted
 from largen.kernels.rules.scaling import hidden, not_below_zero, rescaled
 from largen.kernels.state import Side, State, Wanted, opposite
 
@@ -93,8 +92,7 @@ def _(layer: LayerNorm, nature: Nature) -> Nature:
 
 @nature_behind.register
 def _(layer: BatchNorm, nature: Nature) -> Nature:
-    raise NoTheory(
+    raise OnlyByNetworks(
         f"kernels: {layer!r} makes the output of a sample depend on the whole batch, so that no "
-        "kernel is a function of two samples. Use LayerNorm or RMSNorm; the moments of a fixed "
-        "batch's outputs are means of lg.apply over wide networks (Monte Carlo)."
+        "kernel is a function of two samples. Use LayerNorm or RMSNorm"
     )

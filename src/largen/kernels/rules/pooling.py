@@ -26,9 +26,8 @@ from largen.architectures import (
     SumPool,
 )
 from largen.architectures.windows import Pool
-from largen.errors import NoTheory
 from largen.kernels.rules.averages import coincident, from_averages
-from largen.kernels.rules.dispatch import Nature, nature_behind, rule, wanted
+from largen.kernels.rules.dispatch import Nature, OnlyByNetworks, nature_behind, rule, wanted
 from largen.kernels.rules.scaling import rescaled
 from largen.kernels.sliding import slides
 from largen.kernels.state import Side, State, Wanted
@@ -138,10 +137,9 @@ def _(layer: Flatten, behind: Wanted) -> Wanted:
 @nature_behind.register(GlobalSumPool)
 def _(layer: Pool | GlobalAvgPool | GlobalSumPool, nature: Nature) -> Nature:
     if isinstance(layer, MaxPool):
-        raise NoTheory(
+        raise OnlyByNetworks(
             f"kernels: {layer!r} takes the largest of several correlated Gaussians, and the "
-            "covariance of two such maxima has no closed form. Use AvgPool, or estimate the "
-            "kernel by Monte Carlo: lg.monte_carlo_kernel."
+            "covariance of two such maxima has no closed form. Use AvgPool"
         )
     return nature
 

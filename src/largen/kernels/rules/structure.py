@@ -14,6 +14,7 @@ from largen.errors import NoTheory
 from largen.kernels.rules.dispatch import (
     Freshness,
     Nature,
+    OnlyByNetworks,
     advance,
     freshness,
     nature_behind,
@@ -211,11 +212,10 @@ def _(layer: Residual, nature: Nature) -> Nature:
     skip = nature if layer.shortcut is None else nature_behind(layer.shortcut, nature)
     own = "own" if layer.shortcut is None else freshness(layer.shortcut)
     if "fresh" not in (freshness(layer.branch), own):
-        raise NoTheory(
+        raise OnlyByNetworks(
             f"kernels: skip and branch of {layer!r} are correlated, since no random weights "
             "separate them, and their sum is not an elementwise function of one Gaussian. Put a "
-            "Dense() in the branch, or estimate the kernel by Monte Carlo: "
-            "lg.monte_carlo_kernel."
+            "Dense() in the branch"
         )
     if not (branch.centred or skip.centred or branch.alike or skip.alike):
         raise NoTheory(
@@ -238,10 +238,9 @@ def _(layer: Concatenate, nature: Nature) -> Nature:
 def _(layer: Product, nature: Nature) -> Nature:
     found = [nature_behind(branch, nature) for branch in layer.branches]
     if sum(freshness(branch) != "fresh" for branch in layer.branches) > 1:
-        raise NoTheory(
+        raise OnlyByNetworks(
             f"kernels: branches of {layer!r} are correlated, since no random weights separate "
-            "them. Put a Dense() in all of them but one, or estimate the kernel by Monte Carlo: "
-            "lg.monte_carlo_kernel."
+            "them. Put a Dense() in all of them but one"
         )
     if sum(not each.alike for each in found) > 1:
         raise NoTheory(

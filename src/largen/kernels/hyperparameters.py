@@ -17,17 +17,11 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from largen.architectures import Layer, mapped, weight_sites
-from largen.errors import NoTheory
 from largen.kernels.lower import lower
-from largen.kernels.nngp_ntk import nngp_scale
+from largen.kernels.nngp_ntk import form_for_kernels, nngp_scale
 from largen.kernels.state import Constants
 from largen.kernels.tiles import kernels_at_once
-from largen.parameterizations import (
-    GradientDescent,
-    Parameterization,
-    canonical_form,
-    ntk,
-)
+from largen.parameterizations import Parameterization, ntk
 
 
 class Hyperparameters(NamedTuple):
@@ -46,7 +40,8 @@ class Hyperparameters(NamedTuple):
         Of :class:`largen.kernels.lower.Lowered`.
     labels
         As ``constants``, with the position of the name, counted from 1, in the place of σ_w² and
-        σ_b², and 0 for biases that do not exist.
+        σ_b², and 0 for biases that do not exist. In the place of a rate ρ is the power with which
+        it falls with its own σ².
     scale
         Factor from the last layer's covariance to the NNGP kernel.
     """
@@ -71,16 +66,20 @@ def hyperparameters(
     NoTheory
         As :func:`largen.nngp`.
     """
-    form = canonical_form(param or ntk(), net, GradientDescent(1.0), inputs)
-    if form.d < 0:
-        raise NoTheory(f"{param}: outputs grow with the width as N^{-form.d} at initialisation.")
+    form = form_for_kernels(net, param or ntk(), inputs)
     records = {site.name: site.layer for site in weight_sites(net)}
-    deviations, factors, labelled = [], [], {}
-    for position, (name, weight) in enumerate(form.weights.items(), start=1):
+    deviations, factors = [], []
+    for name, weight in form.weights.items():
         site, kind = name.rsplit(".", 1)
         deviations.append(getattr(records[site], f"{kind}_std"))
         factors.append((weight.std / deviations[-1]) ** 2)
-        labelled[name] = replace(weight, std=float(position))
+    names = tuple(f"{name}_std" for name in form.weights)
+    doubled = dict(zip(names, 2 * np.array(deviations), strict=True))
+    slower = form_for_kernels(rebuilt(net, doubled), param or ntk(), inputs).weights
+    labelled = {
+        name: replace(weight, std=float(position), rate=_fall(weight.rate, slower[name].rate))
+        for position, (name, weight) in enumerate(form.weights.items(), start=1)
+    }
     lowered = lower(net, form, inputs)
     labels = jax.tree.map(
         _labels,
@@ -88,7 +87,7 @@ def hyperparameters(
         is_leaf=_is_constants,
     )
     return Hyperparameters(
-        tuple(f"{name}_std" for name in form.weights),
+        names,
         np.array(deviations),
         np.array(factors),
         lowered.features,
@@ -97,6 +96,11 @@ def hyperparameters(
         labels,
         nngp_scale(form),
     )
+
+
+def _fall(rate: float, at_twice: float) -> float:
+    """Return the power of 1/σ² in a rate, from its values at σ and at 2σ; 0 for what is frozen."""
+    return np.log(rate / at_twice) / np.log(4) if rate else 0.0
 
 
 def _is_constants(node) -> bool:
@@ -112,17 +116,29 @@ def _labels(node):
 
 
 def with_variances(constants: Any, labels: Any, variances: Float[Array, " name"]) -> Any:
-    """Return constants with σ_w² and σ_b² looked up among the variances by their labels."""
+    """Return constants with σ_w² and σ_b² looked up among the variances by their labels.
+
+    Rates follow, where the parameterization has them depend on the σ of their weight.
+    """
     table = jnp.concatenate([jnp.zeros(1), variances])
 
     def put(own, label):
         if not isinstance(own, Constants):
             return own
-        return own._replace(
-            weight_variance=table[label.weight_variance], bias_variance=table[label.bias_variance]
+        weight, bias = table[label.weight_variance], table[label.bias_variance]
+        return Constants(
+            weight,
+            bias,
+            own.weight_rate * _ratio(own.weight_variance, weight) ** label.weight_rate,
+            own.bias_rate * _ratio(own.bias_variance, bias) ** label.bias_rate,
         )
 
     return jax.tree.map(put, constants, labels, is_leaf=_is_constants)
+
+
+def _ratio(before, now):
+    """Return before/now, and 1 for a bias that does not exist."""
+    return jnp.where(now > 0, before / jnp.where(now > 0, now, 1), 1)
 
 
 @partial(jax.jit, static_argnums=(0, 1))
@@ -136,7 +152,7 @@ def kernel_at(
 ) -> Float[Array, "sample sample"]:
     """Return a kernel, differentiable in the variances.
 
-    ``"nngp"`` is the covariance of the last layer, ``"ntk"`` the tangent kernel at fixed rates ρ.
+    ``"nngp"`` is the covariance of the last layer, ``"ntk"`` the tangent kernel.
     """
     chosen, with_ntk = with_variances(constants, labels, variances), kind == "ntk"
     return kernels_at_once(skeleton, with_ntk, chosen, x, None)[int(with_ntk)]

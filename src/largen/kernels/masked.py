@@ -1,0 +1,58 @@
+"""Samples with a mask of which positions are there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from largen.architectures import Layer
+from largen.errors import InvalidInput
+from largen.parameterizations import Parameterization
+
+
+class Masked(NamedTuple):
+    """Samples, and which positions of each are there.
+
+    Attributes
+    ----------
+    x
+        (sample, input) or (sample, *space, channel).
+    mask
+        Booleans (sample, *space), or None if all are there.
+    """
+
+    x: Any
+    mask: np.ndarray | None
+
+    def rows(self, chosen: Any) -> Masked:
+        """Return some of the samples."""
+        return Masked(self.x[chosen], None if self.mask is None else self.mask[chosen])
+
+
+def masked(name: str, mask: Any, x: Any) -> Masked:
+    """Check a mask at the door, but for its positions, which depend on the network."""
+    if mask is None:
+        return Masked(x, None)
+    if x is None:
+        raise InvalidInput(f"{name}: belongs to x2, which is not given.")
+    mask = np.asarray(mask)
+    if mask.dtype != bool:
+        raise InvalidInput(f"{name}: wanted Booleans, got dtype {mask.dtype}.")
+    if mask.ndim == 0 or len(mask) != len(x):
+        raise InvalidInput(f"{name}: wanted a row for each of {len(x)} samples, got {mask.shape}.")
+    return Masked(x, mask)
+
+
+def kernel_of(
+    door: Callable[..., Any],
+    net: Layer,
+    first: Masked,
+    second: Masked | None = None,
+    *,
+    param: Parameterization | None,
+) -> Any:
+    """Return what :func:`largen.kernel`, or another of its kind, says of such samples."""
+    x2, mask2 = (None, None) if second is None else second
+    return door(net, first.x, x2, mask1=first.mask, mask2=mask2, param=param)

@@ -1,0 +1,125 @@
+"""Kernels as a differentiable function of a network's σ_w and σ_b."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+
+from largen.architectures import Layer
+from largen.arrays import is_traced, like, precision, shape_of
+from largen.errors import InvalidInput
+from largen.kernels.accuracy import check_tangent, with_suited_methods
+from largen.kernels.hyperparameters import hyperparameters, with_variances
+from largen.kernels.lower import Lowered
+from largen.kernels.nngp_ntk import Kernels, checked_inputs, checked_masks, features_of
+from largen.kernels.tiles import kernels_at_once
+from largen.parameterizations import Parameterization
+
+
+class KernelFunction:
+    """NNGP and NTK of fixed samples as a function of σ_w and σ_b; see :func:`kernel_function`.
+
+    Attributes
+    ----------
+    deviations
+        σ_w and σ_b of the network by name, such as ``"0.weight_std"`` for the layer at position 0.
+    """
+
+    def __init__(
+        self,
+        net: Layer,
+        inputs: tuple[Any, Any],
+        masks: tuple[Any, Any],
+        param: Parameterization | None,
+    ):
+        x1, x2 = checked_inputs(net, inputs, param)
+        given = hyperparameters(net, param, shape_of(x1))
+        lowered = Lowered(given.features, given.skeleton, given.constants)
+        check_tangent(lowered.skeleton)
+        self._masks = checked_masks(masks, x1, x2, lowered)
+        self._inputs = x1, x2
+        if not is_traced(x1, x2):
+            lowered = with_suited_methods(lowered, (x1,) if x2 is None else (x1, x2))
+        self._given, self._lowered = given, lowered
+        self.deviations = dict(zip(given.names, given.deviations.tolist(), strict=True))
+
+    def __call__(self, deviations: Mapping[str, ArrayLike] | None = None) -> Kernels:
+        """Return the kernels for some other σ_w and σ_b by name, which JAX may trace.
+
+        Raises
+        ------
+        InvalidInput
+            For a name that the network does not have.
+        """
+        chosen = {} if deviations is None else dict(deviations)
+        unknown = set(chosen) - set(self.deviations)
+        if unknown:
+            raise InvalidInput(
+                f"deviations: the network has no {sorted(unknown)[0]!r}, only "
+                f"{', '.join(self.deviations)}; a bias is there if its bias_std is not 0."
+            )
+        given, lowered, inputs = self._given, self._lowered, self._inputs
+        values = {**self.deviations, **chosen}.values()
+        with precision(*inputs, *values):
+            x1, x2 = features_of(lowered, *inputs, jnp.result_type(float))
+            sizes = jnp.stack([jnp.asarray(s, x1.dtype) for s in values])
+            variances = jnp.asarray(given.factors, x1.dtype) * sizes**2
+            constants = with_variances(given.constants, given.labels, variances)
+            nngp, ntk = kernels_at_once(lowered.skeleton, True, constants, x1, x2, self._masks)
+            return like(Kernels(nngp * given.scale, ntk), *inputs, *values)
+
+
+def kernel_function(
+    net: Layer,
+    x1: ArrayLike,
+    x2: ArrayLike | None = None,
+    *,
+    mask1: ArrayLike | None = None,
+    mask2: ArrayLike | None = None,
+    param: Parameterization | None = None,
+) -> KernelFunction:
+    """Return NNGP and NTK of given samples as a function of σ_w and σ_b, for ``jax.grad``.
+
+    Networks are data, known before anything is compiled, and their constants are numbers. This
+    takes them out: the result maps ``{"0.weight_std": σ, …}`` to :class:`Kernels`, where names that
+    are not given keep the network's own. Rates ρ follow σ where the parameterization has them so,
+    and the kernels are those of :func:`largen.kernel` for the network with these constants.
+
+    Parameters
+    ----------
+    net, x1, x2, mask1, mask2, param
+        As in :func:`largen.kernel`.
+
+    Returns
+    -------
+    KernelFunction
+        Of a mapping from names to numbers, which may be traced; ``deviations`` are the network's
+        own. Under ``jax.grad`` everything is in the precision of the trace: call it within
+        ``jax.enable_x64(True)`` for float64.
+
+    Raises
+    ------
+    InvalidInput, NoTheory, NoRule
+        As :func:`largen.kernel`.
+
+    Notes
+    -----
+    All pairs are computed at once, without tiles and a memory budget. The accuracy of activations
+    without closed forms is not checked: the method is the one that suits the network's own
+    constants. A bias with ``bias_std=0`` does not exist and has no name.
+
+    Examples
+    --------
+    >>> import jax, largen as lg, numpy as np
+    >>> kernels = lg.kernel_function(lg.mlp(1, "relu", bias_std=0.1), np.eye(2))
+    >>> kernels.deviations
+    {'0.weight_std': 1.0, '0.bias_std': 0.1, '2.weight_std': 1.0, '2.bias_std': 0.1}
+    >>> total = lambda s: kernels({"2.weight_std": s}).nngp.sum()
+    >>> with jax.enable_x64(True):  # Σ (σ_b² + σ_w² E[φφ']) is quadratic in σ_w
+    ...     round(float(jax.grad(total)(1.5) / (total(1.5) - 4 * 0.01)), 6)
+    1.333333
+    """
+    return KernelFunction(net, (x1, x2), (mask1, mask2), param)
