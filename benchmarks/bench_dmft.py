@@ -1,6 +1,6 @@
 """The deep mean-field limit: seconds, error and memory, beside networks of the same width.
 
-    python benchmarks/bench_dmft.py            # two minutes
+    python benchmarks/bench_dmft.py            # four minutes
     python benchmarks/bench_dmft.py --large    # with the large cases, some minutes
     python benchmarks/bench_dmft.py --scaling  # in samples, steps, layers and neurons, one by one
     python benchmarks/bench_dmft.py --whole    # as solve() has them, with their error; five minutes
@@ -26,6 +26,7 @@ from multiprocessing import get_context
 import numpy as np
 
 import largen as lg
+from largen.dmft.deep.control_variate import corrected
 from largen.dmft.deep.problem import problem
 from largen.dmft.deep.replicates import Effort, _random
 from largen.dmft.deep.schedule import descent
@@ -88,7 +89,8 @@ def measure(case, replicates, stored):
         for seed in range(1, 1 + replicates)
     ]
     taken = min(t for t, _ in found)
-    f = np.stack([swept.outputs[..., 0] for _, swept in found])
+    f, linear = (np.stack(x) for x in zip(*((s.outputs, s.linear) for _, s in found), strict=True))
+    f = corrected(f, linear[:, :, 0], linear[:, :, 1])[..., 0]
     delta = np.linalg.norm(run.data.y_train - f.mean(0))
     error = np.sqrt(np.sum(f.var(0, ddof=1))) / delta
     memory = peak()

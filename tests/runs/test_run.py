@@ -1,3 +1,5 @@
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -30,6 +32,14 @@ def test_batches_go_through_every_sample_and_depend_on_the_seed_alone():
     other = run(optimizer=lg.sgd(0.1, batch_size=2, seed=1), steps=7).batches
     assert (other != batches).any()
     assert run().batches is None
+
+
+def test_batches_in_an_order_of_ones_own():
+    batches = run(optimizer=lg.sgd(0.1, batch_size=2, order=[5, 0, 3, 3, 1]), steps=5).batches
+    np.testing.assert_array_equal(batches, [[5, 0], [3, 3], [5, 0], [3, 3], [5, 0]])
+    for optimizer in (lg.adam, lg.rmsprop, partial(lg.langevin, temperature=0.1)):
+        found = run(optimizer=optimizer(0.1, batch_size=3, order=np.arange(6)[::-1]), steps=2)
+        np.testing.assert_array_equal(found.batches, [[5, 4, 3], [2, 1, 0]])
 
 
 def test_batch_that_does_not_divide_leaves_samples_out_of_an_epoch():
@@ -111,6 +121,11 @@ def with_nan():
         (lambda: run(optimizer=lg.gradient_flow()), "times"),
         (lambda: run(optimizer=lg.gradient_flow(), steps=None, times=[2.0, 1.0]), "increasing"),
         (lambda: run(optimizer=lg.sgd(0.1, batch_size=7)), "batch_size: 7 is more than the 6"),
+        (lambda: run(optimizer=lg.sgd(0.1, 2, order=[1, 6])), "order: there is no sample 6"),
+        (lambda: lg.sgd(0.1, 2, order=[1]), "order: wanted at least the 2 samples"),
+        (lambda: lg.sgd(0.1, 1, order=[-1]), "order"),
+        (lambda: lg.sgd(0.1, 1, order=np.array(0.5)), "order: wanted the numbers of samples"),
+        (lambda: lg.adam(0.1, order=[1, 2]), "order: of samples in minibatches"),
     ],
 )
 def test_wrong_input_is_refused_by_name(make, message):

@@ -290,8 +290,11 @@ def _check(limit: Trajectory, nets: list[Trajectory]) -> None:
             and np.array_equal(net.y_test, limit.y_test)
         ):
             raise InvalidInput("nets: their times or their data are not the limit's.")
-        if "diverged" in (net.status, limit.status):
-            raise InvalidInput("nets: a trajectory that diverged has no distance from the limit.")
+        if {"diverged", "overflow"} & {net.status, limit.status}:
+            raise InvalidInput(
+                "nets: a trajectory that diverged, or whose kernels overflow, has no distance from "
+                "the limit."
+            )
 
 
 def _value(value: Any, error: Any) -> str:

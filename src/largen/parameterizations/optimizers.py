@@ -18,6 +18,7 @@ from largen.arrays import integer, real
 from largen.errors import InvalidInput
 
 Schedule = Callable[[int], Any] | Sequence[float] | ArrayLike
+Order = Sequence[int] | np.ndarray
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,7 @@ class Optimizer:
 class _Stepped(Optimizer):
     batch_size: int | None = None
     seed: int = 0
+    order: Order | None = field(default=None, kw_only=True)
     schedule: Schedule | None = field(default=None, kw_only=True)
 
     def __post_init__(self):
@@ -64,6 +66,8 @@ class _Stepped(Optimizer):
         if self.batch_size is not None:
             integer("batch_size", self.batch_size, at_least=1)
         integer("seed", self.seed, at_least=0)
+        if self.order is not None:
+            object.__setattr__(self, "order", _samples(self.order, self.batch_size))
         if self.schedule is not None and not callable(self.schedule):
             object.__setattr__(self, "schedule", _factors("schedule", self.schedule))
 
@@ -168,10 +172,26 @@ def _factors(name: str, values: Any) -> tuple[float, ...]:
     return tuple(factors.tolist())
 
 
+def _samples(order: Order, batch_size: int | None) -> tuple[int, ...]:
+    if batch_size is None:
+        raise InvalidInput("order: of samples in minibatches; wants a batch_size as well.")
+    try:
+        found = tuple(integer("order", sample, at_least=0) for sample in order)
+    except TypeError:
+        raise InvalidInput(f"order: wanted the numbers of samples, got {order!r}.") from None
+    if len(found) < batch_size:
+        raise InvalidInput(
+            f"order: wanted at least the {batch_size} samples of a batch, got {len(found)}."
+        )
+    return found
+
+
 def _shown(value: Any) -> str:
     if callable(value):
         return getattr(value, "__qualname__", repr(value)).removesuffix(".<locals>.schedule")
-    return f"{len(value)} factors" if isinstance(value, tuple) else str(value)
+    if isinstance(value, tuple):
+        return f"{len(value)} {'samples' if isinstance(value[0], int) else 'factors'}"
+    return str(value)
 
 
 def _check_below_one(name: str, value: float) -> None:
@@ -224,12 +244,14 @@ def sgd(
     momentum: float = 0.0,
     weight_decay: float = 0.0,
     seed: int = 0,
+    order: Order | None = None,
     schedule: Schedule | None = None,
 ) -> GradientDescent:
-    """Minibatch gradient descent; the order of the samples is fixed by ``seed``.
+    """Minibatch gradient descent; the order of the samples is given, or fixed by ``seed``.
 
-    Each epoch goes once through a new permutation; what is left of it after the last whole batch
-    is not used. Networks of every width, and the theories, see the same order.
+    Each epoch goes once through a new permutation, or through the order that is given; what is
+    left of it after the last whole batch is not used. Networks of every width, and the theories,
+    see the same order.
 
     Parameters
     ----------
@@ -239,20 +261,27 @@ def sgd(
         Samples in a step; the gradient is their mean.
     seed
         Of the permutations.
+    order
+        The training samples, by their numbers, in the order in which they are seen; of any length,
+        begun again at its end.
 
     Raises
     ------
     InvalidInput
-        If a number is out of its range.
+        If a number is out of its range, or the order has less than a batch.
 
     Examples
     --------
     >>> import largen as lg
     >>> print(lg.sgd(lr=0.1, batch_size=16))
     GradientDescent(lr=0.1, batch_size=16)
+    >>> print(lg.sgd(lr=0.1, batch_size=2, order=[0, 2, 1, 3]))
+    GradientDescent(lr=0.1, batch_size=2, order=4 samples)
     """
     integer("batch_size", batch_size, at_least=1)
-    return GradientDescent(lr, weight_decay, batch_size, seed, momentum=momentum, schedule=schedule)
+    return GradientDescent(
+        lr, weight_decay, batch_size, seed, order=order, schedule=schedule, momentum=momentum
+    )
 
 
 def langevin(
@@ -262,6 +291,7 @@ def langevin(
     weight_decay: float = 0.0,
     batch_size: int | None = None,
     seed: int = 0,
+    order: Order | None = None,
     schedule: Schedule | None = None,
 ) -> Langevin:
     """Langevin dynamics in steps, θ ← θ − η(∇ + λθ) + √(2ηT) ξ with ξ standard Gaussian.
@@ -279,7 +309,7 @@ def langevin(
         As in :func:`gd`.
     temperature
         T₀; with 0 this is :func:`gd`.
-    batch_size, seed
+    batch_size, seed, order
         As in :func:`sgd`; full batch by default. The noise comes from the key of what is trained.
 
     Raises
@@ -293,7 +323,7 @@ def langevin(
     >>> print(lg.langevin(lr=0.1, temperature=0.01, weight_decay=0.01))
     Langevin(lr=0.1, weight_decay=0.01, temperature=0.01)
     """
-    return Langevin(lr, weight_decay, batch_size, seed, temperature, schedule=schedule)
+    return Langevin(lr, weight_decay, batch_size, seed, temperature, order=order, schedule=schedule)
 
 
 def adam(
@@ -305,6 +335,7 @@ def adam(
     weight_decay: float = 0.0,
     batch_size: int | None = None,
     seed: int = 0,
+    order: Order | None = None,
     schedule: Schedule | None = None,
 ) -> Adam:
     """Adam, with weight decay decoupled from the gradient (AdamW).
@@ -319,7 +350,7 @@ def adam(
         ε₀, scaled by the parameterization with the size of the gradient.
     weight_decay
         λ₀; every step shrinks each weight by η₀λ₀ of itself.
-    batch_size, seed
+    batch_size, seed, order
         As in :func:`sgd`; full batch by default.
     schedule
         As in :func:`gd`.
@@ -335,7 +366,9 @@ def adam(
     >>> print(lg.adam(lr=1e-3))
     Adam(lr=0.001)
     """
-    return Adam(lr, weight_decay, batch_size, seed, eps, beta1, beta2, schedule=schedule)
+    return Adam(
+        lr, weight_decay, batch_size, seed, eps, beta1, beta2, order=order, schedule=schedule
+    )
 
 
 def rmsprop(
@@ -346,6 +379,7 @@ def rmsprop(
     weight_decay: float = 0.0,
     batch_size: int | None = None,
     seed: int = 0,
+    order: Order | None = None,
     schedule: Schedule | None = None,
 ) -> RMSProp:
     """RMSProp: θ ← θ − η∇/(√v + ε) with v ← βv + (1 − β)∇², from v = 0, entry by entry.
@@ -359,7 +393,7 @@ def rmsprop(
         η₀, scaled by the parameterization as for :func:`adam`.
     beta
         β, decay of the average of the squared gradient.
-    eps, weight_decay, batch_size, seed, schedule
+    eps, weight_decay, batch_size, seed, order, schedule
         As in :func:`adam`.
 
     Raises
@@ -373,7 +407,7 @@ def rmsprop(
     >>> print(lg.rmsprop(lr=2e-4))
     RMSProp(lr=0.0002)
     """
-    return RMSProp(lr, weight_decay, batch_size, seed, eps, beta, schedule=schedule)
+    return RMSProp(lr, weight_decay, batch_size, seed, eps, beta, order=order, schedule=schedule)
 
 
 def gradient_flow(lr: float = 1.0, *, weight_decay: float = 0.0) -> GradientFlow:

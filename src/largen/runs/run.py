@@ -130,6 +130,12 @@ class Run:
                         f"batch_size: {batch} is more than the {len(data.x_train)} training "
                         "samples."
                     )
+                order = optimizer.order
+                if order is not None and max(order) >= len(data.x_train):
+                    raise InvalidInput(
+                        f"order: there is no sample {max(order)} among the {len(data.x_train)} "
+                        "training samples, which count from 0."
+                    )
         parts = (net, param, data, spec, optimizer, steps, recorded)
         for name, value in zip(self.__dataclass_fields__, parts, strict=True):
             object.__setattr__(self, name, value)
@@ -162,17 +168,18 @@ class Run:
     def batches(self) -> np.ndarray | None:
         """The samples of each step, shape ``(steps, batch_size)``; None for the full batch.
 
-        Each epoch is a new permutation, drawn from the optimizer's seed alone.
+        Each epoch is the optimizer's order, or a new permutation drawn from its seed alone.
         """
         size = getattr(self.optimizer, "batch_size", None)
         if size is None or self.steps is None:
             return None
-        samples = len(self.data.x_train)
-        a_pass = samples // size
+        order, samples = self.optimizer.order, len(self.data.x_train)  # type: ignore[attr-defined]
         draw = np.random.default_rng(self.optimizer.seed)  # type: ignore[attr-defined]
+        a_pass = (samples if order is None else len(order)) // size
         epochs = -(-self.steps // a_pass)
-        orders = [draw.permutation(samples)[: a_pass * size] for _ in range(epochs)]
-        return np.concatenate(orders).reshape(-1, size)[: self.steps]
+        orders = [draw.permutation(samples) if order is None else order for _ in range(epochs)]
+        seen = [np.asarray(one[: a_pass * size]) for one in orders]
+        return np.concatenate(seen).reshape(-1, size)[: self.steps]
 
     def entries(self, name: str, wanted: Any) -> tuple[int, ...]:
         """Check the entries of the trajectory at which an argument wants something recorded.

@@ -155,7 +155,7 @@ class Trajectory:
 
     @property
     def status(self) -> str:
-        """``"ok"`` or ``"diverged"``."""
+        """``"ok"``, or what failed: ``"diverged"``, ``"inaccurate"`` or ``"overflow"``."""
         return self._dataset.attrs["status"]
 
     @property

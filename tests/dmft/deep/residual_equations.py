@@ -18,7 +18,8 @@ def solve(phi0, y, blocks, gamma, lr, steps, *, branch, rate, ends=1.0, printed=
 
     ``ends`` multiplies the rates of read-in and read-out. ``printed`` puts a misprint of Bordelon
     et al. in: "39", B as the response to u^l; "40a", √L times the update in z; "53", the response
-    of z in the place of that of h; "147", √L times the response A^L in the output.
+    of z in the place of that of h; "70", A and B as responses, without their 1/(η₀γ₀); "147", √L
+    times the response A^L in the output.
     """
     p = len(y)
     size, layers = steps * p, blocks + 1
@@ -42,9 +43,15 @@ def solve(phi0, y, blocks, gamma, lr, steps, *, branch, rate, ends=1.0, printed=
         s[at(1, blocks), at(0, blocks)] = ends * kappa * past * delta
         e[at(1, blocks), at(1, blocks)], cov[at(1, blocks), at(1, blocks)] = eye, ones
         for l in range(blocks):
-            c_h = branch * a[l] + kappa * rate * branch**2 * past * big_h[l] * delta
+            response_scale = lr * gamma if printed == "70" else 1
+            c_h = (
+                response_scale * branch * a[l] + kappa * rate * branch**2 * past * big_h[l] * delta
+            )
             update = blocks**0.5 if printed == "40a" else 1
-            c_g = branch * b[l] + update * kappa * rate * branch**2 * past * big_g[l + 1] * delta
+            c_g = (
+                response_scale * branch * b[l]
+                + update * kappa * rate * branch**2 * past * big_g[l + 1] * delta
+            )
             s[at(0, l + 1), at(0, l)] = s[at(1, l), at(1, l + 1)] = eye
             s[at(0, l + 1), at(1, l + 1)] += past * c_g if printed == "53" else c_h
             s[at(1, l), at(0, l)] += c_g

@@ -44,7 +44,7 @@ CASES = {
     "three layers": case(3, lg.gd(0.8)),
     "rates": case(2, lg.gd(0.3), param=lg.mup(0.7)),
     "frozen": case(
-        2, lg.gd(0.3, weight_decay=0.4), param=lg.mup(0.7).with_rates({"input": 0.0, "hidden": 0.0})
+        2, lg.gd(0.4, weight_decay=0.4), param=lg.mup(0.7).with_rates({"input": 0.0, "hidden": 0.0})
     ),
     "biases": case(2, lg.gd(0.5), bias_std=0.6, weight_std=1.3),
     "momentum": case(3, lg.gd(0.4, momentum=0.7)),
@@ -97,16 +97,16 @@ def trained(run, posed, start, weights):
     has = [False, *(bool(m.bias_std) for m in posed.maps[:-1])]
     zero = np.zeros(start.fields.shape[1])
     theta = [start.fields, start.readout, zero, *start.biases, *weights]
-    theta.append(np.zeros((posed.total, posed.outputs)))
+    theta.append(np.zeros(posed.outputs))
     velocity = [0 * part for part in theta]
     layers, maps, outputs = posed.hidden_layers, posed.maps, []
     for step in range(STEPS + 1):
-        a, w, b, v, still = *theta[:2], theta[2 : 2 + layers], theta[2 + layers : -1], theta[-1]
+        a, w, b, v, constant = *theta[:2], theta[2 : 2 + layers], theta[2 + layers : -1], theta[-1]
         h = [posed.fields @ a]
         for l in range(layers - 1):
             new = maps[l].std * np.tanh(h[-1]) @ v[l].T + maps[l].bias_std * b[l + 1]
             h.append(new + h[posed.skips[l]] if posed.skips[l] >= 0 else new)
-        f = maps[-1].std * np.tanh(h[-1]) @ w.T / (posed.gamma * NEURONS) + still
+        f = maps[-1].std * np.tanh(h[-1]) @ w.T / (posed.gamma * NEURONS) + constant
         outputs.append(f)
         rows = np.arange(p) if run.batches is None else run.batches[min(step, STEPS - 1)]
         if run.output_shape:
@@ -131,8 +131,8 @@ def trained(run, posed, start, weights):
             slope = 1 - np.tanh(h[l - 1][rows]) ** 2
             pushes[l - 1] += affine.std * (push @ v[l - 1]) * slope
         step_a = kappa * posed.field_rate[:, None] * (posed.fields[rows].T @ pushes[0])
-        step_still = eta * start.frozen_kernel[:, rows] @ delta
-        steps = [step_a, step_w, *step_b, *step_v, step_still]
+        step_constant = eta * maps[-1].bias_kernel_rate * delta.sum(0)
+        steps = [step_a, step_w, *step_b, *step_v, step_constant]
         decay = eta * optimizer.weight_decay
         moves = [posed.field_rate[:, None] > 0, maps[-1].rate > 0, True]
         moves += [m.bias_rate > 0 for m in maps[:-1]] + [m.rate > 0 for m in maps[:-1]] + [True]
@@ -151,7 +151,26 @@ def test_training_of_the_rebuilt_network(name):
     posed, start, state, _ = swept(run, mode)
     expected = trained(run, posed, start, dense(state.matrices))
     assert np.abs(expected[-1] - expected[0]).max() > 0.1
-    np.testing.assert_allclose(state.outputs, expected, atol=2e-9)
+    np.testing.assert_allclose(state.outputs[:, 0], expected, atol=2e-9)
+
+
+@pytest.mark.parametrize("name", ["biases", "minibatch", "decay"])
+def test_linear_models_train_beside_the_network(name):
+    """One by the exact tangent kernel, one by that of the neurons, which is that at the start."""
+    run = CASES[name]
+    _, start, state, _ = swept(run, "variance_reduced")
+    exact, own = start.kernels
+    x = np.concatenate([X, XT])
+    np.testing.assert_allclose(exact, lg.kernel(run.net, x, X).ntk, rtol=1e-6)
+    np.testing.assert_allclose(exact, own, atol=0.15 * exact.max())
+    f, velocity = np.zeros((2, *state.outputs.shape[2:])), 0.0
+    for step in range(STEPS):
+        rows = np.arange(len(X)) if run.batches is None else run.batches[step]
+        gradient = start.kernels[:, :, rows] @ (Y[rows, None] - f[:, rows]) / len(rows)
+        eta, decay = run.rates[step], run.optimizer.weight_decay
+        velocity = getattr(run.optimizer, "momentum", 0) * velocity + eta * (gradient - decay * f)
+        f = f + velocity
+        np.testing.assert_allclose(state.outputs[step + 1, 1:], f, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["decay", "residual", "ratios"])
@@ -167,7 +186,7 @@ def test_training_of_stored_matrices(name):
         np.testing.assert_allclose(np.sum(fresh**2) * NEURONS / wide / 200, 1, atol=0.1)
     expected = trained(run, posed, start, weights)
     assert np.abs(expected[-1] - expected[0]).max() > 0.1
-    np.testing.assert_allclose(state.outputs, expected, atol=2e-9)
+    np.testing.assert_allclose(state.outputs[:, 0], expected, atol=2e-9)
 
 
 @pytest.mark.slow

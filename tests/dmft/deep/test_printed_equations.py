@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.integrate import cumulative_trapezoid
 from scipy.special import sici
 
 import largen as lg
@@ -114,7 +115,10 @@ def far(printed, right):
 
 
 def test_fields_of_a_plain_network(nets):
-    """The notes' (48) and (52) have g(t) for g(s); their (48) Φ(s, t) and G(s, t) for (t, s)."""
+    """The notes' (48) and (52) have g(t) for g(s); their (48) Φ(s, t) and G(s, t) for (t, s).
+
+    Their (65) has no η₀/P.
+    """
     net, t = nets.plain, STEPS - 1
     first, hidden, _ = net.weights[0]
     g1, h1 = net.g[:, 0], net.h[t, 0]
@@ -122,6 +126,7 @@ def test_fields_of_a_plain_network(nets):
     chi = X @ first.T / D**0.5
     np.testing.assert_allclose(chi + past(net, inputs, g1, t), h1, atol=1e-12)
     assert far(chi + past(net, inputs, g1, t, when=t), h1)
+    assert far(chi + past(net, inputs, g1, t) * P / RATE, h1)
 
     chi, g2, h2 = phi(net, 1)[t] @ hidden[0].T / N**0.5, net.g[:, 1], net.h[t, 1]
     kernel = features(net, 1)
@@ -156,7 +161,11 @@ def test_features_through_the_blocks(nets):
 
 
 def test_gradients_through_the_blocks(nets):
-    """In (43) of Bordelon et al. the last sum is over the blocks above, k ≥ ℓ, with G^(k+1)."""
+    """In (43) of Bordelon et al. the last sum is over the blocks above, k ≥ ℓ, with G^(k+1).
+
+    So it is in (71), which has the blocks below. In (62) gradients begin with themselves, not with
+    the last.
+    """
     net, t, layer = nets.residual, STEPS - 1, 2
     hidden = net.weights[0][1]
     slope = {k: 1 - phi(net, k)[t] ** 2 for k in range(1, L + 1)}
@@ -166,8 +175,119 @@ def test_gradients_through_the_blocks(nets):
     )
     moved = [slope[k] * past(net, gradients(net, k + 1), phi(net, k), t) for k in above]
     np.testing.assert_allclose(initial + sum(moved) / L, net.g[t, layer - 1], atol=1e-12)
+    assert far(initial - net.g[t, L] + net.g[t, layer - 1] + sum(moved) / L, net.g[t, layer - 1])
     below = sum(past(net, gradients(net, k), phi(net, k), t) for k in range(1, layer))
     assert far(initial + sum(slope[k] * below for k in above) / L, net.g[t, layer - 1])
+
+
+def test_gradient_kernel_from_block_to_block(nets):
+    """What W has learnt adds η₀γ₀ E∫ΔG⟨φ̇(h(x, t)) φ(h(x″, t′)) g(x′, s)⟩ to G(x, x′; t, s).
+
+    (67) of Bordelon et al. has φ at (x′, s) and g at (x″, t′).
+    """
+    net, t, s, layer = nets.residual, STEPS - 1, STEPS - 2, 2
+    learnt = np.subtract(*(net.weights[when][1][layer - 1] for when in (t, 0)))
+    f, g = phi(net, layer), net.g[:, layer]
+    slope = 1 - f[t] ** 2
+    added = slope * (g[t] @ learnt) / (L * N) ** 0.5
+    kernel = gradients(net, layer + 1)
+
+    def over_the_past(average):
+        """Return (κ/L) Σ Δ_ν(t′) G_μν(t, t′) average_μνρ(t′), for the samples μ and ρ."""
+        return (
+            KAPPA
+            / L
+            * sum(
+                np.einsum("n,mn,mnr->mr", net.delta[u], kernel(t, u), average(u)) / N
+                for u in range(t)
+            )
+        )
+
+    right = over_the_past(lambda u: np.einsum("mi,ni,ri->mnr", slope, f[u], g[s]))
+    np.testing.assert_allclose(right, added @ g[s].T / N, atol=1e-12)
+    assert far(over_the_past(lambda u: np.einsum("mi,ri,ni->mnr", slope, f[s], g[u])), right)
+
+
+def test_response_of_gradients_to_their_sources():
+    """δg/δr has terms with φ̈ as well, and its second is with C_g.
+
+    (69) of Bordelon et al. lacks the former and has C_h. The fields are those of one site, with
+    any kernels, so that their responses are derivatives.
+    """
+    times, c = 4, L**-0.5
+    rng = np.random.default_rng(2)
+    before = np.tril(np.ones((times, times)), -1)
+    c_h, c_g = rng.standard_normal((2, L, times, times)) * before
+    r, u = rng.standard_normal((2, L, times))
+    start, end = rng.standard_normal((2, times))
+
+    def site(r):
+        """Return h¹ … h^(L+1) and g¹ … g^(L+1), by layer and time."""
+        h, g = ([[None] * times for _ in range(L + 1)] for _ in range(2))
+        for t in range(times):
+            h[0][t], g[L][t] = start[t], end[t]
+            for l in range(L):
+                pulled = sum(c_h[l, t, s] * g[l + 1][s] for s in range(t))
+                h[l + 1][t] = h[l][t] + c * u[l, t] + pulled / L
+            for l in reversed(range(L)):
+                pulled = sum(c_g[l, t, s] * jnp.tanh(h[l][s]) for s in range(t))
+                g[l][t] = g[l + 1][t] + (1 - jnp.tanh(h[l][t]) ** 2) * (c * r[l, t] + pulled / L)
+        return jnp.array(h), jnp.array(g)
+
+    with jax.enable_x64(True):
+        h, _ = map(np.asarray, site(r))
+        to_h, to_g = (np.asarray(part) for part in jax.jacobian(site)(r))
+    f = np.tanh(h[:L])
+    slope, bend = 1 - f**2, -2 * f * (1 - f**2)
+    source = c * r + np.einsum("lts,ls->lt", c_g, f) / L
+    direct = c * np.einsum("lt,lk,ts->ltks", slope, np.eye(L), np.eye(times))
+
+    def response(kernel, bent):
+        """Return δg(τ, t)/δr(τ′, s) from the sum over the layers above."""
+        seen = np.einsum("lt,ltu,lu,luks->ltks", slope, kernel, slope, to_h[:L]) / L
+        terms = direct + seen + bent * np.einsum("lt,ltks->ltks", bend * source, to_h[:L])
+        return np.cumsum(terms[::-1], 0)[::-1]
+
+    np.testing.assert_allclose(response(c_g, 1), to_g[:L], atol=1e-12)
+    assert far(response(c_g, 0), to_g[:L])
+    assert far(response(c_h, 1), to_g[:L])
+
+
+def test_states_of_neurons_do_not_determine_their_velocities(nets):
+    """Hanin's §4.2 has dS/dt = F(S, μ), S = (h, ∂f/∂φ(h)): true of one hidden layer only.
+
+    What a matrix does to other vectors than these is not in S, nor in the law μ of all S.
+    """
+    first, (w, last), readout = jax.tree.map(np.asarray, nets.plain.weights[-1])
+    f1, g2 = phi(nets.plain, 1)[-1], nets.plain.g[-1, 1]
+
+    def orthogonal_to(rows):
+        return np.eye(N) - np.linalg.pinv(rows) @ rows
+
+    unseen = orthogonal_to(g2) @ RNG.standard_normal((N, N)) @ orthogonal_to(f1)
+
+    def state_and_velocity(weights):
+        def loss(weights):
+            outputs = read_out(weights, preactivations(weights, False)[-1], False)
+            return ((outputs - Y) ** 2).sum() / (2 * P)
+
+        def state(weights):
+            h = preactivations(weights, False)
+            z = [weights[2]]
+            for hidden, below in zip(reversed(weights[1]), reversed(h[1:]), strict=True):
+                z.insert(0, ((1 - jnp.tanh(below) ** 2) * z[0]) @ hidden / N**0.5)
+            return h, z
+
+        slope = jax.tree.map(lambda s: -s, jax.grad(loss)(weights))
+        return jax.jvp(state, (weights,), (slope,))
+
+    with jax.enable_x64(True):
+        state, velocity = state_and_velocity((first, [w, last], readout))
+        same, other = state_and_velocity((first, [w + unseen, last], readout))
+    for ours, theirs in zip(jax.tree.leaves(state), jax.tree.leaves(same), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-12)
+    np.testing.assert_allclose(velocity[0][0], other[0][0], atol=1e-9)
+    assert far(other[0][1], velocity[0][1])
 
 
 def test_last_gradient_is_a_field(nets):
@@ -216,6 +336,43 @@ def test_first_fields_are_scaled_by_the_inputs():
     covariance = X @ w @ w.T @ X.T / width
     np.testing.assert_allclose(covariance / D, PHI0, atol=0.05)
     assert far(covariance / width, PHI0)
+
+
+def test_kernels_through_infinite_depth():
+    """G₀ = e^(1−τ), and ∂H₁ = H₁ + 2η₀²γ₀²y² e^(1+τ)(τ² + τ) with it.
+
+    (94) of Bordelon et al. has G₀ = e^(−τ) + 1 − e^(−1), and (100) follows with a factor e^(2τ)G₀;
+    integrated, it has (1 − e^(−1)) where their (101) has (1 + e^(−1)), which lacks y² as well.
+    """
+    blocks, y, rate, gamma = 16, 0.6, 0.9, 1.2
+    tau = np.arange(blocks + 1) / blocks
+    data = lg.Dataset(np.ones((1, 1)), np.array([y]))
+    param = lg.depth_mup(gamma).with_rates({"input": 0.0, "output": 0.0})
+    run = lg.Run(lg.residual_mlp(blocks, "linear"), param, data, optimizer=lg.gd(rate), steps=1)
+    gradient = lg.solve(run, record_at=[0]).gradient_kernel[0, :, 0, 0]
+    np.testing.assert_allclose(gradient, np.exp(1 - tau), rtol=1 / blocks)
+    printed = np.exp(-tau) + 1 - np.exp(-1)
+    assert far(printed, np.exp(1 - tau))
+
+    one = lg.kernel_after_one_step(y, gamma=gamma, lr=rate, blocks=4000)
+    tau, k = one.tau, (rate * gamma * y) ** 2
+    slope = np.gradient(one.after, tau, edge_order=2)
+
+    def moved(g):
+        return one.after + 2 * k * np.exp(2 * tau) * g * (tau**2 + tau)
+
+    np.testing.assert_allclose(moved(np.exp(1 - tau)), slope, rtol=2e-3)
+    printed = np.exp(-tau) + 1 - np.exp(-1)
+    assert far(moved(printed), slope)
+
+    def integrated(sign):
+        """Return (101) over 2η₀²γ₀²e^τ, without H₁(0), with a sign in place of its plus."""
+        bump = (tau**2 - tau + 1) * np.exp(tau) - 1
+        return tau**3 / 3 + tau**2 / 2 + (1 + sign * np.exp(-1)) * bump
+
+    theirs = cumulative_trapezoid(np.exp(tau) * printed * (tau**2 + tau), tau, initial=0)
+    np.testing.assert_allclose(integrated(-1), theirs, atol=1e-5)
+    assert far(integrated(1), theirs)
 
 
 def test_flow_of_whitened_outputs():

@@ -41,7 +41,7 @@ def test_linear_networks_solve_the_closed_equations(name):
     np.testing.assert_allclose(limit.gradient_kernel, g, atol=1e-8)
 
 
-@pytest.mark.parametrize("equation", ["39", "40a", "53", "147"])
+@pytest.mark.parametrize("equation", ["39", "40a", "53", "70", "147"])
 def test_printed_equations_are_refuted(equation):
     """What Bordelon et al. print instead does not solve the network: see `residual_equations`."""
     blocks, gamma = 3, 1.2
@@ -86,6 +86,15 @@ def test_small_gamma_is_the_kernel_limit():
     np.testing.assert_allclose(limit.ntk[0], lazy.ntk, atol=1e-5)
     np.testing.assert_allclose(limit.f_train, lazy.f_train, atol=2e-3)
     np.testing.assert_allclose(limit.f_test, lazy.f_test, atol=2e-3)
+
+
+def test_fields_of_single_sites():
+    """g = φ'z inside of branches and at the end of the stream; in it the next g is added."""
+    run = run_of(lg.residual_mlp(2, "tanh", layers_per_block=2), lg.depth_mup(1.2), samples=4)
+    sites = lg.solve(run, particles=512, replicates=2, sites=64, progress=False)
+    h, g, z = (getattr(sites, f"site_{name}")[-1] for name in "hgz")
+    handed_on = np.stack([g[2], 0 * g[1], g[4], 0 * g[3], 0 * g[4]])
+    np.testing.assert_allclose((1 - np.tanh(h) ** 2) * z + handed_on, g, atol=1e-5)
 
 
 @pytest.mark.slow

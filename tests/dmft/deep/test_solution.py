@@ -154,6 +154,10 @@ def test_kernels_and_neurons_on_request():
         np.testing.assert_allclose(equal, getattr(found, name)[1], rtol=1e-3, atol=1e-4)
     sampled = np.einsum("rlis,rlit->rlst", found.site_g, found.site_g) / 512
     assert relative(sampled, found.gradient_kernel) < 0.2
+    np.testing.assert_allclose((1 - phi**2) * found.site_z, found.site_g, atol=1e-5)
+    # The read-out is the same for all samples at first.
+    np.testing.assert_allclose(np.ptp(found.site_z[0, -1], axis=-1), 0, atol=1e-6)
+    assert found.site_z[0, -1].std() == pytest.approx(1, rel=0.15)
 
 
 def test_a_solution_is_taken_up_where_it_stopped(tmp_path, monkeypatch):
@@ -169,6 +173,9 @@ def test_a_solution_is_taken_up_where_it_stopped(tmp_path, monkeypatch):
     np.testing.assert_array_equal(rest.ntk_error, whole.ntk_error)
     with pytest.raises(InvalidInput, match="checkpoint"):
         solve(run, replicates=3, particles=1024, checkpoint=file)
+    monkeypatch.setattr("largen.dmft.deep.checkpoint.FORMAT", 1)
+    with pytest.raises(InvalidInput, match="another format"):
+        solve(run, replicates=3, particles=512, checkpoint=file)
 
 
 def test_divergence():

@@ -18,6 +18,7 @@
 ``checkpoint``        what is done so far, in a file
 ``method``            which of the ways to solve, and in how much memory
 ``widths``            two widths, extrapolated in 1/N
+``control_variate``   what the lazy limit knows of the error of a replicate
 ``replicates``        independent solutions, their number, and the error that is left
 ``solution``          what the user calls
 ``responses``         the response functions A and B, for who wants to see them

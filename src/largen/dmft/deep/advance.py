@@ -34,8 +34,9 @@ class Swept(NamedTuple):
         f of all samples, ``(step, sample, output)``; NaN after the outputs have escaped.
     kernels, pairs
         At the records, and between the pairs of times.
-    frozen_kernel
-        Tangent kernel of what stands still, all samples by training samples.
+    linear, linear_kernels
+        Outputs of the models that are linear in their parameters, ``(step, model, sample,
+        output)``, and their kernels, all samples by training samples.
     ranks
         Of each matrix, features and gradients.
     matrices
@@ -45,7 +46,8 @@ class Swept(NamedTuple):
     outputs: np.ndarray
     kernels: list[Kernels]
     pairs: list[Kernels]
-    frozen_kernel: np.ndarray
+    linear: np.ndarray
+    linear_kernels: np.ndarray
     ranks: np.ndarray
     matrices: Matrices | None = None
 
@@ -158,14 +160,17 @@ def _found(
             (rows, p, c, c),
             (layers, p, places, sites),
             (layers, p, c, places, sites),
+            (layers, p, c, places, sites),
         )
         return Kernels(*(np.full(shape, np.nan) for shape in shapes))
 
+    outputs = np.asarray(state.outputs)[schedule.entries]
     return Swept(
-        np.asarray(state.outputs)[schedule.entries],
+        outputs[:, 0],
         [along.kernels.get(step, nothing(*alone)) for step in times.alone.tolist()],
         [along.pairs.get((t, s), nothing(p, 0, 1)) for t, s in times.pairs.tolist()],
-        np.asarray(constants.frozen_kernel),
+        outputs[:, 1:],
+        np.asarray(constants.kernels),
         state.matrices.ranks,
         state.matrices if isinstance(state.matrices, Matrices) else None,
     )

@@ -26,6 +26,9 @@ from largen.dmft.recorded import Recorded
 from largen.files import made_folder
 from largen.runs import Run
 
+FORMAT = 2  # of the files; counted up when what they hold changes
+ARRAYS = "outputs", "linear", "linear_kernels", "ranks"  # of a replicate
+
 
 class Done(NamedTuple):
     """The replicates so far, and what was found out before them.
@@ -87,9 +90,9 @@ class Checkpoint:
             return None
         found = []
         for i in range(int(held["replicates"])):
-            outputs, frozen, ranks = (held[f"{i}/{name}"] for name in ("f", "frozen", "ranks"))
             kernels, pairs = (_kernels(held, f"{i}/{kind}") for kind in ("kernels", "pairs"))
-            found.append(Swept(outputs, kernels, pairs, frozen, ranks))
+            f, linear, linear_kernels, ranks = (held[f"{i}/{name}"] for name in ARRAYS)
+            found.append(Swept(f, kernels, pairs, linear, linear_kernels, ranks))
         numbers = (held[name] for name in Done._fields[:-1])
         tolerance, left_out, stepping, longest = numbers
         return Done(float(tolerance), left_out, stepping, float(longest), found)
@@ -117,8 +120,7 @@ class Checkpoint:
         held |= {name: getattr(done, name) for name in Done._fields[:-1]}
         held["replicates"] = len(done.found)
         for i, swept in enumerate(done.found):
-            held |= {f"{i}/f": swept.outputs, f"{i}/frozen": swept.frozen_kernel}
-            held[f"{i}/ranks"] = swept.ranks
+            held |= {f"{i}/{name}": getattr(swept, name) for name in ARRAYS}
             for kind, kernels in (("kernels", swept.kernels), ("pairs", swept.pairs)):
                 held[f"{i}/{kind}"] = len(kernels)
                 for name in Kernels._fields:
@@ -160,6 +162,7 @@ def _marks(run: Run, options: dict[str, Any]) -> dict[str, str]:
     data, optimizer = run.data, run.optimizer
     one = {"lr": 1.0} | ({"schedule": None} if hasattr(optimizer, "schedule") else {})
     parts = {
+        "format": FORMAT,
         "network": fingerprint(run.net),
         "parameterization": run.param,
         "data set": [

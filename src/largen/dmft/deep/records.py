@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 
 from largen.dmft.deep.problem import Problem
 from largen.dmft.deep.state import Constants, Model, State
-from largen.dmft.deep.sweep import backward_pass, forward_pass, live_features
+from largen.dmft.deep.sweep import backward_pass, forward_pass, live_features, rule_of
 from largen.dmft.recorded import Recorded
 
 
@@ -27,8 +27,8 @@ class Kernels(NamedTuple):
     gradients
         Gˡ = ⟨gˡgˡ⟩, for all pairs of outputs; the sum over positions.
     tangent
-        K, without what stands still.
-    h, g
+        K.
+    h, g, z
         Of some neurons on training samples.
     """
 
@@ -37,6 +37,7 @@ class Kernels(NamedTuple):
     tangent: Float[Array | np.ndarray, "sample train output output"]
     h: Float[Array | np.ndarray, "layer train position site"]
     g: Float[Array | np.ndarray, "layer train output position site"]
+    z: Float[Array | np.ndarray, "layer train output position site"]
 
 
 class Fields(NamedTuple):
@@ -87,14 +88,15 @@ def between(t: Fields, s: Fields, weight: float) -> Kernels:
     flat = (np.reshape(part, (layers, p * c, n)) for part in (t.gradients, s.gradients))
     g = np.stack([weight * (a @ b.T) for a, b in zip(*flat, strict=True)])
     phi = np.stack([weight * (a @ b.T) for a, b in zip(t.features, s.features, strict=True)])
-    rest = (np.full(x, np.nan) for x in ((p, p, c, c), (layers, p, 1, 0), (layers, p, c, 1, 0)))
+    sites = (layers, p, 1, 0), (layers, p, c, 1, 0), (layers, p, c, 1, 0)
+    rest = (np.full(shape, np.nan) for shape in ((p, p, c, c), *sites))
     return Kernels(phi, g.reshape(layers, p, c, p, c).swapaxes(2, 3), *rest)
 
 
 @partial(jax.jit, static_argnums=0, donate_argnums=1)
 def fields(model: Model, state: State, constants: Constants) -> tuple[State, Fields]:
     """Return φ(h) and g on training samples, and the state with what its matrices learnt."""
-    samples, at = constants.frozen_kernel.shape[1], constants.positions
+    samples, at = constants.kernels.shape[2], constants.positions
     state, passed = forward_pass(model, state, constants)
     h = passed.h[:, : samples * at.places]
     state, g = _gradients(model, state, constants, h)
@@ -115,10 +117,27 @@ def _gradients(model: Model, state: State, constants: Constants, h) -> tuple[Sta
     return state, g
 
 
+def _pulled(state: State, model: Model, constants: Constants, g: Array) -> Array:
+    """Return z¹ … zᴸ behind gradients whose directions the matrices know."""
+    at, count = constants.positions, state.matrices.number
+    readout = constants.std[-1] * state.params.readout
+    samples = g.shape[1] // (len(readout) * at.places)
+    z = jnp.zeros_like(g).at[-1].set(at.from_readout(jnp.tile(readout, (samples, 1))))
+
+    def layer(l, z):
+        rule, draws = rule_of(model, constants, l, at.live(l)), state.draws[model.streams[0]]
+        _, y, *_ = state.matrices.apply(
+            l, at.narrowed(g[l + 1]), draws, rule, constants.precision, transposed=True
+        )
+        return z.at[l].set(constants.std[l] * state.params.scale[l] * at.spread(l, y))
+
+    return lax.fori_loop(0, count, layer, z) if count else z
+
+
 @partial(jax.jit, static_argnums=0, donate_argnums=1)
 def measure(model: Model, state: State, constants: Constants) -> tuple[State, Kernels]:
     """Return the kernels of a state, and the state with what its matrices learnt of that."""
-    total, samples = constants.frozen_kernel.shape
+    _, total, samples = constants.kernels.shape
     rows = total if model.kept.test else samples
     weight, at, outputs = constants.precision.weight, constants.positions, len(state.params.readout)
     state, passed = forward_pass(model, state, constants)
@@ -136,24 +155,23 @@ def measure(model: Model, state: State, constants: Constants) -> tuple[State, Ke
 
     features, gradients = lax.map(pair, jnp.arange(layers))
     gradients = gradients.reshape(layers, rows, outputs, samples, outputs)
-    by_site = h.reshape(layers, rows, at.places, n), g.reshape(layers, rows, outputs, at.places, n)
-    h_site, g_site = (x[:, :samples, ..., : model.kept.sites] for x in by_site)
+    z = _pulled(state, model, constants, g) if model.kept.sites else g
+    by_site = (x.reshape(layers, rows, outputs, at.places, n) for x in (g, z))
+    sites = (h.reshape(layers, rows, at.places, n), *by_site)
     return state, Kernels(
         features,
         gradients.transpose(0, 1, 3, 2, 4),
         _tangent(model, constants, h, g, passed.last[:rows]),
-        h_site,
-        g_site,
+        *(x[:, :samples, ..., : model.kept.sites] for x in sites),
     )
 
 
 def _tangent(model: Model, constants: Constants, h, g, last) -> Float[Array, "sample train o o"]:
     """Return K = Φᴸ + Σ Gˡ Φˡ⁻¹, as in :func:`largen.dmft.deep.initial_kernels.tangent`.
 
-    The bias of the read-out is left to what stands still. Between two outputs there are the
-    terms of the gradients only.
+    Between two outputs there are the terms of the gradients only.
     """
-    rows, samples = len(last), constants.frozen_kernel.shape[1]
+    rows, samples = len(last), constants.kernels.shape[2]
     weight, at = constants.precision.weight, constants.positions
     outputs = g.shape[1] // h.shape[1]
     rated = (constants.fields * constants.field_rate)[: rows * at.places]
@@ -175,11 +193,12 @@ def _tangent(model: Model, constants: Constants, h, g, last) -> Float[Array, "sa
     if len(h) > 1:
         kernel = kernel + lax.map(behind, jnp.arange(len(h) - 1)).sum(0)
     phi = constants.rate[-1] * constants.std[-1] * weight * (last @ last[:samples].T)
+    phi = phi + constants.bias_rate[-1] * constants.bias_std[-1]
     return kernel + phi[:, :, None, None] * jnp.eye(outputs, dtype=phi.dtype)
 
 
 def trajectory_variables(
-    problem: Problem, output_shape: tuple[int, ...], kernels: list[Kernels], frozen: np.ndarray
+    problem: Problem, output_shape: tuple[int, ...], kernels: list[Kernels]
 ) -> dict[str, np.ndarray]:
     """Return Φ, G and the tangent kernel, records first.
 
@@ -189,15 +208,12 @@ def trajectory_variables(
         Of the run.
     kernels
         At each record.
-    frozen
-        The tangent kernel of the part whose features stand still, all samples by training samples.
     """
     samples = problem.samples
     features, gradients, ntk = (
         np.stack([np.asarray(getattr(k, name), np.float64) for k in kernels])
         for name in ("features", "gradients", "tangent")
     )
-    ntk = ntk + frozen[: ntk.shape[1], :, None, None] * np.eye(problem.outputs)
     gradients = gradients / _units(problem)[:, None, None, None, None] ** 2
     if not output_shape:
         gradients, ntk = gradients[..., 0, 0], ntk[..., 0, 0]
@@ -212,19 +228,22 @@ def trajectory_variables(
 def site_variables(
     problem: Problem, output_shape: tuple[int, ...], kernels: list[Kernels]
 ) -> dict[str, np.ndarray]:
-    """Return h and g of single neurons, ``(record, layer, site, sample[, position][, output])``.
+    """Return h, g and z of neurons, ``(record, layer, site, sample[, position][, output])``.
 
     NaN at positions that a layer does not have; without the axis if there is one position.
     """
     h = np.stack([np.asarray(k.h, np.float64) for k in kernels]).transpose(0, 1, 4, 2, 3)
-    g = np.stack([np.asarray(k.g, np.float64) for k in kernels]).transpose(0, 1, 5, 2, 4, 3)
-    g = g / _units(problem)[:, None, None, None, None]
-    g = g if output_shape else g[..., 0]
+    found = {"site_h": h}
+    for name in ("g", "z"):
+        x = np.stack([np.asarray(getattr(k, name), np.float64) for k in kernels])
+        x = x.transpose(0, 1, 5, 2, 4, 3) / _units(problem)[:, None, None, None, None]
+        found[f"site_{name}"] = x if output_shape else x[..., 0]
     if max(problem.positions) == 1:
-        return {"site_h": h[..., 0], "site_g": g[:, :, :, :, 0]}
-    for l, positions in enumerate(problem.positions):
-        h[:, l, :, :, positions:] = g[:, l, :, :, positions:] = np.nan
-    return {"site_h": h, "site_g": g}
+        return {name: x[:, :, :, :, 0] for name, x in found.items()}
+    for x in found.values():
+        for l, positions in enumerate(problem.positions):
+            x[:, l, :, :, positions:] = np.nan
+    return found
 
 
 def pair_variables(

@@ -1,9 +1,8 @@
 """The variance-reduced state at initialisation.
 
 Everything that is exact at initialisation in the limit is made exact: the covariances of fields
-given the kernels below them, f(0) = 0, and the tangent kernel. What the neurons' own tangent
-kernel is short of the exact one is added as a model whose features stand still, so that the limit
-γ₀ → 0 is the kernel limit, with any number of neurons.
+given the kernels below them, and f(0) = 0. What the neurons' own tangent kernel is short of the
+exact one corrects their outputs afterwards (:mod:`largen.dmft.deep.control_variate`).
 
 Layers of a residual stream are the same neurons: what is drawn for one of them is made orthogonal
 to what was drawn for the others, as long as there are four times as many neurons.
@@ -88,7 +87,7 @@ def reduced(
     readout = orthonormal(readout, np.concatenate([apart(len(skips)), features[-1]]))
     anchors[group[-1]].append(readout)
     readout = readout.reshape(problem.outputs, -1)
-    kernel = np.full((problem.total, samples), maps[-1].bias_kernel_rate)
+    kernels = np.zeros((0, problem.total, samples))
     outputs = [
         (after[:0], np.tile(before[:0], len(each)))
         for each, (before, after) in zip(taps[:-1], pairwise(raw), strict=True)
@@ -123,7 +122,7 @@ def reduced(
             ]
             for parts in (read, g)
         )
-        kernel = kernel + initial_tangent(problem) - tangent(problem, phi, gradients)
+        kernels = np.stack([initial_tangent(problem), tangent(problem, phi, gradients)])
     bases = [fields[:0], *(basis for basis, _ in outputs)]
     # Gradients of training samples are among the bases from which innovations keep away.
     tests = [x[samples * each :] for x, each in zip(g, positions, strict=True)]
@@ -142,7 +141,7 @@ def reduced(
         tuple((basis, xi) for basis, xi in map(filled, inputs)),
         tuple((basis, xi) for basis, xi in map(filled, outputs)),
         np.stack(filled(anchored)),
-        kernel,
+        kernels,
     )
 
 

@@ -14,6 +14,7 @@ from threadpoolctl import threadpool_limits
 from largen.arrays import precision as in_precision
 from largen.dmft.deep.advance import Swept, advance, first_capacities
 from largen.dmft.deep.checkpoint import Checkpoint, Done
+from largen.dmft.deep.control_variate import corrected
 from largen.dmft.deep.dense import stored
 from largen.dmft.deep.initial_kernels import initial_tangent
 from largen.dmft.deep.innovations import Mode
@@ -316,13 +317,13 @@ def _flow(run: Run, one: Sweep, longest: float, levels: int) -> tuple[Swept, np.
         found.insert(0, swept._replace(matrices=None))
     with np.errstate(invalid="ignore", over="ignore"):
         best, rougher = (
-            extrapolated([(one.outputs, one.kernels, one.pairs) for one in some])
+            extrapolated([(one.outputs, one.kernels, one.pairs, one.linear) for one in some])
             for some in (found, found[1:])
         )
         error = np.abs(best[0] - rougher[0])
     ranks = np.max([one.ranks for one in found], 0)
-    f, kernels, pairs = best
-    return Swept(f, kernels, pairs, found[0].frozen_kernel, ranks), error
+    f, kernels, pairs, linear = best
+    return Swept(f, kernels, pairs, linear, found[0].linear_kernels, ranks), error
 
 
 def _first_flow(
@@ -341,12 +342,12 @@ def _first_flow(
 def _averaged(
     problem: Problem, run: Run, found: list[Swept], effort: Effort, systematic: np.ndarray
 ) -> Estimate:
-    parts = [{"f": one.outputs} | _kernels(problem, run, one) for one in found]
     widths = effort.widths if len(found) > 1 else effort.widths[:1]
     count = len(found) // len(widths)
     each = "per unit of width" if problem.unequal else "a layer"
     with np.errstate(invalid="ignore", over="ignore"):
-        levels = [_mean_and_error(parts[i :: len(widths)]) for i in range(len(widths))]
+        same_width = [found[i :: len(widths)] for i in range(len(widths))]
+        levels = [_means_and_errors(problem, run, some) for some in same_width]
         if len(levels) > 1:
             fine, rough = levels
             both = {name: at_infinite_width(fine[name], rough[name]) for name in fine}
@@ -373,23 +374,33 @@ def _averaged(
     return Estimate(f, error, one, kernels, how, sites)
 
 
-def _mean_and_error(
-    parts: list[dict[str, np.ndarray]],
+def _means_and_errors(
+    problem: Problem, run: Run, found: list[Swept]
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Return the means of replicates and their standard errors; NaN for a single one."""
-    found = {}
-    for name in parts[0]:
-        values = np.stack([part[name] for part in parts]).astype(np.float64)
-        lone = np.full(values.shape[1:], np.nan)
-        error = values.std(0, ddof=1) / len(parts) ** 0.5 if len(parts) > 1 else lone
-        found[name] = values.mean(0), error
-    return found
+    parts = [{"f": one.outputs} | _kernels(problem, run, one) for one in found]
+    values = {name: np.stack([part[name] for part in parts]).astype(float) for name in parts[0]}
+    if len(found[0].linear_kernels):
+        outputs = np.stack([one.linear for one in found]).swapaxes(1, 2)
+        kernels = np.stack([one.linear_kernels for one in found])[:, :, None]
+        train, test = np.split(kernels, [problem.samples], 3)
+        for name, linear in (("f", outputs), ("ntk", train), ("ntk_test", test)):
+            if name in values:
+                exact, own = linear.swapaxes(0, 1)
+                shape = *exact.shape[:2], *values[name].shape[2:]
+                values[name] = corrected(values[name], exact.reshape(shape), own.reshape(shape))
+    means = {}
+    for name, each in values.items():
+        lone = np.full(each.shape[1:], np.nan)
+        error = each.std(0, ddof=1) / len(each) ** 0.5 if len(each) > 1 else lone
+        means[name] = each.mean(0), error
+    return means
 
 
 def _kernels(problem: Problem, run: Run, found: Swept) -> dict[str, np.ndarray]:
     kept, shape = {}, run.output_shape
     if found.kernels:
-        kept = trajectory_variables(problem, shape, found.kernels, found.frozen_kernel)
+        kept = trajectory_variables(problem, shape, found.kernels)
     return kept | (pair_variables(problem, shape, found.pairs) if found.pairs else {})
 
 

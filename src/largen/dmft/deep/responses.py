@@ -186,7 +186,7 @@ def _replicate(
         key=key,
         progress=False,
     )
-    neurons = [_linearised(phi, h, g) for phi, h, g in zip(posed.phi, *_sites(limit), strict=True)]
+    neurons = [_linearised(*one) for one in zip(posed.phi, *_sites(limit), strict=True)]
     with jax.enable_x64(True):
         f, y = (jnp.asarray(each, jnp.float64) for each in (limit.f_train, run.data.y_train))
         delta = np.ravel([np.asarray(run.loss.residual(each, y)) for each in f])
@@ -243,18 +243,17 @@ class _Neurons(NamedTuple):
     g: np.ndarray
 
 
-def _linearised(phi: ActivationFunction, h: np.ndarray, g: np.ndarray) -> _Neurons:
+def _linearised(phi: ActivationFunction, h: np.ndarray, g: np.ndarray, z: np.ndarray) -> _Neurons:
     with jax.enable_x64(True):
         at = jnp.asarray(h, jnp.float64)
         slope, bend = jax.jvp(phi.derivative, (at,), (jnp.ones_like(at),))
         value, slope, bend = (np.asarray(x) for x in (phi(at), slope, bend))
-    z = np.divide(g, slope, out=np.zeros_like(slope), where=slope != 0)
     return _Neurons(value, slope, bend * z, g.astype(np.float64))
 
 
 def _sites(limit: Trajectory) -> Iterator[np.ndarray]:
-    """Yield h and g of all neurons, ``(layer, neuron, entry × sample)``; there is one output."""
-    for name in ("site_h", "site_g"):
+    """Yield h, g and z of all neurons, ``(layer, neuron, entry × sample)``; one output."""
+    for name in ("site_h", "site_g", "site_z"):
         entries, layers, neurons, p = limit.site_h.shape  # type: ignore[attr-defined]
         sites = getattr(limit, name).reshape(entries, layers, neurons, p)
         yield sites.transpose(1, 2, 0, 3).reshape(layers, neurons, entries * p)

@@ -127,7 +127,7 @@ def solve(
     test_kernel
         Whether to keep the tangent kernel between test and training samples, too.
     sites
-        Of how many neurons of each layer h and g are kept, on training samples. They are draws
+        Of how many neurons of each layer h, g and z are kept, on training samples. They are draws
         from the single-site process, correlated from time to time and from layer to layer of a
         residual stream only.
     fluctuations
@@ -168,9 +168,10 @@ def solve(
         * with ``record_pairs``, ``feature_kernel_pair`` ⟨φ(hˡ_μ(t))φ(hˡ_ν(s))⟩ and
           ``gradient_kernel_pair`` ⟨gˡ_μ(t)gˡ_ν(s)⟩, ``(pair, layer, sample, sample_2)``, the
           first sample at t and the second at s; ``pair_step`` and ``pair_step_2`` are t and s;
-        * on request ``ntk_test (record, test_sample, sample)``, and ``site_h``, ``site_g`` with
-          axes ``(record, layer, site, sample)``: hˡ and gˡ = φ'(hˡ)zˡ of single neurons; with
-          an axis ``position`` behind where layers have several, NaN where one has fewer;
+        * on request ``ntk_test (record, test_sample, sample)``, and ``site_h``, ``site_g`` and
+          ``site_z`` with axes ``(record, layer, site, sample)``: hˡ, gˡ and zˡ of single neurons,
+          gˡ = φ'(hˡ)zˡ, to which a residual stream adds the gˡ⁺¹ behind it; with an axis
+          ``position`` behind where layers have several, NaN where one has fewer;
         * ``feature_kernel_error`` and so on, of the same axes: the standard error of the mean of
           the replicates, without the effect of directions that were left out;
         * ``f_train_fluctuation``, ``f_test_fluctuation`` with ``fluctuations`` or in the mode
@@ -346,6 +347,7 @@ def _trajectory(
             "ntk_test": ("test_sample", "sample", *pair),
             "site_h": ("layer", "site", "sample", *space),
             "site_g": ("layer", "site", "sample", *space, *out),
+            "site_z": ("layer", "site", "sample", *space, *out),
         }
         extra["layer"] = (("layer",), np.arange(1, posed.hidden_layers + 1))
         if len(recorded.alone):

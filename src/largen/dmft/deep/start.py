@@ -85,12 +85,11 @@ def unit(problem: Problem, size: int, dtype) -> tuple[Start, tuple[int, ...]]:
 
 
 def _without_directions(problem: Problem, fields, readout, biases) -> Start:
-    *hidden, last = problem.maps
-    none = [(fields[:0], np.tile(fields[:0], affine.reading.number)) for affine in hidden]
+    none = [(fields[:0], np.tile(fields[:0], m.reading.number)) for m in problem.maps[:-1]]
     inputs, outputs = tuple((patch, one) for one, patch in none), tuple(none)
-    kernel = np.full((problem.total, problem.samples), last.bias_kernel_rate)
     readout = readout.reshape(problem.outputs, -1)
-    return Start(fields, readout, biases, inputs, outputs, None, kernel)
+    kernels = np.zeros((0, problem.total, problem.samples))
+    return Start(fields, readout, biases, inputs, outputs, None, kernels)
 
 
 def _decay(problem: Problem, decay: float, dtype) -> Moving:
@@ -100,6 +99,7 @@ def _decay(problem: Problem, decay: float, dtype) -> Moving:
         problem.field_rate[:, None],
         maps[-1].rate,
         np.reshape([affine.bias_rate for affine in maps[:-1]], (-1, 1)),
+        1.0,
         1.0,
         [affine.rate for affine in maps[:-1]],
     )
@@ -150,11 +150,13 @@ def begin(
     def real(value) -> jax.Array:
         return jnp.asarray(value, dtype)
 
+    networks = 1 + len(start.kernels)
     params = Moving(
         fields=real(start.fields),
         readout=real(start.readout),
         biases=real(start.biases),
-        frozen=real(np.zeros((problem.total, problem.outputs))),
+        constant=real(np.zeros(problem.outputs)),
+        linear=real(np.zeros((len(start.kernels), problem.total, problem.outputs))),
         scale=real(np.ones(len(start.inputs))),
     )
     if isinstance(matrices, Matrices):
@@ -166,7 +168,9 @@ def begin(
         velocity=jax.tree.map(jnp.zeros_like, params) if beta else None,
         matrices=matrices,
         draws=draws,
-        outputs=real(np.full((len(schedule.rates), problem.total, problem.outputs), np.nan)),
+        outputs=real(
+            np.full((len(schedule.rates), networks, problem.total, problem.outputs), np.nan)
+        ),
     )
     y, maps = run.data.y_train, problem.maps
     readings = [affine.reading for affine in maps]
@@ -183,7 +187,7 @@ def begin(
         rate=real([affine.rate * affine.std for affine in maps]),
         bias_std=real([affine.bias_std for affine in maps]),
         bias_rate=real([affine.bias_rate * affine.bias_std for affine in maps]),
-        frozen_kernel=real(start.frozen_kernel),
+        kernels=real(start.kernels),
         gamma=real(problem.gamma),
         decay=_decay(problem, optimizer.weight_decay, dtype),
         momentum=real(beta),

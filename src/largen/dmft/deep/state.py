@@ -104,9 +104,10 @@ class Moving(NamedTuple):
         w.
     biases
         b of hidden layers 2 … L; 0 where there is none.
-    frozen
-        Outputs of the part of the network whose features stand still: the read-out's bias, and
-        the tangent kernel that the neurons are short of at initialisation.
+    constant
+        The read-out's bias, which is 0 at first.
+    linear
+        Outputs of the models that are linear in their parameters.
     scale
         s, what weight decay has left of each hidden matrix: V = s (V(0) + Q_o M Q_iᵀ/N).
     """
@@ -114,7 +115,8 @@ class Moving(NamedTuple):
     fields: Float[Array, "direction n"]
     readout: Float[Array, "output tap_n"]
     biases: Float[Array, "matrix n"]
-    frozen: Float[Array, "sample output"]
+    constant: Float[Array, " output"]
+    linear: Float[Array, "model sample output"]
     scale: Float[Array, " matrix"]
 
 
@@ -132,7 +134,8 @@ class State(NamedTuple):
     draws
         For each stream of neurons, the random key (or the count) of its innovations.
     outputs
-        f of all samples at every step so far.
+        f of all samples at every step so far: the network's, and behind it those of the models
+        that are linear in their parameters.
     """
 
     step: Int[Array, ""]
@@ -140,7 +143,7 @@ class State(NamedTuple):
     velocity: Moving | None
     matrices: Matrices | DenseMatrices
     draws: Shaped[Array, " stream"]
-    outputs: Float[Array, "entry sample output"]
+    outputs: Float[Array, "entry network sample output"]
 
 
 class Noise(NamedTuple):
@@ -167,8 +170,8 @@ class Constants(NamedTuple):
         Initial innovations of each layer; None if later ones need not avoid them.
     std, rate, bias_std, bias_rate
         σ, ρσ, σ_b and ρσ_b of the L affine maps behind the first.
-    frozen_kernel
-        Tangent kernel of the part whose features stand still, all samples by training samples.
+    kernels
+        Those by which linear models train beside the network, all samples by training samples.
     gamma, momentum
         γ₀, β.
     decay
@@ -194,7 +197,7 @@ class Constants(NamedTuple):
     rate: Float[Array, " map"]
     bias_std: Float[Array, " map"]
     bias_rate: Float[Array, " map"]
-    frozen_kernel: Float[Array, "sample train"]
+    kernels: Float[Array, "model sample train"]
     gamma: Float[Array, ""]
     decay: Moving
     momentum: Float[Array, ""]
@@ -218,8 +221,9 @@ class Start(NamedTuple):
         inputs over all its taps.
     anchors
         All innovations of each layer, and gradients of test samples; None for a finite width.
-    frozen_kernel
-        What the tangent kernel of the neurons is short of.
+    kernels
+        The tangent kernel at initialisation, exact and of these neurons; empty if they are not to
+        be compared.
     live
         Which neurons each layer has; None for all.
     """
@@ -230,7 +234,7 @@ class Start(NamedTuple):
     inputs: tuple[tuple[np.ndarray, np.ndarray], ...]
     outputs: tuple[tuple[np.ndarray, np.ndarray], ...]
     anchors: np.ndarray | None
-    frozen_kernel: np.ndarray
+    kernels: np.ndarray
     live: np.ndarray | None = None
 
 

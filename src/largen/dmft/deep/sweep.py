@@ -66,7 +66,7 @@ class Passed(NamedTuple):
 @partial(jax.jit, static_argnums=0, donate_argnums=1)
 def sweep(model: Model, state: State, constants: Constants, stop) -> State:
     """Train until a step, or until a basis is full or the outputs have escaped."""
-    columns, samples = constants.frozen_kernel.shape
+    _, columns, samples = constants.kernels.shape
     if constants.batches is not None:
         samples = constants.batches.shape[1]
     columns, samples = (constants.positions.asked * number for number in (columns, samples))
@@ -74,7 +74,7 @@ def sweep(model: Model, state: State, constants: Constants, stop) -> State:
     most = ESCAPED * (1 + jnp.abs(constants.targets).max())
 
     def goes_on(state: State):
-        last = state.outputs[jnp.maximum(state.step - 1, 0)]
+        last = state.outputs[jnp.maximum(state.step - 1, 0), 0]
         room = has_room(state, columns, samples, model)
         bounded = (state.step == 0) | jnp.all(jnp.abs(last) < most)
         return (state.step < stop) & room & bounded
@@ -92,13 +92,13 @@ def forward_pass(model: Model, state: State, constants: Constants) -> tuple[Stat
     )
     h = constants.fields @ params.fields
     hs = jnp.zeros((matrices.number + 1, *h.shape), h.dtype)
-    asked = len(constants.frozen_kernel) * at.asked
+    asked = constants.kernels.shape[1] * at.asked
     coordinates = jnp.zeros((matrices.number, matrices.change.shape[2], asked), h.dtype)
 
     def layer(l, carry):
         matrices, draws, hs, coordinates = carry
         x, stream = at.patches(l, live_features(model, constants, l, hs[l])), streams[l + 1]
-        rule = _rule(model, constants, l + 1)
+        rule = rule_of(model, constants, l + 1)
         matrices, y, c, used = matrices.apply(l, x, draws[stream], rule, precision)
         h = constants.std[l] * params.scale[l] * y + constants.bias_std[l] * params.biases[l]
         h = at.widened(h)
@@ -113,7 +113,7 @@ def forward_pass(model: Model, state: State, constants: Constants) -> tuple[Stat
     matrices, draws, hs, coordinates = carry
     last = at.readable(live_features(model, constants, matrices.number, hs[-1]))
     f = precision.weight * (last @ params.readout.T) * constants.std[-1]
-    f = f / constants.gamma + params.frozen
+    f = f / constants.gamma + params.constant
     state = state._replace(matrices=matrices, draws=draws)
     return state, Passed(hs, coordinates, last, f)
 
@@ -135,7 +135,7 @@ def backward_pass(
     def layer(done, carry):
         matrices, draws, g, coordinates = carry
         l = count - 1 - done
-        stream, rule = streams[l], _rule(model, constants, l, at.live(l))
+        stream, rule = streams[l], rule_of(model, constants, l, at.live(l))
         matrices, y, d, used = matrices.apply(
             l, at.narrowed(g[l + 1]), draws[stream], rule, constants.precision, transposed=True
         )
@@ -154,14 +154,13 @@ def backward_pass(
 
 def _step(model: Model, state: State, constants: Constants) -> State:
     state, passed = forward_pass(model, state, constants)
-    f, samples, at = passed.outputs, constants.frozen_kernel.shape[1], constants.positions
+    f, samples, at = passed.outputs, constants.kernels.shape[2], constants.positions
     batch: Any = slice(0, samples)
     if constants.batches is not None:
         batch = constants.batches[jnp.minimum(state.step, len(constants.batches) - 1)]
-    count = len(f[batch])
-    shaped = f[batch].reshape(-1, *model.output_shape)
-    delta = model.loss.residual(shaped, constants.targets[batch]).reshape(count, -1)
-    delta = delta.astype(f.dtype) / count
+    outputs = jnp.concatenate([f[None], state.params.linear])
+    deltas = jnp.stack([_residual(model, constants, each, batch) for each in outputs])
+    delta, count = deltas[0], deltas.shape[1]
     readout = constants.std[-1] * state.params.readout
     if delta.shape[1] == 1:
         z, coefficients = jnp.broadcast_to(readout, (count, readout.shape[1])), delta[:, 0]
@@ -181,7 +180,8 @@ def _step(model: Model, state: State, constants: Constants) -> State:
         fields=kappa * constants.field_rate[:, None] * (seen.T @ (everywhere[:, None] * g[0])),
         readout=kappa * constants.rate[-1] * (delta.T @ passed.last[batch]),
         biases=kappa * constants.bias_rate[:-1, None] * pushed,
-        frozen=lr * (constants.frozen_kernel[:, batch] @ delta),
+        constant=lr * constants.bias_rate[-1] * constants.bias_std[-1] * delta.sum(0),
+        linear=lr * jnp.einsum("kms,kso->kmo", constants.kernels[:, :, batch], deltas[1:]),
         scale=jnp.zeros_like(state.params.scale),
     )
     params, velocity = _descend(
@@ -200,10 +200,17 @@ def _step(model: Model, state: State, constants: Constants) -> State:
         assert isinstance(matrices, DenseMatrices)
         key = jax.random.fold_in(state.draws[0], state.step)
         params, matrices = shaken(params, matrices, constants.noise, constants.live, lr, key)
-    outputs = lax.dynamic_update_index_in_dim(state.outputs, f, state.step, 0)
+    outputs = lax.dynamic_update_index_in_dim(state.outputs, outputs, state.step, 0)
     return state._replace(
         step=state.step + 1, params=params, velocity=velocity, matrices=matrices, outputs=outputs
     )
+
+
+def _residual(model: Model, constants: Constants, f: Float[Array, "sample output"], batch):
+    """Return Δ/P of the samples of a batch."""
+    shaped = f[batch].reshape(-1, *model.output_shape)
+    delta = model.loss.residual(shaped, constants.targets[batch]).reshape(len(shaped), -1)
+    return delta.astype(f.dtype) / len(shaped)
 
 
 def _descend(params: Moving, velocity: Moving | None, change: Moving, lr, decay: Moving, momentum):
@@ -228,7 +235,7 @@ def _descend_matrices(matrices, change, before, after, momentum) -> Matrices | D
     return matrices._replace(change=matrices.change + change / after, velocity=velocity)
 
 
-def _rule(model: Model, constants: Constants, layer: Index, taps: Any = None):
+def rule_of(model: Model, constants: Constants, layer: Index, taps: Any = None):
     """Return the rule for innovations on a layer's neurons, or on so many taps of them."""
     ratio = constants.ratios[layer]
     if model.mode == "linear":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -15,6 +14,7 @@ from largen.dmft.one_hidden_layer.problem import LINEAR, Problem
 from largen.dmft.one_hidden_layer.training import train
 from largen.dmft.recorded import NOTHING, Recorded
 from largen.errors import InvalidInput
+from largen.networks.progress import Report
 from largen.parameterizations import GradientFlow, temperature_of
 from largen.runs import Run
 
@@ -28,13 +28,6 @@ SLOW_GAIN = 4.0  # of one refinement: a kink gains 2, an analytic function squar
 WANTED_OF_FLOW = 1e-10  # relative, of closed equations and quadrature
 LEAST_ORDER = 2.6  # of the flow's convergence for φ to count as smooth
 MOST_SUBSTEPS = 2**16
-
-
-Report = Callable[[int, int], object]
-
-
-def silent(done: int, total: int) -> None:
-    """Tell nobody."""
 
 
 class Particles(NamedTuple):
@@ -78,7 +71,7 @@ def estimate(
     recorded: Recorded,
     key: Any,
     drawn: Particles,
-    report: Report = silent,
+    report: Report,
 ) -> Estimate:
     """Solve a problem by a method, or by the first that applies and reaches ``rtol``.
 

@@ -139,8 +139,7 @@ def solve(
     with precision(np.zeros((), np.float64)):
         drawn = Particles(sampling, particles)
         with reporter(progress, "mean field") as report:
-            given = recorded, key, drawn, report
-            found = estimate(posed, run, method, rtol, max_particles, *given)
+            found = estimate(posed, run, method, rtol, max_particles, recorded, key, drawn, report)
         varies = None
         if fluctuations and found.finite:
             rng = np.random.default_rng(np.asarray(jax.random.key_data(random_key(key))))
