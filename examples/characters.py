@@ -39,13 +39,16 @@ def transfer(
 ):
     """Sweep rates, given by their log₂, along the width and along the depth."""
     task = characters_task(text, steps)
+    # Some characters may be in the text that is kept for the end only.
+    parts = (task.x, task.y, task.x_final, task.y_final)
+    characters = 1 + max(int(codes.max()) for codes in parts if codes is not None)
     base = min(widths), min(depths)
 
     def lrs(width: int, depth: int) -> list[float]:
         return [2.0**k for k in rates] if width == base[0] or depth == base[1] else []
 
     return sweep(
-        partial(CharacterGPT, characters=1 + int(max(task.x.max(), task.y.max()))),
+        partial(CharacterGPT, characters=characters),
         task,
         lrs=lrs,
         base=base,

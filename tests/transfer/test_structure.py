@@ -1,9 +1,10 @@
 """Laying a shallow and a deep model side by side."""
 
+import numpy as np
 import pytest
 
 from largen.errors import InvalidInput
-from largen.transfer.initial import Moments, initial_laws
+from largen.transfer.initial import Moments, initial_laws, measured
 from largen.transfer.structure import Part, correspondence
 
 LINEAR, NORM = Part("Linear", {"weight": (8, 8)}), Part("Norm", {"weight": (8,)})
@@ -87,3 +88,45 @@ def test_few_entries_tell_no_power():
     few, fewer = Moments(8, 0.0, 8.0), Moments(8, 0.0, 8.0 / 4)
     law = initial_laws({"a": few}, {"a": fewer}, {"a": fewer}, {"a": 2.0}, 2.0)["a"]
     assert (law.width, law.depth) == (0, 0)
+
+
+def recorded(std):
+    """Draws of a large weight, a small one, one entry, and a constant; and which were asked for."""
+    asked = []
+
+    def draw(number, wanted):
+        asked.append(wanted)
+        random = np.random.default_rng(number)
+        made = {
+            "large": random.normal(size=900),
+            "small": std * random.normal(size=50),
+            "one": random.normal(size=1),
+            "constant": np.full(3, 7.0),
+            "one constant": np.full(1, 0.3),
+        }
+        return {n: Moments.of(v) for n, v in made.items() if wanted is None or n in wanted}
+
+    return draw, asked
+
+
+def test_only_what_is_small_and_random_is_drawn_again():
+    draw, asked = recorded(0.5)
+    found = measured(draw, 400)
+    counts = {"large": 900, "small": 400, "one": 400, "constant": 3, "one constant": 2}
+    assert {name: m.count for name, m in found.items()} == counts
+    assert found["small"].std == pytest.approx(0.5, rel=0.1)
+    assert found["one"].std == pytest.approx(1.0, rel=0.1)
+    assert found["constant"].std == found["one constant"].std == 0
+    assert [set(wanted) for wanted in asked[1:]] == (
+        [{"small", "one", "one constant"}] + [{"small", "one"}] * 6 + [{"one"}] * 392
+    )
+
+
+def test_a_builder_seen_before_is_known_by_its_first_draw():
+    draw, _ = recorded(0.5)
+    before = measured(draw, 400)
+    for std, entries, known in ((0.5, 400, True), (0.6, 400, False), (0.5, 300, False)):
+        draw, asked = recorded(std)
+        found = measured(draw, entries)
+        assert (len(asked) == 1) == known
+        assert (found == before) == known

@@ -10,7 +10,7 @@ from largen.transfer.initial import InitialLaw, Moments, entries_for, initial_la
 from largen.transfer.shapes import Shapes
 from largen.transfer.structure import Part, correspondence
 
-Measure = Callable[[Mapping[str, Any], Mapping[str, str], int], dict[str, Moments]]
+Measure = Callable[[Mapping[str, Any], Mapping[str, str], int], Mapping[str, Moments]]
 
 
 class Alignment:
@@ -87,7 +87,7 @@ class Alignment:
                 ratios[self.names[name]] = after / before
         entries = entries_for([*ratios.values(), self._deep_ratio])
         base, wide = (moments(at, own, entries) for at in (self.sizes.base, self.sizes.wide))
-        deep = {}
+        deep: Mapping[str, Moments] = {}
         if self.sizes.deep is not None:
             deep = moments(self.sizes.deep, self._deeper.parts, entries)
         return initial_laws(base, wide, deep, ratios, self._deep_ratio)

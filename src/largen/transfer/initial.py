@@ -9,16 +9,19 @@ rule's power is applied.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil, log, sqrt
+
+import numpy as np
 
 QUARTER = Fraction(1, 4)
 # A power is half a step, ¼, away from being taken for its neighbour.
 WANTED_ERROR, LARGEST_ERROR = 0.07, 0.1
 FEW_DRAWS, MOST_DRAWS = 8, 512
 MOST_ENTRIES = 2**25  # of all weights, in more than the few draws: about a second
+MOST_MEASURED = 1000  # builders and shapes that are remembered
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,18 @@ class Moments:
         return Moments(
             self.count + other.count, self.total + other.total, self.squares + other.squares
         )
+
+    @classmethod
+    def of(cls, entries: np.ndarray) -> Moments:
+        """Return the moments of one tensor.
+
+        Entries that are all the same count as zeros: constants may differ between copies of a
+        block, and are not random for that. A single entry is random if the draws differ.
+        """
+        values = np.asarray(entries, dtype=np.float64)
+        if values.size != 1 and (values == values.flat[:1]).all():
+            return cls(values.size)
+        return cls(values.size, float(values.sum()), float(np.square(values).sum()))
 
     @property
     def std(self) -> float:
@@ -92,18 +107,53 @@ def entries_for(ratios: Iterable[float]) -> int:
     return ceil((WANTED_ERROR * min(logs, default=1.0)) ** -2)
 
 
-def another_draw(found: Mapping[str, Moments], draws: int, entries: int) -> bool:
-    """Whether a model is to be drawn once more, so that every random weight has these entries.
+# (number of the draw, wanted weights) → their moments in it, by the base model's names
+Draw = Callable[[int, Collection[str] | None], Mapping[str, Moments]]
+_MEASURED: dict[tuple, Mapping[str, Moments]] = {}
 
-    Two draws at least tell a random weight of one entry from a constant.
+
+def measured(draw: Draw, entries: int) -> Mapping[str, Moments]:
+    """Return the moments of initial weights, over several draws if tensors are small.
+
+    A builder whose first draw is, number for number, one that was seen before is the same builder
+    at the same shape, and is not drawn again.
+
+    Parameters
+    ----------
+    draw
+        ``draw(number, wanted)``, the same for the same number; of all weights if ``wanted`` is
+        None.
+    entries
+        How many are wanted of each random weight.
     """
-    if draws < 2 and any(m.count == draws for m in found.values()):
-        return True
-    if draws >= FEW_DRAWS:
-        size = sum(m.count for m in found.values()) / draws
-        if draws >= min(MOST_DRAWS, MOST_ENTRIES / size):
-            return False
-    return any(m.std and m.count < entries for m in found.values())
+    first = draw(0, None)
+    builder = (entries, frozenset(first.items()))
+    found = _MEASURED.get(builder)
+    if found is None:
+        found = _drawn_again(draw, first, entries)
+        if len(_MEASURED) >= MOST_MEASURED:
+            _MEASURED.clear()
+        _MEASURED[builder] = found
+    return found
+
+
+def _drawn_again(draw: Draw, first: Mapping[str, Moments], entries: int) -> dict[str, Moments]:
+    """Draw until every random weight has these entries, or it takes too long."""
+    found, number, spent = dict(first), 1, 0.0
+    while number < MOST_DRAWS and spent < MOST_ENTRIES:
+        # Two draws at least tell a random weight of one entry from a constant.
+        wanted = [
+            name
+            for name, m in found.items()
+            if m.count < entries and (m.std or m.count == number == 1)
+        ]
+        if not wanted:
+            break
+        for name, own in draw(number, wanted).items():
+            found[name] += own
+            spent += own.count if number >= FEW_DRAWS else 0
+        number += 1
+    return found
 
 
 def _power(before: Moments, after: Moments | None, ratio: float) -> float:

@@ -49,6 +49,8 @@ class ScaledWeight:
         The optimizer that moves it: for Muon, ``"muon"`` or ``"adamw"``.
     tied
         Other names of the same tensor.
+    fan_in
+        Of a matrix, the axis that is summed over.
     """
 
     name: str
@@ -67,6 +69,7 @@ class ScaledWeight:
     fold: float = 1.0
     moved_by: str = ""
     tied: tuple[str, ...] = ()
+    fan_in: int = 1
 
 
 @dataclass(frozen=True)
@@ -252,7 +255,7 @@ def grouped(
         weight = plan[name]
         settings = plan.settings(weight, lr, weight_decay, eps)
         settings["lr_factor"] = weight.lr
-        settings["moved_by"] = weight.moved_by
+        settings["moved_by"], settings["decay"] = weight.moved_by, plan.decay
         key = tuple(v if isinstance(v, str) else float(v) for v in settings.values())
         groups.setdefault(key, (settings, []))[1].append(name)
     return list(groups.values())

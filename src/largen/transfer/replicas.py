@@ -10,6 +10,7 @@ import numpy as np
 
 from largen.arrays import integer
 from largen.errors import InvalidInput, one_of
+from largen.transfer.schedules import Schedule, check_factor
 
 # A replica has diverged when its loss is not finite or this many times what it was at first.
 DIVERGED = 100.0
@@ -67,15 +68,24 @@ class TrainedReplicas:
         return ~np.isfinite(self.final)
 
 
-def checked(replicas: Sequence[Replica], steps: int, loss: Any, losses: Mapping[str, Any]) -> Any:
+def checked(
+    replicas: Sequence[Replica],
+    steps: int,
+    loss: Any,
+    losses: Mapping[str, Any],
+    schedule: Schedule | None,
+) -> Any:
     """Check what is to be trained, and return the loss itself if it was named.
 
     Raises
     ------
     InvalidInput
-        If there are no replicas or steps, or no loss of that name.
+        If there are no replicas or steps, or no loss of that name, or the schedule has absolute
+        rates.
     """
     integer("steps", steps, at_least=1)
     if not replicas:
         raise InvalidInput("replicas: is empty; wanted at least one.")
+    if schedule is not None:
+        check_factor(schedule, steps)
     return losses[one_of("loss", loss, losses)] if isinstance(loss, str) else loss

@@ -34,6 +34,8 @@ class FoundWeight:
         Whether it is a matrix in the optimizer's eyes: Muon moves no other weights.
     tied
         Other names of the same tensor.
+    fan_in
+        Of a matrix, the axis that is summed over.
     """
 
     name: str
@@ -46,6 +48,7 @@ class FoundWeight:
     law: InitialLaw
     matrix: bool = True
     tied: tuple[str, ...] = ()
+    fan_in: int = 1
 
 
 @dataclass(frozen=True)
@@ -107,6 +110,7 @@ def resolve(
         fold=value(total, found.n, l),
         moved_by=own_update.name,
         tied=found.tied,
+        fan_in=found.fan_in,
     )
 
 

@@ -83,18 +83,18 @@ def constant(*, warmup: int = 0) -> Schedule:
     return s
 
 
-def check_factor(schedule: Schedule) -> None:
+def check_factor(schedule: Schedule, steps: int = 10**6) -> None:
     """Raise if a schedule is of absolute rates: one that is nowhere near 1.
 
-    It is looked at in steps that grow by a quarter of a power of ten, up to a million.
+    It is looked at in steps that grow by a quarter of a power of ten, up to the last.
 
     Raises
     ------
     InvalidInput
         If it is nowhere at least 0.1.
     """
-    steps = [0, *sorted({round(10 ** (i / 4)) for i in range(25)})]
-    if all(float(schedule(t)) < 0.1 for t in steps):
+    looked_at = {0, steps - 1, *(round(10 ** (i / 4)) for i in range(25))}
+    if all(float(schedule(t)) < 0.1 for t in sorted(looked_at) if t < steps):
         raise InvalidInput(
             f"schedule: at step 0 it is {float(schedule(0)):.3g} and it never comes near 1: it "
             "sets absolute rates. Pass the rate as lr=… and the schedule as a factor that "

@@ -10,9 +10,10 @@ kind                      update                          θ' = mθ moves alike 
 ========================  ==============================  =====================================
 
 Momentum is a linear filter of past gradients, the same for every weight, so that heavy-ball and
-Nesterov momentum have the rules of plain gradient descent. RMSProp, Adam, Lion and the sign of the
-gradient are all normalised. Muon orthogonalises the update of hidden matrices and leaves every
-other weight to AdamW.
+Nesterov momentum have the rules of plain gradient descent. RMSProp, Adam and its kin, AdaGrad, Lion
+and the sign of the gradient are all normalised: what they divide by is a mean, a sum or a maximum
+of gradients, as large as the gradient is. Muon orthogonalises the update of hidden matrices and
+leaves every other weight to AdamW.
 """
 
 from __future__ import annotations
@@ -59,11 +60,30 @@ UPDATES = {
         Update("momentum", "proportional", "coupled"),
         Update("adam", "normalised", "coupled", 1e-8),
         Update("adamw", "normalised", "decoupled", 1e-8, 1e-2),
+        Update("adamax", "normalised", "coupled", 1e-8),
+        Update("nadam", "normalised", "coupled", 1e-8),
+        Update("adagrad", "normalised", "coupled", 1e-10),
         Update("rmsprop", "normalised", "coupled", 1e-8),
         Update("signsgd", "normalised", "decoupled"),
         Update("lion", "normalised", "decoupled"),
         Update("muon", "orthogonal", "decoupled", 1e-8, 0.1),
     )
+}
+
+# Why there is no rule for them.
+REFUSED = {
+    "adafactor": "its step is the weight's size times a rate that is cut off at 1/√t, whatever the "
+    "group's own; take 'adamw'",
+    "adadelta": "its one ε is added to squares of gradients and of steps alike, which ask for "
+    "different ε; take 'rmsprop'",
+    "radam": "its first steps are those of momentum, which ask for other rates than the rest; take "
+    "'adamw' with a warm-up",
+    "rprop": "its steps end between absolute sizes, the same for all weights; take 'signsgd'",
+    "asgd": "its rate falls the faster the larger it is, so that rates do not keep their ratios; "
+    "take 'sgd'",
+    "lbfgs": "it has one rate for all weights; take 'adamw'",
+    "sparseadam": "plan for 'adam', and give it that plan's groups, which is the same but for "
+    "weight decay",
 }
 
 
@@ -73,14 +93,17 @@ def update(name: object, decay: object = None) -> Update:
     Raises
     ------
     InvalidInput
-        If the optimizer or the kind of decay is not known.
+        If the optimizer or the kind of decay is not known, or there is no rule for it.
 
     Examples
     --------
     >>> update("adamw").decay
     'decoupled'
     """
-    found = UPDATES[one_of("optimizer", name.lower() if isinstance(name, str) else name, UPDATES)]
+    own = name.lower() if isinstance(name, str) else name
+    if isinstance(own, str) and own in REFUSED:
+        raise InvalidInput(f"optimizer: there is no rule for {own}: {REFUSED[own]}.")
+    found = UPDATES[one_of("optimizer", own, UPDATES)]
     if decay is None:
         return found
     one_of("decay", decay, DECAYS)

@@ -210,6 +210,12 @@ def test_the_same_on_several_cores(tmp_path, found):
     np.testing.assert_allclose(there.data["loss"], found.data["loss"], rtol=1e-4)
 
 
+def test_the_same_on_threads(found):
+    with parallel_config(backend="threading"):
+        there = sweep(ResidualMLP, TASK, schemes=["mup", "depth_mup"], seeds=2, jobs=4, **GRID)
+    np.testing.assert_allclose(there.data["loss"], found.data["loss"], rtol=1e-4)
+
+
 class WholeRounds(SequentialBackend):
     """Returns when all is done, as the backends for Ray and for multiprocessing do."""
 

@@ -189,6 +189,47 @@ def test_equinox_modules():
     assert losses[-1] < losses[0]
 
 
+def test_the_law_of_a_single_entry_is_measured():
+    def init(key, width):
+        keys = jax.random.split(key)
+        return {"inp": normal(keys[0], 3, width), "gate": normal(keys[1], 1, std=width**-0.5)}
+
+    plan = scale(init, {"width": 4}, {"width": 64}, scheme="mup", layout="in_out")
+    assert (plan["gate"].init, plan["gate"].init_std) == (4.0, 1.0)
+
+
+def test_equinoxs_attention_is_known():
+    class Net(eqx.Module):
+        stem: eqx.nn.Linear
+        attention: eqx.nn.MultiheadAttention
+
+        def __init__(self, key, width):
+            keys = jax.random.split(key)
+            self.stem = eqx.nn.Linear(3, width, key=keys[0])
+            self.attention = eqx.nn.MultiheadAttention(
+                2, width, qk_size=width, use_query_bias=True, key=keys[1]
+            )
+
+    plan = scale(Net, {"width": 16}, {"width": 64}, scheme="mup")
+    folded = {w.name: w.folded for w in plan.weights if w.folded}
+    queries = "attention.query_proj"
+    assert folded == dict.fromkeys((f"{queries}.weight", f"{queries}.bias"), ("attention × n⁻¹ᐟ²",))
+    left = scale(Net, {"width": 16}, {"width": 64}, scheme="mup", attention={})
+    assert not any(w.folded for w in left.weights)
+
+
+def test_what_is_called_queries_is_noted():
+    def noted(**options):
+        plan = scale(stacked, BASE, TARGET, layout="in_out", branches=["blocks.fc2"], **options)
+        return [note for note in plan.notes if "queries of attention" in note]
+
+    (note,) = noted()
+    assert note.startswith("blocks.query.kernel may make")
+    assert "h^(-1/2)" in note
+    assert noted(attention={"blocks.query": 2.0}) == noted(attention={}) == []
+    assert noted(scheme="standard") == []
+
+
 def test_tied_embeddings_name_their_factor():
     def tied(key, width):
         return {"wte": normal(key, 11, width)}
@@ -213,6 +254,17 @@ def test_json(plan):
         (lambda: scale(stacked, BASE, TARGET, layout="in_out"), "branches: .* end in"),
         (lambda: scale(stacked, BASE, TARGET, layout="x"), "layout: 'x'"),
         (lambda: scale(stacked, {"w": 2}, {"w": 4}), "could not be called"),
+        (
+            lambda: scale(
+                lambda key, width: {"w": normal(key, width, 2 * width)},
+                {"width": 8},
+                {"width": 16},
+                scheme="mup",
+                optimizer="muon",
+            ),
+            "layout: Muon's step",
+        ),
+        (lambda: scale(stacked, BASE, TARGET, optimizer="Adafactor"), "no rule for adafactor"),
         (
             lambda: scale(stacked, BASE, TARGET, scheme="mup", layout="in_out").check(
                 stacked(KEY, **BASE)

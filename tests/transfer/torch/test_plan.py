@@ -24,6 +24,9 @@ OPTIMIZERS = {
     "adam": torch.optim.Adam,
     "adamw": torch.optim.AdamW,
     "rmsprop": torch.optim.RMSprop,
+    "adamax": torch.optim.Adamax,
+    "nadam": torch.optim.NAdam,
+    "adagrad": torch.optim.Adagrad,
 }
 
 
@@ -239,7 +242,7 @@ class Unclear(nn.Module):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: scale(plain_stack, BASE, TARGET), "branches: .* adds nothing to its input"),
+        (lambda: scale(plain_stack, BASE, TARGET), "branches: Linear adds nothing to its input"),
         (lambda: scale(Unclear, {"width": 4}, {"width": 8}), "roles=.*'readout': 'output'"),
         (lambda: scale(SmallNet, BASE, {"width": 8}), "wanted the keys of base"),
         (lambda: scale(SmallNet, {"w": 4}, {"w": 8}), "could not be called"),

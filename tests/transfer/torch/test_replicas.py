@@ -55,6 +55,9 @@ ALONE = {
     "momentum": lambda groups: torch.optim.SGD(groups, momentum=0.8),
     "adam": torch.optim.Adam,
     "adamw": torch.optim.AdamW,
+    "adamax": torch.optim.Adamax,
+    "nadam": torch.optim.NAdam,
+    "adagrad": torch.optim.Adagrad,
     "rmsprop": torch.optim.RMSprop,
     "signsgd": SignSGD,
     "lion": Lion,
@@ -197,6 +200,9 @@ def test_doors():
     with pytest.raises(InvalidInput, match="Did you mean 'mse'"):
         train_replicas(plan, [Replica(1.0)], batch, "mes", steps=1, evaluation=[(X, Y)])
     plan = scale(ResidualMLP, BASE, TARGET, scheme="mup", optimizer="sgd")
+    with pytest.raises(InvalidInput, match="absolute rates"):
+        train_replicas(plan, [Replica(1.0)], batch, "mse", steps=2, evaluation=[(X, Y)],
+                       schedule=[1e-3, 5e-4].__getitem__)  # fmt: skip
     with pytest.raises(InvalidInput, match="targets of the outputs' shape"):
         train_replicas(plan, [Replica(1.0)], batch, "mse", steps=1, evaluation=[(X, Y)])
 

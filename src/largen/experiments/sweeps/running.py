@@ -77,7 +77,8 @@ def sweep(
         another folder.
     jobs
         Cells trained at once, by ``joblib``: −1 for one on each core. Inside
-        ``joblib.parallel_config(backend="ray")`` or ``"dask"`` they go to other machines.
+        ``joblib.parallel_config(backend="ray")`` or ``"dask"`` they go to other machines. Threads
+        give the same networks, unless something is drawn while they train, as by dropout.
     device
         Where to train; PyTorch's default if None.
     apply

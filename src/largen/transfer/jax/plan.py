@@ -121,7 +121,9 @@ class JaxPlan(Plan):
             *grouped(self, dict.fromkeys(muon), own_lr, weight_decay, eps),
         ]
         for i, (settings, names) in enumerate(groups):
-            transforms[str(i)] = transformation(self.update, settings, schedule, options)
+            transforms[str(i)] = transformation(
+                self.update, settings, schedule, options, lambda path: self[name_of(path)].fan_in
+            )
             labels |= dict.fromkeys(names, str(i))
         transforms["none"] = optax.set_to_zero()  # for leaves that are no weights: integers, say
 

@@ -12,7 +12,7 @@ import numpy as np
 from largen.errors import InvalidInput
 from largen.transfer.jax.plan import JaxPlan
 from largen.transfer.replicas import DIVERGED, LOOK_EVERY, Replica, TrainedReplicas, checked
-from largen.transfer.schedules import Schedule, check_factor
+from largen.transfer.schedules import Schedule
 
 Batch = tuple[Any, Any]
 Loss = Callable[[jax.Array, Any], jax.Array]
@@ -65,7 +65,7 @@ def train_replicas(
     ------
     InvalidInput
         If there are no replicas or steps, or they differ in weight decay or momentum, or the
-        decay is independent of the rate.
+        decay is independent of the rate, or the schedule has absolute rates.
 
     Examples
     --------
@@ -83,7 +83,7 @@ def train_replicas(
     >>> found.losses.shape, bool(found.final[1] < found.final[0])
     ((2, 50), True)
     """
-    measure = checked(replicas, steps, loss, LOSSES)
+    measure = checked(replicas, steps, loss, LOSSES, schedule)
     move = _transformation(plan, replicas, schedule)
 
     def loss_of(parameters: Any, x: Any, y: Any) -> Any:
@@ -140,8 +140,6 @@ def _transformation(plan: JaxPlan, replicas: Sequence[Replica], schedule: Schedu
     (decay,) = decays
     if decay and plan.decay == "independent":
         raise InvalidInput("replicas: independent weight decay is not proportional to the rate.")
-    if schedule is not None:
-        check_factor(schedule)
     return plan.optax(lr=1.0, weight_decay=decay, schedule=schedule, **options)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -68,7 +69,9 @@ def scale(
         ``"blocks.*.fc2"``. Needed by schemes with a power of depth.
     attention
         Patterns of the weights, or their holders, that make queries, with the ratio of the
-        heads' dimensions.
+        heads' dimensions, for logits q·k/√d. By default those of ``equinox.nn.MultiheadAttention``;
+        the plan notes which other weights have names that queries usually have. ``{}`` leaves all
+        logits as they are.
     tied
         Names of embeddings that the forward pass uses as a read-out, too: there it has to
         multiply the logits by :meth:`JaxPlan.factor`.
@@ -104,7 +107,7 @@ def scale(
     found_roles = survey.roles(roles or {})
     folds: dict[str, list[Folded]] = {name: [] for name in survey.weights}
     _put_on_branches(survey, param, branches, folds)
-    _put_on_queries(survey, param, attention or {}, folds)
+    notes = _put_on_queries(survey, param, attention, folds)
     laws = {} if as_built(param) else survey.laws()
     shared = survey.matching("tied", tied)
 
@@ -116,6 +119,8 @@ def scale(
             number = value(factor, n, survey.l)
             if number != 1.0:
                 forward.append(ForwardMultiplier(name, "output", "use", number, ratios(factor)))
+        matrix = len(survey.shape("target", name)) == 2 and name not in survey.stacked
+        fan_in = survey.fan_in(name) if matrix else None
         found = FoundWeight(
             name=name,
             role=role,
@@ -125,11 +130,16 @@ def scale(
             n=n,
             built_n=survey.ratio(survey.builders_width(name)),
             law=laws.get(source, InitialLaw(0.0)),
-            matrix=len(survey.shape("target", name)) == 2 and name not in survey.stacked,
+            matrix=matrix,
             tied=("read-out",) if name in shared else (),
+            fan_in=1 if fan_in is None else fan_in,
         )
         weights.append(resolve(param, moved, found, survey.l, tuple(folds[name])))
-    notes = []
+        if weights[-1].moved_by == "muon" and fan_in is None:
+            raise InvalidInput(
+                f"layout: Muon's step depends on which side of {name} is summed over. Pass "
+                "layout='in_out' if matrices are applied as x @ W, 'out_in' if as W @ x."
+            )
     if not any(family(w.role) == "output" for w in weights) and not shared:
         notes.append("no read-out was found; name an embedding that is used as one in tied=…")
     return JaxPlan(
@@ -170,14 +180,25 @@ def _put_on_branches(
 def _put_on_queries(
     survey: Survey,
     param: Parameterization,
-    named: Mapping[str, float],
+    named: Mapping[str, float] | None,
     folds: dict[str, list[Folded]],
-) -> None:
+) -> list[str]:
+    """Put the attention logits' factor on queries; return notes of what may be queries, too."""
     power = attention_multiplier(param)
-    for pattern, given in named.items():
+    found = survey.queries() if named is None else named
+    for pattern, given in found.items():
         ratio = real(f"attention[{pattern!r}]", given, above=0)
         for name in survey.matching("attention", [pattern]):
             own = power
             if ratio != survey.ratio(name):  # not a power of this weight's own n
                 own = Power(ratio ** float(power.width))
             folds[name].append(Folded("attention", own))
+    if named is not None or power == Power():
+        return []
+    likely = (re.sub(r"(?<=\.)\d+(?=\.)", "*", n) for n in survey.likely_queries() if not folds[n])
+    return [
+        f"{pattern} may make the queries of attention, whose logits q·k/√d are to be multiplied by "
+        f"h^({power.width}), where h is the ratio of the heads' dimensions: pass "
+        f"attention={{{pattern!r}: h}}, or attention={{}} if there is nothing to be done"
+        for pattern in dict.fromkeys(likely)
+    ]

@@ -7,13 +7,14 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 import jax
-import numpy as np
 
 from largen.errors import InvalidInput
 from largen.transfer.alignment import Alignment
-from largen.transfer.initial import InitialLaw, Moments, another_draw
+from largen.transfer.initial import InitialLaw, Moments, measured
+from largen.transfer.jax.draws import Draws
 from largen.transfer.jax.layouts import axes, role_of
-from largen.transfer.jax.trees import owners, part_of, weights_of
+from largen.transfer.jax.trees import instances, owners, part_of
+from largen.transfer.queries import is_query_name
 from largen.transfer.roles import family
 from largen.transfer.shapes import Shapes
 
@@ -23,9 +24,10 @@ class Survey(Alignment):
 
     def __init__(self, init: Callable[..., Any], sizes: Shapes, layout: str | None):
         self.init, self.layout = init, layout
-        trees = {name: shapes_of(init, at) for name, at in sizes.by_name().items()}
-        super().__init__({name: part_of(tree) for name, tree in trees.items()}, sizes, "init")
-        self._owners = owners(trees["target"])
+        self._trees = {name: shapes_of(init, at) for name, at in sizes.by_name().items()}
+        parts = {name: part_of(tree) for name, tree in self._trees.items()}
+        super().__init__(parts, sizes, "init")
+        self._owners = owners(self._trees["target"])
 
     @property
     def weights(self) -> tuple[str, ...]:
@@ -43,6 +45,11 @@ class Survey(Alignment):
             (outer for outer, i in zip(growing, inner, strict=True) if i == sides[0]), growing[0]
         )  # fmt: skip
         return self.shape("target", name)[chosen] / self.shape("tall", name)[chosen]
+
+    def fan_in(self, name: str) -> int | None:
+        """Return the axis of a matrix that is summed over; None if nothing says which it is."""
+        sides = axes(self._owners[name], self._ndim(name), self.layout)
+        return None if sides is None else sides[0]
 
     def roles(self, given: Mapping[str, str]) -> dict[str, str]:
         """Return the role of every weight.
@@ -92,27 +99,48 @@ class Survey(Alignment):
         """Whether a weight is inside a repeated block, or stacked over blocks."""
         return name in self.stacked or any(name.startswith(f"{block}.") for block in self.blocks)
 
+    def queries(self) -> dict[str, float]:
+        """Return the holders of weights known to make queries, with the ratio of the heads' sizes.
+
+        They are those of equinox's attention, whose logits are q·k/√d.
+        """
+        import equinox as eqx
+
+        before, after = (
+            instances(self._trees[model], eqx.nn.MultiheadAttention) for model in ("base", "target")
+        )
+        return {
+            f"{path}.query_proj": layer.qk_size / before[self.names[path]].qk_size
+            for path, layer in after.items()
+        }
+
+    def likely_queries(self) -> list[str]:
+        """Return matrices whose name, or whose holder's name, is one that queries usually have."""
+        return [
+            name
+            for name in self.weights
+            if self._ndim(name) > 1
+            and self.growing(name)
+            and (is_query_name(name) or is_query_name(name.rpartition(".")[0]))
+        ]
+
     def laws(self) -> dict[str, InitialLaw]:
         """Return how each weight of the base model is initialised."""
         return self.laws_by(self._moments)
 
     def _moments(
         self, at: Mapping[str, Any], names: Mapping[str, str], entries: int
-    ) -> dict[str, Moments]:
-        found: dict[str, Moments] = {}
-        draws = 0
-        while draws == 0 or another_draw(found, draws, entries):
-            # Not traced: small arrays of few shapes, and generators that compile quickly.
-            key = jax.random.key(draws, impl="unsafe_rbg")
-            for name, array in weights_of(self.init(key, **at)).items():
-                values = np.asarray(array, dtype=np.float64)
-                if values.size != 1 and (values == values.flat[0]).all():
-                    own = Moments(values.size)
-                else:
-                    own = Moments(values.size, values.sum(), np.square(values).sum())
-                found[names[name]] = found.get(names[name], Moments()) + own
-            draws += 1
-        return found
+    ) -> Mapping[str, Moments]:
+        draws = Draws(self.init, at)
+
+        def draw(number: int, wanted: Collection[str] | None) -> dict[str, Moments]:
+            found: dict[str, Moments] = {}
+            chosen = None if wanted is None else {n for n, own in names.items() if own in wanted}
+            for name, array in draws(number, chosen).items():
+                found[names[name]] = found.get(names[name], Moments()) + Moments.of(array)
+            return found
+
+        return measured(draw, entries)
 
     def _ndim(self, name: str) -> int:
         return len(self.shape("target", name)) - (name in self.stacked)

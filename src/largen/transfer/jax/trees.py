@@ -62,6 +62,15 @@ def owners(node: Any, prefix: str = "") -> dict[str, Any]:
     return found
 
 
+def instances(node: Any, kind: type, prefix: str = "") -> dict[str, Any]:
+    """Return the outermost nodes of one type, by their full names."""
+    found = {}
+    for name, child in children(node):
+        full = f"{prefix}{name}"
+        found |= {full: child} if isinstance(child, kind) else instances(child, kind, f"{full}.")
+    return found
+
+
 def map_weights(function: Callable[[str, Any], Any], tree: Any) -> Any:
     """Apply a function of name and array to every weight of a pytree; leave all else alone."""
     return jax.tree_util.tree_map_with_path(

@@ -1,14 +1,18 @@
 """Optimizers of the rule table in optax, with PyTorch's conventions.
 
-Coupled decay is added to the gradient before anything else; RMSProp's ε is outside of the root.
+Coupled decay is added to the gradient before anything else, other decay to the step; RMSProp's and
+AdaGrad's ε is outside of the root. Each optimizer is its direction, times the rate.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import optax
+from optax import contrib
 
 from largen.transfer.schedules import Schedule
 from largen.transfer.updates import Update
@@ -19,6 +23,7 @@ def transformation(
     settings: Mapping[str, Any],
     schedule: Schedule | None,
     options: Mapping[str, Any],
+    fan_in: Callable[[tuple], int],
 ) -> optax.GradientTransformation:
     """Return the transformation of one group.
 
@@ -32,30 +37,128 @@ def transformation(
         s(t), or None.
     options
         Of the optimizer; for Muon, of the matrices' one.
+    fan_in
+        The axis of a matrix that is summed over, by its path.
     """
-    rate, decay = settings["lr"], settings["weight_decay"]
+    rate, weight_decay = settings["lr"], settings["weight_decay"]
     lr = rate if schedule is None else lambda t: rate * schedule(t)
-    name = settings["moved_by"]
     eps = {"eps": settings["eps"]} if "eps" in settings else {}
-    own = dict(options) if name == optimizer.name else {}
-    first = [optax.add_decayed_weights(decay)] if decay else []
+    own = options if settings["moved_by"] == optimizer.name else {}
+    step = [_direction(settings["moved_by"], {**eps, **own}, fan_in)]
+    decay = [optax.add_decayed_weights(weight_decay)] if weight_decay else []
+    first_to_last = [*decay, *step] if optimizer.decay == "coupled" else [*step, *decay]
+    return optax.chain(*first_to_last, optax.scale_by_learning_rate(lr))
+
+
+def _direction(
+    name: str, options: Mapping[str, Any], fan_in: Callable[[tuple], int]
+) -> optax.GradientTransformation:
+    """Return an optimizer without its rate and its decay."""
+    up = -1.0  # optax's rates go down
     match name:
         case "sgd":
-            moved = optax.sgd(lr, **own)
+            return optax.sgd(up, **options)
         case "momentum":
-            moved = optax.sgd(lr, **{"momentum": 0.9, **own})
-        case "rmsprop":
-            moved = optax.rmsprop(lr, **{"decay": 0.99, "eps_in_sqrt": False, **eps, **own})
-        case "adam" if optimizer.decay == "coupled":
-            moved = optax.adam(lr, **eps, **own)
+            return optax.sgd(up, **{"momentum": 0.9, **options})
         case "adam" | "adamw":
-            return optax.adamw(lr, weight_decay=decay, **eps, **own)
+            return optax.adam(up, **options)
+        case "adamax":
+            return optax.adamax(up, **options)
+        case "nadam":
+            return _nadam(**options)
+        case "adagrad":
+            return _adagrad(**options)
+        case "rmsprop":
+            return optax.rmsprop(up, **{"decay": 0.99, "eps_in_sqrt": False, **options})
         case "lion":
-            return optax.lion(lr, **{"weight_decay": decay, **own})
+            return optax.lion(up, **{"weight_decay": 0.0, **options})
         case "signsgd":
-            return optax.chain(optax.scale_by_sign(), *first, optax.scale_by_learning_rate(lr))
+            return optax.scale_by_sign()
         case "muon":
-            return optax.contrib.muon(lr, **{"weight_decay": decay, **own})
-        case _:
-            raise AssertionError(name)
-    return optax.chain(*first, moved)
+            return _muon(fan_in, **options)
+    raise AssertionError(name)
+
+
+def _zeros(params: Any) -> Any:
+    return jax.tree.map(jnp.zeros_like, params)
+
+
+def _adagrad(eps: Any) -> optax.GradientTransformation:
+    """g/(√Σg² + ε); optax's has ε inside of the root, and a sum that does not begin at zero."""
+
+    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+        squares = jax.tree.map(lambda s, g: s + g * g, state, updates)
+        moved = jax.tree.map(lambda s, g: g / (jnp.sqrt(s) + eps), squares, updates)
+        return moved, squares
+
+    return optax.GradientTransformation(_zeros, update)
+
+
+def _nadam(
+    eps: Any, b1: Any = 0.9, b2: Any = 0.999, momentum_decay: Any = 4e-3
+) -> optax.GradientTransformation:
+    """Dozat's algorithm, whose momentum rises with the time; optax's has it constant."""
+
+    def momentum(t: Any) -> Any:
+        return b1 * (1 - 0.5 * 0.96 ** (t * momentum_decay))
+
+    def init(params: Any) -> Any:
+        zeros = _zeros(params)
+        return jnp.zeros([], jnp.int32), jnp.ones([]), zeros, zeros
+
+    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+        t, product, first, second = state
+        t = t + 1
+        now, later = momentum(t), momentum(t + 1)
+        product = product * now
+        first = jax.tree.map(lambda m, g: b1 * m + (1 - b1) * g, first, updates)
+        second = jax.tree.map(lambda v, g: b2 * v + (1 - b2) * g * g, second, updates)
+
+        def moved(g: Any, m: Any, v: Any) -> Any:
+            ahead = (1 - now) / (1 - product) * g + later / (1 - product * later) * m
+            return ahead / (jnp.sqrt(v / (1 - b2**t)) + eps)
+
+        return jax.tree.map(moved, updates, first, second), (t, product, first, second)
+
+    return optax.GradientTransformation(init, update)
+
+
+def _muon(
+    fan_in: Callable[[tuple], int],
+    beta: Any = 0.95,
+    nesterov: bool = True,
+    consistent_rms: Any = None,
+    **options: Any,
+) -> optax.GradientTransformation:
+    """Orthogonalised momentum, times √max(1, fan-out/fan-in).
+
+    Momentum is an average from zero on; optax's corrects it for the beginning, which changes the
+    direction of Nesterov's. PyTorch iterates in bfloat16, this as precisely as the gradients are.
+    """
+
+    def mixed(average: Any, updates: Any) -> Any:
+        return jax.tree.map(lambda m, g: beta * m + (1 - beta) * g, average, updates)
+
+    def averaged(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+        average = mixed(state, updates)
+        return (mixed(average, updates) if nesterov else average), average
+
+    def sides(tree: Any) -> Any:
+        return jax.tree_util.tree_map_with_path(
+            lambda path, _: contrib.MuonDimensionNumbers(fan_in(path), 1 - fan_in(path)), tree
+        )
+
+    def shaped(updates: Any, params: Any = None) -> Any:
+        def factor(path: tuple, shape: tuple[int, ...]) -> float:
+            into, out = shape[fan_in(path)], shape[1 - fan_in(path)]
+            if consistent_rms is None:
+                return max(1.0, out / into) ** 0.5
+            return consistent_rms * max(into, out) ** 0.5
+
+        return jax.tree_util.tree_map_with_path(lambda p, u: factor(p, u.shape) * u, updates)
+
+    return optax.chain(
+        optax.GradientTransformation(_zeros, averaged),
+        contrib.scale_by_muon(beta=0.0, nesterov=False, weight_dimension_numbers=sides, **options),
+        optax.stateless(shaped),
+    )

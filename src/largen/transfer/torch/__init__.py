@@ -7,7 +7,7 @@
     print(plan)                       # every weight's role, and what it gets
     model = plan.build(seed=0)        # the target, initialised
     groups = plan.param_groups(model, lr=3e-3, weight_decay=0.1)   # tuned at the base
-    optimizer = torch.optim.AdamW(groups)
+    optimizer = check_optimizer(torch.optim.AdamW(groups))
 
 The plan is plain data (``plan.to_json()``). Factors of the forward pass are folded into weights
 wherever that is exact, so that a checkpoint needs no plan to be used; the few that cannot be (a
@@ -29,6 +29,7 @@ except ModuleNotFoundError as error:  # pragma: no cover - needs an environment 
 
 from largen.transfer.schedules import constant, warmup_cosine
 from largen.transfer.torch.check import coordinate_check
+from largen.transfer.torch.optimizers import check_optimizer
 from largen.transfer.torch.plan import TorchPlan
 from largen.transfer.torch.residual import Residual
 from largen.transfer.torch.scaling import scale
@@ -37,6 +38,7 @@ from largen.transfer.torch.schedules import check_rates, check_scheduler
 __all__ = [
     "Residual",
     "TorchPlan",
+    "check_optimizer",
     "check_rates",
     "check_scheduler",
     "constant",

@@ -13,12 +13,14 @@ import inspect
 import operator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from threading import get_ident
 from typing import Any
 
 import torch
 from torch import fx, nn
 
 from largen.transfer.torch.layouts import CONVOLUTIONS, TRANSPOSED, is_norm
+from largen.transfer.torch.process import ALONE
 from largen.transfer.torch.residual import Residual
 
 SUMS = (operator.add, operator.iadd, torch.add)
@@ -111,10 +113,25 @@ def _of_torch_transformer(layer: Any) -> tuple[Branch, ...]:
 
 
 class _Shallow(fx.Tracer):
-    """Traces a module's own forward pass; its parts are left whole."""
+    """Traces a module's own forward pass; its parts are left whole.
+
+    While it traces, calls of modules by other threads come here, too, and are passed on.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self._thread = get_ident()
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         return True
+
+    def call_module(self, m: nn.Module, forward: Any, args: tuple, kwargs: dict) -> Any:
+        ours = get_ident() == self._thread
+        return super().call_module(m, forward, args, kwargs) if ours else forward(*args, **kwargs)
+
+    def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict) -> Any:
+        ours = get_ident() == self._thread
+        return super().getattr(attr, attr_val, parameter_proxy_cache) if ours else attr_val
 
 
 def _traced(module: nn.Module) -> fx.Graph:
@@ -125,7 +142,8 @@ def _traced(module: nn.Module) -> fx.Graph:
         if p.default is not inspect.Parameter.empty and p.kind is not p.KEYWORD_ONLY
     }
     try:
-        return _Shallow().trace(module, concrete_args=defaults or None)
+        with ALONE:
+            return _Shallow().trace(module, concrete_args=defaults or None)
     except Exception as error:
         raise NotResidual(
             f"the forward pass of {type(module).__name__} cannot be traced ({error})"

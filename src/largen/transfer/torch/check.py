@@ -11,17 +11,11 @@ from torch import Tensor, nn
 from largen.errors import InvalidInput
 from largen.transfer.coordinates import CoordinateCheck, checked, effort, one_direction
 from largen.transfer.structure import correspondence
+from largen.transfer.torch.optimizers import OPTIMIZERS, check_optimizer
 from largen.transfer.torch.plan import TorchPlan
+from largen.transfer.torch.process import seeded
 from largen.transfer.torch.scaling import scale
 from largen.transfer.torch.survey import on_meta, part_of
-
-OPTIMIZERS: dict[str, Callable[[Any], Any]] = {
-    "sgd": torch.optim.SGD,
-    "momentum": lambda groups: torch.optim.SGD(groups, momentum=0.9),
-    "adam": torch.optim.Adam,
-    "adamw": torch.optim.AdamW,
-    "rmsprop": torch.optim.RMSprop,
-}
 
 
 def coordinate_check(
@@ -101,7 +95,8 @@ def coordinate_check(
             groups = plan.param_groups(
                 model, lr=lr, weight_decay=weight_decay, eps=eps, moved_by="all"
             )
-            own.append(_sizes(model, make(groups), batches, loss, steps, names, seed))
+            moved = check_optimizer(make(groups))
+            own.append(_sizes(model, moved, batches, loss, steps, names, seed))
         records.append(own)
     inside = _inside(plans, labels)
     return checked(plans, records, inside, tolerance, f"{optimizer}, {steps} steps")
@@ -137,8 +132,7 @@ def _sizes(
     seed: int,
 ) -> dict[str, tuple[float, float, float]]:
     """Train a model, and return the size, the later size and the change of each activation."""
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
+    with seeded(seed, gpus=True):
         before = _activations(model, batches[0], loss, names, seed)
         for t in range(steps):
             optimizer.zero_grad()
@@ -178,8 +172,7 @@ def _activations(
     ]
     try:
         # The same dropout before and after.
-        with torch.no_grad(), torch.random.fork_rng():
-            torch.manual_seed(seed)
+        with torch.no_grad(), seeded(seed, gpus=True):
             loss(model, batch)
     finally:
         for handle in handles:

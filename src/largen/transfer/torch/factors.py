@@ -102,7 +102,8 @@ class Factors:
         if as_built(param) or not facts.widens:
             return
         if named is None:
-            places = find_attention(facts.models["base"], facts.models["target"], facts.names)
+            places, notes = find_attention(facts)
+            self.notes.extend(notes)
         else:
             places = [
                 Attention(path, "output", float(ratio))

@@ -114,7 +114,10 @@ class Facts(Alignment):
             if isinstance(own, NotResidual):
                 owner = self._owner(block)
                 if owner not in owners:
-                    owners[owner] = residual_branches(target.get_submodule(owner))
+                    try:
+                        owners[owner] = residual_branches(target.get_submodule(owner))
+                    except NotResidual:
+                        raise own from None  # a block says more than what holds it
                 placed = [branch.below(owner) for branch in owners[owner]]
                 placed = [branch for branch in placed if block in branch.members]
                 if not placed:

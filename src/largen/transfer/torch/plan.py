@@ -14,6 +14,7 @@ from largen.errors import InvalidInput
 from largen.transfer.plan import Plan, grouped, read_json
 from largen.transfer.torch.multipliers import attach
 from largen.transfer.torch.names import parameters
+from largen.transfer.torch.process import seeded
 
 
 @dataclass(frozen=True, repr=False)
@@ -57,8 +58,7 @@ class TorchPlan(Plan):
             )
         if seed is None:
             return self._built(make, device)
-        with torch.random.fork_rng():
-            torch.manual_seed(seed)
+        with seeded(seed, gpus=True):
             return self._built(make, device)
 
     def attach(self, model: nn.Module) -> nn.Module:
@@ -105,7 +105,8 @@ class TorchPlan(Plan):
         -------
         list of dict
             ``params``, ``lr``, ``weight_decay``, ``eps`` if the optimizer has one, ``lr_factor``
-            (which :func:`check_scheduler` reads) and ``moved_by``.
+            (which :func:`check_scheduler` reads), ``moved_by`` and ``decay`` (which
+            :func:`check_optimizer` reads).
 
         Raises
         ------

@@ -20,6 +20,7 @@ from largen.errors import InvalidInput
 from largen.transfer.replicas import DIVERGED, LOOK_EVERY, Replica, TrainedReplicas, checked
 from largen.transfer.torch.names import parameters
 from largen.transfer.torch.plan import TorchPlan
+from largen.transfer.torch.process import seeded
 from largen.transfer.torch.stacked import StackedModel, agrees, stackable
 from largen.transfer.torch.steps import StackedWeight, step_of
 
@@ -103,7 +104,8 @@ def train_replicas(
     Raises
     ------
     InvalidInput
-        If there are no replicas or steps, or the plan's optimizer has no batched step.
+        If there are no replicas or steps, or the plan's optimizer has no batched step, or the
+        schedule has absolute rates.
 
     Examples
     --------
@@ -118,7 +120,7 @@ def train_replicas(
     >>> found.losses.shape, bool(found.final[1] < found.final[0])
     ((2, 50), True)
     """
-    measure = checked(replicas, steps, loss, LOSSES)
+    measure = checked(replicas, steps, loss, LOSSES, schedule)
     stack = Stack(plan, replicas, device)
     losses = np.full((len(replicas), steps), np.inf)
     recorded: list[Tensor] = []
@@ -241,8 +243,7 @@ class Stack:
     def _try_directly(self, x: Any) -> None:
         """See whether the model can be called on stacked activations, on random weights."""
         self.tried = True
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
+        with seeded(0):
             # Two different replicas. Weights that start at zero would hide what is behind them.
             values = {
                 name: torch.randn((2, *value.shape[1:])).to(value) / max(value.shape[-1], 1) ** 0.5

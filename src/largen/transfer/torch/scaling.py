@@ -52,8 +52,9 @@ def scale(
         ``"standard"``, ``"ntk"``, ``"mean_field"``, ``"mup"``, ``"depth_mup"`` (branches l^(−½)),
         ``"complete_p"`` (branches 1/l), or a :class:`largen.Parameterization`.
     optimizer
-        ``"sgd"``, ``"momentum"``, ``"adam"``, ``"adamw"``, ``"rmsprop"``, ``"signsgd"``,
-        ``"lion"`` or ``"muon"``.
+        ``"sgd"``, ``"momentum"``, ``"adam"``, ``"adamw"``, ``"adamax"``, ``"nadam"``,
+        ``"adagrad"``, ``"rmsprop"``, ``"signsgd"``, ``"lion"`` or ``"muon"``; others are refused
+        with the reason.
     decay
         ``"coupled"``, ``"decoupled"`` or ``"independent"`` weight decay; what the optimizer of
         that name does in PyTorch by default.
@@ -72,7 +73,9 @@ def scale(
         default they are found by tracing the repeated blocks.
     attention
         Patterns of the modules whose outputs are queries, with the ratio of the heads'
-        dimensions; by default found by their usual names. ``{}`` leaves all logits as they are.
+        dimensions, for logits q·k/√d; by default found by trying out on random sequences what
+        multiplies the logits, and which power of d they have by themselves. ``{}`` leaves all
+        logits as they are.
     multipliers
         ``"weights"``: the factors of read-outs, attention logits and branches are folded into
         weights and rates wherever that is exact, so that a checkpoint is complete by itself.

@@ -17,6 +17,7 @@ from largen.errors import one_of
 ADAM_BETAS = (0.9, 0.999)
 LION_BETAS = (0.9, 0.99)
 RMSPROP_BETA = 0.99
+NADAM_MOMENTUM_DECAY = 4e-3
 
 
 @dataclass
@@ -33,6 +34,8 @@ class StackedWeight:
         Whether weight decay is added to the gradient.
     memory
         What the optimizer remembers, each of the shape of ``value``.
+    product
+        Of the momenta until now, for the optimizer whose momentum changes.
     decays
         Whether any replica has weight decay.
     """
@@ -44,6 +47,7 @@ class StackedWeight:
     eps: Tensor
     coupled: bool
     memory: list[Tensor] = field(default_factory=list)
+    product: float = 1.0
     decays: bool = field(init=False)
 
     def __post_init__(self) -> None:
@@ -110,6 +114,34 @@ def _adam(w: StackedWeight, gradient: Tensor, s: float, t: int) -> None:
     w.move(first / size, s / (1 - b1**t))
 
 
+def _adamax(w: StackedWeight, gradient: Tensor, s: float, t: int) -> None:
+    first, largest = w.remembered(2)
+    gradient = w.decayed(gradient, s)
+    b1, b2 = ADAM_BETAS
+    first.lerp_(gradient, 1 - b1)
+    torch.maximum(largest.mul_(b2), gradient.abs().add_(w.eps), out=largest)
+    w.move(first / largest, s / (1 - b1**t))
+
+
+def _nadam(w: StackedWeight, gradient: Tensor, s: float, t: int) -> None:
+    first, second = w.remembered(2)
+    gradient = w.decayed(gradient, s)
+    b1, b2 = ADAM_BETAS
+    now, later = (b1 * (1 - 0.5 * 0.96 ** (u * NADAM_MOMENTUM_DECAY)) for u in (t, t + 1))
+    w.product *= now
+    first.lerp_(gradient, 1 - b1)
+    second.mul_(b2).addcmul_(gradient, gradient, value=1 - b2)
+    ahead = (1 - now) / (1 - w.product) * gradient + later / (1 - w.product * later) * first
+    w.move(ahead.div_(second.sqrt().div_((1 - b2**t) ** 0.5).add_(w.eps)), s)
+
+
+def _adagrad(w: StackedWeight, gradient: Tensor, s: float, t: int) -> None:
+    (squares,) = w.remembered(1)
+    gradient = w.decayed(gradient, s)
+    squares.addcmul_(gradient, gradient)
+    w.move(gradient / squares.sqrt().add_(w.eps), s)
+
+
 def _rmsprop(w: StackedWeight, gradient: Tensor, s: float, t: int) -> None:
     (second,) = w.remembered(1)
     gradient = w.decayed(gradient, s)
@@ -134,6 +166,9 @@ STEPS: dict[str, Step] = {
     "momentum": _momentum,
     "adam": _adam,
     "adamw": _adam,
+    "adamax": _adamax,
+    "nadam": _nadam,
+    "adagrad": _adagrad,
     "rmsprop": _rmsprop,
     "signsgd": _signsgd,
     "lion": _lion,

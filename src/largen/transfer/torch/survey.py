@@ -5,15 +5,16 @@ Every look leaves the global random state as it was.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import torch
 from torch import nn
 
 from largen.errors import InvalidInput
-from largen.transfer.initial import Moments, another_draw
+from largen.transfer.initial import Moments, measured
 from largen.transfer.structure import Part
+from largen.transfer.torch.process import seeded
 
 
 def on_meta(make_model: Callable[..., nn.Module], sizes: Mapping[str, Any]) -> nn.Module:
@@ -52,8 +53,8 @@ def initial_moments(
     sizes: Mapping[str, Any],
     names: Mapping[str, str],
     entries: int,
-) -> dict[str, Moments]:
-    """Return the moments of initial weights, over several draws if tensors are small.
+) -> Mapping[str, Moments]:
+    """Return the moments of initial weights.
 
     Parameters
     ----------
@@ -64,27 +65,21 @@ def initial_moments(
     entries
         How many are wanted of each random weight.
     """
-    found: dict[str, Moments] = {}
-    draws = 0
-    while draws == 0 or another_draw(found, draws, entries):
-        model = real(make_model, sizes, draws)
+
+    def draw(number: int, wanted: Collection[str] | None) -> dict[str, Moments]:
+        found: dict[str, Moments] = {}
+        model = real(make_model, sizes, number)
         for name, tensor in model.named_parameters(remove_duplicate=False):
-            values = tensor.detach().double()
-            # One entry is random if the draws differ; blocks' constants may differ, too.
-            constant = values.numel() != 1 and bool((values == values.flatten()[:1]).all())
-            own = Moments(
-                tensor.numel(),
-                0.0 if constant else float(values.sum()),
-                0.0 if constant else float(values.square().sum()),
-            )
-            found[names[name]] = found.get(names[name], Moments()) + own
-        draws += 1
-    return found
+            if wanted is None or names[name] in wanted:
+                own = Moments.of(tensor.detach().double().numpy())
+                found[names[name]] = found.get(names[name], Moments()) + own
+        return found
+
+    return measured(draw, entries)
 
 
 def _built(make_model: Any, sizes: Mapping[str, Any], device: str, seed: int) -> nn.Module:
-    with torch.random.fork_rng(devices=[]), torch.device(device):
-        torch.manual_seed(seed)
+    with seeded(seed), torch.device(device):
         try:
             model = make_model(**sizes)
         except TypeError as error:

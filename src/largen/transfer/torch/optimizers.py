@@ -1,0 +1,76 @@
+"""PyTorch's optimizers by the names of the rule table, and a check that groups get their own.
+
+An optimizer takes any groups: it ignores what it does not know, so that the groups of one plan
+train under another optimizer without a word, at rates that are not meant for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.optim import Optimizer
+
+from largen.errors import InvalidInput
+from largen.transfer.updates import REFUSED
+
+# How to make each from groups.
+OPTIMIZERS: dict[str, Callable[[Any], Optimizer]] = {
+    "sgd": torch.optim.SGD,
+    "momentum": lambda groups: torch.optim.SGD(groups, momentum=0.9),
+    "adam": torch.optim.Adam,
+    "adamw": torch.optim.AdamW,
+    "adamax": torch.optim.Adamax,
+    "nadam": torch.optim.NAdam,
+    "adagrad": torch.optim.Adagrad,
+    "rmsprop": torch.optim.RMSprop,
+}
+# Names in the table that a class can stand for, where they are not its own.
+_STANDS_FOR = {
+    "SGD": ("sgd", "momentum"),
+    "Adam": ("adam", "adamw"),
+    "AdamW": ("adamw", "adam"),
+    "SparseAdam": ("adam", "adamw"),
+}
+_DECOUPLED = ("AdamW", "Muon")
+
+
+def check_optimizer(optimizer: Any) -> Any:
+    """Return an optimizer whose groups were planned for it, or refuse it.
+
+    Parameters
+    ----------
+    optimizer
+        One of PyTorch's, of a plan's groups. What is not PyTorch's is not judged.
+
+    Raises
+    ------
+    InvalidInput
+        If the plan is for another optimizer, or for another kind of weight decay.
+
+    Examples
+    --------
+    >>> weight = torch.zeros(2, requires_grad=True)
+    >>> groups = [{"params": [weight], "lr": 0.1, "moved_by": "adamw", "decay": "decoupled"}]
+    >>> check_optimizer(torch.optim.SGD(groups))
+    Traceback (most recent call last):
+    ...
+    largen.errors.InvalidInput: optimizer: SGD has groups of a plan for 'adamw'; ...
+    """
+    name = type(optimizer).__name__
+    if not type(optimizer).__module__.startswith("torch.optim"):
+        return optimizer
+    stands_for = _STANDS_FOR.get(name, (name.lower(),))
+    for group in optimizer.param_groups:
+        planned, decay = group.get("moved_by"), group.get("decay")
+        if planned is not None and planned not in stands_for:
+            why = REFUSED.get(name.lower(), f"plan for {stands_for[0]!r}")
+            raise InvalidInput(f"optimizer: {name} has groups of a plan for {planned!r}; {why}.")
+        decoupled = name in _DECOUPLED or bool(group.get("decoupled_weight_decay"))
+        if group.get("weight_decay") and decay is not None and decoupled == (decay == "coupled"):
+            raise InvalidInput(
+                f"optimizer: the plan is for {decay} weight decay, and that of {name} is "
+                f"{'decoupled' if decoupled else 'coupled'}; pass decay=… to the plan."
+            )
+    return optimizer
