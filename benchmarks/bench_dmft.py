@@ -26,9 +26,10 @@ from multiprocessing import get_context
 import numpy as np
 
 import largen as lg
-from largen.dmft.deep.control_variate import corrected
+from largen.dmft.deep.averages import means_and_errors
+from largen.dmft.deep.effort import Effort
 from largen.dmft.deep.problem import problem
-from largen.dmft.deep.replicates import Effort, _random
+from largen.dmft.deep.replicates import _random
 from largen.dmft.deep.schedule import descent
 from largen.dmft.recorded import NOTHING
 
@@ -89,10 +90,9 @@ def measure(case, replicates, stored):
         for seed in range(1, 1 + replicates)
     ]
     taken = min(t for t, _ in found)
-    f, linear = (np.stack(x) for x in zip(*((s.outputs, s.linear) for _, s in found), strict=True))
-    f = corrected(f, linear[:, :, 0], linear[:, :, 1])[..., 0]
-    delta = np.linalg.norm(run.data.y_train - f.mean(0))
-    error = np.sqrt(np.sum(f.var(0, ddof=1))) / delta
+    f, of_mean = means_and_errors(posed, run, [swept for _, swept in found])["f"]
+    delta = np.linalg.norm(run.data.y_train - f[..., 0])
+    error = np.linalg.norm(of_mean) * replicates**0.5 / delta
     memory = peak()
     lg.train(run, width=neurons, seeds=1, key=0, progress=False)
     network, _ = seconds(lambda: lg.train(run, width=neurons, seeds=1, key=0, progress=False))

@@ -85,7 +85,7 @@ def test_activations_of_neural_tangents(name):
     nngp, ntk = VALUES[name]
     np.testing.assert_allclose(lg.nngp(net, ROWS)[UPPER], nngp, rtol=1e-11)
     if name != "sign":  # its derivative is no function
-        rtol = np.where(np.equal(*UPPER) & (name in KINKED), 1e-7, 1e-10)
+        rtol = np.where(np.equal(*UPPER) & (name in KINKED), 1e-8, 1e-10)
         assert np.all(np.abs(lg.ntk_kernel(net, ROWS)[UPPER] / ntk - 1) < rtol)
 
 

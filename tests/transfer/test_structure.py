@@ -90,6 +90,9 @@ def test_few_entries_tell_no_power():
     assert (law.width, law.depth) == (0, 0)
 
 
+NAMES = {n: n for n in ("large", "small", "one", "constant", "one constant")}
+
+
 def recorded(std):
     """Draws of a large weight, a small one, one entry, and a constant; and which were asked for."""
     asked = []
@@ -104,14 +107,14 @@ def recorded(std):
             "constant": np.full(3, 7.0),
             "one constant": np.full(1, 0.3),
         }
-        return {n: Moments.of(v) for n, v in made.items() if wanted is None or n in wanted}
+        return [(n, v) for n, v in made.items() if wanted is None or n in wanted]
 
     return draw, asked
 
 
 def test_only_what_is_small_and_random_is_drawn_again():
     draw, asked = recorded(0.5)
-    found = measured(draw, 400)
+    found = measured(draw, NAMES, 400)
     counts = {"large": 900, "small": 400, "one": 400, "constant": 3, "one constant": 2}
     assert {name: m.count for name, m in found.items()} == counts
     assert found["small"].std == pytest.approx(0.5, rel=0.1)
@@ -124,9 +127,9 @@ def test_only_what_is_small_and_random_is_drawn_again():
 
 def test_a_builder_seen_before_is_known_by_its_first_draw():
     draw, _ = recorded(0.5)
-    before = measured(draw, 400)
+    before = measured(draw, NAMES, 400)
     for std, entries, known in ((0.5, 400, True), (0.6, 400, False), (0.5, 300, False)):
         draw, asked = recorded(std)
-        found = measured(draw, entries)
+        found = measured(draw, NAMES, entries)
         assert (len(asked) == 1) == known
         assert (found == before) == known

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from largen.networks.network import FiniteNetwork, finite_network
-from largen.parameterizations import Optimizer, RuleTable
+from largen.parameterizations import Optimizer, RuleTable, Stepped
 from largen.runs import Loss, Run
 
 
@@ -100,7 +100,7 @@ def plan_of(
 
 
 def _uncompiled(optimizer: Optimizer) -> dict[str, Any]:
-    return {"seed": 0, "schedule": None} if hasattr(optimizer, "seed") else {}
+    return {"seed": 0, "order": None, "schedule": None} if isinstance(optimizer, Stepped) else {}
 
 
 def objective(plan: Plan, params: Any, x: Any, y: Any) -> tuple[Any, Any]:

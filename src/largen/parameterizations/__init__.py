@@ -10,7 +10,6 @@ from largen.parameterizations.optimizers import (
     GradientDescent,
     GradientFlow,
     Langevin,
-    Optimizer,
     RMSProp,
     adam,
     gd,
@@ -34,6 +33,7 @@ from largen.parameterizations.schemes import (
     scaling,
     standard,
 )
+from largen.parameterizations.stepping import Optimizer, Stepped
 
 __all__ = [
     "Adam",
@@ -53,6 +53,7 @@ __all__ = [
     "Rule",
     "RuleTable",
     "ScalingClass",
+    "Stepped",
     "abc",
     "adam",
     "canonical_form",

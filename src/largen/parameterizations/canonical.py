@@ -19,10 +19,11 @@ from fractions import Fraction
 from largen.architectures import Layer, WeightSite, depth
 from largen.errors import NoTheory
 from largen.parameterizations.laws import GAUSSIAN
-from largen.parameterizations.optimizers import Optimizer, temperature_of
+from largen.parameterizations.optimizers import temperature_of
 from largen.parameterizations.parameterization import Parameterization
 from largen.parameterizations.powers import Power
 from largen.parameterizations.rules import Row
+from largen.parameterizations.stepping import Optimizer
 from largen.parameterizations.weight_rules import fan_in, first_fan_in
 
 

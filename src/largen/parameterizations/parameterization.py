@@ -27,11 +27,12 @@ from largen.errors import InvalidInput, one_of
 from largen.parameterizations.classification.report import Classification
 from largen.parameterizations.exponents import Exponents, exact
 from largen.parameterizations.laws import GAUSSIAN, ROLES, Laws, in_words, laws_of
-from largen.parameterizations.optimizers import Adam, GradientDescent, Optimizer
+from largen.parameterizations.optimizers import Adam, GradientDescent
 from largen.parameterizations.powers import Power
 from largen.parameterizations.rates import Rates, at_rates, rates_in_words, rates_of
 from largen.parameterizations.reference import Reference, carried, gamma_from, reference_of
 from largen.parameterizations.rules import Row, RuleTable, evaluate
+from largen.parameterizations.stepping import Optimizer
 from largen.parameterizations.weight_rules import bias_rule, first_fan_in, std_of, weight_rule
 
 

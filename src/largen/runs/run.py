@@ -14,15 +14,7 @@ from jax.typing import ArrayLike
 from largen.architectures import Dropout, Layer, layers_of, weight_sites
 from largen.arrays import floating, integer
 from largen.errors import InvalidInput
-from largen.parameterizations import (
-    Adam,
-    GradientDescent,
-    GradientFlow,
-    Langevin,
-    Optimizer,
-    Parameterization,
-    RMSProp,
-)
+from largen.parameterizations import GradientFlow, Optimizer, Parameterization, Stepped
 from largen.runs.dataset import Dataset
 from largen.runs.losses import Loss, check_targets
 from largen.runs.losses import loss as as_loss
@@ -122,20 +114,9 @@ class Run:
                 )
             steps = integer("steps", steps, at_least=1)
             recorded = ()
-            optimizer.rates(steps)  # type: ignore[attr-defined]
-            if isinstance(optimizer, (GradientDescent, Langevin, Adam, RMSProp)):
-                batch = optimizer.batch_size
-                if batch is not None and batch > len(data.x_train):
-                    raise InvalidInput(
-                        f"batch_size: {batch} is more than the {len(data.x_train)} training "
-                        "samples."
-                    )
-                order = optimizer.order
-                if order is not None and max(order) >= len(data.x_train):
-                    raise InvalidInput(
-                        f"order: there is no sample {max(order)} among the {len(data.x_train)} "
-                        "training samples, which count from 0."
-                    )
+            if isinstance(optimizer, Stepped):
+                optimizer.rates(steps)
+                optimizer.batches(steps, len(data.x_train))
         parts = (net, param, data, spec, optimizer, steps, recorded)
         for name, value in zip(self.__dataclass_fields__, parts, strict=True):
             object.__setattr__(self, name, value)
@@ -145,16 +126,14 @@ class Run:
         """Time of each entry: the sum of the rates before it for an optimizer that makes steps."""
         if self.steps is None:
             return np.array([0.0, *self.recorded])
-        if self.optimizer.schedule is None:  # type: ignore[attr-defined]
+        if self._stepped.schedule is None:
             return self.optimizer.lr * np.arange(self.steps + 1)
         return np.concatenate([[0.0], np.cumsum(self.rates)])
 
     @cached_property
     def rates(self) -> np.ndarray:
         """η₀ of each step, by the optimizer's schedule, ``(step,)``; empty for gradient flow."""
-        if self.steps is None:
-            return np.zeros(0)
-        return self.optimizer.rates(self.steps)  # type: ignore[attr-defined]
+        return np.zeros(0) if self.steps is None else self._stepped.rates(self.steps)
 
     @property
     def output_shape(self) -> tuple[int, ...]:
@@ -166,20 +145,15 @@ class Run:
 
     @cached_property
     def batches(self) -> np.ndarray | None:
-        """The samples of each step, shape ``(steps, batch_size)``; None for the full batch.
-
-        Each epoch is the optimizer's order, or a new permutation drawn from its seed alone.
-        """
-        size = getattr(self.optimizer, "batch_size", None)
-        if size is None or self.steps is None:
+        """The samples of each step, shape ``(step, sample)``; None for the full batch."""
+        if self.steps is None:
             return None
-        order, samples = self.optimizer.order, len(self.data.x_train)  # type: ignore[attr-defined]
-        draw = np.random.default_rng(self.optimizer.seed)  # type: ignore[attr-defined]
-        a_pass = (samples if order is None else len(order)) // size
-        epochs = -(-self.steps // a_pass)
-        orders = [draw.permutation(samples) if order is None else order for _ in range(epochs)]
-        seen = [np.asarray(one[: a_pass * size]) for one in orders]
-        return np.concatenate(seen).reshape(-1, size)[: self.steps]
+        return self._stepped.batches(self.steps, len(self.data.x_train))
+
+    @property
+    def _stepped(self) -> Stepped:
+        assert isinstance(self.optimizer, Stepped)
+        return self.optimizer
 
     def entries(self, name: str, wanted: Any) -> tuple[int, ...]:
         """Check the entries of the trajectory at which an argument wants something recorded.

@@ -107,12 +107,12 @@ def entries_for(ratios: Iterable[float]) -> int:
     return ceil((WANTED_ERROR * min(logs, default=1.0)) ** -2)
 
 
-# (number of the draw, wanted weights) → their moments in it, by the base model's names
-Draw = Callable[[int, Collection[str] | None], Mapping[str, Moments]]
+# (number of the draw, wanted weights or None for all) → their names and values in it
+Draw = Callable[[int, Collection[str] | None], Iterable[tuple[str, np.ndarray]]]
 _MEASURED: dict[tuple, Mapping[str, Moments]] = {}
 
 
-def measured(draw: Draw, entries: int) -> Mapping[str, Moments]:
+def measured(draw: Draw, names: Mapping[str, str], entries: int) -> Mapping[str, Moments]:
     """Return the moments of initial weights, over several draws if tensors are small.
 
     A builder whose first draw is, number for number, one that was seen before is the same builder
@@ -123,36 +123,51 @@ def measured(draw: Draw, entries: int) -> Mapping[str, Moments]:
     draw
         ``draw(number, wanted)``, the same for the same number; of all weights if ``wanted`` is
         None.
+    names
+        Weight → name under which its entries are counted, one for all copies of a block.
     entries
         How many are wanted of each random weight.
     """
-    first = draw(0, None)
+    first = _counted(draw(0, None), names)
     builder = (entries, frozenset(first.items()))
     found = _MEASURED.get(builder)
     if found is None:
-        found = _drawn_again(draw, first, entries)
+        found = _drawn_again(draw, names, first, entries)
         if len(_MEASURED) >= MOST_MEASURED:
             _MEASURED.clear()
         _MEASURED[builder] = found
     return found
 
 
-def _drawn_again(draw: Draw, first: Mapping[str, Moments], entries: int) -> dict[str, Moments]:
+def _drawn_again(
+    draw: Draw, names: Mapping[str, str], first: Mapping[str, Moments], entries: int
+) -> dict[str, Moments]:
     """Draw until every random weight has these entries, or it takes too long."""
     found, number, spent = dict(first), 1, 0.0
     while number < MOST_DRAWS and spent < MOST_ENTRIES:
         # Two draws at least tell a random weight of one entry from a constant.
-        wanted = [
+        few = {
             name
             for name, m in found.items()
             if m.count < entries and (m.std or m.count == number == 1)
-        ]
-        if not wanted:
+        }
+        if not few:
             break
-        for name, own in draw(number, wanted).items():
+        wanted = {weight for weight, name in names.items() if name in few}
+        for name, own in _counted(draw(number, wanted), names).items():
             found[name] += own
             spent += own.count if number >= FEW_DRAWS else 0
         number += 1
+    return found
+
+
+def _counted(
+    weights: Iterable[tuple[str, np.ndarray]], names: Mapping[str, str]
+) -> dict[str, Moments]:
+    """Return the moments of weights by the names under which they are counted."""
+    found: dict[str, Moments] = {}
+    for weight, values in weights:
+        found[names[weight]] = found.get(names[weight], Moments()) + Moments.of(values)
     return found
 
 

@@ -167,7 +167,7 @@ def without_equal_time(model, state, constants, h, z):
     coordinates = []
     curvature = jax.vmap(jax.vmap(jax.grad(jax.grad(model.phi[0].function))))
     for l in reversed(range(matrices.number)):
-        rule = sweeping.rule_of(model, constants, l)
+        rule = sweeping._rule(model, constants, l)
         equal = constants.precision.weight * (curvature(h[l + 1]) * z).sum(1)
         matrices, y, d, used = matrices.apply(
             l, g[l + 1], draws[l], rule, constants.precision, transposed=True

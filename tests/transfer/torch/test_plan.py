@@ -11,6 +11,7 @@ from tests.transfer.torch_models import (
     SmallNet,
     images_and_tokens,
 )
+from tests.transfer.torch_optimizers import OPTIMIZERS
 from torch import nn
 
 from largen.errors import InvalidInput
@@ -18,16 +19,6 @@ from largen.transfer.schemes import SCHEMES
 from largen.transfer.torch import TorchPlan, scale
 
 BASE, TARGET = {"width": 16, "depth": 2}, {"width": 64, "depth": 8}
-OPTIMIZERS = {
-    "sgd": torch.optim.SGD,
-    "momentum": partial(torch.optim.SGD, momentum=0.9, nesterov=True),
-    "adam": torch.optim.Adam,
-    "adamw": torch.optim.AdamW,
-    "rmsprop": torch.optim.RMSprop,
-    "adamax": torch.optim.Adamax,
-    "nadam": torch.optim.NAdam,
-    "adagrad": torch.optim.Adagrad,
-}
 
 
 def train(model, groups, optimizer, steps=5, loss=None):

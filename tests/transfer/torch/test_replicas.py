@@ -5,6 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from tests.transfer.torch_optimizers import OPTIMIZERS
 from torch import nn
 
 from largen.errors import InvalidInput
@@ -50,15 +51,8 @@ class Lion(SignSGD):
                 m.mul_(0.99).add_(0.01 * p.grad)
 
 
-ALONE = {
-    "sgd": torch.optim.SGD,
-    "momentum": lambda groups: torch.optim.SGD(groups, momentum=0.8),
-    "adam": torch.optim.Adam,
-    "adamw": torch.optim.AdamW,
-    "adamax": torch.optim.Adamax,
-    "nadam": torch.optim.NAdam,
-    "adagrad": torch.optim.Adagrad,
-    "rmsprop": torch.optim.RMSprop,
+ALONE = OPTIMIZERS | {
+    "momentum": partial(torch.optim.SGD, momentum=0.8),
     "signsgd": SignSGD,
     "lion": Lion,
 }

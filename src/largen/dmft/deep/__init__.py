@@ -19,7 +19,9 @@
 ``method``            which of the ways to solve, and in how much memory
 ``widths``            two widths, extrapolated in 1/N
 ``control_variate``   what the lazy limit knows of the error of a replicate
-``replicates``        independent solutions, their number, and the error that is left
+``effort``            how much is spent on a solution
+``averages``          means over replicates, and their errors
+``replicates``        independent solutions, and their number
 ``solution``          what the user calls
 ``responses``         the response functions A and B, for who wants to see them
 ====================  ==================================================================

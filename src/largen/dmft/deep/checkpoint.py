@@ -24,6 +24,7 @@ from largen.dmft.deep.records import Kernels
 from largen.dmft.deep.schedule import Schedule, course
 from largen.dmft.recorded import Recorded
 from largen.files import made_folder
+from largen.parameterizations import Stepped
 from largen.runs import Run
 
 FORMAT = 2  # of the files; counted up when what they hold changes
@@ -160,7 +161,7 @@ def _kernels(held: dict[str, np.ndarray], prefix: str) -> list[Kernels]:
 def _marks(run: Run, options: dict[str, Any]) -> dict[str, str]:
     """Return what tells one solution from another, but for how long it goes on."""
     data, optimizer = run.data, run.optimizer
-    one = {"lr": 1.0} | ({"schedule": None} if hasattr(optimizer, "schedule") else {})
+    one = {"lr": 1.0} | ({"schedule": None} if isinstance(optimizer, Stepped) else {})
     parts = {
         "format": FORMAT,
         "network": fingerprint(run.net),

@@ -6,9 +6,10 @@ is a control variate:
 
     f ← f + c (f_K − f_{K_N}),    c(t) = −Σ Cov(f, f_K − f_{K_N}) / Σ Var(f_K − f_{K_N}),
 
-with covariances over replicates and sums over samples. As γ₀ → 0, f becomes f_{K_N} and c one, so
-that the result is the kernel limit with any number of neurons; as features move, training forgets
-how the kernel began, and c falls to 0. The tangent kernel itself is corrected in the same way.
+with covariances over replicates and sums over samples: the c that makes the variance least. As
+γ₀ → 0, f becomes f_{K_N} and c one, so that the result is the kernel limit with any number of
+neurons; as features move, training forgets how the kernel began, and c falls to 0. The tangent
+kernel itself is corrected in the same way.
 
 Made part of the network instead, as outputs whose features stand still, the difference would be
 trained against: where features move far, it would be the largest error of all.

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 
 from largen.dmft.deep.problem import Problem
 from largen.dmft.deep.state import Constants, Model, State
-from largen.dmft.deep.sweep import backward_pass, forward_pass, live_features, rule_of
+from largen.dmft.deep.sweep import backward_pass, forward_pass, live_features, pulled
 from largen.dmft.recorded import Recorded
 
 
@@ -117,7 +117,7 @@ def _gradients(model: Model, state: State, constants: Constants, h) -> tuple[Sta
     return state, g
 
 
-def _pulled(state: State, model: Model, constants: Constants, g: Array) -> Array:
+def _pulled(model: Model, state: State, constants: Constants, g: Array) -> Array:
     """Return z¹ … zᴸ behind gradients whose directions the matrices know."""
     at, count = constants.positions, state.matrices.number
     readout = constants.std[-1] * state.params.readout
@@ -125,11 +125,9 @@ def _pulled(state: State, model: Model, constants: Constants, g: Array) -> Array
     z = jnp.zeros_like(g).at[-1].set(at.from_readout(jnp.tile(readout, (samples, 1))))
 
     def layer(l, z):
-        rule, draws = rule_of(model, constants, l, at.live(l)), state.draws[model.streams[0]]
-        _, y, *_ = state.matrices.apply(
-            l, at.narrowed(g[l + 1]), draws, rule, constants.precision, transposed=True
-        )
-        return z.at[l].set(constants.std[l] * state.params.scale[l] * at.spread(l, y))
+        draws = state.draws[model.streams[0]]
+        _, z_l, *_ = pulled(model, state.matrices, state.params, constants, l, g[l + 1], draws)
+        return z.at[l].set(z_l)
 
     return lax.fori_loop(0, count, layer, z) if count else z
 
@@ -155,7 +153,7 @@ def measure(model: Model, state: State, constants: Constants) -> tuple[State, Ke
 
     features, gradients = lax.map(pair, jnp.arange(layers))
     gradients = gradients.reshape(layers, rows, outputs, samples, outputs)
-    z = _pulled(state, model, constants, g) if model.kept.sites else g
+    z = _pulled(model, state, constants, g) if model.kept.sites else g
     by_site = (x.reshape(layers, rows, outputs, at.places, n) for x in (g, z))
     sites = (h.reshape(layers, rows, at.places, n), *by_site)
     return state, Kernels(

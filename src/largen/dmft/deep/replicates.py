@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,20 +12,18 @@ from threadpoolctl import threadpool_limits
 
 from largen.arrays import precision as in_precision
 from largen.dmft.deep.advance import Swept, advance, first_capacities
+from largen.dmft.deep.averages import Estimate, averaged, kernels_of, ratio
 from largen.dmft.deep.checkpoint import Checkpoint, Done
-from largen.dmft.deep.control_variate import corrected
 from largen.dmft.deep.dense import stored
+from largen.dmft.deep.effort import Effort
 from largen.dmft.deep.initial_kernels import initial_tangent
-from largen.dmft.deep.innovations import Mode
 from largen.dmft.deep.linear import TOLERANCE, solve_linear
 from largen.dmft.deep.matrix import Matrices, Precision
 from largen.dmft.deep.neurons import counts
 from largen.dmft.deep.problem import Problem
-from largen.dmft.deep.records import pair_variables, site_variables, trajectory_variables
 from largen.dmft.deep.schedule import Schedule, descent, extrapolated, flow
 from largen.dmft.deep.start import begin, draw, unasked
-from largen.dmft.deep.state import NOTHING_MORE, Kept, Model
-from largen.dmft.deep.widths import at_infinite_width
+from largen.dmft.deep.state import Kept, Model
 from largen.dmft.recorded import Recorded
 from largen.errors import NumericalFailure
 from largen.runs import Run
@@ -42,77 +39,12 @@ Known = Matrices | None
 Sweep = Callable[..., Swept]
 
 
-class Estimate(NamedTuple):
-    """Means over replicates, their errors (``name_error`` of a kernel), how they were got, and
-    the neurons that were kept of the first one."""
-
-    f: np.ndarray
-    f_error: np.ndarray
-    f_std: np.ndarray | None
-    kernels: dict[str, np.ndarray]
-    how: str
-    sites: dict[str, np.ndarray]
-
-    @property
-    def relative_error(self) -> float:
-        """|error|/|f| over all entries and samples; NaN if no error is known."""
-        return np.nan if np.isnan(self.f_error).all() else _ratio(self.f_error, self.f)
-
-
 class Stopped(Exception):
     """Replicates cannot go on: with the mean of those that are done, or what there is of one."""
 
     def __init__(self, message: str, estimate: Estimate):
         super().__init__(message)
         self.estimate = estimate
-
-
-class Effort(NamedTuple):
-    """What is spent on a solution.
-
-    Attributes
-    ----------
-    rtol
-        Wanted relative error of the outputs.
-    particles, replicates, max_particles
-        Neurons of a layer, or per unit of width; how many times (None: as the error takes); bound
-        on their product.
-    mode
-        Of the innovations.
-    tolerance
-        Of directions.
-    dtype
-        Of the neurons.
-    dense
-        Whether matrices are stored: networks of the given number of neurons and of half of it.
-    budget
-        Bytes that the matrices of one replicate may take.
-    kept
-        At records.
-    report
-        Called with how much is done, and how much there is to do.
-    """
-
-    rtol: float
-    particles: int
-    replicates: int | None
-    max_particles: int
-    mode: Mode
-    tolerance: float
-    dtype: Any
-    dense: bool = False
-    budget: float = np.inf
-    kept: Kept = NOTHING_MORE
-    report: Callable[[int, int], None] = lambda done, total: None
-
-    @property
-    def widths(self) -> tuple[int, ...]:
-        """Of the networks that a round of replicates is made of."""
-        return (self.particles, self.particles // 2) if self.dense else (self.particles,)
-
-    def part(self, done: int, total: int) -> Callable[[float], None]:
-        """Return what tells the progress of one of several replicates."""
-        return lambda fraction: self.report(int(100 * (done + fraction)), 100 * total)
 
 
 def closed(problem: Problem, run: Run, recorded: Recorded, kept: Kept) -> Estimate:
@@ -127,7 +59,7 @@ def closed(problem: Problem, run: Run, recorded: Recorded, kept: Kept) -> Estima
     else:
         found = one(TOLERANCE, descent(run))
         error = np.abs(found.outputs - one(30 * TOLERANCE, descent(run)).outputs)
-    kernels = _kernels(problem, run, found)
+    kernels = kernels_of(problem, run, found)
     return Estimate(found.outputs.astype(np.float64), error, None, kernels, how, {})
 
 
@@ -155,7 +87,7 @@ def sampled(
         swept = failure.result
         assert isinstance(swept, Swept)
         whole = found[: len(found) // len(effort.widths) * len(effort.widths)]
-        estimate = _averaged(problem, run, whole or [swept], effort, np.zeros(()))
+        estimate = averaged(problem, run, whole or [swept], effort, np.zeros(()))
         raise Stopped(str(failure), estimate) from None
 
 
@@ -205,11 +137,11 @@ def _sampled(
                 found.append(first)
             if not np.isfinite(found[-1].outputs).all():
                 shown = found[-1:] if effort.dense else found
-                return _averaged(problem, run, shown, now, stepping)
+                return averaged(problem, run, shown, now, stepping)
             if saved:
                 saved.save(Done(tolerance, left_out, stepping, longest, found))
-        estimate = _averaged(problem, run, found, effort, np.asarray(np.hypot(stepping, left_out)))
-        random = _averaged(problem, run, found, effort, np.zeros(())).relative_error
+        estimate = averaged(problem, run, found, effort, np.asarray(np.hypot(stepping, left_out)))
+        random = averaged(problem, run, found, effort, np.zeros(())).relative_error
         most = effort.max_particles // sum(widths)
         if effort.replicates or random <= effort.rtol or most <= rounds:
             return estimate
@@ -238,7 +170,7 @@ def _tolerance(
         again = _random(problem, run, recorded, finer, seed, schedule, known, saved=saved)
         with np.errstate(invalid="ignore", over="ignore"):
             left_out = np.abs(again.outputs - swept.outputs).astype(np.float64)
-        enough = _ratio(left_out, swept.outputs) <= effort.rtol / 2
+        enough = ratio(left_out, swept.outputs) <= effort.rtol / 2
         if enough or finer.tolerance < LEAST_TOLERANCE or not np.isfinite(left_out).all():
             return effort.tolerance, left_out, swept._replace(matrices=None)
         effort, swept = finer, again
@@ -333,79 +265,7 @@ def _first_flow(
     for _ in range(MOST_REFINEMENTS):
         found, error = _flow(run, one, longest, LEVELS)
         # Half of the error is left to the neurons.
-        if _ratio(error, found.outputs) <= rtol / 2:
+        if ratio(error, found.outputs) <= rtol / 2:
             return found, error, longest
         longest /= 2
     return (*_flow(run, one, longest, LEVELS), longest)
-
-
-def _averaged(
-    problem: Problem, run: Run, found: list[Swept], effort: Effort, systematic: np.ndarray
-) -> Estimate:
-    widths = effort.widths if len(found) > 1 else effort.widths[:1]
-    count = len(found) // len(widths)
-    each = "per unit of width" if problem.unequal else "a layer"
-    with np.errstate(invalid="ignore", over="ignore"):
-        same_width = [found[i :: len(widths)] for i in range(len(widths))]
-        levels = [_means_and_errors(problem, run, some) for some in same_width]
-        if len(levels) > 1:
-            fine, rough = levels
-            both = {name: at_infinite_width(fine[name], rough[name]) for name in fine}
-            means = {name: part[:2] for name, part in both.items()}
-            how = (
-                f"{count} dense networks each of {widths[0]} and {widths[1]} neurons {each}; of "
-                f"the way from there to 1/N = 0, {both['f'][2]:.0%} is extrapolated"
-            )
-        else:
-            ranks = np.max([one.ranks for one in found], 0)
-            rank = f", ranks up to {ranks.max()}" if ranks.size else ""
-            means = levels[0]
-            how = f"{count} replicates of {effort.particles} neurons {each} ({effort.mode}{rank})"
-        std = levels[0]["f"][1] * count**0.5
-        f, error = means.pop("f")
-        error = np.sqrt(error**2 + systematic**2)
-    kernels = {name: mean for name, (mean, _) in means.items()}
-    if count > 1:
-        kernels |= {f"{name}_error": off for name, (_, off) in means.items()}
-    sites = {}
-    if effort.kept.sites and found[0].kernels:
-        sites = site_variables(problem, run.output_shape, found[0].kernels)
-    one = std if effort.mode == "finite_width" else None
-    return Estimate(f, error, one, kernels, how, sites)
-
-
-def _means_and_errors(
-    problem: Problem, run: Run, found: list[Swept]
-) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Return the means of replicates and their standard errors; NaN for a single one."""
-    parts = [{"f": one.outputs} | _kernels(problem, run, one) for one in found]
-    values = {name: np.stack([part[name] for part in parts]).astype(float) for name in parts[0]}
-    if len(found[0].linear_kernels):
-        outputs = np.stack([one.linear for one in found]).swapaxes(1, 2)
-        kernels = np.stack([one.linear_kernels for one in found])[:, :, None]
-        train, test = np.split(kernels, [problem.samples], 3)
-        for name, linear in (("f", outputs), ("ntk", train), ("ntk_test", test)):
-            if name in values:
-                exact, own = linear.swapaxes(0, 1)
-                shape = *exact.shape[:2], *values[name].shape[2:]
-                values[name] = corrected(values[name], exact.reshape(shape), own.reshape(shape))
-    means = {}
-    for name, each in values.items():
-        lone = np.full(each.shape[1:], np.nan)
-        error = each.std(0, ddof=1) / len(each) ** 0.5 if len(each) > 1 else lone
-        means[name] = each.mean(0), error
-    return means
-
-
-def _kernels(problem: Problem, run: Run, found: Swept) -> dict[str, np.ndarray]:
-    kept, shape = {}, run.output_shape
-    if found.kernels:
-        kept = trajectory_variables(problem, shape, found.kernels)
-    return kept | (pair_variables(problem, shape, found.pairs) if found.pairs else {})
-
-
-def _ratio(errors: np.ndarray, values: np.ndarray) -> float:
-    """Return the norm of some arrays over that of others; 0/0 is 0."""
-    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
-        above, below = np.sqrt(np.nansum(errors**2)), np.sqrt(np.nansum(values**2))
-        return float(above / below) if above else 0.0

@@ -160,7 +160,7 @@ def _covered(run: Run) -> Problem:
         "residual branches": any(skip >= 0 for skip in posed.skips),
         "convolutions": not all(affine.reading.plain for affine in posed.maps),
         "optimizers but plain gradient descent on the full batch": not plain
-        or getattr(how, "batch_size", None) is not None,
+        or run.batches is not None,
         "several outputs": posed.outputs > 1,
         "activations with a kink": not all(map(smooth, posed.phi)),
     }

@@ -10,7 +10,9 @@ import jax
 import numpy as np
 
 from largen.arrays import integer, random_key, real
+from largen.dmft.deep.averages import Estimate
 from largen.dmft.deep.checkpoint import Checkpoint
+from largen.dmft.deep.effort import Effort
 from largen.dmft.deep.innovations import MODES
 from largen.dmft.deep.method import (
     MEMORY_BUDGET,
@@ -21,14 +23,7 @@ from largen.dmft.deep.method import (
 )
 from largen.dmft.deep.neurons import check_divisible, counts, unit_for
 from largen.dmft.deep.problem import Problem, covers, problem
-from largen.dmft.deep.replicates import (
-    LEAST_TOLERANCE,
-    Effort,
-    Estimate,
-    Stopped,
-    closed,
-    sampled,
-)
+from largen.dmft.deep.replicates import LEAST_TOLERANCE, Stopped, closed, sampled
 from largen.dmft.deep.start import fewest
 from largen.dmft.deep.state import Kept
 from largen.dmft.recorded import NOTHING, Recorded

@@ -33,7 +33,7 @@ from jaxtyping import Array, Float
 
 from largen.dmft.deep.dense import DenseMatrices
 from largen.dmft.deep.innovations import gaussian, unit_vectors
-from largen.dmft.deep.matrix import Matrices
+from largen.dmft.deep.matrix import Draws, Matrices
 from largen.dmft.deep.noise import shaken
 from largen.dmft.deep.rows import Index
 from largen.dmft.deep.state import Constants, Model, Moving, State, has_room
@@ -98,7 +98,7 @@ def forward_pass(model: Model, state: State, constants: Constants) -> tuple[Stat
     def layer(l, carry):
         matrices, draws, hs, coordinates = carry
         x, stream = at.patches(l, live_features(model, constants, l, hs[l])), streams[l + 1]
-        rule = rule_of(model, constants, l + 1)
+        rule = _rule(model, constants, l + 1)
         matrices, y, c, used = matrices.apply(l, x, draws[stream], rule, precision)
         h = constants.std[l] * params.scale[l] * y + constants.bias_std[l] * params.biases[l]
         h = at.widened(h)
@@ -126,8 +126,7 @@ def backward_pass(
     z: Float[Array, "sample tap_n"],
 ) -> tuple[State, Float[Array, "layer k n"], Float[Array, "matrix row asked"]]:
     """Return g¹ … gᴸ from what the read-out returns, and their coordinates in the bases."""
-    matrices, at = state.matrices, constants.positions
-    count, scale = matrices.number, state.params.scale
+    matrices, at, count = state.matrices, constants.positions, state.matrices.number
     skips, streams = jnp.asarray(model.skips, int), jnp.asarray(model.streams)
     g = jnp.zeros_like(h).at[-1].set(model.slope(count, h[-1]) * at.from_readout(z))
     coordinates = jnp.zeros((count, matrices.change.shape[1], len(z) * at.asked), z.dtype)
@@ -135,11 +134,10 @@ def backward_pass(
     def layer(done, carry):
         matrices, draws, g, coordinates = carry
         l = count - 1 - done
-        stream, rule = streams[l], rule_of(model, constants, l, at.live(l))
-        matrices, y, d, used = matrices.apply(
-            l, at.narrowed(g[l + 1]), draws[stream], rule, constants.precision, transposed=True
+        stream = streams[l]
+        matrices, z, d, used = pulled(
+            model, matrices, state.params, constants, l, g[l + 1], draws[stream]
         )
-        z = constants.std[l] * scale[l] * at.spread(l, y)
         if max(model.skips) >= 0:
             g = g.at[skips[l]].add(jnp.where(skips[l] >= 0, g[l + 1], 0))
         g = g.at[l].add(model.slope(l, h[l]) * z)
@@ -150,6 +148,24 @@ def backward_pass(
         carry = lax.fori_loop(0, count, layer, carry)
     matrices, draws, g, coordinates = carry
     return state._replace(matrices=matrices, draws=draws), g, coordinates
+
+
+def pulled(
+    model: Model,
+    matrices: Matrices | DenseMatrices,
+    params: Moving,
+    constants: Constants,
+    l: Index,
+    g: Float[Array, "k n"],
+    draws: Draws,
+):
+    """Return zˡ behind gˡ⁺¹: the matrix with what it learnt, zˡ, g's coordinates, draws used."""
+    at = constants.positions
+    rule = _rule(model, constants, l, at.live(l))
+    matrices, y, d, used = matrices.apply(
+        l, at.narrowed(g), draws, rule, constants.precision, transposed=True
+    )
+    return matrices, constants.std[l] * params.scale[l] * at.spread(l, y), d, used
 
 
 def _step(model: Model, state: State, constants: Constants) -> State:
@@ -235,7 +251,7 @@ def _descend_matrices(matrices, change, before, after, momentum) -> Matrices | D
     return matrices._replace(change=matrices.change + change / after, velocity=velocity)
 
 
-def rule_of(model: Model, constants: Constants, layer: Index, taps: Any = None):
+def _rule(model: Model, constants: Constants, layer: Index, taps: Any = None):
     """Return the rule for innovations on a layer's neurons, or on so many taps of them."""
     ratio = constants.ratios[layer]
     if model.mode == "linear":

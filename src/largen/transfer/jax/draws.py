@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import jax
@@ -29,7 +29,9 @@ class Draws:
         self._made = lambda key: weights_of(init(key, **at))
         self._compiled: Callable[[Any], Mapping[str, Any]] | None = None
 
-    def __call__(self, number: int, wanted: Collection[str] | None) -> Mapping[str, np.ndarray]:
+    def __call__(
+        self, number: int, wanted: Collection[str] | None
+    ) -> Iterable[tuple[str, np.ndarray]]:
         """Return the wanted weights of a draw; all of them if None."""
         key = jax.random.key(number, impl="unsafe_rbg")  # compiles quickly
         if wanted is None:
@@ -41,7 +43,7 @@ class Draws:
                 # Later draws want less, which is not worth another compilation.
                 self._compiled = jax.jit(lambda key: _chosen(self._made(key), wanted))
             made = _chosen(self._compiled(key), wanted)
-        return {name: np.asarray(array) for name, array in made.items()}
+        return ((name, np.asarray(array)) for name, array in made.items())
 
 
 def _chosen(made: Mapping[str, Any], wanted: Collection[str]) -> dict[str, Any]:

@@ -131,16 +131,7 @@ class Survey(Alignment):
     def _moments(
         self, at: Mapping[str, Any], names: Mapping[str, str], entries: int
     ) -> Mapping[str, Moments]:
-        draws = Draws(self.init, at)
-
-        def draw(number: int, wanted: Collection[str] | None) -> dict[str, Moments]:
-            found: dict[str, Moments] = {}
-            chosen = None if wanted is None else {n for n, own in names.items() if own in wanted}
-            for name, array in draws(number, chosen).items():
-                found[names[name]] = found.get(names[name], Moments()) + Moments.of(array)
-            return found
-
-        return measured(draw, entries)
+        return measured(Draws(self.init, at), names, entries)
 
     def _ndim(self, name: str) -> int:
         return len(self.shape("target", name)) - (name in self.stacked)

@@ -5,9 +5,10 @@ Every look leaves the global random state as it was.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -66,16 +67,13 @@ def initial_moments(
         How many are wanted of each random weight.
     """
 
-    def draw(number: int, wanted: Collection[str] | None) -> dict[str, Moments]:
-        found: dict[str, Moments] = {}
+    def draw(number: int, wanted: Collection[str] | None) -> Iterator[tuple[str, np.ndarray]]:
         model = real(make_model, sizes, number)
         for name, tensor in model.named_parameters(remove_duplicate=False):
-            if wanted is None or names[name] in wanted:
-                own = Moments.of(tensor.detach().double().numpy())
-                found[names[name]] = found.get(names[name], Moments()) + own
-        return found
+            if wanted is None or name in wanted:
+                yield name, tensor.detach().double().numpy()
 
-    return measured(draw, entries)
+    return measured(draw, names, entries)
 
 
 def _built(make_model: Any, sizes: Mapping[str, Any], device: str, seed: int) -> nn.Module:

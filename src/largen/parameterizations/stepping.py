@@ -1,0 +1,163 @@
+"""What all optimizers have: a rate, and steps with a schedule of rates and an order of samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar
+
+import numpy as np
+from jax.typing import ArrayLike
+
+from largen.arrays import integer, real
+from largen.errors import InvalidInput
+
+Schedule = Callable[[int], Any] | Sequence[float] | ArrayLike
+Order = Sequence[int] | np.ndarray
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """Base of all optimizers.
+
+    Attributes
+    ----------
+    lr
+        η₀, the rate before the parameterization's powers of width and depth.
+    weight_decay
+        λ₀: every step shrinks each weight by η₀λ₀ of itself, at every width.
+    adaptive
+        Whether the update ignores the gradient's size.
+    """
+
+    lr: float
+    weight_decay: float = 0.0
+
+    adaptive: ClassVar[bool] = False
+
+    def __post_init__(self):
+        object.__setattr__(self, "lr", real("lr", self.lr, above=0))
+        decay = real("weight_decay", self.weight_decay, at_least=0)
+        object.__setattr__(self, "weight_decay", decay)
+
+    def __str__(self) -> str:
+        shown = ", ".join(
+            f"{f.name}={_shown(getattr(self, f.name))}"
+            for f in fields(self)
+            if f.name == "lr" or getattr(self, f.name) != f.default
+        )
+        return f"{type(self).__name__}({shown})"
+
+
+@dataclass(frozen=True)
+class Stepped(Optimizer):
+    """Base of the optimizers that make steps.
+
+    Attributes
+    ----------
+    batch_size
+        Samples in a step; all of them if None.
+    seed
+        Of the permutations in which the samples are seen.
+    order
+        In which they are seen instead.
+    schedule
+        What η₀ is multiplied by in each step.
+    """
+
+    batch_size: int | None = None
+    seed: int = 0
+    order: Order | None = field(default=None, kw_only=True)
+    schedule: Schedule | None = field(default=None, kw_only=True)
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.batch_size is not None:
+            integer("batch_size", self.batch_size, at_least=1)
+        integer("seed", self.seed, at_least=0)
+        if self.order is not None:
+            object.__setattr__(self, "order", _samples(self.order, self.batch_size))
+        if self.schedule is not None and not callable(self.schedule):
+            object.__setattr__(self, "schedule", _factors("schedule", self.schedule))
+
+    def rates(self, steps: int) -> np.ndarray:
+        """Return η₀ times the schedule's factor of each step, shape ``(step,)``.
+
+        Raises
+        ------
+        InvalidInput
+            If the schedule has fewer factors, or one that is negative or not finite.
+        """
+        if self.schedule is None:
+            return np.full(steps, self.lr)
+        if callable(self.schedule):
+            factors = _factors("schedule", [self.schedule(step) for step in range(steps)])
+        else:
+            factors = _factors("schedule", self.schedule)[:steps]
+        if len(factors) < steps:
+            raise InvalidInput(
+                f"schedule: wanted a factor for each of {steps} steps, got {len(factors)}."
+            )
+        return self.lr * np.array(factors)
+
+    def batches(self, steps: int, samples: int) -> np.ndarray | None:
+        """Return the samples of each step, shape ``(step, sample)``; None for the full batch.
+
+        Each epoch is the order that was given, or a new permutation drawn from the seed alone.
+
+        Raises
+        ------
+        InvalidInput
+            If there are fewer samples than a batch has, or than the order wants.
+        """
+        size, order = self.batch_size, self.order
+        if size is None:
+            return None
+        if size > samples:
+            raise InvalidInput(f"batch_size: {size} is more than the {samples} training samples.")
+        if order is not None and max(order) >= samples:
+            raise InvalidInput(
+                f"order: there is no sample {max(order)} among the {samples} training samples, "
+                "which count from 0."
+            )
+        draw = np.random.default_rng(self.seed)
+        a_pass = (samples if order is None else len(order)) // size
+        epochs = -(-steps // a_pass)
+        orders = [draw.permutation(samples) if order is None else order for _ in range(epochs)]
+        seen = [np.asarray(one[: a_pass * size]) for one in orders]
+        return np.concatenate(seen).reshape(-1, size)[:steps]
+
+
+def _factors(name: str, values: Any) -> tuple[float, ...]:
+    try:
+        factors = np.array([float(np.asarray(value)) for value in values])
+    except TypeError:
+        raise InvalidInput(
+            f"{name}: wanted a function of the step or a sequence of factors, got {values!r}."
+        ) from None
+    if not (np.isfinite(factors) & (factors >= 0)).all():
+        step = int(np.argmin(np.isfinite(factors) & (factors >= 0)))
+        raise InvalidInput(f"{name}: wanted factors ≥ 0, got {factors[step]:g} for step {step}.")
+    return tuple(factors.tolist())
+
+
+def _samples(order: Order, batch_size: int | None) -> tuple[int, ...]:
+    if batch_size is None:
+        raise InvalidInput("order: of samples in minibatches; wants a batch_size as well.")
+    try:
+        found = tuple(integer("order", sample, at_least=0) for sample in order)
+    except TypeError:
+        raise InvalidInput(f"order: wanted the numbers of samples, got {order!r}.") from None
+    if len(found) < batch_size:
+        raise InvalidInput(
+            f"order: wanted at least the {batch_size} samples of a batch, got {len(found)}."
+        )
+    return found
+
+
+def _shown(value: Any) -> str:
+    if callable(value):
+        return getattr(value, "__qualname__", repr(value)).removesuffix(".<locals>.schedule")
+    if isinstance(value, tuple):
+        return f"{len(value)} {'samples' if isinstance(value[0], int) else 'factors'}"
+    return str(value)
