@@ -79,15 +79,22 @@ def overflow(result: Any, x1: Any, x2: Any | None) -> str | None:
     products of two of them overflow first for the largest samples: one row and one column, and
     the diagonal of a symmetric kernel, tell without a pass over all pairs.
     """
+    kernels = jax.tree.leaves(result)
     with precision(result, x1, x2):
-        # Of the largest entry, not the largest mean square, which may overflow itself.
-        row, column = (
-            int(abs(x).reshape(len(x), -1).max(axis=1).argmax())
-            for x in (x1, x1 if x2 is None else x2)
-        )
-        kernels = jax.tree.leaves(result)
-        parts = [part for k in kernels for part in (k[row], k[:, column])]
-        return infinite(parts + ([k.diagonal() for k in kernels] if x2 is None else []))
+        parts = _telling_compiled if isinstance(kernels[0], jax.Array) else _telling
+        return infinite(parts(kernels, x1, x2))
+
+
+def _telling(kernels: list[Any], x1: Any, x2: Any | None) -> list[Any]:
+    # Of the largest entry, not the largest mean square, which may overflow itself.
+    largest = [
+        abs(x).reshape(len(x), -1).max(axis=1).argmax() for x in ((x1,) if x2 is None else (x1, x2))
+    ]
+    parts = [part for k in kernels for part in (k[largest[0]], k[:, largest[-1]])]
+    return parts + ([k.diagonal() for k in kernels] if x2 is None else [])
+
+
+_telling_compiled = jax.jit(_telling)  # one program, with nothing of the size of the inputs
 
 
 def infinite(kernels: Iterable[Any], dtype: Any = None) -> str | None:

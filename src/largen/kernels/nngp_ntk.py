@@ -26,6 +26,7 @@ from largen.kernels.tiles import (
     takes_whole_batches,
     tile_size,
 )
+from largen.memory import give_back
 from largen.parameterizations import (
     CanonicalForm,
     GradientDescent,
@@ -33,6 +34,8 @@ from largen.parameterizations import (
     canonical_form,
     ntk,
 )
+
+LARGE = 2**25  # bytes of a result that is computed slowly enough to tidy up meanwhile
 
 
 class Kernels(NamedTuple):
@@ -344,6 +347,8 @@ def concrete_kernels(
         covariance, tangent = of_tiles(
             lowered.skeleton, with_ntk, np.dtype(dtype), tile, lowered.constants, x1, x2, masks
         )
+        if covariance.nbytes >= LARGE:
+            give_back()  # what compilation has freed, while tiles are computed
         return (covariance if scale == 1 else covariance * scale), tangent
 
 
