@@ -178,6 +178,24 @@ def test_a_solution_is_taken_up_where_it_stopped(tmp_path, monkeypatch):
         solve(run, replicates=3, particles=512, checkpoint=file)
 
 
+def test_an_error_that_is_not_known_is_not_told_as_small(monkeypatch):
+    """With a finer tolerance the second sweep fails, as it does where neurons are few."""
+    sweep, made = repeated.advance, []
+
+    def failing(*args, **options):
+        found = sweep(*args, **options)
+        made.append(found)
+        late = (np.arange(len(found.outputs)) > 3)[:, None, None]
+        return found._replace(outputs=np.where(late & (len(made) == 2), np.nan, found.outputs))
+
+    monkeypatch.setattr(repeated, "advance", failing)
+    found = solve(run_of(2, "tanh", steps=5), replicates=2, particles=512)
+    assert np.isfinite(found.f_train).all()
+    assert np.isnan(found.f_train_error[4:]).all()
+    assert "its error is not known" in str(found)
+    assert "estimated error" not in str(found)
+
+
 def test_divergence():
     run = run_of(2, "linear", optimizer=lg.gd(60.0), steps=40)
     with pytest.raises(NumericalFailure, match="Lower the learning rate") as caught:

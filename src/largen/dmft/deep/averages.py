@@ -28,8 +28,9 @@ class Estimate(NamedTuple):
 
     @property
     def relative_error(self) -> float:
-        """|error|/|f| over all entries and samples; NaN if no error is known."""
-        return np.nan if np.isnan(self.f_error).all() else ratio(self.f_error, self.f)
+        """|error|/|f| over all entries and samples; NaN if an error is not known."""
+        unknown = np.isnan(self.f_error) & np.isfinite(self.f)
+        return np.nan if unknown.any() else ratio(self.f_error, self.f)
 
 
 def averaged(
@@ -58,6 +59,13 @@ def averaged(
         std = levels[0]["f"][1] * count**0.5
         f, error = means.pop("f")
         error = np.sqrt(error**2 + systematic**2)
+    if count == 1:
+        how += "; one alone does not tell its error"
+    elif np.isnan(systematic).any() and np.isfinite(f).all():
+        how += (
+            "; its error is not known, for it fails with a finer tolerance of directions, of which "
+            "there are nearly as many as neurons: raise particles, or take method='dense'"
+        )
     kernels = {name: mean for name, (mean, _) in means.items()}
     if count > 1:
         kernels |= {f"{name}_error": off for name, (_, off) in means.items()}

@@ -161,7 +161,8 @@ def _tolerance(
     """Return the tolerance that is enough, the error that it leaves, and a replicate with it.
 
     A network is trained again with a third of the tolerance: it finds its earlier questions
-    answered, so that the difference is that of the directions that were left out.
+    answered, so that the difference is that of the directions that were left out. The error is
+    NaN where that fails, because there are hardly more neurons than directions.
     """
     swept = _random(problem, run, recorded, effort, seed, schedule, saved=saved)
     while True:

@@ -356,10 +356,9 @@ def _trajectory(
             named_axes = (leading, *axes[plain.removesuffix("_pair")])
             extra[name] = (named_axes, array.astype(dtype))
     error = estimate.relative_error
-    if np.isnan(error):
-        note = f"{estimate.how}; one alone does not tell its error"
-    else:
-        note = f"{estimate.how}; estimated error of the outputs {error:.1e} of their size"
+    note = estimate.how
+    if not np.isnan(error):
+        note = f"{note}; estimated error of the outputs {error:.1e} of their size"
         if error > rtol:
             note += f", more than rtol={rtol:g}: raise max_particles for more"
     return Trajectory.of(
