@@ -14,20 +14,11 @@ from torch import nn
 from largen.transfer import jax as in_jax
 from largen.transfer import torch as in_torch
 from largen.transfer.schemes import SCHEMES
+from largen.transfer.torch.optimizers import OPTIMIZERS
 from largen.transfer.updates import UPDATES
 
 BASE, TARGET = {"width": 8, "depth": 2}, {"width": 16, "depth": 4}
 STEPS = 20
-TORCH = {
-    "sgd": torch.optim.SGD,
-    "momentum": partial(torch.optim.SGD, momentum=0.9),
-    "adam": torch.optim.Adam,
-    "adamw": torch.optim.AdamW,
-    "rmsprop": torch.optim.RMSprop,
-    "adamax": torch.optim.Adamax,
-    "nadam": torch.optim.NAdam,
-    "adagrad": torch.optim.Adagrad,
-}
 QUICK = [("depth_mup", "sgd"), ("depth_mup", "adamw"), ("complete_p", "rmsprop")]
 QUICK += [("mup", "adamax"), ("mup", "nadam"), ("mup", "adagrad")]
 RATES = {"sgd": 0.05, "momentum": 0.01, "rmsprop": 1e-3}
@@ -84,7 +75,7 @@ def order(plan, weight):
     ("scheme", "optimizer"),
     [
         case if case in QUICK else pytest.param(*case, marks=pytest.mark.slow)
-        for case in product(SCHEMES, TORCH)
+        for case in product(SCHEMES, OPTIMIZERS)
     ],
 )
 def test_the_losses_are_equal(scheme, optimizer):
@@ -93,7 +84,9 @@ def test_the_losses_are_equal(scheme, optimizer):
     x, y = data()
     settings = {"lr": RATES.get(optimizer, 3e-3), "weight_decay": 0.1}
     start = as_tree(model)
-    expected = torch_losses(model, [TORCH[optimizer](module.param_groups(model, **settings))], x, y)
+    expected = torch_losses(
+        model, [OPTIMIZERS[optimizer](module.param_groups(model, **settings))], x, y
+    )
     got = jax_losses(start, tree.optax(**settings), x, y)
     assert abs(expected[-1] / expected[0] - 1) > 1e-2
     np.testing.assert_allclose(got, expected, rtol=1e-5)

@@ -114,12 +114,11 @@ class Run:
                 )
             steps = integer("steps", steps, at_least=1)
             recorded = ()
-            if isinstance(optimizer, Stepped):
-                optimizer.rates(steps)
-                optimizer.batches(steps, len(data.x_train))
         parts = (net, param, data, spec, optimizer, steps, recorded)
         for name, value in zip(self.__dataclass_fields__, parts, strict=True):
             object.__setattr__(self, name, value)
+        for known in ("rates", "batches"):  # which refuse here what does not fit the data
+            getattr(self, known)
 
     @cached_property
     def times(self) -> np.ndarray:

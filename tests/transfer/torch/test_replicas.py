@@ -5,7 +5,6 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from tests.transfer.torch_optimizers import OPTIMIZERS
 from torch import nn
 
 from largen.errors import InvalidInput
@@ -13,6 +12,7 @@ from largen.transfer.replicas import Replica
 from largen.transfer.schedules import warmup_cosine
 from largen.transfer.torch import scale
 from largen.transfer.torch.models import ResidualMLP
+from largen.transfer.torch.optimizers import OPTIMIZERS
 from largen.transfer.torch.replicas import Stack, cross_entropy, tensors, train_replicas
 
 DRAW = np.random.default_rng(0)

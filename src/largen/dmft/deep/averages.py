@@ -36,7 +36,7 @@ class Estimate(NamedTuple):
 def averaged(
     problem: Problem, run: Run, found: list[Swept], effort: Effort, systematic: np.ndarray
 ) -> Estimate:
-    """Return the mean of replicates, with another error of f than that of their scatter."""
+    """Return the mean of replicates; the error of f has a systematic part, too."""
     widths = effort.widths if len(found) > 1 else effort.widths[:1]
     count = len(found) // len(widths)
     each = "per unit of width" if problem.unequal else "a layer"
