@@ -9,7 +9,8 @@ Processor seconds of all threads, without compilation; the error is the spread o
 neurons, relative to the residuals Δ of the whole trajectory. ``network`` is one finite network
 with as many neurons, trained by the same steps in the same run. Matrices are known by their
 directions, or stored where the case says so. Whole solutions are told with compilation, and without
-it where a second call takes little; their error is the one that they report. Every case has a
+it where a second call takes little; their error is the one that they report. ``clock`` is the
+wall-clock of that call, and ``one by one`` with one replicate after the other. Every case has a
 process of its own, whose largest memory is told, Python and compilation included.
 
 Two threads that share a core are both charged while one waits for the other: on such a machine
@@ -26,11 +27,13 @@ from multiprocessing import get_context
 import numpy as np
 
 import largen as lg
+from largen.dmft.deep import method
 from largen.dmft.deep.averages import means_and_errors
 from largen.dmft.deep.effort import Effort
 from largen.dmft.deep.problem import problem
 from largen.dmft.deep.replicates import _random
 from largen.dmft.deep.schedule import descent
+from largen.dmft.deep.team import one_thread_of_blas
 from largen.dmft.recorded import NOTHING
 
 SMALL = {
@@ -84,11 +87,12 @@ def measure(case, replicates, stored):
     run = run_of(*description)
     posed = problem(run)
     effort = Effort(1e-2, neurons, 1, neurons, "variance_reduced", 0.03, np.float32, dense=stored)
-    first, _ = seconds(lambda: _random(posed, run, NOTHING, effort, 0, descent(run)))
-    found = [
-        seconds(lambda seed=seed: _random(posed, run, NOTHING, effort, seed, descent(run)))
-        for seed in range(1, 1 + replicates)
-    ]
+    with one_thread_of_blas():
+        first, *found = (
+            seconds(lambda seed=seed: _random(posed, run, NOTHING, effort, seed, descent(run)))
+            for seed in range(1 + replicates)
+        )
+    first, _ = first
     taken = min(t for t, _ in found)
     f, of_mean = means_and_errors(posed, run, [swept for _, swept in found])["f"]
     delta = np.linalg.norm(run.data.y_train - f[..., 0])
@@ -119,20 +123,32 @@ def peak():
 
 
 def whole(name):
-    """Return seconds of a first and of a second call, the error and the memory of a case."""
+    """Return seconds of a first and of a second call, the error and the memory of a case.
+
+    Of the second call also wall-clock seconds, and those with one replicate after the other.
+    """
     one = partial(solve, run_of(*(SMALL | LARGE)[name][:-1]), *WHOLE[name])
     first, error = seconds(partial(one, 0))
-    again = seconds(partial(one, 1))[0] if name in SMALL else None
-    return first, again, error, peak()
+    memory = peak()
+    if name not in SMALL:
+        return first, None, None, None, error, memory
+    begin = time.perf_counter()
+    again, _ = seconds(partial(one, 1))
+    together = time.perf_counter() - begin
+    method.AT_ONCE = 0
+    begin = time.perf_counter()
+    one(1)
+    return first, again, together, time.perf_counter() - begin, error, memory
 
 
 def table_of_whole():
-    print("case                      neurons  first call  again   error  peak MB")
+    print("case                      neurons  first call  again  clock  one by one  error  peak MB")
     for name, (particles, replicates) in WHOLE.items():
-        first, again, error, memory = alone(whole, name)
-        neurons, again = f"{replicates} × {particles}", f"{again:.1f}s" if again else ""
+        first, *others, error, memory = alone(whole, name)
+        again, together, apart = (f"{each:.1f}s" if each else "" for each in others)
         print(
-            f"{name:25} {neurons:>8} {first:10.1f}s {again:>6} {error:7.2%} {memory:8.0f}",
+            f"{name:25} {f'{replicates} × {particles}':>8} {first:9.1f}s {again:>6} "
+            f"{together:>6} {apart:>11} {error:6.2%} {memory:8.0f}",
             flush=True,
         )
 

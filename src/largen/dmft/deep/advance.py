@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -16,6 +15,7 @@ from largen.dmft.deep.rows import capacity_for
 from largen.dmft.deep.schedule import Schedule
 from largen.dmft.deep.state import Constants, Model, State, grown, has_room
 from largen.dmft.deep.sweep import sweep
+from largen.dmft.deep.team import Tell, unheard
 from largen.dmft.recorded import Recorded
 from largen.errors import NumericalFailure
 
@@ -75,7 +75,7 @@ def advance(
     *,
     growth: bool = True,
     budget: float = np.inf,
-    tell: Callable[[float], None] = lambda fraction: None,
+    tell: Tell = unheard,
     place: Place | None = None,
 ) -> Swept | None:
     """Train to the last entry and keep kernels on the way.

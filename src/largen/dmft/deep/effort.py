@@ -53,7 +53,3 @@ class Effort(NamedTuple):
     def widths(self) -> tuple[int, ...]:
         """Of the networks that a round of replicates is made of."""
         return (self.particles, self.particles // 2) if self.dense else (self.particles,)
-
-    def part(self, done: int, total: int) -> Callable[[float], None]:
-        """Return what tells the progress of one of several replicates."""
-        return lambda fraction: self.report(int(100 * (done + fraction)), 100 * total)

@@ -18,14 +18,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from largen.dmft.deep.advance import COPIES, first_capacities
+from largen.dmft.deep.effort import Effort
 from largen.dmft.deep.neurons import counts, unit_for
 from largen.dmft.deep.problem import Problem
 from largen.dmft.deep.start import fewest
+from largen.dmft.deep.team import cores
 from largen.errors import InvalidInput
 from largen.expectations import ActivationFunction
 
 METHODS = ("auto", "closed", "sweep", "dense")
 MEMORY_BUDGET = 2.0**32
+AT_ONCE = 2.0**29  # bytes, of all replicates that are computed at the same time
 FEWEST_PARTICLES, FEWEST_DENSE = 2048, 1024
 # Of smooth activations, for each sample; measured for tanh, gelu and erf.
 FEATURES, GRADIENTS = 4, 8
@@ -155,6 +158,15 @@ def check_memory(method: str, problem: Problem, neurons: int, dtype: Any, budget
         f"memory_budget: {neurons} neurons a layer take about {needed:.2g} bytes by the method "
         f"{method!r}, and the budget is {budget:.2g}; {instead}."
     )
+
+
+def replicates_at_once(problem: Problem, effort: Effort) -> int:
+    """Return how many replicates are computed at the same time: one a core, as memory allows."""
+    if jax.default_backend() != "cpu":
+        return 1
+    method = "dense" if effort.dense else "sweep"
+    each = _bytes(method, problem, effort.particles, effort.dtype)
+    return max(1, min(cores(), int(min(effort.budget, AT_ONCE) // each)))
 
 
 def _bytes(method: str, problem: Problem, neurons: int, dtype: Any) -> float:

@@ -8,7 +8,6 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from largen.arrays import precision as in_precision
 from largen.dmft.deep.advance import Swept, advance, first_capacities
@@ -19,11 +18,13 @@ from largen.dmft.deep.effort import Effort
 from largen.dmft.deep.initial_kernels import initial_tangent
 from largen.dmft.deep.linear import TOLERANCE, solve_linear
 from largen.dmft.deep.matrix import Matrices, Precision
+from largen.dmft.deep.method import replicates_at_once
 from largen.dmft.deep.neurons import counts
 from largen.dmft.deep.problem import Problem
 from largen.dmft.deep.schedule import Schedule, descent, extrapolated, flow
 from largen.dmft.deep.start import begin, draw, unasked
 from largen.dmft.deep.state import Kept, Model
+from largen.dmft.deep.team import Team, Tell, one_thread_of_blas, part, unheard
 from largen.dmft.recorded import Recorded
 from largen.errors import NumericalFailure
 from largen.runs import Run
@@ -51,7 +52,9 @@ def closed(problem: Problem, run: Run, recorded: Recorded, kept: Kept) -> Estima
     """Return the solution of the closed equations of a linear network."""
     how = "closed equations of linear φ"
 
-    def one(tolerance: float, schedule: Schedule, known: Known = None) -> Swept:
+    def one(
+        tolerance: float, schedule: Schedule, known: Known = None, tell: Tell = unheard
+    ) -> Swept:
         return solve_linear(problem, run, schedule, recorded, tolerance, kept)
 
     if run.steps is None:
@@ -82,7 +85,8 @@ def sampled(
     """
     found: list[Swept] = []
     try:
-        return _sampled(problem, run, recorded, effort, rng, saved, found)
+        with one_thread_of_blas():
+            return _sampled(problem, run, recorded, effort, rng, saved, found)
     except NumericalFailure as failure:
         swept = failure.result
         assert isinstance(swept, Swept)
@@ -101,52 +105,78 @@ def _sampled(
     found: list[Swept],
 ) -> Estimate:
     """Return the same, and leave the replicates in a list on the way."""
-    widths = effort.widths
+    widths, flows, tried = effort.widths, run.steps is None, not effort.dense
     rounds = effort.replicates or (FEWEST_ROUNDS if effort.dense else FEWEST_REPLICATES)
-    seeds = (int(seed) for seed in iter(lambda: rng.integers(2**31), None))
-    longest = 0.0 if run.steps is not None else _first_step(problem, run)
-    schedule = descent(run) if run.steps is not None else flow(run, longest, 0, LEVELS - 1)
-    tried = None if effort.dense else next(seeds)
-    kept = saved.load() if saved else None
-    if kept is None:
-        tolerance, left_out = effort.tolerance, np.zeros(())
-        if tried is not None:
-            tolerance, left_out, first = _tolerance(
-                problem, run, schedule, recorded, effort, tried, saved
-            )
-            found += [first] if run.steps is not None else []
-        stepping = np.zeros(())
-    else:
-        tolerance, left_out, stepping, longest, done = kept
-        found += done
-    effort = effort._replace(tolerance=tolerance)
-    for _ in found[1:] if tried is not None and run.steps is not None else found:
-        next(seeds)
-    while True:
-        goal = rounds * len(widths)
-        while len(found) < goal:
-            now = effort._replace(particles=widths[len(found) % len(widths)])
-            tell = effort.part(len(found), goal)
-            one = partial(_random, problem, run, recorded, now, next(seeds), tell=tell, saved=saved)
-            if run.steps is not None:
-                found.append(one(schedule)._replace(matrices=None))
-            elif found:
-                found.append(_flow(run, one, longest, LEVELS)[0])
-            else:
-                first, stepping, longest = _first_flow(run, one, longest, effort.rtol)
-                found.append(first)
-            if not np.isfinite(found[-1].outputs).all():
-                shown = found[-1:] if effort.dense else found
-                return averaged(problem, run, shown, now, stepping)
-            if saved:
-                saved.save(Done(tolerance, left_out, stepping, longest, found))
-        estimate = averaged(problem, run, found, effort, np.asarray(np.hypot(stepping, left_out)))
-        random = averaged(problem, run, found, effort, np.zeros(())).relative_error
-        most = effort.max_particles // sum(widths)
-        if effort.replicates or random <= effort.rtol or most <= rounds:
-            return estimate
-        wanted = int(np.ceil(1.1 * rounds * (random / effort.rtol) ** 2))
-        rounds = min(wanted, most, 4 * rounds)
+    longest = _first_step(problem, run) if flows else 0.0
+    schedule = flow(run, longest, 0, LEVELS - 1) if flows else descent(run)
+    drawn: list[int] = []
+
+    def seed(i: int) -> int:
+        """Return the seed of a replicate; that of the trial is also the first one's of descent."""
+        while len(drawn) <= i + (flows and tried):
+            drawn.append(int(rng.integers(2**31)))
+        return drawn[i + (flows and tried)]
+
+    def sweep(i: int) -> Sweep:
+        now = effort._replace(particles=widths[i % len(widths)])
+        return partial(_random, problem, run, recorded, now, seed(i), saved=saved)
+
+    def replicate(i: int) -> Callable[[], Swept]:
+        """Let a replicate begin."""
+        one = sweep(i)
+        if flows:
+            return team.start(i, lambda tell: _flow(run, one, longest, LEVELS, tell)[0])
+        return team.start(i, lambda tell: one(schedule, tell=tell)._replace(matrices=None))
+
+    def keep() -> None:
+        if saved and np.isfinite(found[-1].outputs).all():
+            saved.save(Done(effort.tolerance, left_out, stepping, longest, found))
+
+    size = replicates_at_once(problem, effort)
+    with Team(size, lambda done: effort.report(int(100 * done), 100 * goal)) as team:
+        goal, stepping, left_out = rounds * len(widths), np.zeros(()), np.zeros(())
+        begun: list[Callable[[], Swept]] = []
+        kept = saved.load() if saved else None
+        if kept is not None:
+            tolerance, left_out, stepping, longest, done = kept
+            effort = effort._replace(tolerance=tolerance)
+            found += done
+        elif tried:
+            trial = seed(-1 if flows else 0)
+            find = partial(_tolerance, problem, run, schedule, recorded, effort, trial, saved)
+            ended = team.start(0, find)
+            # The tolerance is likely to do: the others begin beside its trial.
+            begun = [] if flows else [replicate(i) for i in range(1, goal)]
+            tolerance, left_out, swept = ended()
+            if tolerance != effort.tolerance:
+                team.dismiss()
+                effort, begun = effort._replace(tolerance=tolerance), []
+            if not flows:
+                found.append(swept)
+                keep()
+        if flows and not found:
+            first = partial(_first_flow, run, sweep(0), longest, effort.rtol)
+            swept, stepping, longest = team.start(0, first)()
+            begun = [lambda: swept]
+        while True:
+            goal = rounds * len(widths)
+            begun += [replicate(i) for i in range(len(found) + len(begun), goal)]
+            for ended in begun:
+                found.append(ended())
+                keep()
+                if not np.isfinite(found[-1].outputs).all():
+                    now = effort._replace(particles=widths[(len(found) - 1) % len(widths)])
+                    shown = found[-1:] if effort.dense else found
+                    return averaged(problem, run, shown, now, stepping)
+            begun = []
+            systematic = np.asarray(np.hypot(stepping, left_out))
+            estimate = averaged(problem, run, found, effort, systematic)
+            random = averaged(problem, run, found, effort, np.zeros(())).relative_error
+            most = effort.max_particles // sum(widths)
+            if effort.replicates or random <= effort.rtol or most <= rounds:
+                return estimate
+            wanted = int(np.ceil(1.1 * rounds * (random / effort.rtol) ** 2))
+            rounds = min(wanted, most, 4 * rounds)
 
 
 def _tolerance(
@@ -157,6 +187,7 @@ def _tolerance(
     effort: Effort,
     seed: int,
     saved: Checkpoint | None,
+    tell: Tell = unheard,
 ) -> tuple[float, np.ndarray, Swept]:
     """Return the tolerance that is enough, the error that it leaves, and a replicate with it.
 
@@ -164,11 +195,11 @@ def _tolerance(
     answered, so that the difference is that of the directions that were left out. The error is
     NaN where that fails, because there are hardly more neurons than directions.
     """
-    swept = _random(problem, run, recorded, effort, seed, schedule, saved=saved)
+    one = partial(_random, problem, run, recorded, seed=seed, schedule=schedule, saved=saved)
+    swept = one(effort, tell=part(tell, 0, 2))
     while True:
         finer = effort._replace(tolerance=effort.tolerance / 3)
-        known = swept.matrices
-        again = _random(problem, run, recorded, finer, seed, schedule, known, saved=saved)
+        again = one(finer, known=swept.matrices, tell=part(tell, 1, 2))
         with np.errstate(invalid="ignore", over="ignore"):
             left_out = np.abs(again.outputs - swept.outputs).astype(np.float64)
         enough = ratio(left_out, swept.outputs) <= effort.rtol / 2
@@ -186,7 +217,7 @@ def _random(
     schedule: Schedule,
     known: Known = None,
     *,
-    tell: Callable[[float], None] = lambda fraction: None,
+    tell: Tell = unheard,
     saved: Checkpoint | None = None,
 ) -> Swept:
     """Return the solution with one set of random matrices."""
@@ -198,17 +229,15 @@ def _random(
         times, size = recorded.at(schedule.entries), (effort.particles, effort.tolerance)
         place = saved.place(seed, size, schedule, times, fresh=known is None)
     with in_precision(np.zeros((), effort.dtype)):
-        # Threads that wait for one another take longer than these small products.
-        with threadpool_limits(1, "blas"):
-            start = draw(problem, effort.mode, effort.particles, rng, rule, effort.dtype)
-            keys = jax.random.split(jax.random.key(rng.integers(2**31)), max(problem.streams) + 1)
-            if effort.dense:
-                start = start._replace(anchors=None)
-                sides = start.inputs, start.outputs
-                matrices = stored(*sides, effort.particles, start.live, rng, effort.dtype)
-            else:
-                most = max(counts(problem, effort.particles))
-                matrices = known or unasked(start, first_capacities(problem, most))
+        start = draw(problem, effort.mode, effort.particles, rng, rule, effort.dtype)
+        keys = jax.random.split(jax.random.key(rng.integers(2**31)), max(problem.streams) + 1)
+        if effort.dense:
+            start = start._replace(anchors=None)
+            sides = start.inputs, start.outputs
+            matrices = stored(*sides, effort.particles, start.live, rng, effort.dtype)
+        else:
+            most = max(counts(problem, effort.particles))
+            matrices = known or unasked(start, first_capacities(problem, most))
         state, constants = begin(problem, run, schedule, start, keys, rule, matrices)
         swept = advance(
             model,
@@ -236,7 +265,9 @@ def _first_step(problem: Problem, run: Run) -> float:
     return FIRST_STEP / (fastest + run.optimizer.weight_decay)
 
 
-def _flow(run: Run, one: Sweep, longest: float, levels: int) -> tuple[Swept, np.ndarray]:
+def _flow(
+    run: Run, one: Sweep, longest: float, levels: int, tell: Tell = unheard
+) -> tuple[Swept, np.ndarray]:
     """Return gradient flow from several lengths of steps, and the error of that.
 
     The shortest steps come first. Longer ones find their questions to the random matrices
@@ -244,8 +275,9 @@ def _flow(run: Run, one: Sweep, longest: float, levels: int) -> tuple[Swept, np.
     """
     found: list[Swept] = []
     known: Known = None
-    for level in reversed(range(levels)):
-        swept = one(flow(run, longest, level, levels - 1), known)
+    for done, level in enumerate(reversed(range(levels))):
+        schedule = flow(run, longest, level, levels - 1)
+        swept = one(schedule, known, tell=part(tell, done, levels))
         known = swept.matrices
         found.insert(0, swept._replace(matrices=None))
     with np.errstate(invalid="ignore", over="ignore"):
@@ -260,13 +292,13 @@ def _flow(run: Run, one: Sweep, longest: float, levels: int) -> tuple[Swept, np.
 
 
 def _first_flow(
-    run: Run, one: Sweep, longest: float, rtol: float
+    run: Run, one: Sweep, longest: float, rtol: float, tell: Tell = unheard
 ) -> tuple[Swept, np.ndarray, float]:
     """Return a replicate of gradient flow with the length of steps that the error takes."""
     for _ in range(MOST_REFINEMENTS):
-        found, error = _flow(run, one, longest, LEVELS)
+        found, error = _flow(run, one, longest, LEVELS, tell)
         # Half of the error is left to the neurons.
         if ratio(error, found.outputs) <= rtol / 2:
             return found, error, longest
         longest /= 2
-    return (*_flow(run, one, longest, LEVELS), longest)
+    return (*_flow(run, one, longest, LEVELS, tell), longest)

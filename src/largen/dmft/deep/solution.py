@@ -113,7 +113,9 @@ def solve(
         ``"finite_width"``: every replicate has the exact law of a network of width
         ``particles``, whose matrices need not be stored.
     memory_budget
-        Bytes that one replicate may take, 4 GiB by default, beside the program itself.
+        Bytes that one replicate may take, 4 GiB by default, beside the program itself. Several
+        are computed at the same time, one for each core, if they fit into it together, and into
+        half a GiB; the numbers do not depend on that.
     record_at
         Entries of the trajectory at which kernels are kept; the first and the last by default.
     record_pairs
@@ -141,7 +143,8 @@ def solve(
         Of the random matrices.
     progress
         Whether to show a bar; by default in terminals, after two seconds. A function is called
-        with the percentages that are done and to be done of all replicates.
+        with the percentages that are done and to be done of all replicates, from one thread at a
+        time; what it raises ends the solution.
     throw
         Whether a diverged solution is raised or returned.
 
