@@ -88,11 +88,10 @@ def measure(case, replicates, stored):
     posed = problem(run)
     effort = Effort(1e-2, neurons, 1, neurons, "variance_reduced", 0.03, np.float32, dense=stored)
     with one_thread_of_blas():
-        first, *found = (
+        (first, _), *found = (
             seconds(lambda seed=seed: _random(posed, run, NOTHING, effort, seed, descent(run)))
             for seed in range(1 + replicates)
         )
-    first, _ = first
     taken = min(t for t, _ in found)
     f, of_mean = means_and_errors(posed, run, [swept for _, swept in found])["f"]
     delta = np.linalg.norm(run.data.y_train - f[..., 0])

@@ -109,13 +109,14 @@ def _sampled(
     rounds = effort.replicates or (FEWEST_ROUNDS if effort.dense else FEWEST_REPLICATES)
     longest = _first_step(problem, run) if flows else 0.0
     schedule = flow(run, longest, 0, LEVELS - 1) if flows else descent(run)
-    drawn: list[int] = []
+    seeds = (int(seed) for seed in iter(lambda: rng.integers(2**31), None))
+    trial = next(seeds) if tried else None
+    drawn = [] if trial is None or flows else [trial]  # of descent, the trial is the first one
 
     def seed(i: int) -> int:
-        """Return the seed of a replicate; that of the trial is also the first one's of descent."""
-        while len(drawn) <= i + (flows and tried):
-            drawn.append(int(rng.integers(2**31)))
-        return drawn[i + (flows and tried)]
+        while len(drawn) <= i:
+            drawn.append(next(seeds))
+        return drawn[i]
 
     def sweep(i: int) -> Sweep:
         now = effort._replace(particles=widths[i % len(widths)])
@@ -133,16 +134,16 @@ def _sampled(
             saved.save(Done(effort.tolerance, left_out, stepping, longest, found))
 
     size = replicates_at_once(problem, effort)
-    with Team(size, lambda done: effort.report(int(100 * done), 100 * goal)) as team:
-        goal, stepping, left_out = rounds * len(widths), np.zeros(()), np.zeros(())
+    with Team(size, lambda done: effort.report(int(100 * (done + loaded)), 100 * goal)) as team:
+        goal, loaded, stepping, left_out = rounds * len(widths), 0, np.zeros(()), np.zeros(())
         begun: list[Callable[[], Swept]] = []
         kept = saved.load() if saved else None
         if kept is not None:
             tolerance, left_out, stepping, longest, done = kept
             effort = effort._replace(tolerance=tolerance)
             found += done
-        elif tried:
-            trial = seed(-1 if flows else 0)
+            loaded = len(done)
+        elif trial is not None:
             find = partial(_tolerance, problem, run, schedule, recorded, effort, trial, saved)
             ended = team.start(0, find)
             # The tolerance is likely to do: the others begin beside its trial.
