@@ -87,7 +87,7 @@ def test_device_is_that_of_the_caller():
     device = jax.devices()[0]
     with jax.default_device(device), Team(2, lambda done: None) as team:
         task = team.start(0, lambda tell: jax.config.values["jax_default_device"])
-    assert task() == device
+        assert task() == device
 
 
 PROGRAM = """
