@@ -220,13 +220,25 @@ class WholeRounds(SequentialBackend):
     """Returns when all is done, as the backends for Ray and for multiprocessing do."""
 
     supports_return_generator = False
+    started = 0
+
+    def configure(self, *args, **kwargs):
+        type(self).started += 1
+        return super().configure(*args, **kwargs)
 
 
-def test_the_same_where_results_come_together(found):
+def test_the_same_where_results_come_together(found, tmp_path):
+    """Workers, which take long to start, serve all rounds, and none are started for nothing."""
+    WholeRounds.started = 0
     register_parallel_backend("whole rounds", WholeRounds)
+    options = {"schemes": ["mup", "depth_mup"], "seeds": 2, "jobs": 2, "folder": tmp_path, **GRID}
     with parallel_config(backend="whole rounds"):
-        there = sweep(ResidualMLP, TASK, schemes=["mup", "depth_mup"], seeds=2, jobs=2, **GRID)
+        there = sweep(ResidualMLP, TASK, **options)
+        assert WholeRounds.started == 1
+        again = sweep(ResidualMLP, TASK, **options)
+        assert WholeRounds.started == 1
     np.testing.assert_allclose(there.data["loss"], found.data["loss"], rtol=1e-4)
+    np.testing.assert_array_equal(again.data["loss"], there.data["loss"])
 
 
 def test_a_coarser_grid_where_networks_are_large():

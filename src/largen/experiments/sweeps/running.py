@@ -171,6 +171,8 @@ def _trained(
         for i in missing:
             yield i, arrays_of(protocol.train(cells[i], bar.within(i)), protocol.task)
         return
+    if not missing:
+        return  # workers would be started for nothing
     from joblib import Parallel, delayed, effective_n_jobs
 
     # Large cells first, so that no core waits for the last one.
@@ -180,11 +182,13 @@ def _trained(
     try:
         found: Any = Parallel(n_jobs=jobs, **one_by_one)(work)
     except ValueError:  # a backend that returns when all is done, as Ray's: round by round
-        parallel: Any = Parallel(n_jobs=jobs)
         many = effective_n_jobs(jobs)
-        rounds = (work[start : start + many] for start in range(0, len(work), many))
-        found = (one for each in rounds for one in parallel(each))
-    yield from found
+        with Parallel(n_jobs=jobs) as workers:  # the same for all rounds: starting them takes long
+            for start in range(0, len(work), many):
+                together: Any = workers(work[start : start + many])
+                yield from together
+    else:
+        yield from found
 
 
 def _numbered(i: int, protocol: Protocol, cell: Cell) -> tuple[int, dict[str, np.ndarray]]:
