@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from largen.architectures import Layer, mapped, weight_sites
 from largen.kernels.lower import lower
@@ -149,13 +149,15 @@ def kernel_at(
     labels: Any,
     variances: Float[Array, " name"],
     x: Float[Array, "sample *input"],
+    mask: Bool[np.ndarray | Array, "sample *space"] | None = None,
 ) -> Float[Array, "sample sample"]:
     """Return a kernel, differentiable in the variances.
 
-    ``"nngp"`` is the covariance of the last layer, ``"ntk"`` the tangent kernel.
+    ``"nngp"`` is the covariance of the last layer, ``"ntk"`` the tangent kernel; ``mask`` says
+    which positions of the samples are there.
     """
     chosen, with_ntk = with_variances(constants, labels, variances), kind == "ntk"
-    return kernels_at_once(skeleton, with_ntk, chosen, x, None)[int(with_ntk)]
+    return kernels_at_once(skeleton, with_ntk, chosen, x, None, (mask, None))[int(with_ntk)]
 
 
 def rebuilt(net: Layer, deviations: dict[str, float]) -> Layer:

@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from largen.architectures import Layer
+from largen.arrays import is_traced
 from largen.errors import InvalidInput
 from largen.parameterizations import Parameterization
+
+_ROWS = 128  # of a block from which variances of single samples are taken
 
 
 class Masked(NamedTuple):
@@ -56,3 +61,16 @@ def kernel_of(
     """Return what :func:`largen.kernel`, or another of its kind, says of such samples."""
     x2, mask2 = (None, None) if second is None else second
     return door(net, first.x, x2, mask1=first.mask, mask2=mask2, param=param)
+
+
+def diagonal_of(prior: Callable[[Masked], Any], samples: Masked) -> Any:
+    """Return prior(x, x) of every row, from square blocks of few rows."""
+    count = len(samples.x)
+    if is_traced(samples.x):
+        if samples.mask is None:
+            return jax.vmap(lambda row: prior(Masked(row[None], None))[0, 0])(samples.x)
+        return jnp.stack([prior(samples.rows(slice(i, i + 1)))[0, 0] for i in range(count)])
+    size = min(_ROWS, count)
+    last = np.minimum(np.arange(count + -count % size), count - 1)  # the last row fills up
+    blocks = [samples.rows(block) for block in last.reshape(-1, size)]
+    return np.concatenate([np.diagonal(prior(block)) for block in blocks])[:count]

@@ -268,7 +268,8 @@ def checked_inputs(net: Any, inputs: tuple[Any, Any], param: Any) -> tuple[Any, 
 
 def checked_masks(masks: tuple[Any, Any], x1: Any, x2: Any, lowered: Lowered) -> tuple[Any, Any]:
     """Check masks at the door; where only one of two sets has one, all of the other is there."""
-    one, two = _mask("mask1", masks[0], x1, lowered), _mask("mask2", masks[1], x2, lowered)
+    one = checked_mask("mask1", masks[0], x1, lowered)
+    two = checked_mask("mask2", masks[1], x2, lowered)
     if x2 is None or (one is None) == (two is None):
         return one, two
     positions = (two if one is None else one).shape[1:]
@@ -277,7 +278,7 @@ def checked_masks(masks: tuple[Any, Any], x1: Any, x2: Any, lowered: Lowered) ->
     return one, np.ones((len(x2), *positions), bool)
 
 
-def _mask(name: str, mask: Any, x: Any, lowered: Lowered) -> Any:
+def checked_mask(name: str, mask: Any, x: Any, lowered: Lowered) -> Any:
     """Check a mask at the door."""
     mask = masked(name, mask, x).mask
     if mask is None:

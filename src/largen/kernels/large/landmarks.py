@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from scipy.linalg import cho_factor, cho_solve
 from largen.architectures import Layer
 from largen.arrays import integer, random_key, real
 from largen.errors import InvalidInput, one_of
+from largen.kernels.masked import Masked, diagonal_of, kernel_of, masked
 from largen.kernels.nngp_ntk import nngp, ntk_kernel
 from largen.kernels.prediction import Prediction
 from largen.kernels.prediction.doors import training_inputs, training_targets
@@ -31,7 +33,9 @@ class LowRankPosterior:
     net, param, kind, noise
         Whose kernel it is, and σ_n².
     landmarks
-        The m samples, (landmark, input).
+        The m samples, (landmark, input) or (landmark, *space, channel).
+    mask
+        Which of their positions are there, (landmark, *space), or None if all are.
     rank
         Of K_mm, at most m.
     residual
@@ -44,6 +48,7 @@ class LowRankPosterior:
     kind: str
     noise: float
     landmarks: np.ndarray
+    mask: np.ndarray | None
     rank: int
     residual: float
     root: np.ndarray  # K_mm⁻¹ = root rootᵀ
@@ -51,13 +56,15 @@ class LowRankPosterior:
     weights: np.ndarray
     scalar: bool
 
-    def predict(self, x_test: ArrayLike) -> Prediction:
+    def predict(self, x_test: ArrayLike, *, mask: ArrayLike | None = None) -> Prediction:
         """Return mean and variance of the outputs at test samples.
 
         Parameters
         ----------
         x_test
-            (test_sample, input).
+            (test_sample, input) or (test_sample, *space, channel).
+        mask
+            Which positions of each sample are there, (test_sample, *space); all by default.
 
         Raises
         ------
@@ -65,9 +72,10 @@ class LowRankPosterior:
             As :func:`largen.nngp`.
         """
         rows = training_inputs(x_test).astype(np.float64)
+        new = masked("mask", mask, rows)
         means, variances = [], []
-        for block in _blocks(rows):
-            features, own = self._features(block)
+        for block in _blocks(len(rows)):
+            features, own = self._features(new.rows(block))
             means.append(features @ self.weights)
             unseen = np.maximum(own - np.sum(features**2, axis=1), 0)
             seen = self.noise * np.sum(features * cho_solve(self.system, features.T).T, axis=1)
@@ -75,8 +83,9 @@ class LowRankPosterior:
         mean = np.concatenate(means)
         return Prediction(mean[:, 0] if self.scalar else mean, np.concatenate(variances))
 
-    def _features(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return _features(self.net, self.param, self.kind, self.landmarks, self.root, x)
+    def _features(self, new: Masked) -> tuple[np.ndarray, np.ndarray]:
+        landmarks = Masked(self.landmarks, self.mask)
+        return _features(self.net, self.param, self.kind, landmarks, self.root, new)
 
     def __repr__(self) -> str:
         return (
@@ -93,6 +102,7 @@ def low_rank_posterior(
     noise: float,
     landmarks: Any = 1000,
     kind: str = "nngp",
+    mask: ArrayLike | None = None,
     param: Parameterization | None = None,
     key: Any = 0,
 ) -> LowRankPosterior:
@@ -112,13 +122,17 @@ def low_rank_posterior(
     net
         The architecture.
     x, y
-        Training samples, (sample, input), and targets, (sample,) or (sample, output).
+        Training samples, (sample, input) or (sample, *space, channel), and targets, (sample,) or
+        (sample, output).
     noise
         σ_n² > 0, a variance, added to the diagonal as it is.
     landmarks
         How many, drawn among the samples without replacement; or their positions.
     kind
         ``"nngp"``, or ``"ntk-gp"`` as in :func:`largen.posterior`.
+    mask
+        Which positions of each sample are there, Booleans (sample, *space), as in
+        :func:`largen.posterior`; all by default. ``predict`` takes one for test samples.
     param
         The parameterization; :func:`largen.ntk` by default.
     key
@@ -127,7 +141,8 @@ def low_rank_posterior(
     Raises
     ------
     InvalidInput
-        For wrong shapes, NaN, positions that do not exist, or a noise that is not positive.
+        For wrong shapes, also of a mask, NaN, landmarks that do not exist, or a noise that is
+        not positive.
     NumericalFailure
         If the kernel is not accurate, as :func:`largen.kernel` says.
 
@@ -144,43 +159,35 @@ def low_rank_posterior(
     variance = real("noise", noise, above=0)
     rows = training_inputs(x).astype(np.float64)
     targets = training_targets(y, len(rows))
-    chosen = rows[_positions(landmarks, len(rows), key)]
-    values, vectors = np.linalg.eigh(np.asarray(KINDS[kind](net, chosen, param=param)))
+    given = masked("mask", mask, rows)
+    chosen = given.rows(_positions(landmarks, len(rows), key))
+    matrix = np.asarray(kernel_of(KINDS[kind], net, chosen, param=param))
+    values, vectors = np.linalg.eigh(matrix)
     kept = values > _CUT * values[-1]
     root = vectors[:, kept] / np.sqrt(values[kept])
     columns = targets.reshape(len(rows), -1)
     gram = variance * np.eye(root.shape[1])
     pushed, missed = np.zeros((root.shape[1], columns.shape[1])), 0.0
-    for block, part in zip(_blocks(rows), _blocks(columns), strict=True):
-        features, own = _features(net, param, kind, chosen, root, block)
+    for block in _blocks(len(rows)):
+        features, own = _features(net, param, kind, chosen, root, given.rows(block))
         gram += features.T @ features
-        pushed += features.T @ part
+        pushed += features.T @ columns[block]
         missed += float(np.sum(np.maximum(own - np.sum(features**2, axis=1), 0)))
     system = cho_factor(gram)
     return LowRankPosterior(
-        net, param, kind, variance, chosen, int(kept.sum()), missed / len(rows), root, system,
+        net, param, kind, variance, *chosen, int(kept.sum()), missed / len(rows), root, system,
         cho_solve(system, pushed), targets.ndim == 1,
     )  # fmt: skip
 
 
-def _features(net, param, kind, landmarks, root, x) -> tuple[np.ndarray, np.ndarray]:
+def _features(net, param, kind, landmarks, root, new) -> tuple[np.ndarray, np.ndarray]:
     """Return v with Q = v vᵀ, (sample, mode), and the diagonal of K."""
-    cross = np.asarray(KINDS[kind](net, x, landmarks, param=param))
-    return cross @ root, _diagonal(KINDS[kind], net, param, x)
+    prior = partial(kernel_of, KINDS[kind], net, param=param)
+    return np.asarray(prior(new, landmarks)) @ root, diagonal_of(prior, new)
 
 
-def _diagonal(kernel, net, param, x) -> np.ndarray:
-    """Return K(x, x) of every row, from square blocks of a few rows."""
-    rows = min(128, len(x))
-    padded = np.concatenate([x, np.repeat(x[-1:], -len(x) % rows, axis=0)])
-    blocks = padded.reshape(-1, rows, *x.shape[1:])
-    found = [np.diagonal(kernel(net, block, param=param)) for block in blocks]
-    return np.concatenate(found)[: len(x)]
-
-
-def _blocks(array: np.ndarray) -> list[np.ndarray]:
-    count = -(-len(array) // _ROWS)
-    return np.array_split(array, count)
+def _blocks(samples: int) -> list[np.ndarray]:
+    return np.array_split(np.arange(samples), -(-samples // _ROWS))
 
 
 def _positions(landmarks: Any, samples: int, key: Any) -> np.ndarray:

@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from largen.architectures import Layer
 from largen.arrays import flag, integer, real, shape_of
@@ -98,6 +98,7 @@ class Validation(NamedTuple):
                 number,
                 self.of.x,
                 self.of.y,
+                self.of.mask,
             )
             slopes = np.asarray(by_variance) * 2 * given.factors * deviations
             return float(value), slopes, float(by_number)
@@ -112,6 +113,7 @@ def fit_cross_validation(
     time: float | None = None,
     kind: str = "ntk",
     shared: bool = True,
+    mask: ArrayLike | None = None,
     param: Parameterization | None = None,
     max_steps: int = 200,
     throw: bool = True,
@@ -137,6 +139,9 @@ def fit_cross_validation(
         Whose kernel: ``"ntk"`` or ``"nngp"``.
     shared
         Whether all σ_w change by one common factor and all σ_b by another, or each by its own.
+    mask
+        Which positions of each sample are there, Booleans (sample, *space), as in
+        :func:`largen.posterior`; all by default.
     param
         The parameterization; :func:`largen.ntk` by default. Relative rates stay as they are.
     max_steps
@@ -147,7 +152,8 @@ def fit_cross_validation(
     Raises
     ------
     InvalidInput
-        For wrong shapes, NaN, a number that is not positive, or both or none of them.
+        For wrong shapes, also of a mask, NaN, a number that is not positive, or both or none of
+        them.
     NoTheory
         Where rates depend on σ_w, as in :func:`largen.standard`.
     NumericalFailure
@@ -168,7 +174,7 @@ def fit_cross_validation(
     flow, name = noise is None, "time" if noise is None else "noise"
     number = real(name, time if flow else noise, above=0)
     steps = integer("max_steps", max_steps, at_least=1)
-    of = Validation(evidence(net, x, y, param), kind, flow)
+    of = Validation(evidence(net, x, y, param, mask), kind, flow)
     if kind == "ntk":
         check_tangent(of.given.skeleton)
         _check_rates(net, of, param, shape_of(np.asarray(x)))
@@ -233,9 +239,10 @@ def _value_and_slopes(
     number: Any,
     x: Float[Array, "sample *input"],
     y: Float[Array, "sample output"],
+    mask: Bool[np.ndarray | Array, "sample *space"] | None,
 ):
     def kernel(variances):
-        return scale * kernel_at(skeleton, kind, constants, labels, variances, x)
+        return scale * kernel_at(skeleton, kind, constants, labels, variances, x, mask)
 
     matrix, pull_back = jax.vjp(kernel, variances)
     values, vectors = jnp.linalg.eigh(matrix)

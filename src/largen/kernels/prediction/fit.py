@@ -55,6 +55,7 @@ def fit_likelihood(
     noise: float = 0.1,
     shared: bool = True,
     fit_noise: bool = True,
+    mask: ArrayLike | None = None,
     param: Parameterization | None = None,
     max_steps: int = 200,
     throw: bool = True,
@@ -70,13 +71,17 @@ def fit_likelihood(
     net
         The architecture; its σ_w and σ_b are where to start.
     x, y
-        Samples, (sample, input), and targets, (sample,) or (sample, output).
+        Samples, (sample, input) or (sample, *space, channel), and targets, (sample,) or
+        (sample, output).
     noise
         σ_n² > 0 to start from: a variance, added to the diagonal as it is.
     shared
         Whether all σ_w change by one common factor and all σ_b by another, or each by its own.
     fit_noise
         Whether the noise is fitted, too.
+    mask
+        Which positions of each sample are there, Booleans (sample, *space), as in
+        :func:`largen.posterior`; all by default.
     param
         The parameterization; :func:`largen.ntk` by default.
     max_steps
@@ -90,7 +95,7 @@ def fit_likelihood(
     NumericalFailure
         If the kernel is singular to begin with, or the maximum is not reached.
     InvalidInput
-        For wrong shapes, NaN, or a noise that is not positive.
+        For wrong shapes, also of a mask, NaN, or a noise that is not positive.
 
     Notes
     -----
@@ -108,7 +113,7 @@ def fit_likelihood(
     >>> round(fit.net.layers[0].weight_std, 2), round(fit.net.layers[0].bias_std, 2)
     (1.16, 2.16)
     """
-    of = evidence(net, x, y, param)
+    of = evidence(net, x, y, param, mask)
     variance = real("noise", noise, above=0)
     steps = integer("max_steps", max_steps, at_least=1)
     groups = groups_of(of.given.names, flag("shared", shared))
@@ -121,7 +126,7 @@ def fit_likelihood(
         )
     found = ascend(net, of, "noise", variance, groups, fit_noise, steps)
     fit = LikelihoodFit(*found[:3], start, *found[3:])
-    final = evidence(fit.net, x, y, param)
+    final = evidence(fit.net, x, y, param, mask)
     # With the methods that the likelihood was computed by.
     words = final._replace(given=final.given._replace(skeleton=of.given.skeleton)).inaccuracy()
     if words is not None:

@@ -13,7 +13,7 @@ from jax.typing import ArrayLike
 from largen.architectures import Layer
 from largen.arrays import integer, is_traced, random_key
 from largen.errors import InvalidInput, NumericalFailure, one_of
-from largen.kernels.masked import Masked, kernel_of, masked
+from largen.kernels.masked import Masked, diagonal_of, kernel_of, masked
 from largen.kernels.nngp_ntk import kernel, nngp, ntk_kernel
 from largen.kernels.prediction.doors import (
     new_inputs,
@@ -31,7 +31,6 @@ KINDS = {
     "ntk": "NTK",
     "ntk-gp": "NTK",
 }
-_ROWS = 128  # of a block from which variances of single test samples are taken
 
 
 class Prediction(NamedTuple):
@@ -203,7 +202,7 @@ class Posterior:
         """Return mean (M, C), variance (M,) and covariance (M, M) or None."""
         weights = jnp.asarray(self.weights)
         root, singular = jnp.asarray(self.factor.root), self.factor.singular
-        own = jnp.asarray(self._prior(new) if full else _diagonal(self._prior, new))
+        own = jnp.asarray(self._prior(new) if full else diagonal_of(self._prior, new))
         given = filled(Masked(self.x, self.mask))
         if self.kind == "ntk":
             both = kernel_of(kernel, self.net, new, given, param=self.param)
@@ -331,16 +330,3 @@ def posterior(
     if factor.singular and throw:
         raise NumericalFailure(f"posterior: {explain(KINDS[kind], factor, noisy, rows)}", found)
     return found
-
-
-def _diagonal(prior, new: Masked):
-    """Return prior(x, x) of every row, from square blocks of few rows."""
-    count = len(new.x)
-    if is_traced(new.x):
-        if new.mask is None:
-            return jax.vmap(lambda row: prior(Masked(row[None], None))[0, 0])(new.x)
-        return jnp.stack([prior(new.rows(slice(i, i + 1)))[0, 0] for i in range(count)])
-    size = min(_ROWS, count)
-    last = np.minimum(np.arange(count + -count % size), count - 1)  # the last row fills up
-    blocks = [new.rows(block) for block in last.reshape(-1, size)]
-    return np.concatenate([np.diagonal(prior(block)) for block in blocks])[:count]

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.linalg import solve_triangular
 from jax.typing import ArrayLike
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from largen.architectures import Layer
 from largen.arrays import real, shape_of
@@ -18,6 +18,7 @@ from largen.errors import InvalidInput, NumericalFailure
 from largen.kernels.accuracy import inaccuracy, with_suited_methods
 from largen.kernels.hyperparameters import Hyperparameters, hyperparameters, kernel_at
 from largen.kernels.lower import Lowered
+from largen.kernels.nngp_ntk import checked_mask
 from largen.kernels.prediction.doors import training_inputs, training_targets
 from largen.parameterizations import Parameterization
 
@@ -44,6 +45,7 @@ class Evidence(NamedTuple):
     given: Hyperparameters
     x: Float[np.ndarray, "sample *input"]
     y: Float[np.ndarray, "sample output"]
+    mask: Bool[np.ndarray, "sample *space"] | None
 
     def at(self, deviations: np.ndarray, noise: float) -> tuple[float, np.ndarray, float]:
         """Return the log likelihood and its slopes by deviations and by the noise's variance.
@@ -61,6 +63,7 @@ class Evidence(NamedTuple):
                 noise,
                 self.x,
                 self.y,
+                self.mask,
             )
             slopes = np.asarray(by_variance) * 2 * given.factors * deviations
             return float(value), slopes, float(by_noise)
@@ -76,7 +79,7 @@ class Evidence(NamedTuple):
         return inaccuracy(lowered, (self.x,), None, with_ntk=False)
 
 
-def evidence(net: Any, x: Any, y: Any, param: Any) -> Evidence:
+def evidence(net: Any, x: Any, y: Any, param: Any, mask: Any = None) -> Evidence:
     """Check the arguments of a door, and prepare them."""
     rows = training_inputs(x).astype(np.float64)
     targets = training_targets(y, len(rows))
@@ -85,13 +88,14 @@ def evidence(net: Any, x: Any, y: Any, param: Any) -> Evidence:
     if param is not None and not isinstance(param, Parameterization):
         raise InvalidInput(f"param: wanted e.g. lg.ntk(), got {param!r}.")
     given = hyperparameters(net, param, shape_of(rows))
+    there = checked_mask("mask", mask, rows, Lowered(given.features, given.skeleton, ()))
     with jax.enable_x64(True):
         for phi in given.features:
             rows = np.asarray(phi(rows))
     lowered = Lowered((), given.skeleton, given.constants)
     suited = with_suited_methods(lowered, (rows,), with_ntk=False)
     given = given._replace(skeleton=suited.skeleton)
-    return Evidence(given, rows, targets.reshape(len(targets), -1))
+    return Evidence(given, rows, targets.reshape(len(targets), -1), there)
 
 
 def log_likelihood(
@@ -100,6 +104,7 @@ def log_likelihood(
     y: ArrayLike,
     *,
     noise: float,
+    mask: ArrayLike | None = None,
     param: Parameterization | None = None,
 ) -> LogLikelihood:
     """Return the log marginal likelihood of targets under a network's NNGP, with gradients.
@@ -115,10 +120,13 @@ def log_likelihood(
     net
         The architecture, with its σ_w and σ_b.
     x, y
-        Samples, (sample, input), and targets, (sample,) or (sample, output); outputs are
-        independent, and their likelihoods add up.
+        Samples, (sample, input) or (sample, *space, channel), and targets, (sample,) or
+        (sample, output); outputs are independent, and their likelihoods add up.
     noise
         σ_n² > 0, the variance of the targets' noise: added to the diagonal as it is.
+    mask
+        Which positions of each sample are there, Booleans (sample, *space), as in
+        :func:`largen.posterior`; all by default.
     param
         The parameterization; :func:`largen.ntk` by default.
 
@@ -128,7 +136,7 @@ def log_likelihood(
         If kernel and noise are not positive in float64, or the expectations of an activation
         miss the accuracy of :func:`largen.nngp`.
     InvalidInput
-        For wrong shapes, NaN, or a noise that is not positive.
+        For wrong shapes, also of a mask, NaN, or a noise that is not positive.
 
     Notes
     -----
@@ -143,7 +151,7 @@ def log_likelihood(
     >>> round(value, 4), sorted(gradient)
     (-2.7976, ['0.bias_std', '0.weight_std', '2.bias_std', '2.weight_std', 'noise'])
     """
-    of = evidence(net, x, y, param)
+    of = evidence(net, x, y, param, mask)
     variance = real("noise", noise, above=0)
     value, slopes, by_noise = of.at(of.given.deviations, variance)
     if not np.isfinite(value):
@@ -169,9 +177,10 @@ def _value_and_slopes(
     noise: Any,
     x: Float[Array, "sample *input"],
     y: Float[Array, "sample output"],
+    mask: Bool[np.ndarray | Array, "sample *space"] | None,
 ):
     def kernel(variances):
-        return scale * kernel_at(skeleton, "nngp", constants, labels, variances, x)
+        return scale * kernel_at(skeleton, "nngp", constants, labels, variances, x, mask)
 
     matrix, pull_back = jax.vjp(kernel, variances)
     samples, outputs = y.shape
