@@ -7,9 +7,10 @@ import warnings
 import numpy as np
 import pytest
 from scipy.stats import norm
+from sklearn import config_context
 from sklearn.base import clone
 from sklearn.datasets import load_digits
-from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
@@ -213,6 +214,59 @@ def test_rows_as_images():
     assert clone(model).get_params()["sample_shape"] == (2, 2, 1)
     with pytest.raises(InvalidInput, match="has 9 numbers, and X 4 features"):
         lg.NTKClassifier(net, sample_shape=(3, 3, 1)).fit(X, X[:, 0] > 0)
+
+
+THERE, THERE_TEST = (np.arange(4) < RNG.integers(2, 5, (30, 1)) for _ in range(2))
+SPATIAL = {"net": lg.serial(lg.Conv((2,)), lg.Activation("erf"), lg.GlobalAvgPool(), lg.Dense())}
+SPATIAL |= {"sample_shape": (4, 1)}
+
+
+def test_masks_are_those_of_the_posterior():
+    """Also of weighted samples, some of which are left out with their masks."""
+    weight = np.tile([0, 1, 2], 10)
+    model = lg.NNGPRegressor(**SPATIAL, noise=0.1).fit(X, Y, sample_weight=weight, mask=THERE)
+    x, y, there = (np.repeat(a, weight, axis=0) for a in (X.reshape(30, 4, 1), Y, THERE))
+    given = lg.posterior(SPATIAL["net"], x, y, noise=0.1, mask=there)
+    wanted = given.predict(X_TEST.reshape(30, 4, 1), mask=THERE_TEST, covariance=True)
+    mean, covariance = model.predict(X_TEST, return_cov=True, mask=THERE_TEST)
+    np.testing.assert_allclose(mean, wanted.mean, atol=1e-10)
+    np.testing.assert_allclose(covariance[..., 0], wanted.covariance, atol=1e-10)
+    off = np.sum((Y - wanted.mean) ** 2, axis=0) / np.sum((Y - Y.mean(0)) ** 2, axis=0)
+    assert model.score(X_TEST, Y, mask=THERE_TEST) == pytest.approx(1 - off.mean(), abs=1e-10)
+
+
+@pytest.mark.parametrize("estimator", ALL)
+def test_what_is_hidden_does_not_matter(estimator):
+    """Neither to fitted constants, nor to what is predicted; and forgotten masks are refused."""
+    classes = (X[:, 0] > 0).astype(int)
+    y, asked = Y[:, 0], ["predict", "sample_y"]
+    if hasattr(estimator, "decision_function"):
+        y, asked = classes, ["predict", "decision_function"]
+        asked += ["predict_proba"] * hasattr(estimator, "predict_proba")
+    other, other_test = (np.where(*each, 7.0) for each in ((THERE, X), (THERE_TEST, X_TEST)))
+    one, two = (estimator(**SPATIAL, optimize=True).fit(x, y, mask=THERE) for x in (X, other))
+    for name in asked:
+        got, want = getattr(one, name), getattr(two, name)
+        np.testing.assert_allclose(
+            got(X_TEST, mask=THERE_TEST), want(other_test, mask=THERE_TEST), rtol=1e-6, atol=1e-9
+        )
+        with pytest.raises(InvalidInput, match="mask: fit had one"):
+            got(X_TEST)
+    scores = one.score(X_TEST, y, mask=THERE_TEST), two.score(other_test, y, mask=THERE_TEST)
+    assert scores[0] == pytest.approx(scores[1], rel=1e-6)
+    with pytest.raises(InvalidInput, match="set_score_request"):
+        one.score(X_TEST, y)
+
+
+def test_masks_are_routed_through_searches():
+    model = lg.NNGPRegressor(**SPATIAL)
+    with config_context(enable_metadata_routing=True):
+        model.set_fit_request(mask=True).set_score_request(mask=True)
+        folds = KFold(3)
+        found = cross_val_score(model, X, Y, cv=folds, params={"mask": THERE})
+        for score, (seen, new) in zip(found, folds.split(X), strict=True):
+            fitted = clone(model).fit(X[seen], Y[seen], mask=THERE[seen])
+            assert score == fitted.score(X[new], Y[new], mask=THERE[new])
 
 
 def test_bad_samples():

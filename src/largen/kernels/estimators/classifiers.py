@@ -116,7 +116,7 @@ class NNGPClassifier(KernelClassifier, Bayesian):
     (['right'], [[0.0, 1.0, 0.0]])
     """
 
-    def predict_proba(self, X: Any) -> Any:
+    def predict_proba(self, X: Any, mask: Any = None) -> Any:
         """Return the probability that a class's noisy output is the largest.
 
         Outputs are independent Gaussians m_c + s z_c with s² = variance + σ_n², so that
@@ -130,6 +130,8 @@ class NNGPClassifier(KernelClassifier, Bayesian):
         ----------
         X
             (sample, feature).
+        mask
+            As in :meth:`decision_function`.
 
         Returns
         -------
@@ -138,8 +140,8 @@ class NNGPClassifier(KernelClassifier, Bayesian):
         """
         from scipy.special import ndtr
 
-        X = self._samples(X)
-        mean, variance, _ = self.posterior_.predict(X)
+        x, mask = self._samples(X, mask)
+        mean, variance, _ = self.posterior_.predict(x, mask=mask)
         s = np.sqrt(np.maximum(variance + float(self.noise_), 1e-300))
         if mean.ndim == 1:
             positive = ndtr(mean / s)

@@ -12,6 +12,7 @@ from largen.architectures import Layer
 from largen.errors import InvalidInput
 from largen.kernels.estimators.samples import condition, default_network, weights_of
 from largen.kernels.estimators.tasks import KernelEstimator
+from largen.kernels.masked import Masked
 from largen.kernels.prediction import (
     Posterior,
     fit_cross_validation,
@@ -41,14 +42,16 @@ class Bayesian(KernelEstimator):
         self.optimize = optimize
         self.sample_shape = sample_shape
 
-    def _condition(self, X: Any, targets: Any, sample_weight: Any) -> Posterior:
+    def _condition(self, given: Masked, targets: Any, sample_weight: Any) -> Posterior:
         self.net_ = default_network() if self.net is None else self.net
         self.noise_ = self.noise
         if self.optimize:
-            fitted = fit_likelihood(self.net_, X, targets, noise=self.noise, param=self.param)
+            fitted = fit_likelihood(
+                self.net_, given.x, targets, noise=self.noise, mask=given.mask, param=self.param
+            )
             self.net_, self.noise_ = fitted.net, fitted.noise
         return condition(
-            self.net_, X, targets, sample_weight, self.noise_, kind="nngp", param=self.param
+            self.net_, given, targets, sample_weight, self.noise_, kind="nngp", param=self.param
         )
 
 
@@ -76,7 +79,7 @@ class Trained(KernelEstimator):
         self.optimize = optimize
         self.sample_shape = sample_shape
 
-    def _condition(self, X: Any, targets: Any, sample_weight: Any) -> Posterior:
+    def _condition(self, given: Masked, targets: Any, sample_weight: Any) -> Posterior:
         if self.kind not in self._kinds:
             wanted = " or ".join(map(repr, self._kinds))
             raise InvalidInput(f"kind: wanted {wanted}, got {self.kind!r}.")
@@ -85,11 +88,12 @@ class Trained(KernelEstimator):
         if self.optimize:
             kind = "nngp" if self.kind == "nngp" else "ntk"
             fitted = fit_cross_validation(
-                self.net_, X, targets, noise=self.noise, kind=kind, param=self.param
-            )
+                self.net_, given.x, targets, noise=self.noise, kind=kind, mask=given.mask,
+                param=self.param,
+            )  # fmt: skip
             self.net_, self.noise_ = fitted.net, fitted.noise
         return condition(
-            self.net_, X, targets, sample_weight, self.noise_, kind=self.kind, param=self.param
+            self.net_, given, targets, sample_weight, self.noise_, kind=self.kind, param=self.param
         )
 
 
@@ -114,13 +118,16 @@ class Flow(KernelEstimator):
         self.optimize = optimize
         self.sample_shape = sample_shape
 
-    def _condition(self, X: Any, targets: Any, sample_weight: Any) -> Posterior:
+    def _condition(self, given: Masked, targets: Any, sample_weight: Any) -> Posterior:
         self.net_ = default_network() if self.net is None else self.net
         self.time_ = self.time
         if self.optimize:
-            fitted = fit_cross_validation(self.net_, X, targets, time=self.time, param=self.param)
+            fitted = fit_cross_validation(
+                self.net_, given.x, targets, time=self.time, mask=given.mask, param=self.param
+            )
             self.net_, self.time_ = fitted.net, fitted.time
-        weights = None if sample_weight is None else weights_of(sample_weight, len(X))
+        weights = None if sample_weight is None else weights_of(sample_weight, len(targets))
         return flow_posterior(
-            self.net_, X, targets, time=self.time_, weights=weights, param=self.param
-        )
+            self.net_, given.x, targets, time=self.time_, weights=weights, mask=given.mask,
+            param=self.param,
+        )  # fmt: skip

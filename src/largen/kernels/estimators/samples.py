@@ -8,6 +8,7 @@ import numpy as np
 
 from largen.architectures import Layer, mlp
 from largen.errors import InvalidInput
+from largen.kernels.masked import Masked
 from largen.kernels.prediction import Posterior, posterior
 
 
@@ -17,7 +18,7 @@ def default_network() -> Layer:
 
 
 def condition(
-    net: Any, X: Any, y: Any, sample_weight: Any, noise: Any, **options: Any
+    net: Any, given: Masked, y: Any, sample_weight: Any, noise: Any, **options: Any
 ) -> Posterior:
     """Return the posterior of weighted samples.
 
@@ -27,10 +28,11 @@ def condition(
     if not isinstance(noise, (int, float, np.number)) or not 0 <= noise < np.inf:
         raise InvalidInput(f"noise: wanted a finite variance ≥ 0, got {noise!r}.")
     if sample_weight is None:
-        return posterior(net, X, y, noise=noise, **options)
-    weight = weights_of(sample_weight, len(X))
+        return posterior(net, given.x, y, noise=noise, mask=given.mask, **options)
+    weight = weights_of(sample_weight, len(y))
     kept = weight > 0
-    return posterior(net, X[kept], y[kept], noise=noise / weight[kept], **options)
+    x, mask = given.rows(kept)
+    return posterior(net, x, y[kept], noise=noise / weight[kept], mask=mask, **options)
 
 
 def weights_of(sample_weight: Any, samples: int) -> np.ndarray:

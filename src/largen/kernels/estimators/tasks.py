@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, MultiOutputMixin, RegressorMixin
+from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from largen.arrays import sample_shape
 from largen.errors import InvalidInput
+from largen.kernels.masked import Masked, masked
 from largen.kernels.prediction import Posterior
 
 _FLOATS = (np.float64, np.float32)
@@ -25,15 +27,30 @@ class KernelEstimator(BaseEstimator):
     sample_shape: Any
 
     @abstractmethod
-    def _condition(self, X: Any, targets: Any, sample_weight: Any) -> Posterior:
+    def _condition(self, given: Masked, targets: Any, sample_weight: Any) -> Posterior:
         """Return the posterior of samples and targets."""
 
-    def _samples(self, X: Any) -> Any:
+    def _samples(self, X: Any, mask: Any) -> Masked:
+        """Check new samples at the door.
+
+        Scikit-learn drops what it was not asked to route, and samples that are not masked would
+        be read with what their padding holds: where there were masks, there must be one again.
+        """
         check_is_fitted(self)
-        return self._shaped(validate_data(self, X, dtype=_FLOATS, reset=False))
+        if mask is None and self.posterior_.mask is not None:
+            raise InvalidInput(
+                "mask: fit had one, and new samples need one, too; all True if all is there. In "
+                "searches and pipelines ask for it: sklearn.set_config(enable_metadata_routing="
+                "True), set_fit_request(mask=True), set_predict_request(mask=True), "
+                "set_score_request(mask=True)."
+            )
+        return self._given(validate_data(self, X, dtype=_FLOATS, reset=False), mask)
+
+    def _given(self, X: Any, mask: Any) -> Masked:
+        """Return samples with the axes that the network reads, (sample, *space, channel)."""
+        return masked("mask", mask, self._shaped(X))
 
     def _shaped(self, X: Any) -> Any:
-        """Return samples with the axes that the network reads, (sample, *space, channel)."""
         if self.sample_shape is None:
             return X
         shape = sample_shape("sample_shape", self.sample_shape)
@@ -48,7 +65,7 @@ class KernelEstimator(BaseEstimator):
 class KernelRegressor(MultiOutputMixin, RegressorMixin, KernelEstimator):
     """Regression by the mean of the posterior."""
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, mask: Any = None) -> Any:
         """Condition on samples.
 
         Parameters
@@ -57,12 +74,22 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, KernelEstimator):
             (sample, feature), and (sample,) or (sample, output).
         sample_weight
             (sample,), ≥ 0; see the notes of the class.
+        mask
+            Which positions of each sample are there, Booleans (sample, *space), for networks that
+            read a ``sample_shape``; all by default.
+
+        Raises
+        ------
+        InvalidInput
+            For wrong shapes, or wrong parameters of the estimator.
         """
         X, y = validate_data(self, X, y, dtype=_FLOATS, multi_output=True, y_numeric=True)
-        self.posterior_ = self._condition(self._shaped(X), y, sample_weight)
+        self.posterior_ = self._condition(self._given(X, mask), y, sample_weight)
         return self
 
-    def predict(self, X: Any, return_std: bool = False, return_cov: bool = False) -> Any:
+    def predict(
+        self, X: Any, return_std: bool = False, return_cov: bool = False, mask: Any = None
+    ) -> Any:
         """Return predictions.
 
         Parameters
@@ -73,6 +100,8 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, KernelEstimator):
             Whether to return deviations, too.
         return_cov
             Whether to return the covariance of every pair of samples, too.
+        mask
+            Which positions of each sample are there, (sample, *space); wanted if ``fit`` had one.
 
         Returns
         -------
@@ -84,12 +113,12 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, KernelEstimator):
         Raises
         ------
         InvalidInput
-            If both are asked for.
+            If both are asked for, or a mask is missing.
         """
         if return_std and return_cov:
             raise InvalidInput("return_std and return_cov: at most one of them.")
-        X = self._samples(X)
-        mean, variance, covariance = self.posterior_.predict(X, covariance=return_cov)
+        x, mask = self._samples(X, mask)
+        mean, variance, covariance = self.posterior_.predict(x, mask=mask, covariance=return_cov)
         if return_cov:
             if mean.ndim == 2:
                 covariance = np.repeat(covariance[..., None], mean.shape[1], axis=2)
@@ -99,7 +128,7 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, KernelEstimator):
             return mean, np.repeat(std[:, None], mean.shape[1], axis=1) if mean.ndim == 2 else std
         return mean
 
-    def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Any:
+    def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0, mask: Any = None) -> Any:
         """Draw functions from the posterior, seen at the samples.
 
         Parameters
@@ -110,15 +139,29 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, KernelEstimator):
             How many functions.
         random_state
             A JAX key or an integer.
+        mask
+            As in :meth:`predict`.
 
         Returns
         -------
         array
             (sample, n_samples), or (sample, output, n_samples) for several outputs.
         """
-        X = self._samples(X)
-        functions = self.posterior_.sample(X, key=random_state, draws=n_samples)
+        x, mask = self._samples(X, mask)
+        functions = self.posterior_.sample(x, key=random_state, draws=n_samples, mask=mask)
         return np.moveaxis(functions, 0, -1)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, mask: Any = None) -> float:
+        """Return R², the part of the targets' variance that the means explain.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As in :meth:`fit`.
+        mask
+            As in :meth:`predict`.
+        """
+        return r2_score(y, self.predict(X, mask=mask), sample_weight=sample_weight)
 
 
 class KernelClassifier(ClassifierMixin, KernelEstimator):
@@ -126,7 +169,7 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
 
     classes_: np.ndarray
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, mask: Any = None) -> Any:
         """Condition on samples.
 
         Parameters
@@ -135,6 +178,14 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
             (sample, feature), and labels (sample,).
         sample_weight
             (sample,), ≥ 0; see the notes of the class.
+        mask
+            Which positions of each sample are there, Booleans (sample, *space), for networks that
+            read a ``sample_shape``; all by default.
+
+        Raises
+        ------
+        InvalidInput
+            For wrong shapes, or wrong parameters of the estimator.
         """
         X, y = validate_data(self, X, y, dtype=_FLOATS)
         check_classification_targets(y)
@@ -146,34 +197,55 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
         targets = np.where(position[:, None] == np.arange(len(self.classes_)), 1.0, -1.0)
         if len(self.classes_) == 2:
             targets = targets[:, 1]
-        self.posterior_ = self._condition(self._shaped(X), targets, sample_weight)
+        self.posterior_ = self._condition(self._given(X, mask), targets, sample_weight)
         return self
 
-    def decision_function(self, X: Any) -> Any:
+    def decision_function(self, X: Any, mask: Any = None) -> Any:
         """Return the outputs.
 
         Parameters
         ----------
         X
             (sample, feature).
+        mask
+            Which positions of each sample are there, (sample, *space); wanted if ``fit`` had one.
 
         Returns
         -------
         array
             (sample, class); for two classes (sample,), positive for the second.
-        """
-        X = self._samples(X)
-        return self.posterior_.predict(X).mean
 
-    def predict(self, X: Any) -> Any:
+        Raises
+        ------
+        InvalidInput
+            If a mask is missing.
+        """
+        x, mask = self._samples(X, mask)
+        return self.posterior_.predict(x, mask=mask).mean
+
+    def predict(self, X: Any, mask: Any = None) -> Any:
         """Return the label of the largest output.
 
         Parameters
         ----------
         X
             (sample, feature).
+        mask
+            As in :meth:`decision_function`.
         """
-        outputs = self.decision_function(X)
+        outputs = self.decision_function(X, mask)
         if outputs.ndim == 1:
             return self.classes_[(outputs > 0).astype(int)]
         return self.classes_[outputs.argmax(axis=1)]
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, mask: Any = None) -> float:
+        """Return the accuracy, the part of the samples whose label is right.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As in :meth:`fit`.
+        mask
+            As in :meth:`decision_function`.
+        """
+        return float(accuracy_score(y, self.predict(X, mask), sample_weight=sample_weight))
