@@ -3,7 +3,7 @@
 A wrong argument is an :class:`InvalidInput`; a question that no implemented theory answers is a
 :class:`NoTheory`; a layer that a theory does not know is a :class:`NoRule`; a computation that
 went numerically wrong is a :class:`NumericalFailure`, and the last one carries what had been
-computed until then.
+computed until then. The one warning is :class:`LostDigits`.
 """
 
 from __future__ import annotations
@@ -52,6 +52,14 @@ class NumericalFailure(LargenError, ArithmeticError):
     def __init__(self, message: str, result: object = None):
         super().__init__(message)
         self.result = result
+
+
+class LostDigits(UserWarning):
+    """Samples differ so much in size that kernels of a small and a large one miss their accuracy.
+
+    All other entries are right. Scale samples alike, such as to a mean square of 1 each;
+    ``warnings.simplefilter("error", LostDigits)`` raises it.
+    """
 
 
 def one_of(name: str, got: object, known: Iterable[Name]) -> Name:

@@ -1,11 +1,15 @@
 """Inputs and networks that cannot be meant: each is named, with what was got and what is wanted."""
 
+import warnings
+from fractions import Fraction
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import largen as lg
-from largen.errors import InvalidInput, NoTheory, NumericalFailure
+from largen.errors import InvalidInput, LostDigits, NoTheory, NumericalFailure
 
 IMAGES, ROWS = np.ones((2, 6, 6, 3)), np.ones((2, 5))
 CONV, DENSE, RELU, STRIDED = lg.Conv((3, 3)), lg.Dense(), lg.Activation("relu"), lg.Conv((3, 3), 2)
@@ -89,5 +93,52 @@ def test_one_sample_far_off_leaves_the_others(size):
     rng = np.random.default_rng(0)
     x, net = rng.standard_normal((4, 3)), lg.mlp(2, "relu", bias_std=0.2)
     far = np.vstack([x, size * rng.standard_normal((1, 3))])
-    for found, alone in zip(lg.kernel(net, far), lg.kernel(net, x), strict=True):
+    with pytest.warns(LostDigits):
+        beside = lg.kernel(net, far)
+    for found, alone in zip(beside, lg.kernel(net, x), strict=True):
         np.testing.assert_allclose(found[:4, :4], alone, rtol=1e-13)
+
+
+@pytest.mark.parametrize("size", [1e4, 1e6, 1e7, 1e8, 1e10, 1e13])
+@pytest.mark.parametrize("convert", [np.asarray, jnp.asarray])
+def test_lost_digits_are_told(size, convert):
+    """By exact fractions: what is lost is less than is said, if anything is, but not much less."""
+    rng = np.random.default_rng(0)
+    with jax.enable_x64(True):
+        x, far = convert(rng.standard_normal((20, 3))), convert(size * rng.standard_normal((20, 3)))
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            found = np.asarray(lg.nngp(lg.serial(lg.Dense(), lg.Dense()), x, far))
+    a, b = (np.vectorize(Fraction, otypes=[object])(np.asarray(x)) for x in (x, far))
+    missed = np.vectorize(Fraction, otypes=[object])(found) - a @ b.T / 3
+    scale = np.sqrt(np.outer(np.mean(np.square(x), axis=1), np.mean(np.square(far), axis=1)))
+    lost = np.abs(missed.astype(float) / scale).max()
+    if not caught:
+        assert lost < 1e-8
+    else:
+        (warning,) = caught
+        assert warning.category is LostDigits
+        said = float(str(warning.message).split("off by ")[1].split()[0])
+        assert lost < said < 100 * lost
+        assert said > 1e-8
+
+
+def test_every_door_tells_of_lost_digits():
+    x, y, net = np.diag([1e9, 1.0, 0.0]), np.ones(3), lg.mlp(1, "erf", bias_std=0.1)
+    run = lg.Run(net, lg.ntk(), lg.Dataset(x, y), optimizer=lg.gd(lr=1e-20), steps=2)
+    for call in (
+        lambda: lg.kernel(net, x),
+        lambda: lg.kernel(net, x[:1], x[1:2]),
+        lambda: lg.kernel(net, x[::2]),
+        lambda: lg.kernel_function(net, x),
+        lambda: lg.posterior(net, x, y, noise=0.1),
+        lambda: lg.log_likelihood(net, x, y, noise=0.1),
+        lambda: lg.solve(run),
+    ):
+        with pytest.warns(LostDigits, match="Scale samples alike"):
+            call()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        lg.nngp(net, x, rtol=1e-6)
+        for small in (x[1:], 1e-10 * x[1:], 0 * x):
+            lg.nngp(net, small)

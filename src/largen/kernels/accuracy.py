@@ -7,6 +7,7 @@ not depend on the number of pairs.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from dataclasses import replace
 from math import prod
@@ -40,7 +41,7 @@ from largen.architectures import (
 )
 from largen.architectures.signals import Signal
 from largen.arrays import precision, real, shape_of
-from largen.errors import NoTheory, NumericalFailure
+from largen.errors import LostDigits, NoTheory, NumericalFailure
 from largen.expectations import ActivationFunction
 from largen.expectations.accuracy import DEFAULT_RTOL, probes, second_moment_at, shortfall, suited
 from largen.kernels.lower import Lowered
@@ -72,8 +73,10 @@ def inaccuracy(
     return None
 
 
-def overflow(result: Any, x1: Any, x2: Any | None) -> str | None:
+def overflow(result: Any, x1: Any, x2: Any | None, rtol: float | None) -> str | None:
     """Return what to say if kernels of these inputs, not traced, are not finite, or None.
+
+    Where they are finite, but have lost digits, there is a warning, as the same pass tells.
 
     Where the second moment of a sample overflows, its whole row or column is not finite, and
     products of two of them overflow first for the largest samples: one row and one column, and
@@ -81,20 +84,49 @@ def overflow(result: Any, x1: Any, x2: Any | None) -> str | None:
     """
     kernels = jax.tree.leaves(result)
     with precision(result, x1, x2):
-        parts = _telling_compiled if isinstance(kernels[0], jax.Array) else _telling
-        return infinite(parts(kernels, x1, x2))
+        telling = _telling_compiled if isinstance(kernels[0], jax.Array) else _telling
+        parts, sizes = telling(kernels, x1, x2)
+        words = infinite(parts)
+        if words is None:
+            warn_of_lost_digits(sizes, rtol)
+        return words
 
 
-def _telling(kernels: list[Any], x1: Any, x2: Any | None) -> list[Any]:
-    # Of the largest entry, not the largest mean square, which may overflow itself.
-    largest = [
-        abs(x).reshape(len(x), -1).max(axis=1).argmax() for x in ((x1,) if x2 is None else (x1, x2))
-    ]
+def sizes_of(x: Any) -> Any:
+    """Return the largest entry of each sample: its mean square may overflow."""
+    return abs(x).reshape(len(x), -1).max(axis=1)
+
+
+def _telling(kernels: list[Any], x1: Any, x2: Any | None) -> tuple[list[Any], list[Any]]:
+    sizes = [sizes_of(x) for x in ((x1,) if x2 is None else (x1, x2))]
+    largest = [size.argmax() for size in sizes]
     parts = [part for k in kernels for part in (k[largest[0]], k[:, largest[-1]])]
-    return parts + ([k.diagonal() for k in kernels] if x2 is None else [])
+    return parts + ([k.diagonal() for k in kernels] if x2 is None else []), sizes
 
 
 _telling_compiled = jax.jit(_telling)  # one program, with nothing of the size of the inputs
+
+
+def warn_of_lost_digits(sizes: Iterable[Any], rtol: float | None = None) -> None:
+    """Warn if samples of these sizes differ so much that some of their kernels miss ``rtol``.
+
+    A covariance is carried as the gap (q₁ + q₂)/2 − K₁₂, which is right for samples that nearly
+    coincide. Between sizes s ≪ S the gap is rounded by εS², and K₁₂ is at most of the order sS:
+    it has an error of up to (S/s)ε, relative to √(K₁₁K₂₂). A sample that is 0 has the covariance of
+    the biases to lose, which are of order one.
+    """
+    found = np.concatenate([np.asarray(size, np.float64) for size in sizes])
+    found = np.where(found > 0, found, min(found.max(), 1.0))
+    with np.errstate(over="ignore", invalid="ignore"):
+        ratio = found.max() / found.min()  # NaN if all are 0
+    error = float(ratio * np.finfo(np.float64).eps)
+    if error > (DEFAULT_RTOL["float64"] if rtol is None else rtol):
+        warnings.warn(
+            f"kernels: the largest sample is {ratio:.1e} times the smallest, and kernels of the "
+            f"two may be off by {error:.1e} of √(K₁₁K₂₂). Scale samples alike.",
+            LostDigits,
+            stacklevel=2,
+        )
 
 
 def infinite(kernels: Iterable[Any], dtype: Any = None) -> str | None:

@@ -17,7 +17,13 @@ from jax.typing import ArrayLike
 
 from largen.arrays import floating, integer, random_key, real
 from largen.errors import InvalidInput, NoTheory, NumericalFailure
-from largen.kernels.accuracy import inaccuracy, infinite, with_suited_methods
+from largen.kernels.accuracy import (
+    inaccuracy,
+    infinite,
+    sizes_of,
+    warn_of_lost_digits,
+    with_suited_methods,
+)
 from largen.kernels.by_draws import solve_by_draws
 from largen.kernels.decay import degree
 from largen.kernels.dynamics import Answer, Problem, from_initial, momentum
@@ -178,6 +184,7 @@ def problem_of(run: Run, memory_budget: float = MEMORY_BUDGET) -> Problem:
     form, lowered = _reduced(run)
     x, samples = run.data.x.astype(np.float64), len(run.data.x_train)
     tile = fitting(lowered.skeleton, most_positions(run.net, run.data.inputs), memory_budget)
+    warn_of_lost_digits([sizes_of(x)])
     nngp, ntk = concrete_kernels(lowered, nngp_scale(form), x, None, np.float64, largest_tile=tile)
     power = degree(run.net, form) if run.optimizer.weight_decay else 1
     return Problem(run, nngp, ntk[:samples, :samples], ntk[samples:, :samples], form.d > 0, power)

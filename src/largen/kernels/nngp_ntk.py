@@ -133,6 +133,14 @@ def kernel(
         If the expectations of an activation miss ``rtol``, or the kernels overflow; they are its
         ``result``. Traced inputs are not checked.
 
+    Warns
+    -----
+    LostDigits
+        If inputs, not traced, differ so much in size that kernels of a small and a large one may
+        miss ``rtol``: by default if one is 4.5e7 times another, by largest entries. Their error
+        grows as this ratio, and all digits are lost at 1e16; kernels of samples of like sizes are
+        right. Samples that are 0 count as of order one, as biases are.
+
     Notes
     -----
     Networks with spatial axes of P positions take n²·P steps a layer, and n²·P² before pooling
@@ -245,7 +253,7 @@ def _kernels(net, inputs, masks, param, rtol, resources, throw, pick, with_ntk=T
     tile = fitting(lowered.skeleton, most_positions(net, shape_of(x1)), budget)
     result = pick(*concrete_kernels(lowered, scale, x1, x2, dtype, with_ntk, masks, tile, devices))
     result = like(result, *inputs)
-    words = inaccuracy(lowered, inputs, rtol, with_ntk) or overflow(result, x1, x2)
+    words = inaccuracy(lowered, inputs, rtol, with_ntk) or overflow(result, x1, x2, rtol)
     return report(words, result, throw)
 
 

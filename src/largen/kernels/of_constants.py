@@ -6,12 +6,18 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike
 
 from largen.architectures import Layer
 from largen.arrays import is_traced, like, precision, shape_of
 from largen.errors import InvalidInput
-from largen.kernels.accuracy import check_tangent, with_suited_methods
+from largen.kernels.accuracy import (
+    check_tangent,
+    sizes_of,
+    warn_of_lost_digits,
+    with_suited_methods,
+)
 from largen.kernels.hyperparameters import hyperparameters, with_variances
 from largen.kernels.lower import Lowered
 from largen.kernels.nngp_ntk import Kernels, checked_inputs, checked_masks, features_of
@@ -42,7 +48,9 @@ class KernelFunction:
         self._masks = checked_masks(masks, x1, x2, lowered)
         self._inputs = x1, x2
         if not is_traced(x1, x2):
-            lowered = with_suited_methods(lowered, (x1,) if x2 is None else (x1, x2))
+            given_inputs = (x1,) if x2 is None else (x1, x2)
+            warn_of_lost_digits(sizes_of(np.asarray(x)) for x in given_inputs)
+            lowered = with_suited_methods(lowered, given_inputs)
         self._given, self._lowered = given, lowered
         self.deviations = dict(zip(given.names, given.deviations.tolist(), strict=True))
 

@@ -15,7 +15,12 @@ from jaxtyping import Array, Bool, Float
 from largen.architectures import Layer
 from largen.arrays import real, shape_of
 from largen.errors import InvalidInput, NumericalFailure
-from largen.kernels.accuracy import inaccuracy, with_suited_methods
+from largen.kernels.accuracy import (
+    inaccuracy,
+    sizes_of,
+    warn_of_lost_digits,
+    with_suited_methods,
+)
 from largen.kernels.hyperparameters import Hyperparameters, hyperparameters, kernel_at
 from largen.kernels.lower import Lowered
 from largen.kernels.nngp_ntk import checked_mask
@@ -93,6 +98,7 @@ def evidence(net: Any, x: Any, y: Any, param: Any, mask: Any = None) -> Evidence
         for phi in given.features:
             rows = np.asarray(phi(rows))
     lowered = Lowered((), given.skeleton, given.constants)
+    warn_of_lost_digits([sizes_of(rows)])
     suited = with_suited_methods(lowered, (rows,), with_ntk=False)
     given = given._replace(skeleton=suited.skeleton)
     return Evidence(given, rows, targets.reshape(len(targets), -1), there)
