@@ -18,6 +18,7 @@ from largen.dmft.deep.sweep import sweep
 from largen.dmft.deep.team import Tell, unheard
 from largen.dmft.recorded import Recorded
 from largen.errors import NumericalFailure
+from largen.memory import give_back
 
 FEW_SAMPLES = 100
 COPIES = 2.5  # of the buffers, while a compiled loop runs
@@ -103,6 +104,7 @@ def advance(
     def found() -> Swept:
         return _found(model, state, constants, problem, schedule, times, along)
 
+    compiles = True  # first of all, and where bases have grown
     for stop in sorted(times.single | times.paired | pauses | {last}):
         if stop < int(state.step):
             continue  # before the state that was taken up
@@ -111,6 +113,9 @@ def advance(
         while True:
             state = sweep(model, state, constants, stop)
             reached = int(state.step) == stop
+            if compiles:
+                give_back()  # what compilation has freed; bases take as much
+                compiles = False
             gradients = most if reached else training
             if (reached and not recording) or has_room(state, columns, gradients, model):
                 break  # arrived, or the outputs have escaped
@@ -123,7 +128,7 @@ def advance(
                 if place is not None:
                     place.write(state, along)
                 raise NumericalFailure(_too_large(larger, budget, place is not None), found())
-            state = larger
+            state, compiles = larger, True
         if int(state.step) < stop:
             break
         if place is not None and stop <= last and (stop == last or place.due):

@@ -28,7 +28,7 @@ from largen.expectations import ActivationFunction
 
 METHODS = ("auto", "closed", "sweep", "dense")
 MEMORY_BUDGET = 2.0**32
-AT_ONCE = 2.0**29  # bytes, of all replicates that are computed at the same time
+AT_ONCE = 2.0**30  # bytes, of all replicates that are computed at the same time
 FEWEST_PARTICLES, FEWEST_DENSE = 2048, 1024
 # Of smooth activations, for each sample; measured for tanh, gelu and erf.
 FEATURES, GRADIENTS = 4, 8

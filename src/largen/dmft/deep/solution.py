@@ -115,7 +115,7 @@ def solve(
     memory_budget
         Bytes that one replicate may take, 4 GiB by default, beside the program itself. Several
         are computed at the same time, one for each core, if they fit into it together, and into
-        half a GiB; the numbers do not depend on that.
+        a GiB; the numbers do not depend on that.
     record_at
         Entries of the trajectory at which kernels are kept; the first and the last by default.
     record_pairs
