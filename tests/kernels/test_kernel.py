@@ -177,6 +177,20 @@ def test_tiles_of_any_size(monkeypatch, tile):
     np.testing.assert_allclose(lg.ntk_kernel(net, X, X2), lg.ntk_kernel(net, X2, X).T, rtol=1e-12)
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_twins_in_different_tiles(monkeypatch, dtype):
+    # Their distance is taken from the rows themselves, wherever these lie among all of them.
+    net, pair = lg.mlp(6, "relu"), [3, 7]
+    x = X.astype(dtype)
+    x[7] = x[3] * (1 + (1e-9 if dtype == np.float64 else 1e-6))
+    wanted, across = lg.kernel(net, x[pair]), lg.kernel(net, x[:5], x[5:])
+    monkeypatch.setattr(tiles, "TILE", 2)
+    got = lg.kernel(net, x)
+    for whole, cross, alone in zip(got, across, wanted, strict=True):
+        np.testing.assert_allclose(whole[np.ix_(pair, pair)], alone, rtol=2 * np.finfo(dtype).eps)
+        np.testing.assert_allclose(cross[3, 2], alone[0, 1], rtol=2 * np.finfo(dtype).eps)
+
+
 def test_a_deep_network_is_a_loop():
     assert fold("dadadad") == ((("d", "a"), 3), (("d",), 1))
     assert fold("abcd") == ((("a",), 1), (("b",), 1), (("c",), 1), (("d",), 1))

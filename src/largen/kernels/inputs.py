@@ -3,37 +3,88 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
-from largen.kernels.distance import half_squared_distance
+from largen.kernels.distance import (
+    Points,
+    half_squared_distance,
+    half_squared_distance_of,
+    points,
+)
 from largen.kernels.rules.scaling import hidden
 from largen.kernels.state import Side, State, Wanted
 
 _FEW = 32  # channels up to which differences are taken one by one, and not by matrix products
 
 
+class Samples(NamedTuple):
+    """One of two sets of samples, as the state before the first layer is made of them.
+
+    Attributes
+    ----------
+    x
+        Samples; or, where a centre is known beforehand, points about it.
+    side
+        Their moments.
+    """
+
+    x: Float[Array, "n *space channels"] | Points
+    side: Side
+
+    @property
+    def number(self) -> int:
+        """How many samples there are."""
+        return self.side.q.shape[-1]
+
+
+def samples_of(x: Float[Array, "n *space channels"], present: Any, wanted: Wanted) -> Samples:
+    """Return a set of samples with their moments.
+
+    Parameters
+    ----------
+    x
+        Samples.
+    present
+        1 where positions are there and 0 where a mask hides them, (n, *space), or None.
+    wanted
+        What the network asks for.
+    """
+    return Samples(x, _side(x, present, wanted))
+
+
+def samples_about(x: Float[Array, "n channels"], centre: Any, wanted: Wanted) -> Samples:
+    """Return samples without positions, ready for the distances of all pairs of them.
+
+    Moments are in the precision of the centre.
+    """
+    return Samples(points(x, centre), _side(x.astype(centre.dtype), None, wanted))
+
+
+def cut(samples: Samples, start: Any, length: int) -> Samples:
+    """Return some of the samples that are ready for distances."""
+
+    def part(x: Any) -> Any:
+        return lax.dynamic_slice_in_dim(x, start, length)
+
+    x = cast(Points, samples.x)
+    rows = x._replace(centred=part(x.centred), size=part(x.size), start=start)
+    return Samples(rows, jax.tree.map(part, samples.side))
+
+
 def state_of(
-    x1: Float[Array, "n1 *space channels"],
-    x2: Float[Array, "n2 *space channels"],
-    present1: Any,
-    present2: Any,
-    same: Bool[Array, "n1 n2"],
-    wanted: Wanted,
-    with_ntk: bool,
+    first: Samples, second: Samples, same: Bool[Array, "n1 n2"], wanted: Wanted, with_ntk: bool
 ) -> State:
     """Return the state of two sets of samples.
 
     Parameters
     ----------
-    x1, x2
-        Samples.
-    present1, present2
-        1 where positions are there and 0 where a mask hides them, (n, *space), or None.
+    first, second
+        Samples, both about the same centre or both as they are.
     same
         Pairs that are one and the same sample.
     wanted
@@ -41,10 +92,12 @@ def state_of(
     with_ntk
         Whether to carry Θ.
     """
-    first, second = _side(x1, present1, wanted), _side(x2, present2, wanted)
-    gap = _gaps(x1, x2, same, wanted.pairs)
-    state = State(first, second, gap, jnp.zeros_like(gap) if with_ntk else None, same)
-    return hidden(state)
+    if isinstance(first.x, Points) and isinstance(second.x, Points):
+        gap = half_squared_distance_of(first.x, second.x, same)
+    else:
+        gap = _gaps(first.x, second.x, same, wanted.pairs)
+    ntk = jnp.zeros_like(gap) if with_ntk else None
+    return hidden(State(first.side, second.side, gap, ntk, same))
 
 
 def _side(x: Any, present: Any, wanted: Wanted) -> Side:

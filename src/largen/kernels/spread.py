@@ -12,7 +12,7 @@ from jax import lax
 from jax.sharding import Mesh, PartitionSpec
 
 from largen.errors import InvalidInput
-from largen.kernels.tiles import corners_of, tile_at
+from largen.kernels.tiles import corners_of, sides_of, tile_at
 
 
 def checked(devices: Any) -> tuple[Any, ...]:
@@ -37,7 +37,8 @@ def kernels_on_devices(devices, skeleton, with_ntk, dtype, tile, constants, x1, 
     corners = corners_of(*shape, tile, symmetric)
     filled = np.concatenate([corners, np.repeat(corners[-1:], -len(corners) % len(devices), 0)])
     mesh = Mesh(np.array(devices), ("tile",))
-    parts = _tiles(mesh, skeleton, with_ntk, dtype, tile, filled, constants, (x1, x2), masks)
+    lengths = min(tile, shape[0]), min(tile, shape[1])
+    parts = _tiles(mesh, skeleton, with_ntk, dtype, lengths, filled, constants, (x1, x2), masks)
 
     def whole(part: Any) -> np.ndarray:
         result, pieces = np.zeros(shape, dtype), np.asarray(part)
@@ -51,7 +52,7 @@ def kernels_on_devices(devices, skeleton, with_ntk, dtype, tile, constants, x1, 
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2, 3, 4))
-def _tiles(mesh, skeleton, with_ntk, dtype, tile, corners, constants, inputs, masks):
+def _tiles(mesh, skeleton, with_ntk, dtype, lengths, corners, constants, inputs, masks):
     across, everywhere = PartitionSpec("tile"), PartitionSpec()
 
     @partial(
@@ -62,8 +63,10 @@ def _tiles(mesh, skeleton, with_ntk, dtype, tile, corners, constants, inputs, ma
         check_vma=False,
     )
     def of_device(corners, constants, inputs, masks):
+        sides = sides_of(skeleton, inputs[0], inputs[1], masks)
+
         def one(corner):
-            found = tile_at(skeleton, with_ntk, tile, constants, inputs, masks, *corner)
+            found = tile_at(skeleton, with_ntk, lengths, constants, sides, corner)
             return jax.tree.map(lambda part: part.astype(dtype), found)
 
         return lax.map(one, corners)

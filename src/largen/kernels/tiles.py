@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool
 
 from largen.architectures import (
     Axes,
@@ -23,11 +23,11 @@ from largen.architectures import (
 )
 from largen.errors import InvalidInput
 from largen.kernels.accuracy import activations_of
-from largen.kernels.inputs import state_of
+from largen.kernels.inputs import Samples, cut, samples_about, samples_of, state_of
 from largen.kernels.rules import advance, wanted
 from largen.kernels.state import State, Wanted
 
-TILE = 400  # rows and columns of a tile: larger ones leave the caches, smaller ones cost calls
+TILE = 200  # rows and columns of a tile: larger ones leave the caches, smaller ones cost calls
 CACHED = 2**18  # entries of a tile with positions, which does the same
 LARGEST = 2**22  # and where they are too many for that: 32 MiB for each of a few arrays
 ROWS = 2**14  # of a Hermite series, which keeps 64 KiB for each
@@ -40,15 +40,15 @@ def evaluate(
     skeleton: Layer,
     with_ntk: bool,
     constants: Any,
-    x1: Float[Array, "n1 *sample"],
-    x2: Float[Array, "n2 *sample"],
+    first: Samples,
+    second: Samples,
     same: Bool[Array, "n1 n2"],
-    masks: tuple[Any, Any] = (None, None),
 ) -> State:
     """Return the state behind the last layer for all pairs of samples, in their precision."""
-    constants = jax.tree.map(lambda c: jnp.asarray(c, x1.dtype), constants)
     asked = wanted(skeleton, Wanted())
-    return advance(skeleton, constants, state_of(x1, x2, *masks, same, asked, with_ntk), Wanted())
+    state = state_of(first, second, same, asked, with_ntk)
+    constants = jax.tree.map(lambda c: jnp.asarray(c, state.gap.dtype), constants)
+    return advance(skeleton, constants, state, Wanted())
 
 
 @partial(jax.jit, static_argnums=(0, 1))
@@ -69,7 +69,9 @@ def kernels_at_once(skeleton, with_ntk, constants, x1, x2, masks=(None, None)):
     same = rows[:, None] == (rows if x2 is None else columns)[None, :]
     if x2 is None:
         x2, masks = x1, (masks[0], masks[0])
-    final = evaluate(skeleton, with_ntk, constants, x1, x2, same, masks)
+    asked = wanted(skeleton, Wanted())
+    first, second = samples_of(x1, masks[0], asked), samples_of(x2, masks[1], asked)
+    final = evaluate(skeleton, with_ntk, constants, first, second, same)
     return final.covariance, final.ntk
 
 
@@ -80,50 +82,79 @@ def kernels_by_tiles(skeleton, with_ntk, dtype, tile, constants, x1, x2, masks=(
     Every tile is computed in float64, whatever the samples and the result are kept in. Tiles come
     in ascending order, which with overlap makes the symmetric result symmetric bit for bit.
     """
-    n1, n2 = len(x1), len(x1 if x2 is None else x2)
-    corners = corners_of(n1, n2, tile, x2 is None)
+    n1, n2, symmetric = len(x1), len(x1 if x2 is None else x2), x2 is None
+    tops, lefts = starts_of(n1, tile), starts_of(n2, tile)
+    sides = sides_of(skeleton, x1, x2, masks)
 
-    def fill(k, results):
-        i, j = jnp.asarray(corners)[k]
-        found = tile_at(skeleton, with_ntk, tile, constants, (x1, x2), masks, i, j)
-        return jax.tree.map(
-            lambda whole, part: _write(whole, part.astype(dtype), i, j, x2 is None), results, found
-        )
+    def fill_row(row, results):
+        i = jnp.asarray(tops)[row]
+        first = tile_of(skeleton, sides[0], i, min(tile, n1))
+
+        def fill(column, results):
+            j = jnp.asarray(lefts)[column]
+            second = tile_of(skeleton, sides[0] if symmetric else sides[1], j, min(tile, n2))
+            found = kernels_of_tile(skeleton, with_ntk, constants, first, second, (i, j), symmetric)
+            return jax.tree.map(
+                lambda whole, part: _write(whole, part.astype(dtype), i, j, symmetric),
+                results,
+                found,
+            )
+
+        return lax.fori_loop(row if symmetric else 0, len(lefts), fill, results)
 
     empty = jnp.zeros((n1, n2), dtype)
-    return lax.fori_loop(0, len(corners), fill, (empty, empty if with_ntk else None))
+    return lax.fori_loop(0, len(tops), fill_row, (empty, empty if with_ntk else None))
+
+
+def starts_of(n: int, tile: int) -> np.ndarray:
+    """Return where tiles begin; the last overlaps the one before, so that any size will do."""
+    return np.minimum(np.arange(0, n, tile), max(n - tile, 0))
 
 
 def corners_of(n1: int, n2: int, tile: int, symmetric: bool) -> np.ndarray:
-    """Return where tiles begin, (tile, 2); of a symmetric kernel those of one triangle.
-
-    The last tile of each row overlaps the one before, so that any size will do.
-    """
-    tall, wide = min(tile, n1), min(tile, n2)
+    """Return where tiles begin, (tile, 2); of a symmetric kernel those of one triangle."""
     return np.array(
         [
-            (min(i, n1 - tall), min(j, n2 - wide))
-            for i in range(0, n1, tall)
-            for j in range(i if symmetric else 0, n2, wide)
+            (i, j)
+            for row, i in enumerate(starts_of(n1, tile))
+            for j in starts_of(n2, tile)[row if symmetric else 0 :]
         ]
     )
 
 
-def tile_at(skeleton, with_ntk, tile, constants, inputs, masks, i, j):
-    """Return NNGP and NTK (or None) of the tile that begins at row i and column j, in float64."""
-    x1, x2 = inputs
-    symmetric = x2 is None
-    sides = [(x1, masks[0]), (x1, masks[0]) if symmetric else (x2, masks[1])]
-    tall, wide = (min(tile, len(side[0])) for side in sides)
+def sides_of(skeleton, x1, x2, masks):
+    """Return both sets of samples, None for a second one that is the first, to cut tiles from.
 
-    def cut(side, start, length):
-        return jax.tree.map(lambda x: lax.dynamic_slice_in_dim(x, start, length), side)
+    Without positions, what belongs to single samples is computed here, once for all tiles.
+    """
+    if x1.ndim > 2:
+        return (x1, masks[0]), None if x2 is None else (x2, masks[1])
+    asked, centre = wanted(skeleton, Wanted()), jnp.mean(x1, axis=0, dtype=jnp.float64)
+    return tuple(None if x is None else samples_about(x, centre, asked) for x in (x1, x2))
 
-    (a, mask_a), (b, mask_b) = cut(sides[0], i, tall), cut(sides[1], j, wide)
-    a, b = a.astype(jnp.float64), b.astype(jnp.float64)
-    rows, columns = i + jnp.arange(tall), j + jnp.arange(wide)
+
+def tile_at(skeleton, with_ntk, lengths, constants, sides, corner):
+    """Return NNGP and NTK (or None) of the tile that begins at a corner, in float64."""
+    one, two = sides
+    first = tile_of(skeleton, one, corner[0], lengths[0])
+    second = tile_of(skeleton, one if two is None else two, corner[1], lengths[1])
+    return kernels_of_tile(skeleton, with_ntk, constants, first, second, corner, two is None)
+
+
+def tile_of(skeleton, side, start, length):
+    """Return some of a set of samples, in float64."""
+    if isinstance(side, Samples):
+        return cut(side, start, length)
+    x, mask = jax.tree.map(lambda x: lax.dynamic_slice_in_dim(x, start, length), side)
+    return samples_of(x.astype(jnp.float64), mask, wanted(skeleton, Wanted()))
+
+
+def kernels_of_tile(skeleton, with_ntk, constants, first, second, corner, symmetric):
+    """Return NNGP and NTK (or None) of two sets of samples that begin at a corner."""
+    i, j = corner
+    rows, columns = i + jnp.arange(first.number), j + jnp.arange(second.number)
     same = (rows[:, None] == columns[None, :]) & symmetric
-    final = evaluate(skeleton, with_ntk, constants, a, b, same, (mask_a, mask_b))
+    final = evaluate(skeleton, with_ntk, constants, first, second, same)
     found = (final.covariance, final.ntk)
     if not symmetric:
         return found
