@@ -84,9 +84,20 @@ def test_options_of_another_theory_are_refused():
         lg.solve(run(lg.ntk()), particles=1000)
 
 
+def test_options_choose_among_the_theories_that_cover_the_run(tmp_path):
+    asked = run(lg.mean_field())
+    shallow, deep = lg.solve(asked), lg.solve(asked, checkpoint=tmp_path / "limit.npz", sites=4)
+    assert shallow.theory == "mean field, one hidden layer"
+    assert deep.theory == "mean field, deep"
+    assert deep.site_h.shape[2] == 4
+    assert (tmp_path / "limit.npz").exists()
+    error = np.hypot(deep.f_train_error, shallow.f_train_error)
+    assert (np.abs(deep.f_train - shallow.f_train)[1:] < 5 * error[1:]).all()
+
+
 def test_an_option_of_another_theory_that_covers_the_run_names_it():
     with pytest.raises(InvalidInput, match=r"sites: .* pass theory='mean field, deep'"):
-        lg.solve(run(lg.mean_field()), sites=4)
+        lg.solve(run(lg.mean_field()), theory="mean field, one hidden layer", sites=4)
 
 
 def test_a_limit_read_from_a_file_still_compares(tmp_path):

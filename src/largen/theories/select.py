@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterable
 from typing import Any
 
 from largen.dmft import DEEP, ONE_HIDDEN_LAYER
@@ -26,8 +27,8 @@ def by_name(name: str) -> Theory:
     return theories[one_of("theory", name, theories)]
 
 
-def choose(run: Run) -> Theory:
-    """Return the first implemented theory that covers a run.
+def choose(run: Run, options: Iterable[str] = ()) -> Theory:
+    """Return the first implemented theory that covers a run, if possible with these options.
 
     Raises
     ------
@@ -35,12 +36,11 @@ def choose(run: Run) -> Theory:
         If none does; the message says of each what is missing, and of the scaling which limit it
         has.
     """
-    missing = []
-    for theory in THEORIES:
-        covers, why = theory.verdict(run)
-        if covers:
-            return theory
-        missing.append(f"  {theory.name}: {why}")
+    verdicts = [(theory, *theory.verdict(run)) for theory in THEORIES]
+    covering = [theory for theory, covers, _ in verdicts if covers]
+    if covering:
+        return next((theory for theory in covering if not _lacking(theory, options)), covering[0])
+    missing = [f"  {theory.name}: {why}" for theory, _, why in verdicts]
     said = "\n".join([*missing, *_class_of(run)])
     raise NoTheory(f"no implemented theory covers this run.\n{said}")
 
@@ -68,8 +68,9 @@ def solve(run: Run, *, theory: str | None = None, throw: bool = True, **options:
     run
         What is trained, and how.
     theory
-        The name of the theory to use; by default the one that covers the run. The result's
-        ``theory`` and ``reason`` say which one it was, and why.
+        The name of the theory to use; by default the first that covers the run and has the
+        options that are given. The result's ``theory`` and ``reason`` say which one it was, and
+        why.
     throw
         Whether a divergence is raised, or returned in the result's ``status``.
     options
@@ -106,18 +107,22 @@ def solve(run: Run, *, theory: str | None = None, throw: bool = True, **options:
     if not isinstance(run, Run):
         raise InvalidInput(f"run: wanted an lg.Run, got {type(run).__name__}.")
     if theory is None:
-        chosen = choose(run)
+        chosen = choose(run, options)
     else:
         chosen = by_name(theory)
         chosen.covers(run)
-    for option in options:
-        if option not in _options(chosen):
-            _refuse(option, chosen, run)
+    for option in _lacking(chosen, options):
+        _refuse(option, chosen, run)
     return chosen.solve(run, throw=throw, **options)
 
 
 def _options(theory: Theory) -> set[str]:
     return set(inspect.signature(theory.solve).parameters) - {"run", "throw"}
+
+
+def _lacking(theory: Theory, options: Iterable[str]) -> list[str]:
+    """Return the options that a theory does not have."""
+    return [option for option in options if option not in _options(theory)]
 
 
 def _refuse(option: str, chosen: Theory, run: Run) -> None:
