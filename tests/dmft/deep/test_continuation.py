@@ -70,7 +70,7 @@ def test_killed_at_any_time(problem, options, tmp_path, monkeypatch):
                 rest = solve(run, **options, checkpoint=tmp_path / "limit.npz")
             except Killed:
                 deaths += 1
-    assert deaths > 2
+    assert deaths > 1  # more on two cores, whose replicates die together
     assert_same(rest, whole)
 
 
