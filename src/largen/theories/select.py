@@ -36,11 +36,16 @@ def choose(run: Run, options: Iterable[str] = ()) -> Theory:
         If none does; the message says of each what is missing, and of the scaling which limit it
         has.
     """
-    verdicts = [(theory, *theory.verdict(run)) for theory in THEORIES]
-    covering = [theory for theory, covers, _ in verdicts if covers]
+    covering, missing = None, []
+    for theory in THEORIES:
+        covers, why = theory.verdict(run)
+        if covers and not _lacking(theory, options):
+            return theory
+        if covers:
+            covering = covering or theory
+        missing.append(f"  {theory.name}: {why}")
     if covering:
-        return next((theory for theory in covering if not _lacking(theory, options)), covering[0])
-    missing = [f"  {theory.name}: {why}" for theory, _, why in verdicts]
+        return covering
     said = "\n".join([*missing, *_class_of(run)])
     raise NoTheory(f"no implemented theory covers this run.\n{said}")
 
