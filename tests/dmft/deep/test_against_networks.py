@@ -49,7 +49,7 @@ def assert_chance(ours, ours_error, theirs, worst=4.5):
 @pytest.mark.parametrize("name", CASES)
 def test_ensembles_of_wide_networks(name):
     run = CASES[name]
-    limit = solve(run, replicates=10, particles=1024, key=1)
+    limit = solve(run, replicates=16, particles=1024, key=1)
     nets = lg.train(
         run, width=768, seeds=24, key=2, record=("features", "gradients", "ntk"), progress=False
     )

@@ -14,7 +14,7 @@ from largen.dmft.deep.dense import stored
 from largen.dmft.deep.initial_kernels import initial_tangent
 from largen.dmft.deep.matrix import Precision
 from largen.dmft.deep.problem import problem
-from largen.dmft.deep.records import measure, trajectory_variables
+from largen.dmft.deep.records import look, measure, trajectory_variables
 from largen.dmft.deep.schedule import descent
 from largen.dmft.deep.solution import solve
 from largen.dmft.deep.start import begin, draw, unasked
@@ -89,9 +89,10 @@ def swept(run, mode, dense):
             matrices = unasked(start, (256, 256))
         weights = np.array(matrices.change)
         state, constants = begin(posed, run, descent(run), start, keys, rule, matrices)
-        state = sweep(model, state, constants, STEPS)
-        state, found = measure(model, state, constants)
-        state = sweep(model, state, constants, STEPS + 1)
+        state, _ = sweep(model, state, constants, STEPS)
+        state, seen = look(model, state, constants)
+        found = measure(model, state, constants, seen)
+        state, _ = sweep(model, state, constants, STEPS + 1)
         found, state = jax.tree.map(np.asarray, (found, state._replace(draws=None)))
     if not dense:
         inputs, outputs = state.matrices.inputs, state.matrices.outputs

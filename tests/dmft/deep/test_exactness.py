@@ -80,7 +80,7 @@ def swept(run, mode, dense_start=False):
             matrices = stored(*sides, NEURONS, start.live, rng, dtype)
         weights = np.array(matrices.change)
         state, constants = begin(posed, run, descent(run), start, keys, rule, matrices)
-        state = sweep(model, state, constants, STEPS + 1)
+        state, _ = sweep(model, state, constants, STEPS + 1)
         return posed, start, jax.tree.map(np.asarray, state._replace(draws=None)), weights
 
 

@@ -49,7 +49,7 @@ def test_one_ratio_for_all_is_another_unit_of_width():
 
 def test_kernels_at_initialisation():
     """Exact with any number of neurons; activations of neurons that are not there count nothing."""
-    run = posed("sigmoid", RATIOS, bias_std=0.3)
+    run = posed("cos", RATIOS, bias_std=0.3)
     limit = solve(run, record_at=[0], particles=128, replicates=2, rtol=1.0)
     np.testing.assert_allclose(limit.ntk[0], lg.ntk_kernel(run.net, X), rtol=1e-5)
     last = lg.nngp(run.net, X) - 0.3**2

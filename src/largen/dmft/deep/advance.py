@@ -10,11 +10,11 @@ import numpy as np
 from largen.dmft.deep.matrix import Matrices
 from largen.dmft.deep.place import Place
 from largen.dmft.deep.problem import Problem
-from largen.dmft.deep.records import Along, Fields, Kernels, fields, measure
+from largen.dmft.deep.records import Along, Fields, Kernels, fields, look, measure
 from largen.dmft.deep.rows import capacity_for
 from largen.dmft.deep.schedule import Schedule
 from largen.dmft.deep.state import Constants, Model, State, grown, has_room
-from largen.dmft.deep.sweep import sweep
+from largen.dmft.deep.sweep import looks_while_training, sweep
 from largen.dmft.deep.team import Tell, unheard
 from largen.dmft.recorded import Recorded
 from largen.errors import NumericalFailure
@@ -111,7 +111,7 @@ def advance(
         tell(int(state.step) / end)
         recording = stop in times.single | times.paired
         while True:
-            state = sweep(model, state, constants, stop)
+            state, _ = sweep(model, state, constants, stop)
             reached = int(state.step) == stop
             if compiles:
                 give_back()  # what compilation has freed; bases take as much
@@ -133,11 +133,19 @@ def advance(
             break
         if place is not None and stop <= last and (stop == last or place.due):
             place.write(state, along)
+        if not recording:
+            continue
+        if looks_while_training(model, constants):
+            state, seen = sweep(model, state, constants, stop + 1)
+            if int(state.step) == stop:
+                break  # the outputs have escaped
+        else:
+            state, seen = look(model, state, constants)
         if stop in times.single:
-            state, kernels = measure(model, state, constants)
+            kernels = measure(model, state, constants, seen)
             along.kernels[stop] = Kernels(*(np.asarray(kernel) for kernel in kernels))
         if stop in times.paired:
-            state, now = fields(model, state, constants)
+            now = fields(model, state, constants, seen)
             weight = float(constants.precision.weight)
             along.meet(stop, Fields(*map(np.asarray, now)), times, weight)
     return found()

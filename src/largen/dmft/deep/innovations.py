@@ -21,10 +21,11 @@ from typing import Any, Literal, get_args
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Array, Float
 
 from largen.dmft.deep.matrix import Innovate
-from largen.dmft.deep.rows import combine, inner
+from largen.dmft.deep.rows import beside
 
 Mode = Literal["variance_reduced", "finite_width"]
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -62,26 +63,33 @@ def gaussian(
         return xi - weight * ((each @ anchors.T) @ anchors).reshape(xi.shape)
 
     def innovate(far, l, fills, rank, key):
-        key, now = jax.random.split(key)
         known = far.rank[l]
-        xi = jax.random.normal(now, (len(fills), far.basis.shape[2]), far.basis.dtype)
+        xi = jax.random.normal(key, (len(fills), far.basis.shape[2]), far.basis.dtype)
         if taps is not None:
             xi = xi * (weight * jnp.arange(xi.shape[1]) < taps - weight / 2)
         if live is not None:
             xi = xi * live
+
+        def projected(_, xi):
+            xi = xi if anchors is None else apart(xi)
+            return beside(far.basis, l, xi, known, weight)
+
         # The anchors and the basis are not orthogonal to each other; the basis has the last word.
-        for _ in range(1 if anchors is None else 2):
-            if anchors is not None:
-                xi = apart(xi)
-            xi = xi - combine(far.basis, l, weight * inner(far.basis, l, xi, known), known)
+        xi = lax.fori_loop(0, 1 if anchors is None else 2, projected, xi)
         if anchors is not None:
             size = ratio if taps is None else taps
             left = jnp.maximum(size - weight * known, 0).astype(xi.dtype)
             norm = weight * jnp.sum(xi**2, 1, keepdims=True)
             xi = xi * jnp.sqrt(left / jnp.maximum(norm, 1e-6))
-        return xi * fills[:, None], key
+        return xi * fills[:, None], _following(key)
 
     return innovate
+
+
+def _following(key):
+    """Return the next random key by counting, which is less to compile than splitting it."""
+    words = jax.random.key_data(key)
+    return jax.random.wrap_key_data(words.at[-1].add(1), impl=jax.random.key_impl(key))
 
 
 def unit_vectors(units: int, taps=None, ratio: Any = 1.0) -> Innovate:

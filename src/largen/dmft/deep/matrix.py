@@ -33,7 +33,7 @@ from jax import lax
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Bool, Float, Int
 
-from largen.dmft.deep.rows import Index, combine, inner, written
+from largen.dmft.deep.rows import Index, beside, combine, inner, written
 
 Draws = Any  # what innovations come from: a random key, or a count of unit vectors
 Innovate = Callable[..., tuple[Array, Draws]]
@@ -159,9 +159,11 @@ def extend(
         first, basis, innovations, rank, c, draws = carry
         fills = first + jnp.arange(TOGETHER) < new
         mix = lax.dynamic_slice_in_dim(vectors, first, TOGETHER, 1) * fills
-        q = _orthonormal(mix.T @ x - combine(basis, l, c @ mix, rank), fills, weight)
-        q = q - combine(basis, l, weight * inner(basis, l, q, rank), rank)
-        q = _orthonormal(q, fills, weight)
+
+        def orthonormal(_, rows):
+            return _orthonormal(beside(basis, l, rows, rank, weight), fills, weight)
+
+        q = lax.fori_loop(0, 2, orthonormal, mix.T @ x)
         xi, draws = innovate(far, l, fills, rank, draws)
         basis, innovations = written(basis, l, q, rank), written(innovations, l, xi, rank)
         c = lax.dynamic_update_slice_in_dim(c, weight * (q @ x.T), rank, 0)

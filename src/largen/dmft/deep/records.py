@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 
 from largen.dmft.deep.problem import Problem
 from largen.dmft.deep.state import Constants, Model, State
-from largen.dmft.deep.sweep import backward_pass, forward_pass, live_features, pulled
+from largen.dmft.deep.sweep import Seen, backward_pass, forward_pass, live_features, pulled
 from largen.dmft.recorded import Recorded
 
 
@@ -94,16 +94,26 @@ def between(t: Fields, s: Fields, weight: float) -> Kernels:
 
 
 @partial(jax.jit, static_argnums=0, donate_argnums=1)
-def fields(model: Model, state: State, constants: Constants) -> tuple[State, Fields]:
-    """Return φ(h) and g on training samples, and the state with what its matrices learnt."""
-    samples, at = constants.kernels.shape[2], constants.positions
+def look(model: Model, state: State, constants: Constants) -> tuple[State, Seen]:
+    """Return what records are made of, and the state with what its matrices learnt of that."""
+    _, total, samples = constants.kernels.shape
+    rows = total if model.kept.test else samples
     state, passed = forward_pass(model, state, constants)
-    h = passed.h[:, : samples * at.places]
+    h = passed.h[:, : rows * constants.positions.places]
     state, g = _gradients(model, state, constants, h)
-    seen = lax.map(
+    return state, Seen(h, g, passed.last[:rows])
+
+
+@partial(jax.jit, static_argnums=0)
+def fields(model: Model, state: State, constants: Constants, seen: Seen) -> Fields:
+    """Return φ(h) and g on training samples."""
+    samples, at = constants.kernels.shape[2], constants.positions
+    h = seen.h[:, : samples * at.places]
+    g = seen.g[:, : samples * at.places * len(state.params.readout)]
+    features = lax.map(
         lambda l: at.pooled(l, live_features(model, constants, l, h[l])), jnp.arange(len(h))
     )
-    return state, Fields(seen, g.reshape(len(g), samples, len(state.params.readout), -1))
+    return Fields(features, g.reshape(len(g), samples, len(state.params.readout), -1))
 
 
 def _gradients(model: Model, state: State, constants: Constants, h) -> tuple[State, Array]:
@@ -132,34 +142,30 @@ def _pulled(model: Model, state: State, constants: Constants, g: Array) -> Array
     return lax.fori_loop(0, count, layer, z) if count else z
 
 
-@partial(jax.jit, static_argnums=0, donate_argnums=1)
-def measure(model: Model, state: State, constants: Constants) -> tuple[State, Kernels]:
-    """Return the kernels of a state, and the state with what its matrices learnt of that."""
-    _, total, samples = constants.kernels.shape
-    rows = total if model.kept.test else samples
+@partial(jax.jit, static_argnums=0)
+def measure(model: Model, state: State, constants: Constants, seen: Seen) -> Kernels:
+    """Return the kernels of what was seen of a state."""
     weight, at, outputs = constants.precision.weight, constants.positions, len(state.params.readout)
-    state, passed = forward_pass(model, state, constants)
-    layers, _, n = passed.h.shape
-    h = passed.h[:, : rows * at.places]
-    state, g = _gradients(model, state, constants, h)
+    (h, g, last), samples = seen, constants.kernels.shape[2]
+    (layers, _, n), rows = h.shape, len(last)
 
     def gram(x, of_one):
         return weight * (x @ x[: samples * of_one].T)
 
     def pair(l):
-        seen = at.pooled(l, live_features(model, constants, l, h[l]))
+        features = at.pooled(l, live_features(model, constants, l, h[l]))
         g_l = g[l].reshape(rows * outputs, -1)
-        return gram(seen, 1), gram(g_l, outputs)
+        return gram(features, 1), gram(g_l, outputs)
 
     features, gradients = lax.map(pair, jnp.arange(layers))
     gradients = gradients.reshape(layers, rows, outputs, samples, outputs)
     z = _pulled(model, state, constants, g) if model.kept.sites else g
     by_site = (x.reshape(layers, rows, outputs, at.places, n) for x in (g, z))
     sites = (h.reshape(layers, rows, at.places, n), *by_site)
-    return state, Kernels(
+    return Kernels(
         features,
         gradients.transpose(0, 1, 3, 2, 4),
-        _tangent(model, constants, h, g, passed.last[:rows]),
+        _tangent(model, constants, h, g, last),
         *(x[:, :samples, ..., : model.kept.sites] for x in sites),
     )
 

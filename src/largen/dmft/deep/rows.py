@@ -53,6 +53,26 @@ def combine(
     return lax.fori_loop(0, _blocks(rank), block, out)
 
 
+def beside(
+    rows: Float[Array, "matrix capacity n"],
+    l: Index,
+    x: Float[Array, "k n"],
+    rank: Int[Array, ""],
+    weight,
+) -> Float[Array, "k n"]:
+    """Return what is left of x beside the rows of matrix l, orthogonal ones of size 1/√weight.
+
+    That is x − cᵀ·rows with c = weight·(rows·xᵀ), as :func:`inner` and :func:`combine` would
+    make it, which read every block twice; one block after the other, it is read once.
+    """
+
+    def block(j, left):
+        known = _block(rows, l, j)
+        return left - weight * (left @ known.T) @ known
+
+    return lax.fori_loop(0, _blocks(rank), block, x)
+
+
 def written(
     rows: Float[Array, "matrix capacity n"],
     l: Index,

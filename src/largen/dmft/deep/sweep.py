@@ -23,6 +23,7 @@ The notes' (65) integrates df/dt = (η₀/P) KΔ; at finite step size f = ⟨z�
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -36,7 +37,7 @@ from largen.dmft.deep.innovations import gaussian, unit_vectors
 from largen.dmft.deep.matrix import Draws, Matrices
 from largen.dmft.deep.noise import shaken
 from largen.dmft.deep.rows import Index
-from largen.dmft.deep.state import Constants, Model, Moving, State, has_room
+from largen.dmft.deep.state import NOTHING_MORE, Constants, Model, Moving, State, has_room
 from largen.dmft.deep.taps import of_samples
 
 ESCAPED = 1e6  # outputs beyond this many times the size of the targets have diverged
@@ -63,23 +64,67 @@ class Passed(NamedTuple):
     outputs: Float[Array, "sample output"]
 
 
+class Seen(NamedTuple):
+    """What records are made of.
+
+    Attributes
+    ----------
+    h
+        hˡ of every hidden layer.
+    g
+        gˡ of each output, outputs of a sample one after the other.
+    last
+        What the read-out reads of φ(hᴸ).
+    """
+
+    h: Float[Array, "layer column n"]
+    g: Float[Array, "layer column_of_output n"]
+    last: Float[Array, "sample tap_n"]
+
+
+def looks_while_training(model: Model, constants: Constants) -> bool:
+    """Whether a step sees all that a record is made of.
+
+    Then a record takes it from the step of its time, which saves compiling
+    :func:`largen.dmft.deep.records.look` and making its passes twice.
+    """
+    one_output = math.prod(model.output_shape) == 1
+    return one_output and constants.batches is None and model.kept == NOTHING_MORE
+
+
 @partial(jax.jit, static_argnums=0, donate_argnums=1)
-def sweep(model: Model, state: State, constants: Constants, stop) -> State:
-    """Train until a step, or until a basis is full or the outputs have escaped."""
-    _, columns, samples = constants.kernels.shape
+def sweep(model: Model, state: State, constants: Constants, stop) -> tuple[State, Seen | None]:
+    """Train until a step, or until a basis is full or the outputs have escaped.
+
+    Returned is what the last step has seen, too, where steps see what records are made of.
+    """
+    _, total, samples = constants.kernels.shape
     if constants.batches is not None:
         samples = constants.batches.shape[1]
-    columns, samples = (constants.positions.asked * number for number in (columns, samples))
+    room_for = constants.positions.asked * total, constants.positions.asked * samples
 
     most = ESCAPED * (1 + jnp.abs(constants.targets).max())
 
-    def goes_on(state: State):
+    def goes_on(carry):
+        state, _ = carry
         last = state.outputs[jnp.maximum(state.step - 1, 0), 0]
-        room = has_room(state, columns, samples, model)
+        room = has_room(state, *room_for, model)
         bounded = (state.step == 0) | jnp.all(jnp.abs(last) < most)
         return (state.step < stop) & room & bounded
 
-    return lax.while_loop(goes_on, lambda state: _step(model, state, constants), state)
+    def step(carry):
+        state, seen = carry
+        state, now = _step(model, state, constants)
+        return state, seen if seen is None else now
+
+    nothing = None
+    if looks_while_training(model, constants):
+        layers, places = state.matrices.number + 1, constants.positions.places
+        h = jnp.zeros(
+            (layers, samples * places, state.params.fields.shape[1]), constants.fields.dtype
+        )
+        nothing = Seen(h, h, jnp.zeros((samples, state.params.readout.shape[1]), h.dtype))
+    return lax.while_loop(goes_on, step, (state, nothing))
 
 
 def forward_pass(model: Model, state: State, constants: Constants) -> tuple[State, Passed]:
@@ -168,7 +213,8 @@ def pulled(
     return matrices, constants.std[l] * params.scale[l] * at.spread(l, y), d, used
 
 
-def _step(model: Model, state: State, constants: Constants) -> State:
+def _step(model: Model, state: State, constants: Constants) -> tuple[State, Seen]:
+    """Make a step; what it has seen is of the samples, and of the outputs, that it asked for."""
     state, passed = forward_pass(model, state, constants)
     f, samples, at = passed.outputs, constants.kernels.shape[2], constants.positions
     batch: Any = slice(0, samples)
@@ -217,9 +263,10 @@ def _step(model: Model, state: State, constants: Constants) -> State:
         key = jax.random.fold_in(state.draws[0], state.step)
         params, matrices = shaken(params, matrices, constants.noise, constants.live, lr, key)
     outputs = lax.dynamic_update_index_in_dim(state.outputs, outputs, state.step, 0)
-    return state._replace(
+    state = state._replace(
         step=state.step + 1, params=params, velocity=velocity, matrices=matrices, outputs=outputs
     )
+    return state, Seen(h, g, passed.last[batch])
 
 
 def _residual(model: Model, constants: Constants, f: Float[Array, "sample output"], batch):
