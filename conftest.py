@@ -21,19 +21,6 @@ hypothesis.settings.register_profile("largen", deadline=None)
 hypothesis.settings.load_profile("largen")
 
 
-
-@pytest.fixture(autouse=True)
-def _compile_quickly(request):
-    """Compile without the compiler's optimizations, which take most of the time of the tests.
-
-    They do not change what is computed. Slow tests compute for longer than they compile: these,
-    and the commands that tests start, have all of them, as users do.
-    """
-    import jax
-
-    jax.config.update("jax_disable_most_optimizations", "slow" not in request.keywords)
-
-
 MAPS = Path("/proc/self/maps")
 MOST_MAPS = 20_000  # Linux allows a process 65530; compiled programs keep tens of them each
 
@@ -47,3 +34,15 @@ def _forget_compiled_programs():
 
         jax.clear_caches()
         gc.collect()
+
+
+@pytest.fixture(autouse=True)
+def _compile_quickly(request):
+    """Compile without the compiler's optimizations, which take most of the time of the tests.
+
+    They do not change what is computed. Slow tests compute for longer than they compile: these,
+    and the commands that tests start, have all of them, as users do.
+    """
+    import jax
+
+    jax.config.update("jax_disable_most_optimizations", "slow" not in request.keywords)
