@@ -20,7 +20,6 @@ install_import_hook("largen", f"{tests.typecheck.__name__}.typecheck")
 hypothesis.settings.register_profile("largen", deadline=None)
 hypothesis.settings.load_profile("largen")
 
-
 MAPS = Path("/proc/self/maps")
 MOST_MAPS = 20_000  # Linux allows a process 65530; compiled programs keep tens of them each
 
@@ -40,8 +39,8 @@ def _forget_compiled_programs():
 def _compile_quickly(request):
     """Compile without the compiler's optimizations, which take most of the time of the tests.
 
-    They do not change what is computed. Slow tests compute for longer than they compile: these,
-    and the commands that tests start, have all of them, as users do.
+    But for rounding they change nothing that is computed. Slow tests compute for longer than they
+    compile: these, and the commands that tests start, have all of them, as users do.
     """
     import jax
 
