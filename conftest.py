@@ -37,7 +37,7 @@ def _forget_compiled_programs():
 
 @pytest.fixture(autouse=True)
 def _compile_quickly(request):
-    """Compile without the compiler's optimizations, which take most of the time of the tests.
+    """Compile without the compiler's optimizations, which take a third of the time of the tests.
 
     But for rounding they change nothing that is computed. Slow tests compute for longer than they
     compile: these, and the commands that tests start, have all of them, as users do.
