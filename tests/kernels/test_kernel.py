@@ -55,6 +55,21 @@ def test_float32_at_depth_100():
         np.testing.assert_allclose(single, double[:, ::-1], rtol=1e-6)
 
 
+@pytest.mark.parametrize("act", ["relu", "erf"])
+def test_products_in_single_precision(act):
+    # Rows of sizes from 1e-2 to 1e2, some nearly equal, some nearly parallel, and a row of zeros.
+    far = RNG.uniform(0, 1, (60, 500)) * 10.0 ** RNG.uniform(-2, 2, (60, 1))
+    near = far[:40] * (1 + 10.0 ** -np.arange(40)[:, None] * RNG.standard_normal((40, 500)))
+    steps = 1 + 10.0 ** -(np.arange(20)[:, None] / 4) * RNG.standard_normal((20, 500))
+    parallel = 3 * far[:20] * steps
+    x = np.concatenate([far, near, parallel, np.zeros((1, 500))]).astype(np.float32)
+    net = lg.mlp(3, act, weight_std=1.4, bias_std=0.1)
+    for single, double in zip(lg.kernel(net, x), lg.kernel(net, x.astype(float)), strict=True):
+        assert single.dtype == np.float32
+        size = np.sqrt(np.diag(double))
+        assert np.max(np.abs(single - double) / np.outer(size, size)) < 1e-6
+
+
 def test_coincident_and_nearly_coincident_rows():
     # Between two inputs at distance ε the NTK of relu falls short of its diagonal by order ε.
     x = np.repeat(X[:1], 3, axis=0)

@@ -10,8 +10,10 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
+from largen.expectations.closed_form import determinant_of
+
 # Below this share of the variances the difference of Gram entries has lost too many digits.
-_CLOSE = {np.dtype(np.float64): 1e-5, np.dtype(np.float32): 1e-2}
+_CLOSE = {np.dtype(np.float64): 1e-5, np.dtype(np.float32): 3e-2}
 
 
 class Points(NamedTuple):
@@ -19,16 +21,19 @@ class Points(NamedTuple):
 
     Attributes
     ----------
-    centred
-        The rows less a common centre, in the precision of distances.
+    direction
+        The rows less a common centre, with a mean square of 1, in the precision of products.
+    length
+        Roots of the mean squares that they had, in the precision of distances.
     size
-        Mean squares of the centred rows.
+        Mean squares of the rows as they are.
     everything, start
         All rows, in their own precision, and where these begin among them: they are read where
         rows are close, and only then.
     """
 
-    centred: Float[Array, "n d"]
+    direction: Float[Array, "n d"]
+    length: Float[Array, " n"]
     size: Float[Array, " n"]
     everything: Float[Array, "all d"]
     start: Any = 0
@@ -36,14 +41,31 @@ class Points(NamedTuple):
     @property
     def rows(self) -> Float[Array, "n d"]:
         """The rows in the precision of distances."""
-        rows = lax.dynamic_slice_in_dim(self.everything, self.start, len(self.centred))
-        return rows.astype(self.centred.dtype)
+        rows = lax.dynamic_slice_in_dim(self.everything, self.start, len(self.direction))
+        return rows.astype(self.length.dtype)
 
 
-def points(x: Float[Array, "n d"], centre: Float[Array, " d"]) -> Points:
-    """Return rows about a centre, in whose precision distances are taken."""
-    centred = x - centre
-    return Points(centred, jnp.mean(centred**2, axis=1), x)
+def centre_of(x: Float[Array, "n d"]) -> Float[Array, " d"]:
+    """Return the c that makes Σ |x − c|²/|x|² smallest, which is then n at most.
+
+    About it, the distances of small rows keep their digits beside large ones.
+    """
+    size = jnp.mean(x**2, axis=1)
+    smallest = jnp.min(jnp.where(size > 0, size, jnp.inf))
+    weight = jnp.where(size > 0, smallest / size, 0)
+    total = jnp.sum(weight)
+    return weight @ x / jnp.where(total > 0, total, 1)
+
+
+def points(x: Float[Array, "n d"], centre: Float[Array, " d"], products: Any = None) -> Points:
+    """Return rows about a centre, in whose precision distances are taken.
+
+    Products of rows are in the same one, or in that of ``products``.
+    """
+    size, centred = jnp.mean(x.astype(centre.dtype) ** 2, axis=1), x - centre
+    length = jnp.sqrt(jnp.mean(centred**2, axis=1))
+    direction = centred / jnp.where(length > 0, length, 1)[:, None]
+    return Points(direction.astype(products or centred.dtype), length, size, x)
 
 
 @jax.custom_jvp
@@ -59,7 +81,7 @@ def half_squared_distance(
     same
         Pairs that are known to be one and the same row: their distance is 0.
     """
-    centre = jnp.mean(x1, axis=0)
+    centre = centre_of(x1)
     return half_squared_distance_of(points(x1, centre), points(x2, centre), same)
 
 
@@ -70,13 +92,20 @@ def half_squared_distance_of(
 
     By matrix product, (|x1|² + |x2|²)/2 − x1·x2, about the centre; rows with a partner that is
     close, in comparison with the distance from the centre, are done again from the differences,
-    since that subtraction cancels. One row far off moves the centre, and makes all the others
-    close.
+    since that subtraction cancels. So are rows with a partner that is nearly parallel, where
+    products have fewer digits than distances: behind a relu without a bias the angle counts.
     """
-    a, b = first.centred, second.centred
-    scale = (first.size[:, None] + second.size[None, :]) / 2
-    gap = jnp.where(same, 0, jnp.maximum(scale - a @ b.T / a.shape[1], 0))
-    close = ~(gap >= _CLOSE.get(gap.dtype, 1e-2) * scale) & ~same  # NaN as well
+    a, b = first.direction, second.direction
+    one, two = first.length[:, None], second.length[None, :]
+    scale, product = (one**2 + two**2) / 2, jnp.matmul(a, b.T, precision="highest")
+    cosine = product.astype(scale.dtype) / a.shape[1]
+    gap = jnp.where(same, 0, jnp.maximum(scale - one * two * cosine, 0))
+    least = _CLOSE.get(product.dtype, 1e-2) * scale
+    far = gap >= least  # not where there is NaN
+    if product.dtype != gap.dtype:
+        q1, q2 = first.size[:, None], second.size[None, :]
+        far &= determinant_of(q1, q2, gap) >= least * jnp.sqrt(q1) * jnp.sqrt(q2)
+    close = ~far & ~same
 
     def exact_where_close():
         rows, others = first.rows, second.rows
@@ -98,7 +127,7 @@ def half_squared_distance_of(
 def _half_squared_distance_jvp(primals, tangents):
     x1, x2, same = primals
     dx1, dx2, _ = tangents
-    centre = lax.stop_gradient(jnp.mean(x1, axis=0))
+    centre = lax.stop_gradient(centre_of(x1))
     a, b = x1 - centre, x2 - centre
     own = jnp.mean(a * dx1, axis=1)[:, None] + jnp.mean(b * dx2, axis=1)[None, :]
     cross = (a @ dx2.T + dx1 @ b.T) / a.shape[1]

@@ -57,12 +57,15 @@ def samples_of(x: Float[Array, "n *space channels"], present: Any, wanted: Wante
     return Samples(x, _side(x, present, wanted))
 
 
-def samples_about(x: Float[Array, "n channels"], centre: Any, wanted: Wanted) -> Samples:
+def samples_about(
+    x: Float[Array, "n channels"], centre: Any, wanted: Wanted, products: Any = None
+) -> Samples:
     """Return samples without positions, ready for the distances of all pairs of them.
 
-    Moments are in the precision of the centre.
+    Moments are in the precision of the centre, and so are products of pairs, or in that of
+    ``products``.
     """
-    return Samples(points(x, centre), _side(x.astype(centre.dtype), None, wanted))
+    return Samples(points(x, centre, products), _side(x.astype(centre.dtype), None, wanted))
 
 
 def cut(samples: Samples, start: Any, length: int) -> Samples:
@@ -72,7 +75,7 @@ def cut(samples: Samples, start: Any, length: int) -> Samples:
         return lax.dynamic_slice_in_dim(x, start, length)
 
     x = cast(Points, samples.x)
-    rows = x._replace(centred=part(x.centred), size=part(x.size), start=start)
+    rows = Points(part(x.direction), part(x.length), part(x.size), x.everything, start)
     return Samples(rows, jax.tree.map(part, samples.side))
 
 

@@ -149,7 +149,8 @@ def kernel(
     seven layers. Traced inputs are kept whole instead, in all layers.
 
     float32 inputs give float32 kernels, computed in float64: a deep kernel of relu amplifies
-    the rounding of parallel and of nearly coincident inputs. Within ``jit`` or ``grad``
+    the rounding of parallel and of nearly coincident inputs. Only the products of inputs without
+    spatial axes are in float32, where such pairs are done again. Within ``jit`` or ``grad``
     everything is in the precision of the trace.
 
     Examples

@@ -63,7 +63,7 @@ def _tiles(mesh, skeleton, with_ntk, dtype, lengths, corners, constants, inputs,
         check_vma=False,
     )
     def of_device(corners, constants, inputs, masks):
-        sides = sides_of(skeleton, inputs[0], inputs[1], masks)
+        sides = sides_of(skeleton, dtype, inputs[0], inputs[1], masks)
 
         def one(corner):
             found = tile_at(skeleton, with_ntk, lengths, constants, sides, corner)

@@ -23,6 +23,7 @@ from largen.architectures import (
 )
 from largen.errors import InvalidInput
 from largen.kernels.accuracy import activations_of
+from largen.kernels.distance import centre_of
 from largen.kernels.inputs import Samples, cut, samples_about, samples_of, state_of
 from largen.kernels.rules import advance, wanted
 from largen.kernels.state import State, Wanted
@@ -79,12 +80,13 @@ def kernels_at_once(skeleton, with_ntk, constants, x1, x2, masks=(None, None)):
 def kernels_by_tiles(skeleton, with_ntk, dtype, tile, constants, x1, x2, masks=(None, None)):
     """Return NNGP and NTK (or None) in ``dtype``, tile by tile; of a symmetric one, one triangle.
 
-    Every tile is computed in float64, whatever the samples and the result are kept in. Tiles come
-    in ascending order, which with overlap makes the symmetric result symmetric bit for bit.
+    Every tile is computed in float64, whatever the samples and the result are kept in; only the
+    products of samples without positions are taken in ``dtype``. Tiles come in ascending order,
+    which with overlap makes the symmetric result symmetric bit for bit.
     """
     n1, n2, symmetric = len(x1), len(x1 if x2 is None else x2), x2 is None
     tops, lefts = starts_of(n1, tile), starts_of(n2, tile)
-    sides = sides_of(skeleton, x1, x2, masks)
+    sides = sides_of(skeleton, dtype, x1, x2, masks)
 
     def fill_row(row, results):
         i = jnp.asarray(tops)[row]
@@ -122,15 +124,16 @@ def corners_of(n1: int, n2: int, tile: int, symmetric: bool) -> np.ndarray:
     )
 
 
-def sides_of(skeleton, x1, x2, masks):
+def sides_of(skeleton, dtype, x1, x2, masks):
     """Return both sets of samples, None for a second one that is the first, to cut tiles from.
 
-    Without positions, what belongs to single samples is computed here, once for all tiles.
+    Without positions, what belongs to single samples is computed here, once for all tiles, and
+    products of samples are taken in the precision that kernels are wanted in.
     """
     if x1.ndim > 2:
         return (x1, masks[0]), None if x2 is None else (x2, masks[1])
-    asked, centre = wanted(skeleton, Wanted()), jnp.mean(x1, axis=0, dtype=jnp.float64)
-    return tuple(None if x is None else samples_about(x, centre, asked) for x in (x1, x2))
+    asked, centre = wanted(skeleton, Wanted()), centre_of(x1.astype(jnp.float64))
+    return tuple(None if x is None else samples_about(x, centre, asked, dtype) for x in (x1, x2))
 
 
 def tile_at(skeleton, with_ntk, lengths, constants, sides, corner):

@@ -123,7 +123,10 @@ def test_interrupted_and_resumed(tmp_path, monkeypatch):
     calls[:] = []
     stored = lg.stored_kernel(tmp_path, NET, X, X_TEST, block=20)
     assert len(calls) == 1  # two of the three blocks of 60 by 7 had been written
-    np.testing.assert_allclose(stored["ntk"][:], lg.ntk_kernel(NET, X, X_TEST), rtol=1e-12)
+    # One entry is near 0 by cancellation, and knows the rounding of entries of order one.
+    np.testing.assert_allclose(
+        stored["ntk"][:], lg.ntk_kernel(NET, X, X_TEST), rtol=1e-12, atol=1e-14
+    )
     for change in ({"block": 30}, {"param": lg.mean_field()}):
         with pytest.raises(InvalidInput, match="holds another kernel"):
             lg.stored_kernel(tmp_path, NET, X, X_TEST, **({"block": 20} | change))
