@@ -24,6 +24,21 @@ MAPS = Path("/proc/self/maps")
 MOST_MAPS = 20_000  # Linux allows a process 65530; compiled programs keep tens of them each
 
 
+STARTS: dict[str, dict] = {}  # of the generators that modules draw their data from
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    """Let the module's generator begin where importing the module has left it.
+
+    The data of a test are then the same with any others before it, in any process.
+    """
+    generator = getattr(getattr(item, "module", None), "RNG", None)
+    if generator is not None:
+        bits = generator.bit_generator
+        bits.state = STARTS.setdefault(item.module.__name__, bits.state)
+
+
 @pytest.fixture(autouse=True, scope="module")
 def _forget_compiled_programs():
     """Let go of compiled programs before a process has more of them than it may map."""

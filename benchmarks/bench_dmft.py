@@ -59,7 +59,7 @@ LARGE = {
 }
 WHOLE = {
     # particles, replicates
-    "toy": (4096, 4),
+    "toy": (4096, 5),
     "50 samples": (2048, 2),
     "1000 steps": (1024, 2),
     "200 samples": (2048, 3),
@@ -86,7 +86,7 @@ def measure(case, replicates, stored):
     *description, neurons = case
     run = run_of(*description)
     posed = problem(run)
-    effort = Effort(1e-2, neurons, 1, neurons, "variance_reduced", 0.03, np.float32, dense=stored)
+    effort = Effort(1e-2, neurons, 1, neurons, "variance_reduced", 0.05, np.float32, dense=stored)
     with one_thread_of_blas():
         (first, _), *found = (
             seconds(lambda seed=seed: _random(posed, run, NOTHING, effort, seed, descent(run)))

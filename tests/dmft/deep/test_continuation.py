@@ -125,7 +125,9 @@ def test_more_memory_goes_on(tmp_path, monkeypatch):
     reached = int(np.argmin(there))
     assert 0 < reached < 8
     assert not there[reached:].any()
-    np.testing.assert_array_equal(part.f_train[:reached], whole.f_train[:reached])
+    # What directions were left out is known of whole sweeps only.
+    off = np.abs(part.f_train[:reached] - whole.f_train[:reached]).max()
+    assert off < options["rtol"]
     shown = solve(run, **small, throw=False)
     np.testing.assert_array_equal(shown.f_train, part.f_train)
     assert_same(solve(run, **options, checkpoint=tmp_path / "limit.npz"), whole)
@@ -162,7 +164,7 @@ def test_what_differs_is_named(tmp_path):
         return Checkpoint(tmp_path / "limit.npz", run, {"key": key}, of)
 
     mine = run_of(2, loss=loss(1.0))
-    checkpoint(mine).save(Done(0.01, np.zeros(()), np.zeros(()), 0.0, []))
+    checkpoint(mine).save(Done(0.01, {}, np.zeros(()), 0.0, []))
     assert checkpoint(run_of(2, loss=loss(1.0))).load() is not None
     assert checkpoint(run_of(3, loss=loss(1.0)), recorded=(0, 3)).load() is None
     for other, words in (

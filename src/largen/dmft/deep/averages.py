@@ -9,8 +9,9 @@ import numpy as np
 from largen.dmft.deep.advance import Swept
 from largen.dmft.deep.control_variate import corrected
 from largen.dmft.deep.effort import Effort
+from largen.dmft.deep.left_out import LeftOut, added, values_of
 from largen.dmft.deep.problem import Problem
-from largen.dmft.deep.records import pair_variables, site_variables, trajectory_variables
+from largen.dmft.deep.records import site_variables
 from largen.dmft.deep.widths import at_infinite_width
 from largen.runs import Run
 
@@ -34,9 +35,24 @@ class Estimate(NamedTuple):
 
 
 def averaged(
-    problem: Problem, run: Run, found: list[Swept], effort: Effort, systematic: np.ndarray
+    problem: Problem,
+    run: Run,
+    found: list[Swept],
+    effort: Effort,
+    stepping: np.ndarray | float = 0.0,
+    change: LeftOut | None = None,
 ) -> Estimate:
-    """Return the mean of replicates; the error of f has a systematic part, too."""
+    """Return the mean of replicates.
+
+    Parameters
+    ----------
+    problem, run, found, effort
+        What was solved, the replicates, and what was spent on them.
+    stepping
+        The error of f that lengths of steps leave.
+    change
+        What directions change that the replicates left out.
+    """
     widths = effort.widths if len(found) > 1 else effort.widths[:1]
     count = len(found) // len(widths)
     each = "per unit of width" if problem.unequal else "a layer"
@@ -57,11 +73,13 @@ def averaged(
             means = levels[0]
             how = f"{count} replicates of {effort.particles} neurons {each} ({effort.mode}{rank})"
         std = levels[0]["f"][1] * count**0.5
+        for name, moved in (change or {}).items():
+            means[name] = added(problem, *means[name], moved)
         f, error = means.pop("f")
-        error = np.sqrt(error**2 + systematic**2)
+        error = np.hypot(error, stepping)
     if count == 1:
         how += "; one alone does not tell its error"
-    elif np.isnan(systematic).any() and np.isfinite(f).all():
+    elif np.isnan(error).any() and np.isfinite(f).all():
         how += (
             "; its error is not known, for it fails with a finer tolerance of directions, of which "
             "there are nearly as many as neurons: raise particles, or take method='dense'"
@@ -80,7 +98,7 @@ def means_and_errors(
     problem: Problem, run: Run, found: list[Swept]
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Return the means of replicates and their standard errors; NaN for a single one."""
-    parts = [{"f": one.outputs} | kernels_of(problem, run, one) for one in found]
+    parts = [values_of(problem, run, one) for one in found]
     values = {name: np.stack([part[name] for part in parts]).astype(float) for name in parts[0]}
     if len(found[0].linear_kernels):
         outputs = np.stack([one.linear for one in found]).swapaxes(1, 2)
@@ -97,14 +115,6 @@ def means_and_errors(
         error = each.std(0, ddof=1) / len(each) ** 0.5 if len(each) > 1 else lone
         means[name] = each.mean(0), error
     return means
-
-
-def kernels_of(problem: Problem, run: Run, found: Swept) -> dict[str, np.ndarray]:
-    """Return the labelled kernels of one replicate."""
-    kept, shape = {}, run.output_shape
-    if found.kernels:
-        kept = trajectory_variables(problem, shape, found.kernels)
-    return kept | (pair_variables(problem, shape, found.pairs) if found.pairs else {})
 
 
 def ratio(errors: np.ndarray, values: np.ndarray) -> float:

@@ -18,6 +18,7 @@ import numpy as np
 
 from largen.architectures import fingerprint
 from largen.dmft.deep.advance import Swept
+from largen.dmft.deep.left_out import LeftOut
 from largen.dmft.deep.marked import load_marked, other, save_marked
 from largen.dmft.deep.place import Place
 from largen.dmft.deep.records import Kernels
@@ -27,7 +28,8 @@ from largen.files import made_folder
 from largen.parameterizations import Stepped
 from largen.runs import Run
 
-FORMAT = 2  # of the files; counted up when what they hold changes
+FORMAT = 3  # of the files; counted up when what they hold changes
+NUMBERS = "tolerance", "stepping", "longest"
 ARRAYS = "outputs", "linear", "linear_kernels", "ranks"  # of a replicate
 
 
@@ -37,7 +39,7 @@ class Done(NamedTuple):
     Attributes
     ----------
     tolerance, left_out
-        Of the directions, and the error that it leaves.
+        Of the directions, and what it leaves out.
     stepping, longest
         The error of gradient flow, and the length of its steps.
     found
@@ -45,7 +47,7 @@ class Done(NamedTuple):
     """
 
     tolerance: float
-    left_out: np.ndarray
+    left_out: LeftOut
     stepping: np.ndarray
     longest: float
     found: list[Swept]
@@ -94,9 +96,9 @@ class Checkpoint:
             kernels, pairs = (_kernels(held, f"{i}/{kind}") for kind in ("kernels", "pairs"))
             f, linear, linear_kernels, ranks = (held[f"{i}/{name}"] for name in ARRAYS)
             found.append(Swept(f, kernels, pairs, linear, linear_kernels, ranks))
-        numbers = (held[name] for name in Done._fields[:-1])
-        tolerance, left_out, stepping, longest = numbers
-        return Done(float(tolerance), left_out, stepping, float(longest), found)
+        left = {name: held[f"left_out/{name}"] for name in held["left_out"].tolist()}
+        tolerance, stepping, longest = (held[name] for name in NUMBERS)
+        return Done(float(tolerance), left, stepping, float(longest), found)
 
     def _is_longer(self, held: dict[str, np.ndarray]) -> bool:
         """Whether this run is longer than the one that a file is of, and agrees with it."""
@@ -118,7 +120,9 @@ class Checkpoint:
     def save(self, done: Done) -> None:
         """Write what is done, and forget the states that only led there."""
         held: dict[str, Any] = {"course": self._course} | self._recorded._asdict()
-        held |= {name: getattr(done, name) for name in Done._fields[:-1]}
+        held |= {name: getattr(done, name) for name in NUMBERS}
+        held["left_out"] = np.array(list(done.left_out), str)
+        held |= {f"left_out/{name}": change for name, change in done.left_out.items()}
         held["replicates"] = len(done.found)
         for i, swept in enumerate(done.found):
             held |= {f"{i}/{name}": getattr(swept, name) for name in ARRAYS}

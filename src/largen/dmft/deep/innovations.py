@@ -64,24 +64,29 @@ def gaussian(
 
     def innovate(far, l, fills, rank, key):
         known = far.rank[l]
-        xi = jax.random.normal(key, (len(fills), far.basis.shape[2]), far.basis.dtype)
+
+        def drawn(i, carry):
+            xi, key = carry
+            one = jax.random.normal(key, xi.shape[1:], xi.dtype)
+            return xi.at[i].set(one), _following(key)
+
+        # Numbers take longer than projections: none are drawn for rows that stay empty.
+        xi = jnp.zeros((len(fills), far.basis.shape[2]), far.basis.dtype)
+        xi, key = lax.fori_loop(0, fills.sum(), drawn, (xi, key))
         if taps is not None:
             xi = xi * (weight * jnp.arange(xi.shape[1]) < taps - weight / 2)
         if live is not None:
             xi = xi * live
 
-        def projected(_, xi):
-            xi = xi if anchors is None else apart(xi)
-            return beside(far.basis, l, xi, known, weight)
-
         # The anchors and the basis are not orthogonal to each other; the basis has the last word.
-        xi = lax.fori_loop(0, 1 if anchors is None else 2, projected, xi)
+        xi = xi if anchors is None else apart(xi)
+        xi = beside(far.basis, l, xi, known, weight)
         if anchors is not None:
             size = ratio if taps is None else taps
             left = jnp.maximum(size - weight * known, 0).astype(xi.dtype)
             norm = weight * jnp.sum(xi**2, 1, keepdims=True)
             xi = xi * jnp.sqrt(left / jnp.maximum(norm, 1e-6))
-        return xi * fills[:, None], _following(key)
+        return xi * fills[:, None], key
 
     return innovate
 
@@ -174,5 +179,10 @@ def frame(rows: Float[np.ndarray, "m n"]) -> Float[np.ndarray, "k n"]:
     values, vectors = np.linalg.eigh((rows @ rows.T / n).astype(np.float64))
     keep = values > 100 * np.finfo(rows.dtype).eps * values[-1]
     basis = (vectors[:, keep] / np.sqrt(values[keep])).T.astype(rows.dtype) @ rows
-    root = np.linalg.cholesky((basis @ basis.T / n).astype(np.float64))
-    return np.linalg.solve(root, basis).astype(rows.dtype)
+    return straightened(basis, 1 / n)
+
+
+def straightened(rows: Float[np.ndarray, "k n"], weight: float) -> Float[np.ndarray, "k n"]:
+    """Return rows that are orthonormal but for rounding errors, once more made so."""
+    root = np.linalg.cholesky((weight * (rows @ rows.T)).astype(np.float64))
+    return np.linalg.inv(root).astype(rows.dtype) @ rows

@@ -38,7 +38,7 @@ from largen.dmft.deep.rows import Index, beside, combine, inner, written
 Draws = Any  # what innovations come from: a random key, or a count of unit vectors
 Innovate = Callable[..., tuple[Array, Draws]]
 
-TOGETHER = 8  # directions that are orthonormalised at once
+TOGETHER = 4  # directions that are orthonormalised at once; most steps ask in fewer new ones
 
 
 class Side(NamedTuple):

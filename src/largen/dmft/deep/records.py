@@ -201,6 +201,14 @@ def _tangent(model: Model, constants: Constants, h, g, last) -> Float[Array, "sa
     return kernel + phi[:, :, None, None] * jnp.eye(outputs, dtype=phi.dtype)
 
 
+def kernel_variables(
+    problem: Problem, output_shape: tuple[int, ...], kernels: list[Kernels], pairs: list[Kernels]
+) -> dict[str, np.ndarray]:
+    """Return all kernels by name, those of records and those between pairs of times."""
+    found = trajectory_variables(problem, output_shape, kernels) if kernels else {}
+    return found | (pair_variables(problem, output_shape, pairs) if pairs else {})
+
+
 def trajectory_variables(
     problem: Problem, output_shape: tuple[int, ...], kernels: list[Kernels]
 ) -> dict[str, np.ndarray]:

@@ -18,7 +18,7 @@ import numpy as np
 
 from largen.arrays import precision as in_precision
 from largen.dmft.deep.initial_kernels import initial_tangent, tangent
-from largen.dmft.deep.innovations import frame, orthonormal
+from largen.dmft.deep.innovations import frame, orthonormal, straightened
 from largen.dmft.deep.matrix import Precision
 from largen.dmft.deep.neurons import padded
 from largen.dmft.deep.problem import Problem
@@ -206,8 +206,7 @@ def new_directions(x: np.ndarray, precision: Precision) -> tuple[np.ndarray, np.
     keep = values > precision.tolerance**2
     mix = (vectors[:, keep] / np.sqrt(values[keep]) / size[:, None]).astype(x.dtype)
     basis = mix.T @ x
-    root = np.linalg.cholesky((weight * (basis @ basis.T)).astype(np.float64))
-    basis = np.linalg.solve(root, basis).astype(x.dtype)
+    basis = straightened(basis, weight)
     return basis, weight * (basis @ x.T)
 
 

@@ -11,16 +11,18 @@ import numpy as np
 
 from largen.arrays import precision as in_precision
 from largen.dmft.deep.advance import Swept, advance, first_capacities
-from largen.dmft.deep.averages import Estimate, averaged, kernels_of, ratio
+from largen.dmft.deep.averages import Estimate, averaged, ratio
 from largen.dmft.deep.checkpoint import Checkpoint, Done
 from largen.dmft.deep.dense import stored
 from largen.dmft.deep.effort import Effort
 from largen.dmft.deep.initial_kernels import initial_tangent
+from largen.dmft.deep.left_out import FINER, LeftOut, left_out, uncertain
 from largen.dmft.deep.linear import TOLERANCE, solve_linear
 from largen.dmft.deep.matrix import Matrices, Precision
 from largen.dmft.deep.method import replicates_at_once
 from largen.dmft.deep.neurons import counts
 from largen.dmft.deep.problem import Problem
+from largen.dmft.deep.records import kernel_variables
 from largen.dmft.deep.schedule import Schedule, descent, extrapolated, flow
 from largen.dmft.deep.start import begin, draw, unasked
 from largen.dmft.deep.state import Kept, Model
@@ -62,7 +64,7 @@ def closed(problem: Problem, run: Run, recorded: Recorded, kept: Kept) -> Estima
     else:
         found = one(TOLERANCE, descent(run))
         error = np.abs(found.outputs - one(30 * TOLERANCE, descent(run)).outputs)
-    kernels = kernels_of(problem, run, found)
+    kernels = kernel_variables(problem, run.output_shape, found.kernels, found.pairs)
     return Estimate(found.outputs.astype(np.float64), error, None, kernels, how, {})
 
 
@@ -91,7 +93,7 @@ def sampled(
         swept = failure.result
         assert isinstance(swept, Swept)
         whole = found[: len(found) // len(effort.widths) * len(effort.widths)]
-        estimate = averaged(problem, run, whole or [swept], effort, np.zeros(()))
+        estimate = averaged(problem, run, whole or [swept], effort)
         raise Stopped(str(failure), estimate) from None
 
 
@@ -131,15 +133,16 @@ def _sampled(
 
     def keep() -> None:
         if saved and np.isfinite(found[-1].outputs).all():
-            saved.save(Done(effort.tolerance, left_out, stepping, longest, found))
+            saved.save(Done(effort.tolerance, change, stepping, longest, found))
 
     size = replicates_at_once(problem, effort)
     with Team(size, lambda done: effort.report(int(100 * (done + loaded)), 100 * goal)) as team:
-        goal, loaded, stepping, left_out = rounds * len(widths), 0, np.zeros(()), np.zeros(())
+        goal, loaded, stepping = rounds * len(widths), 0, np.zeros(())
+        change: LeftOut = {}
         begun: list[Callable[[], Swept]] = []
         kept = saved.load() if saved else None
         if kept is not None:
-            tolerance, left_out, stepping, longest, done = kept
+            tolerance, change, stepping, longest, done = kept
             effort = effort._replace(tolerance=tolerance)
             found += done
             loaded = len(done)
@@ -148,7 +151,7 @@ def _sampled(
             ended = team.start(0, find)
             # The tolerance is likely to do: the others begin beside its trial.
             begun = [] if flows else [replicate(i) for i in range(1, goal)]
-            tolerance, left_out, swept = ended()
+            tolerance, change, swept = ended()
             if tolerance != effort.tolerance:
                 team.dismiss()
                 effort, begun = effort._replace(tolerance=tolerance), []
@@ -170,9 +173,8 @@ def _sampled(
                     shown = found[-1:] if effort.dense else found
                     return averaged(problem, run, shown, now, stepping)
             begun = []
-            systematic = np.asarray(np.hypot(stepping, left_out))
-            estimate = averaged(problem, run, found, effort, systematic)
-            random = averaged(problem, run, found, effort, np.zeros(())).relative_error
+            estimate = averaged(problem, run, found, effort, stepping, change)
+            random = averaged(problem, run, found, effort).relative_error
             most = effort.max_particles // sum(widths)
             if effort.replicates or random <= effort.rtol or most <= rounds:
                 return estimate
@@ -189,23 +191,21 @@ def _tolerance(
     seed: int,
     saved: Checkpoint | None,
     tell: Tell = unheard,
-) -> tuple[float, np.ndarray, Swept]:
-    """Return the tolerance that is enough, the error that it leaves, and a replicate with it.
+) -> tuple[float, LeftOut, Swept]:
+    """Return the tolerance that is enough, what it leaves out, and a replicate with it.
 
-    A network is trained again with a third of the tolerance: it finds its earlier questions
-    answered, so that the difference is that of the directions that were left out. The error is
-    NaN where that fails, because there are hardly more neurons than directions.
+    What it leaves out is NaN where a finer one fails, because there are hardly more neurons than
+    directions.
     """
     one = partial(_random, problem, run, recorded, seed=seed, schedule=schedule, saved=saved)
     swept = one(effort, tell=part(tell, 0, 2))
     while True:
-        finer = effort._replace(tolerance=effort.tolerance / 3)
+        finer = effort._replace(tolerance=effort.tolerance / FINER)
         again = one(finer, known=swept.matrices, tell=part(tell, 1, 2))
-        with np.errstate(invalid="ignore", over="ignore"):
-            left_out = np.abs(again.outputs - swept.outputs).astype(np.float64)
-        enough = ratio(left_out, swept.outputs) <= effort.rtol / 2
-        if enough or finer.tolerance < LEAST_TOLERANCE or not np.isfinite(left_out).all():
-            return effort.tolerance, left_out, swept._replace(matrices=None)
+        change = left_out(problem, run, swept, again)
+        enough = ratio(uncertain(problem, change["f"]), swept.outputs) <= effort.rtol / 2
+        if enough or finer.tolerance < LEAST_TOLERANCE or not np.isfinite(change["f"]).all():
+            return effort.tolerance, change, swept._replace(matrices=None)
         effort, swept = finer, again
 
 

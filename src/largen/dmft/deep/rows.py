@@ -31,10 +31,10 @@ def inner(
     """Return rows·xᵀ of matrix l; 0 behind the rank."""
 
     def block(j, out):
-        return lax.dynamic_update_slice_in_dim(out, _block(rows, l, j) @ x.T, j * BLOCK, 0)
+        return lax.dynamic_update_slice_in_dim(out, x @ _block(rows, l, j).T, j * BLOCK, 1)
 
-    out = jnp.zeros((rows.shape[1], x.shape[0]), x.dtype)
-    return lax.fori_loop(0, _blocks(rank), block, out)
+    out = jnp.zeros((x.shape[0], rows.shape[1]), x.dtype)
+    return lax.fori_loop(0, _blocks(rank), block, out).T
 
 
 def combine(

@@ -154,7 +154,7 @@ def solve(
         ``f_train``, ``f_test`` and losses, with
 
         * ``f_train_error``, ``f_test_error``, of the same axes: the standard error of the mean
-          of the replicates, with the measured effect of directions (and lengths of steps) that
+          of the replicates, with what is not known of directions (and lengths of steps) that
           were left out; for linear networks that of the closed equations;
         * ``f_train_std``, ``f_test_std`` in the mode ``"finite_width"``: the deviation of one
           network;
@@ -171,7 +171,7 @@ def solve(
           gˡ = φ'(hˡ)zˡ, to which a residual stream adds the gˡ⁺¹ behind it; with an axis
           ``position`` behind where layers have several, NaN where one has fewer;
         * ``feature_kernel_error`` and so on, of the same axes: the standard error of the mean of
-          the replicates, without the effect of directions that were left out;
+          the replicates, with what is not known of directions that were left out;
         * ``f_train_fluctuation``, ``f_test_fluctuation`` with ``fluctuations`` or in the mode
           ``"finite_width"``: √N times the deviation of a network of width N, which does not
           depend on N to leading order. :func:`largen.compare` sets it beside the distances.
@@ -239,7 +239,7 @@ def solve(
             replicates=replicates,
             max_particles=max_particles,
             mode=mode,
-            tolerance=float(np.clip(5 * rtol, LEAST_TOLERANCE, 0.03)),
+            tolerance=float(np.clip(5 * rtol, LEAST_TOLERANCE, 0.05)),
             dtype=np.float32 if single else np.float64,
             dense=method == "dense",
             budget=budget,
