@@ -74,7 +74,7 @@ def averaged(
             how = f"{count} replicates of {effort.particles} neurons {each} ({effort.mode}{rank})"
         std = levels[0]["f"][1] * count**0.5
         for name, moved in (change or {}).items():
-            means[name] = added(problem, *means[name], moved)
+            means[name] = added(problem, name, *means[name], moved)
         f, error = means.pop("f")
         error = np.hypot(error, stepping)
     if count == 1:

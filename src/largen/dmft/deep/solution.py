@@ -155,7 +155,8 @@ def solve(
 
         * ``f_train_error``, ``f_test_error``, of the same axes: the standard error of the mean
           of the replicates, with what is not known of directions (and lengths of steps) that
-          were left out; for linear networks that of the closed equations;
+          were left out: the effect of directions is measured on one replicate and, for smooth
+          activations, added to the mean; for linear networks that of the closed equations;
         * ``f_train_std``, ``f_test_std`` in the mode ``"finite_width"``: the deviation of one
           network;
         * ``feature_kernel`` Φ and ``gradient_kernel`` G, ``(record, layer, sample, sample_2)``,

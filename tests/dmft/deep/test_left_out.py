@@ -1,0 +1,78 @@
+"""What directions change that were too small to be kept, on one network and on others."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+import largen as lg
+from largen.dmft.deep import replicates
+from largen.dmft.deep.effort import Effort
+from largen.dmft.deep.left_out import added, left_out, uncertain, values_of
+from largen.dmft.deep.problem import problem
+from largen.dmft.deep.schedule import descent
+from largen.dmft.recorded import Recorded
+
+RNG = np.random.default_rng(8)
+X, Y = RNG.standard_normal((6, 12)), np.array([1.0, -1.0, 1.0, 1.0, -1.0, -1.0])
+STEPS, LAST = 30, Recorded(np.array([30]), np.zeros((0, 2), int))
+EFFORT = Effort(1e-2, 1024, 1, 1024, "variance_reduced", 0.1, np.float64)
+SMOOTH, KINKED = (
+    lg.Run(lg.mlp(3, name), lg.mean_field(), lg.Dataset(X, Y), optimizer=lg.gd(rate), steps=STEPS)
+    for name, rate in (("tanh", 1.0), ("relu", 0.1))
+)
+
+
+def networks(run, seed, tolerances):
+    """Return one network trained with finer and finer tolerances."""
+    one = partial(replicates._random, problem(run), run, LAST, seed=seed, schedule=descent(run))
+    found, known = [], None
+    for tolerance in tolerances:
+        found.append(one(EFFORT._replace(tolerance=tolerance), known=known))
+        # The matrices are used up by the next one.
+        known, found[-1] = found[-1].matrices, found[-1]._replace(matrices=None)
+    return found
+
+
+def test_one_network_tells_of_others():
+    """What is left out by another network is made up for, up to the error that is told."""
+    posed = problem(SMOOTH)
+    change = left_out(posed, SMOOTH, *networks(SMOOTH, 1, [0.1, 0.1 / 3]))
+    rough, exact = (values_of(posed, SMOOTH, one) for one in networks(SMOOTH, 2, [0.1, 1e-3]))
+    for name, moved in change.items():
+        nothing = np.zeros(rough[name].shape)
+        better, told = added(posed, name, rough[name], nothing, moved)
+        before, after, told = map(
+            np.linalg.norm, (rough[name] - exact[name], better - exact[name], told)
+        )
+        assert after < 1.5 * told, name
+        # What changes of features is not the same for others.
+        if name != "feature_kernel":
+            assert after < 0.65 * before, name
+
+
+def test_where_slopes_jump_all_of_it_is_an_error():
+    mean, error, change = RNG.standard_normal((3, 4))
+    posed = problem(KINKED)
+    found, off = added(posed, "f", mean, np.abs(error), change)
+    np.testing.assert_array_equal(found, mean)
+    np.testing.assert_allclose(off, np.hypot(error, change))
+    np.testing.assert_allclose(uncertain(posed, "f", change), np.abs(change))
+
+
+@pytest.mark.parametrize("run", [SMOOTH, KINKED], ids=["smooth", "kinked"])
+def test_what_is_not_known_changes_nothing_and_is_no_error_of_zero(run):
+    mean, change = RNG.standard_normal((2, 4))
+    change[2] = np.nan
+    found, error = added(problem(run), "f", mean, np.zeros(4), change)
+    assert found[2] == mean[2]
+    np.testing.assert_array_equal(np.isnan(error), np.isnan(change))
+
+
+def test_solutions_have_it():
+    """Rough and fine solutions on the same random numbers differ by less than their replicates."""
+    options = {"particles": 512, "replicates": 2, "method": "sweep", "key": 3}
+    rough, fine = (lg.solve(SMOOTH, rtol=rtol, **options) for rtol in (1e-2, 4e-4))
+    for name in ("f_train", "ntk", "feature_kernel", "gradient_kernel"):
+        off = np.linalg.norm(getattr(rough, name) - getattr(fine, name))
+        assert off < 2 * np.linalg.norm(getattr(rough, f"{name}_error")), name
