@@ -199,14 +199,13 @@ def _transposed(g, known, fresh, inputs, avoided, tap_by_tap, precision):
 
 def new_directions(x: np.ndarray, precision: Precision) -> tuple[np.ndarray, np.ndarray]:
     """Return an orthonormal basis of rows, up to the tolerance, and their coordinates in it."""
-    weight = precision.weight
+    weight = float(precision.weight)
     gram = (weight * (x @ x.T)).astype(np.float64)
     size = np.sqrt(np.diag(gram)) + np.finfo(x.dtype).tiny
     values, vectors = np.linalg.eigh(gram / (size[:, None] * size))
     keep = values > precision.tolerance**2
     mix = (vectors[:, keep] / np.sqrt(values[keep]) / size[:, None]).astype(x.dtype)
-    basis = mix.T @ x
-    basis = straightened(basis, weight)
+    basis = straightened(mix.T @ x, weight)
     return basis, weight * (basis @ x.T)
 
 
