@@ -2,7 +2,8 @@
 
 ============  =================================================================================
 ``"closed"``  the closed equations of linear networks: exact
-``"sweep"``   random matrices by the directions that they were asked in: no shift of order 1/N;
+``"sweep"``   random matrices by the directions that they were asked in: little of a shift of order
+              1/N (for four linear layers, after three steps, 0.7/N in outputs of order one);
               pays as long as directions are fewer than neurons
 ``"dense"``   random matrices that are stored, at two widths, extrapolated in 1/N
 ============  =================================================================================
