@@ -125,9 +125,13 @@ def test_more_memory_goes_on(tmp_path, monkeypatch):
     reached = int(np.argmin(there))
     assert 0 < reached < 8
     assert not there[reached:].any()
-    # What directions were left out is known of whole sweeps only.
-    off = np.abs(part.f_train[:reached] - whole.f_train[:reached]).max()
-    assert off < options["rtol"]
+    with monkeypatch.context() as rough:  # what is left out is known of whole sweeps only
+        rough.setattr(
+            "largen.dmft.deep.averages.added",
+            lambda problem, name, mean, error, change: (mean, error),
+        )
+        bare = solve(run, **options)
+    np.testing.assert_array_equal(part.f_train[:reached], bare.f_train[:reached])
     shown = solve(run, **small, throw=False)
     np.testing.assert_array_equal(shown.f_train, part.f_train)
     assert_same(solve(run, **options, checkpoint=tmp_path / "limit.npz"), whole)

@@ -96,7 +96,8 @@ class Checkpoint:
             kernels, pairs = (_kernels(held, f"{i}/{kind}") for kind in ("kernels", "pairs"))
             f, linear, linear_kernels, ranks = (held[f"{i}/{name}"] for name in ARRAYS)
             found.append(Swept(f, kernels, pairs, linear, linear_kernels, ranks))
-        left = {name: held[f"left_out/{name}"] for name in held["left_out"].tolist()}
+        inside = {name.partition("left_out/")[2]: change for name, change in held.items()}
+        left = {name: change for name, change in inside.items() if name}
         tolerance, stepping, longest = (held[name] for name in NUMBERS)
         return Done(float(tolerance), left, stepping, float(longest), found)
 
@@ -121,7 +122,6 @@ class Checkpoint:
         """Write what is done, and forget the states that only led there."""
         held: dict[str, Any] = {"course": self._course} | self._recorded._asdict()
         held |= {name: getattr(done, name) for name in NUMBERS}
-        held["left_out"] = np.array(list(done.left_out), str)
         held |= {f"left_out/{name}": change for name, change in done.left_out.items()}
         held["replicates"] = len(done.found)
         for i, swept in enumerate(done.found):

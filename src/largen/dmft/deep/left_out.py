@@ -20,20 +20,19 @@ from __future__ import annotations
 import numpy as np
 
 from largen.dmft.deep.advance import Swept
-from largen.dmft.deep.method import smooth
+from largen.dmft.deep.method import smooth_throughout
 from largen.dmft.deep.problem import Problem
 from largen.dmft.deep.records import kernel_variables
 from largen.runs import Run
 
 LeftOut = dict[str, np.ndarray]  # what changes, by the names of averages
-OUTPUTS = "f"
 FINER = 3  # times, the tolerance of a trial
 
 
 def values_of(problem: Problem, run: Run, found: Swept) -> dict[str, np.ndarray]:
     """Return the averages of one replicate."""
     kernels = kernel_variables(problem, run.output_shape, found.kernels, found.pairs)
-    return {OUTPUTS: found.outputs} | kernels
+    return {"f": found.outputs} | kernels
 
 
 def left_out(problem: Problem, run: Run, rough: Swept, fine: Swept) -> LeftOut:
@@ -45,18 +44,13 @@ def left_out(problem: Problem, run: Run, rough: Swept, fine: Swept) -> LeftOut:
 
 def uncertain(problem: Problem, name: str, change: np.ndarray) -> np.ndarray:
     """Return the error of an average that is left once its change is known."""
-    return np.abs(change) / (FINER - 1 if name == OUTPUTS and _alike(problem) else 1)
+    return np.abs(change) / (FINER - 1 if name == "f" and smooth_throughout(problem) else 1)
 
 
 def added(
     problem: Problem, name: str, mean: np.ndarray, error: np.ndarray, change: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return a mean with what was left out, and its error; NaN where that is not known."""
-    if _alike(problem):
+    if smooth_throughout(problem):
         mean = mean + np.nan_to_num(change, posinf=0, neginf=0)
     return mean, np.hypot(error, uncertain(problem, name, change))
-
-
-def _alike(problem: Problem) -> bool:
-    """Whether different sets of neurons leave out much of the same."""
-    return all(smooth(phi) for phi in problem.phi)

@@ -97,9 +97,14 @@ def estimated_ranks(problem: Problem, steps: int, neurons: int) -> tuple[int, in
     """
     features = FEATURES * problem.columns
     gradients = GRADIENTS * problem.training_columns
-    if not all(smooth(phi) for phi in problem.phi):
+    if not smooth_throughout(problem):
         gradients = max(gradients, problem.training_columns * (steps + 1))
     return min(features, problem.taps * neurons), min(gradients, neurons)
+
+
+def smooth_throughout(problem: Problem) -> bool:
+    """Whether no φ' has a jump."""
+    return all(smooth(phi) for phi in problem.phi)
 
 
 @lru_cache(maxsize=64)

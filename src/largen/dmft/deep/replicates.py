@@ -16,7 +16,7 @@ from largen.dmft.deep.checkpoint import Checkpoint, Done
 from largen.dmft.deep.dense import stored
 from largen.dmft.deep.effort import Effort
 from largen.dmft.deep.initial_kernels import initial_tangent
-from largen.dmft.deep.left_out import FINER, OUTPUTS, LeftOut, left_out, uncertain
+from largen.dmft.deep.left_out import FINER, LeftOut, left_out, uncertain
 from largen.dmft.deep.linear import TOLERANCE, solve_linear
 from largen.dmft.deep.matrix import Matrices, Precision
 from largen.dmft.deep.method import replicates_at_once
@@ -203,10 +203,9 @@ def _tolerance(
         finer = effort._replace(tolerance=effort.tolerance / FINER)
         again = one(finer, known=swept.matrices, tell=part(tell, 1, 2))
         change = left_out(problem, run, swept, again)
-        enough = (
-            ratio(uncertain(problem, OUTPUTS, change[OUTPUTS]), swept.outputs) <= effort.rtol / 2
-        )
-        if enough or finer.tolerance < LEAST_TOLERANCE or not np.isfinite(change[OUTPUTS]).all():
+        left = uncertain(problem, "f", change["f"])
+        enough = ratio(left, swept.outputs) <= effort.rtol / 2
+        if enough or finer.tolerance < LEAST_TOLERANCE or not np.isfinite(left).all():
             return effort.tolerance, change, swept._replace(matrices=None)
         effort, swept = finer, again
 
