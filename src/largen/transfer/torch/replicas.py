@@ -3,7 +3,8 @@
 Weights of R replicas are stacked, the model is mapped over the stack, and the gradient of the sum
 of all losses is every replica's own gradient, since no replica knows of another. One operation on
 a stack takes the place of R small ones, whose cost is mostly that of calling them. A weight is
-moved as soon as its gradient is known, while both are in the processor's cache.
+moved as soon as its gradient is known, while both are in the processor's cache. Steps that are the
+same operations each time are recorded and repeated (:mod:`largen.transfer.torch.recorded`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from largen.transfer.replicas import DIVERGED, LOOK_EVERY, Replica, TrainedRepli
 from largen.transfer.torch.names import parameters
 from largen.transfer.torch.plan import TorchPlan
 from largen.transfer.torch.process import seeded
+from largen.transfer.torch.recorded import Changed, Repeated
 from largen.transfer.torch.stacked import StackedModel, agrees, stackable
 from largen.transfer.torch.steps import StackedWeight, step_of
 
@@ -37,10 +39,13 @@ LOSSES: dict[str, Loss] = {"cross_entropy": cross_entropy, "mse": nn.functional.
 
 
 def _cross_entropies(outputs: Tensor, targets: Tensor) -> Tensor:
+    count, samples, classes = len(outputs), len(targets), outputs.shape[-1]
+    # Classes in front of samples: sums over a few neighbours in memory take ten times as long.
+    in_front = outputs.reshape(count, -1, classes).mT.contiguous()
     each = nn.functional.cross_entropy(
-        outputs.flatten(0, -2), targets.flatten().repeat(len(outputs)), reduction="none"
+        in_front, targets.flatten().expand(count, -1), reduction="none"
     )
-    return each.reshape(*outputs.shape[:2], -1).mean(2)
+    return each.reshape(count, samples, -1).mean(2)
 
 
 def _squares(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -73,6 +78,10 @@ def train_replicas(
     Replica r moves weight w at η_r · (the plan's factor of w) · s(t). All of them see the same
     batches, so that they differ by what is set for them alone. A replica that has diverged is
     taken out of the stack.
+
+    Outputs and the loss must be functions of weights, inputs and PyTorch's random numbers. A model
+    that counts its calls or draws numbers otherwise is trained rightly, but slower; one that once
+    in a while does something else for no reason that can be seen in it may not be.
 
     Parameters
     ----------
@@ -121,13 +130,33 @@ def train_replicas(
     ((2, 50), True)
     """
     measure = checked(replicas, steps, loss, LOSSES, schedule)
-    stack = Stack(plan, replicas, device)
-    losses = np.full((len(replicas), steps), np.inf)
+
+    def trained(stack: Stack) -> TrainedReplicas:
+        return _train(stack, batches, measure, steps, evaluation, schedule, device, report)
+
+    try:
+        return trained(Stack(plan, replicas, device))
+    except Changed:  # the model's operations depend on more than shapes
+        return trained(Stack(plan, replicas, device, repeats=False))
+
+
+def _train(
+    stack: Stack,
+    batches: Callable[[int], Batch],
+    measure: Loss,
+    steps: int,
+    evaluation: Sequence[Batch],
+    schedule: Callable[[int], float] | None,
+    device: Any,
+    report: Callable[[int, int], object] | None,
+) -> TrainedReplicas:
+    count = len(stack.alive)
+    losses = np.full((count, steps), np.inf)
     recorded: list[Tensor] = []
     first: Tensor | None = None
     for t in range(steps):
         s = 1.0 if schedule is None else float(schedule(t))
-        value = stack.step(*tensors(batches(t), device), measure, s, t + 1)
+        value = stack.step(*tensors(batches(t), device), measure, s, t + 1, compare=t + 1 == steps)
         recorded.append(value)
         first = value if first is None else first
         if (t + 1) % LOOK_EVERY == 0 or t + 1 == steps:
@@ -142,7 +171,7 @@ def train_replicas(
                 report(t + 1, steps)
             if not len(stack.alive):
                 break
-    each = np.full((len(replicas), sum(len(y) for _, y in evaluation)), np.inf)
+    each = np.full((count, sum(len(y) for _, y in evaluation)), np.inf)
     if len(stack.alive):
         each[stack.alive] = stack.evaluate([tensors(b, device) for b in evaluation], measure)
     return TrainedReplicas(*(np.where(np.isfinite(a), a, np.inf) for a in (losses, each)))
@@ -157,13 +186,22 @@ def tensors(batch: Batch, device: Any = None) -> tuple[Tensor, Tensor]:
 class Stack:
     """The weights of replicas that have not diverged, and the model that they are weights of.
 
+    Parameters
+    ----------
+    plan, replicas, device
+        As in :func:`train_replicas`.
+    repeats
+        Whether steps are recorded and repeated, where that can be done.
+
     Attributes
     ----------
     alive
         Numbers of these replicas.
     """
 
-    def __init__(self, plan: TorchPlan, replicas: Sequence[Replica], device: Any):
+    def __init__(
+        self, plan: TorchPlan, replicas: Sequence[Replica], device: Any, repeats: bool = True
+    ):
         seeds = list(dict.fromkeys(replica.seed for replica in replicas))
         models = [plan.build(seed=seed, device=device) for seed in seeds]
         self.model = models[0]
@@ -193,12 +231,14 @@ class Stack:
             self.fixed[name] = torch.stack([b[name] for b in buffers])[which.to(own.device)]
         self.direct: StackedModel | None = None
         self.tried = not stackable(self.model)
+        self.loss: Loss = nn.functional.mse_loss
+        self.repeated = Repeated(self._computed, self._state, self._settings)
+        self.repeated.given_up = not repeats
 
     def outputs(self, x: Any, values: dict[str, Tensor]) -> Tensor:
         """Return the outputs of all replicas, shape ``(replica, sample, …)``."""
         if self.direct is not None:
-            rates = {name: self.now[0] * c for name, c in self.moving.items()}
-            return self.direct(x, {**self.fixed, **values}, rates)
+            return self.direct(x, {**self.fixed, **values}, self.moving)
         return self.mapped(x, values)
 
     def mapped(self, x: Any, values: dict[str, Tensor]) -> Tensor:
@@ -209,35 +249,63 @@ class Stack:
 
         return torch.vmap(one, randomness="different")({**self.fixed, **values})
 
-    def step(self, x: Any, y: Any, loss: Loss, s: float, t: int) -> Tensor:
+    def step(
+        self, x: Tensor, y: Tensor, loss: Loss, s: float, t: int, compare: bool = False
+    ) -> Tensor:
         """Take step t, with rates times s, and return the losses before it, ``(replica,)``."""
         if not self.tried:
             self._try_directly(x)
-        self.now = s, t
+        self.loss = loss
+        if self.rates is None:
+            self.now = s, t
+            return self.repeated(x, y, compare=compare)
+        self.now = 1.0, t  # the schedule is in the losses, too
+        return self.repeated(x, y, self.rates * s, compare=compare)
+
+    def _computed(self, x: Tensor, y: Tensor, *scales: Tensor) -> Tensor:
+        """Return losses, ``(replica,)``, and move all weights by the gradient of their sum."""
         values = {
-            name: weight.value.requires_grad_() if name in self.moving else self._moved(weight)
+            name: weight.value.requires_grad_() if name in self.moving else self._moved(name)
             for name, weight in self.weights.items()
         }
         outputs = self.outputs(x, values)
-        if loss in STACKED:
-            each = STACKED[loss](outputs, y).mean(1)
+        if self.loss in STACKED:
+            each = STACKED[self.loss](outputs, y).mean(1)
         else:
-            each = torch.vmap(loss, in_dims=(0, None))(outputs, y)
-        (each if self.rates is None else each * self.rates).sum().backward()
+            each = torch.vmap(self.loss, in_dims=(0, None))(outputs, y)
+        (each * scales[0] if scales else each).sum().backward()
         return each.detach()
 
-    def _moved(self, weight: StackedWeight) -> Tensor:
+    def _moved(self, name: str) -> Tensor:
         """Return a weight that takes its step as soon as its gradient is known."""
+        weight = self.weights[name]
         if not weight.value.requires_grad:
 
-            @torch.no_grad()
             def moved(value: Tensor) -> None:
                 gradient, value.grad = value.grad, None
-                assert gradient is not None
-                self.move(weight, gradient, *self.now)
+                self.repeated.call(self._move, name, gradient)
 
             weight.value.requires_grad_().register_post_accumulate_grad_hook(moved)
         return weight.value
+
+    @torch.no_grad()
+    def _move(self, name: str, gradient: Tensor) -> None:
+        self.move(self.weights[name], gradient, *self.now)
+
+    def _state(self) -> list[Tensor]:
+        """The tensors that steps change where they stand, or leave as they are."""
+        return [*self.values.values(), *self.fixed.values()]
+
+    def _settings(self) -> list[object]:
+        """The numbers and words that modules hold, on which a forward pass may depend."""
+        models = [self.model] if self.direct is None else [self.model, self.direct.model]
+        return [
+            (name, value)
+            for model in models
+            for module in model.modules()
+            for name, value in vars(module).items()
+            if isinstance(value, (bool, int, float, str))
+        ]
 
     @torch.no_grad()
     def _try_directly(self, x: Any) -> None:
@@ -275,6 +343,7 @@ class Stack:
         self.fixed = {name: value[sound] for name, value in self.fixed.items()}
         self.rates = None if self.rates is None else self.rates[sound]
         self.alive = self.alive[sound.cpu().numpy()]
+        self.repeated.forget()
 
     @torch.no_grad()
     def evaluate(self, batches: Sequence[tuple[Tensor, Tensor]], loss: Loss) -> np.ndarray:
