@@ -3,7 +3,8 @@
 What a step of a small network costs is mostly not arithmetic: modules are called, ``vmap`` maps
 and autograd keeps its graph, for the same few hundred operations on tensors each time. Here these
 operations are written down where PyTorch carries them out, below all that, forward and backward.
-Two records that are equal make a program, which does what the step did, to the bit.
+Two records that are equal make a program, which does what the step did. Where it may, it writes
+into memory that nobody needs any more, and adds products of matrices to what they are added to.
 
 A program repeats what was recorded, whatever the model might have done instead. So a step is not
 repeated if numbers of its tensors were looked at, if Python or NumPy drew random numbers meanwhile
@@ -17,7 +18,7 @@ import math
 import random
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -269,6 +270,7 @@ class Recording(TorchDispatchMode):
         last_use = {place[name][0]: i for i, c in enumerate(self._calls) for name in c.uses}
         calls: list[Call] = []
         for i, call in enumerate(self._calls):
+            ending: list[str] = []  # what may be written into
             if call.function in INTO:
                 used = [place[name] for name in call.uses]
                 ending = [
@@ -279,10 +281,26 @@ class Recording(TorchDispatchMode):
                     and last_use[memory] == i
                     and all(p == (memory, *where) for p in used if p[0] == memory)
                 ]
-                if ending:
-                    function, into = INTO[call.function]
-                    arguments = [*call.arguments, f"{into}={ending[0]}"]
-                    call = replace(call, function=function, arguments=arguments)
+            if calls and _is_sum(call, calls[-1], ending):
+                product = calls[-1]
+                factors = {place[name][0] for name in product.uses}
+                sums = [
+                    name
+                    for name in ending
+                    if name not in product.makes and place[name][0] not in factors
+                ]
+                if sums:
+                    calls[-1] = Call(
+                        aten.baddbmm_.default,
+                        [sums[0], *product.arguments],
+                        [sums[0], *product.uses],
+                        call.makes,
+                    )
+                    continue
+            if ending:
+                function, into = INTO[call.function]
+                arguments = [*call.arguments, f"{into}={ending[0]}"]
+                call = replace(call, function=function, arguments=arguments)
             calls.append(call)
         return calls
 
@@ -361,6 +379,16 @@ def _with_ends(calls: list[Call], kept: set[str]) -> Iterator[tuple[Call, list[s
         yield call, [name for name in names if last[name] == i and name not in kept]
 
 
+def _is_sum(call: Call, product: Call, ending: list[str]) -> bool:
+    """Whether a call only adds a product of matrices, which ends with it, to something else."""
+    return (
+        call.function is aten.add.Tensor
+        and len(call.arguments) == 2
+        and product.function is aten.bmm.default
+        and product.makes[0] in ending
+    )
+
+
 def _plain(x: Any) -> bool:
     """Whether this is a tensor whose memory is an array of numbers on the processor.
 
@@ -370,8 +398,9 @@ def _plain(x: Any) -> bool:
 
 
 def _place(x: Tensor) -> tuple[Any, ...]:
-    """Return what tells a tensor from all others that exist now."""
-    return x.untyped_storage().data_ptr(), x.storage_offset(), x.shape, x.stride(), x.dtype
+    """Return what tells a tensor from all others that exist now, its memory first."""
+    memory = x.untyped_storage().data_ptr()
+    return memory, x.storage_offset(), x.shape, x.stride(), x.dtype, x.is_conj(), x.is_neg()
 
 
 def _same(a: Any, b: Any) -> bool:
@@ -384,6 +413,11 @@ def _depends_on_values(operation: Any, arguments: tuple[Any, ...]) -> bool:
     """Whether what follows an operation may depend on numbers, not only on shapes."""
     if operation is aten.index.Tensor:  # by masks or by numbers
         return any(x is not None and x.dtype in (torch.bool, torch.uint8) for x in arguments[1])
+    return _is_dynamic(operation)
+
+
+@cache
+def _is_dynamic(operation: Any) -> bool:
     tags = torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape
     return any(tag in operation.tags for tag in tags)
 

@@ -45,7 +45,7 @@ def _cross_entropies(outputs: Tensor, targets: Tensor) -> Tensor:
     each = nn.functional.cross_entropy(
         in_front, targets.flatten().expand(count, -1), reduction="none"
     )
-    return each.reshape(count, samples, -1).mean(2)
+    return each if each.shape[1] == samples else each.reshape(count, samples, -1).mean(2)
 
 
 def _squares(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -79,9 +79,10 @@ def train_replicas(
     batches, so that they differ by what is set for them alone. A replica that has diverged is
     taken out of the stack.
 
-    Outputs and the loss must be functions of weights, inputs and PyTorch's random numbers. A model
-    that counts its calls or draws numbers otherwise is trained rightly, but slower; one that once
-    in a while does something else for no reason that can be seen in it may not be.
+    Outputs and the loss must be functions of weights, inputs and PyTorch's random numbers. The
+    model's code then runs in some steps only, and others repeat what it did. A model that counts
+    its calls or draws numbers otherwise is trained rightly, but slower; one that once in a while
+    does something else for no reason that can be seen in it may not be.
 
     Parameters
     ----------
