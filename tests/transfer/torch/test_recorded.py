@@ -93,8 +93,8 @@ def test_a_repeated_step_is_the_step_itself(name):
             stack.step(*tensors(batches(t)), cross_entropy, schedule(t), t + 1).numpy()
             for t in range(12)
         ])  # fmt: skip
-        (records,) = (list(stack.repeated._records.values()),)
-        assert [record.repeated for record in records] == ([10] if repeats else [])
+        times = [record.repeated for record in stack.repeated._records.values()]
+        assert times == ([10] if repeats else [])
     np.testing.assert_allclose(*losses, rtol=1e-4)
     assert not np.array_equal(losses[0][0], losses[0][-1])
 

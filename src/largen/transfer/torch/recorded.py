@@ -17,7 +17,6 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from typing import Any
 
@@ -25,6 +24,8 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from largen.transfer.torch.in_place import Call, in_place
 
 # Repetitions before a program is compared for the first time; then each time twice as many.
 COMPARED_AFTER = 100
@@ -34,16 +35,6 @@ LARGEST_BYTES = 2**29
 aten = torch.ops.aten
 # Operations whose outputs are their inputs.
 NOTHING = {aten.detach.default, aten.alias.default}
-# Operations that can write into the memory of an argument that nobody needs any more, and what
-# does so, with the name of the argument that says where.
-INTO = {
-    aten.add.Tensor: (aten.add.out, "out"),
-    aten.sub.Tensor: (aten.sub.out, "out"),
-    aten.mul.Tensor: (aten.mul.out, "out"),
-    aten.threshold_backward.default: (aten.threshold_backward.grad_input, "grad_input"),
-    aten.tanh_backward.default: (aten.tanh_backward.grad_input, "grad_input"),
-    aten.gelu_backward.default: (aten.gelu_backward.grad_input, "grad_input"),
-}
 
 
 class Changed(Exception):
@@ -176,29 +167,6 @@ class Record:
         return namespace["step"]
 
 
-@dataclass
-class Call:
-    """One operation, whose arguments are given as text.
-
-    Attributes
-    ----------
-    function
-        What is called.
-    arguments
-        Each as text.
-    uses, makes
-        Names of the tensors among arguments and outputs.
-    several
-        Whether it returns several outputs, be it only one.
-    """
-
-    function: Any
-    arguments: list[str]
-    uses: list[str]
-    makes: list[str] = field(default_factory=list)
-    several: bool = False
-
-
 class Recording(TorchDispatchMode):
     """While entered, writes down every operation on tensors, below autograd and ``vmap``.
 
@@ -254,55 +222,18 @@ class Recording(TorchDispatchMode):
         result = self._name(value)
         if self._failed:
             return None
+        places = {name: place for place, name in self._names.items()}
+        kept = {places[result][0], *self._given, *self._state}
         lines = [f"def step({', '.join(self._inputs)}):"]
-        for call, ends in _with_ends(self._in_place(result), {result, *self._constants}):
+        for call, ends in _with_ends(
+            in_place(self._calls, places, kept), {result, *self._constants}
+        ):
             made = ", ".join(call.makes) + "," * call.several
             text = f"{self._constant(call.function)}({', '.join(call.arguments)})"
             lines.append(f" {made} = {text}" if made else f" {text}")
             if ends:
                 lines.append(f" del {', '.join(ends)}")
         return Record([*lines, f" return {result}"], self._constants)
-
-    def _in_place(self, result: str) -> list[Call]:
-        """Return the calls, those that may do so writing into what ends with them."""
-        place = {name: place for place, name in self._names.items()}
-        kept = {place[result][0], *self._given, *self._state}
-        last_use = {place[name][0]: i for i, c in enumerate(self._calls) for name in c.uses}
-        calls: list[Call] = []
-        for i, call in enumerate(self._calls):
-            ending: list[str] = []  # what may be written into
-            if call.function in INTO:
-                used = [place[name] for name in call.uses]
-                ending = [
-                    name
-                    for name, (memory, *where) in zip(call.uses, used, strict=True)
-                    if where == [*place[call.makes[0]][1:]]
-                    and memory not in kept
-                    and last_use[memory] == i
-                    and all(p == (memory, *where) for p in used if p[0] == memory)
-                ]
-            if calls and _is_sum(call, calls[-1], ending):
-                product = calls[-1]
-                factors = {place[name][0] for name in product.uses}
-                sums = [
-                    name
-                    for name in ending
-                    if name not in product.makes and place[name][0] not in factors
-                ]
-                if sums:
-                    calls[-1] = Call(
-                        aten.baddbmm_.default,
-                        [sums[0], *product.arguments],
-                        [sums[0], *product.uses],
-                        call.makes,
-                    )
-                    continue
-            if ending:
-                function, into = INTO[call.function]
-                arguments = [*call.arguments, f"{into}={ending[0]}"]
-                call = replace(call, function=function, arguments=arguments)
-            calls.append(call)
-        return calls
 
     def _call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
         """Write a call down; what it makes is not known yet."""
@@ -377,16 +308,6 @@ def _with_ends(calls: list[Call], kept: set[str]) -> Iterator[tuple[Call, list[s
     for i, call in enumerate(calls):
         names = dict.fromkeys(call.uses + call.makes)
         yield call, [name for name in names if last[name] == i and name not in kept]
-
-
-def _is_sum(call: Call, product: Call, ending: list[str]) -> bool:
-    """Whether a call only adds a product of matrices, which ends with it, to something else."""
-    return (
-        call.function is aten.add.Tensor
-        and len(call.arguments) == 2
-        and product.function is aten.bmm.default
-        and product.makes[0] in ending
-    )
 
 
 def _plain(x: Any) -> bool:

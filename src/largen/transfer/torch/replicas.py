@@ -131,14 +131,11 @@ def train_replicas(
     ((2, 50), True)
     """
     measure = checked(replicas, steps, loss, LOSSES, schedule)
-
-    def trained(stack: Stack) -> TrainedReplicas:
-        return _train(stack, batches, measure, steps, evaluation, schedule, device, report)
-
+    how = batches, measure, steps, evaluation, schedule, device, report
     try:
-        return trained(Stack(plan, replicas, device))
+        return _train(Stack(plan, replicas, device), *how)
     except Changed:  # the model's operations depend on more than shapes
-        return trained(Stack(plan, replicas, device, repeats=False))
+        return _train(Stack(plan, replicas, device, repeats=False), *how)
 
 
 def _train(
