@@ -5,15 +5,44 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: quickstart test check lint types imports clean
+.PHONY: quickstart test test-slow test-all test-oldest test-newest check lint types imports docs clean
 
 quickstart: $(STAMP)  ## the main job: theory against networks on handwritten digits
 	$(BIN)/largen quickstart
 
-test: $(STAMP)  ## every test, the slow ones too
-	$(BIN)/pytest -n 2 --dist worksteal -q
+test: $(STAMP)  ## what a change is held against
+	$(BIN)/pytest -n 2 --dist worksteal -q -m "not slow"
 
-check: test lint types imports  ## what CI runs
+test-slow: $(STAMP)  ## statistical checks and long computations, each of them seconds to minutes
+	$(BIN)/pytest -n 2 --dist worksteal -q -m slow
+
+test-all: test test-slow  ## every test
+
+# With the lowest versions that pyproject.toml claims, and on the newest Python that is there: the
+# packages that reach furthest into others, in about two minutes each.
+PART := tests/test_import.py tests/cli tests/files tests/runs tests/architectures tests/expectations/test_closed_forms.py \
+  tests/networks/test_training.py tests/regression/test_given_kernels.py tests/regression/large \
+  tests/regression/estimators/test_parameters.py tests/theories/test_select.py
+FOR_PART := pytest hypothesis beartype mpmath
+NEWEST ?= $(shell for p in python3.14 python3.13 python3.12 \
+  $$(ls -rd $$HOME/.pyenv/versions/3.1[2-9]*/bin/python3 2>/dev/null); do \
+  $$p -c "" 2>/dev/null && echo $$p && break; done)
+
+test-oldest:  ## a part of the tests with the lowest versions of all that largen needs
+	$(PYTHON) -m venv $(VENV)-uv && $(VENV)-uv/bin/python -m pip install -q uv
+	$(VENV)-uv/bin/uv venv -q --allow-existing --python $(PYTHON) $(VENV)-oldest
+	$(VENV)-uv/bin/uv pip install -q --python $(VENV)-oldest/bin/python --resolution lowest-direct -e '.[large]'
+	$(VENV)-uv/bin/uv pip install -q --python $(VENV)-oldest/bin/python $(FOR_PART)
+	$(VENV)-oldest/bin/python -m pytest -q -m "not slow" $(PART)
+
+test-newest:  ## the same part on the newest Python of this machine, with the newest versions
+	@if [ -z "$(NEWEST)" ]; then echo "test-newest: not run, there is no Python from 3.12 on"; else \
+	  $(NEWEST) -m venv $(VENV)-newest && \
+	  $(VENV)-newest/bin/python -m pip install -q -e '.[large]' $(FOR_PART) && \
+	  $(VENV)-newest/bin/python --version && \
+	  $(VENV)-newest/bin/python -m pytest -q -m "not slow" $(PART); fi
+
+check: test-all lint types imports  ## what CI runs
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -36,5 +65,16 @@ $(STAMP): pyproject.toml
 	fi
 	@touch $(STAMP)
 
+# The site, with nothing in it that is fetched when it is read; pages are executed.
+docs: $(VENV)/.docs  ## the documentation, docs/_build/html/index.html
+	$(BIN)/python docs/make_reference.py
+	$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build/html
+
+$(VENV)/.docs: $(STAMP)
+	@if command -v uv >/dev/null 2>&1; then \
+	  uv pip install -q --python $(BIN)/python --group docs; \
+	else $(BIN)/python -m pip install -q --group docs; fi
+	@touch $(VENV)/.docs
+
 clean:
-	rm -rf $(VENV)
+	rm -rf $(VENV) $(VENV)-uv $(VENV)-oldest $(VENV)-newest

@@ -27,14 +27,14 @@ from multiprocessing import get_context
 import numpy as np
 
 import largen as lg
-from largen.dmft.deep import method
-from largen.dmft.deep.averages import means_and_errors
-from largen.dmft.deep.effort import Effort
-from largen.dmft.deep.problem import problem
-from largen.dmft.deep.replicates import _random
-from largen.dmft.deep.schedule import descent
-from largen.dmft.deep.team import one_thread_of_blas
-from largen.dmft.recorded import NOTHING
+from largen.theories.chains.problem import posed_by
+from largen.theories.mean_field.deep.estimation import memory as replicate_memory
+from largen.theories.mean_field.deep.estimation.averages import means_and_errors
+from largen.theories.mean_field.deep.estimation.effort import Effort
+from largen.theories.mean_field.deep.estimation.parallel import one_thread_of_blas
+from largen.theories.mean_field.deep.estimation.replicates import _random
+from largen.theories.mean_field.deep.sweep.schedule import descent
+from largen.theories.mean_field.record_times import NOTHING
 
 SMALL = {
     # samples, inputs, rate, steps, hidden layers, activation, neurons
@@ -85,7 +85,7 @@ def seconds(function):
 def measure(case, replicates, stored):
     *description, neurons = case
     run = run_of(*description)
-    posed = problem(run)
+    posed = posed_by(run).problem
     effort = Effort(1e-2, neurons, 1, neurons, "variance_reduced", 0.05, np.float32, dense=stored)
     with one_thread_of_blas():
         (first, _), *found = (
@@ -134,7 +134,7 @@ def whole(name):
     begin = time.perf_counter()
     again, _ = seconds(partial(one, 1))
     together = time.perf_counter() - begin
-    method.AT_ONCE = 0
+    replicate_memory.AT_ONCE = 0
     begin = time.perf_counter()
     one(1)
     return first, again, together, time.perf_counter() - begin, error, memory

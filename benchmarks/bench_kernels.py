@@ -59,10 +59,8 @@ def versions():
 def network(act, hidden=HIDDEN):
     import largen as lg
 
-    layers = [
-        layer for _ in range(hidden) for layer in (lg.Dense(W_STD, B_STD), lg.Activation(act))
-    ]
-    return lg.serial(*layers, lg.Dense(1.0))
+    layers = [lg.Dense(weight_std=W_STD, bias_std=B_STD), lg.Activation(act)] * hidden
+    return lg.serial(*layers, lg.Dense(weight_std=1.0))
 
 
 def convolutional(act, top, hidden=HIDDEN):
@@ -70,7 +68,7 @@ def convolutional(act, top, hidden=HIDDEN):
 
     conv = lg.Conv((3, 3), weight_std=W_STD, bias_std=B_STD)
     end = lg.GlobalAvgPool() if top == "gap" else lg.Flatten()
-    return lg.serial(*[conv, lg.Activation(act)] * hidden, end, lg.Dense(1.0))
+    return lg.serial(*[conv, lg.Activation(act)] * hidden, end, lg.Dense(weight_std=1.0))
 
 
 def build(case, spec, data):

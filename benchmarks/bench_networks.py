@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import largen as lg
-from largen.networks import ensembles
+from largen.networks.chunks import at_once
 from largen.networks.plan import plan_of
 
 STEPS = 20
@@ -40,8 +40,8 @@ def training(hidden_layers, sizes):
     for width, seeds in sizes:
         plan, numbers = plan_of(run, width, (), ())
         keys = jax.random.split(jax.random.key(0), seeds)
-        mapped, compiling = seconds(ensembles._train, plan, 1, numbers, keys)
-        batched, _ = seconds(ensembles._train, plan, None, numbers, keys)
+        mapped, compiling = seconds(at_once, plan, True, numbers, keys)
+        batched, _ = seconds(at_once, plan, False, numbers, keys)
         flops = STEPS * seeds * width * (400 * 64 + (hidden_layers - 1) * 800 * width + 200 * 64)
         print(
             f"{hidden_layers:6d} {width:6d} {seeds:6d} {1e3 * mapped / STEPS:9.2f} "

@@ -20,8 +20,8 @@ from pathlib import Path
 
 import numpy as np
 
-from largen.experiments.sweeps import Sweep, sweep
-from largen.experiments.sweeps.tasks import digits_task
+from largen.sweeps import Sweep, sweep
+from largen.sweeps.tasks import digits_task
 from largen.transfer.torch.models import ResidualMLP
 
 BASE, WIDTHS, DEPTHS = (64, 4), (64, 256, 1024), (4, 16, 64)

@@ -17,8 +17,8 @@ import argparse
 from functools import partial
 from pathlib import Path
 
-from largen.experiments.sweeps import sweep
-from largen.experiments.sweeps.tasks import characters_task
+from largen.sweeps import sweep
+from largen.sweeps.tasks import characters_task
 from largen.transfer import warmup_cosine
 from largen.transfer.torch.models import CharacterGPT
 

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from types import ModuleType
 
 import largen
 
@@ -46,3 +47,15 @@ def test_every_public_name_exists_and_is_documented():
 
 def test_unknown_names_are_unknown():
     assert not hasattr(largen, "no_such_name")
+
+
+def test_rooms_are_found_before_any_name_was_used():
+    names = "errors", "transfer", "transfer.jax", "regression.large", "theories", "files"
+    program = "import largen as lg\n" + "\n".join(f"print(lg.{name}.__name__)" for name in names)
+    out = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert out.stdout.split() == [f"largen.{name}" for name in names], out.stderr
+    rooms = [name for name in dir(largen) if isinstance(getattr(largen, name), ModuleType)]
+    assert {"errors", "kernels", "networks", "runs", "transfer"} < set(rooms)
+    assert not hasattr(largen.transfer, "no_such_name")

@@ -9,9 +9,27 @@ finite width, and :func:`compare` the two.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from largen._submodules import submodules
 from largen._version import __version__
 
 if TYPE_CHECKING:
+    from largen import (
+        architectures,
+        arrays,
+        cli,
+        errors,
+        expectations,
+        experiments,
+        files,
+        kernels,
+        networks,
+        parameterizations,
+        plots,
+        regression,
+        runs,
+        theories,
+        transfer,
+    )
     from largen.architectures import (
         Activation,
         AvgPool,
@@ -42,41 +60,38 @@ if TYPE_CHECKING:
         token_inputs,
         with_positions,
     )
-    from largen.dmft import (
-        deep_linear,
-        kernel_after_one_step,
-        response_functions,
-        whitened_linear_flow,
+    from largen.criticality import (
+        critical_initialization,
+        edge_of_chaos,
+        fixed_points,
+        jacobian_moments,
+        phase_diagram,
+        propagate,
     )
     from largen.expectations import activation, gaussian_moments
     from largen.experiments import (
         Comparison,
         MeasuredExponents,
         compare,
+        convergence_bound,
         gamma_regimes,
         measure_exponents,
         scaling_map,
     )
+    from largen.finite_width import (
+        covariance_sde,
+        homogeneous_jacobian,
+        homogeneous_limits,
+        homogeneous_moments,
+        layer_learning_rates,
+        linear_output,
+        sample_kernels,
+        sample_tangent_kernels,
+        width_corrections,
+        width_fluctuations,
+        width_posterior,
+    )
     from largen.kernels import kernel, kernel_estimate, kernel_function, nngp, ntk_kernel
-    from largen.kernels.estimators import (
-        KernelFlowClassifier,
-        KernelFlowRegressor,
-        NNGPClassifier,
-        NNGPRegressor,
-        NTKClassifier,
-        NTKRegressor,
-    )
-    from largen.kernels.large import low_rank_posterior, solve_kernel, stored_kernel
-    from largen.kernels.prediction import (
-        critical_learning_rate,
-        fit_cross_validation,
-        fit_likelihood,
-        flow_posterior,
-        log_likelihood,
-        optimal_learning_rate,
-        posterior,
-        time_scales,
-    )
     from largen.networks import (
         FiniteNetwork,
         apply,
@@ -96,8 +111,10 @@ if TYPE_CHECKING:
         Parameterization,
         abc,
         adam,
+        classify,
         complete_p,
         depth_mup,
+        from_reference,
         gd,
         gradient_flow,
         langevin,
@@ -110,8 +127,36 @@ if TYPE_CHECKING:
         sgd,
         standard,
     )
+    from largen.regression import (
+        critical_learning_rate,
+        fit_cross_validation,
+        fit_likelihood,
+        flow_posterior,
+        flow_posterior_from_kernel,
+        log_likelihood,
+        optimal_learning_rate,
+        posterior,
+        posterior_from_kernel,
+        ridge_test_error,
+        time_scales,
+    )
+    from largen.regression.estimators import (
+        KernelFlowClassifier,
+        KernelFlowRegressor,
+        NNGPClassifier,
+        NNGPRegressor,
+        NTKClassifier,
+        NTKRegressor,
+    )
+    from largen.regression.large import low_rank_posterior, solve_kernel, stored_kernel
     from largen.runs import Dataset, Loss, Run, Theory, Trajectory, loss
     from largen.theories import solve
+    from largen.theories.mean_field import (
+        deep_linear,
+        kernel_after_one_step,
+        response_functions,
+        whitened_linear_flow,
+    )
 
 # Where each public name lives. A room is imported when one of its names is first used, so that
 # `import largen` costs little more than `import jax`.
@@ -120,24 +165,34 @@ _ROOMS = {
     "Dropout Flatten GlobalAvgPool GlobalSumPool Layer LayerNorm LocallyConnected MaxPool "
     "MultiHeadAttention Product RMSNorm Residual SelfAttention SumPool mlp repeat residual_mlp "
     "serial token_inputs with_positions",
-    "dmft": "deep_linear kernel_after_one_step response_functions whitened_linear_flow",
+    "criticality": "critical_initialization edge_of_chaos fixed_points jacobian_moments "
+    "phase_diagram propagate",
     "expectations": "activation gaussian_moments",
-    "experiments": "Comparison MeasuredExponents compare gamma_regimes measure_exponents "
-    "scaling_map",
+    "experiments": "Comparison MeasuredExponents compare convergence_bound gamma_regimes "
+    "measure_exponents scaling_map",
     "kernels": "kernel kernel_estimate kernel_function nngp ntk_kernel",
-    "kernels.estimators": "KernelFlowClassifier KernelFlowRegressor NNGPClassifier NNGPRegressor "
-    "NTKClassifier NTKRegressor",
-    "kernels.large": "low_rank_posterior solve_kernel stored_kernel",
-    "kernels.prediction": "critical_learning_rate fit_cross_validation fit_likelihood "
-    "flow_posterior log_likelihood optimal_learning_rate posterior time_scales",
+    "finite_width": "covariance_sde homogeneous_jacobian homogeneous_limits homogeneous_moments "
+    "layer_learning_rates linear_output sample_kernels sample_tangent_kernels width_corrections "
+    "width_fluctuations width_posterior",
     "networks": "FiniteNetwork apply empirical_ntk finite_network init linearize "
     "monte_carlo_kernel observe output_kernel tangent_kernel tangent_operator taylor_expand train",
-    "parameterizations": "Parameterization abc adam complete_p depth_mup gd gradient_flow "
-    "langevin mean_field mup ntk rmsprop scaling scaling_class sgd standard",
+    "parameterizations": "Parameterization abc adam classify complete_p depth_mup from_reference "
+    "gd gradient_flow langevin mean_field mup ntk rmsprop scaling scaling_class sgd standard",
+    "regression": "critical_learning_rate fit_cross_validation fit_likelihood flow_posterior "
+    "flow_posterior_from_kernel log_likelihood optimal_learning_rate posterior "
+    "posterior_from_kernel ridge_test_error time_scales",
+    "regression.estimators": "KernelFlowClassifier KernelFlowRegressor NNGPClassifier "
+    "NNGPRegressor NTKClassifier NTKRegressor",
+    "regression.large": "low_rank_posterior solve_kernel stored_kernel",
     "runs": "Dataset Loss Run Theory Trajectory loss",
     "theories": "solve",
+    "theories.mean_field": "deep_linear kernel_after_one_step response_functions "
+    "whitened_linear_flow",
 }
 _HOME = {name: room for room, names in _ROOMS.items() for name in names.split()}
+
+# The rooms themselves, such as `largen.errors`, for those who look into one of them.
+_room, _ROOM_NAMES = submodules(__name__, __path__)
 
 __all__ = ["__version__", *sorted(_HOME)]
 
@@ -147,8 +202,8 @@ def __getattr__(name: str) -> Any:
         value = getattr(import_module(f"largen.{_HOME[name]}"), name)
         globals()[name] = value
         return value
-    raise AttributeError(f"module 'largen' has no attribute {name!r}")
+    return _room(name)
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return sorted({*__all__, *_ROOM_NAMES})

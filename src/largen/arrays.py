@@ -1,20 +1,28 @@
-"""How arrays cross the border of the library: checks at the door, and one precision inside.
+"""How arguments cross the border of the library: they are checked, and keep their precision.
 
 Importing largen leaves JAX's global configuration alone, in which 64-bit floats are off. NumPy
-float64 in must nevertheless give float64 out, so every door computes inside :func:`precision`,
-which switches 64-bit floats on for the block when its inputs have them, and hands its results
-back through :func:`like`: NumPy for NumPy, JAX for JAX.
+float64 in must nevertheless give float64 out, so every public function computes inside
+:func:`precision`, which switches 64-bit floats on for the block when its inputs have them, and
+hands its results back through :func:`like`: NumPy for NumPy, JAX for JAX.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from numbers import Rational, Real
+from operator import index
 from typing import Any
 
 import jax
 import numpy as np
 
-from largen.errors import InvalidInput
+from largen.errors import InvalidInput, NumericalFailure
+from largen.text import shown
+
+SMALLEST, LARGEST = 1e-150, 1e150  # numbers whose squares are numbers of 64 bits
+MOST_COUNTED = 2**31 - 1  # JAX counts with 32 bits
+LARGEST_SEED = 2**63 - 1
 
 
 def is_traced(*trees: Any) -> bool:
@@ -52,26 +60,91 @@ def like(result: Any, *inputs: Any) -> Any:
     return jax.tree.map(np.asarray, result)
 
 
-def floating(name: str, array: Any, ndim: int | tuple[int, ...] | None = None) -> Any:
-    """Check an argument at the door: a finite array of floats of the right number of axes.
-
-    Lists become float64 arrays; arrays keep their dtype. Traced arrays pass with their shape
-    checked, since their values are not there yet.
+def known(name: str, value: Any) -> None:
+    """Check at the public function that a value is there, not a tracer that stands for it.
 
     Raises
     ------
     InvalidInput
-        For a wrong number of axes, an empty axis, NaN or infinity, and for integers or Booleans:
-        pixels of 0..255 are almost never meant as they stand.
+        If it is traced, inside ``jax.jit``, ``jax.grad`` or ``jax.vmap`` of the user's own.
     """
-    if not isinstance(array, (np.ndarray, jax.Array)):
-        try:
-            array = np.asarray(array, dtype=np.float64)
-        except (TypeError, ValueError):
-            raise InvalidInput(
-                f"{name}: wanted an array of floats, got {type(array).__name__}."
-            ) from None
-    if not np.issubdtype(array.dtype, np.floating):
+    if is_traced(value):
+        raise InvalidInput(
+            f"{name}: wanted a value that is known, got one traced by jax.jit, jax.grad or "
+            "jax.vmap. Call this outside of them."
+        )
+
+
+def as_array(name: str, value: Any) -> Any:
+    """Return numbers as a NumPy array in the machine's byte order, or as the JAX array they are.
+
+    Parameters
+    ----------
+    name
+        Of the argument, for the error.
+    value
+        An array, or nested sequences of numbers; a tracer passes as it is.
+
+    Raises
+    ------
+    InvalidInput
+        For what is no array of numbers or Booleans: ragged lists, texts, dates, objects. For
+        masked arrays, whose mask would be lost; and for numbers of more than 64 bits.
+    """
+    if isinstance(value, jax.Array):
+        return _of_numbers(name, value)
+    if isinstance(value, np.ma.MaskedArray):
+        raise InvalidInput(
+            f"{name}: is a masked array, whose mask would be lost. Fill or drop what is masked, "
+            f"e.g. {name}.filled(0.0)."
+        )
+    try:
+        known(name, value)
+        array = np.asarray(value)
+        if array.dtype == object and all(isinstance(number, Rational) for number in array.flat):
+            if any(isinstance(n, int) and abs(n) > 2**53 for n in array.flat):
+                raise OverflowError  # float64 has gaps between such integers
+            array = array.astype(np.float64)
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        rows = isinstance(value, Sequence) and any(isinstance(row, Sequence) for row in value)
+        wanted = "rows of one length" if rows else "an array of floats"
+        raise InvalidInput(
+            f"{name}: wanted {wanted}, got {shown(value)}, of type {type(value).__name__}."
+        ) from None
+    array = _of_numbers(name, array)
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+def _of_numbers(name: str, array: Any) -> Any:
+    if array.dtype.type in (np.longdouble, np.clongdouble):
+        raise InvalidInput(
+            f"{name}: wanted at most 64 bits a number, got dtype {array.dtype}. Round it, e.g. "
+            f"{name}.astype(np.float64)."
+        )
+    if not (jax.numpy.issubdtype(array.dtype, np.number) or array.dtype == bool):
+        raise InvalidInput(f"{name}: wanted an array of numbers, got dtype {array.dtype}.")
+    return array
+
+
+def floating(name: str, array: Any, ndim: int | tuple[int, ...] | None = None) -> Any:
+    """Check an argument at the public function: finite floats with the right number of axes.
+
+    Lists become float64 arrays; arrays keep their dtype, in the machine's byte order. Traced
+    arrays pass with their shape checked, since their values are not there yet.
+
+    Raises
+    ------
+    InvalidInput
+        For a wrong number of axes, an empty axis, NaN or infinity, and for arrays of integers or
+        Booleans: pixels of 0..255 are almost never meant as they stand. As :func:`as_array` does.
+    """
+    typed = isinstance(array, (np.ndarray, jax.Array))
+    array = as_array(name, array)
+    if not typed and array.dtype.kind in "iu":
+        array = converted(name, array, np.float64)
+    if array.dtype not in (np.float32, np.float64):
+        if jax.numpy.issubdtype(array.dtype, np.floating):
+            raise InvalidInput(f"{name}: wanted 32 or 64 bits a number, got dtype {array.dtype}.")
         raise InvalidInput(
             f"{name}: wanted floats, got dtype {array.dtype}. Convert it where you know its "
             f"scale, e.g. `{name}.astype(float) / 255` for pixels."
@@ -91,8 +164,115 @@ def floating(name: str, array: Any, ndim: int | tuple[int, ...] | None = None) -
     return array
 
 
+def converted(name: str, array: Any, dtype: Any) -> np.ndarray:
+    """Return a new NumPy array of another type that holds the same numbers.
+
+    Floats are rounded; integers must stay what they are. The array is the caller's in nothing: it
+    shares no memory with what was given.
+
+    Raises
+    ------
+    InvalidInput
+        If a number is too large for the type, or an integer is not one of its numbers.
+    """
+    array, dtype = np.asarray(array), np.dtype(dtype)
+    with np.errstate(over="ignore", invalid="ignore"):
+        new = np.array(array, dtype)
+    if array.dtype.kind == "f":
+        lost = ~np.isfinite(new) & np.isfinite(array)
+    else:
+        lost = _rounded(array, dtype)
+    if lost.any():
+        raise InvalidInput(
+            f"{name}: {lost.sum()} of {array.size} numbers, such as {array[lost][0]}, are none of "
+            f"{dtype}. Scale them, or give arrays of float64 throughout."
+        )
+    return new
+
+
+def _rounded(integers: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Return which integers are beyond those that a type counts without a gap."""
+    if dtype.kind == "f":
+        most = 2 ** (np.finfo(dtype).nmant + 1)
+        return (integers > most) | (integers < -most)
+    limits = np.iinfo(dtype)
+    return (integers > limits.max) | (integers < limits.min)
+
+
+def numbers(name: str, value: Any) -> np.ndarray:
+    """Return finite numbers, of integers or floats, as a NumPy array of float64.
+
+    Raises
+    ------
+    InvalidInput
+        For NaN, infinity and Booleans, and for tracers; as :func:`as_array` does.
+    """
+    known(name, value)
+    array = as_array(name, value)
+    if array.dtype.kind not in "fiu":
+        raise InvalidInput(f"{name}: wanted numbers, got dtype {array.dtype}.")
+    array = np.asarray(array, dtype=np.float64)
+    if not np.isfinite(array).all():
+        bad = int(array.size - np.isfinite(array).sum())
+        raise InvalidInput(f"{name}: {bad} of {array.size} numbers are NaN or infinite.")
+    return array
+
+
+def booleans(name: str, value: Any) -> np.ndarray:
+    """Return Booleans as a NumPy array.
+
+    Raises
+    ------
+    InvalidInput
+        For anything else, and for tracers; as :func:`as_array` does.
+    """
+    known(name, value)
+    array = as_array(name, value)
+    if array.dtype != bool:
+        raise InvalidInput(f"{name}: wanted Booleans, got dtype {array.dtype}.")
+    return np.asarray(array)
+
+
+def finite_result(name: str, result: Any) -> Any:
+    """Return a tree of results, unless numbers of it are known and not finite.
+
+    Parameters
+    ----------
+    name
+        Of the public function.
+    result
+        What it is about to return.
+
+    Raises
+    ------
+    NumericalFailure
+        If numbers of it are NaN or infinite; they are the error's ``result``.
+    """
+    if not is_traced(result) and not all(np.isfinite(x).all() for x in jax.tree.leaves(result)):
+        raise NumericalFailure(
+            f"{name}: the result is not finite. Something overflows, or is not defined, for these "
+            "parameters and samples: scale them down, or take float64.",
+            result,
+        )
+    return result
+
+
+def tree_of_floats(name: str, tree: Any) -> Any:
+    """Return a tree of arrays, such as parameters, each checked as :func:`floating` does it.
+
+    Raises
+    ------
+    InvalidInput
+        If there is no array in it, or one of them is not of finite floats.
+    """
+    leaves, form = jax.tree.flatten(tree)
+    if not leaves:
+        raise InvalidInput(f"{name}: wanted a tree of arrays, got {shown(tree)}.")
+    return form.unflatten([floating(name, leaf) for leaf in leaves])
+
+
 def samples(name: str, array: Any) -> Any:
-    """Check samples at the door: floats, ``(sample, input)`` or ``(sample, *space, channel)``.
+    """Check samples: floats, ``(sample, input)`` or ``(sample, *space, channel)``.
 
     Raises
     ------
@@ -120,34 +300,80 @@ def in_words(shape: int | tuple[int, ...]) -> str:
 
 
 def random_key(key: Any) -> jax.Array:
-    """Return a JAX random key from a key or from an integer seed."""
+    """Return a JAX random key from a key or from an integer seed of up to 63 bits.
+
+    Raises
+    ------
+    InvalidInput
+        If it is neither.
+    """
     if isinstance(key, (int, np.integer)) and not isinstance(key, bool):
-        return jax.random.key(int(key))
+        if not -LARGEST_SEED <= key <= LARGEST_SEED:
+            raise InvalidInput(f"key: wanted a seed below 2**63, got {shown(int(key))}.")
+        with jax.enable_x64(True):  # else only 32 bits of the seed would count
+            return jax.random.key(int(key))
     if isinstance(key, jax.Array):
         if jax.numpy.issubdtype(key.dtype, jax.dtypes.prng_key):
             if key.ndim == 0:
                 return key
         elif key.shape == (2,) and key.dtype == np.uint32:
             return jax.random.wrap_key_data(key)
-    raise InvalidInput(f"key: wanted jax.random.key(seed) or an integer seed, got {key!r}.")
+    raise InvalidInput(f"key: wanted jax.random.key(seed) or an integer seed, got {shown(key)}.")
 
 
-def integer(name: str, value: Any, at_least: int) -> int:
-    """Check a count at the door."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < at_least:
-        raise InvalidInput(f"{name}: wanted an integer ≥ {at_least}, got {value!r}.")
-    return int(value)
+def integer(name: str, value: Any, at_least: int, at_most: int = MOST_COUNTED) -> int:
+    """Check a count at the public function."""
+    known(name, value)
+    try:
+        count = None if isinstance(value, bool) else index(value)
+    except TypeError:
+        count = None
+    if count is None or count < at_least:
+        raise InvalidInput(f"{name}: wanted an integer ≥ {at_least}, got {shown(value)}.")
+    if count > at_most:
+        raise InvalidInput(f"{name}: wanted an integer ≤ {at_most}, got {shown(value)}.")
+    return count
+
+
+def integers(name: str, values: Any, at_least: int, at_most: int = MOST_COUNTED) -> list[int]:
+    """Check a sequence of counts at the public function."""
+    entries = sequence(name, values, f"a list of integers ≥ {at_least}")
+    return [integer(name, entry, at_least, at_most) for entry in entries]
+
+
+def sequence(name: str, values: Any, wanted: str) -> list[Any]:
+    """Return the entries of a list, tuple, range or array at the public function.
+
+    Parameters
+    ----------
+    name, values
+        The argument.
+    wanted
+        What is wanted, in words.
+
+    Raises
+    ------
+    InvalidInput
+        If it has no entries in a fixed order: a number, a text, a dictionary, a set.
+    """
+    known(name, values)
+    arraylike = isinstance(values, (np.ndarray, jax.Array))
+    if (arraylike and values.ndim) or (
+        isinstance(values, Sequence) and not isinstance(values, (str, bytes, bytearray))
+    ):
+        return list(values)
+    raise InvalidInput(f"{name}: wanted {wanted}, got {shown(values)}.")
 
 
 def flag(name: str, value: Any) -> bool:
-    """Check a choice of yes or no at the door."""
+    """Check a choice of yes or no at the public function."""
     if not isinstance(value, (bool, np.bool_)):
-        raise InvalidInput(f"{name}: wanted True or False, got {value!r}.")
+        raise InvalidInput(f"{name}: wanted True or False, got {shown(value)}.")
     return bool(value)
 
 
 def sample_shape(name: str, value: Any) -> int | tuple[int, ...]:
-    """Check the shape of a sample at the door: D, or (*space, channels)."""
+    """Check the shape of a sample at the public function: D, or (*space, channels)."""
     if not isinstance(value, tuple):
         return integer(name, value, at_least=1)
     if not value:
@@ -159,17 +385,37 @@ def sample_shape(name: str, value: Any) -> int | tuple[int, ...]:
 def real(
     name: str, value: Any, *, above: float | None = None, at_least: float | None = None
 ) -> float:
-    """Check a finite number at the door, with an open or a closed lower bound."""
+    """Check a number at the public function, with an open or a closed lower bound.
+
+    Its square must be a number of 64 bits, too: numbers other than 0 lie between
+    :data:`SMALLEST` and :data:`LARGEST`.
+    """
+    known(name, value)
     bound = f" > {above:g}" if above is not None else ""
     bound += f" ≥ {at_least:g}" if at_least is not None else ""
+    scalar = isinstance(value, Real) or (
+        isinstance(value, (np.ndarray, jax.Array))
+        and value.ndim == 0
+        and (
+            jax.numpy.issubdtype(value.dtype, np.floating)
+            or jax.numpy.issubdtype(value.dtype, np.integer)
+        )
+    )
+    if not scalar or isinstance(value, bool):
+        raise InvalidInput(f"{name}: wanted a number{bound}, got {shown(value)}.")
     try:
         number = float(value)
-    except (TypeError, ValueError):
-        raise InvalidInput(f"{name}: wanted a number{bound}, got {value!r}.") from None
+    except OverflowError:
+        number = np.inf
     if (
         not np.isfinite(number)
         or (above is not None and number <= above)
         or (at_least is not None and number < at_least)
     ):
-        raise InvalidInput(f"{name}: wanted a finite number{bound}, got {value!r}.")
+        raise InvalidInput(f"{name}: wanted a finite number{bound}, got {shown(value)}.")
+    if value != 0 and not SMALLEST <= abs(number) <= LARGEST:
+        raise InvalidInput(
+            f"{name}: wanted 0 or a size between {SMALLEST:g} and {LARGEST:g}, whose square is a "
+            f"floating-point number, got {shown(value)}."
+        )
     return number

@@ -1,7 +1,98 @@
-"""Memory that is freed, but that the C library keeps."""
+"""How much memory there is, and memory that is freed but that the C library keeps."""
+
+from __future__ import annotations
 
 import ctypes
 import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import jax
+
+from largen.errors import OutOfMemory
+
+MEMORY_BUDGET = 2**32  # bytes, of everything that takes memory_budget=
+PROC = Path("/proc")
+CGROUP = Path("/sys/fs/cgroup")
+# Limit and use of a control group, in its second version and in its first.
+GROUP_FILES = (
+    ("memory.max", "memory.current"),
+    ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
+)
+
+
+def available_bytes() -> float:
+    """Return how much memory this process can still get; infinity where that is not known.
+
+    The least of what the system has, what the process's control group leaves, and what its limit
+    of address space (``ulimit -v``) leaves.
+    """
+    return min((*_of_system(), *_of_group(), *_of_address_space()), default=float("inf"))
+
+
+def check_fits(needed: float, what: str, advice: str) -> None:
+    """Check that results fit into memory, before anything is allocated.
+
+    XLA ends the process where it gets no memory. On other devices than the processor nothing is
+    checked.
+
+    Parameters
+    ----------
+    needed
+        Bytes.
+    what
+        The argument and what takes them, such as ``"x1: two kernels of 10 samples"``.
+    advice
+        What to do instead.
+
+    Raises
+    ------
+    OutOfMemory
+        If they do not.
+
+    Examples
+    --------
+    >>> check_fits(1e18, "x1: two kernels of 250000000 samples", "Take fewer samples.")
+    Traceback (most recent call last):
+        ...
+    largen.errors.OutOfMemory: x1: two kernels of 250000000 samples take 1e+09 GB, and ...
+    """
+    there = available_bytes() if jax.default_backend() == "cpu" else float("inf")
+    if needed > there:
+        raise OutOfMemory(
+            f"{what} take {needed / 1e9:.3g} GB, and {there / 1e9:.3g} GB are available. {advice}"
+        )
+
+
+def _of_system() -> Iterator[float]:
+    for line in _text(PROC / "meminfo").splitlines():
+        if line.startswith("MemAvailable:"):
+            yield 1024.0 * int(line.split()[1])
+
+
+def _of_group() -> Iterator[float]:
+    for limit, use in GROUP_FILES:
+        most, now = _text(CGROUP / limit).strip(), _text(CGROUP / use).strip()
+        if most.isdecimal() and now.isdecimal():
+            yield max(float(most) - float(now), 0.0)
+
+
+def _of_address_space() -> Iterator[float]:
+    try:
+        import resource
+    except ImportError:  # on Windows
+        return
+    most = resource.getrlimit(resource.RLIMIT_AS)[0]
+    pages = _text(PROC / "self" / "statm").split()
+    if most != resource.RLIM_INFINITY and pages:
+        yield max(float(most) - int(pages[0]) * resource.getpagesize(), 0.0)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
 
 
 def give_back() -> None:

@@ -1,8 +1,13 @@
-"""Text for people: rows of cells, their columns aligned."""
+"""Text for people: rows of cells with aligned columns, and short words for any value."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from reprlib import Repr
+from typing import Any
+
+_SHORT = Repr()
+_SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxlong, _SHORT.maxother = 3, 60, 40, 80
 
 
 def aligned(cells: Sequence[Sequence[str]], *, ruled: bool = True) -> list[str]:
@@ -12,3 +17,23 @@ def aligned(cells: Sequence[Sequence[str]], *, ruled: bool = True) -> list[str]:
     if ruled:
         lines.insert(1, "  ".join("-" * w for w in widths))
     return lines
+
+
+def shown(value: Any) -> str:
+    """Return what an error message calls a value: short, however large the value is.
+
+    Examples
+    --------
+    >>> shown([1.5] * 1000), shown(range), shown(10**400)[:12]
+    ('[1.5, 1.5, 1.5, 1.5, 1.5, 1.5, ...]', "<class 'range'>", '100000000000')
+    >>> import numpy as np
+    >>> shown(np.zeros((300, 2)))
+    'an array of shape (300, 2), dtype float64'
+    """
+    shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
+    if isinstance(shape, tuple) and shape and dtype is not None:
+        return f"an array of shape {shape}, dtype {dtype}"
+    try:
+        return _SHORT.repr(value)
+    except Exception:  # the value's own repr fails, or wants more digits than Python prints
+        return f"a value of type {type(value).__name__}"

@@ -9,7 +9,9 @@ from largen.errors import InvalidInput
 
 RNG = np.random.default_rng(14)
 X = RNG.standard_normal((3, 4, 2))
-NET = lg.serial(lg.Dense(1.3, 0.2), lg.Activation("erf"), lg.GlobalAvgPool(), lg.Dense())
+NET = lg.serial(
+    lg.Dense(weight_std=1.3, bias_std=0.2), lg.Activation("erf"), lg.GlobalAvgPool(), lg.Dense()
+)
 
 
 def plain(first):
@@ -78,7 +80,7 @@ def test_wide_networks():
     [
         (lambda: lg.token_inputs([[0.5]], 3), "tokens: wanted integers"),
         (lambda: lg.token_inputs([[0, 3]], 3), "tokens: wanted numbers from 0 to 2, got 0 to 3"),
-        (lambda: lg.token_inputs([[0, 1], [2]], 3), "tokens: wanted sequences of one length"),
+        (lambda: lg.token_inputs([[0, 1], [2]], 3), "tokens: wanted rows of one length"),
         (lambda: lg.token_inputs([0, 1], 3), "tokens: wanted .sample, position."),
         (lambda: lg.with_positions(X[:, 0]), "x: wanted .sample, .space, channel."),
         (lambda: lg.with_positions(X, -1.0), "std"),

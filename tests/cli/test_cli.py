@@ -1,4 +1,7 @@
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,6 +11,8 @@ from typer.testing import CliRunner
 import largen
 from largen.cli.app import app
 from largen.experiments.quickstart import Settings
+
+ROOT = Path(__file__).parents[2]
 
 
 def invoke(*words):
@@ -33,6 +38,25 @@ def test_folder_that_cannot_be_made_is_named(tmp_path):
     result = invoke("quickstart", "--fast", "--output", str(tmp_path / "file"))
     assert result.exit_code == 2
     assert "cannot make the folder" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "place"),
+    [
+        (["quickstart", "--fast"], "largen.cli.quickstart.quickstart"),
+        (["figure", "004-1", "--fast", "--data", "digits"], "papers.command.produce"),
+        (["transfer", "demo", "--fast"], "largen.sweeps.transfer_demo.transfer_demo"),
+    ],
+)
+def test_an_interrupt_ends_in_one_line(words, place, tmp_path, monkeypatch):
+    def interrupted(*args, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(place, interrupted)
+    result = invoke(*words, "--output", str(tmp_path))
+    assert result.exit_code == 130
+    assert result.stderr.startswith("Interrupted.")
+    assert result.stderr.count("\n") == 1
 
 
 @pytest.mark.slow
@@ -65,3 +89,19 @@ def test_figures_are_listed_and_what_is_missing_is_said(tmp_path, monkeypatch):
     unknown = invoke("figure", "004-8", "--data", "digits")
     assert unknown.exit_code == 2
     assert "004-8" in unknown.stdout
+
+
+def test_figures_have_a_command_of_their_own():
+    helped = invoke("figure", "--help").stdout
+    assert "--data" in helped
+    words = [sys.executable, "-m", "papers"]
+    listed = subprocess.run(words, capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    assert listed.split() == invoke("figure").stdout.split()
+
+
+def test_outside_a_clone_it_is_said_where_figures_are(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(largen, "__file__", str(tmp_path / "lib" / "largen" / "__init__.py"))
+    result = invoke("figure", "004-1", "--fast")
+    assert result.exit_code == 2
+    assert "python -m papers 004-1 --fast" in result.stdout

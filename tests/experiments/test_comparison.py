@@ -143,5 +143,5 @@ def test_networks_of_another_run_are_refused():
     other = lg.Run(RUN.net, lg.mean_field(2.0), RUN.data, optimizer=RUN.optimizer, steps=20)
     f = np.zeros((2, 21, 6))
     nets = lg.Trajectory.of(other, f, f, theory="finite", reason="", seeds=2, width=8)
-    with pytest.raises(InvalidInput, match="parameterization is mean_field"):
+    with pytest.raises(InvalidInput, match="parameterization at width 8 is mean_field"):
         lg.compare(limit(), nets)

@@ -121,15 +121,21 @@ def test_fit_recovers_exponents_under_a_correction(q, b):
 
 
 def test_what_counts_as_a_deviation():
-    def row(value, error, known=True, predicted: F | None = F(-1, 2)):
-        return MeasuredExponent("g", "n", PowerLaw(value, error), known, predicted)
+    def row(value, error, known=True, predicted: F | None = F(-1, 2), zero=False):
+        return MeasuredExponent("g", "n", PowerLaw(value, error), known, predicted, zero)
 
     assert not row(-0.47, 0.02).deviates
     assert row(-0.45, 0.02).deviates
     assert not row(-0.45, 0.02, known=False).deviates
     assert row(-0.45, 0.02, predicted=None).deviates  # predicted to be zero, and is not
     assert not row(np.nan, np.nan, predicted=None).deviates
-    assert row(np.nan, np.nan).deviates
+    small = row(np.nan, np.nan)  # it may have the predicted exponent: nobody knows
+    assert small.state == "unresolved"
+    assert not small.deviates
+    zero = row(np.nan, np.nan, zero=True)
+    assert zero.state == "zero"
+    assert not zero.deviates
+    assert row(-0.47, 0.02).state == "number"
 
 
 @pytest.mark.parametrize(

@@ -20,15 +20,15 @@ def equal_to_one_device(devices):
 
 def work_is_where_it_was_sent(devices):
     """The tiles' array has a shard on each device, also with masks and a budget."""
-    seen, tiles_of = [], spread._tiles
-    spread._tiles = lambda *args: seen.append(tiles_of(*args)) or seen[-1]
+    seen, fill = [], spread._fill
+    spread._fill = lambda *args: seen.append(fill(*args)) or seen[-1]
     text = np.random.default_rng(1).standard_normal((9, 4, 3))
     mask = np.arange(4) < np.array([4, 3, 2] * 3)[:, None]
     net = lg.serial(lg.Conv((3,)), lg.Activation("relu"), lg.GlobalAvgPool(), lg.Dense())
     small = {"memory_budget": 8e4, "mask1": mask}
     got = lg.nngp(net, text, devices=devices, **small)
     np.testing.assert_allclose(got, lg.nngp(net, text, **small), rtol=1e-14)
-    assert {shard.device for shard in seen[0][0].addressable_shards} == set(devices)
+    assert {shard.device for shard in seen[-1][0].addressable_shards} == set(devices)
 
 
 if __name__ == "__main__":

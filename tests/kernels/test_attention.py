@@ -25,9 +25,16 @@ def agree(net, joint, **masks):
 
 
 def test_attention():
-    block = lg.Residual(lg.serial(lg.LayerNorm(), lg.SelfAttention(1.7), lg.Dense(1.1)))
+    block = lg.Residual(
+        lg.serial(lg.LayerNorm(), lg.SelfAttention(logit_scale=1.7), lg.Dense(weight_std=1.1))
+    )
     net = lg.serial(
-        lg.SelfAttention(0.5), lg.Dense(1.2, 0.3), block, RELU, lg.GlobalAvgPool(), lg.Dense()
+        lg.SelfAttention(logit_scale=0.5),
+        lg.Dense(weight_std=1.2, bias_std=0.3),
+        block,
+        RELU,
+        lg.GlobalAvgPool(),
+        lg.Dense(),
     )
     h = Joint.of(X).attended(0.5).dense(1.44, 0.09)
     h = h.plus(h.norm(True).attended(1.7).dense(1.21)).relu()
@@ -37,7 +44,8 @@ def test_attention():
 def test_masks():
     there = MASK.T.ravel().astype(float)
     net = lg.serial(
-        lg.Conv((3,), bias_std=0.3), RELU, lg.SelfAttention(), lg.Dense(1.2, 0.4), RELU,
+        lg.Conv((3,), bias_std=0.3), RELU, lg.SelfAttention(),
+        lg.Dense(weight_std=1.2, bias_std=0.4), RELU,
         lg.LayerNorm(over_space=True), lg.Dense(bias_std=0.2), lg.GlobalAvgPool(), lg.Dense(),
     )  # fmt: skip
     h = Joint.of(X).scaled(there).affine(windows((5,), (3,)), b=0.09).scaled(there).relu()
@@ -81,7 +89,7 @@ def test_attention_wants_positions():
     with pytest.raises(InvalidInput, match="positions to attend to"):
         lg.kernel(lg.serial(lg.Dense(), lg.SelfAttention(), lg.Dense()), X[:, 0])
     with pytest.raises(InvalidInput, match="logit_scale"):
-        lg.SelfAttention(float("nan"))
+        lg.SelfAttention(logit_scale=float("nan"))
 
 
 def test_one_mask_of_two_and_axes_in_any_order():

@@ -12,7 +12,12 @@ import largen as lg
 from largen.errors import InvalidInput, LostDigits, NoTheory, NumericalFailure
 
 IMAGES, ROWS = np.ones((2, 6, 6, 3)), np.ones((2, 5))
-CONV, DENSE, RELU, STRIDED = lg.Conv((3, 3)), lg.Dense(), lg.Activation("relu"), lg.Conv((3, 3), 2)
+CONV, DENSE, RELU, STRIDED = (
+    lg.Conv((3, 3)),
+    lg.Dense(),
+    lg.Activation("relu"),
+    lg.Conv((3, 3), strides=2),
+)
 END = (lg.Flatten(), DENSE)
 CNN = lg.serial(CONV, RELU, *END)
 

@@ -36,7 +36,7 @@ def data():
     return Joint.of(X[:, None]).dense(1.3**2, 0.2**2)
 
 
-FIRST = lg.Dense(1.3, 0.2)
+FIRST = lg.Dense(weight_std=1.3, bias_std=0.2)
 
 
 def sech2(x):
@@ -65,20 +65,23 @@ def test_elementwise_runs_are_one_function_of_the_gaussian():
 
 def test_piecewise_linear_runs_stay_exact():
     run = (RELU, lg.Residual(RELU), lg.repeat(lg.Residual(lg.Activation("abs"), RELU), 2))
-    net = lg.serial(FIRST, *run, lg.Dense(1.5))
+    net = lg.serial(FIRST, *run, lg.Dense(weight_std=1.5))
     agree(net, X, data().relu().dense((2 * 4) ** 2 * 1.5**2))
 
 
 def test_branches_that_read_an_activation():
     # relu(relu(u)) = relu(u): the branch's activation sees the same Gaussian.
-    block = lg.Residual(lg.serial(RELU, lg.Dense(1.1)))
+    block = lg.Residual(lg.serial(RELU, lg.Dense(weight_std=1.1)))
     net = lg.serial(FIRST, RELU, block, lg.Dense())
     h = data().relu()
     agree(net, X, h.plus(h.dense(1.1**2)).dense())
 
 
 def test_independent_parts_with_means():
-    block = lg.Residual(lg.serial(lg.Dense(1.2, 0.1), RELU), lg.serial(lg.Dense(0.7), RELU))
+    block = lg.Residual(
+        lg.serial(lg.Dense(weight_std=1.2, bias_std=0.1), RELU),
+        lg.serial(lg.Dense(weight_std=0.7), RELU),
+    )
     net = lg.serial(FIRST, RELU, block, lg.LayerNorm(), lg.Dense())
     h = data().relu()
     joint = h.dense(0.49).relu().plus(h.dense(1.44, 0.01).relu(), 1.0)
@@ -89,29 +92,35 @@ def test_independent_parts_with_means():
 
 def test_a_repetition_that_begins_and_ends_with_activations():
     leaky = lg.Activation("leaky_relu")
-    net = lg.serial(FIRST, lg.repeat(lg.serial(RELU, lg.Dense(1.4), leaky), 3), lg.Dense())
+    net = lg.serial(
+        FIRST, lg.repeat(lg.serial(RELU, lg.Dense(weight_std=1.4), leaky), 3), lg.Dense()
+    )
     got = lg.kernel(net, X)
-    want = lg.kernel(lg.serial(FIRST, *[RELU, lg.Dense(1.4)] * 3, leaky, lg.Dense()), X)
+    want = lg.kernel(lg.serial(FIRST, *[RELU, lg.Dense(weight_std=1.4)] * 3, leaky, lg.Dense()), X)
     for a, b in zip(got, want, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-13)
 
 
 def test_concatenation_is_a_mean():
-    branches = lg.Concatenate(lg.serial(lg.Dense(1.2), RELU), lg.Dense(0.5), lg.Activation("erf"))
+    branches = lg.Concatenate(
+        lg.serial(lg.Dense(weight_std=1.2), RELU), lg.Dense(weight_std=0.5), lg.Activation("erf")
+    )
     net = lg.serial(FIRST, branches, lg.RMSNorm(), lg.Dense())
     h, parts = data(), []
     parts = [h.dense(1.44).relu(), h.dense(0.25), h.erf()]
     mean = Joint(h.n, *(sum(getattr(p, a) for p in parts) / 3 for a in ("K", "T", "m")))
     agree(net, X, mean.norm().dense())
     # An activation behind acts on each branch.
-    two = lg.serial(FIRST, lg.Concatenate(lg.Dense(1.2), lg.Dense(0.5)), RELU, lg.Dense())
+    two = lg.serial(
+        FIRST, lg.Concatenate(lg.Dense(weight_std=1.2), lg.Dense(weight_std=0.5)), RELU, lg.Dense()
+    )
     parts = [h.dense(1.44).relu(), h.dense(0.25).relu()]
     agree(two, X, Joint(h.n, *(sum(getattr(p, a) for p in parts) / 2 for a in "KTm")).dense())
 
 
 def test_products_of_independent_branches():
-    gate = lg.Product(lg.Dense(), lg.serial(lg.Dense(1.2, 0.3), RELU), RELU)
-    net = lg.serial(FIRST, gate, lg.Dense(1.5))
+    gate = lg.Product(lg.Dense(), lg.serial(lg.Dense(weight_std=1.2, bias_std=0.3), RELU), RELU)
+    net = lg.serial(FIRST, gate, lg.Dense(weight_std=1.5))
     h = data()
     joint = h.dense().times(h.dense(1.44, 0.09).relu()).times(h.relu())
     agree(net, X, joint.dense(2.25))
@@ -125,9 +134,14 @@ def test_products_of_independent_branches():
 @pytest.mark.parametrize("over_space", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_normalisation(over_space):
     x = RNG.standard_normal((3, 5, 2))
-    layers = [lg.LayerNorm(over_space, eps=0.1), RELU, lg.LayerNorm(over_space), lg.Dense()]
+    layers = [
+        lg.LayerNorm(over_space=over_space, eps=0.1),
+        RELU,
+        lg.LayerNorm(over_space=over_space),
+        lg.Dense(),
+    ]
     net = lg.serial(
-        lg.Dense(), *layers, lg.RMSNorm(over_space), ERF, lg.GlobalAvgPool(), lg.Dense()
+        lg.Dense(), *layers, lg.RMSNorm(over_space=over_space), ERF, lg.GlobalAvgPool(), lg.Dense()
     )
     joint = Joint.of(x).dense().norm(True, over_space, 0.1).relu().norm(True, over_space).dense()
     joint = joint.norm(False, over_space).erf().linear(np.full((1, 5), 0.2)).dense()
@@ -149,7 +163,10 @@ def test_dropout_scales_a_sample_with_itself():
         ((RELU, lg.Dropout(0.5), RELU), "meets the output of Dropout"),
         ((lg.Residual(lg.LayerNorm()), RELU), "are correlated"),
         ((lg.Product(lg.RMSNorm(), RELU),), "are correlated"),
-        ((lg.Concatenate(lg.Dense(), lg.Dense(2.0)), lg.RMSNorm(), RELU), "different variances"),
+        (
+            (lg.Concatenate(lg.Dense(), lg.Dense(weight_std=2.0)), lg.RMSNorm(), RELU),
+            "different variances",
+        ),
     ],
 )
 def test_what_is_refused(layers, words):

@@ -54,6 +54,7 @@ def networks(phi, record):
     return lg.train(run, width=WIDTH, seeds=SEEDS, key=5, record=record, record_at=[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "phi",
     QUICK + [pytest.param(phi, marks=pytest.mark.slow) for phi in SLOW],

@@ -9,14 +9,18 @@ from largen.errors import InvalidInput, NoTheory
 
 RNG = np.random.default_rng(3)
 X = RNG.standard_normal((2, 3, 4))
-QUERIES, KEYS, VALUES = lg.Dense(1.3), lg.Dense(1.0, 0.4), lg.Dense(1.1, 0.3)
+QUERIES, KEYS, VALUES = (
+    lg.Dense(weight_std=1.3),
+    lg.Dense(weight_std=1.0, bias_std=0.4),
+    lg.Dense(weight_std=1.1, bias_std=0.3),
+)
 MANY, FEW = 2048, 64
 TOP = (lg.GlobalAvgPool(), lg.Dense())
 
 
 def network(draws=FEW):
     heads = lg.MultiHeadAttention(QUERIES, KEYS, VALUES, draws=draws)
-    return lg.serial(heads, lg.Dense(1.3), *TOP)
+    return lg.serial(heads, lg.Dense(weight_std=1.3), *TOP)
 
 
 def by_jacobians(draws):
@@ -62,7 +66,7 @@ def test_against_networks_of_many_heads():
 def test_without_a_softmax_it_is_exact():
     """Against networks, and in parts: the values of neural-tangents are elsewhere."""
     heads = lg.MultiHeadAttention(QUERIES, KEYS, VALUES, mechanism="identity")
-    net = lg.serial(heads, lg.Dense(1.3), *TOP)
+    net = lg.serial(heads, lg.Dense(weight_std=1.3), *TOP)
     limit = lg.kernel(net, X)
     nets = lg.monte_carlo_kernel(net, X.astype(np.float32), width=144, draws=256, key=0)
     assert np.abs((nets.nngp - limit.nngp) / nets.nngp_error).max() < 3.5

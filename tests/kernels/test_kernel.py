@@ -127,7 +127,7 @@ def _moments(act, K):
 
 
 def test_repetition_equals_the_written_out_network():
-    block = lg.Residual(lg.serial(lg.Activation("erf"), lg.Dense(1.1, 0.2)))
+    block = lg.Residual(lg.serial(lg.Activation("erf"), lg.Dense(weight_std=1.1, bias_std=0.2)))
     tail = (lg.Activation("erf"), lg.Dense())
     folded = lg.kernel(lg.serial(lg.Dense(), lg.repeat(block, 5), *tail), X)
     flat = lg.kernel(lg.serial(lg.Dense(), block, block, block, block, block, *tail), X)
@@ -138,13 +138,19 @@ def test_repetition_equals_the_written_out_network():
 def test_layers_with_constants_of_their_own():
     stds = (1.5, 0.7, 1.1)
     phi = lg.Activation("relu")
-    net = lg.serial(lg.Dense(stds[0]), phi, lg.Dense(stds[1]), phi, lg.Dense(stds[2]))
+    net = lg.serial(
+        lg.Dense(weight_std=stds[0]),
+        phi,
+        lg.Dense(weight_std=stds[1]),
+        phi,
+        lg.Dense(weight_std=stds[2]),
+    )
     plain = numpy_mlp(X, "relu", 2)[0]  # relu is homogeneous: σ_w² factor out
     np.testing.assert_allclose(lg.nngp(net, X), np.prod(np.square(stds)) * plain, rtol=1e-12)
 
 
 def test_activation_on_the_inputs_is_applied_to_the_data():
-    inner = (lg.Dense(1.2), lg.Activation("erf"), lg.Dense())
+    inner = (lg.Dense(weight_std=1.2), lg.Activation("erf"), lg.Dense())
     got = lg.kernel(lg.serial(lg.Activation("tanh"), *inner), X)
     want = lg.kernel(lg.serial(*inner), np.tanh(X))
     np.testing.assert_allclose(got.ntk, want.ntk, rtol=1e-12)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import largen as lg
-from largen.architectures.layers import check_constants
+from largen.architectures import Affine
 from largen.errors import InvalidInput, NoTheory
 from largen.kernels.hyperparameters import rebuilt
 
@@ -17,7 +17,7 @@ MLP = lg.mlp(3, "relu", weight_std=1.2, bias_std=0.3)
 RESIDUAL = lg.residual_mlp(3, "tanh", weight_std=1.1, bias_std=0.2)
 CNN = lg.serial(
     lg.Conv((3,), weight_std=1.3, bias_std=0.2), lg.Activation("erf"), lg.GlobalAvgPool(),
-    lg.Dense(0.8),
+    lg.Dense(weight_std=0.8),
 )  # fmt: skip
 
 
@@ -82,4 +82,4 @@ def test_doors():
     with pytest.raises(NoTheory, match=r"lg.nngp"):
         lg.kernel_function(lg.mlp(1, "sign"), X)
     with pytest.raises(InvalidInput, match=r"lg.kernel_function"):
-        jax.grad(lambda s: check_constants(SimpleNamespace(weight_std=s)))(1.0)
+        jax.grad(lambda s: Affine.__post_init__(SimpleNamespace(weight_std=s)))(1.0)

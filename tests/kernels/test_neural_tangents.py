@@ -12,8 +12,12 @@ def x_of(*shape):
     return np.sin(1.0 + 0.7 * np.arange(np.prod(shape))).reshape(shape)
 
 
+def sized(weight_std):
+    return lg.Dense(weight_std=weight_std)
+
+
 def conv(window, strides=1, padding="SAME"):
-    return lg.Conv(window, strides, padding, weight_std=1.3, bias_std=0.2)
+    return lg.Conv(window, strides=strides, padding=padding, weight_std=1.3, bias_std=0.2)
 
 
 PLANE, LINE, ROWS = x_of(3, 4, 5, 2), x_of(3, 6, 4), x_of(3, 5)
@@ -21,11 +25,12 @@ RELU, ERF, DENSE, FIRST = (
     lg.Activation("relu"),
     lg.Activation("erf"),
     lg.Dense(),
-    lg.Dense(1.3, 0.2),
+    lg.Dense(weight_std=1.3, bias_std=0.2),
 )
+WIDER, BIASED = sized(1.2), lg.Dense(weight_std=1.3, bias_std=0.3)
 LOCAL = lg.LocallyConnected((3,), weight_std=1.3, bias_std=0.2)
-UP = lg.ConvTranspose((3,), 2, weight_std=1.3, bias_std=0.2)
-SHORTCUT = lg.Conv((1, 1), 2)
+UP = lg.ConvTranspose((3,), strides=2, weight_std=1.3, bias_std=0.2)
+SHORTCUT = lg.Conv((1, 1), strides=2)
 TOP = (RELU, lg.GlobalAvgPool(), DENSE)
 CASES = {
     "conv_flatten": (
@@ -34,12 +39,13 @@ CASES = {
     ),
     "conv_pool": (
         PLANE,
-        [conv((3, 3), 1, "CIRCULAR"), RELU, lg.AvgPool((2, 2), 1), conv((2, 2)), ERF, *TOP[1:]],
+        [conv((3, 3), 1, "CIRCULAR"), RELU, lg.AvgPool((2, 2), strides=1),
+         conv((2, 2)), ERF, *TOP[1:]],
     ),
     "avgpool_same": (
         PLANE,
         [conv((2, 3), (2, 1)), RELU, lg.AvgPool((2, 2), padding="SAME"), conv((2, 2)), RELU,
-         lg.SumPool((1, 2), 1), *TOP[1:]],
+         lg.SumPool((1, 2), strides=1), *TOP[1:]],
     ),
     "local": (LINE, [LOCAL, RELU, conv((3,)), *TOP]),
     "transpose": (LINE, [conv((3,)), RELU, UP, RELU, lg.Flatten(), DENSE]),
@@ -53,18 +59,19 @@ CASES = {
     ),
     "concat_product": (
         ROWS,
-        [FIRST, RELU, lg.Concatenate(lg.serial(lg.Dense(1.2), ERF), lg.serial(lg.Dense(0.7), RELU)),
-         DENSE, lg.Product(lg.serial(DENSE, RELU), lg.serial(lg.Dense(1.2), ERF)), DENSE],
+        [FIRST, RELU, lg.Concatenate(lg.serial(WIDER, ERF), lg.serial(sized(0.7), RELU)),
+         DENSE, lg.Product(lg.serial(DENSE, RELU), lg.serial(WIDER, ERF)), DENSE],
     ),
     "dropout": (ROWS, [FIRST, RELU, lg.Dropout(0.2), DENSE, ERF, DENSE]),
     "attention": (
-        LINE, [FIRST, RELU, lg.SelfAttention(1.2 * 0.9), lg.Dense(1.1), lg.Dense(1.3, 0.3), *TOP]
+        LINE,
+        [FIRST, RELU, lg.SelfAttention(logit_scale=1.2 * 0.9), sized(1.1), BIASED, *TOP],
     ),
     "attention_identity": (
         LINE,
         [FIRST, RELU,
-         lg.MultiHeadAttention(lg.Dense(0.9), lg.Dense(1.2), lg.Dense(1.1), mechanism="identity"),
-         lg.Dense(1.3, 0.3), RELU, lg.Flatten(), DENSE],
+         lg.MultiHeadAttention(sized(0.9), WIDER, sized(1.1), mechanism="identity"),
+         BIASED, RELU, lg.Flatten(), DENSE],
     ),
 }  # fmt: skip
 
@@ -81,7 +88,7 @@ UPPER = np.triu_indices(3)
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_activations_of_neural_tangents(name):
     phi = lg.Activation(ACTIVATIONS[name])
-    net = lg.serial(FIRST, phi, lg.Dense(1.1, 0.3), phi, DENSE)
+    net = lg.serial(FIRST, phi, lg.Dense(weight_std=1.1, bias_std=0.3), phi, DENSE)
     nngp, ntk = VALUES[name]
     np.testing.assert_allclose(lg.nngp(net, ROWS)[UPPER], nngp, rtol=1e-11)
     if name != "sign":  # its derivative is no function

@@ -2,31 +2,31 @@ import numpy as np
 import pytest
 
 import largen as lg
-from largen.kernels.pieces import composed, keeps_shape
+from largen.kernels.pieces import composed
 
-HALVING = lg.serial(lg.Conv((3,), 2), lg.Activation("relu"))
+HALVING = lg.serial(lg.Conv((3,), strides=2), lg.Activation("relu"))
 
 
 @pytest.mark.parametrize(
     ("layer", "keeps"),
     [
         (lg.Conv((3, 3)), True),
-        (lg.Conv((3, 3), 2), False),
+        (lg.Conv((3, 3), strides=2), False),
         (lg.Conv((3,), padding="VALID"), False),
         (lg.Conv((1,), padding="VALID"), True),
         (lg.AvgPool((2,)), False),
         (lg.Concatenate(lg.Dense(), lg.Dense()), False),
-        (lg.Residual(HALVING, shortcut=lg.Conv((1,), 2)), False),
+        (lg.Residual(HALVING, shortcut=lg.Conv((1,), strides=2)), False),
         (lg.repeat(lg.Residual(lg.Conv((3,))), 3), True),
         (lg.LayerNorm(), True),
     ],
 )
 def test_which_layers_keep_the_shape(layer, keeps):
-    assert keeps_shape(layer) is keeps
+    assert layer.keeps_shape is keeps
 
 
 def test_equal_layers_that_change_the_shape_are_no_repetition():
-    halving, keeping = lg.Conv((3,), 2), lg.Conv((3,))
+    halving, keeping = lg.Conv((3,), strides=2), lg.Conv((3,))
     folded, _ = composed([(layer, np.ones(1)) for layer in (halving, halving, keeping, keeping)])
     assert folded.layers == (halving, halving, lg.repeat(keeping, 2))
 
@@ -34,7 +34,7 @@ def test_equal_layers_that_change_the_shape_are_no_repetition():
 def test_kernel_of_layers_that_halve_the_sample_twice():
     # Without padding and nonlinearity each output averages what it sees.
     x = np.random.default_rng(1).normal(size=(3, 4, 1))
-    halving = lg.Conv((2,), 2, "VALID")
+    halving = lg.Conv((2,), strides=2, padding="VALID")
     net = lg.serial(halving, halving, lg.Flatten(), lg.Dense())
     want = np.einsum("nsc,msc->nm", x, x) / 4
     np.testing.assert_allclose(lg.nngp(net, x), want, rtol=1e-13)
@@ -43,7 +43,7 @@ def test_kernel_of_layers_that_halve_the_sample_twice():
 def test_likelihood_and_posterior_of_images():
     x = np.random.default_rng(2).normal(size=(5, 4, 4, 2))
     y = x.mean((1, 2, 3))
-    net = lg.serial(lg.Conv((3, 3), 2), lg.Activation("erf"), lg.Flatten(), lg.Dense())
+    net = lg.serial(lg.Conv((3, 3), strides=2), lg.Activation("erf"), lg.Flatten(), lg.Dense())
     given = lg.posterior(net, x, y, noise=0.01)
     mean, variance, _ = given.predict(x[:2])
     kernel = lg.nngp(net, x)

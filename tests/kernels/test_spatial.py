@@ -137,6 +137,6 @@ def test_sums_over_positions_make_large_variances():
     x = RNG.standard_normal((4, 60, 2))
     for top, wrong in ((lg.GlobalAvgPool(), False), (lg.GlobalSumPool(), True)):
         tanh = lg.Activation("tanh")
-        net = lg.serial(lg.Conv((3,)), tanh, top, lg.Dense(2.0), tanh, lg.Dense())
+        net = lg.serial(lg.Conv((3,)), tanh, top, lg.Dense(weight_std=2.0), tanh, lg.Dense())
         lowered, _ = prepare(net, lg.ntk(), (60, 2))
         assert (inaccuracy(lowered, (x,), None) is not None) == wrong

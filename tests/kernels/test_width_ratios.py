@@ -16,7 +16,7 @@ def test_limits_with_factors_outside_do_not_depend_on_ratios():
 
 def test_shares_of_a_concatenation():
     """Features side by side count by their numbers."""
-    wide = lg.serial(lg.Dense(2.0, width_ratio=3), lg.Activation("relu"))
+    wide = lg.serial(lg.Dense(weight_std=2.0, width_ratio=3), lg.Activation("relu"))
     narrow = lg.serial(lg.Dense(), lg.Activation("tanh"))
     found = lg.nngp(lg.serial(lg.Concatenate(wide, narrow), lg.Dense()), X)
     alone = [lg.nngp(lg.mlp(1, "relu"), X) * 4, lg.nngp(lg.mlp(1, "tanh"), X)]

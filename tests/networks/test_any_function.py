@@ -120,6 +120,7 @@ def test_monte_carlo_against_the_exact_kernels(param):
         assert np.all(error < 0.2 * np.abs(want).max())
 
 
+@pytest.mark.slow
 def test_monte_carlo_errors_are_those_of_the_mean():
     """Repeated estimates scatter by the stated error."""
     net = lg.mlp(1, "erf")
@@ -155,7 +156,7 @@ def test_dropout_has_no_masks_to_estimate_with():
 
 def test_batches_that_are_coupled():
     """Orthogonal samples become centred vectors of size √P: E[ĥĥᵀ] = P/(P − 1) (1 − 11ᵀ/P)."""
-    net, p = lg.serial(lg.Dense(1.7), lg.BatchNorm(eps=0.0), lg.Dense(1.2)), 4
+    net, p = lg.serial(lg.Dense(weight_std=1.7), lg.BatchNorm(eps=0.0), lg.Dense(weight_std=1.2)), 4
     found = lg.monte_carlo_kernel(net, 3 * np.eye(p), width=32, draws=400, key=0)
     want = 1.2**2 * p / (p - 1) * (np.eye(p) - 1 / p)
     assert np.all(np.abs(found.nngp - want) < 4.5 * found.nngp_error)

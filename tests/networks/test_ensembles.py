@@ -8,8 +8,7 @@ import pytest
 
 import largen as lg
 from largen.errors import InvalidInput, NumericalFailure
-from largen.networks import ensembles
-from largen.networks.ensembles import even_chunk
+from largen.networks.chunks import at_once, even_chunk
 from largen.networks.plan import plan_of
 
 
@@ -47,8 +46,8 @@ def test_batched_over_seeds_is_the_same(run):
     with jax.enable_x64(True):
         plan, numbers = plan_of(run, 16, (), ())
         keys = jax.random.split(jax.random.key(0), 3)
-        one, _ = ensembles._train(plan, 1, numbers, keys)
-        many, _ = ensembles._train(plan, None, numbers, keys)
+        one, _ = at_once(plan, True, numbers, keys)
+        many, _ = at_once(plan, False, numbers, keys)
     np.testing.assert_allclose(one, many, rtol=0, atol=1e-13)
 
 

@@ -27,6 +27,7 @@ def inputs(rows, seed=0):
     return np.random.default_rng(seed).normal(size=(rows, D))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "outputs"),
     [("mlp", None), ("biases", 3), ("residual", 1), ("two-layer branches", None), ("nested", 2)],
@@ -110,6 +111,7 @@ def arcsine(kernel):
     return 2 / np.pi * np.arcsin(2 * kernel / np.outer(size, size))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "expectation"), [("relu", arccosine), ("erf", arcsine)])
 def test_features_at_initialisation_are_those_of_infinite_width(name, expectation):
     """Φˡ is unbiased for l = 1, and off by order 1/N behind; its spread falls as 1/√N."""

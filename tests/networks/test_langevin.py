@@ -18,6 +18,7 @@ def run_of(optimizer, steps, param=None, data=None):
     return lg.Run(lg.mlp(1, "tanh"), param, data, optimizer=optimizer, steps=steps)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("param", "steps"), [(lg.ntk(), 3), (lg.mean_field(1.5), 300)], ids=["on the way", "end"]
 )

@@ -14,7 +14,9 @@ X = np.random.default_rng(0).normal(size=(7, 3))
 
 
 def test_repeat_is_an_unrolled_serial():
-    block = lg.Residual(lg.serial(lg.Activation("tanh"), lg.Dense(1.1, 0.2), lg.Dense()))
+    block = lg.Residual(
+        lg.serial(lg.Activation("tanh"), lg.Dense(weight_std=1.1, bias_std=0.2), lg.Dense())
+    )
     ends = lg.Dense(), lg.Dense()
     looped = lg.serial(ends[0], lg.repeat(block, 5), ends[1])
     unrolled = lg.serial(ends[0], *[block] * 5, ends[1])

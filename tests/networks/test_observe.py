@@ -15,6 +15,7 @@ def both(network, start, end, x):
     return start, end, x
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "how",
     [

@@ -63,8 +63,8 @@ def test_symmetry():
 
 
 def test_class_and_doors():
-    assert lg.mup().classify(2, lg.rmsprop(0.1)).kind == "maximal"
-    assert "rmsprop" in str(lg.ntk().classify(2, lg.rmsprop(0.1)))
+    assert lg.classify(lg.mup(), 2, lg.rmsprop(0.1)).kind == "maximal"
+    assert "rmsprop" in str(lg.classify(lg.ntk(), 2, lg.rmsprop(0.1)))
     wrong: list[dict[str, Any]] = [{"beta": 1.0}, {"eps": -1.0}, {"batch_size": 0}]
     for bad in wrong:
         with pytest.raises(InvalidInput, match=next(iter(bad))):

@@ -58,7 +58,9 @@ def naive(x, weight, window, strides, dilation, padding):
 )
 def test_convolution_is_the_sum_over_its_window(window, strides, dilation, padding):
     inputs = (*(5, 6, 4)[: len(window)], 3)
-    layer = lg.Conv(window, strides, padding, dilation, weight_std=1.3, bias_std=0.7)
+    layer = lg.Conv(
+        window, strides=strides, padding=padding, dilation=dilation, weight_std=1.3, bias_std=0.7
+    )
     net, params = network(layer, lg.Flatten(), lg.Dense(), inputs=inputs)
     x = RNG.normal(size=(2, *inputs))
     first, _, last = params
@@ -71,7 +73,7 @@ def test_convolution_is_the_sum_over_its_window(window, strides, dilation, paddi
 @pytest.mark.parametrize("padding", ["SAME", "VALID"])
 @pytest.mark.parametrize(("window", "stride"), [(3, 2), (2, 3), (4, 1)])
 def test_transposed_convolution_is_that_of_jax(window, stride, padding):
-    layer = lg.ConvTranspose((window,), stride, padding)
+    layer = lg.ConvTranspose((window,), strides=stride, padding=padding)
     net, params = network(layer, lg.Flatten(), lg.Dense(), inputs=(5, 3))
     x = RNG.normal(size=(2, 5, 3))
     with jax.enable_x64(True):
@@ -88,7 +90,7 @@ def test_transposed_convolution_is_that_of_jax(window, stride, padding):
 
 
 def test_circular_transposed_convolution_commutes_with_shifts():
-    layer = lg.ConvTranspose((3,), 2, "CIRCULAR")
+    layer = lg.ConvTranspose((3,), strides=2, padding="CIRCULAR")
     net, params = network(
         layer, lg.Activation("tanh"), lg.GlobalAvgPool(), lg.Dense(), inputs=(5, 3)
     )
@@ -136,7 +138,9 @@ def test_branches_against_numpy():
     x = RNG.normal(size=(3, 5))
     gate = lg.serial(lg.Dense(), lg.Activation("tanh"))
     body = lg.Product(lg.Dense(), gate)
-    skip = lg.Residual(lg.serial(lg.Activation("relu"), lg.Dense()), shortcut=lg.Dense(2.0))
+    skip = lg.Residual(
+        lg.serial(lg.Activation("relu"), lg.Dense()), shortcut=lg.Dense(weight_std=2.0)
+    )
     side = lg.Concatenate(body, skip)
     net, params = network(lg.Dense(), side, lg.Dense(), inputs=5)
     first, ((plain, (gated, _)), ((_, branch), short)), last = params
@@ -151,13 +155,13 @@ CONV = lg.Conv((3, 3), bias_std=0.5)
 SPATIAL = {
     "pairs of positions": (CONV, lg.Activation("tanh"), lg.GlobalAvgPool(), lg.Dense()),
     "groups": (
-        lg.Conv((3, 3), 2, "CIRCULAR"),
+        lg.Conv((3, 3), strides=2, padding="CIRCULAR"),
         lg.Conv((2, 1), padding="VALID", groups=2, bias_std=1.0),
         lg.Flatten(),
         lg.Dense(),
     ),
     "transposed": (
-        lg.ConvTranspose((2, 2), 2, bias_std=1.0),
+        lg.ConvTranspose((2, 2), strides=2, bias_std=1.0),
         lg.AvgPool((2, 2)),
         lg.Flatten(),
         lg.Dense(),

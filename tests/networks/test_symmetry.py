@@ -21,6 +21,7 @@ MLP = lg.mlp(2, "tanh", bias_std=0.3), lg.mean_field(1.5)
 RESIDUAL = lg.residual_mlp(3, "erf", bias_std=0.3), lg.depth_mup()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("network", "optimizer"),
     [

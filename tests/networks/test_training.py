@@ -68,7 +68,7 @@ def reference(run, params, gamma):
     return np.array(outputs)
 
 
-NET = lg.serial(lg.Dense(1.0, 0.5), lg.Activation("tanh"), lg.Dense())
+NET = lg.serial(lg.Dense(weight_std=1.0, bias_std=0.5), lg.Activation("tanh"), lg.Dense())
 
 
 @pytest.mark.parametrize(
@@ -148,6 +148,7 @@ def test_losses_and_several_outputs(loss):
         assert abs(step).max() > 1e-7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("decay", [0.0, 0.2])
 def test_flow_is_the_limit_of_small_steps(data, decay):
     """GD at rates η and η/2 extrapolates to the flow with an error of order η²."""
@@ -168,6 +169,7 @@ def test_flow_is_the_limit_of_small_steps(data, decay):
         np.testing.assert_allclose(got, 2 * two - one, rtol=0, atol=3e-5)
 
 
+@pytest.mark.slow
 def test_flow_of_relu_reaches_its_end():
     """Neurons that are held at the kink do not stop the solver."""
     draw = np.random.default_rng(0)

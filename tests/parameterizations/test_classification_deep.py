@@ -21,40 +21,40 @@ roles = st.sampled_from(["input", "hidden", "output", "bias"])
 
 def inverse_width(h):
     """004's mean-field scaling: σ ∝ 1/N in every layer, η̂ ∝ N at the ends, N² between."""
-    return lg.abc(a=(0, 1, 1), b=0, c=(-1, -2, -1)).classify(h + 1, "gd")
+    return lg.classify(lg.abc(a=(0, 1, 1), b=0, c=(-1, -2, -1)), h + 1, "gd")
 
 
 @pytest.mark.parametrize("optimizer", [*GD, *ADAPTIVE, lg.gradient_flow()])
 @pytest.mark.parametrize("hidden_layers", [1, 2, 5])
 def test_named_schemes(hidden_layers, optimizer):
     for param in (lg.mup(), lg.mean_field(2.0)):
-        best = param.classify(hidden_layers, optimizer)
+        best = lg.classify(param, hidden_layers, optimizer)
         assert best.kind == "maximal"
         assert best.nontrivial
         assert best.features_move
         assert len(best.learning_layers) == hidden_layers + 1
-    lazy = lg.ntk().classify(hidden_layers, optimizer)
+    lazy = lg.classify(lg.ntk(), hidden_layers, optimizer)
     assert lazy.kind == "kernel"
     assert not lazy.features_move
     assert len(lazy.learning_layers) == hidden_layers + 1
     assert all(layer.change == -HALF for layer in lazy.layers[:-1])
-    standard = lg.standard().classify(hidden_layers, optimizer)
+    standard = lg.classify(lg.standard(), hidden_layers, optimizer)
     assert standard.kind == "unstable"
     assert any("outputs" in condition for condition in standard.violated)
 
 
 def test_standard_needs_a_rate_that_falls():
-    assert all(lg.standard().classify(n).stable_rate == 1 for n in (1, 2, 4))
+    assert all(lg.classify(lg.standard(), n).stable_rate == 1 for n in (1, 2, 4))
     slowed = lg.abc(a=0, b=(0, 1, 1), c=1)
-    assert slowed.classify(3).kind == "kernel"
-    assert lg.abc(a=0, b=(0, 1, 1), c=F(3, 4)).classify(3).kind == "unstable"
+    assert lg.classify(slowed, 3).kind == "kernel"
+    assert lg.classify(lg.abc(a=0, b=(0, 1, 1), c=F(3, 4)), 3).kind == "unstable"
 
 
 @pytest.mark.parametrize("param", [lg.depth_mup(), lg.complete_p()])
 def test_residual_networks_with_biases(param):
     net = lg.residual_mlp(6, bias_std=1.0, layers_per_block=2)
     for optimizer in ("gd", "adam"):
-        report = param.classify(net, optimizer)
+        report = lg.classify(param, net, optimizer)
         assert report.kind == "maximal"
         assert len(report.layers) == 14
 
@@ -75,7 +75,7 @@ def test_mean_field_of_gd_is_trivial_from_three_hidden_layers_on(h):
         increments = [layer.increment for layer in report.layers]
         assert increments == [F(-h, 2), *[F(1 - h, 2)] * h, F(-h, 2)]
     assert report.outputs[0] == (h + 1) * (-1 + HALF)  # (38) prints the case h = 1
-    rms = lg.abc(a=(0, 1, 1), b=0, c=(-1, -2, -1)).classify(h + 1, "rmsprop")
+    rms = lg.classify(lg.abc(a=(0, 1, 1), b=0, c=(-1, -2, -1)), h + 1, "rmsprop")
     assert rms.kind == ("maximal" if h == 0 else "feature learning")
     assert all(layer.increment == 0 for layer in rms.layers)
     assert all(layer.learns for layer in rms.layers)
@@ -91,17 +91,17 @@ def test_rmsprop_kernel_scaling_of_section_4_1():
         bias = Exponents(F(0), F(0), F(0))
         return Parameterization("", at(0, input_), at(HALF, hidden), at(HALF, output), bias)
 
-    assert with_rates(0, 0, 0).classify(3, "rmsprop").kind == "unstable"
-    assert with_rates(HALF, HALF, HALF).classify(3, "rmsprop").kind == "unstable"
-    assert with_rates(HALF, 1, HALF).classify(3, "rmsprop").kind == "kernel"
-    assert with_rates(HALF, 1, HALF).classify(1, "rmsprop").kind == "kernel"
+    assert lg.classify(with_rates(0, 0, 0), 3, "rmsprop").kind == "unstable"
+    assert lg.classify(with_rates(HALF, HALF, HALF), 3, "rmsprop").kind == "unstable"
+    assert lg.classify(with_rates(HALF, 1, HALF), 3, "rmsprop").kind == "kernel"
+    assert lg.classify(with_rates(HALF, 1, HALF), 1, "rmsprop").kind == "kernel"
 
 
 @given(exponents, st.integers(1, 4))
 @few
 def test_features_move_iff_d_is_one_half(d, hidden_layers):
     """000, §4.1.3 and §4.1.4; 001, App. C: δh ∝ γN^(−1/2) = N^(d−1/2); f(0) ∝ N^(−d)."""
-    report = lg.abc(a=(0, HALF, HALF), b=0, c=0, d=d).classify(hidden_layers)
+    report = lg.classify(lg.abc(a=(0, HALF, HALF), b=0, c=0, d=d), hidden_layers)
     if d < 0 or d > HALF:
         assert report.kind == "unstable"
     else:
@@ -116,7 +116,7 @@ def test_the_family_of_section_4_1_4(a, hidden_layers):
     """(a, 1 − 2a, 1 − 2a), and (a − ½, 1 − 2a) for the read-in; c = 1 is Yang and Hu's μP."""
     b = 1 - 2 * a
     param = lg.abc(a=(a - HALF, a, a), b=b, c=b, d=HALF)
-    assert param.classify(hidden_layers).kind == "maximal"
+    assert lg.classify(param, hidden_layers).kind == "maximal"
 
 
 @given(
@@ -127,7 +127,7 @@ def test_the_family_of_section_4_1_4(a, hidden_layers):
 def test_rates_of_outputs_and_features(d, slow):
     """002, (3.2.11) and (3.2.13): δf = Θ(η/γ²) and δh = Θ(η/(γ√N)), for η = N^e, γ = N^d."""
     e = 2 * d + slow
-    report = lg.abc(a=(0, HALF, HALF), b=0, c=2 * d - e, d=d).classify(1)
+    report = lg.classify(lg.abc(a=(0, HALF, HALF), b=0, c=2 * d - e, d=d), 1)
     if d <= HALF:
         assert report.moved[1] == e - 2 * d
         assert report.layers[0].change == e - d - HALF
@@ -150,7 +150,7 @@ def test_class_is_unchanged_along_the_symmetry(a, b, c, d, theta, optimizer, net
         for n, role in enumerate(("input", "hidden", "output", "bias"))
     }
     param = replace(param, **stated)
-    before, after = (p.classify(net, optimizer) for p in (param, param.shift(theta)))
+    before, after = (lg.classify(p, net, optimizer) for p in (param, param.shift(theta)))
     assert replace(after, title=before.title) == before
 
 
@@ -158,7 +158,7 @@ def test_class_is_unchanged_along_the_symmetry(a, b, c, d, theta, optimizer, net
 @few
 def test_one_hidden_layer_agrees_with_the_plane(q_sigma, rate_a, rate_w):
     """Two recursions written apart: sizes here, parities there."""
-    report = lg.abc(a=(0, 0, -q_sigma), b=0, c=(-rate_w, 0, -rate_a)).classify(1)
+    report = lg.classify(lg.abc(a=(0, 0, -q_sigma), b=0, c=(-rate_w, 0, -rate_a)), 1)
     plane = lg.scaling_class(q_sigma, rate_a, rate_w)
     assert report.plane == plane
     for step, outputs in enumerate(report.outputs):
@@ -172,38 +172,38 @@ def test_one_hidden_layer_agrees_with_the_plane(q_sigma, rate_a, rate_w):
 
 
 def test_report_names_what_is_violated():
-    text = str(lg.standard().classify(2, lg.adam(1e-3)))
+    text = str(lg.classify(lg.standard(), 2, lg.adam(1e-3)))
     assert "standard, 2 hidden layers, adam: unstable" in text
     assert "violated: stable: preactivations of 2 of order N after step 1" in text
     assert "stable with all rates times N⁻³ᐟ²" in text
-    assert "2 … 6" in str(lg.ntk().classify(4))
-    assert "(×8)" in str(lg.depth_mup().classify(lg.residual_mlp(8)))
-    assert lg.ntk().classify(1).plane.kind == "NTK"
+    assert "2 … 6" in str(lg.classify(lg.ntk(), 4))
+    assert "(×8)" in str(lg.classify(lg.depth_mup(), lg.residual_mlp(8)))
+    assert lg.classify(lg.ntk(), 1).plane.kind == "NTK"
 
 
 def test_an_epsilon_that_drowns_gradients_is_noted():
     param = lg.ntk()
     param = replace(param, hidden=replace(param.hidden, adaptive_eps=F(0)))
-    assert "gradients of 2 fall below ε" in str(param.classify(2, lg.adam(1e-3)))
-    assert param.classify(2, lg.adam(1e-3, eps=0.0)).notes == ()
-    assert lg.ntk().classify(2, lg.adam(1e-3)).notes == ()
+    assert "gradients of 2 fall below ε" in str(lg.classify(param, 2, lg.adam(1e-3)))
+    assert lg.classify(param, 2, lg.adam(1e-3, eps=0.0)).notes == ()
+    assert lg.classify(lg.ntk(), 2, lg.adam(1e-3)).notes == ()
 
 
 def test_exploding_initialisation():
-    report = lg.abc(a=0, b=0, c=0).classify(2)
+    report = lg.classify(lg.abc(a=0, b=0, c=0), 2)
     assert report.kind == "unstable"
     assert report.violated[0] == "stable: preactivations of 2 of order N¹ᐟ² at initialisation"
     assert report.stable_rate is None
 
 
 def test_outputs_that_stay():
-    stuck = lg.abc(a=(0, HALF, HALF), b=0, c=HALF).classify(2)
+    stuck = lg.classify(lg.abc(a=(0, HALF, HALF), b=0, c=HALF), 2)
     assert stuck.kind == "stuck at initialisation"
     assert "N⁻¹ᐟ²" in stuck.violated[0]
 
 
 def test_a_layer_that_stands_still_is_named():
-    report = lg.abc(a=(0, HALF, HALF), b=0, c=(HALF, 0, 0), d=HALF).classify(2)
+    report = lg.classify(lg.abc(a=(0, HALF, HALF), b=0, c=(HALF, 0, 0), d=HALF), 2)
     assert report.kind == "feature learning"
     assert report.learning_layers == ("2", "4")
     assert [layer.moves for layer in report.layers[:2]] == [False, True]
@@ -212,12 +212,12 @@ def test_a_layer_that_stands_still_is_named():
 @pytest.mark.parametrize("net", [0, -1, 2.0, "three", None, True])
 def test_missing_layers_are_refused(net):
     with pytest.raises(InvalidInput, match="net"):
-        lg.ntk().classify(net)
+        lg.classify(lg.ntk(), net)
 
 
 @pytest.mark.parametrize("optimizer", ["sgdm", 0.1, lg.ntk()])
 def test_unknown_optimizers_are_refused(optimizer):
     with pytest.raises(InvalidInput, match="optimizer"):
-        lg.ntk().classify(2, optimizer)
+        lg.classify(lg.ntk(), 2, optimizer)
     with pytest.raises(InvalidInput, match="two affine maps"):
-        lg.ntk().classify(lg.Dense())
+        lg.classify(lg.ntk(), lg.Dense())

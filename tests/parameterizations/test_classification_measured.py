@@ -164,7 +164,7 @@ INVERSE_WIDTH = lg.abc(a=(0, 1, 1), b=0, c=(-1, -2, -1))
     ],
 )
 def test_deep(param, optimizer, hidden_layers, steps):
-    report = param.classify(hidden_layers, optimizer)
+    report = lg.classify(param, hidden_layers, optimizer)
     predicted = [*(r.increment for r in report.layers), *(r.change for r in report.layers)]
     widths = np.array([64, 128, 256, 512])
     squares = np.array(

@@ -80,7 +80,7 @@ def test_powers_of_the_rate():
     """App. H: f_a and f_w are linear in the rate, f_aw is quadratic, f_∅ has no power of it."""
     x = np.random.default_rng(0).normal(size=(6, 4))
     data = lg.Dataset(x, np.sign(x[:, 0]))
-    param = lg.Parameterization.from_reference(width=128, scaling="NTK")
+    param = lg.from_reference(width=128, scaling="NTK")
     found = []
     for rate in (1e-3, 1e-4):
         run = lg.Run(lg.mlp(1, "relu"), param, data, "logistic", lg.gd(rate), steps=3)

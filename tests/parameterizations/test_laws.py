@@ -29,7 +29,7 @@ def test_moments(law):
 def test_networks_start_with_their_law():
     """PyTorch's affine maps: uniform within ±1/√fan_in; the same bits as Gaussian ones inside."""
     net = lg.mlp(2, "relu", weight_std=3**-0.5, bias_std=0.1)
-    param = lg.Parameterization.from_reference(width=64, scaling="mean field", law="uniform")
+    param = lg.from_reference(width=64, scaling="mean field", law="uniform")
     assert "uniform weights" in str(param)
     first, _, second, _, _ = lg.init(net, param, width=64, inputs=5, key=0)
     for layer, fan_in in ((first, 5), (second, 64)):
@@ -46,11 +46,11 @@ def test_networks_start_with_their_law():
 
 def test_laws_follow_a_reference_and_the_symmetry():
     uniform = lg.standard().with_law({"input": "uniform"})
-    scaled = lg.Parameterization.from_reference(width=8, scaling="NTK", reference=uniform)
+    scaled = lg.from_reference(width=8, scaling="NTK", reference=uniform)
     for param in (scaled, uniform.shift({"input": 1})):
         assert param.table(lg.mlp(1)).law("0.weight") == "uniform"
         assert param.table(lg.mlp(1)).law("2.weight") == "gaussian"
-    assert scaled.classify(1).kind == "kernel"
+    assert lg.classify(scaled, 1).kind == "kernel"
 
 
 def test_limits_that_depend_on_the_law_of_single_weights_say_so():

@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import largen as lg
@@ -60,6 +60,7 @@ def test_numbers_are_the_powers_evaluated():
     assert all(rule.lr == pytest.approx(4 * 64) for rule in table.values())
 
 
+@settings(max_examples=20)
 @given(
     scheme=st.sampled_from(SCHEMES),
     optimizer=st.sampled_from(OPTIMIZERS),
@@ -79,6 +80,7 @@ def test_shift_keeps_what_training_sees(scheme, optimizer, role, theta):
         assert new.lr.width + new.weight_decay.width == 0
 
 
+@settings(max_examples=20)
 @given(scheme=st.sampled_from(SCHEMES), theta=st.fractions(-2, 2, max_denominator=6))
 def test_shift_by_zero_and_back(scheme, theta):
     there = scheme.shift({"hidden": theta, "output": -theta})

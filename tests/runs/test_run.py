@@ -124,7 +124,7 @@ def with_nan():
         (lambda: run(optimizer=lg.sgd(0.1, 2, order=[1, 6])), "order: there is no sample 6"),
         (lambda: lg.sgd(0.1, 2, order=[1]), "order: wanted at least the 2 samples"),
         (lambda: lg.sgd(0.1, 1, order=[-1]), "order"),
-        (lambda: lg.sgd(0.1, 1, order=np.array(0.5)), "order: wanted the numbers of samples"),
+        (lambda: lg.sgd(0.1, 1, order=np.array(0.5)), "order: wanted a list of integers"),
         (lambda: lg.adam(0.1, order=[1, 2]), "order: of samples in minibatches"),
     ],
 )

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 import largen as lg
-from largen.errors import InvalidInput
+from largen.errors import DamagedFile, InvalidInput
 
 RNG = np.random.default_rng(0)
 
@@ -64,7 +64,7 @@ def test_errors_name_what_is_wrong(tmp_path):
     with pytest.raises(InvalidInput, match="no file"):
         lg.Trajectory.load(tmp_path / "none.nc")
     (tmp_path / "text.nc").write_text("hello")
-    with pytest.raises(InvalidInput, match="not a netCDF"):
+    with pytest.raises(DamagedFile, match=r"text\.nc.*not netCDF"):
         lg.Trajectory.load(tmp_path / "text.nc")
     with pytest.raises(InvalidInput, match="folder"):
         trajectory().save(tmp_path / "none" / "t.nc")

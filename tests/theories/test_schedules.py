@@ -87,8 +87,8 @@ def test_functions_and_their_names():
     ("schedule", "words"),
     [
         ([1.0, 0.5], "a factor for each of 6 steps, got 2"),
-        (lambda step: 1.0 - step, "got -1 for step 2"),
-        ([1.0, np.nan], "got nan for step 1"),
+        (lambda step: 1.0 - step, "schedule, step 2: wanted a finite number ≥ 0, got -1.0"),
+        ([1.0, np.nan], "schedule, step 1: .*got nan"),
         (0.5, "a function of the step or a sequence"),
     ],
 )

@@ -5,7 +5,7 @@ import pytest
 
 import largen as lg
 from largen.errors import InvalidInput, NoRule, NoTheory
-from largen.theories import THEORIES, choose
+from largen.theories import choose, registered
 
 X = np.random.default_rng(0).standard_normal((4, 3))
 DATA = lg.Dataset(X, np.array([1.0, -1.0, 1.0, -1.0]))
@@ -28,7 +28,7 @@ def run(param, net=None, optimizer=None):
     ids=str,
 )
 def test_the_parameterization_decides(param, theory):
-    assert choose(run(param)).name == theory
+    assert choose(run(param))[0].name == theory
 
 
 def convolutional(*layers):
@@ -38,7 +38,7 @@ def convolutional(*layers):
 
 
 def test_a_layer_that_one_theory_does_not_know_leaves_the_choice_to_the_others():
-    assert choose(convolutional()).name == "mean field, deep"
+    assert choose(convolutional())[0].name == "mean field, deep"
     with pytest.raises(NoTheory, match=r"mean field, deep: .* no rule for the layer MaxPool"):
         choose(convolutional(lg.MaxPool((2,))))
     with pytest.raises(NoRule, match="MaxPool"):
@@ -55,7 +55,7 @@ def test_result_says_which_theory_and_why():
 def test_what_no_theory_covers_is_refused_by_all_of_them():
     with pytest.raises(NoTheory) as refused:
         lg.solve(run(lg.standard()))
-    for theory in THEORIES:
+    for theory in registered():
         assert theory.name in str(refused.value)
     assert "lg.ntk()" in str(refused.value)
 
@@ -86,18 +86,21 @@ def test_options_of_another_theory_are_refused():
 
 def test_options_choose_among_the_theories_that_cover_the_run(tmp_path):
     asked = run(lg.mean_field())
-    shallow, deep = lg.solve(asked), lg.solve(asked, checkpoint=tmp_path / "limit.npz", sites=4)
+    shallow, deep = (
+        lg.solve(asked),
+        lg.solve(asked, checkpoint=tmp_path / "limit.npz", sample_neurons=4),
+    )
     assert shallow.theory == "mean field, one hidden layer"
     assert deep.theory == "mean field, deep"
-    assert deep.site_h.shape[2] == 4
+    assert deep.neuron_h.shape[2] == 4
     assert (tmp_path / "limit.npz").exists()
     error = np.hypot(deep.f_train_error, shallow.f_train_error)
     assert (np.abs(deep.f_train - shallow.f_train)[1:] < 5 * error[1:]).all()
 
 
 def test_an_option_of_another_theory_that_covers_the_run_names_it():
-    with pytest.raises(InvalidInput, match=r"sites: .* pass theory='mean field, deep'"):
-        lg.solve(run(lg.mean_field()), theory="mean field, one hidden layer", sites=4)
+    with pytest.raises(InvalidInput, match=r"sample_neurons: .* pass theory='mean field, deep'"):
+        lg.solve(run(lg.mean_field()), theory="mean field, one hidden layer", sample_neurons=4)
 
 
 def test_a_limit_read_from_a_file_still_compares(tmp_path):

@@ -114,8 +114,11 @@ def rectangular(key, width):
     return {name: linear(*both) for name, both in sides.items()}
 
 
-@pytest.mark.parametrize(("precise", "tolerance"), [(True, 1e-5), (False, 1e-3)])
-def test_muon(precise, tolerance, monkeypatch):
+@pytest.mark.parametrize(
+    ("precise", "tolerance", "matched"),
+    [(True, 1e-5, False), (False, 1e-3, False), (True, 1e-5, True)],
+)
+def test_muon(precise, tolerance, matched, monkeypatch):
     """PyTorch iterates in bfloat16, which is all that makes a difference."""
     if precise:
         monkeypatch.setattr(torch.Tensor, "bfloat16", torch.Tensor.clone)
@@ -135,10 +138,12 @@ def test_muon(precise, tolerance, monkeypatch):
         h = linear(p["down"], jax.nn.relu(linear(p["up"], linear(p["inp"], x))))
         return linear(p["out"], h)
 
-    groups = [module.param_groups(model, **settings, moved_by=m) for m in ("muon", "adamw")]
+    own = {"adjust_lr_fn": "match_rms_adamw"} if matched else {}
+    groups = [module.param_groups(model, **settings, **own, moved_by=m) for m in ("muon", "adamw")]
     both = [torch.optim.Muon(groups[0]), torch.optim.AdamW(groups[1])]
     expected = torch_losses(model, both, x, y)
-    found = jax_losses(start, tree.optax(**settings), x, y, apply)
+    own = {"consistent_rms": 0.2} if matched else {}
+    found = jax_losses(start, tree.optax(**settings, **own), x, y, apply)
     np.testing.assert_allclose(found, expected, rtol=tolerance)
 
 

@@ -5,10 +5,10 @@ from largen.architectures.axes import Axes
 from largen.architectures.branches import Concatenate, Product
 from largen.architectures.heads import MultiHeadAttention
 from largen.architectures.identity import fingerprint
+from largen.architectures.infinite_depth import endless_stack
 from largen.architectures.layers import (
     Activation,
     Dense,
-    Layer,
     Repeat,
     Residual,
     Serial,
@@ -16,11 +16,21 @@ from largen.architectures.layers import (
     serial,
 )
 from largen.architectures.normalizations import BatchNorm, Dropout, LayerNorm, RMSNorm
-from largen.architectures.parts import mapped, parts_of
 from largen.architectures.sequences import token_inputs, with_positions
-from largen.architectures.signals import Signal, signal_behind, signal_of
+from largen.architectures.signals import Signal, signal_of
 from largen.architectures.standard import mlp, residual_mlp
-from largen.architectures.weights import Role, WeightSite, depth, layers_of, weight_sites
+from largen.architectures.traits import (
+    Affine,
+    Container,
+    Elementwise,
+    Layer,
+    Parallel,
+    Sequence,
+    kinds_of_layers,
+    parts_of,
+)
+from largen.architectures.walks import carried, copies_of, depth, layers_of, mapped
+from largen.architectures.weights import Place, Role, WeightSite, places, weight_sites
 from largen.architectures.windows import (
     AvgPool,
     Conv,
@@ -35,14 +45,17 @@ from largen.architectures.windows import (
 
 __all__ = [
     "Activation",
+    "Affine",
     "AvgPool",
     "Axes",
     "BatchNorm",
     "Concatenate",
+    "Container",
     "Conv",
     "ConvTranspose",
     "Dense",
     "Dropout",
+    "Elementwise",
     "Flatten",
     "GlobalAvgPool",
     "GlobalSumPool",
@@ -51,26 +64,33 @@ __all__ = [
     "LocallyConnected",
     "MaxPool",
     "MultiHeadAttention",
+    "Parallel",
+    "Place",
     "Product",
     "RMSNorm",
     "Repeat",
     "Residual",
     "Role",
     "SelfAttention",
+    "Sequence",
     "Serial",
     "Signal",
     "SumPool",
     "WeightSite",
+    "carried",
+    "copies_of",
     "depth",
+    "endless_stack",
     "fingerprint",
+    "kinds_of_layers",
     "layers_of",
     "mapped",
     "mlp",
     "parts_of",
+    "places",
     "repeat",
     "residual_mlp",
     "serial",
-    "signal_behind",
     "signal_of",
     "token_inputs",
     "weight_sites",

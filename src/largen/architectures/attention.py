@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from largen.architectures.layers import Layer
+from largen.architectures.signals import Signal
+from largen.architectures.traits import Layer
 from largen.arrays import real
+from largen.errors import InvalidInput
 
 
 @dataclass(frozen=True, repr=False)
@@ -33,12 +35,27 @@ class SelfAttention(Layer):
     Examples
     --------
     >>> import largen as lg
-    >>> block = lg.Residual(lg.serial(lg.LayerNorm(), lg.SelfAttention(2.0), lg.Dense()))
-    >>> block
-    Residual(serial(LayerNorm(), SelfAttention(logit_scale=2.0), Dense()))
+    >>> lg.serial(lg.LayerNorm(), lg.SelfAttention(logit_scale=2.0), lg.Dense())
+    serial(LayerNorm(), SelfAttention(logit_scale=2.0), Dense())
     """
 
-    logit_scale: float = 1.0
+    logit_scale: float = field(default=1.0, kw_only=True)
 
     def __post_init__(self):
         object.__setattr__(self, "logit_scale", real("logit_scale", self.logit_scale))
+
+    @property
+    def keeps_shape(self) -> bool:
+        """True."""
+        return True
+
+    def signal_behind(self, signal: Signal) -> Signal:
+        """Return the same signal, which has to have positions."""
+        check_positions(self, signal)
+        return signal
+
+
+def check_positions(layer: Layer, signal: Signal) -> None:
+    """Check that there are positions for an attention to attend to."""
+    if signal.space == ():
+        raise InvalidInput(f"net: {layer!r} wants positions to attend to, and there are none.")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 
-from largen.architectures.layers import Layer
+from largen.architectures.signals import Signal
+from largen.architectures.traits import Layer
 from largen.errors import InvalidInput
 
 
@@ -37,6 +39,7 @@ class Axes(Layer):
     order: str
 
     _bare = ("order",)
+    linear = True
 
     def __post_init__(self):
         order = self.order
@@ -51,3 +54,22 @@ class Axes(Layer):
     def channels(self) -> int:
         """Where the axis of channels is, counted from 0 in a sample."""
         return self.order.index("C")
+
+    def signal_behind(self, signal: Signal) -> Signal:
+        """Return a signal with the channels behind; only data have their axes in an order."""
+        if not signal.from_data or (signal.sample is None and signal.space is not None):
+            raise InvalidInput(
+                f"net: {self!r} declares the order of the data's axes and has to be the first "
+                "layer."
+            )
+        if signal.sample is None:
+            return signal
+        if len(signal.sample) != len(self.order):
+            raise InvalidInput(
+                f"net: {self!r} wants samples of {len(self.order)} axes, and meets the shape "
+                f"{signal.sample}."
+            )
+        space = list(signal.sample)
+        channels = space.pop(self.channels)
+        # Fan-ins are counted in lengths of the last axis as it comes.
+        return Signal(tuple(space), Fraction(channels, signal.sample[-1]))

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from largen.architectures.layers import Layer, check_layer
+from largen.architectures.signals import Signal, difference
+from largen.architectures.traits import Layer, Parallel, check_layer
 from largen.errors import InvalidInput
 
 
 @dataclass(frozen=True, repr=False)
-class Branches(Layer):
+class Branches(Parallel):
     """What layers of several branches have in common."""
 
     branches: tuple[Layer, ...]
@@ -44,6 +45,17 @@ class Concatenate(Branches):
     Concatenate(Activation('relu'), Activation('tanh'))
     """
 
+    def signal_behind(self, signal: Signal) -> Signal:
+        """Return a signal of all features, at the positions that branches agree in."""
+        found = [branch.signal_behind(signal) for branch in self.branches]
+        for other in found[1:]:
+            if (other.space, other.from_data) != (found[0].space, found[0].from_data):
+                raise InvalidInput(
+                    f"net: branches of {self!r} cannot be put side by side; "
+                    f"{difference(found[0], other)}."
+                )
+        return replace(found[0], copies=sum(each.copies for each in found))
+
 
 @dataclass(frozen=True, repr=False, init=False)
 class Product(Branches):
@@ -61,3 +73,19 @@ class Product(Branches):
     >>> lg.Product(lg.Dense(), gate)
     Product(Dense(), serial(Dense(), Activation('sigmoid')))
     """
+
+    @property
+    def keeps_shape(self) -> bool:
+        """Whether all branches do."""
+        return all(branch.keeps_shape for branch in self.branches)
+
+    def signal_behind(self, signal: Signal) -> Signal:
+        """Return the signal behind the branches, which has to be the same."""
+        found = [branch.signal_behind(signal) for branch in self.branches]
+        for other in found[1:]:
+            if other != found[0]:
+                raise InvalidInput(
+                    f"net: branches of {self!r} have different shapes; "
+                    f"{difference(found[0], other)}."
+                )
+        return found[0]

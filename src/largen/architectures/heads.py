@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
+from largen.architectures.attention import check_positions
 from largen.architectures.branches import Branches
 from largen.architectures.layers import Dense
-from largen.arrays import integer
-from largen.errors import one_of
+from largen.architectures.signals import Signal
+from largen.architectures.traits import check_layer
+from largen.arrays import LARGEST_SEED, integer
+from largen.errors import InvalidInput, one_of
 
 MECHANISMS = ("softmax", "identity")
 
@@ -48,7 +51,7 @@ class MultiHeadAttention(Branches):
     Examples
     --------
     >>> import largen as lg
-    >>> lg.Residual(lg.serial(lg.MultiHeadAttention(queries=lg.Dense(2.0)), lg.Dense()))
+    >>> lg.Residual(lg.serial(lg.MultiHeadAttention(queries=lg.Dense(weight_std=2.0)), lg.Dense()))
     Residual(serial(MultiHeadAttention(Dense(weight_std=2.0), Dense(), Dense()), Dense()))
     """
 
@@ -66,9 +69,13 @@ class MultiHeadAttention(Branches):
         seed: int = 0,
         mechanism: str = "softmax",
     ):
-        super().__init__(*(Dense() if b is None else b for b in (queries, keys, values)))
+        given = {"queries": queries, "keys": keys, "values": values}
+        for name, branch in given.items():
+            if branch is not None:
+                check_layer(name, branch)
+        super().__init__(*(Dense() if b is None else b for b in given.values()))
         object.__setattr__(self, "draws", integer("draws", draws, at_least=2))
-        object.__setattr__(self, "seed", integer("seed", seed, at_least=0))
+        object.__setattr__(self, "seed", integer("seed", seed, at_least=0, at_most=LARGEST_SEED))
         object.__setattr__(self, "mechanism", one_of("mechanism", mechanism, MECHANISMS))
 
     def __repr__(self) -> str:
@@ -78,7 +85,31 @@ class MultiHeadAttention(Branches):
                 shown.append(f"{field.name}={value!r}")
         return f"{type(self).__name__}({', '.join(shown)})"
 
+    def with_draws(self, draws: int) -> MultiHeadAttention:
+        """Return the same attention with another number of draws."""
+        return self._with(draws=draws)
 
-def with_branches(layer: MultiHeadAttention, branches: Any, seed: int = 0) -> MultiHeadAttention:
-    """Return the same attention of other queries, keys and values, with another seed."""
-    return MultiHeadAttention(*branches, draws=layer.draws, seed=seed, mechanism=layer.mechanism)
+    def with_seed(self, seed: int) -> MultiHeadAttention:
+        """Return the same attention with another seed."""
+        return self._with(seed=seed)
+
+    def _with(self, **options: Any) -> MultiHeadAttention:
+        own = {"draws": self.draws, "seed": self.seed, "mechanism": self.mechanism}
+        return type(self)(*self.branches, **(own | options))
+
+    @property
+    def keeps_shape(self) -> bool:
+        """Whether all branches do."""
+        return all(branch.keeps_shape for branch in self.branches)
+
+    def signal_behind(self, signal: Signal) -> Signal:
+        """Return the signal behind the values; queries and keys have to fit them."""
+        check_positions(self, signal)
+        queries, keys, values = (branch.signal_behind(signal) for branch in self.branches)
+        for other in (keys, values):
+            if (other.space, other.from_data) != (signal.space, False) or queries != keys:
+                raise InvalidInput(
+                    f"net: queries, keys and values of {self!r} want affine maps that keep the "
+                    "spatial axes, and as many queries as keys."
+                )
+        return values

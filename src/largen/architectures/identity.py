@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from largen.architectures.layers import Activation, Layer
-from largen.architectures.weights import layers_of
+from largen.architectures.traits import Elementwise, Layer
+from largen.architectures.walks import layers_of
 
 # Where activations are compared: on both sides of zero, and nothing special.
 PROBES = (-2.3, -0.7, -0.1, 0.4, 1.1, 3.7)
@@ -24,6 +24,6 @@ def fingerprint(net: Layer) -> str:
     False
     """
     probes = np.array(PROBES, np.float32)
-    activations = (layer for layer in layers_of(net) if isinstance(layer, Activation))
-    values = (value for each in activations for value in np.asarray(each.function(probes)))
+    activations = (layer for layer in layers_of(net) if isinstance(layer, Elementwise))
+    values = (value for each in activations for value in np.asarray(each.activation(probes)))
     return " ".join([repr(net), *(f"{value:.4e}" for value in values)])

@@ -1,49 +1,35 @@
 """Layers as records: what a network computes, and nothing about how.
 
-A layer is a small frozen record without behaviour. Every theory gives it its meaning there, by a
-rule registered for its type. No widths are in it (they are an argument of whoever needs them),
-and no powers of width or depth (they belong to the parameterization): only the constants of order
-one, the weight's standard deviation σ_w and the bias's σ_b.
+A layer is a small frozen record. Every theory gives it its meaning there, by a rule registered
+for its type. No widths are in it (they are an argument of whoever needs them), and no powers of
+width or depth (they belong to the parameterization): only the constants of order one, the
+weight's standard deviation σ_w and the bias's σ_b, and the traits of ``traits.py``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import Field, dataclass, fields
-from fractions import Fraction
-from numbers import Rational
-from typing import Any, ClassVar
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
 
-from largen.arrays import integer, is_traced, real
+from largen.architectures.signals import Signal, difference
+from largen.architectures.traits import (
+    Affine,
+    Elementwise,
+    Layer,
+    Parallel,
+    Sequence,
+    check_layer,
+    parts_of,
+)
+from largen.arrays import integer
 from largen.errors import InvalidInput
 from largen.expectations import ActivationFunction, activation
 
-LARGEST_DENOMINATOR = 1000  # of ratios of widths
-
 
 @dataclass(frozen=True, repr=False)
-class Layer:
-    """Base of all layers; prints itself by the fields that are not at their default."""
-
-    # Fields that print without their names.
-    _bare: ClassVar[tuple[str, ...]] = ()
-
-    def _default(self, field: Field) -> Any:
-        """The value of a field that was not given."""
-        return field.default
-
-    def __repr__(self) -> str:
-        shown = []
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if value != self._default(field):
-                name = "" if field.name in self._bare else f"{field.name}="
-                shown.append(f"{name}{value if isinstance(value, Fraction) else repr(value)}")
-        return f"{type(self).__name__}({', '.join(shown)})"
-
-
-@dataclass(frozen=True, repr=False)
-class Dense(Layer):
+class Dense(Affine):
     """Affine map with Gaussian weights, ``y = σ_w W x · (multiplier) + σ_b b``.
 
     Parameters
@@ -72,16 +58,9 @@ class Dense(Layer):
     (3, 32)
     """
 
-    weight_std: float = 1.0
-    bias_std: float = 0.0
-    width_ratio: Any = 1
-
-    def __post_init__(self):
-        check_constants(self)
-
 
 @dataclass(frozen=True, repr=False)
-class Activation(Layer):
+class Activation(Elementwise):
     """Elementwise nonlinearity φ.
 
     Parameters
@@ -106,12 +85,21 @@ class Activation(Layer):
     def __init__(self, function: str | Callable[[Any], Any] | ActivationFunction):
         object.__setattr__(self, "function", activation(function))
 
+    def __call__(self, x: Any) -> Any:
+        """Return φ(x)."""
+        return self.function(x)
+
+    @property
+    def activation(self) -> ActivationFunction:
+        """φ."""
+        return self.function
+
     def __repr__(self) -> str:
         return f"Activation({self.function.name!r})"
 
 
 @dataclass(frozen=True, repr=False)
-class Serial(Layer):
+class Serial(Sequence):
     """Layers applied one after the other; made by :func:`serial`."""
 
     layers: tuple[Layer, ...]
@@ -120,8 +108,11 @@ class Serial(Layer):
         return f"serial({', '.join(map(repr, self.layers))})"
 
 
+IDENTITY = Serial(())
+
+
 @dataclass(frozen=True, repr=False)
-class Residual(Layer):
+class Residual(Parallel):
     """Skip connection, ``y = shortcut(x) + (branch factor) · branch(x)``.
 
     The branch factor is the parameterization's power of the depth, L^(−α): 1 unless it is one
@@ -152,17 +143,43 @@ class Residual(Layer):
         if self.shortcut is not None:
             check_layer("shortcut", self.shortcut)
 
+    @property
+    def parts(self) -> tuple[Layer, ...]:
+        """The branch and the skip."""
+        return (self.branch, IDENTITY if self.shortcut is None else self.shortcut)
+
+    def with_parts(self, parts: Iterable[Layer]) -> Residual:
+        """Return the sum of another branch and another skip."""
+        branch, skip = parts
+        return type(self)(branch, None if skip == IDENTITY else skip)
+
+    @property
+    def keeps_shape(self) -> bool:
+        """Whether both the branch and the skip do."""
+        return all(layer.keeps_shape for layer in self.parts)
+
+    def signal_behind(self, signal: Signal) -> Signal:
+        """Return the signal behind branch and skip, which has to be the same."""
+        branch, skip = (layer.signal_behind(signal) for layer in self.parts)
+        if skip != branch:
+            raise InvalidInput(
+                f"net: skip and branch of {self!r} have different shapes; "
+                f"{difference(skip, branch)}."
+            )
+        return branch
+
 
 @dataclass(frozen=True, repr=False)
-class Repeat(Layer):
+class Repeat(Sequence):
     """The same layer ``times`` over, each copy with weights of its own; made by :func:`repeat`.
 
     Readings of the network loop over the copies instead of unrolling them, so that a network of
-    a thousand blocks compiles as fast as one of two.
+    a thousand blocks compiles as fast as one of two. ``times`` is ``math.inf`` for residual blocks
+    without end.
     """
 
     layer: Layer
-    times: int
+    times: float = field()
 
     def __repr__(self) -> str:
         return f"repeat({self.layer!r}, {self.times})"
@@ -196,7 +213,7 @@ def serial(*layers: Layer) -> Layer:
     return flat[0] if len(flat) == 1 else Serial(tuple(flat))
 
 
-def repeat(layer: Layer, times: int) -> Layer:
+def repeat(layer: Layer, times: float) -> Layer:
     """Stack ``times`` copies of a layer that keeps the shape of its input.
 
     Parameters
@@ -204,46 +221,54 @@ def repeat(layer: Layer, times: int) -> Layer:
     layer
         The layer to repeat.
     times
-        How often, at least 1; once is the layer itself.
+        How often, at least 1; once is the layer itself. ``math.inf`` for a residual block, or
+        several one after the other, is the limit of infinite depth, which kernels know in
+        parameterizations with branches L^(−α), α ≥ ½.
+
+    Raises
+    ------
+    InvalidInput
+        If ``times`` is no positive integer. For infinitely many copies of what is not made of
+        residual blocks ``Residual(branch)`` alone, or whose skip is not the identity; for
+        copies of what is repeated without end itself.
 
     Examples
     --------
-    >>> import largen as lg
+    >>> import largen as lg, math
     >>> lg.repeat(lg.serial(lg.Activation("relu"), lg.Dense()), 20)
     repeat(serial(Activation('relu'), Dense()), 20)
+    >>> block = lg.Residual(lg.serial(lg.LayerNorm(), lg.Dense()))
+    >>> lg.repeat(block, math.inf)
+    repeat(Residual(serial(LayerNorm(), Dense())), inf)
     """
     check_layer("layer", layer)
-    return layer if integer("times", times, at_least=1) == 1 else Repeat(layer, int(times))
-
-
-def check_constants(layer: Any) -> None:
-    """Check the constants of an affine map at the door, and keep its ratio exactly."""
-    for name, bound in (("weight_std", {"above": 0}), ("bias_std", {"at_least": 0})):
-        value = getattr(layer, name)
-        if is_traced(value):
-            raise InvalidInput(
-                f"{name}: wanted a number, got a traced value. Networks are data, known before "
-                "anything is compiled; kernels as differentiable functions of their constants are "
-                "lg.kernel_function(net, x), and likelihoods lg.log_likelihood."
-            )
-        object.__setattr__(layer, name, real(name, value, **bound))
-    object.__setattr__(layer, "width_ratio", _ratio(layer.width_ratio))
-
-
-def _ratio(value: Any) -> Fraction:
-    number = real("width_ratio", value, above=0)
-    exact = Fraction(value) if isinstance(value, Rational) else Fraction(number)
-    found = exact.limit_denominator(LARGEST_DENOMINATOR)
-    if not found or abs(found - exact) > 1e-12 * exact:
+    endless = isinstance(times, float) and times == math.inf
+    if not endless and integer("times", times, at_least=1) == 1:
+        return layer
+    if is_endless(layer):
         raise InvalidInput(
-            f"width_ratio: wanted a ratio of integers up to {LARGEST_DENOMINATOR}, such as 1/2, "
-            f"got {value!r}."
+            f"layer: {layer!r} is infinitely deep already; only the whole stream of a network "
+            "is repeated without end, and once."
         )
-    return found
+    if not endless:
+        return Repeat(layer, int(times))
+    for block in layer.parts if isinstance(layer, Serial) else (layer,):
+        if not isinstance(block, Residual):
+            raise InvalidInput(
+                f"layer: {block!r} is no residual block, and only these, with branches that shrink "
+                "as L^(−α), have a limit of infinite depth: "
+                "lg.repeat(lg.Residual(branch), math.inf)."
+            )
+        if block.shortcut is not None:
+            raise InvalidInput(
+                f"layer: infinitely many copies of the shortcut {block.shortcut!r} have no limit; "
+                "the skip of a block that is repeated without end is the identity."
+            )
+    return Repeat(layer, math.inf)
 
 
-def check_layer(name: str, layer: object) -> None:
-    """Check at the door that something is a layer, and not its class."""
-    if not isinstance(layer, Layer):
-        hint = " Did you forget the parentheses?" if isinstance(layer, type) else ""
-        raise InvalidInput(f"{name}: wanted a layer such as Dense(), got {layer!r}.{hint}")
+def is_endless(layer: Layer) -> bool:
+    """Whether something in a layer is repeated without end."""
+    if isinstance(layer, Repeat) and layer.times == math.inf:
+        return True
+    return any(map(is_endless, parts_of(layer)))

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from largen.architectures.layers import Layer
-from largen.arrays import real
+from largen.architectures.traits import Layer
+from largen.arrays import flag, real
 from largen.errors import InvalidInput
 
 
 @dataclass(frozen=True, repr=False)
 class _Normalization(Layer):
-    over_space: bool = False
-    eps: float = 1e-12
+    over_space: bool = field(default=False, kw_only=True)
+    eps: float = field(default=1e-12, kw_only=True)
 
     def __post_init__(self):
-        if not isinstance(self.over_space, bool):
-            raise InvalidInput(f"over_space: wanted True or False, got {self.over_space!r}.")
+        object.__setattr__(self, "over_space", flag("over_space", self.over_space))
         object.__setattr__(self, "eps", real("eps", self.eps, at_least=0))
 
 
@@ -73,7 +72,9 @@ class BatchNorm(Layer):
     BatchNorm()
     """
 
-    eps: float = 1e-5
+    eps: float = field(default=1e-5, kw_only=True)
+
+    couples_samples = True
 
     def __post_init__(self):
         object.__setattr__(self, "eps", real("eps", self.eps, at_least=0))
@@ -105,3 +106,8 @@ class Dropout(Layer):
         if rate >= 1:
             raise InvalidInput(f"rate: wanted a probability below 1, got {rate:g}.")
         object.__setattr__(self, "rate", rate)
+
+    @property
+    def random(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Whether any entry is dropped."""
+        return self.rate > 0

@@ -13,14 +13,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from largen.arrays import integer, like, precision, real, samples
+from largen.arrays import as_array, integer, known, like, precision, real, samples
 from largen.errors import InvalidInput
 
 ROUNDING = 1e-14  # part of the largest eigenvalue below which there is nothing else
 
 
 def token_inputs(tokens: Any, vocabulary: int) -> np.ndarray:
-    """Return tokens as inputs √V·e_token, for which ``Dense(σ)`` is an embedding table.
+    """Return tokens as inputs √V·e_token, for which ``Dense(weight_std=σ)`` is an embedding table.
 
     Behind it, entries of the table have the deviation σ, and K[p, q] = σ² δ(token_p, token_q):
     the input covariance of one-hot vectors, Bahri and Hanin, Les Houches lectures, eq. (13).
@@ -49,15 +49,13 @@ def token_inputs(tokens: Any, vocabulary: int) -> np.ndarray:
     >>> x = lg.token_inputs([[0, 2, 0]], vocabulary=3)
     >>> x.shape
     (1, 3, 3)
-    >>> net = lg.serial(lg.Dense(1.5), lg.GlobalSumPool(), lg.Dense())
+    >>> net = lg.serial(lg.Dense(weight_std=1.5), lg.GlobalSumPool(), lg.Dense())
     >>> bool(np.allclose(lg.nngp(net, x), 1.5**2 * (2**2 + 1)))  # twice 0 and once 2
     True
     """
     size = integer("vocabulary", vocabulary, at_least=1)
-    try:
-        found = np.asarray(tokens)
-    except ValueError:
-        raise InvalidInput("tokens: wanted sequences of one length, with masks for them.") from None
+    known("tokens", tokens)
+    found = np.asarray(as_array("tokens", tokens))
     if found.dtype.kind not in "iu":
         raise InvalidInput(f"tokens: wanted integers, got dtype {found.dtype}.")
     if found.ndim < 2 or not found.size:
@@ -72,8 +70,8 @@ def token_inputs(tokens: Any, vocabulary: int) -> np.ndarray:
 def with_positions(x: ArrayLike, std: float = 1.0, length_scale: float | None = None) -> Any:
     """Return inputs with features of their positions: a trainable positional encoding.
 
-    Behind ``Dense(σ_w, σ_b)`` an independent Gaussian process over positions has been added to
-    the signal (Hron, Bahri, Sohl-Dickstein and Novak 2020, *Infinite attention*),
+    Behind ``Dense(weight_std=σ_w, bias_std=σ_b)`` an independent Gaussian process over positions
+    has been added to the signal (Hron, Bahri, Sohl-Dickstein and Novak 2020, *Infinite attention*),
 
         K[p, q] = σ_b² + σ_w² (x_p·x'_q/D + σ_p² R[p, q]),
 
@@ -131,6 +129,6 @@ def _root(space: tuple[int, ...], length: float | None) -> np.ndarray:
     if length is None:
         return np.eye(len(places)).reshape(*space, -1)
     squares = np.sum((places[:, None] - places[None]) ** 2, axis=-1)
-    values, vectors = np.linalg.eigh(np.exp(-squares / (2 * length**2)))
+    values, vectors = np.linalg.eigh(np.exp(-0.5 * (squares / length) / length))
     kept = values > ROUNDING * values[-1]
     return (vectors[:, kept] * np.sqrt(values[kept])).reshape(*space, -1)

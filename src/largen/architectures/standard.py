@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
-from largen.architectures.layers import Activation, Dense, Layer, Residual, repeat, serial
-from largen.arrays import integer
+from largen.architectures.layers import Activation, Dense, Residual, repeat, serial
+from largen.architectures.traits import Layer
+from largen.arrays import integer, sequence
 from largen.errors import InvalidInput
+from largen.text import shown
+
+MOST_LAYERS = 10_000  # that are written out; repeat(...) takes more
 
 
 def mlp(
@@ -49,19 +55,21 @@ def mlp(
     >>> lg.mlp(2, "tanh", width_ratios=(1, 1 / 2))
     serial(Dense(), Activation('tanh'), Dense(width_ratio=1/2), Activation('tanh'), Dense())
     """
-    hidden_layers = integer("hidden_layers", hidden_layers, at_least=1)
-    ratios = [1] * hidden_layers if width_ratios is None else list(width_ratios)
+    hidden_layers = integer("hidden_layers", hidden_layers, at_least=1, at_most=MOST_LAYERS)
+    wanted = f"one for each of {hidden_layers} hidden layers"
+    ratios = [1] * hidden_layers
+    if width_ratios is not None:
+        ratios = sequence("width_ratios", width_ratios, wanted)
     if len(ratios) != hidden_layers:
-        raise InvalidInput(
-            f"width_ratios: wanted one for each of {hidden_layers} hidden layers, got {ratios}."
-        )
+        raise InvalidInput(f"width_ratios: wanted {wanted}, got {shown(ratios)}.")
     phi = Activation(activation)
-    hidden = [layer for ratio in ratios for layer in (Dense(weight_std, bias_std, ratio), phi)]
-    return serial(*hidden, Dense(weight_std, bias_std))
+    dense = Dense(weight_std=weight_std, bias_std=bias_std)
+    hidden = [layer for r in ratios for layer in (replace(dense, width_ratio=r), phi)]
+    return serial(*hidden, dense)
 
 
 def residual_mlp(
-    blocks: int,
+    blocks: float,
     activation: str | Callable[[Any], Any] = "relu",
     *,
     layers_per_block: int = 1,
@@ -77,7 +85,8 @@ def residual_mlp(
     Parameters
     ----------
     blocks
-        L, the number of residual branches.
+        L, the number of residual branches; ``math.inf`` for the limit of infinite depth, see
+        :func:`repeat`.
     activation
         φ: a name, or a function.
     layers_per_block
@@ -96,8 +105,9 @@ def residual_mlp(
     >>> lg.residual_mlp(16, "relu").layers[1]
     repeat(Residual(serial(Activation('relu'), Dense())), 16)
     """
-    blocks = integer("blocks", blocks, at_least=1)
-    layers_per_block = integer("layers_per_block", layers_per_block, at_least=1)
-    dense, phi = Dense(weight_std, bias_std), Activation(activation)
+    if not (isinstance(blocks, float) and blocks == math.inf):
+        blocks = integer("blocks", blocks, at_least=1)
+    layers_per_block = integer("layers_per_block", layers_per_block, 1, at_most=MOST_LAYERS)
+    dense, phi = Dense(weight_std=weight_std, bias_std=bias_std), Activation(activation)
     block = Residual(serial(*([phi, dense] * layers_per_block)))
     return serial(dense, repeat(block, blocks), phi, dense)

@@ -14,22 +14,18 @@ output    width       outputs     the last affine map
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from math import prod
 from typing import Literal
 
-from largen.architectures.branches import Concatenate, Product
-from largen.architectures.heads import MultiHeadAttention
-from largen.architectures.layers import Dense, Layer, Repeat, Residual, Serial
-from largen.architectures.parts import parts_of
-from largen.architectures.signals import Signal, signal_behind, signal_of
-from largen.architectures.windows import Conv, ConvTranspose, LocallyConnected
-from largen.errors import InvalidInput
+from largen.architectures.layers import Residual
+from largen.architectures.signals import Signal, signal_of
+from largen.architectures.traits import Affine, Layer
+from largen.architectures.walks import Path, carried
+from largen.errors import InvalidInput, instance_of
 
 Role = Literal["input", "hidden", "output"]
-Path = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -49,7 +45,7 @@ class WeightSite:
     in_branch
         Whether it sits inside a residual branch, where the powers of depth apply.
     copies
-        How many copies a surrounding ``Repeat`` makes of it.
+        How many copies a surrounding ``Repeat`` makes of it, ``math.inf`` without end.
     patch
         How many features each of its outputs sums over, per channel of the data or per unit of
         width: the size of a convolution's window, the positions behind ``Flatten``, the ratio of
@@ -57,16 +53,16 @@ class WeightSite:
     """
 
     path: Path
-    layer: Layer
+    layer: Affine
     role: Role
     in_branch: bool
-    copies: int
+    copies: float
     patch: Fraction = Fraction(1)
 
     @property
     def width_ratio(self) -> Fraction:
         """How many features it makes per unit of width."""
-        return getattr(self.layer, "width_ratio", Fraction(1))
+        return self.layer.width_ratio
 
     @property
     def name(self) -> str:
@@ -101,12 +97,17 @@ def weight_sites(
     >>> [site.role for site in weight_sites(lg.mlp(2, "tanh"))]
     ['input', 'hidden', 'output']
     """
-    sites: list[WeightSite] = []
+    instance_of("net", architecture, Layer, "a network such as lg.mlp(2)")
     start = signal_of(inputs)
-    for site in _walk(architecture, (), False, 1, start):
-        if not sites:
-            _check_own_place(site, "first", "before")
-        sites.append(site)
+    sites: list[WeightSite] = []
+
+    def visit(place: Place) -> None:
+        if place.holds_weights:
+            if not sites:
+                _check_own_place(_site(place), "first", "before")
+            sites.append(_site(place))
+
+    _visit(architecture, start, visit)
     if len(sites) < 2:
         raise InvalidInput(
             f"net: wanted at least two affine maps, a read-in and a read-out, got {architecture!r}."
@@ -122,50 +123,13 @@ def weight_sites(
             f"net: its read-out, {sites[-1].layer!r}, makes as many outputs as the data have; a "
             "width_ratio is for hidden layers."
         )
-    if behind := signal_behind(architecture, start).space:
+    if behind := architecture.signal_behind(start).space:
         raise InvalidInput(
             f"net: its outputs have spatial axes {behind}; put a Flatten() or a GlobalAvgPool() "
             "before the last Dense()."
         )
     sites[-1] = replace(sites[-1], role="output")
     return tuple(sites)
-
-
-def depth(architecture: Layer) -> int:
-    """Return L, the number of residual branches on the way, repetitions counted; 0 without any.
-
-    Examples
-    --------
-    >>> import largen as lg
-    >>> depth(lg.residual_mlp(16)), depth(lg.mlp(3))
-    (16, 0)
-    """
-    match architecture:
-        case Serial(layers):
-            return sum(map(depth, layers))
-        case Repeat(layer, times):
-            return times * depth(layer)
-        case Residual():
-            return 1
-        case Concatenate(branches) | Product(branches) | MultiHeadAttention(branches):
-            return max(map(depth, branches))
-    return 0
-
-
-def layers_of(architecture: Layer) -> Iterator[Layer]:
-    """Yield every layer of a network that is not made of others, repeated ones once.
-
-    Examples
-    --------
-    >>> import largen as lg
-    >>> [type(layer).__name__ for layer in layers_of(lg.residual_mlp(16))]
-    ['Dense', 'Activation', 'Dense', 'Activation', 'Dense']
-    """
-    parts = parts_of(architecture)
-    if not parts:
-        yield architecture
-    for part in parts:
-        yield from layers_of(part)
 
 
 def _check_own_place(site: WeightSite, end: str, where: str) -> None:
@@ -176,30 +140,76 @@ def _check_own_place(site: WeightSite, end: str, where: str) -> None:
         )
 
 
-def _walk(
-    layer: Layer, path: Path, in_branch: bool, copies: int, signal: Signal
-) -> Iterator[WeightSite]:
-    match layer:
-        case Serial(layers):
-            for position, inner in enumerate(layers):
-                yield from _walk(inner, (*path, position), in_branch, copies, signal)
-                signal = signal_behind(inner, signal)
-        case Repeat(inner, times):
-            yield from _walk(inner, (*path, 0), in_branch, copies * times, signal)
-        case Residual(branch, shortcut):
-            yield from _walk(branch, (*path, 0), True, copies, signal)
-            if shortcut is not None:
-                yield from _walk(shortcut, (*path, 1), False, copies, signal)
-        case Concatenate(branches) | Product(branches) | MultiHeadAttention(branches):
-            for position, branch in enumerate(branches):
-                yield from _walk(branch, (*path, position), in_branch, copies, signal)
-        case Dense() | Conv() | ConvTranspose() | LocallyConnected():
-            role = "input" if signal.from_data else "hidden"
-            patch = Fraction(signal.copies * _window(layer))
-            if isinstance(layer, Conv):
-                patch /= layer.groups
-            yield WeightSite(path, layer, role, in_branch, copies, patch)
+@dataclass(frozen=True)
+class Place:
+    """A layer that is not made of others, and where it is.
+
+    Attributes
+    ----------
+    path, layer, in_branch, copies
+        As in :class:`WeightSite`.
+    signal
+        What enters it.
+    """
+
+    path: Path
+    layer: Layer
+    in_branch: bool
+    copies: float
+    signal: Signal
+
+    @property
+    def holds_weights(self) -> bool:
+        """Whether the layer has weights."""
+        return isinstance(self.layer, Affine)
 
 
-def _window(layer: Layer) -> int:
-    return prod(getattr(layer, "window", ()))
+@dataclass(frozen=True)
+class _Along:
+    """What is known on the way: the signal, and what the way is inside of."""
+
+    signal: Signal
+    in_branch: bool = False
+    copies: float = 1
+
+
+def places(net: Layer, signal: Signal) -> list[Place]:
+    """Return all layers of a network that are not made of others, from input to output.
+
+    Raises
+    ------
+    InvalidInput
+        If a layer does not fit what it is given.
+    """
+    found: list[Place] = []
+    _visit(net, signal, found.append)
+    return found
+
+
+def _visit(net: Layer, signal: Signal, visit: Callable[[Place], None]) -> None:
+    """Call a function with each place, on the way through."""
+
+    def leaf(layer: Layer, path: Path, along: _Along) -> _Along:
+        visit(Place(path, layer, along.in_branch, along.copies, along.signal))
+        return replace(along, signal=layer.signal_behind(along.signal))
+
+    def join(layer, path, along, ways) -> _Along:
+        for position, way in enumerate(ways):
+            # The branch of a residual connection has the powers of depth, its shortcut has none.
+            branch = position == 0 if isinstance(layer, Residual) else along.in_branch
+            way(replace(along, in_branch=branch))
+        return replace(along, signal=layer.signal_behind(along.signal))
+
+    def again(layer, path, along, once) -> _Along:
+        once(replace(along, copies=along.copies * layer.times))
+        return replace(along, signal=layer.signal_behind(along.signal))
+
+    carried(net, _Along(signal), leaf=leaf, join=join, again=again)
+
+
+def _site(place: Place) -> WeightSite:
+    layer, signal = place.layer, place.signal
+    assert isinstance(layer, Affine)
+    role = "input" if signal.from_data else "hidden"
+    patch = signal.copies * layer.patch
+    return WeightSite(place.path, layer, role, place.in_branch, place.copies, patch)

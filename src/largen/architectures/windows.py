@@ -6,17 +6,22 @@ spatial axes; a window has one length for each of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import Field, dataclass
+from dataclasses import Field, dataclass, field, replace
+from fractions import Fraction
+from math import prod
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 
-from largen.architectures.layers import Layer, check_constants
-from largen.arrays import integer
+from largen.architectures.signals import Signal, transposed_axis, window_axis
+from largen.architectures.traits import Affine, Layer
+from largen.arrays import integer, sequence
 from largen.errors import InvalidInput, one_of
+from largen.text import shown
 
 PADDINGS = ("SAME", "VALID", "CIRCULAR")
+MOST_AXES = 16  # of space
 
 
 @dataclass(frozen=True, repr=False)
@@ -26,15 +31,24 @@ class Windowed(Layer):
     # Tuples of integers, one for each axis, once the record is made; Any lets numbers in and
     # wrong values reach their named errors.
     window: Any
-    strides: Any = 1
-    padding: Any = "SAME"
+    strides: Any = field(default=1, kw_only=True)
+    padding: Any = field(default="SAME", kw_only=True)
 
     _bare = ("window",)
 
     def __post_init__(self):
+        if isinstance(self.window, Integral):
+            raise InvalidInput(
+                "window: wanted a tuple, with one length for each spatial axis, such as (3,) or "
+                f"(3, 3), got {self.window}.{self._of_a_number()}"
+            )
         object.__setattr__(self, "window", lengths("window", self.window))
         object.__setattr__(self, "strides", self._per_axis("strides", self.strides))
         one_of("padding", self.padding, PADDINGS)
+
+    def _of_a_number(self) -> str:
+        """Return a hint for who gave a number in the place of a window, or nothing."""
+        return ""
 
     def _per_axis(self, name: str, value: Any) -> tuple[int, ...]:
         found = lengths(name, value, repeat=len(self.window))
@@ -45,23 +59,77 @@ class Windowed(Layer):
             )
         return found
 
-    def _default(self, field: Field) -> Any:
-        if field.name in ("strides", "dilation"):
+    def _default(self, one: Field) -> Any:
+        if one.name in ("strides", "dilation"):
             return (1,) * len(self.window)
-        return super()._default(field)
+        return super()._default(one)
+
+    @property
+    def _around_each(self) -> bool:
+        """Whether there is a window around each position."""
+        around = self.padding != "VALID" or set(self.window) == {1}
+        return set(self.strides) == {1} and around
+
+    def _places(self, space: tuple[int, ...] | None) -> tuple[int, ...] | None:
+        """Return the number of windows along each axis."""
+        if space is None:
+            return None
+        self._check_axes(space)
+        behind = []
+        for axis in zip(space, self.window, self.strides, dilation_of(self), strict=True):
+            found = window_axis(*axis, self.padding)
+            if found.positions < 1:
+                raise InvalidInput(
+                    f"net: the window of {self!r} is larger than the sample it meets, whose "
+                    f'spatial axes are {space}; use padding="SAME" or a smaller window.'
+                )
+            if self.padding == "CIRCULAR" and max(found.before, found.after) > axis[0]:
+                raise InvalidInput(
+                    f"net: the window of {self!r} goes around the sample more than once; its "
+                    f"spatial axes are {space}."
+                )
+            behind.append(found.positions)
+        return tuple(behind)
+
+    def _check_axes(self, space: tuple[int, ...]) -> None:
+        if len(space) != len(self.window):
+            raise InvalidInput(
+                f"net: {self!r} wants samples of {len(self.window)} spatial axes and one of "
+                f"channels, and meets spatial axes {space}."
+            )
 
 
 @dataclass(frozen=True, repr=False)
-class _WindowedWeights(Windowed):
-    dilation: Any = 1
-    weight_std: float = 1.0
-    bias_std: float = 0.0
-    width_ratio: Any = 1
+class _Dilated(Windowed):
+    dilation: Any = field(default=1, kw_only=True)
 
+
+@dataclass(frozen=True, repr=False)
+class _WindowedWeights(Affine, _Dilated):
     def __post_init__(self):
-        super().__post_init__()
+        Windowed.__post_init__(self)
         object.__setattr__(self, "dilation", self._per_axis("dilation", self.dilation))
-        check_constants(self)
+        Affine.__post_init__(self)
+
+    @property
+    def keeps_shape(self) -> bool:
+        """Whether there is a window around each position."""
+        return self._around_each
+
+    def space_behind(self, space: tuple[int, ...] | None) -> tuple[int, ...] | None:
+        """Return the number of windows along each axis."""
+        return self._places(space)
+
+    def _of_a_number(self) -> str:
+        return (
+            f" If channels are meant, {type(self).__name__} has none: they are the width, "
+            f"lg.train(run, width={self.window})."
+        )
+
+    @property
+    def patch(self) -> Fraction:
+        """How many positions the window has."""
+        return Fraction(prod(self.window))
 
 
 @dataclass(frozen=True, repr=False)
@@ -104,11 +172,16 @@ class Conv(_WindowedWeights):
     Conv((3, 3), strides=(2, 2), weight_std=1.5)
     """
 
-    groups: Any = 1
+    groups: Any = field(default=1, kw_only=True)
 
     def __post_init__(self):
         super().__post_init__()
         object.__setattr__(self, "groups", integer("groups", self.groups, at_least=1))
+
+    @property
+    def patch(self) -> Fraction:
+        """How many positions the window has, times the share of the channels in a group."""
+        return Fraction(prod(self.window), self.groups)
 
 
 @dataclass(frozen=True, repr=False)
@@ -124,6 +197,14 @@ class ConvTranspose(_WindowedWeights):
     >>> lg.ConvTranspose((2, 2), strides=2, padding="VALID")
     ConvTranspose((2, 2), strides=(2, 2), padding='VALID')
     """
+
+    def space_behind(self, space: tuple[int, ...] | None) -> tuple[int, ...] | None:
+        """Return the number of positions along each axis."""
+        if space is None:
+            return None
+        self._check_axes(space)
+        axes = zip(space, self.window, self.strides, self.dilation, strict=True)
+        return tuple(transposed_axis(*axis, self.padding).positions for axis in axes)
 
 
 @dataclass(frozen=True, repr=False)
@@ -144,16 +225,25 @@ class LocallyConnected(_WindowedWeights):
 class Pool(Windowed):
     """Base of pooling layers; strides are the window's lengths unless given."""
 
-    strides: Any = None
-    padding: Any = "VALID"
+    strides: Any = field(default=None, kw_only=True)
+    padding: Any = field(default="VALID", kw_only=True)
 
     def __post_init__(self):
         if self.strides is None:
             object.__setattr__(self, "strides", self.window)
         super().__post_init__()
 
-    def _default(self, field: Field) -> Any:
-        return self.window if field.name == "strides" else super()._default(field)
+    def _default(self, one: Field) -> Any:
+        return self.window if one.name == "strides" else super()._default(one)
+
+    @property
+    def keeps_shape(self) -> bool:
+        """Whether there is a window around each position."""
+        return self._around_each
+
+    def signal_behind(self, signal: Signal) -> Signal:
+        """Return a signal of as many features at the windows' positions."""
+        return replace(signal, space=self._places(signal.space), sample=None)
 
 
 @dataclass(frozen=True, repr=False)
@@ -176,6 +266,8 @@ class AvgPool(Pool):
     AvgPool((2, 2))
     """
 
+    linear = True
+
 
 @dataclass(frozen=True, repr=False)
 class SumPool(Pool):
@@ -187,6 +279,8 @@ class SumPool(Pool):
     >>> lg.SumPool((2, 2), strides=1)
     SumPool((2, 2), strides=(1, 1))
     """
+
+    linear = True
 
 
 @dataclass(frozen=True, repr=False)
@@ -203,9 +297,24 @@ class MaxPool(Pool):
     MaxPool((2, 2))
     """
 
+    homogeneous = True
+
 
 @dataclass(frozen=True, repr=False)
-class GlobalAvgPool(Layer):
+class _GlobalPool(Layer):
+    linear = True
+
+    def signal_behind(self, signal: Signal) -> Signal:
+        """Return a signal without positions."""
+        if signal.space == ():
+            raise InvalidInput(
+                f"net: {self!r} wants spatial axes to pool over, and there are none."
+            )
+        return replace(signal, space=(), sample=None)
+
+
+@dataclass(frozen=True, repr=False)
+class GlobalAvgPool(_GlobalPool):
     """Average over all positions.
 
     Examples
@@ -217,7 +326,7 @@ class GlobalAvgPool(Layer):
 
 
 @dataclass(frozen=True, repr=False)
-class GlobalSumPool(Layer):
+class GlobalSumPool(_GlobalPool):
     """Sum over all positions.
 
     Examples
@@ -239,6 +348,13 @@ class Flatten(Layer):
     serial(Conv((3, 3)), Activation('relu'), Flatten(), Dense())
     """
 
+    linear = True
+
+    def signal_behind(self, signal: Signal) -> Signal:
+        """Return a signal without positions, of so many times the features."""
+        copies = signal.copies * prod(signal.space or ())
+        return replace(signal, space=(), copies=copies, sample=None)
+
 
 def dilation_of(layer: Windowed) -> tuple[int, ...]:
     """Return a layer's dilation along each axis; pooling has none."""
@@ -246,12 +362,10 @@ def dilation_of(layer: Windowed) -> tuple[int, ...]:
 
 
 def lengths(name: str, value: Any, repeat: int = 1) -> tuple[int, ...]:
-    """Check a tuple of positive integers at the door; a number stands for ``repeat`` of it."""
+    """Check a tuple of positive integers; a number stands for ``repeat`` of it."""
     if isinstance(value, (int, np.integer)):
         value = (value,) * repeat
-    if not isinstance(value, Iterable) or isinstance(value, str):
-        raise InvalidInput(f"{name}: wanted an integer or a tuple of them, got {value!r}.")
-    found = tuple(integer(name, entry, at_least=1) for entry in value)
-    if not found:
-        raise InvalidInput(f"{name}: wanted at least one axis, got {value!r}.")
-    return found
+    entries = sequence(name, value, "an integer or a tuple of them")
+    if not 1 <= len(entries) <= MOST_AXES:
+        raise InvalidInput(f"{name}: wanted 1 to {MOST_AXES} axes, got {shown(value)}.")
+    return tuple(integer(name, entry, at_least=1) for entry in entries)

@@ -10,11 +10,13 @@ from rich.console import Console
 
 import largen
 from largen.cli import transfer
+from largen.cli.work import Commands
 
 PACKAGES = ("jax", "jaxlib", "equinox", "diffrax", "optax", "numpy", "scipy", "xarray", "torch")
 
 console = Console(highlight=False)
 app = typer.Typer(
+    cls=Commands,
     help="Large-N limits of neural networks.",
     no_args_is_help=True,
     add_completion=False,
@@ -78,30 +80,13 @@ def quickstart(
     run_quickstart(output, fast, console)
 
 
-@app.command()
+@app.command(context_settings={"ignore_unknown_options": True}, add_help_option=False)
 def figure(
-    name: Annotated[
-        str | None, typer.Argument(help="Such as 004-1; without it, all are listed.")
+    words: Annotated[
+        list[str] | None, typer.Argument(help="What `python -m papers` takes, --help included.")
     ] = None,
-    data: Annotated[
-        str | None,
-        typer.Option(
-            help="Folder of your copy of the images (cifar10.npz, mnist.npz); by default "
-            "LARGEN_DATA, or ./data. 'digits' takes scikit-learn's."
-        ),
-    ] = None,
-    output: Annotated[
-        Path,
-        typer.Option("--output", "-o", help="Folder for picture, numbers, and parts to resume."),
-    ] = Path("figures"),
-    fast: Annotated[
-        bool, typer.Option("--fast", help="Less data and fewer networks: quicker.")
-    ] = False,
 ) -> None:
     """A figure of a paper: data, picture, and what came of the paper's claims."""
-    from largen.cli.figure import list_figures, run_figure
+    from largen.cli.figure import run_figure
 
-    if name is None:
-        list_figures(console)
-    else:
-        run_figure(name, data, output, fast, console)
+    run_figure(words or [], console)

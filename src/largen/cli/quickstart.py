@@ -10,6 +10,8 @@ from rich.table import Table
 
 from largen.cli.work import make_folder, progress
 from largen.experiments.quickstart import CASES, FAST, FULL, Quickstart, quickstart
+from largen.files import save_dataset, save_figure, save_text
+from largen.interrupts import go_on_with
 
 TITLES = {
     "ntk": "ntk: the kernel limit",
@@ -24,7 +26,8 @@ def run_quickstart(folder: Path, fast: bool, console: Console) -> None:
         "Two infinite-width limits of one network (one hidden layer, tanh), trained to tell odd "
         "from even handwritten digits, and how networks of finite width approach them.\n"
     )
-    with progress(console) as report:
+    goes_on = "Nothing is kept; with --fast it takes a minute or so."
+    with go_on_with(goes_on), progress(console) as report:
         found = quickstart(FAST if fast else FULL, report)
     console.print(_table(found))
     for path in _write(found, folder):
@@ -76,7 +79,7 @@ def _write(found: Quickstart, folder: Path) -> list[Path]:
     rows = [
         (TITLES[c], found.comparisons[c].to_xarray(), found.comparisons[c].exponents) for c in CASES
     ]
-    comparison_figure(rows).savefig(picture)
-    found.to_datatree().to_netcdf(numbers, engine="h5netcdf")
-    summary.write_text(json.dumps(found.summary(), indent=2) + "\n")
+    save_figure(picture, comparison_figure(rows))
+    save_dataset(numbers, found.to_datatree())
+    save_text(summary, json.dumps(found.summary(), indent=2) + "\n")
     return [picture, numbers, summary]

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from largen.cli.work import make_folder, progress
 from largen.errors import LargenError
+from largen.files import save_figure
 
 app = typer.Typer(help="Hyperparameter transfer in width and depth.", no_args_is_help=True)
 
@@ -40,7 +41,7 @@ def demo(
 
 def run_demo(folder: Path, fast: bool, jobs: int, console: Console) -> None:
     """Run the demonstration, tell its story, and draw its pictures."""
-    from largen.experiments.transfer_demo import FAST, FULL, transfer_demo
+    from largen.sweeps.transfer_demo import FAST, FULL, transfer_demo
 
     settings = FAST if fast else FULL
     with progress(console) as report:
@@ -88,5 +89,5 @@ def _slope(value: float) -> str:
 def _draw(found, folder: Path) -> list[Path]:
     files = [folder / "small.png", folder / "large.png"]
     for path, swept in zip(files, (found.tuned, found.large), strict=True):
-        swept.plot().savefig(path)
+        save_figure(path, swept.plot())
     return files

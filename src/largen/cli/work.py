@@ -5,13 +5,38 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from typer.core import TyperGroup
 
 from largen.errors import InvalidInput
 from largen.files import made_folder
+
+INTERRUPTED = 130  # exit code of a command that Ctrl-C has ended
+
+
+class Commands(TyperGroup):
+    """Commands that say in one line that they were interrupted, and how to go on."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run one of them."""
+        with ending_in_order():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def ending_in_order() -> Iterator[None]:
+    """Turn an interrupt into one line on the standard error, and leave with the exit code 130."""
+    try:
+        yield
+    except KeyboardInterrupt as stopped:
+        words = " ".join(["Interrupted.", *getattr(stopped, "__notes__", [])])
+        Console(stderr=True, highlight=False, soft_wrap=True).print(escape(words))
+        raise typer.Exit(INTERRUPTED) from None
 
 
 def make_folder(folder: Path, console: Console) -> None:

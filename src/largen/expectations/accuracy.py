@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -71,7 +71,8 @@ def relative_error(
     Hermite series: Parseval's bound on the terms that are left out, and the change of the
     coefficients under a finer and wider quadrature, with a factor of safety. By the angle: the
     same for all variances between the smallest and the largest. Infinite where the function is
-    not resolved at all, or not finite.
+    not resolved at all, or not finite. What is narrower than the distance of the nodes is not
+    seen: :func:`largen.expectations.pair_error` says how wide that is.
 
     Parameters
     ----------
@@ -173,22 +174,38 @@ def _evaluate(phi, x):
     return phi(x), phi.derivative(x)
 
 
-def second_moment_at(phi: ActivationFunction, q: np.ndarray) -> np.ndarray:
-    """Return E[φ(√q z)²] at a few variances (batch,), in NumPy; infinite behind an overflow."""
+class SingleMoments(NamedTuple):
+    """Moments of φ under one Gaussian, or errors of them.
+
+    Attributes
+    ----------
+    second_moment, derivative_second_moment, mean
+        E[φ²], E[φ'²] and E[φ].
+    """
+
+    second_moment: Any
+    derivative_second_moment: Any
+    mean: Any
+
+
+def moments_at(phi: ActivationFunction, q: np.ndarray) -> SingleMoments:
+    """Return moments without closed forms at a few variances (batch,), infinite for infinite ones.
+
+    They are computed in NumPy, with nodes that suit variances of any size.
+    """
     if not np.isfinite(q).all():
-        return np.full(q.shape, np.inf)
-    if phi.closed_form is not None:
-        with jax.enable_x64(True):
-            return np.asarray(phi.closed_form.second_moment(jax.numpy.asarray(q)))
+        return SingleMoments(*np.full((3, *q.shape), np.inf))
     if by_angle(phi):
         z, weights = graded_nodes(reach_for(np.sqrt(np.max(q))))
-        x = np.sqrt(q)[:, None] * z
+        x = z[:, None] * np.sqrt(q)
         with jax.enable_x64(True):
-            plus, minus = (np.asarray(f) for f in _evaluate(phi, np.stack([x, -x]))[0])
-        return (plus**2 + minus**2) @ weights / 2
-    _, weights = half_nodes(np.dtype(np.float64))
-    plus, minus = _on_nodes(phi, q, np.dtype(np.float64))[0][0]
-    return weights @ (plus**2 + minus**2) / 2
+            parts = [tuple(np.asarray(f)) for f in _evaluate(phi, np.stack([x, -x]))]
+    else:
+        _, weights = half_nodes(np.dtype(np.float64))
+        parts = _on_nodes(phi, q, np.dtype(np.float64))[0]
+    (plus, minus), slopes = parts
+    square, steep = (weights @ (a**2 + b**2) / 2 for a, b in ((plus, minus), slopes))
+    return SingleMoments(square, steep, weights @ (plus + minus) / 2)
 
 
 def probes(q: np.ndarray) -> np.ndarray:
@@ -300,5 +317,5 @@ def shortfall(
         f"the Gaussian expectations of the activation {phi!r} have an estimated relative error of "
         f"{size} at variances {some[0]:.3g} to {some[-1]:.3g}, above rtol = {rtol:g}: {cause} "
         "give its closed form (ActivationFunction.closed_form), or accept the error with rtol= "
-        "or throw=False."
+        "(of lg.solve, kernel_rtol=) or throw=False."
     )

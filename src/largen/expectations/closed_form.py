@@ -46,6 +46,8 @@ class ClosedForm:
         rounding only.
     arrays
         How many arrays of the pairs ``pair`` holds at a time, on top of a few.
+    slopes
+        a, b and φ'(0) of φ(x) = a x + b |x|; None for any other φ.
     """
 
     pair: Pair
@@ -55,6 +57,7 @@ class ClosedForm:
     jumps: bool = False
     error: Pair | None = None
     arrays: int = 0
+    slopes: tuple[float, float, float] | None = None
 
 
 def covariance_of(q1: Array, q2: Array, gap: Array) -> Array:

@@ -129,6 +129,7 @@ def homogeneous(odd: float, even: float, slope_at_zero: float) -> ClosedForm:
             q.dtype
         ),
         mean=lambda q: even * safe_sqrt(2 * q / np.pi),
+        slopes=(odd, even, slope_at_zero),
     )
 
 

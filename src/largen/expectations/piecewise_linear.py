@@ -112,57 +112,6 @@ def piecewise_linear(
             total = total + k.bend * _above(_height(abs(k.place), q))
         return jnp.where(q > 0, total, slope_at_zero)
 
-    def at_angle_zero(q1, q2):
-        total = slope**2 + jnp.zeros_like(q1 + q2)
-        above = [[_above(_height(abs(k.place), q)) for k in kinks] for q in (q1, q2)]
-        for k, p1, p2 in zip(kinks, *above, strict=True):
-            total = total + slope * k.bend * (p1 + p2)
-        for k, p1 in zip(kinks, above[0], strict=True):
-            for other, p2 in zip(kinks, above[1], strict=True):
-                if k.side == other.side:
-                    total = total + k.bend * other.bend * jnp.minimum(p1, p2)
-        return total
-
-    def lost(q1, q2, gap):
-        """The sums over i and j of the integrals for the gap and for E[φ'φ'], and 1 − cos θ."""
-        theta = angle_of(*jnp.broadcast_arrays(q1, q2, gap))
-        sine2, cosine2 = jnp.sin(theta / 2) ** 2, jnp.cos(theta / 2) ** 2
-        pairs = [
-            (k.side * k.bend * o.side * o.bend, _height(k.place, q1), _height(o.place, q2))
-            for k in kinks
-            for o in kinks
-        ]
-        rule = _RULES.get(theta.dtype, _RULES[np.dtype(np.float32)])
-        nodes, weights = (jnp.asarray(x, theta.dtype) for x in rule)
-        # For obtuse θ the integral begins with what lies between θ and π/2.
-        flat = jnp.log(jnp.maximum(sine2, 1e-30) / jnp.maximum(cosine2, 1e-30)) / 2
-        depth = _DEPTH + jnp.clip(lax.stop_gradient(flat), 0, _DEPTH)
-
-        def add(n, total):
-            # With a = sin(θ/2) e^(−x) and b = cos(θ/2), tan(t/2) = a/b.
-            ratio = jnp.exp(-2 * depth * nodes[n])
-            a2, b2 = sine2 * ratio, cosine2
-            length, product = a2 + b2, a2 * b2
-            there = product > 0
-            safe_product, safe_length = (jnp.where(there, p, 1) for p in (product, length))
-            inverse = safe_length**2 / (8 * safe_product)  # 1/(2 sin² t)
-            acute = b2 >= a2
-            rest = safe_length / (2 * jnp.where(there, jnp.maximum(a2, b2), 1))
-            found = jnp.zeros_like(theta)
-            for weight, h, k in pairs:
-                apart = jnp.where(acute, h - k, h + k)
-                exponent = apart**2 * inverse + jnp.where(acute, h * k, -h * k) * rest
-                found = found + weight * jnp.exp(-exponent)
-            found = found * 2 * jnp.sqrt(safe_product) / safe_length
-            found = weights[n] * jnp.where(there, found, 0)
-            nearer = 2 * sine2 * cosine2 * (1 - ratio) / safe_length  # cos t − cos θ
-            return total[0] + nearer * found, total[1] + found
-
-        start = jnp.zeros_like(theta), jnp.zeros_like(theta)
-        for_gap, for_derivative = lax.fori_loop(0, len(nodes), add, start)
-        scale = depth / (2 * np.pi)
-        return for_gap * scale, for_derivative * scale, 2 * sine2
-
     def collinear_gap(q1, q2):
         """½E[(φ(√q1 z) − φ(√q2 z))²], panel by panel between all kinks of both."""
         q1, q2 = jnp.broadcast_arrays(q1, q2)
@@ -186,8 +135,8 @@ def piecewise_linear(
         return jnp.where(q1 == q2, 0, total)
 
     def both(q1, q2, gap):
-        for_gap, for_derivative, one_minus_cosine = lost(q1, q2, gap)
-        start = at_angle_zero(q1, q2)
+        for_gap, for_derivative, one_minus_cosine = _lost(kinks, q1, q2, gap)
+        start = _at_angle_zero(slope, kinks, q1, q2)
         grown = jnp.sqrt(q1) * jnp.sqrt(q2) * (one_minus_cosine * start - for_gap)
         inside = start - for_derivative
         derivative = jnp.where((q1 > 0) & (q2 > 0), inside, mean_slope(q1) * mean_slope(q2))
@@ -212,6 +161,60 @@ def piecewise_linear(
         derivative_second_moment=derivative_second_moment,
         mean=lambda q: mean_at(jnp.zeros_like(q), jnp.sqrt(q)),
     )
+
+
+def _at_angle_zero(slope: float, kinks: tuple[Kink, ...], q1, q2):
+    """Return D₀ = E[φ'(u)φ'(v)] of u and v in one direction."""
+    total = slope**2 + jnp.zeros_like(q1 + q2)
+    above = [[_above(_height(abs(k.place), q)) for k in kinks] for q in (q1, q2)]
+    for k, p1, p2 in zip(kinks, *above, strict=True):
+        total = total + slope * k.bend * (p1 + p2)
+    for k, p1 in zip(kinks, above[0], strict=True):
+        for other, p2 in zip(kinks, above[1], strict=True):
+            if k.side == other.side:
+                total = total + k.bend * other.bend * jnp.minimum(p1, p2)
+    return total
+
+
+def _lost(kinks: tuple[Kink, ...], q1, q2, gap):
+    """Return the sums over i and j of the integrals for the gap and for E[φ'φ'], and 1 − cos θ."""
+    theta = angle_of(*jnp.broadcast_arrays(q1, q2, gap))
+    sine2, cosine2 = jnp.sin(theta / 2) ** 2, jnp.cos(theta / 2) ** 2
+    pairs = [
+        (k.side * k.bend * o.side * o.bend, _height(k.place, q1), _height(o.place, q2))
+        for k in kinks
+        for o in kinks
+    ]
+    rule = _RULES.get(theta.dtype, _RULES[np.dtype(np.float32)])
+    nodes, weights = (jnp.asarray(x, theta.dtype) for x in rule)
+    # For obtuse θ the integral begins with what lies between θ and π/2.
+    flat = jnp.log(jnp.maximum(sine2, 1e-30) / jnp.maximum(cosine2, 1e-30)) / 2
+    depth = _DEPTH + jnp.clip(lax.stop_gradient(flat), 0, _DEPTH)
+
+    def add(n, total):
+        # With a = sin(θ/2) e^(−x) and b = cos(θ/2), tan(t/2) = a/b.
+        ratio = jnp.exp(-2 * depth * nodes[n])
+        a2, b2 = sine2 * ratio, cosine2
+        length, product = a2 + b2, a2 * b2
+        there = product > 0
+        safe_product, safe_length = (jnp.where(there, p, 1) for p in (product, length))
+        inverse = safe_length**2 / (8 * safe_product)  # 1/(2 sin² t)
+        acute = b2 >= a2
+        rest = safe_length / (2 * jnp.where(there, jnp.maximum(a2, b2), 1))
+        found = jnp.zeros_like(theta)
+        for weight, h, k in pairs:
+            apart = jnp.where(acute, h - k, h + k)
+            exponent = apart**2 * inverse + jnp.where(acute, h * k, -h * k) * rest
+            found = found + weight * jnp.exp(-exponent)
+        found = found * 2 * jnp.sqrt(safe_product) / safe_length
+        found = weights[n] * jnp.where(there, found, 0)
+        nearer = 2 * sine2 * cosine2 * (1 - ratio) / safe_length  # cos t − cos θ
+        return total[0] + nearer * found, total[1] + found
+
+    start = jnp.zeros_like(theta), jnp.zeros_like(theta)
+    for_gap, for_derivative = lax.fori_loop(0, len(nodes), add, start)
+    scale = depth / (2 * np.pi)
+    return for_gap * scale, for_derivative * scale, 2 * sine2
 
 
 def _height(place: float, q: Array) -> Array:

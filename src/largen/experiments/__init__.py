@@ -1,6 +1,7 @@
 """Experiments: theory beside networks, tables and figures."""
 
 from largen.experiments.comparison import Comparison, compare
+from largen.experiments.convergence import ConvergenceBound, convergence_bound
 from largen.experiments.exponents import (
     MeasuredExponent,
     MeasuredExponents,
@@ -12,12 +13,14 @@ from largen.experiments.regimes import Regimes, gamma_regimes
 
 __all__ = [
     "Comparison",
+    "ConvergenceBound",
     "MeasuredExponent",
     "MeasuredExponents",
     "PowerLaw",
     "Regimes",
     "ScalingMap",
     "compare",
+    "convergence_bound",
     "fit_exponent",
     "gamma_regimes",
     "measure_exponents",

@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from largen.errors import InvalidInput
+from largen.arrays import sequence
+from largen.errors import InvalidInput, instance_of
 from largen.experiments.power_law import PowerLaw, fit_exponent
-from largen.runs import Trajectory
+from largen.files import save_figure
+from largen.runs import Status, Trajectory
 from largen.runs.trajectory import mean_loss
+from largen.text import shown
 from largen.theories import by_name
 
 if TYPE_CHECKING:
@@ -48,7 +51,7 @@ class Comparison:
             [(self._dataset.attrs["parameterization"], self._dataset, self.exponents)]
         )
         if path is not None:
-            figure.savefig(path)
+            save_figure(path, figure)
         return figure
 
     def __str__(self) -> str:
@@ -119,7 +122,9 @@ def compare(
     Raises
     ------
     InvalidInput
-        If a trajectory is of another run, diverged, or a limit where networks are wanted.
+        If a trajectory is not ok, or a limit where networks are wanted; if networks and limit are
+        not of the same network, parameterization, optimizer, loss, data (by value) and times: it
+        says which.
 
     Examples
     --------
@@ -133,13 +138,15 @@ def compare(
     """
     import xarray
 
-    nets = [nets] if isinstance(nets, Trajectory) else list(nets)
+    instance_of("limit", limit, Trajectory, "the result of lg.solve")
+    wanted = "results of lg.train"
+    nets = [nets] if isinstance(nets, Trajectory) else sequence("nets", nets, wanted)
+    for net in nets:
+        instance_of("nets", net, Trajectory, wanted)
     _check(limit, nets)
     nets = sorted(nets, key=lambda net: net.width or 0)
     has_test = limit.f_test.size > 0
-    on = on if on is not None else ("test" if has_test else "train")
-    if on not in ("train", "test") or (on == "test" and not has_test):
-        raise InvalidInput(f"on: wanted 'train', or 'test' where there are any, got {on!r}.")
+    on = chosen_samples(on, has_test)
 
     draw = np.random.default_rng(0)
     columns: dict[str, list[Any]] = {}
@@ -253,19 +260,34 @@ def _squares(gram: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarr
 def _limit_error(limit: Trajectory, on: str) -> float:
     """Return the error of the limit's outputs; its predictions for known starts have none."""
     name = f"f_{on}_error"
-    if by_name(limit.theory).given is not None or name not in limit:
+    if by_name(limit.theory).random_outputs or name not in limit:
         return 0.0
     return float(np.sqrt(np.mean(getattr(limit, name) ** 2)))
 
 
+def chosen_samples(on: Any, tested: bool) -> str:
+    """Return the samples that outputs are compared on: ``"test"`` by default, if there are any.
+
+    Raises
+    ------
+    InvalidInput
+        For anything but ``"train"``, or ``"test"`` where there are test samples.
+    """
+    if on is None:
+        return "test" if tested else "train"
+    if not isinstance(on, str) or on not in (("train", "test") if tested else ("train",)):
+        raise InvalidInput(f"on: wanted 'train', or 'test' where there are any, got {shown(on)}.")
+    return on
+
+
 def _prediction(limit: Trajectory, net: Trajectory, on: str) -> np.ndarray:
     """Return the limit's outputs, given the networks' initial ones where these matter."""
-    given = by_name(limit.theory).given
-    if given is None:
+    theory = by_name(limit.theory)
+    if not theory.random_outputs:
         return getattr(limit, f"f_{on}")[None]
     # A limit read from a file has lost its run; the networks were asked the same.
     limit = limit if limit.run is not None else Trajectory(limit.to_xarray(), net.run)
-    train, test = given(limit, net.f_train[:, 0], net.f_test[:, 0])
+    train, test = theory().given(limit, net.f_train[:, 0], net.f_test[:, 0])
     return np.asarray(train if on == "train" else test)
 
 
@@ -274,30 +296,43 @@ def _check(limit: Trajectory, nets: list[Trajectory]) -> None:
         raise InvalidInput("limit: wanted the result of lg.solve, got trained networks.")
     if not nets:
         raise InvalidInput("nets: wanted at least one result of lg.train, got none.")
+    if limit.status is not Status.OK:
+        raise InvalidInput(
+            f"limit: its status is {limit.status!s}; networks have no distance to it."
+        )
     theirs = limit.to_xarray()
     for net in nets:
         if net.seeds is None or net.width is None:
             raise InvalidInput("nets: wanted results of lg.train, got a limit.")
+        if net.status is not Status.OK:
+            raise InvalidInput(
+                f"nets: the status at width {net.width} is {net.status!s}; there is no distance "
+                "from the limit."
+            )
         ours = net.to_xarray()
         for key in MATCHING:
             if ours.attrs[key] != theirs.attrs[key]:
                 raise InvalidInput(
-                    f"nets: the {key} is {ours.attrs[key]}, the limit's {theirs.attrs[key]}."
+                    f"nets: the {key} at width {net.width} is {ours.attrs[key]}, the limit's "
+                    f"{theirs.attrs[key]}."
                 )
-        if not (
-            np.array_equal(net.time, limit.time)
-            and np.array_equal(net.y_train, limit.y_train)
-            and np.array_equal(net.y_test, limit.y_test)
-        ):
-            raise InvalidInput("nets: their times or their data are not the limit's.")
-        if {"diverged", "overflow"} & {net.status, limit.status}:
-            raise InvalidInput(
-                "nets: a trajectory that diverged, or whose kernels overflow, has no distance from "
-                "the limit."
-            )
+        # In files without the digests of all parts there still are these.
+        arrays = {"times": "time", "y_train": "y_train", "y_test": "y_test"}
+        other = [
+            part
+            for part, name in arrays.items()
+            if not np.array_equal(getattr(net, name), getattr(limit, name))
+        ]
+        digests = limit.identity
+        other += [p for p, one in net.identity.items() if digests.get(p, one) != one]
+        if other:
+            named = ", ".join(dict.fromkeys(other))
+            raise InvalidInput(f"nets: at width {net.width}, not the limit's are: {named}.")
 
 
 def _value(value: Any, error: Any) -> str:
     value, error = float(value), float(error)
+    if not np.isfinite(error):
+        return "too few networks"
     text = f"{value:.2e} ± {error:.1e}"
     return text if value > 2 * error else f"below {2 * error:.1e}"

@@ -12,9 +12,13 @@ import numpy as np
 
 from largen.arrays import integer
 from largen.errors import InvalidInput
+from largen.files import save_figure
 from largen.parameterizations import ScalingClass, scaling_class
 from largen.parameterizations.classification.plane import NAMED
 from largen.parameterizations.exponents import exact
+from largen.text import shown
+
+MOST_POINTS = 100_000  # which take some seconds
 
 if TYPE_CHECKING:
     import xarray
@@ -85,7 +89,7 @@ class ScalingMap:
             float(self.difference),
         )
         if path is not None:
-            figure.savefig(path)
+            save_figure(path, figure)
         return figure
 
     def __str__(self) -> str:
@@ -151,10 +155,15 @@ def scaling_map(
     point: mean field, (-1, 1, 1): mean field
     point: default, (-1/2, 1, 0), not on this plane: divergent
     """
-    if integer("per_unit", per_unit, at_least=2) % 2:
+    if integer("per_unit", per_unit, at_least=2, at_most=MOST_POINTS) % 2:
         raise InvalidInput(f"per_unit: wanted an even integer, got {per_unit!r}.")
     across, up = (_lattice(*pair, per_unit) for pair in (("q_sigma", q_sigma), ("rate", rate)))
     apart = exact("difference", difference)
+    if len(across) * len(up) > MOST_POINTS:
+        raise InvalidInput(
+            f"per_unit: {len(across)} × {len(up)} points are more than {MOST_POINTS}; take a "
+            "smaller number, or smaller ranges."
+        )
 
     def kind(point: Point) -> str:
         return scaling_class(point[0], point[1], point[1] + apart).kind
@@ -192,7 +201,7 @@ def _segments(
 
 def _lattice(name: str, pair: Any, per_unit: int) -> tuple[Fraction, ...]:
     if not isinstance(pair, (tuple, list)) or len(pair) != 2:
-        raise InvalidInput(f"{name}: wanted a pair (from, to), got {pair!r}.")
+        raise InvalidInput(f"{name}: wanted a pair (from, to), got {shown(pair)}.")
     low, high = (exact(f"{name}[{i}]", value) for i, value in enumerate(pair))
     first, last = -(-low * per_unit // 1), high * per_unit // 1
     if last <= first:

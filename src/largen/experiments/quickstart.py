@@ -106,8 +106,7 @@ def quickstart(settings: Settings = FULL, report: Report = lambda text, done: No
     for case, param in CASES.items():
         run = Run(mlp(1, "tanh"), param, data, optimizer=gd(lr=RATE), steps=settings.steps)
         report(f"{case}: the limit", done / parts)
-        options: dict[str, Any] = {} if case == "ntk" else {"rtol": settings.rtol}
-        limits[case] = solve(run, **options)
+        limits[case] = solve(run, rtol=settings.rtol)
         done += 1
         nets = []
         for width, seeds in settings.seeds.items():

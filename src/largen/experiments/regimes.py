@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from largen.arrays import integer, random_key, real
-from largen.errors import InvalidInput
+from largen.errors import InvalidInput, instance_of
+from largen.files import save_figure
 from largen.networks import FiniteNetwork, observe
+from largen.networks.ensembles import MOST_SEEDS
 from largen.networks.tangent import kernels, probe
 from largen.runs import Run
 
@@ -61,7 +63,7 @@ class Regimes:
 
         figure = regimes_figure(self._dataset, QUANTITIES)
         if path is not None:
-            figure.savefig(path)
+            save_figure(path, figure)
         return figure
 
     def __str__(self) -> str:
@@ -143,8 +145,7 @@ def gamma_regimes(
     >>> regimes.spread(scaled=True) < 1.2 < 1.5 < regimes.spread(scaled=False)
     True
     """
-    if not isinstance(run, Run):
-        raise InvalidInput(f"run: wanted an lg.Run, got {run!r}.")
+    instance_of("run", run, Run, "an lg.Run")
     if run.param.reference is not None:
         raise InvalidInput(
             f"run: γ of {run.param} is its reference network's; use lg.ntk() or lg.mean_field()."
@@ -154,7 +155,7 @@ def gamma_regimes(
     for name, values in (("gammas", gamma), ("widths", width)):
         if len(values) < 2:
             raise InvalidInput(f"{name}: wanted at least two different values, got {values!r}.")
-    seeds, key = integer("seeds", seeds, at_least=2), random_key(key)
+    seeds, key = integer("seeds", seeds, at_least=2, at_most=MOST_SEEDS), random_key(key)
 
     squares = {name: np.zeros((len(width), len(gamma), seeds)) for name in QUANTITIES}
     measure = _Movement(len(run.data.x_train))

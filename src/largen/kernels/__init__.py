@@ -1,12 +1,10 @@
-"""NNGP and NTK of infinitely wide networks, and the kernel limit of their training."""
+"""NNGP and NTK of infinitely wide networks: the recursion over layers."""
 
 from largen.kernels.estimate import kernel_estimate
-from largen.kernels.limit import KERNEL_LIMIT
 from largen.kernels.nngp_ntk import Kernels, kernel, nngp, ntk_kernel
 from largen.kernels.of_constants import KernelFunction, kernel_function
 
 __all__ = [
-    "KERNEL_LIMIT",
     "KernelFunction",
     "Kernels",
     "kernel",

@@ -1,52 +1,27 @@
 """Whether the expectations in a network's kernels are accurate, for a few of its variances.
 
-Eight variances that stand for those of all inputs go through the layers in NumPy; every
-activation without a closed form is then checked at the variances that reach it. The cost does
-not depend on the number of pairs.
+Inputs that stand for all go through the rules of the layers; every activation without a closed
+form is then checked at the variances that reach it. The cost does not depend on the number of
+pairs.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
-from dataclasses import replace
-from math import prod
 from typing import Any
 
 import jax
 import numpy as np
 
-from largen.architectures import (
-    Activation,
-    Concatenate,
-    Conv,
-    ConvTranspose,
-    Dense,
-    Dropout,
-    GlobalSumPool,
-    Layer,
-    LayerNorm,
-    LocallyConnected,
-    MultiHeadAttention,
-    Product,
-    Repeat,
-    Residual,
-    RMSNorm,
-    Serial,
-    SumPool,
-    layers_of,
-    mapped,
-    signal_behind,
-    signal_of,
-)
-from largen.architectures.signals import Signal
-from largen.arrays import precision, real, shape_of
+from largen.architectures import Activation, Layer, layers_of, mapped
+from largen.arrays import precision, real
 from largen.errors import LostDigits, NoTheory, NumericalFailure
 from largen.expectations import ActivationFunction
-from largen.expectations.accuracy import DEFAULT_RTOL, probes, second_moment_at, shortfall, suited
+from largen.expectations.accuracy import DEFAULT_RTOL, shortfall, suited
+from largen.kernels.depth_grid import shortfall_in_depth, with_suited_steps
 from largen.kernels.lower import Lowered
-
-Seen = dict[ActivationFunction, list[np.ndarray]]
+from largen.kernels.variances import seen
 
 
 def inaccuracy(
@@ -66,11 +41,11 @@ def inaccuracy(
         Whether E[φ'φ'] matters.
     """
     rtol = DEFAULT_RTOL["float64"] if rtol is None else real("rtol", rtol, above=0.0)
-    for phi, q in _seen(lowered, inputs).items():
+    for phi, q in seen(lowered, inputs).items():
         words = shortfall(phi, np.stack(q), rtol, layers=len(q), derivative=with_ntk)
         if words is not None:
             return f"kernels: {words}"
-    return None
+    return shortfall_in_depth(lowered, inputs, with_ntk, rtol)
 
 
 def overflow(result: Any, x1: Any, x2: Any | None, rtol: float | None) -> str | None:
@@ -144,9 +119,11 @@ def infinite(kernels: Iterable[Any], dtype: Any = None) -> str | None:
 
 
 def with_suited_methods(
-    lowered: Lowered, inputs: tuple[Any, ...], with_ntk: bool = True
+    lowered: Lowered, inputs: tuple[Any, ...], with_ntk: bool = True, rtol: float | None = None
 ) -> Lowered:
     """Return the network with each activation's expectations by the method that suits them.
+
+    Where it is infinitely deep, there are as many steps in depth as ``rtol`` asks for.
 
     Raises
     ------
@@ -155,14 +132,14 @@ def with_suited_methods(
     """
     if with_ntk:
         check_tangent(lowered.skeleton)
-    rtol = DEFAULT_RTOL["float64"]
+    usual = DEFAULT_RTOL["float64"]
     chosen = {
-        phi: suited(phi, np.stack(q), rtol, layers=len(q), derivative=with_ntk)
-        for phi, q in _seen(lowered, inputs).items()
+        phi: suited(phi, np.stack(q), usual, layers=len(q), derivative=with_ntk)
+        for phi, q in seen(lowered, inputs).items()
     }
-    if all(phi is method for phi, method in chosen.items()):
-        return lowered
-    return lowered._replace(skeleton=with_activations(lowered.skeleton, chosen))
+    if not all(phi is method for phi, method in chosen.items()):
+        lowered = lowered._replace(skeleton=with_activations(lowered.skeleton, chosen))
+    return with_suited_steps(lowered, inputs, with_ntk, usual if rtol is None else rtol)
 
 
 def check_tangent(skeleton: Layer) -> None:
@@ -191,35 +168,10 @@ def with_activations(layer: Layer, chosen: dict[ActivationFunction, ActivationFu
 
     def change(inner: Layer, path: Any) -> Layer:
         if isinstance(inner, Activation):
-            return replace(inner, function=chosen.get(inner.function, inner.function))
+            return Activation(chosen.get(inner.function, inner.function))
         return inner
 
     return mapped(layer, change)
-
-
-def _seen(lowered: Lowered, inputs: tuple[Any, ...]) -> Seen:
-    """Return the variances that reach each activation, a few that stand for all."""
-    seen: Seen = {}
-    known = (phi.closed_form for phi in activations_of(lowered.skeleton))
-    if all(form is not None and form.error is None for form in known):
-        return seen
-    variances, shape = [], None
-    for x in inputs:
-        x = np.asarray(x, np.float64)
-        for phi in lowered.features:
-            with jax.enable_x64(True):
-                x = np.asarray(phi(x))
-        with np.errstate(over="ignore"):
-            variances.append(np.mean(x**2, axis=-1).ravel())
-        shape = shape_of(x)
-    try:
-        # A first affine map may be one of a run that is folded: it sees no data any more.
-        q, signal = probes(np.concatenate(variances)), replace(signal_of(shape), from_data=False)
-        with np.errstate(over="ignore", invalid="ignore"):
-            _follow(lowered.skeleton, lowered.constants, q, signal, seen)
-    except jax.errors.JAXTypeError:  # an activation holds traced values
-        return {}
-    return seen
 
 
 def report(words: str | None, result: Any, throw: bool) -> Any:
@@ -227,53 +179,3 @@ def report(words: str | None, result: Any, throw: bool) -> Any:
     if words is not None and throw:
         raise NumericalFailure(words, result)
     return result
-
-
-def _follow(layer: Layer, constants: Any, q: np.ndarray, signal: Signal, seen: Seen) -> np.ndarray:
-    """Return the variances behind a layer, and note those that reach each activation.
-
-    They are the largest that they can be: what a window's padding takes off is left out, and
-    positions that are averaged count as equal ones.
-    """
-    match layer:
-        case Dense() | Conv() | ConvTranspose() | LocallyConnected():
-            return constants.weight_variance * q + constants.bias_variance
-        case Activation(phi):
-            seen.setdefault(phi, []).append(q)
-            return second_moment_at(phi, q)
-        case LayerNorm() | RMSNorm():
-            return q / (q + layer.eps)
-        case Dropout(rate):
-            return q / (1 - rate)
-        case SumPool():
-            return q * prod(layer.window) ** 2
-        case GlobalSumPool():
-            return q * prod(signal.space or ()) ** 2
-        case Serial(layers):
-            for inner, its_constants in zip(layers, constants, strict=True):
-                q = _follow(inner, its_constants, q, signal, seen)
-                signal = signal_behind(inner, signal)
-            return q
-        case Repeat(inner, times):
-            for copy in range(times):
-                here = jax.tree.map(lambda c, copy=copy: c[copy], constants)
-                q = _follow(inner, here, q, signal, seen)
-            return q
-        case Residual(branch, shortcut):
-            factor, inner, of_shortcut = constants
-            skip = q if shortcut is None else _follow(shortcut, of_shortcut, q, signal, seen)
-            return skip + factor * _follow(branch, inner, q, signal, seen)
-        case Concatenate(branches):
-            return np.maximum.reduce(_branches(branches, constants[1], q, signal, seen))
-        case MultiHeadAttention(branches):
-            queries, keys, values = _branches(branches, constants[1], q, signal, seen)
-            if layer.mechanism == "softmax":
-                return values
-            return queries * keys * values * prod(signal.space or ()) ** 2
-        case Product(branches):
-            return np.prod(_branches(branches, constants, q, signal, seen), axis=0)
-    return q  # pooling, flattening, and a layer of the reader's own
-
-
-def _branches(branches, constants, q, signal, seen) -> list[np.ndarray]:
-    return [_follow(*each, q, signal, seen) for each in zip(branches, constants, strict=True)]

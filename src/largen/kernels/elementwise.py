@@ -15,16 +15,17 @@ from largen.architectures import (
     Concatenate,
     Flatten,
     Layer,
-    MultiHeadAttention,
+    Parallel,
     Product,
     Repeat,
     Residual,
-    Serial,
+    Sequence,
+    copies_of,
 )
-from largen.architectures.heads import with_branches
 from largen.expectations import ActivationFunction, activation
 from largen.expectations.composition import compose, product, weighted_sum
 from largen.kernels.pieces import Pieces, composed, taken_apart, written_out
+from largen.kernels.state import Shared
 
 _LINEAR = activation("linear")
 
@@ -33,11 +34,12 @@ def joined(pieces: Pieces) -> Pieces:
     """Return the same network with every elementwise run as one activation."""
     done: Pieces = []
     for layer, constants in pieces:
-        _append(done, layer, constants)
+        append(done, layer, constants)
     return done
 
 
-def _append(done: Pieces, layer: Layer, constants: Any) -> None:
+def append(done: Pieces, layer: Layer, constants: Any) -> None:
+    """Append a layer, joined with what is elementwise before it."""
     phi = function_of(layer, constants)
     if phi is not None:
         _append_function(done, phi)
@@ -46,10 +48,10 @@ def _append(done: Pieces, layer: Layer, constants: Any) -> None:
     copied = isinstance(layer, Repeat)
     if copied and _begins(layer) and (isinstance(before, Activation) or _ends(layer)):
         for piece in written_out(layer, constants):  # equal copies are folded again later
-            _append(done, *piece)
-    elif isinstance(before, Activation) and _begins(layer):
+            append(done, *piece)
+    elif isinstance(before, Activation) and isinstance(layer, Parallel) and _begins(layer):
         done.pop()
-        _append(done, *_behind(before, layer, constants))
+        append(done, *_behind(before, layer, constants))
     else:
         done.append((layer, constants))
 
@@ -67,27 +69,22 @@ def _append_function(done: Pieces, phi: ActivationFunction) -> None:
         done.pop()
         done += joined([*written_out(last, constants), (Activation(phi), ())])
     elif isinstance(last, Concatenate):
-        shares, inner = constants
         found = [
             composed(joined([*taken_apart(branch, its), (Activation(phi), ())]))
-            for branch, its in zip(last.branches, inner, strict=True)
+            for branch, its in zip(last.parts, constants.parts, strict=True)
         ]
-        branches, inner = zip(*found, strict=True)
-        done[-1] = (Concatenate(*branches), (shares, inner))
+        done[-1] = together(last, constants.own, found)
     else:
         done.append((Activation(phi), ()))
 
 
-def factors_joined(factors: Pieces) -> tuple[Layer, Any]:
+def _factors_joined(factors: Pieces) -> Pieces:
     """Return a product with its elementwise factors as one, which leads the others."""
     functions = [layer.function for layer, _ in factors if isinstance(layer, Activation)]
     others = [factor for factor in factors if not isinstance(factor[0], Activation)]
     if functions:
         others.insert(0, (Activation(reduce(product, functions)), ()))
-    if len(others) == 1:
-        return others[0]
-    layers, constants = zip(*others, strict=True)
-    return Product(*layers), constants
+    return others
 
 
 def function_of(layer: Layer, constants: Any) -> ActivationFunction | None:
@@ -97,63 +94,43 @@ def function_of(layer: Layer, constants: Any) -> ActivationFunction | None:
             return function
         case Residual(Activation(function), None | Activation() as skip):
             shortcut = skip.function if isinstance(skip, Activation) else _LINEAR
-            return weighted_sum((1.0, shortcut), (float(constants[0]) ** 0.5, function))
-        case Repeat(Activation(function), times):
-            return reduce(compose, [function] * times)
+            return weighted_sum((1.0, shortcut), (float(constants.own) ** 0.5, function))
+        case Repeat(Activation(function)):
+            return reduce(compose, [function] * copies_of(layer))
     return None
 
 
 def _begins(layer: Layer) -> bool:
     """Whether something in a layer applies an activation to what comes in."""
-    match layer:
-        case Activation():
-            return True
-        case Serial(layers):
-            return _begins(layers[0])
-        case Repeat(inner, _):
-            return _begins(inner)
-        case Residual(branch, shortcut):
-            return _begins(branch) or (shortcut is not None and _begins(shortcut))
-        case Concatenate(branches) | Product(branches) | MultiHeadAttention(branches):
-            return any(map(_begins, branches))
-    return False
+    if isinstance(layer, Sequence):
+        return bool(layer.parts) and _begins(layer.parts[0])
+    if isinstance(layer, Parallel):
+        return any(map(_begins, layer.parts))
+    return isinstance(layer, Activation)
 
 
 def _ends(layer: Layer) -> bool:
     """Whether the last thing that a layer does is an activation."""
-    match layer:
-        case Serial(layers):
-            return _ends(layers[-1])
-        case Repeat(inner, _):
-            return _ends(inner)
+    if isinstance(layer, Sequence):
+        return bool(layer.parts) and _ends(layer.parts[-1])
     return isinstance(layer, Activation)
 
 
-def _behind(phi: Activation, layer: Layer, constants: Any) -> tuple[Layer, Any]:
-    """Return branches that read x as branches that read φ(x)."""
+def _behind(phi: Activation, layer: Parallel, constants: Shared) -> tuple[Layer, Any]:
+    """Return parts that read x as parts that read φ(x)."""
+    found = [
+        composed(joined([(phi, ()), *taken_apart(part, its)]))
+        for part, its in zip(layer.parts, constants.parts, strict=True)
+    ]
+    return together(layer, constants.own, found)
 
-    def prefixed(branch: Layer | None, its: Any) -> tuple[Layer, Any]:
-        rest = [] if branch is None else taken_apart(branch, its)
-        return composed(joined([(phi, ()), *rest]))
 
-    match layer:
-        case Residual(branch, shortcut):
-            factor, inner, of_shortcut = constants
-            branch, inner = prefixed(branch, inner)
-            shortcut, of_shortcut = prefixed(shortcut, of_shortcut)
-            return Residual(branch, shortcut), (factor, inner, of_shortcut)
-        case Concatenate(branches):
-            shares, inner = constants
-            found = [prefixed(*each) for each in zip(branches, inner, strict=True)]
-            branches, inner = zip(*found, strict=True)
-            return Concatenate(*branches), (shares, inner)
-        case MultiHeadAttention(branches):
-            seed, inner = constants
-            found = [prefixed(*each) for each in zip(branches, inner, strict=True)]
-            branches, inner = zip(*found, strict=True)
-            return with_branches(layer, branches), (seed, inner)
-        case Product(branches):
-            return factors_joined(
-                [prefixed(*each) for each in zip(branches, constants, strict=True)]
-            )
-    raise AssertionError(layer)
+def together(layer: Parallel, own: Any, found: Pieces) -> tuple[Layer, Any]:
+    """Return a parallel layer of other parts, its own constants beside theirs."""
+    if isinstance(layer, Product):
+        found = _factors_joined(found)
+        if len(found) == 1:
+            return found[0]
+        return Product(*(part for part, _ in found)), Shared(own, tuple(c for _, c in found))
+    parts, constants = zip(*found, strict=True)
+    return layer.with_parts(parts), Shared(own, constants)

@@ -8,10 +8,12 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from largen.architectures import Layer, MultiHeadAttention, mapped
-from largen.architectures.heads import with_branches
-from largen.arrays import integer
+from largen.arrays import integer, known
+from largen.errors import instance_of
 from largen.kernels.nngp_ntk import kernel
 from largen.runs import KernelEstimate
+
+MOST_REPEATS = 10_000
 
 
 def kernel_estimate(
@@ -49,12 +51,15 @@ def kernel_estimate(
     >>> bool(np.all(found.nngp_error < 0.05 * found.nngp.max()))
     True
     """
-    count = integer("repeats", repeats, at_least=2)
+    count = integer("repeats", repeats, at_least=2, at_most=MOST_REPEATS)
+    instance_of("net", net, Layer, "a network such as lg.mlp(3)")
+    known("x1", x1)
+    known("x2", x2)
 
     def with_seed(number: int) -> Layer:
         def change(layer: Layer, path: Any) -> Layer:
             if isinstance(layer, MultiHeadAttention):
-                return with_branches(layer, layer.branches, layer.seed * count + number)
+                return layer.with_seed(layer.seed * count + number)
             return layer
 
         return mapped(net, change)

@@ -8,37 +8,37 @@ so that other variances or rates compile nothing anew.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
-from zlib import crc32
 
 import jax.numpy as jnp
 import numpy as np
 
 from largen.architectures import (
     Activation,
+    Affine,
     Axes,
-    Concatenate,
-    Dropout,
+    Elementwise,
     Layer,
-    MultiHeadAttention,
-    Product,
+    Parallel,
     Repeat,
-    Residual,
-    Serial,
+    Sequence,
+    Signal,
+    carried,
+    copies_of,
     layers_of,
-    signal_behind,
     signal_of,
 )
-from largen.architectures.heads import with_branches
-from largen.architectures.signals import Signal
 from largen.errors import NoTheory
-from largen.kernels.elementwise import factors_joined, joined
+from largen.kernels.elementwise import append, together
 from largen.kernels.pieces import Pieces, composed, stacked
-from largen.kernels.rules import DATA, OnlyByNetworks, nature_behind
+from largen.kernels.rules import DATA, OnlyByNetworks, nature_behind, own_constants, without_end
 from largen.kernels.state import Constants
 from largen.parameterizations import CanonicalForm
+
+Path = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,13 @@ class Lowered(NamedTuple):
     constants: Any
 
 
-def lower(net: Layer, form: CanonicalForm, inputs: int | tuple[int, ...] | None = None) -> Lowered:
+def lower(
+    net: Layer,
+    form: CanonicalForm,
+    inputs: int | tuple[int, ...] | None = None,
+    *,
+    constant: bool = False,
+) -> Lowered:
     """Split a network into features of the inputs, a skeleton and its constants.
 
     Parameters
@@ -82,6 +88,9 @@ def lower(net: Layer, form: CanonicalForm, inputs: int | tuple[int, ...] | None 
     inputs
         Shape of a sample, (*space, channels), or D; it decides how many features the branches
         of a concatenation have if they flatten their input.
+    constant
+        Whether the constants stay as they are, so that what they alone determine is computed
+        here.
 
     Raises
     ------
@@ -90,7 +99,7 @@ def lower(net: Layer, form: CanonicalForm, inputs: int | tuple[int, ...] | None 
     NoTheory
         For layers that have one each, but not in this order.
     """
-    pieces = _pieces(net, (), form, signal_of(inputs))
+    pieces = _pieces(net, form, signal_of(inputs), constant)
     features: list[Callable[[Any], Any]] = []
     while len(pieces) > 1 and isinstance(first := pieces[0][0], Activation | Axes):
         features.append(first.function if isinstance(first, Activation) else ChannelsLast(first))
@@ -105,64 +114,57 @@ def lower(net: Layer, form: CanonicalForm, inputs: int | tuple[int, ...] | None 
 
 def _by_networks(net: Layer) -> str:
     """Return whether networks can estimate a kernel that has no rule: the end of a sentence."""
-    if any(isinstance(layer, Dropout) and layer.rate for layer in layers_of(net)):
+    if any(layer.random for layer in layers_of(net)):
         return ". Finite networks, which draw no masks of dropout, cannot estimate it."
     return ", or estimate the kernel by Monte Carlo: lg.monte_carlo_kernel."
 
 
-def _pieces(layer: Layer, path: tuple[int, ...], form: CanonicalForm, signal: Signal) -> Pieces:
-    """Return the layers, one after the other, that a layer is made of, with their constants."""
+class _Behind(NamedTuple):
+    """The layers so far, one after the other and with their constants, and the signal behind."""
 
-    def lowered(inner: Layer, position: int) -> Any:
-        return composed(_pieces(inner, (*path, position), form, signal))
+    pieces: Pieces
+    signal: Signal
 
-    match layer:
-        case Serial(layers):
-            pieces: Pieces = []
-            for position, inner in enumerate(layers):
-                pieces += _pieces(inner, (*path, position), form, signal)
-                signal = signal_behind(inner, signal)
-            return joined(pieces)
-        case Repeat(inner, times):
-            skeleton, constants = lowered(inner, 0)
-            return joined([(Repeat(skeleton, times), stacked([constants] * times))])
-        case Residual(branch, shortcut):
-            skeleton, constants = lowered(branch, 0)
-            skip, of_skip = (None, ()) if shortcut is None else lowered(shortcut, 1)
-            factor = np.asarray(form.branch**2)
-            return joined([(Residual(skeleton, skip), (factor, constants, of_skip))])
-        case Concatenate(branches):
-            found = [lowered(branch, i) for i, branch in enumerate(branches)]
-            copies = np.array([signal_behind(branch, signal).copies for branch in branches], float)
-            skeletons, constants = zip(*found, strict=True)
-            shares = tuple(np.asarray(share) for share in copies / copies.sum())
-            return [(Concatenate(*skeletons), (shares, constants))]
-        case MultiHeadAttention(branches, seed=seed):
-            found = [lowered(branch, i) for i, branch in enumerate(branches)]
-            skeletons, constants = zip(*found, strict=True)
-            own = np.asarray(float(crc32(repr((path, seed)).encode())))  # one for each place
-            return [(with_branches(layer, skeletons), (own, constants))]
-        case Product(branches):
-            found = [lowered(branch, i) for i, branch in enumerate(branches)]
-            return joined([factors_joined(found)])
+    def followed_by(self, skeleton: Layer, constants: Any, layer: Layer) -> _Behind:
+        append(self.pieces, skeleton, constants)
+        return self._replace(signal=layer.signal_behind(self.signal))
+
+
+def _pieces(net: Layer, form: CanonicalForm, signal: Signal, constant: bool) -> Pieces:
+    """Return the layers, one after the other, that a network is made of, with their constants."""
+
+    def leaf(layer: Layer, path: Path, behind: _Behind) -> _Behind:
+        if isinstance(layer, Elementwise):
+            return behind.followed_by(Activation(layer.activation), (), layer)
+        if not isinstance(layer, Affine):
+            return behind.followed_by(layer, (), layer)
+        return behind.followed_by(_bare(layer), _constants(path, form), layer)
+
+    def join(layer: Parallel, path: Path, behind: _Behind, ways: Any) -> _Behind:
+        found = [way(_Behind([], behind.signal)) for way in ways]
+        bare, own = own_constants(layer, path, form, tuple(each.signal for each in found))
+        parts = [composed(each.pieces) for each in found]
+        return behind.followed_by(*together(bare, own, parts), layer)
+
+    def again(layer: Sequence, path: Path, behind: _Behind, once: Any) -> _Behind:
+        found = once(_Behind([], behind.signal)).pieces
+        if form.diffusive is not None and layer.times == math.inf:
+            return behind.followed_by(*without_end(found, form.diffusive, constant), layer)
+        skeleton, constants = composed(found)
+        repeated = Repeat(skeleton, layer.times), stacked([constants] * copies_of(layer))
+        return behind.followed_by(*repeated, layer)
+
+    return carried(net, _Behind([], signal), leaf=leaf, join=join, again=again).pieces
+
+
+def _constants(path: Path, form: CanonicalForm) -> Constants:
     name = ".".join(map(str, path)) or "0"
-    if f"{name}.weight" not in form.weights:
-        return [(layer, ())]
-    return [(_bare(layer), _constants(name, form))]
-
-
-def _constants(name: str, form: CanonicalForm) -> Constants:
     weight, bias = form.weights[f"{name}.weight"], form.weights.get(f"{name}.bias")
     bias_std, bias_rate = (bias.std, bias.rate) if bias is not None else (0.0, 0.0)
     numbers = (weight.std**2, bias_std**2, weight.rate, bias_rate)
     return Constants(*(np.asarray(number, dtype=np.float64) for number in numbers))
 
 
-def _bare(layer: Layer) -> Layer:
+def _bare(layer: Affine) -> Affine:
     """Return a layer with its constants at their defaults, so that equal structures are equal."""
-    constants = {
-        field.name: field.default
-        for field in fields(layer)
-        if field.name in ("weight_std", "bias_std", "width_ratio")
-    }
-    return replace(layer, **constants)
+    return replace(layer, weight_std=1.0, bias_std=0.0, width_ratio=1)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from largen.architectures import Layer
-from largen.arrays import is_traced
+from largen.arrays import booleans, is_traced
 from largen.errors import InvalidInput
 from largen.parameterizations import Parameterization
 
@@ -37,14 +37,12 @@ class Masked(NamedTuple):
 
 
 def masked(name: str, mask: Any, x: Any) -> Masked:
-    """Check a mask at the door, but for its positions, which depend on the network."""
+    """Check a mask at the public function, but for its positions, which depend on the network."""
     if mask is None:
         return Masked(x, None)
     if x is None:
         raise InvalidInput(f"{name}: belongs to x2, which is not given.")
-    mask = np.asarray(mask)
-    if mask.dtype != bool:
-        raise InvalidInput(f"{name}: wanted Booleans, got dtype {mask.dtype}.")
+    mask = booleans(name, mask)
     if mask.ndim == 0 or len(mask) != len(x):
         raise InvalidInput(f"{name}: wanted a row for each of {len(x)} samples, got {mask.shape}.")
     return Masked(x, mask)

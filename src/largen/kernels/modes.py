@@ -17,6 +17,8 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
+from largen.segments import scanned
+
 Scalar = float | Float[Array, ""]
 
 
@@ -114,7 +116,6 @@ def outputs(
     return lax.map(one, (f0_train, f0_test))
 
 
-@jax.jit
 def variances(
     modes: Modes,
     factors: Factors,
@@ -123,15 +124,15 @@ def variances(
 ) -> tuple[Float[Array, "time sample"], Float[Array, "time test_sample"]]:
     """Return the variances of the outputs, for initial ones f₀ = root · N(0, 1)."""
     projected = modes.vectors.T @ root_train
-
-    def at(factor):
-        train, test = _propagated(modes, factor, projected, root_test)
-        return jnp.sum(train**2, axis=1), jnp.sum(test**2, axis=1)
-
-    return lax.map(at, factors)
+    number = len(factors.left)
+    return scanned(_variances_at, None, (), number, modes, factors, projected, root_test)[1]
 
 
-@jax.jit
+def _variances_at(fixed, i, carry, modes, factors, projected, root_test):
+    train, test = _propagated(modes, factors, i, projected, root_test)
+    return carry, (jnp.sum(train**2, axis=1), jnp.sum(test**2, axis=1))
+
+
 def covariances(
     modes: Modes,
     factors: Factors,
@@ -140,14 +141,15 @@ def covariances(
 ) -> tuple[Float[Array, "time sample sample"], Float[Array, "time test_sample test_sample"]]:
     """Return the covariances of the outputs, for initial ones f₀ = root · N(0, 1)."""
     projected = modes.vectors.T @ root_train
-
-    def at(factor):
-        train, test = _propagated(modes, factor, projected, root_test)
-        return train @ train.T, test @ test.T
-
-    return lax.map(at, factors)
+    number = len(factors.left)
+    return scanned(_covariances_at, None, (), number, modes, factors, projected, root_test)[1]
 
 
-def _propagated(modes: Modes, factor: Factors, projected, root_test):
-    train = modes.vectors @ (factor.left[:, None] * projected)
-    return train, root_test - modes.test @ (factor.integral[:, None] * projected)
+def _covariances_at(fixed, i, carry, modes, factors, projected, root_test):
+    train, test = _propagated(modes, factors, i, projected, root_test)
+    return carry, (train @ train.T, test @ test.T)
+
+
+def _propagated(modes: Modes, factors: Factors, i, projected, root_test):
+    train = modes.vectors @ (factors.left[i][:, None] * projected)
+    return train, root_test - modes.test @ (factors.integral[i][:, None] * projected)

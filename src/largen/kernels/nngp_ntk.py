@@ -11,22 +11,25 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from largen.architectures import Layer
-from largen.arrays import floating, is_traced, like, real, samples, shape_of
-from largen.errors import InvalidInput, NoTheory
+from largen.arrays import flag, floating, is_traced, like, real, samples, shape_of
+from largen.errors import InvalidInput, NoTheory, instance_of
+from largen.interrupts import interruptible
 from largen.kernels.accuracy import check_tangent, inaccuracy, overflow, report, with_suited_methods
 from largen.kernels.lower import Lowered, lower
 from largen.kernels.masked import masked
+from largen.kernels.padding import fill_up
 from largen.kernels.spread import checked, kernels_on_devices
 from largen.kernels.tiles import (
-    MEMORY_BUDGET,
+    check_size,
     fitting,
     kernels_at_once,
     kernels_by_tiles,
     most_positions,
+    of_whole_batch,
     takes_whole_batches,
     tile_size,
 )
-from largen.memory import give_back
+from largen.memory import MEMORY_BUDGET
 from largen.parameterizations import (
     CanonicalForm,
     GradientDescent,
@@ -34,8 +37,6 @@ from largen.parameterizations import (
     canonical_form,
     ntk,
 )
-
-LARGE = 2**25  # bytes of a result that is computed slowly enough to tidy up meanwhile
 
 
 class Kernels(NamedTuple):
@@ -75,7 +76,9 @@ def kernel(
 
     with (u, v) ~ N(0, Kˡ⁻¹) and the parameterization's relative rates ρ, all 1 in
     :func:`largen.ntk`. A residual connection x + β·branch(x) adds β² times the kernels of its
-    branch.
+    branch. Infinitely many of them, ``lg.repeat(block, math.inf)`` in :func:`largen.depth_mup` or
+    another parameterization with β = L^(−α), α ≥ ½, add up to an integral over depth: at α = ½
+    ∂τK is the kernel of the branch, and for α > ½ the stream stands still at initialisation.
 
     Parameters
     ----------
@@ -129,6 +132,8 @@ def kernel(
         no kernel, such as an activation of what is not Gaussian; the message says why.
     NoRule
         For a layer without a rule here.
+    OutOfMemory
+        If the kernels do not fit into memory; nothing has been computed then.
     NumericalFailure
         If the expectations of an activation miss ``rtol``, or the kernels overflow; they are its
         ``result``. Traced inputs are not checked.
@@ -236,8 +241,11 @@ def ntk_kernel(
     )
 
 
+@interruptible()
 def _kernels(net, inputs, masks, param, rtol, resources, throw, pick, with_ntk=True):
     x1, x2 = checked_inputs(net, inputs, param)
+    rtol = None if rtol is None else real("rtol", rtol, above=0)
+    throw = flag("throw", throw)
     budget, devices = real("memory_budget", resources[0], above=0), checked(resources[1])
     lowered, scale = prepare(net, param or ntk(), shape_of(x1))
     inputs, masks = (x1,) if x2 is None else (x1, x2), checked_masks(masks, x1, x2, lowered)
@@ -250,7 +258,8 @@ def _kernels(net, inputs, masks, param, rtol, resources, throw, pick, with_ntk=T
             lowered.skeleton, with_ntk, lowered.constants, *features, masks
         )
         return pick(covariance * scale, tangent)
-    lowered = with_suited_methods(lowered, inputs, with_ntk)
+    check_size("x1", len(x1), len(x1 if x2 is None else x2), 1 + with_ntk, dtype)
+    lowered = with_suited_methods(lowered, inputs, with_ntk, rtol)
     tile = fitting(lowered.skeleton, most_positions(net, shape_of(x1)), budget)
     result = pick(*concrete_kernels(lowered, scale, x1, x2, dtype, with_ntk, masks, tile, devices))
     result = like(result, *inputs)
@@ -268,10 +277,9 @@ def checked_inputs(net: Any, inputs: tuple[Any, Any], param: Any) -> tuple[Any, 
                 f"x2: its samples have the shape {x2.shape[1:]}, those of x1 {x1.shape[1:]}; both "
                 "hold the same kind of input."
             )
-    if not isinstance(net, Layer):
-        raise InvalidInput(f"net: wanted a network such as lg.mlp(3), got {net!r}.")
-    if param is not None and not isinstance(param, Parameterization):
-        raise InvalidInput(f"param: wanted e.g. lg.ntk(), got {param!r}.")
+    instance_of("net", net, Layer, "a network such as lg.mlp(3)")
+    if param is not None:
+        instance_of("param", param, Parameterization, "a parameterization such as lg.ntk()")
     return x1, x2
 
 
@@ -310,7 +318,7 @@ def prepare(
 ) -> tuple[Lowered, float]:
     """Return the lowered network and the factor of its NNGP, 1/γ₀² if γ is constant in N."""
     form = form_for_kernels(net, param, inputs)
-    return lower(net, form, inputs), nngp_scale(form)
+    return lower(net, form, inputs, constant=True), nngp_scale(form)
 
 
 def form_for_kernels(
@@ -323,7 +331,9 @@ def form_for_kernels(
     NoTheory
         If outputs, or kernels, have no limit.
     """
-    form = canonical_form(param, net, GradientDescent(1.0), inputs, leading_rates=True)
+    form = canonical_form(
+        param, net, GradientDescent(1.0), inputs, leading_rates=True, infinite_depth=True
+    )
     if form.d < 0:
         raise NoTheory(f"{param}: outputs grow with the width as N^{-form.d} at initialisation.")
     return form
@@ -345,36 +355,33 @@ def concrete_kernels(
     largest_tile: int | None = None,
     devices: tuple[Any, ...] = (),
 ) -> tuple[Any, Any]:
-    """Return NNGP and NTK of inputs that are there, not traced: by tiles, in float64."""
+    """Return NNGP and NTK of inputs that are there, not traced: by tiles, in float64.
+
+    Samples without positions are filled up to a standard number of rows, so that another number
+    of samples compiles nothing anew.
+    """
+    rows, columns = len(x1), len(x1 if x2 is None else x2)
+    of_jax = isinstance(x1, jax.Array) or isinstance(x2, jax.Array)
+    as_given = jnp.asarray if of_jax else np.asarray
+    if x1.ndim == 2 and masks == (None, None):
+        x1, x2 = fill_up(x1), None if x2 is None else fill_up(x2)
     with jax.enable_x64(True):
         kept = np.float64 if lowered.features else None  # tiles are cast one by one
         x1, x2 = features_of(lowered, x1, x2, kept)
         if takes_whole_batches(lowered.skeleton):
-            return _of_whole_batch(lowered, scale, x1, x2, dtype, with_ntk, masks, largest_tile)
-        rows = max(len(x1), 0 if x2 is None else len(x2))
-        tile = tile_size(lowered.skeleton, rows, x1.shape[1:-1], largest_tile)
+            return of_whole_batch(lowered, scale, x1, x2, dtype, with_ntk, masks, largest_tile)
+        longest = max(len(x1), 0 if x2 is None else len(x2))
+        tile = tile_size(lowered.skeleton, longest, x1.shape[1:-1], largest_tile)
         of_tiles = partial(kernels_on_devices, devices) if devices else kernels_by_tiles
         covariance, tangent = of_tiles(
             lowered.skeleton, with_ntk, np.dtype(dtype), tile, lowered.constants, x1, x2, masks
         )
-        if covariance.nbytes >= LARGE:
-            give_back()  # what compilation has freed, while tiles are computed
-        return (covariance if scale == 1 else covariance * scale), tangent
-
-
-def _of_whole_batch(lowered, scale, x1, x2, dtype, with_ntk, masks, largest):
-    samples = len(x1) + (0 if x2 is None else len(x2))
-    if largest is not None and samples > largest:
-        raise InvalidInput(
-            f"memory_budget: attention of many heads takes all {samples} samples together, and "
-            f"the budget is for {largest}; pass a larger one."
-        )
-    x1, x2 = (None if x is None else x.astype(np.float64) for x in (x1, x2))
-    found = kernels_at_once(lowered.skeleton, with_ntk, lowered.constants, x1, x2, masks)
-    if x2 is None:
-        found = jax.tree.map(lambda k: (k + k.T) / 2, found)
-    covariance, tangent = (None if k is None else k.astype(dtype) for k in found)
-    return covariance * scale, tangent
+        covariance = covariance if scale == 1 else covariance * scale
+        if covariance.shape == (rows, columns):
+            return covariance, tangent
+        # Cut by NumPy, which compiles nothing.
+        own = (slice(rows), slice(columns))
+        return jax.tree.map(lambda k: as_given(np.asarray(k)[own]), (covariance, tangent))
 
 
 def features_of(lowered: Lowered, x1: Any, x2: Any, dtype: Any) -> tuple[Any, Any]:

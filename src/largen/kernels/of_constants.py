@@ -21,8 +21,9 @@ from largen.kernels.accuracy import (
 from largen.kernels.hyperparameters import hyperparameters, with_variances
 from largen.kernels.lower import Lowered
 from largen.kernels.nngp_ntk import Kernels, checked_inputs, checked_masks, features_of
-from largen.kernels.tiles import kernels_at_once
+from largen.kernels.tiles import check_at_once, kernels_at_once, most_positions
 from largen.parameterizations import Parameterization
+from largen.text import shown
 
 
 class KernelFunction:
@@ -50,6 +51,9 @@ class KernelFunction:
         if not is_traced(x1, x2):
             given_inputs = (x1,) if x2 is None else (x1, x2)
             warn_of_lost_digits(sizes_of(np.asarray(x)) for x in given_inputs)
+            positions, layers = most_positions(net, shape_of(x1)), len(given.names)
+            columns = len(given_inputs[-1])
+            check_at_once("x1", lowered.skeleton, positions, len(x1), columns, layers)
             lowered = with_suited_methods(lowered, given_inputs)
         self._given, self._lowered = given, lowered
         self.deviations = dict(zip(given.names, given.deviations.tolist(), strict=True))
@@ -62,7 +66,14 @@ class KernelFunction:
         InvalidInput
             For a name that the network does not have.
         """
-        chosen = {} if deviations is None else dict(deviations)
+        if deviations is None:
+            deviations = {}
+        elif not isinstance(deviations, Mapping):
+            raise InvalidInput(
+                "deviations: wanted numbers by name, such as {'0.weight_std': 1.0}, got "
+                f"{shown(deviations)}."
+            )
+        chosen = dict(deviations)
         unknown = set(chosen) - set(self.deviations)
         if unknown:
             raise InvalidInput(
@@ -112,6 +123,8 @@ def kernel_function(
     ------
     InvalidInput, NoTheory, NoRule
         As :func:`largen.kernel`.
+    OutOfMemory
+        If all pairs do not fit into memory.
 
     Notes
     -----

@@ -8,20 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from largen.architectures import (
-    Concatenate,
-    Flatten,
-    GlobalAvgPool,
-    GlobalSumPool,
-    Layer,
-    MultiHeadAttention,
-    Product,
-    Repeat,
-    Residual,
-    Serial,
-    serial,
-)
-from largen.architectures.windows import Windowed
+from largen.architectures import Layer, Repeat, Serial, copies_of, serial
 from largen.kernels.fold import fold
 
 Pieces = list[tuple[Layer, Any]]
@@ -55,25 +42,11 @@ def _folded(layers: Sequence[Layer]) -> list[tuple[tuple[Layer, ...], int]]:
     """Return runs of equal blocks, of those only that keep the shape of what enters them."""
     found = []
     for block, times in fold(layers):
-        if all(map(keeps_shape, block)):
+        if all(layer.keeps_shape for layer in block):
             found.append((block, times))
         else:
             found += [(block, 1)] * times
     return found
-
-
-def keeps_shape(layer: Layer) -> bool:
-    """Whether a layer leaves the spatial axes, and features per unit of width, as they are."""
-    match layer:
-        case Serial(layers) | Product(layers) | MultiHeadAttention(layers):
-            return all(map(keeps_shape, layers))
-        case Repeat(inner, _):
-            return keeps_shape(inner)
-        case Residual(branch, shortcut):
-            return keeps_shape(branch) and (shortcut is None or keeps_shape(shortcut))
-        case Windowed(window=window, strides=strides, padding=padding):
-            return set(strides) == {1} and (padding != "VALID" or set(window) == {1})
-    return not isinstance(layer, (Concatenate, Flatten, GlobalAvgPool, GlobalSumPool))
 
 
 def taken_apart(layer: Layer, constants: Any) -> Pieces:
@@ -86,7 +59,7 @@ def taken_apart(layer: Layer, constants: Any) -> Pieces:
 def written_out(repeat: Repeat, constants: Any) -> Pieces:
     """Return all copies of a repetition one after the other."""
     pieces: Pieces = []
-    for n in range(repeat.times):
+    for n in range(copies_of(repeat)):
         own = jax.tree.map(lambda c, n=n: c[n], constants)
         pieces += taken_apart(repeat.layer, own)
     return pieces

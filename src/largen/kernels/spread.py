@@ -7,12 +7,16 @@ from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.sharding import Mesh, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from largen.errors import InvalidInput
+from largen.interrupts import Pace, interruptible
 from largen.kernels.tiles import corners_of, sides_of, tile_at
+
+ACROSS, EVERYWHERE = PartitionSpec("tile"), PartitionSpec()
 
 
 def checked(devices: Any) -> tuple[Any, ...]:
@@ -38,7 +42,15 @@ def kernels_on_devices(devices, skeleton, with_ntk, dtype, tile, constants, x1, 
     filled = np.concatenate([corners, np.repeat(corners[-1:], -len(corners) % len(devices), 0)])
     mesh = Mesh(np.array(devices), ("tile",))
     lengths = min(tile, shape[0]), min(tile, shape[1])
-    parts = _tiles(mesh, skeleton, with_ntk, dtype, lengths, filled, constants, (x1, x2), masks)
+    with interruptible():
+        sides, parts = _begin(
+            mesh, skeleton, with_ntk, dtype, lengths, len(filled), (x1, x2), masks
+        )
+        for begin, end in Pace().segments(0, len(filled) // len(devices)):
+            parts = _fill(
+                mesh, skeleton, with_ntk, lengths, filled, begin, end, constants, sides, parts
+            )
+            jax.block_until_ready(parts)
 
     def whole(part: Any) -> np.ndarray:
         result, pieces = np.zeros(shape, dtype), np.asarray(part)
@@ -51,24 +63,33 @@ def kernels_on_devices(devices, skeleton, with_ntk, dtype, tile, constants, x1, 
     return jax.tree.map(whole, parts)
 
 
-@partial(jax.jit, static_argnums=(0, 1, 2, 3, 4))
-def _tiles(mesh, skeleton, with_ntk, dtype, lengths, corners, constants, inputs, masks):
-    across, everywhere = PartitionSpec("tile"), PartitionSpec()
+@partial(jax.jit, static_argnums=(0, 1, 2, 3, 4, 5))
+def _begin(mesh, skeleton, with_ntk, dtype, lengths, tiles, inputs, masks):
+    """Return both sets of samples, prepared, and room for the tiles."""
+    room = jnp.zeros((tiles, *lengths), dtype)
+    parts = (room, jnp.copy(room) if with_ntk else None)
+    parts = jax.lax.with_sharding_constraint(parts, NamedSharding(mesh, ACROSS))
+    return sides_of(skeleton, dtype, inputs[0], inputs[1], masks), parts
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2, 3), donate_argnums=9)
+def _fill(mesh, skeleton, with_ntk, lengths, corners, begin, end, constants, sides, parts):
+    """Return the tiles with some of those of every device filled in."""
 
     @partial(
         jax.shard_map,
         mesh=mesh,
-        in_specs=(across, everywhere, everywhere, everywhere),
-        out_specs=across,
+        in_specs=(ACROSS, EVERYWHERE, EVERYWHERE, EVERYWHERE, EVERYWHERE, ACROSS),
+        out_specs=ACROSS,
         check_vma=False,
     )
-    def of_device(corners, constants, inputs, masks):
-        sides = sides_of(skeleton, dtype, inputs[0], inputs[1], masks)
+    def of_device(corners, begin, end, constants, sides, parts):
+        def one(n, parts):
+            found = tile_at(skeleton, with_ntk, lengths, constants, sides, corners[n])
+            return jax.tree.map(
+                lambda all, part: all.at[n].set(part.astype(all.dtype)), parts, found
+            )
 
-        def one(corner):
-            found = tile_at(skeleton, with_ntk, lengths, constants, sides, corner)
-            return jax.tree.map(lambda part: part.astype(dtype), found)
+        return lax.fori_loop(begin, end, one, parts)
 
-        return lax.map(one, corners)
-
-    return of_device(corners, constants, inputs, masks)
+    return of_device(jnp.asarray(corners), begin, end, constants, sides, parts)

@@ -35,6 +35,21 @@ class Constants(NamedTuple):
     bias_rate: Any
 
 
+class Shared(NamedTuple):
+    """The constants of a layer whose parts read the same input.
+
+    Attributes
+    ----------
+    own
+        Of the layer itself, such as the squared factor of a residual branch.
+    parts
+        Of its parts, in their order.
+    """
+
+    own: Any
+    parts: tuple[Any, ...]
+
+
 class Wanted(NamedTuple):
     """What the rest of a network asks of a state.
 

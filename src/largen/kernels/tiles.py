@@ -16,23 +16,25 @@ from largen.architectures import (
     Axes,
     Layer,
     MultiHeadAttention,
-    Serial,
     parts_of,
-    signal_behind,
+    places,
     signal_of,
 )
 from largen.errors import InvalidInput
+from largen.interrupts import Pace, interruptible
 from largen.kernels.accuracy import activations_of
 from largen.kernels.distance import centre_of
 from largen.kernels.inputs import Samples, cut, samples_about, samples_of, state_of
 from largen.kernels.rules import advance, wanted
 from largen.kernels.state import State, Wanted
+from largen.memory import check_fits, give_back
 
 TILE = 200  # rows and columns of a tile: larger ones leave the caches, smaller ones cost calls
 CACHED = 2**18  # entries of a tile with positions, which does the same
 LARGEST = 2**22  # and where they are too many for that: 32 MiB for each of a few arrays
+LARGE = 2**25  # bytes of a result that is computed slowly enough to tidy up meanwhile
 ROWS = 2**14  # of a Hermite series, which keeps 64 KiB for each
-MEMORY_BUDGET = 2**32  # bytes
+SERIES = 512  # rows and columns of a tile of a Hermite series, which takes 0.2 s for ten layers
 ARRAYS = 16  # of pairs, and as many of one side alone, that XLA holds at a time; measured 7 to 16
 ROW = 2**16  # bytes of a Hermite series for each row and position, measured as well
 
@@ -76,36 +78,52 @@ def kernels_at_once(skeleton, with_ntk, constants, x1, x2, masks=(None, None)):
     return final.covariance, final.ntk
 
 
-@partial(jax.jit, static_argnums=(0, 1, 2, 3))
 def kernels_by_tiles(skeleton, with_ntk, dtype, tile, constants, x1, x2, masks=(None, None)):
     """Return NNGP and NTK (or None) in ``dtype``, tile by tile; of a symmetric one, one triangle.
 
     Every tile is computed in float64, whatever the samples and the result are kept in; only the
     products of samples without positions are taken in ``dtype``. Tiles come in ascending order,
-    which with overlap makes the symmetric result symmetric bit for bit.
+    which with overlap makes the symmetric result symmetric bit for bit. Between two segments of
+    tiles an interrupt is answered.
     """
-    n1, n2, symmetric = len(x1), len(x1 if x2 is None else x2), x2 is None
-    tops, lefts = starts_of(n1, tile), starts_of(n2, tile)
-    sides = sides_of(skeleton, dtype, x1, x2, masks)
-
-    def fill_row(row, results):
-        i = jnp.asarray(tops)[row]
-        first = tile_of(skeleton, sides[0], i, min(tile, n1))
-
-        def fill(column, results):
-            j = jnp.asarray(lefts)[column]
-            second = tile_of(skeleton, sides[0] if symmetric else sides[1], j, min(tile, n2))
-            found = kernels_of_tile(skeleton, with_ntk, constants, first, second, (i, j), symmetric)
-            return jax.tree.map(
-                lambda whole, part: _write(whole, part.astype(dtype), i, j, symmetric),
-                results,
-                found,
+    shape, symmetric = (len(x1), len(x1 if x2 is None else x2)), x2 is None
+    corners, lengths = corners_of(*shape, tile, symmetric), tuple(min(tile, n) for n in shape)
+    with interruptible():
+        sides, results = _begin(skeleton, with_ntk, dtype, x1, x2, masks)
+        for begin, end in Pace().segments(0, len(corners)):
+            results = _fill(
+                skeleton, with_ntk, lengths, constants, sides, corners, begin, end, results
             )
+            if begin == 0 and results[0].nbytes >= LARGE:
+                give_back()  # what compilation has freed, while tiles are computed
+            jax.block_until_ready(results)
+    return results
 
-        return lax.fori_loop(row if symmetric else 0, len(lefts), fill, results)
 
-    empty = jnp.zeros((n1, n2), dtype)
-    return lax.fori_loop(0, len(tops), fill_row, (empty, empty if with_ntk else None))
+@partial(jax.jit, static_argnums=(0, 1, 2))
+def _begin(skeleton, with_ntk, dtype, x1, x2, masks):
+    """Return both sets of samples, prepared, and empty results."""
+    empty = jnp.zeros((len(x1), len(x1 if x2 is None else x2)), dtype)
+    sides = sides_of(skeleton, dtype, x1, x2, masks)
+    return sides, (empty, jnp.copy(empty) if with_ntk else None)
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2), donate_argnums=8)
+def _fill(skeleton, with_ntk, lengths, constants, sides, corners, begin, end, results):
+    """Return results with some of their tiles filled in."""
+    symmetric = sides[1] is None
+    corners = jnp.asarray(corners)
+
+    def fill(n, results):
+        i, j = corners[n]
+        found = tile_at(skeleton, with_ntk, lengths, constants, sides, (i, j))
+        return jax.tree.map(
+            lambda whole, part: _write(whole, part.astype(whole.dtype), i, j, symmetric),
+            results,
+            found,
+        )
+
+    return lax.fori_loop(begin, end, fill, results)
 
 
 def starts_of(n: int, tile: int) -> np.ndarray:
@@ -183,15 +201,16 @@ def tile_size(
 
     Without positions, so large that the arrays of a tile stay in a core's cache; with many of
     them, so large that they stay small against the memory of a small machine. A Hermite series
-    prepares coefficients for every row, which pays over long rows only, and makes tiles of its
-    own. In any case no larger than ``at_most``, which a memory budget allows.
+    makes tiles of its own, and prepares coefficients for every row, which takes as long as a
+    hundred pairs: its rows are longer, but a tile cannot be interrupted. In any case no larger
+    than ``at_most``, which a memory budget allows.
     """
     pairs = wanted(skeleton, Wanted()).pairs
     positions = prod(space)
-    if not in_closed_form(skeleton):
-        largest = rows if not space else max(ROWS // positions, 1)
+    entries = positions ** (2 if pairs else 1)
+    if not in_closed_form(skeleton) and not pairs:
+        largest = max(ROWS // positions, 1) if space else SERIES
     else:
-        entries = positions ** (2 if pairs else 1)
         cached = isqrt(CACHED // entries) if space else TILE
         largest = max(cached, min(4, isqrt(LARGEST // entries)), 1)
     if at_most is not None:
@@ -207,12 +226,9 @@ def fitting(skeleton: Layer, positions: int, memory_budget: float) -> int:
     InvalidInput
         If that is not even one.
     """
-    pairs = wanted(skeleton, Wanted()).pairs
-    known = (phi.closed_form for phi in activations_of(skeleton))
-    arrays = ARRAYS + max((form.arrays for form in known if form is not None), default=0)
-    a = 8 * arrays * positions ** (2 if pairs else 1)
-    b = a + (0 if in_closed_form(skeleton) else ROW * positions * (2 if pairs else 1))
+    a, b = bytes_of(skeleton, positions)
     if memory_budget < a + b:
+        pairs = wanted(skeleton, Wanted()).pairs
         every = "every pair of positions" if pairs else "every position"
         raise InvalidInput(
             f"memory_budget: one pair of samples, with {every} of {positions}, needs about "
@@ -221,14 +237,66 @@ def fitting(skeleton: Layer, positions: int, memory_budget: float) -> int:
     return max(int(((b**2 + 4 * a * memory_budget) ** 0.5 - b) / (2 * a)), 1)
 
 
+def bytes_of(skeleton: Layer, positions: int) -> tuple[int, int]:
+    """Return about how many bytes a pair of samples takes, and a sample of either set."""
+    pairs = wanted(skeleton, Wanted()).pairs
+    known = (phi.closed_form for phi in activations_of(skeleton))
+    arrays = ARRAYS + max((form.arrays for form in known if form is not None), default=0)
+    a = 8 * arrays * positions ** (2 if pairs else 1)
+    return a, a + (0 if in_closed_form(skeleton) else ROW * positions * (2 if pairs else 1))
+
+
+def check_size(name: str, rows: int, columns: int, number: int, dtype: Any) -> None:
+    """Check that so many kernels of these samples fit into memory.
+
+    Raises
+    ------
+    OutOfMemory
+        If they do not.
+    """
+    check_fits(
+        float(number) * rows * columns * np.dtype(dtype).itemsize,
+        f"{name}: {number} kernel{'s' * (number > 1)} of {rows} × {columns} samples",
+        "Take fewer samples, lg.stored_kernel, which computes kernels block by block to disk, or "
+        "lg.low_rank_posterior, which needs none of that size.",
+    )
+
+
+def check_at_once(
+    name: str, skeleton: Layer, positions: int, rows: int, columns: int, layers: int = 1
+) -> None:
+    """Check that kernels that are computed without tiles fit into memory, before they are.
+
+    Parameters
+    ----------
+    name
+        The argument.
+    skeleton, positions
+        Of the network, and the most that it has between two layers.
+    rows, columns
+        Of the kernel.
+    layers
+        How many layers are kept for derivatives.
+
+    Raises
+    ------
+    OutOfMemory
+        If they do not.
+    """
+    pair, sample = bytes_of(skeleton, positions)
+    arrays = pair + 16 * (layers - 1) * positions
+    check_fits(
+        float(arrays) * rows * columns + sample * (rows + columns),
+        f"{name}: kernels of {rows} × {columns} samples at once",
+        "Take fewer samples.",
+    )
+
+
 def most_positions(net: Layer, inputs: int | tuple[int, ...]) -> int:
     """Return the largest number of positions between two layers, for a shape of samples."""
-    signal, found = signal_of(inputs), [1]
-    for layer in net.layers if isinstance(net, Serial) else (net,):
-        if not isinstance(layer, Axes):  # in front of them, channels may be among the positions
-            found.append(prod(signal.space or ()))
-        signal = signal_behind(layer, signal)
-    return max(found)
+    # In front of Axes, channels may be among the positions.
+    found = [p for p in places(net, signal_of(inputs)) if not isinstance(p.layer, Axes)]
+    return max(prod(place.signal.space or ()) for place in found)
 
 
 def takes_whole_batches(skeleton: Layer) -> bool:
@@ -236,6 +304,24 @@ def takes_whole_batches(skeleton: Layer) -> bool:
     if isinstance(skeleton, MultiHeadAttention) and skeleton.mechanism == "softmax":
         return True
     return any(map(takes_whole_batches, parts_of(skeleton)))
+
+
+def of_whole_batch(lowered, scale, x1, x2, dtype, with_ntk, masks, largest):
+    """Return NNGP and NTK where draws are for all samples together, at most so many of them."""
+    samples = len(x1) + (0 if x2 is None else len(x2))
+    if largest is not None and samples > largest:
+        raise InvalidInput(
+            f"memory_budget: attention of many heads takes all {samples} samples together, and "
+            f"the budget is for {largest}; pass a larger one."
+        )
+    positions = prod(x1.shape[1:-1])
+    check_at_once("x1", lowered.skeleton, positions, samples, samples)
+    x1, x2 = (None if x is None else x.astype(np.float64) for x in (x1, x2))
+    found = kernels_at_once(lowered.skeleton, with_ntk, lowered.constants, x1, x2, masks)
+    if x2 is None:
+        found = jax.tree.map(lambda k: (k + k.T) / 2, found)
+    covariance, tangent = (None if k is None else k.astype(dtype) for k in found)
+    return covariance * scale, tangent
 
 
 def in_closed_form(skeleton: Layer) -> bool:

@@ -26,7 +26,6 @@ from largen.architectures import (
     Layer,
     LocallyConnected,
     Signal,
-    signal_behind,
 )
 from largen.errors import InvalidInput
 from largen.networks.modules import Features, Frame, Kernels, Module, Path, Probe, build, shape
@@ -142,7 +141,7 @@ def locally_connected(
 
 
 def _space(layer: Layer, features: Features) -> tuple[int, ...]:
-    behind = signal_behind(layer, Signal(features[:-1])).space
+    behind = layer.signal_behind(Signal(features[:-1])).space
     assert behind is not None
     return behind
 

@@ -11,8 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from largen.arrays import floating, is_traced, like, precision
+from largen.arrays import finite_result, floating, is_traced, like, precision, tree_of_floats
+from largen.callables import outputs_on_shapes, takes
 from largen.errors import InvalidInput, one_of
+from largen.memory import check_fits
+from largen.text import shown
 
 if TYPE_CHECKING:
     from scipy.sparse.linalg import LinearOperator
@@ -61,6 +64,8 @@ def tangent_kernel(
     ------
     InvalidInput
         If the outputs are of another shape, the trees differ, or the method is not known.
+    OutOfMemory
+        If the kernel, or a gradient for every sample of x2, does not fit into memory.
 
     Examples
     --------
@@ -72,7 +77,9 @@ def tangent_kernel(
     [[4.0, 0.0], [0.0, 0.0]]
     """
     one_of("method", method, METHODS)
-    x1, x2, rates = _checked(f, params, x1, x2, rates)
+    params, x1, x2, rates = _checked(f, params, x1, x2, rates)
+    if not is_traced(params, x1, x2):
+        _check_size(f, params, x1, x2, gradients=True)
     with precision(params, x1, x2):
         arguments = params, rates, x1, x1 if x2 is None else x2
         if is_traced(*arguments) and method == "auto":
@@ -80,7 +87,7 @@ def tangent_kernel(
         run = _cheapest(f, *arguments) if method == "auto" else partial(_BY_NAME[method], f)
         kernel = run(*arguments)
         kernel = kernel if kernel.ndim == 2 else jnp.moveaxis(kernel, 1, 2)
-        return like(kernel, params, x1, x2)
+        return finite_result("tangent_kernel", like(kernel, params, x1, x2))
 
 
 def output_kernel(f: Function, params: Any, x1: ArrayLike, x2: ArrayLike | None = None) -> Any:
@@ -106,12 +113,15 @@ def output_kernel(f: Function, params: Any, x1: ArrayLike, x2: ArrayLike | None 
     >>> output_kernel(lambda w, x: x @ w, np.eye(2), np.ones((1, 2))).tolist()
     [[1.0]]
     """
-    x1, x2, _ = _checked(f, params, x1, x2, None)
+    params, x1, x2, _ = _checked(f, params, x1, x2, None)
+    if not is_traced(params, x1, x2):
+        _check_size(f, params, x1, x2, gradients=False)
     with precision(params, x1, x2):
         one = jnp.asarray(f(params, x1))
         two = one if x2 is None else jnp.asarray(f(params, x2))
         one, two = (values.reshape(values.shape[0], -1) for values in (one, two))
-        return like(one @ two.T / one.shape[1], params, x1, x2)
+        found = like(one @ two.T / one.shape[1], params, x1, x2)
+        return finite_result("output_kernel", found)
 
 
 def tangent_operator(
@@ -146,7 +156,7 @@ def tangent_operator(
     """
     from scipy.sparse.linalg import LinearOperator
 
-    x1, x2, rates = _checked(f, params, x1, x2, rates)
+    params, x1, x2, rates = _checked(f, params, x1, x2, rates)
     if is_traced(params, x1, x2):
         raise InvalidInput("tangent_operator: params or samples are traced; build it outside jit.")
     x2 = x1 if x2 is None else x2
@@ -158,7 +168,8 @@ def tangent_operator(
         def times(v):
             with precision(params, first, second):
                 v = jnp.asarray(np.reshape(v, shape), dtype)
-                return np.asarray(_product(f, params, rates, first, second, v)).ravel()
+                found = np.asarray(_product(f, params, rates, first, second, v)).ravel()
+                return finite_result("tangent_operator", found)
 
         return times
 
@@ -168,26 +179,58 @@ def tangent_operator(
 
 
 def _checked(f, params, x1, x2, rates):
-    x1 = floating("x1", x1)
-    x2 = None if x2 is None else floating("x2", x2, ndim=x1.ndim)
-    if not callable(f):
-        raise InvalidInput(f"f: wanted a function of (params, x), got {f!r}.")
-    with precision(params, x1, x2):
-        out = jax.eval_shape(f, params, x1)
-    shape = getattr(out, "shape", None)
-    if shape is None or len(shape) not in (1, 2) or shape[0] != len(x1):
-        raise InvalidInput(
-            f"f: wanted outputs ({len(x1)},) or ({len(x1)}, output) for {len(x1)} samples, got "
-            f"{out}."
-        )
+    takes("f", f, ("params", "x"))
+    params, x1 = tree_of_floats("params", params), floating("x1", x1)
+    _check_outputs(f, params, "x1", x1)
+    if x2 is not None:
+        x2 = floating("x2", x2, ndim=x1.ndim)
+        if x2.shape[1:] != x1.shape[1:]:
+            raise InvalidInput(
+                f"x2: its samples have the shape {x2.shape[1:]}, those of x1 {x1.shape[1:]}."
+            )
+        _check_outputs(f, params, "x2", x2)
     if rates is None:
         rates = jax.tree.map(lambda _: 1.0, params)
+    rates = tree_of_floats("rates", rates)
     if jax.tree.structure(rates) != jax.tree.structure(params):
         raise InvalidInput(
             f"rates: wanted a tree like params, {jax.tree.structure(params)}, got "
             f"{jax.tree.structure(rates)}."
         )
-    return x1, x2, rates
+    for rate, leaf in zip(jax.tree.leaves(rates), jax.tree.leaves(params), strict=True):
+        if rate.ndim > leaf.ndim or any(
+            r not in (1, n) for r, n in zip(rate.shape[::-1], leaf.shape[::-1], strict=False)
+        ):
+            raise InvalidInput(
+                f"rates: wanted numbers or arrays that broadcast to {leaf.shape}, got {rate.shape}."
+            )
+    return params, x1, x2, rates
+
+
+def _check_outputs(f: Function, params: Any, name: str, x: Any) -> None:
+    with precision(params, x):
+        out = outputs_on_shapes("f", f, params, x)
+    shape = getattr(out, "shape", None)
+    if shape is None or len(shape) not in (1, 2) or shape[0] != len(x):
+        raise InvalidInput(
+            f"f: wanted outputs ({len(x)},) or ({len(x)}, output) for the {len(x)} samples of "
+            f"{name}, got {shown(out)}."
+        )
+    if not np.issubdtype(out.dtype, np.floating):
+        raise InvalidInput(f"f: wanted real outputs, got dtype {out.dtype}.")
+
+
+def _check_size(f: Function, params: Any, x1: Any, x2: Any, *, gradients: bool) -> None:
+    """Check that a kernel, and a gradient for every sample and output of x2, fit into memory."""
+    with precision(params, x1, x2):
+        out = [jax.eval_shape(f, params, x) for x in (x1, x1 if x2 is None else x2)]
+    rows, columns = (each.size if gradients else each.shape[0] for each in out)
+    weights = sum(leaf.size for leaf in jax.tree.leaves(params)) if gradients else 0
+    check_fits(
+        float(columns) * (rows + weights) * np.dtype(out[0].dtype).itemsize,
+        f"x1: kernel and gradients of {len(x1)} × {out[1].shape[0]} samples",
+        "Take fewer samples, or lg.tangent_operator, which forms neither.",
+    )
 
 
 def _jacobian(f, params, x):

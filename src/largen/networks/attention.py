@@ -36,7 +36,7 @@ def multi_head_attention(
 
     Parameters are the tuple of those of queries, keys and values.
     """
-    parts = branches_of(layer.branches, frame, path, features)
+    parts = branches_of(layer, frame, path, features)
     queries, keys, values = (part.features for part in parts)
     if queries != keys or queries[:-1] != values[:-1]:
         raise InvalidInput(

@@ -2,58 +2,111 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from largen.networks.plan import Numbers, Plan, objective, outputs_given
 from largen.networks.records import record
 from largen.networks.updates import shaken, transformation
 
 
-def descend(plan: Plan, params: Any, numbers: Numbers, key: Any) -> tuple[Any, dict[str, Any], Any]:
-    """Return outputs at every step, ``(entry, sample[, output])``, records and last parameters.
+class Descended(NamedTuple):
+    """Where the training of one network has got to.
 
-    The loop runs from one recorded entry to the next: an outer scan over records, and within it
-    a loop whose length is data, so that kernels are compiled once however many records there are.
-    The key is that of the noise, if there is any.
+    Attributes
+    ----------
+    params, memory
+        The weights, and what the optimizer remembers.
+    outputs
+        f at all entries that were passed.
+    records
+        Kernels at the recorded ones of these.
     """
-    import optax
 
-    network, x = plan.network, numbers.x
-    rates = jnp.asarray(numbers.rates)
-    gradient = jax.grad(lambda p, x, y: objective(plan, p, x, y), has_aux=True)
+    params: Any
+    memory: Any
+    outputs: Float[Array, "entry sample *output"]
+    records: dict[str, Any]
 
-    def step(index, state):
-        params, memory, outputs = state
+
+class Descent:
+    """The training of one network in steps, which can be left and entered again.
+
+    A step is counted by the entry that it starts from. The last entry is only observed.
+
+    Parameters
+    ----------
+    plan, numbers
+        The run.
+    key
+        Of the noise, if there is any.
+    """
+
+    def __init__(self, plan: Plan, numbers: Numbers, key: PRNGKeyArray):
+        self._plan, self._numbers, self._key = plan, numbers, key
+        self._rates = jnp.asarray(numbers.rates)
+
+    def begin(self, params: Any) -> Descended:
+        """Return the state at initialisation, with room for what is observed."""
+        plan, x = self._plan, self._numbers.x
+        shape = jax.eval_shape(plan.network.outputs_of, params, x)
+        outputs = jnp.zeros((plan.entries, *shape.shape), shape.dtype)
+        records = jax.eval_shape(lambda p: record(plan, p, x), params) if plan.records else {}
+        room = jax.tree.map(
+            lambda one: jnp.zeros((len(plan.record_at), *one.shape), one.dtype), records
+        )
+        memory = transformation(plan, self._rates[0]).init(params)
+        return Descended(params, memory, outputs, room)
+
+    def advance(self, state: Descended, start: Any, stop: Any) -> Descended:
+        """Observe the entries from one to another, and make the steps that start from them."""
+        return lax.fori_loop(start, stop, self._step, state)
+
+    def ended(self, state: Descended, stop: Any) -> Bool[Array, ""]:
+        """Whether all entries are passed when so many are."""
+        return jnp.asarray(stop) >= self._plan.entries
+
+    def found(self, state: Descended) -> tuple[Any, dict[str, Any], Any]:
+        """Return outputs, records and weights."""
+        return state.outputs, state.records, state.params
+
+    def _step(self, entry: Any, state: Descended) -> Descended:
+        import optax
+
+        plan, numbers, x, params = self._plan, self._numbers, self._numbers.x, state.params
+        gradient = jax.grad(lambda p, x, y: objective(plan, p, x, y), has_aux=True)
         if numbers.batches is None:
             slope, f_train = gradient(params, x[: plan.samples], numbers.y)
             f = outputs_given(plan, params, x, f_train)
         else:
-            f = network.outputs_of(params, x)
-            batch = jnp.asarray(numbers.batches)[index]
+            f = plan.network.outputs_of(params, x)
+            batch = jnp.asarray(numbers.batches)[entry]
             slope, _ = gradient(params, x[batch], numbers.y[batch])
-        outputs = outputs.at[index].set(f)
-        updates, memory = transformation(plan, rates[index]).update(slope, memory, params)
-        updates = shaken(plan, updates, rates[index], jax.random.fold_in(key, index))
-        return optax.apply_updates(params, updates), memory, outputs
+        rate = self._rates[entry]
+        updates, memory = transformation(plan, rate).update(slope, state.memory, params)
+        updates = shaken(plan, updates, rate, jax.random.fold_in(self._key, entry))
+        last = entry == plan.entries - 1
+        updates = jax.tree.map(lambda u: jnp.where(last, 0, u).astype(u.dtype), updates)
+        return Descended(
+            optax.apply_updates(params, updates),
+            memory,
+            state.outputs.at[entry].set(f),
+            self._recorded(entry, state),
+        )
 
-    def to_record(state_at, entry):
-        state, start = state_at
-        state = lax.fori_loop(start, entry, step, state)
-        return (state, entry), record(plan, state[0], x)
+    def _recorded(self, entry: Any, state: Descended) -> dict[str, Any]:
+        """Return the records with those of an entry, if it is one of them."""
+        if not self._plan.records:
+            return state.records
+        at = jnp.asarray(self._plan.record_at)
+        place = jnp.searchsorted(at, entry)
 
-    shape = jax.eval_shape(network.outputs_of, params, x)
-    state = (
-        params,
-        transformation(plan, rates[0]).init(params),
-        jnp.zeros((plan.entries, *shape.shape), shape.dtype),
-    )
-    start, records = jnp.int32(0), {}
-    if plan.records:
-        entries = jnp.asarray(plan.record_at, jnp.int32)
-        (state, start), records = lax.scan(to_record, (state, start), entries)
-    params, _, outputs = lax.fori_loop(start, jnp.int32(plan.entries - 1), step, state)
-    return outputs.at[-1].set(network.outputs_of(params, x)), records, params
+        def write(records):
+            now = record(self._plan, state.params, self._numbers.x)
+            return jax.tree.map(lambda all, one: all.at[place].set(one), records, now)
+
+        return lax.cond((at == entry).any(), write, lambda records: records, state.records)

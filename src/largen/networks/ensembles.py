@@ -2,35 +2,28 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
-from largen.arrays import integer, precision, random_key, real
-from largen.errors import InvalidInput, NumericalFailure
-from largen.networks.descent import descend
-from largen.networks.flow import flow
-from largen.networks.network import FiniteNetwork
-from largen.networks.plan import Numbers, Plan, plan_of
-from largen.networks.progress import Report, reporter
+from largen.arrays import flag, integer, precision, random_key, real
+from largen.errors import NumericalFailure, instance_of
+from largen.interrupts import interruptible
+from largen.memory import MEMORY_BUDGET
+from largen.networks.chunks import in_chunks
+from largen.networks.plan import plan_of
 from largen.networks.records import check_records, variables
 from largen.parameterizations import GradientFlow
-from largen.runs import Run, Trajectory
+from largen.progress import Report, reporter
+from largen.runs import Run, Status, Trajectory
 
-# A function of a network, its initial and its trained parameters, and all inputs.
-Measure = Callable[[FiniteNetwork, Any, Any, Any], Any]
+MOST_SEEDS = 10**6
 # A loss that grew by this factor is divergence, before it ends in infinity.
 EXPLODED = 1e6
-# Chunks that are computed at the same time: one on each core, more only costs memory.
-IN_FLIGHT = 2
 
 
+@interruptible()
 def train(
     run: Run,
     width: int,
@@ -39,7 +32,7 @@ def train(
     *,
     record: Iterable[str] = (),
     record_at: Sequence[int] | None = None,
-    memory_budget: float = 2**30,
+    memory_budget: float = MEMORY_BUDGET,
     throw: bool = True,
     progress: bool | Report | None = None,
 ) -> Trajectory:
@@ -108,10 +101,10 @@ def train(
     >>> nets.f_train.shape, nets.ntk.shape
     ((4, 11, 3), (4, 2, 3, 3))
     """
-    if not isinstance(run, Run):
-        raise InvalidInput(f"run: wanted an lg.Run, got {run!r}.")
+    instance_of("run", run, Run, "an lg.Run")
     width = integer("width", width, at_least=1)
-    seeds = integer("seeds", seeds, at_least=1)
+    seeds = integer("seeds", seeds, at_least=1, at_most=MOST_SEEDS)
+    throw = flag("throw", throw)
     key = random_key(key)
     memory_budget = real("memory_budget", memory_budget, above=0)
     records, record_at_checked = check_records(run, record, record_at)
@@ -133,86 +126,6 @@ def train(
     return _checked(run, trajectory, throw)
 
 
-def in_chunks(
-    plan: Plan,
-    numbers: Numbers,
-    key: Any,
-    seeds: int,
-    memory_budget: float,
-    report: Report,
-    measure: Measure | None = None,
-) -> tuple[np.ndarray, Any]:
-    """Train all seeds, in chunks of equal size; return outputs, and records or measurements."""
-    together = 1 if jax.default_backend() == "cpu" else None
-    kept, working = _bytes(plan, numbers)
-    if together:
-        fit = min((memory_budget / IN_FLIGHT - working) / kept, 8)
-    else:
-        fit = memory_budget / IN_FLIGHT / (kept + working)
-    chunk = even_chunk(seeds, int(max(fit, 1)))
-    done: list[Any] = []
-    waiting: deque[Any] = deque()
-
-    def collect():
-        done.append(jax.tree.map(np.asarray, waiting.popleft()))
-        report(min(len(done) * chunk, seeds), seeds)
-
-    for start in range(0, seeds, chunk):
-        # The last chunk is filled up with further seeds, which are dropped.
-        keys = [jax.random.fold_in(key, seed) for seed in range(start, start + chunk)]
-        waiting.append(_train(plan, together, numbers, jnp.stack(keys), measure=measure))
-        if len(waiting) == IN_FLIGHT:
-            collect()
-    while waiting:
-        collect()
-    return jax.tree.map(lambda *parts: np.concatenate(parts)[:seeds], *done)
-
-
-def even_chunk(seeds: int, limit: int) -> int:
-    """Return the chunk of at most ``limit`` seeds that wastes the fewest, and is the largest."""
-    limit = min(seeds, limit)
-    return min(range((limit + 1) // 2, limit + 1), key=lambda size: (-seeds % size, -size))
-
-
-@partial(jax.jit, static_argnums=(0, 1), static_argnames="measure")
-def _train(
-    plan: Plan, together: int | None, numbers: Numbers, keys, measure: Measure | None = None
-):
-    numbers = jax.tree.map(jnp.asarray, numbers)
-    dtype = numbers.x.dtype
-    flows = isinstance(plan.optimizer, GradientFlow)
-
-    def one(key):
-        start = plan.network.draw(key, dtype)
-        learnt = flow(plan, start, numbers) if flows else descend(plan, start, numbers, noise(key))
-        outputs, records, end = learnt
-        return outputs, records if measure is None else measure(plan.network, start, end, numbers.x)
-
-    def noise(key):
-        return jax.random.fold_in(key, 1)
-
-    return lax.map(one, keys) if together == 1 else jax.vmap(one)(keys)
-
-
-def _bytes(plan: Plan, numbers: Numbers) -> tuple[float, float]:
-    """Return the bytes of one network's results and, roughly, of its training."""
-    network, (rows, item) = plan.network, (len(numbers.x), numbers.x.dtype.itemsize)
-    samples, outputs = plan.samples, network.outputs or 1
-    places = [row.site for row in plan.table.rows if row.kind == "weight"]
-    sites = sum(site.copies for site in places)
-    neurons = network.width * sum(float(site.copies * site.width_ratio) for site in places)
-    kernel = samples**2 * outputs**2
-    sizes = {"features": sites * samples**2, "gradients": sites * kernel}
-    sizes["ntk"] = kernel + samples * (rows - samples) * outputs**2
-    kept = plan.entries * rows * outputs + len(plan.record_at) * sum(
-        sizes[name] for name in plan.records
-    )
-    probes = 2 * outputs if plan.records else 0
-    copies = 12 if isinstance(plan.optimizer, GradientFlow) else 6
-    working = copies * network.parameters + (4 + probes) * rows * neurons
-    return item * kept, item * working
-
-
 def _checked(run: Run, trajectory: Trajectory, throw: bool) -> Trajectory:
     """Flag a trajectory that diverged, and raise."""
     loss = trajectory.loss_train
@@ -221,9 +134,8 @@ def _checked(run: Run, trajectory: Trajectory, throw: bool) -> Trajectory:
         bad |= ~np.isfinite(trajectory.f_test).all(axis=tuple(range(1, trajectory.f_test.ndim)))
         bad |= ~(loss[:, -1] <= EXPLODED * np.abs(loss[:, 0]).clip(min=np.finfo(loss.dtype).tiny))
     if not bad.any():
-        return trajectory
-    dataset = trajectory.to_xarray().assign_attrs(status="diverged")
-    flagged = Trajectory(dataset, run)
+        return trajectory.checked(throw)
+    flagged = trajectory.with_status(Status.DIVERGED)
     if throw:
         which = ", ".join(map(str, np.flatnonzero(bad)[:8])) + (", …" if bad.sum() > 8 else "")
         hint = (

@@ -7,11 +7,15 @@ from math import factorial
 from typing import Any
 
 import jax
+import numpy as np
 
-from largen.arrays import integer
+from largen.arrays import finite_result, integer, tree_of_floats
+from largen.callables import outputs_on_shapes, takes
 from largen.errors import InvalidInput
+from largen.text import shown
 
 Function = Callable[[Any, Any], Any]
+HIGHEST = 16  # power, at which a value costs 65536 evaluations
 
 
 def linearize(f: Function, params: Any) -> Function:
@@ -67,9 +71,15 @@ def taylor_expand(f: Function, params: Any, degree: int) -> Function:
     >>> float(cubic(np.array(2.0), 1.0))  # 1 + 3 + 3
     7.0
     """
-    highest = integer("degree", degree, at_least=0)
+    highest = integer("degree", degree, at_least=0, at_most=HIGHEST)
+    takes("f", f, ("params", "x"))
+    params = tree_of_floats("params", params)
 
     def expanded(at: Any, x: Any) -> Any:
+        at = tree_of_floats("params", at)
+        for out in jax.tree.leaves(outputs_on_shapes("f", f, at, x)):
+            if not jax.numpy.issubdtype(out.dtype, np.floating):
+                raise InvalidInput(f"f: wanted outputs that are floats, got {shown(out)}.")
         if jax.tree.structure(at) != jax.tree.structure(params):
             raise InvalidInput(
                 f"params: wanted a tree of the form {jax.tree.structure(params)}, got "
@@ -84,8 +94,9 @@ def taylor_expand(f: Function, params: Any, degree: int) -> Function:
             return lambda theta: jax.jvp(along(k - 1), (theta,), (step,))[1]
 
         terms = [along(k)(params) for k in range(highest + 1)]
-        return jax.tree.map(
+        summed = jax.tree.map(
             lambda *parts: sum(part / factorial(k) for k, part in enumerate(parts)), *terms
         )
+        return finite_result("taylor_expand", summed)
 
     return expanded

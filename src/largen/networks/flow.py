@@ -7,7 +7,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Bool
 
+from largen.integration import Integrated, Integration
 from largen.networks.plan import Numbers, Plan, objective
 from largen.networks.records import record
 
@@ -16,78 +18,81 @@ TOLERANCE = {np.dtype(np.float32): 1e-5, np.dtype(np.float64): 1e-7}
 # With relu a neuron can be held at its kink, where the slope jumps: the step size would go to
 # zero with the tolerance. No step is made shorter than this fraction of the whole time.
 SHORTEST = 1 / 20_000
+MOST_STEPS = int(10 / SHORTEST)
 
 
-def flow(plan: Plan, params: Any, numbers: Numbers) -> tuple[Any, dict[str, Any], Any]:
-    """Return outputs at the recorded times, ``(entry, sample[, output])``, records, last weights.
+class Flow:
+    """The training of one network by gradient flow, which can be left and entered again.
 
     dθ/dt = −η₀ρ(∇ + λθ) with the rule's rate ρ becomes, in the variables θ/√ρ, a plain gradient
     flow (weights of rate 0 stay where they are), the same for every parameterization that the
     abc-symmetry relates. The Euclidean norm of an error δ in these variables bounds the error of
     the outputs, |δf| ≤ √K ‖δ‖ with the NTK K of order one at every width: it is what the step size
     controls, by the fifth-order pair of Tsitouras. The tolerance is 1e-7 in float64 and 1e-5 in
-    float32.
+    float32. Where the solver stops early, what it does not reach is infinite: seen as divergence.
+
+    Parameters
+    ----------
+    plan, numbers
+        The run.
     """
-    import diffrax
 
-    x, samples = numbers.x, plan.samples
-    root = jax.tree.map(lambda rate: rate**0.5 or 1.0, plan.per_leaf("lr"))
-    moves = jax.tree.leaves(jax.tree.map(lambda rate: float(rate > 0), plan.per_leaf("lr")))
-    shrink = jax.tree.map(
-        lambda decay, rate: plan.optimizer.weight_decay * decay * rate,
-        plan.per_leaf("weight_decay"),
-        plan.per_leaf("lr"),
-    )
+    def __init__(self, plan: Plan, numbers: Numbers):
+        import diffrax
 
-    start, tree = jax.tree.flatten(jax.tree.map(lambda p, r: p / r, params, root))
-    root, shrink = jax.tree.leaves(root), jax.tree.leaves(shrink)
-
-    def weights(scaled):
-        return tree.unflatten([s * r for s, r in zip(scaled, root, strict=True)])
-
-    def loss(scaled):
-        return objective(plan, weights(scaled), x[:samples], numbers.y)[0]
-
-    def velocity(t, scaled, args):
-        slope = jax.grad(loss)(scaled)
-        leaves = zip(moves, slope, shrink, scaled, strict=True)
-        return [-numbers.rates * m * (g + d * s) for m, g, d, s in leaves]
-
-    def norm(error):
-        return jnp.sqrt(sum(jnp.sum(leaf**2) for leaf in error))
-
-    def outputs(t, scaled, args):
-        return plan.network.outputs_of(weights(scaled), x)
-
-    def records(t, scaled, args):
-        return record(plan, weights(scaled), x)
-
-    saved = [
-        diffrax.SubSaveAt(ts=numbers.times, fn=outputs),
-        diffrax.SubSaveAt(t1=True),
-    ]
-    if plan.records:
-        at = numbers.times[np.asarray(plan.record_at)]
-        saved.append(diffrax.SubSaveAt(ts=at, fn=records))
-    solution = diffrax.diffeqsolve(
-        diffrax.ODETerm(velocity),
-        diffrax.Tsit5(),
-        t0=numbers.times[0],
-        t1=numbers.times[-1],
-        dt0=None,
-        y0=start,
-        saveat=diffrax.SaveAt(subs=saved),
-        stepsize_controller=diffrax.PIDController(
+        self._plan, self._numbers = plan, numbers
+        rates, decays = plan.per_leaf("lr"), plan.per_leaf("weight_decay")
+        self._tree = jax.tree.structure(rates)
+        leaves = list(zip(jax.tree.leaves(rates), jax.tree.leaves(decays), strict=True))
+        self._root = [rate**0.5 or 1.0 for rate, _ in leaves]
+        self._moves = [float(rate > 0) for rate, _ in leaves]
+        self._shrink = [plan.optimizer.weight_decay * decay * rate for rate, decay in leaves]
+        times, x = numbers.times, numbers.x
+        observed = [(times, lambda t, scaled: plan.network.outputs_of(self._weights(scaled), x))]
+        if plan.records:
+            at = times[np.asarray(plan.record_at)]
+            observed.append((at, lambda t, scaled: record(plan, self._weights(scaled), x)))
+        controller = diffrax.PIDController(
             rtol=0.0,
             atol=TOLERANCE[np.dtype(x.dtype)],
-            norm=norm,
-            dtmin=SHORTEST * (numbers.times[-1] - numbers.times[0]),
+            norm=_norm,
+            dtmin=SHORTEST * (times[-1] - times[0]),
             force_dtmin=True,
-        ),
-        max_steps=int(10 / SHORTEST),
-        throw=False,
-    )
-    assert solution.ys is not None
-    # Where the solver stopped early, what it did not reach is infinite: seen as divergence.
-    outputs_at, last, *recorded = solution.ys
-    return outputs_at, recorded[0] if recorded else {}, weights([w[-1] for w in last])
+        )
+        self._course = Integration(
+            self._velocity, (times[0], times[-1]), observed, diffrax.Tsit5(), controller
+        )
+
+    def begin(self, params: Any) -> Integrated:
+        """Return the state at initialisation, with room for what is observed."""
+        leaves = jax.tree.leaves(params)
+        return self._course.begin([p / r for p, r in zip(leaves, self._root, strict=True)])
+
+    def advance(self, state: Integrated, start: Any, stop: Any) -> Integrated:
+        """Go on until so many steps have been made since initialisation."""
+        return self._course.advance(state, stop)
+
+    def ended(self, state: Integrated, stop: Any) -> Bool[Array, ""]:
+        """Whether the last time is reached, or never will be."""
+        return self._course.ended(state) | (state.steps >= MOST_STEPS)
+
+    def found(self, state: Integrated) -> tuple[Any, dict[str, Any], Any]:
+        """Return outputs, records and weights."""
+        outputs, *records = state.saved
+        return outputs, records[0] if records else {}, self._weights(state.y)
+
+    def _weights(self, scaled: list[Any]) -> Any:
+        return self._tree.unflatten([s * r for s, r in zip(scaled, self._root, strict=True)])
+
+    def _velocity(self, t: Any, scaled: list[Any]) -> list[Any]:
+        numbers, samples = self._numbers, self._plan.samples
+
+        def loss(scaled):
+            return objective(self._plan, self._weights(scaled), numbers.x[:samples], numbers.y)[0]
+
+        leaves = zip(self._moves, jax.grad(loss)(scaled), self._shrink, scaled, strict=True)
+        return [-numbers.rates * m * (g + d * s) for m, g, d, s in leaves]
+
+
+def _norm(error: list[Any]) -> Any:
+    return jnp.sqrt(sum(jnp.sum(leaf**2) for leaf in error))

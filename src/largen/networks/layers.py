@@ -13,13 +13,12 @@ import jax.numpy as jnp
 from jax import lax
 
 from largen.architectures import (
-    Activation,
     Concatenate,
-    Layer,
+    Elementwise,
+    Parallel,
     Product,
-    Repeat,
     Residual,
-    Serial,
+    Sequence,
 )
 from largen.networks.modules import (
     Features,
@@ -30,25 +29,36 @@ from largen.networks.modules import (
     Probe,
     add,
     build,
+    part_of,
     same_features,
     shape,
     weightless,
 )
 
 
-@build.register(Activation)
-def activation(layer: Activation, frame: Frame, path: Path, features: Features) -> Module:
+@build.register(Elementwise)
+def elementwise(layer: Elementwise, frame: Frame, path: Path, features: Features) -> Module:
     """Return y = φ(x)."""
-    return weightless(layer.function, features)
+    return weightless(layer.activation, features)
 
 
-@build.register(Serial)
-def serial(layer: Serial, frame: Frame, path: Path, features: Features) -> Module:
-    """Return one layer after the other; parameters are a tuple."""
+@build.register(Sequence)
+def sequence(layer: Sequence, frame: Frame, path: Path, features: Features) -> Module:
+    """Return the parts one after the other; copies of them in a loop."""
     parts: list[Module] = []
-    for position, inner in enumerate(layer.layers):
-        parts.append(build(inner, frame, (*path, position), features))
+    before = features
+    for position, inner in enumerate(layer.parts):
+        parts.append(part_of(inner, frame, (*path, position), features))
         features = parts[-1].features
+    if layer.times == 1:
+        return _one_after_the_other(parts, features)
+    once = parts[0] if len(parts) == 1 else _one_after_the_other(parts, features)
+    same_features(layer.parts[0] if len(parts) == 1 else layer, before, features)
+    return _copies(once, layer.times)
+
+
+def _one_after_the_other(parts: list[Module], features: Features) -> Module:
+    """Return parts that read one another; parameters are a tuple."""
 
     def forward(params, x, taps):
         captures = []
@@ -63,7 +73,7 @@ def serial(layer: Serial, frame: Frame, path: Path, features: Features) -> Modul
 @build.register(Concatenate)
 def concatenate(layer: Concatenate, frame: Frame, path: Path, features: Features) -> Module:
     """Return the branches' features one after the other; parameters are a tuple."""
-    parts = branches_of(layer.branches, frame, path, features)
+    parts = branches_of(layer, frame, path, features)
     behind = (*parts[0].features[:-1], sum(part.features[-1] for part in parts))
     return together(parts, behind, each(parts, lambda found: jnp.concatenate(found, axis=-1)))
 
@@ -71,7 +81,7 @@ def concatenate(layer: Concatenate, frame: Frame, path: Path, features: Features
 @build.register(Product)
 def product(layer: Product, frame: Frame, path: Path, features: Features) -> Module:
     """Return the elementwise product of the branches; parameters are a tuple."""
-    parts = branches_of(layer.branches, frame, path, features)
+    parts = branches_of(layer, frame, path, features)
     return together(parts, parts[0].features, each(parts, lambda found: reduce(mul, found)))
 
 
@@ -83,9 +93,9 @@ def residual(layer: Residual, frame: Frame, path: Path, features: Features) -> M
     branch are divided by c²: for its last affine map, that is the gradient with respect to the
     stream y.
     """
-    branch = _scaled(build(layer.branch, frame, (*path, 0), features), frame.table.branch)
+    branch = _scaled(part_of(layer.branch, frame, (*path, 0), features), frame.table.branch)
     if layer.shortcut is not None:
-        shortcut = build(layer.shortcut, frame, (*path, 1), features)
+        shortcut = part_of(layer.shortcut, frame, (*path, 1), features)
         same_features(layer, shortcut.features, branch.features)
         parts = [branch, shortcut]
         return together(parts, branch.features, each(parts, sum))
@@ -112,13 +122,9 @@ def _scaled(branch: Module, factor: float) -> Module:
     return replace(branch, forward=forward, kernels=kernels)
 
 
-@build.register(Repeat)
-def repeat(layer: Repeat, frame: Frame, path: Path, features: Features) -> Module:
+def _copies(copy: Module, times: int) -> Module:
     """Return a loop over copies; parameters carry a leading axis of them."""
-    copy = build(layer.layer, frame, (*path, 0), features)
-    same_features(layer.layer, features, copy.features)
-
-    shapes = jax.tree.map(lambda leaf: shape(layer.times, *leaf.shape), copy.shapes)
+    shapes = jax.tree.map(lambda leaf: shape(times, *leaf.shape), copy.shapes)
 
     def forward(params, x, taps):
         def one(x, of_copy):
@@ -128,7 +134,7 @@ def repeat(layer: Repeat, frame: Frame, path: Path, features: Features) -> Modul
 
     def taps(samples, dtype):
         zeros = copy.taps(samples, dtype)
-        return jax.tree.map(lambda z: jnp.zeros((layer.times, *z.shape), z.dtype), zeros)
+        return jax.tree.map(lambda z: jnp.zeros((times, *z.shape), z.dtype), zeros)
 
     def kernels(one: Probe, two: Probe) -> Kernels | None:
         def of_copy(probes) -> Any:
@@ -150,14 +156,12 @@ def repeat(layer: Repeat, frame: Frame, path: Path, features: Features) -> Modul
         return Kernels(flat(features), flat(gradients), tangent)
 
     init = jax.vmap(copy.init)
-    return Module(features, copy.names, shapes, init, forward, taps, kernels)
+    return Module(copy.features, copy.names, shapes, init, forward, taps, kernels)
 
 
-def branches_of(
-    layers: tuple[Layer, ...], frame: Frame, path: Path, features: Features
-) -> list[Module]:
-    """Return the modules of layers that read the same input."""
-    return [build(branch, frame, (*path, i), features) for i, branch in enumerate(layers)]
+def branches_of(layer: Parallel, frame: Frame, path: Path, features: Features) -> list[Module]:
+    """Return the modules of the parts of a layer, which read the same input."""
+    return [part_of(inner, frame, (*path, i), features) for i, inner in enumerate(layer.parts)]
 
 
 def each(parts: list[Module], combine: Callable[[list[Any]], Any]) -> Callable[..., Any]:

@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from largen.architectures import Layer
+from largen.architectures import Affine, Container, Layer, signal_of
 from largen.errors import InvalidInput, NoRule
 from largen.parameterizations import Rule, RuleTable
 
@@ -155,6 +155,27 @@ def build(layer: Layer, frame: Frame, path: Path, features: Features) -> Module:
     """
     known = [kind for kind in build.registry if kind is not object]
     raise NoRule("a finite network", layer, known)
+
+
+def part_of(layer: Layer, frame: Frame, path: Path, features: Features) -> Module:
+    """Return the module of a layer within others, whose shapes are those that the layer tells.
+
+    Raises
+    ------
+    InvalidInput
+        If they are not: all other readings of the network go by what the layer tells.
+    """
+    module = build(layer, frame, path, features)
+    if isinstance(layer, Container):
+        return module
+    told, made = layer.signal_behind(signal_of(features)), module.features
+    counted = made[-1] if isinstance(layer, Affine) else told.copies * features[-1]
+    if (told.space, counted) != (made[:-1], made[-1]):
+        raise InvalidInput(
+            f"net: {layer!r} takes features of shape {features} to {made}, and its signal_behind "
+            f"says spatial axes {told.space} and {counted} features."
+        )
+    return module
 
 
 def shape(*sizes: int) -> jax.ShapeDtypeStruct:

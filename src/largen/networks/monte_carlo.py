@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jax.typing import ArrayLike
 
-from largen.architectures import Dropout, Layer, layers_of
-from largen.arrays import integer, like, precision, random_key, samples, shape_of
+from largen.architectures import Layer, layers_of
+from largen.arrays import finite_result, integer, like, precision, random_key, samples, shape_of
 from largen.errors import NoTheory
+from largen.interrupts import interruptible
+from largen.memory import check_fits
 from largen.networks.any_function import by_products
 from largen.networks.network import FiniteNetwork, finite_network
 from largen.networks.tangent import coupling, kernels, probe
 from largen.parameterizations import Parameterization, ntk
 from largen.runs import KernelEstimate
+from largen.segments import scanned
+
+MOST_DRAWS = 10**6
 
 
 def monte_carlo_kernel(
@@ -72,15 +75,16 @@ def monte_carlo_kernel(
     >>> bool(np.all(np.abs(found.ntk - exact) < 4 * found.ntk_error + 1 / 256))
     True
     """
-    draws, key = integer("draws", draws, at_least=2), random_key(key)
+    draws, key = integer("draws", draws, at_least=2, at_most=MOST_DRAWS), random_key(key)
     x1 = samples("x1", x1)
     param = ntk() if param is None else param
     network = finite_network(net, param, width=width, inputs=shape_of(x1))
     for layer in layers_of(net):
-        if isinstance(layer, Dropout) and layer.rate:
+        if layer.random:
             raise NoTheory(
-                f"lg.monte_carlo_kernel: {layer!r} draws masks, and finite networks are evaluated "
-                "without them. Leave it out, or use lg.kernel, which has it in front of a Dense()."
+                f"lg.monte_carlo_kernel: {layer!r} draws masks or other random numbers for every "
+                "sample, and finite networks are evaluated without them. Leave it out, or use "
+                "lg.kernel, which has dropout in front of a Dense()."
             )
     layer = coupling(net)
     if layer is not None and x2 is not None:
@@ -90,46 +94,51 @@ def monte_carlo_kernel(
         )
     x1 = network.check_inputs("x1", x1)
     x2 = None if x2 is None else network.check_inputs("x2", x2)
-    with precision(x1, x2):
+    rows, columns = (np.shape(x)[0] for x in (x1, x1 if x2 is None else x2))
+    check_fits(
+        6.0 * rows * columns * np.result_type(x1).itemsize,
+        f"x1: estimates of two kernels of {rows} × {columns} samples",
+        "Take fewer samples.",
+    )
+    with precision(x1, x2), interruptible():
         keys = jax.random.split(key, draws)
         scale = network.table.gamma**2 if param.d > 0 else 1.0
         means, spreads = _moments(network, keys, x1, x2, scale)
         errors = [jnp.sqrt(s / (draws - 1) / draws) for s in spreads]
-        return KernelEstimate(*like((*means, *errors), x1, x2))
+        found = like((*means, *errors), x1, x2)
+        return KernelEstimate(*finite_result("monte_carlo_kernel", found))
 
 
-@partial(jax.jit, static_argnums=0)
 def _moments(network: FiniteNetwork, keys, x1, x2, scale):
     """Return means and sums of squared deviations over the draws, one network at a time."""
     dtype = jnp.result_type(x1)
     x1 = jnp.asarray(x1)
-    second = x1 if x2 is None else jnp.asarray(x2, dtype)
+    x2 = None if x2 is None else jnp.asarray(x2, dtype)
+    zero = (jnp.zeros((x1.shape[0], (x1 if x2 is None else x2).shape[0]), dtype),) * 2
+    return scanned(_add, network, (zero, zero), len(keys), keys, x1, x2, scale)[0]
 
-    def one_network(key):
-        params = network.draw(key, dtype)
-        f1 = network.outputs_of(params, x1)
-        if coupling(network.net) is not None:  # and there is no other batch
-            rates = network.per_leaf(network.table, "lr")
-            tangent = by_products(network.outputs_of, params, rates, x1, x1)
-            return scale * jnp.outer(f1, f1), tangent
-        f2 = f1 if x2 is None else network.outputs_of(params, second)
-        one = probe(network, params, x1)
-        two = one if x2 is None else probe(network, params, second)
-        return scale * jnp.outer(f1, f2), kernels(network, one, two).tangent
 
-    def add(state, numbered):
-        # Welford's update, which does not subtract large sums.
-        count, key = numbered
-        found = one_network(key)
-        steps = jax.tree.map(lambda new, mean: new - mean, found, state[0])
-        means = jax.tree.map(lambda mean, step: mean + step / count, state[0], steps)
-        squares = jax.tree.map(
-            lambda total, step, new, mean: total + step * (new - mean),
-            state[1], steps, found, means,
-        )  # fmt: skip
-        return (means, squares), None
+def _add(network: FiniteNetwork, draw, state, keys, x1, x2, scale):
+    """Return the moments with another draw: Welford's update, which subtracts no large sums."""
+    found = _kernels(network, keys[draw], x1, x2, scale)
+    count = (draw + 1).astype(x1.dtype)
+    steps = jax.tree.map(lambda new, mean: new - mean, found, state[0])
+    means = jax.tree.map(lambda mean, step: mean + step / count, state[0], steps)
+    squares = jax.tree.map(
+        lambda total, step, new, mean: total + step * (new - mean), state[1], steps, found, means
+    )
+    return (means, squares), None
 
-    shape = (x1.shape[0], second.shape[0])
-    zero = (jnp.zeros(shape, dtype),) * 2
-    counts = jnp.asarray(np.arange(1, len(keys) + 1), dtype)
-    return lax.scan(add, (zero, zero), (counts, keys))[0]
+
+def _kernels(network: FiniteNetwork, key, x1, x2, scale):
+    """Return f(x)f(x') and the tangent kernel of one network."""
+    params = network.draw(key, x1.dtype)
+    f1 = network.outputs_of(params, x1)
+    if coupling(network.net) is not None:  # and there is no other batch
+        rates = network.per_leaf(network.table, "lr")
+        tangent = by_products(network.outputs_of, params, rates, x1, x1)
+        return scale * jnp.outer(f1, f1), tangent
+    f2 = f1 if x2 is None else network.outputs_of(params, x2)
+    one = probe(network, params, x1)
+    two = one if x2 is None else probe(network, params, x2)
+    return scale * jnp.outer(f1, f2), kernels(network, one, two).tangent

@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-# These register the rules of all layers.
 import largen.networks.affine
 import largen.networks.attention
 import largen.networks.axes
@@ -19,6 +18,7 @@ import largen.networks.layers
 import largen.networks.pooling  # noqa: F401
 from largen.architectures import Layer, weight_sites
 from largen.arrays import (
+    finite_result,
     in_words,
     integer,
     is_traced,
@@ -29,10 +29,13 @@ from largen.arrays import (
     samples,
     shape_of,
 )
-from largen.errors import InvalidInput
+from largen.errors import InvalidInput, instance_of
 from largen.networks.modules import Frame, Module, Params, build
 from largen.parameterizations import Parameterization, RuleTable, ntk
 from largen.parameterizations.laws import from_normal
+
+# These register the rules of all layers.
+from largen.text import shown
 
 
 @dataclass(frozen=True)
@@ -144,7 +147,7 @@ class FiniteNetwork:
         self.check_params(params)
         x = self.check_inputs("x", x)
         with precision(params, x):
-            return like(_apply(self, params, x), params, x)
+            return finite_result("apply", like(_apply(self, params, x), params, x))
 
     def draw(self, key: Any, dtype: Any) -> Params:
         """Draw parameters without any checks, for use in compiled functions.
@@ -202,11 +205,13 @@ class FiniteNetwork:
             jax.tree.leaves_with_path(self.module.shapes), jax.tree.leaves(params), strict=True
         )
         for (path, want), leaf in leaves:
-            if np.shape(leaf) != want.shape:
-                raise InvalidInput(
-                    f"params{jax.tree_util.keystr(path)}: wanted shape {want.shape}, got "
-                    f"{np.shape(leaf)}."
-                )
+            name = f"params{jax.tree_util.keystr(path)}"
+            if not isinstance(leaf, (np.ndarray, jax.Array)):
+                raise InvalidInput(f"{name}: wanted an array, got {shown(leaf)}.")
+            if leaf.shape != want.shape:
+                raise InvalidInput(f"{name}: wanted shape {want.shape}, got {leaf.shape}.")
+            if leaf.dtype not in (np.float32, np.float64):
+                raise InvalidInput(f"{name}: wanted float32 or float64, got dtype {leaf.dtype}.")
 
 
 def finite_network(
@@ -246,10 +251,8 @@ def finite_network(
     >>> network.parameters
     4352
     """
-    if not isinstance(net, Layer):
-        raise InvalidInput(f"net: wanted a network such as lg.mlp(2), got {net!r}.")
-    if not isinstance(param, Parameterization):
-        raise InvalidInput(f"param: wanted a parameterization such as lg.ntk(), got {param!r}.")
+    instance_of("net", net, Layer, "a network such as lg.mlp(2)")
+    instance_of("param", param, Parameterization, "a parameterization such as lg.ntk()")
     width = integer("width", width, at_least=1)
     inputs = sample_shape("inputs", inputs)
     if outputs is not None:
@@ -356,15 +359,14 @@ def network_of(
     InvalidInput
         If they are not parameters of such a network.
     """
+    instance_of("net", net, Layer, "a network such as lg.mlp(2)")
     weights = [
-        np.shape(leaf)
+        leaf.shape
         for path, leaf in jax.tree.leaves_with_path(params)
-        if getattr(path[-1], "key", None) == "weight"
+        if path and getattr(path[-1], "key", None) == "weight" and hasattr(leaf, "shape")
     ]
     if len(weights) < 2 or min(map(len, weights)) < 2:
-        raise InvalidInput(
-            "params: wanted the parameters from lg.init, with a read-in and a read-out weight."
-        )
+        raise InvalidInput("params: wanted what lg.init returns, with a read-in and a read-out.")
     found, ratio = weights[-1][-1], weight_sites(net)[0].width_ratio
     width = weights[0][-1] / ratio
     if width.denominator != 1:
@@ -381,13 +383,10 @@ def network_of(
 
 
 def _dtype(dtype: Any) -> np.dtype:
-    try:
-        got = np.dtype(dtype)
-    except TypeError:
-        got = np.dtype(object)
-    if got not in (np.dtype(np.float32), np.dtype(np.float64)):
-        raise InvalidInput(f"dtype: wanted float32 or float64, got {dtype!r}.")
-    return got
+    for known in (np.dtype(np.float32), np.dtype(np.float64)):
+        if any(dtype is each for each in (known, known.type)) or str(dtype) == known.name:
+            return known
+    raise InvalidInput(f"dtype: wanted float32 or float64, got {shown(dtype)}.")
 
 
 @partial(jax.jit, static_argnums=(0, 2))

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import jax
 import numpy as np
 
-from largen.arrays import integer, precision, random_key, real
-from largen.errors import InvalidInput, NumericalFailure
-from largen.networks.ensembles import Measure, in_chunks
+from largen.arrays import flag, integer, precision, random_key, real
+from largen.callables import outputs_on_shapes, takes
+from largen.errors import InvalidInput, NumericalFailure, instance_of
+from largen.interrupts import interruptible
+from largen.memory import MEMORY_BUDGET
+from largen.networks.chunks import Measure, in_chunks
+from largen.networks.ensembles import MOST_SEEDS
 from largen.networks.plan import plan_of
-from largen.networks.progress import Report, reporter
+from largen.progress import Report, reporter
 from largen.runs import Run
 
 
+@interruptible()
 def observe(
     run: Run,
     width: int,
@@ -22,7 +28,7 @@ def observe(
     key: Any,
     measure: Measure,
     *,
-    memory_budget: float = 2**30,
+    memory_budget: float = MEMORY_BUDGET,
     throw: bool = True,
     progress: bool | Report | None = None,
 ) -> Any:
@@ -61,18 +67,23 @@ def observe(
     >>> end[0]["weight"].shape
     (4, 3, 32)
     """
-    if not isinstance(run, Run):
-        raise InvalidInput(f"run: wanted an lg.Run, got {run!r}.")
-    if not callable(measure):
-        raise InvalidInput(
-            f"measure: wanted a function of (network, start, end, x), got {measure!r}."
-        )
+    instance_of("run", run, Run, "an lg.Run")
+    takes("measure", measure, ("network", "start", "end", "x"))
+    try:
+        hash(measure)
+    except TypeError:
+        raise InvalidInput("measure: is not hashable; pass a plain function.") from None
     width = integer("width", width, at_least=1)
-    seeds = integer("seeds", seeds, at_least=1)
+    seeds = integer("seeds", seeds, at_least=1, at_most=MOST_SEEDS)
+    throw = flag("throw", throw)
     key = random_key(key)
     memory_budget = real("memory_budget", memory_budget, above=0)
     with precision(run.data.x_train):
         plan, numbers = plan_of(run, width, (), ())
+        parameters = plan.network.module.shapes
+        given = (partial(measure, plan.network), parameters, parameters, numbers.x)
+        if not jax.tree.leaves(outputs_on_shapes("measure", *given)):
+            raise InvalidInput("measure: wanted a function that returns arrays, got none.")
         with reporter(progress, f"width {width}") as report:
             _, found = in_chunks(plan, numbers, key, seeds, memory_budget, report, measure)
     if throw and not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(found)):

@@ -21,7 +21,6 @@ from largen.architectures import (
     RMSNorm,
     Signal,
     SumPool,
-    signal_behind,
 )
 from largen.architectures.windows import Pool
 from largen.networks.modules import Features, Frame, Module, Path, build, weightless
@@ -104,7 +103,7 @@ def dropout(layer: Dropout, frame: Frame, path: Path, features: Features) -> Mod
 
 
 def _pool(layer: Pool, features: Features, function) -> Module:
-    space = signal_behind(layer, Signal(features[:-1])).space
+    space = layer.signal_behind(Signal(features[:-1])).space
     assert space is not None
     return weightless(function, (*space, features[-1]))
 

@@ -7,18 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from largen.errors import InvalidInput, one_of
+from largen.errors import InvalidInput
 from largen.networks.plan import Plan
 from largen.networks.tangent import kernels, probe
 from largen.runs import Run
-
-RECORDS = ("features", "gradients", "ntk")
+from largen.runs.records import RECORDS, record_names
 
 
 def check_records(
     run: Run, record: Iterable[str], record_at: Any
 ) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """Check at the door what to record, and when; the first and the last entry by default.
+    """Check what to record, and when; the first and the last entry by default.
 
     Raises
     ------
@@ -26,15 +25,11 @@ def check_records(
         For an unknown name, an entry that the trajectory does not have, or entries without
         anything to record there.
     """
-    if not isinstance(record, Iterable):
-        raise InvalidInput(f"record: wanted names out of {', '.join(RECORDS)}; got {record!r}.")
-    given = [record] if isinstance(record, str) else record
-    names = {one_of("record", name, RECORDS) for name in given}
-    chosen = tuple(name for name in RECORDS if name in names)
+    chosen = record_names(record)
     entries = run.entries("record_at", record_at)
     if record_at is None:
-        return chosen, entries if names else ()
-    if not names:
+        return chosen, entries if chosen else ()
+    if not chosen:
         raise InvalidInput(f"record_at: nothing to record; pass record={RECORDS!r} or some of it.")
     if not entries:
         raise InvalidInput("record_at: wanted at least one entry, got none.")

@@ -7,12 +7,14 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from largen.architectures import BatchNorm, Layer, layers_of
-from largen.arrays import like, precision, samples, shape_of
+from largen.architectures import Layer, layers_of
+from largen.arrays import finite_result, like, precision, samples, shape_of
 from largen.errors import NoTheory
+from largen.memory import check_fits
 from largen.networks.modules import Kernels, Params, Probe
 from largen.networks.network import FiniteNetwork, network_of
 from largen.parameterizations import Parameterization
@@ -79,8 +81,15 @@ def empirical_ntk(
     network.check_params(params)
     x1 = network.check_inputs("x1", x1)
     x2 = None if x2 is None else network.check_inputs("x2", x2)
+    rows, columns = (np.shape(x)[0] for x in (x1, x1 if x2 is None else x2))
+    check_fits(
+        float(rows) * columns * (network.outputs or 1) ** 2 * np.result_type(x1).itemsize,
+        f"x1: the tangent kernel of {rows} × {columns} samples",
+        "Take fewer samples, or lg.tangent_operator, which never forms it.",
+    )
     with precision(params, x1, x2):
-        return like(_ntk(network, params, x1, x2), params, x1, x2)
+        found = like(_ntk(network, params, x1, x2), params, x1, x2)
+        return finite_result("empirical_ntk", found)
 
 
 def probe(network: FiniteNetwork, params: Params, x: Float[Array, "sample ..."]) -> Probe:
@@ -121,7 +130,7 @@ def check_samples_apart(net: Layer) -> None:
 
 def coupling(net: Layer) -> Layer | None:
     """Return a layer that couples the samples of a batch; None if there is none."""
-    return next((layer for layer in layers_of(net) if isinstance(layer, BatchNorm)), None)
+    return next((layer for layer in layers_of(net) if layer.couples_samples), None)
 
 
 def kernels(network: FiniteNetwork, one: Probe, two: Probe) -> Kernels:

@@ -1,10 +1,11 @@
 """How multipliers, variances and rates scale with width and depth: one class, one table."""
 
 from largen.parameterizations.canonical import CanonicalForm, CanonicalWeight, canonical_form
-from largen.parameterizations.classification.doors import scaling_class
+from largen.parameterizations.classification.by_exponents import classify, scaling_class
 from largen.parameterizations.classification.plane import ScalingClass
 from largen.parameterizations.classification.report import Classification, LayerScaling
 from largen.parameterizations.exponents import Exponents
+from largen.parameterizations.given_at_width import from_reference
 from largen.parameterizations.optimizers import (
     Adam,
     GradientDescent,
@@ -19,9 +20,8 @@ from largen.parameterizations.optimizers import (
     sgd,
     temperature_of,
 )
-from largen.parameterizations.parameterization import Parameterization
+from largen.parameterizations.parameterization import Parameterization, Reference
 from largen.parameterizations.powers import Power
-from largen.parameterizations.reference import Reference
 from largen.parameterizations.rules import Rule, RuleTable
 from largen.parameterizations.schemes import (
     abc,
@@ -57,8 +57,10 @@ __all__ = [
     "abc",
     "adam",
     "canonical_form",
+    "classify",
     "complete_p",
     "depth_mup",
+    "from_reference",
     "gd",
     "gradient_flow",
     "langevin",

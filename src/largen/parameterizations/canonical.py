@@ -13,18 +13,21 @@ equivalent to it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 
-from largen.architectures import Layer, WeightSite, depth
+from largen.architectures import Layer, WeightSite, depth, endless_stack
 from largen.errors import NoTheory
 from largen.parameterizations.laws import GAUSSIAN
 from largen.parameterizations.optimizers import temperature_of
 from largen.parameterizations.parameterization import Parameterization
 from largen.parameterizations.powers import Power
-from largen.parameterizations.rules import Row
+from largen.parameterizations.rules import Row, Rule, RuleTable
 from largen.parameterizations.stepping import Optimizer
 from largen.parameterizations.weight_rules import fan_in, first_fan_in
+
+HALF = Fraction(1, 2)
 
 
 @dataclass(frozen=True)
@@ -61,17 +64,22 @@ class CanonicalForm:
     weights
         The constants of every weight and bias by name, such as ``"0.weight"``.
     branch
-        Factor of residual branches, L^(−α) at the network's depth.
+        Factor of residual branches, L^(−α) at the network's depth; at infinite depth without the
+        power of L.
     gamma
         γ₀.
     d
         The power of N in γ: 0 for the kernel limit, ½ for the mean-field limit.
+    diffusive
+        At infinite depth, whether branches have α = ½, so that the stream diffuses; for α > ½ it
+        stands still at initialisation. None for networks with a number of blocks.
     """
 
     weights: dict[str, CanonicalWeight]
     branch: float
     gamma: float
     d: Fraction
+    diffusive: bool | None = None
 
 
 def canonical_form(
@@ -83,6 +91,7 @@ def canonical_form(
     gaussian: tuple[str, ...] = ("input", "bias"),
     leading_rates: bool = False,
     noise: bool = False,
+    infinite_depth: bool = False,
 ) -> CanonicalForm:
     """Reduce a parameterization to the constants that infinite width leaves of it.
 
@@ -101,12 +110,16 @@ def canonical_form(
     noise
         Whether the theory has a rule for Langevin noise, which makes every weight move at order
         one.
+    infinite_depth
+        Whether the theory has the limit of infinitely many blocks. Rates of branches are then
+        relative to L^(2α−1), with which they act on the tangent kernel at order one.
 
     Raises
     ------
     NoTheory
         If a preactivation or an update vanishes or diverges with the width; the message names
         the weight and the power of N that is too much. If a weight that must be Gaussian is not.
+        If the network is infinitely deep and the theory has no such limit, or there is none.
 
     Examples
     --------
@@ -129,7 +142,16 @@ def canonical_form(
         )
     table = param.table(net, optimizer, inputs=inputs)
     first = table.rows[0].site
-    blocks = depth(net)
+    blocks, diffusive = depth(net), None
+    if blocks == math.inf:
+        if not infinite_depth:
+            raise NoTheory(
+                "this limit needs a number of blocks, and the network is infinitely deep: take "
+                "e.g. lg.residual_mlp(16)."
+            )
+        endless_stack(net)
+        diffusive = -table.branch.depth == HALF
+        table, blocks = _at_infinite_depth(table, param), 1
     gamma = Power(param.gamma, width=param.d)
     at = {"width": 1, "depth": max(blocks, 1), "inputs": first_fan_in(inputs, first)}
     constants = [_constants(row, first, gamma) for row in table.rows]
@@ -156,7 +178,39 @@ def canonical_form(
             row.site, row.kind, std.at(**at), rate.at(**at), row.law
         )
     branch = table.branch.at(**at)
-    return CanonicalForm(weights, branch, param.gamma, param.d)
+    return CanonicalForm(weights, branch, param.gamma, param.d, diffusive)
+
+
+def _at_infinite_depth(table: RuleTable[Power], param: Parameterization) -> RuleTable[Power]:
+    """Return the table without its powers of the depth L, of which none may be left as L → ∞.
+
+    L branches of size L^(−α) move the stream by L^(1−2α) in square, and their weights the tangent
+    kernel by that times their rates.
+    """
+    alpha = -Fraction(table.branch.depth)
+    if alpha < HALF:
+        raise NoTheory(
+            f"{param} has no limit of infinite depth: L branches of size L^(−{alpha}) make the "
+            f"stream's variance grow as L^{1 - 2 * alpha}. It takes α ≥ 1/2, as in "
+            "lg.depth_mup() or lg.complete_p()."
+        )
+    rows = []
+    for row in table.rows:
+        std = row.rule.multiplier * row.rule.init_std
+        update = row.rule.lr / row.rule.init_std**2
+        power = update.depth + (1 - 2 * alpha if row.site.in_branch else 0)
+        if std.depth or power > 0:
+            what, power = ("its output", std.depth) if std.depth else ("its update", power)
+            raise NoTheory(
+                f"{param} has no limit of infinite depth: {what} at the weight {row.name} "
+                f"({row.site.role}) goes as L^{power}."
+            )
+        flat = {f.name: replace(getattr(row.rule, f.name), depth=0) for f in fields(row.rule)}
+        if power < 0:
+            flat["lr"] = Power(0.0)
+        rows.append(replace(row, rule=Rule(**flat)))
+    branch = replace(table.branch, depth=0)
+    return RuleTable(table.title, tuple(rows), branch, table.gamma)
 
 
 def _leading(constants: list[tuple[Power, Power]]) -> list[tuple[Power, Power]]:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from numbers import Rational
 from typing import Any
 
 import numpy as np
 
 from largen.errors import InvalidInput
+from largen.text import shown
+
+LARGEST_EXPONENT = 20  # N to more than that is no floating-point number for usual widths
 
 
 @dataclass(frozen=True)
@@ -38,23 +42,29 @@ class Exponents:
 
 
 def exact(name: str, value: Any) -> Fraction:
-    """Check an exponent at the door: a fraction, an integer, a string, or a float close to one.
+    """Check an exponent: a fraction, an integer, a string, or a float close to one.
 
     Raises
     ------
     InvalidInput
-        If it is not a number, or a float that is not within 1e-9 of a fraction with a
-        denominator up to 1000.
+        If it is not a number, larger than 20, or a float that is not within 1e-9 of a fraction
+        with a denominator up to 1000.
     """
     if isinstance(value, np.floating):
         value = float(value)
-    wrong = InvalidInput(f"{name}: wanted a rational exponent, got {value!r}.")
-    if isinstance(value, bool):
+    if isinstance(value, np.integer):
+        value = int(value)
+    wrong = InvalidInput(f"{name}: wanted a rational exponent, got {shown(value)}.")
+    if not isinstance(value, (str, Rational, float)) or isinstance(value, bool):
         raise wrong
     try:
         fraction = Fraction(value)
-    except (TypeError, ValueError, OverflowError, ZeroDivisionError):
+    except (ValueError, OverflowError, ZeroDivisionError):
         raise wrong from None
+    if abs(fraction) > LARGEST_EXPONENT:
+        raise InvalidInput(
+            f"{name}: wanted an exponent of at most {LARGEST_EXPONENT}, got {shown(value)}."
+        )
     if isinstance(value, float):
         near = fraction.limit_denominator(1000)
         if abs(near - fraction) > Fraction(1, 10**9):

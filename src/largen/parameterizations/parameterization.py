@@ -16,6 +16,7 @@ weight. Everything else in the table follows.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -23,17 +24,42 @@ from typing import Any, Literal
 
 from largen.architectures import Layer, depth, mlp, residual_mlp, weight_sites
 from largen.arrays import integer, real, sample_shape
-from largen.errors import InvalidInput, one_of
-from largen.parameterizations.classification.report import Classification
+from largen.errors import InvalidInput, instance_of, one_of
 from largen.parameterizations.exponents import Exponents, exact
 from largen.parameterizations.laws import GAUSSIAN, ROLES, Laws, in_words, laws_of
 from largen.parameterizations.optimizers import Adam, GradientDescent
 from largen.parameterizations.powers import Power
 from largen.parameterizations.rates import Rates, at_rates, rates_in_words, rates_of
-from largen.parameterizations.reference import Reference, carried, gamma_from, reference_of
+from largen.parameterizations.reference import Numbers, carried
 from largen.parameterizations.rules import Row, RuleTable, evaluate
 from largen.parameterizations.stepping import Optimizer
 from largen.parameterizations.weight_rules import bias_rule, first_fan_in, std_of, weight_rule
+
+SMALLEST_GAMMA = 1e-15  # whose inverse square is a number of 32 bits, and that of the largest
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What a network is at its reference width.
+
+    Attributes
+    ----------
+    width
+        N*.
+    param
+        The parameterization whose rules it obeys there.
+    init_std, lr
+        Numbers that take the place of these rules at N*, by role.
+    """
+
+    width: int
+    param: Parameterization
+    init_std: Numbers = ()
+    lr: Numbers = ()
+
+    def __str__(self) -> str:
+        own = [f"{n}={dict(getattr(self, n))}" for n in ("init_std", "lr") if getattr(self, n)]
+        return ", ".join([f"{self.param} at N={self.width}", *own])
 
 
 @dataclass(frozen=True)
@@ -60,7 +86,7 @@ class Parameterization:
     std_in
         Whether σ_w and the read-in's 1/√D sit in the multiplier or in the initial deviation.
     reference
-        The network that the powers start from; see :meth:`from_reference`.
+        The network that the powers start from; see :func:`largen.from_reference`.
     laws
         The laws of single weights, by role, where they are not Gaussian; see :meth:`with_law`.
     rates
@@ -93,7 +119,12 @@ class Parameterization:
     rates: Rates = ()
 
     def __post_init__(self):
-        object.__setattr__(self, "gamma", real("gamma", self.gamma, above=0))
+        gamma = real("gamma", self.gamma, above=0)
+        if not SMALLEST_GAMMA <= gamma <= 1 / SMALLEST_GAMMA:
+            bounds = f"{SMALLEST_GAMMA:g} and {1 / SMALLEST_GAMMA:g}"
+            raise InvalidInput(f"gamma: wanted a number between {bounds}, got {gamma:g}.")
+        object.__setattr__(self, "gamma", gamma)
+        instance_of("name", self.name, str, "a name")
 
     def table(
         self,
@@ -121,9 +152,11 @@ class Parameterization:
         Raises
         ------
         InvalidInput
-            If a width comes without inputs, a size is not a positive integer, or a layer does
-            not fit the samples.
+            If a width comes without inputs, a size is not a positive integer, a layer does not
+            fit the samples, or a width is given to an infinitely deep network.
         """
+        if optimizer is not None:
+            instance_of("optimizer", optimizer, Optimizer, "an optimizer such as lg.gd(lr=0.1)")
         adaptive = optimizer is not None and optimizer.adaptive
         shape = None if inputs is None else sample_shape("inputs", inputs)
         sites = weight_sites(net, shape)
@@ -138,17 +171,24 @@ class Parameterization:
         branch = Power(depth=-self.branch)
         symbolic = RuleTable(f"{self}, {family}", tuple(rows), branch, self._gamma)
         if self.reference is not None:
-            at_reference = self.reference.param.table(net, optimizer, inputs=inputs)
-            symbolic = carried(symbolic, at_reference, self.reference)
+            at = self.reference
+            rules = at.param.table(net, optimizer, inputs=inputs)
+            symbolic = carried(symbolic, rules, at.width, at.init_std, at.lr)
         symbolic = at_rates(symbolic, self.rates)
         if width is None:
             return symbolic
         if shape is None:
             raise InvalidInput("table: a width needs inputs, too, the shape of a sample.")
+        blocks = depth(net)
+        if blocks == math.inf:
+            raise InvalidInput(
+                "net: it is infinitely deep, and a network to train needs a number of blocks, such "
+                "as lg.residual_mlp(16); lg.kernel has the limit of infinite depth."
+            )
         return evaluate(
             symbolic,
             width=integer("width", width, at_least=1),
-            depth=depth(net),
+            depth=blocks,
             inputs=first_fan_in(shape, sites[0]),
         )
 
@@ -245,123 +285,6 @@ class Parameterization:
         True
         """
         return replace(self, rates=rates_of(rates))
-
-    @classmethod
-    def from_reference(
-        cls,
-        *,
-        width: int,
-        scaling: Any,
-        reference: Parameterization | None = None,
-        init_std: Any = None,
-        lr: Any = None,
-        law: Any = None,
-    ) -> Parameterization:
-        """Scale a network that is given at one width to all others.
-
-        Every entry of the rule table is the reference's at its width N*, times the scaling's
-        power of N/N*: σ = σ*(N/N*)^(q_σ), η̂ = η̂*(N/N*)^q̃ (Golikov, App. A). So all scalings
-        agree at N*, and the same raw rates and deviations have a limit in each of them.
-
-        Parameters
-        ----------
-        width
-            N*, the reference width.
-        scaling
-            Whose powers of the width: a parameterization such as :func:`largen.mean_field`, a
-            point (q_σ, q̃_a, q̃_w) as in :func:`largen.scaling`, or one of the names ``"NTK"``,
-            ``"intermediate"``, ``"mean field"``, ``"default"``.
-        reference
-            The rules at N*: :func:`largen.standard` by default, deviations σ_w/√fan_in with the
-            layers' σ_w and one raw rate for all, which is the optimizer's.
-        init_std, lr
-            Numbers that the reference has instead at N*, for some of the roles ``"input"``,
-            ``"hidden"``, ``"output"``, ``"bias"``: initial deviations (the layers' σ_w plays no
-            part then), and raw rates in units of the optimizer's.
-        law
-            Of single weights, see :meth:`with_law`; the reference's by default. PyTorch's affine
-            maps start uniform within ±1/√fan_in: ``"uniform"`` with ``weight_std=3**-0.5``.
-
-        Returns
-        -------
-        Parameterization
-            With γ₀ such that γ = γ₀Nᵈ has the reference's value at N*.
-
-        Raises
-        ------
-        InvalidInput
-            If the width or a number is not positive, a role or name is not known, or the
-            reference has a reference itself.
-
-        Examples
-        --------
-        >>> import largen as lg
-        >>> param = lg.Parameterization.from_reference(width=128, scaling="mean field")
-        >>> print(param.table(lg.mlp(1, "relu"), width=128, inputs=4)["2.weight"])
-        Rule(multiplier=1, init_std=0.08839, lr=1, weight_decay=1, eps=1)
-        >>> print(param.table(lg.mlp(1, "relu"), width=512, inputs=4)["2.weight"])
-        Rule(multiplier=1, init_std=0.0221, lr=0.25, weight_decay=4, eps=1)
-        """
-        from largen.parameterizations.schemes import scaling_of, standard
-
-        powers = scaling_of(scaling)
-        given = standard() if reference is None else reference
-        for name, value in (("scaling", powers), ("reference", given)):
-            if not isinstance(value, cls):
-                raise InvalidInput(f"{name}: wanted a parameterization, got {value!r}.")
-        start = reference_of(width, given, init_std, lr)
-        laws = given.laws if law is None else laws_of(law)
-        gamma = gamma_from(start, powers.d)
-        return replace(powers, gamma=gamma, reference=start, laws=laws)
-
-    def classify(self, net: Any, optimizer: Any = None) -> Classification:
-        """Say which infinite-width limit this gives a network, and why.
-
-        The orders in N of preactivations, gradients and updates are carried through the layers
-        and from step to step, with exact exponents: Pehlevan and Bordelon's lecture notes, §4.1,
-        Golikov's *Towards a general theory of infinite-width limits of neural classifiers*, §4
-        and App. G. Powers of depth play no part; biases do.
-
-        Parameters
-        ----------
-        net
-            A network, or the number of hidden layers of an :func:`largen.mlp`.
-        optimizer
-            An optimizer, or one of ``"gd"``, ``"sgd"``, ``"momentum"``, ``"gradient_flow"``,
-            ``"adam"``, ``"rmsprop"``, ``"signsgd"``; gradient descent by default. The last three
-            share one set of rates and one class.
-
-        Returns
-        -------
-        Classification
-            ``.kind`` (maximal, feature learning, kernel, stuck at initialisation, vanishing or
-            unstable), ``.layers`` with the exponents at each affine map, ``.violated``.
-
-        Raises
-        ------
-        InvalidInput
-            If there is no hidden layer, or the optimizer is not known.
-        NoRule
-            If a layer of the network has no rule here.
-
-        Examples
-        --------
-        >>> import largen as lg
-        >>> print(lg.mup().classify(2, "adam"))
-        mup(gamma=1), 2 hidden layers, adam: maximal
-        every layer's update moves its features, and the outputs, at order one
-        layer  role    h at start  δh  δh by itself  δf by itself  δW/W
-        -----  ------  ----------  --  ------------  ------------  -----
-        0      input   1           1   1             1             1
-        2      hidden  1           1   1             1             N⁻¹ᐟ²
-        4      output  N⁻¹ᐟ²       1   1             1             1
-        outputs N⁻¹ᐟ² at start, their change 1
-        >>> lg.standard().classify(2).stable_rate
-        Fraction(1, 1)
-        """
-        from largen.parameterizations.classification.doors import classify
-
-        return classify(self, net, optimizer)
 
     def __str__(self) -> str:
         law = f", {in_words(self.laws)}" if self.laws else ""

@@ -36,7 +36,7 @@ class Power:
 
     def __pow__(self, exponent: Fraction | int) -> Power:
         return Power(
-            self.constant ** float(exponent),
+            power(self.constant, exponent),
             self.width * exponent,
             self.depth * exponent,
             self.inputs * exponent,
@@ -45,12 +45,10 @@ class Power:
     def __truediv__(self, other: Power) -> Power:
         return self * other**-1
 
-    def at(self, *, width: int, depth: int, inputs: int) -> float:
+    def at(self, *, width: int, depth: float, inputs: int) -> float:
         """Return its value; a network without residual branches has no depth, and L⁰ = 1 there."""
-        value = (
-            self.constant * float(width) ** float(self.width) * float(inputs) ** float(self.inputs)
-        )
-        return value * float(depth) ** float(self.depth) if self.depth else value
+        value = self.constant * power(width, self.width) * power(inputs, self.inputs)
+        return value * power(depth, self.depth) if self.depth else value
 
     def __str__(self) -> str:
         letters = (("N", self.width), ("L", self.depth), ("D", self.inputs))
@@ -58,6 +56,14 @@ class Power:
         if self.constant != 1.0 or not factors:
             factors.insert(0, f"{self.constant:.4g}")
         return "·".join(factors)
+
+
+def power(base: float, exponent: Fraction | int) -> float:
+    """Return a power of a number ≥ 0; infinity for what is too large for a float."""
+    try:
+        return float(base) ** float(exponent)
+    except (OverflowError, ZeroDivisionError):
+        return float("inf")
 
 
 def _power(letter: str, exponent: Fraction | int) -> str:

@@ -7,9 +7,12 @@ from dataclasses import dataclass, field, fields
 from typing import Generic, TypeVar
 
 from largen.architectures import WeightSite
+from largen.errors import InvalidInput
 from largen.parameterizations.laws import GAUSSIAN
 from largen.parameterizations.powers import Power
 from largen.text import aligned
+
+SMALLEST_SCALE = 1e-30  # such numbers and their inverses are numbers of 32 bits
 
 Scale = TypeVar("Scale", Power, float)
 
@@ -108,22 +111,31 @@ class RuleTable(Mapping[str, Rule[Scale]]):
         return "\n".join([self.title, *aligned(cells), *tail])
 
 
-def evaluate(table: RuleTable[Power], *, width: int, depth: int, inputs: int) -> RuleTable[float]:
-    """Return the table's numbers at a width, a depth and a number of inputs."""
+def evaluate(table: RuleTable[Power], *, width: int, depth: float, inputs: int) -> RuleTable[float]:
+    """Return the table's numbers at a width, a depth and a number of inputs.
+
+    Raises
+    ------
+    InvalidInput
+        If one of them is no number of 32 bits.
+    """
 
     def value(power: Power) -> float:
         return power.at(width=width, depth=max(depth, 1), inputs=inputs)
 
-    rows = tuple(
-        Row(
-            row.site,
-            row.kind,
-            Rule(**{f.name: value(getattr(row.rule, f.name)) for f in fields(Rule)}),
-            row.law,
-        )
-        for row in table.rows
-    )
+    def rule(row: Row[Power]) -> Rule[float]:
+        found = {f.name: value(getattr(row.rule, f.name)) for f in fields(Rule)}
+        for name, number in found.items():
+            if number and not SMALLEST_SCALE <= number <= 1 / SMALLEST_SCALE:
+                raise InvalidInput(
+                    f"param: the {name} of {row.name} is {getattr(row.rule, name)} = {number:.4g} "
+                    f"at {sizes}, wanted a number between {SMALLEST_SCALE:g} and "
+                    f"{1 / SMALLEST_SCALE:g}."
+                )
+        return Rule(**found)
+
     sizes = f"N={width}" + (f", L={depth}" if depth else "") + f", D={inputs}"
+    rows = tuple(Row(row.site, row.kind, rule(row), row.law) for row in table.rows)
     return RuleTable(f"{table.title}, {sizes}", rows, value(table.branch), value(table.gamma))
 
 

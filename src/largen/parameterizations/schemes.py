@@ -207,8 +207,7 @@ def abc(
     >>> lg.abc(a=(0, "1/2", "1/2"), b=0, c=0, name="ntk") == lg.ntk()
     True
     """
-    if std_in not in ("multiplier", "init_std"):
-        raise InvalidInput(f"std_in: wanted 'multiplier' or 'init_std', got {std_in!r}.")
+    std_in = one_of("std_in", std_in, ("multiplier", "init_std"))
     roles = zip(_three("a", a), _three("b", b), _three("c", c), strict=True)
     into, hidden, out = (Exponents(*powers) for powers in roles)
     return Parameterization(

@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 from jax.typing import ArrayLike
 
-from largen.arrays import integer, real
+from largen.arrays import LARGEST_SEED, integer, integers, real, sequence
+from largen.callables import takes
 from largen.errors import InvalidInput
 
 Schedule = Callable[[int], Any] | Sequence[float] | ArrayLike
@@ -74,10 +75,12 @@ class Stepped(Optimizer):
         super().__post_init__()
         if self.batch_size is not None:
             integer("batch_size", self.batch_size, at_least=1)
-        integer("seed", self.seed, at_least=0)
+        integer("seed", self.seed, at_least=0, at_most=LARGEST_SEED)
         if self.order is not None:
             object.__setattr__(self, "order", _samples(self.order, self.batch_size))
-        if self.schedule is not None and not callable(self.schedule):
+        if callable(self.schedule):
+            takes("schedule", self.schedule, ("step",))
+        elif self.schedule is not None:
             object.__setattr__(self, "schedule", _factors("schedule", self.schedule))
 
     def rates(self, steps: int) -> np.ndarray:
@@ -129,25 +132,17 @@ class Stepped(Optimizer):
 
 
 def _factors(name: str, values: Any) -> tuple[float, ...]:
-    try:
-        factors = np.array([float(np.asarray(value)) for value in values])
-    except TypeError:
-        raise InvalidInput(
-            f"{name}: wanted a function of the step or a sequence of factors, got {values!r}."
-        ) from None
-    if not (np.isfinite(factors) & (factors >= 0)).all():
-        step = int(np.argmin(np.isfinite(factors) & (factors >= 0)))
-        raise InvalidInput(f"{name}: wanted factors ≥ 0, got {factors[step]:g} for step {step}.")
-    return tuple(factors.tolist())
+    wanted = "a function of the step or a sequence of factors"
+    factors = sequence(name, values, wanted)
+    if not factors:
+        raise InvalidInput(f"{name}: wanted {wanted}, got none.")
+    return tuple(real(f"{name}, step {k}", factor, at_least=0) for k, factor in enumerate(factors))
 
 
 def _samples(order: Order, batch_size: int | None) -> tuple[int, ...]:
     if batch_size is None:
         raise InvalidInput("order: of samples in minibatches; wants a batch_size as well.")
-    try:
-        found = tuple(integer("order", sample, at_least=0) for sample in order)
-    except TypeError:
-        raise InvalidInput(f"order: wanted the numbers of samples, got {order!r}.") from None
+    found = tuple(integers("order", order, at_least=0))
     if len(found) < batch_size:
         raise InvalidInput(
             f"order: wanted at least the {batch_size} samples of a batch, got {len(found)}."

@@ -2,6 +2,7 @@
 
 from largen.plots.comparison import comparison_figure
 from largen.plots.coordinates import coordinate_figure
+from largen.plots.criticality import edge_figure, phase_figure, propagation_figure
 from largen.plots.exponents import exponents_figure
 from largen.plots.regimes import regimes_figure
 from largen.plots.scaling_map import scaling_figure
@@ -9,7 +10,10 @@ from largen.plots.scaling_map import scaling_figure
 __all__ = [
     "comparison_figure",
     "coordinate_figure",
+    "edge_figure",
     "exponents_figure",
+    "phase_figure",
+    "propagation_figure",
     "regimes_figure",
     "scaling_figure",
 ]

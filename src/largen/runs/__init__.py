@@ -4,7 +4,18 @@ from largen.runs.dataset import Dataset
 from largen.runs.estimates import KernelEstimate
 from largen.runs.losses import Loss, loss
 from largen.runs.run import Run
-from largen.runs.theory import Theory
+from largen.runs.status import Status
+from largen.runs.theory import Posed, Theory
 from largen.runs.trajectory import Trajectory
 
-__all__ = ["Dataset", "KernelEstimate", "Loss", "Run", "Theory", "Trajectory", "loss"]
+__all__ = [
+    "Dataset",
+    "KernelEstimate",
+    "Loss",
+    "Posed",
+    "Run",
+    "Status",
+    "Theory",
+    "Trajectory",
+    "loss",
+]

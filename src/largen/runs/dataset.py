@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -9,13 +10,13 @@ from typing import Any
 import numpy as np
 from jax.typing import ArrayLike
 
-from largen.arrays import in_words, samples, shape_of
+from largen.arrays import as_array, converted, in_words, known, samples, shape_of
 from largen.errors import InvalidInput
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Dataset:
-    """Training and test samples.
+    """Training and test samples, copied: what becomes of the arrays given is nothing to it.
 
     Parameters
     ----------
@@ -32,7 +33,8 @@ class Dataset:
     ------
     InvalidInput
         For wrong shapes, numbers of samples or inputs that do not agree, integer inputs, NaN or
-        infinity anywhere.
+        infinity anywhere, masked arrays, numbers that overflow in the precision of the run, and
+        integers that are not among its numbers.
 
     Examples
     --------
@@ -48,19 +50,22 @@ class Dataset:
 
     def __init__(
         self,
-        x_train: ArrayLike,
-        y_train: ArrayLike,
-        x_test: ArrayLike | None = None,
-        y_test: ArrayLike | None = None,
+        x_train: ArrayLike | Sequence[Any],
+        y_train: ArrayLike | Sequence[Any],
+        x_test: ArrayLike | Sequence[Any] | None = None,
+        y_test: ArrayLike | Sequence[Any] | None = None,
     ):
-        x = np.asarray(samples("x_train", x_train))
+        known("x_train", x_train)
+        x = samples("x_train", x_train)
+        x = converted("x_train", x, x.dtype)
         y = _targets("y_train", y_train, x)
         if (x_test is None) != (y_test is None):
             raise InvalidInput("x_test and y_test: give both, or neither.")
         if x_test is None or y_test is None:
             xt, yt = x[:0], y[:0]
         else:
-            xt = np.asarray(samples("x_test", x_test)).astype(x.dtype)
+            known("x_test", x_test)
+            xt = converted("x_test", samples("x_test", x_test), x.dtype)
             if xt.shape[1:] != x.shape[1:]:
                 raise InvalidInput(
                     f"x_test: has {in_words(shape_of(xt))} a sample, x_train has "
@@ -100,11 +105,9 @@ class Dataset:
         )
 
 
-def _targets(name: str, y: ArrayLike, x: np.ndarray) -> np.ndarray:
-    try:
-        y = np.asarray(y)
-    except ValueError:
-        raise InvalidInput(f"{name}: wanted an array, got a ragged sequence.") from None
+def _targets(name: str, y: Any, x: np.ndarray) -> np.ndarray:
+    known(name, y)
+    y = np.asarray(as_array(name, y))
     if y.dtype.kind not in "fiu":
         raise InvalidInput(f"{name}: wanted numbers, got dtype {y.dtype}.")
     if y.ndim not in (1, 2) or len(y) != len(x):
@@ -114,4 +117,7 @@ def _targets(name: str, y: ArrayLike, x: np.ndarray) -> np.ndarray:
         )
     if not np.isfinite(y).all():
         raise InvalidInput(f"{name}: has NaN or infinite entries; drop those samples.")
-    return y.astype(x.dtype) if y.dtype.kind == "f" else y.astype(np.int32)
+    if y.dtype.kind == "f":
+        return converted(name, y, x.dtype)
+    converted(name, y, x.dtype)  # integers are numbers for some losses, classes for others
+    return converted(name, y, np.int32)

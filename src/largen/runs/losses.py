@@ -12,7 +12,10 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Shaped
 
-from largen.errors import InvalidInput, one_of
+from largen.arrays import as_array, finite_result, flag, floating, is_traced, precision
+from largen.callables import outputs_on_shapes, takes
+from largen.errors import InvalidInput, instance_of, one_of
+from largen.text import shown
 
 Targets = Literal["real", "sign", "class", "any"]
 
@@ -43,17 +46,27 @@ class Loss:
     targets: Targets = "any"
     linear_residual: bool = False
 
+    def __post_init__(self):
+        instance_of("name", self.name, str, "a name")
+        takes("sample", self.sample, ("f", "y"))
+        one_of("targets", self.targets, ("real", "sign", "class", "any"))
+        flag("linear_residual", self.linear_residual)
+
     def mean(
         self, f: Float[ArrayLike, "sample *output"], y: Shaped[ArrayLike, "sample *target"]
     ) -> Float[Array, ""]:
         """Return (1/P) Σ_μ ℓ(f_μ, y_μ)."""
-        return jnp.mean(jax.vmap(self.sample)(f, y))
+        f, y = _alike(self.sample, f, y)
+        with precision(f, y):
+            return finite_result("Loss.mean", jnp.mean(jax.vmap(self.sample)(f, y)))
 
     def residual(
         self, f: Float[ArrayLike, "sample *output"], y: Shaped[ArrayLike, "sample *target"]
     ) -> Float[Array, "sample *output"]:
         """Return Δ_μ = −∂ℓ/∂f_μ, which is not divided by the number of samples."""
-        return -jax.vmap(jax.grad(self.sample))(f, y)
+        f, y = _alike(self.sample, f, y)
+        with precision(f, y):
+            return finite_result("Loss.residual", -jax.vmap(jax.grad(self.sample))(f, y))
 
     def fingerprint(self, y: Shaped[np.ndarray, "sample *target"], shape: tuple[int, ...]) -> str:
         """Return the name, and the losses of some outputs, to five digits.
@@ -71,6 +84,24 @@ class Loss:
         targets = y[:MOST_PROBED].astype(np.float32) if y.dtype.kind == "f" else y[:MOST_PROBED]
         values = (float(self.sample(jnp.asarray(f), t)) for f in outputs for t in targets)
         return " ".join([self.name, *(f"{value:.4e}" for value in values)])
+
+
+def _alike(sample: Callable[[Any, Any], Any], f: Any, y: Any) -> tuple[Any, Any]:
+    """Check outputs and targets of the same samples; traced ones by their shape."""
+    f, y = floating("f", f), as_array("y", y)
+    if f.ndim not in (1, 2) or y.ndim not in (1, 2) or len(f) != len(y):
+        raise InvalidInput(
+            "f: wanted outputs (sample,) or (sample, output) and as many targets, got shapes "
+            f"{f.shape} and {y.shape}."
+        )
+    if is_traced(f, y):
+        return f, y
+    if not np.isfinite(y).all():
+        raise InvalidInput("y: has NaN or infinite entries; drop those samples.")
+    one_of_each = (jax.ShapeDtypeStruct(array.shape[1:], array.dtype) for array in (f, y))
+    with precision(f, y):
+        outputs_on_shapes("f, y", sample, *one_of_each)
+    return f, y
 
 
 def _squared(f, y):
@@ -113,7 +144,7 @@ def loss(spec: str | Loss | Callable[[Any, Any], Any]) -> Loss:
     Raises
     ------
     InvalidInput
-        For an unknown name.
+        For an unknown name, or a function that does not take two arguments.
 
     Examples
     --------
@@ -126,8 +157,40 @@ def loss(spec: str | Loss | Callable[[Any, Any], Any]) -> Loss:
     if isinstance(spec, str):
         return LOSSES[one_of("loss", ALIASES.get(spec, spec), LOSSES)]
     if callable(spec):
-        return Loss(getattr(spec, "__name__", "custom"), spec)
-    raise InvalidInput(f"loss: wanted a name or a function of (f, y), got {spec!r}.")
+        return Loss(getattr(spec, "__name__", "custom"), takes("loss", spec, ("f", "y")))
+    raise InvalidInput(f"loss: wanted a name or a function of (f, y), got {shown(spec)}.")
+
+
+def check_loss(loss: Loss, y: np.ndarray, shape: tuple[int, ...]) -> None:
+    """Check on shapes alone that a loss is a number, and has a slope.
+
+    Parameters
+    ----------
+    loss
+        Of a run.
+    y
+        Targets of the run.
+    shape
+        Of the output of a sample.
+
+    Raises
+    ------
+    InvalidInput
+        If it fails, or is no number.
+    """
+    if loss.targets != "any":
+        return
+    dtype = y.dtype if y.dtype.kind == "f" else np.dtype(np.float32)
+    f = jax.ShapeDtypeStruct(shape, dtype)
+    target = jax.ShapeDtypeStruct(y.shape[1:], y.dtype)
+    with precision(y):
+        value = outputs_on_shapes("loss", loss.sample, f, target)
+        if getattr(value, "shape", None) != () or not np.issubdtype(value.dtype, np.floating):
+            raise InvalidInput(
+                f"loss: wanted a number for the output {shape} and the target {y.shape[1:]} of a "
+                f"sample, got {shown(value)} of {loss.name}."
+            )
+        outputs_on_shapes("loss", jax.grad(loss.sample), f, target)
 
 
 def check_targets(loss: Loss, name: str, y: np.ndarray) -> None:

@@ -11,13 +11,17 @@ from typing import Any
 import numpy as np
 from jax.typing import ArrayLike
 
-from largen.architectures import Dropout, Layer, layers_of, weight_sites
-from largen.arrays import floating, integer
-from largen.errors import InvalidInput
+from largen.architectures import Layer, layers_of, weight_sites
+from largen.arrays import integer, integers, numbers
+from largen.errors import InvalidInput, instance_of
 from largen.parameterizations import GradientFlow, Optimizer, Parameterization, Stepped
 from largen.runs.dataset import Dataset
-from largen.runs.losses import Loss, check_targets
+from largen.runs.losses import Loss, check_loss, check_targets
 from largen.runs.losses import loss as as_loss
+from largen.runs.records import pairs_of
+from largen.text import shown
+
+MOST_STEPS = 10**7
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -82,15 +86,15 @@ class Run:
             ("param", param, Parameterization),
             ("data", data, Dataset),
         ):
-            if not isinstance(value, kind):
-                raise InvalidInput(f"{name}: wanted a {kind.__name__}, got {value!r}.")
+            instance_of(name, value, kind, f"a {kind.__name__}")
         if not isinstance(optimizer, Optimizer):
             raise InvalidInput(
-                f"optimizer: wanted e.g. lg.gd(lr=0.1) or lg.gradient_flow(), got {optimizer!r}."
+                "optimizer: wanted e.g. lg.gd(lr=0.1) or lg.gradient_flow(), got "
+                f"{shown(optimizer)}."
             )
         weight_sites(net, data.inputs)
         for layer in layers_of(net):
-            if isinstance(layer, Dropout) and layer.rate:
+            if layer.random:
                 raise InvalidInput(
                     f"net: {layer!r} draws masks at every step, which training here does not; "
                     "leave it out. lg.kernel has its kernels."
@@ -103,20 +107,22 @@ class Run:
             if steps is not None or times is None:
                 raise InvalidInput(
                     "times: gradient flow wants the times at which it is recorded, and no steps, "
-                    f"e.g. times=np.linspace(0.1, 10, 100); got steps={steps!r}, times={times!r}."
+                    "e.g. times=np.linspace(0.1, 10, 100); got "
+                    f"steps={shown(steps)}, times={shown(times)}."
                 )
             recorded = _times(times)
         else:
             if steps is None or times is not None:
                 raise InvalidInput(
                     f"steps: {type(optimizer).__name__} wants a number of steps, and no times; "
-                    f"got steps={steps!r}, times={times!r}."
+                    f"got steps={shown(steps)}, times={shown(times)}."
                 )
-            steps = integer("steps", steps, at_least=1)
+            steps = integer("steps", steps, at_least=1, at_most=MOST_STEPS)
             recorded = ()
         parts = (net, param, data, spec, optimizer, steps, recorded)
         for name, value in zip(self.__dataclass_fields__, parts, strict=True):
             object.__setattr__(self, name, value)
+        check_loss(spec, data.y_train, self.output_shape)
         for known in ("rates", "batches"):  # which refuse here what does not fit the data
             getattr(self, known)
 
@@ -177,13 +183,10 @@ class Run:
         last = len(self.times) - 1
         if wanted is None:
             return (0, last)
-        try:
-            found = {integer(name, entry, at_least=0) for entry in wanted}
-        except TypeError:
-            raise InvalidInput(f"{name}: wanted a list of entries, got {wanted!r}.") from None
+        found = set(integers(name, wanted, at_least=0))
         if max(found, default=0) > last:
             raise InvalidInput(
-                f"{name}: wanted entries within 0 … {last} of the trajectory, got {wanted!r}."
+                f"{name}: wanted entries within 0 … {last} of the trajectory, got {shown(wanted)}."
             )
         return tuple(sorted(found))
 
@@ -207,14 +210,9 @@ class Run:
         InvalidInput
             If it is no list of pairs, or the trajectory does not have one of the entries.
         """
-        try:
-            found = [(t, s) for t, s in wanted]
-        except (TypeError, ValueError):
-            raise InvalidInput(
-                f"{name}: wanted a list of pairs of entries, such as [(0, 10)], got {wanted!r}."
-            ) from None
+        found = pairs_of(name, wanted)
         self.entries(name, [entry for pair in found for entry in pair])
-        return np.array(list(dict.fromkeys(found)), dtype=int).reshape(-1, 2)
+        return np.array(found, dtype=int).reshape(-1, 2)
 
     def __repr__(self) -> str:
         length = f"{self.steps} steps" if self.steps else f"{len(self.recorded)} times"
@@ -225,7 +223,7 @@ class Run:
 
 
 def _times(times: ArrayLike | Sequence[float]) -> tuple[float, ...]:
-    array = np.atleast_1d(np.asarray(floating("times", times), dtype=np.float64))
+    array = np.atleast_1d(numbers("times", times))
     if array.ndim != 1:
         raise InvalidInput(f"times: wanted one axis, got shape {array.shape}.")
     if array[0] == 0:

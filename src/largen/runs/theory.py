@@ -2,44 +2,144 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar
 
-from largen.errors import NoRule, NoTheory
+from largen.errors import instance_of
 from largen.runs.run import Run
 from largen.runs.trajectory import Trajectory
 
+Problem = TypeVar("Problem")
+
+
+def set_fields(record: Any, /, **values: Any) -> None:
+    """Set fields of a frozen record within its ``__post_init__``, such as those that were checked.
+
+    Parameters
+    ----------
+    record
+        The record.
+    values
+        By name.
+    """
+    for name, value in values.items():
+        object.__setattr__(record, name, value)
+
 
 @dataclass(frozen=True)
-class Theory:
-    """A limit that can be solved.
+class Posed(Generic[Problem]):
+    """A run that a theory covers, as the problem that it solves.
+
+    Attributes
+    ----------
+    run
+        What is asked.
+    reason
+        Why the theory applies; it becomes the trajectory's ``reason``.
+    problem
+        What the run is to the theory: the network read once, in the theory's own terms.
+    """
+
+    run: Run
+    reason: str
+    problem: Problem
+
+    def __post_init__(self):
+        instance_of("run", self.run, Run, "an lg.Run")
+        instance_of("reason", self.reason, str, "a text")
+
+
+class Theory(ABC):
+    """A limit of wide networks: a frozen record of options, and two functions.
+
+    A theory is a subclass that is a frozen dataclass, whose fields are its options, each with a
+    default. ``lg.solve(run, theory=record)`` solves a run by it;
+    :func:`largen.theories.register` makes it one of those that ``lg.solve(run)`` chooses from.
 
     Attributes
     ----------
     name
-        What it is called: ``theory=name`` asks ``lg.solve`` for it.
-    covers
-        Returns why it is the limit of a run; raises :class:`largen.errors.NoTheory` with what
-        is missing if it is not, or :class:`largen.errors.NoRule` for a layer it does not know.
-    solve
-        Solves the run: ``solve(run, **options)``, with options of the theory's own.
-    given
-        ``given(limit, f0_train, f0_test)`` returns the limit's predictions for networks that
-        start from known outputs, shape ``(seed, step, sample[, output])``, train and test. None
-        if outputs are deterministic in the limit.
+        Of the class: what the theory is called in results and in ``theory=name``.
+    random_outputs
+        Of the class: whether networks still differ in their outputs in the limit, given their
+        initialisation. Then there is :meth:`given`.
+
+    Examples
+    --------
+    >>> import largen as lg, numpy as np
+    >>> from dataclasses import dataclass
+    >>> from typing import ClassVar
+    >>> @dataclass(frozen=True, kw_only=True)
+    ... class Untrained(lg.Theory):
+    ...     name: ClassVar[str] = "untrained"
+    ...     @classmethod
+    ...     def pose(cls, run):
+    ...         if run.optimizer.lr > 1e-9:
+    ...             raise lg.errors.NoTheory("weights move.")
+    ...         return lg.runs.Posed(run, "weights stand still", None)
+    ...     def solve(self, posed, *, throw=True):
+    ...         f = np.zeros((2, len(posed.run.times), 2))
+    ...         return lg.Trajectory.of(
+    ...             posed.run, *f, theory=self.name, reason=posed.reason
+    ...         )
+    >>> data = lg.Dataset(np.eye(2), np.ones(2), np.eye(2), np.ones(2))
+    >>> still = lg.Run(lg.mlp(1), lg.mean_field(), data, optimizer=lg.gd(1e-12), steps=2)
+    >>> lg.solve(still, theory=Untrained()).reason
+    'weights stand still'
     """
 
-    name: str
-    covers: Callable[[Run], str]
-    solve: Callable[..., Trajectory] = field(repr=False)
-    given: Callable[[Trajectory, Any, Any], tuple[Any, Any]] | None = field(
-        default=None, repr=False
-    )
+    name: ClassVar[str]
+    random_outputs: ClassVar[bool] = False
 
-    def verdict(self, run: Run) -> tuple[bool, str]:
-        """Return whether the theory covers a run, and why or why not."""
-        try:
-            return True, self.covers(run)
-        except (NoTheory, NoRule) as missing:
-            return False, str(missing)
+    @classmethod
+    @abstractmethod
+    def pose(cls, run: Run) -> Posed:
+        """Return the problem that a run is to this theory, whatever the options.
+
+        Raises
+        ------
+        NoTheory
+            If the theory does not cover the run; the message says what is missing.
+        NoRule
+            For a layer that it does not know.
+        """
+
+    @abstractmethod
+    def solve(self, posed: Posed, *, throw: bool = True) -> Trajectory:
+        """Solve what :meth:`pose` returned, with the options of this record.
+
+        Parameters
+        ----------
+        posed
+            The problem.
+        throw
+            Whether a numerical failure is raised, or returned in the trajectory's status.
+
+        Raises
+        ------
+        NumericalFailure
+            If ``throw``, with the trajectory until then.
+        """
+
+    @classmethod
+    def covers(cls, run: Run) -> str:
+        """Return why the theory is the limit of a run; raises as :meth:`pose` does."""
+        return cls.pose(run).reason
+
+    def given(self, limit: Trajectory, f0_train: Any, f0_test: Any) -> tuple[Any, Any]:
+        """Return the limit's predictions for networks whose initial outputs are known.
+
+        Parameters
+        ----------
+        limit
+            A solution by this theory.
+        f0_train, f0_test
+            Initial outputs, ``(seed, sample[, output])`` and ``(seed, test_sample[, output])``.
+
+        Returns
+        -------
+        tuple
+            Outputs ``(seed, step, sample[, output])`` on training and on test samples.
+        """
+        raise NotImplementedError(f"outputs are deterministic in the limit {self.name!r}.")

@@ -14,16 +14,21 @@ import jax.numpy as jnp
 import numpy as np
 
 from largen.arrays import precision
-from largen.errors import InvalidInput
+from largen.errors import DamagedFile, InvalidInput, NumericalFailure, instance_of
+from largen.files import load_dataset, save_dataset
+from largen.runs.checks import check_words, checked_outputs
+from largen.runs.identity import identity_of
 from largen.runs.losses import Loss
 from largen.runs.run import Run
+from largen.runs.status import Status, not_finite, status_of
 
 if TYPE_CHECKING:
     import xarray
 
-FORMAT = 1
+FORMAT = 2  # of files; until 1 they had no checksum
 # What says where the variables were recorded, rather than being one.
 COORDINATES = ("record_step", "pair_step", "pair_step_2", "layer")
+RESERVED = ("f_train", "f_test", "loss_train", "loss_test", "y_train", "y_test", "step", "time")
 Variables = Mapping[str, tuple[tuple[str, ...], Any]]
 
 
@@ -57,8 +62,11 @@ class Trajectory:
     """
 
     def __init__(self, dataset: xarray.Dataset, run: Run | None = None):
+        import xarray
+
+        instance_of("dataset", dataset, xarray.Dataset, "an xarray.Dataset")
         self._dataset = dataset
-        self.run = run
+        self.run = None if run is None else instance_of("run", run, Run, "an lg.Run")
 
     @classmethod
     def of(
@@ -95,10 +103,11 @@ class Trajectory:
         """
         import xarray
 
+        f_train, f_test = checked_outputs(run, f_train, f_test, seeds)
+        check_words(theory, reason, notes, width, extra, RESERVED)
         data, lead = run.data, () if seeds is None else ("seed",)
         out = ("output",) if run.output_shape else ()
         target = out if data.y_train.ndim == 2 else ()
-        f_train, f_test = np.asarray(f_train), np.asarray(f_test)
         variables: dict[str, Any] = {
             "f_train": ((*lead, "step", "sample", *out), f_train),
             "f_test": ((*lead, "step", "test_sample", *out), f_test),
@@ -108,7 +117,6 @@ class Trajectory:
             "y_test": (("test_sample", *target), data.y_test),
             **(extra or {}),
         }
-        finite = all(np.isfinite(values).all() for _, values in list(variables.values())[:2])
         if data.coincident:
             first, second = data.coincident[0]
             notes = (
@@ -120,12 +128,13 @@ class Trajectory:
             "format": FORMAT,
             "theory": theory,
             "reason": reason,
-            "status": "ok" if finite else "diverged",
+            "status": str(status_of(variables)),
             "notes": json.dumps(notes, ensure_ascii=False),
             "net": repr(run.net),
             "parameterization": str(run.param),
             "optimizer": str(run.optimizer),
             "loss": run.loss.name,
+            "run": json.dumps(identity_of(run)),
             **({} if width is None else {"width": width}),
         }
         coordinates = {"step": np.arange(len(run.times)), "time": ("step", run.times)}
@@ -154,9 +163,43 @@ class Trajectory:
         return self._dataset.attrs["reason"]
 
     @property
-    def status(self) -> str:
-        """``"ok"``, or what failed: ``"diverged"``, ``"inaccurate"`` or ``"overflow"``."""
-        return self._dataset.attrs["status"]
+    def status(self) -> Status:
+        """``"ok"``, or what failed: see :class:`Status`."""
+        return Status(self._dataset.attrs["status"])
+
+    @property
+    def identity(self) -> dict[str, str]:
+        """Digests of what was computed: of the network, each array of the data, the optimizer, …
+
+        Equal ones are of equal parts. Empty for a file without them.
+        """
+        return json.loads(self._dataset.attrs.get("run", "{}"))
+
+    def with_status(self, status: Status) -> Trajectory:
+        """Return the same trajectory with another status."""
+        return Trajectory(self._dataset.assign_attrs(status=str(status)), self.run)
+
+    def checked(self, throw: bool) -> Trajectory:
+        """Return the trajectory; raise if it is not ok.
+
+        Everything that a theory or a network returns goes through here.
+
+        Raises
+        ------
+        NumericalFailure
+            If ``throw`` and it is not ok; the message names the variables that are not finite.
+        """
+        if self.status is Status.OK or not throw:
+            return self
+        variables: Any = {str(k): (v.dims, v.values) for k, v in self._dataset.variables.items()}
+        bad = ", ".join(not_finite(variables))
+        why = f": not finite are {bad}" if bad else ""
+        raise NumericalFailure(
+            f"{self.theory}: {self.status}{why}. Inputs, targets or rates are too large for "
+            f"numbers of {self.f_train.dtype}: scale them down. throw=False returns what was "
+            "computed.",
+            self,
+        )
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -178,18 +221,19 @@ class Trajectory:
         return self._dataset.copy()
 
     def save(self, path: str | PathLike[str]) -> Path:
-        """Write everything to a netCDF-4 file, bit for bit.
+        """Write everything to a netCDF-4 file, bit for bit, with a checksum.
+
+        The file is there whole or as it was before, whatever happens on the way.
 
         Raises
         ------
         InvalidInput
-            If the folder does not exist.
+            If the folder does not exist, or the path is no ordinary file's.
+        CannotWrite
+            If the disk is full, or writing is not permitted.
         """
-        path = Path(path)
-        if not path.parent.is_dir():
-            raise InvalidInput(f"path: the folder {str(path.parent)!r} does not exist.")
-        self._dataset.to_netcdf(path, engine="h5netcdf")
-        return path
+        save_dataset(path, self._dataset)
+        return Path(path)
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Trajectory:
@@ -199,17 +243,18 @@ class Trajectory:
         ------
         InvalidInput
             If there is no such file, or it holds something else.
+        DamagedFile
+            If it is not what was written.
         """
-        import xarray
-
-        if not Path(path).is_file():
-            raise InvalidInput(f"path: there is no file {str(path)!r}.")
-        try:
-            dataset = xarray.load_dataset(path, engine="h5netcdf")
-        except (OSError, ValueError) as error:
-            raise InvalidInput(f"path: {str(path)!r} is not a netCDF-4 file: {error}.") from None
-        if dataset.attrs.get("format") != FORMAT:
+        dataset, has_checksum = load_dataset(path)
+        found = dataset.attrs.get("format")
+        if found not in (1, FORMAT):
             raise InvalidInput(f"path: {str(path)!r} does not hold a trajectory of largen.")
+        if dataset.attrs.get("status") not in set(Status):
+            raise InvalidInput(f"path: {str(path)!r} has an unknown status.")
+        if found == FORMAT and not has_checksum:
+            raise DamagedFile(Path(path), "its checksum is missing")
+        dataset.attrs["format"] = FORMAT
         dataset.attrs = {k: v.item() if hasattr(v, "item") else v for k, v in dataset.attrs.items()}
         return cls(dataset)
 

@@ -1,5 +1,27 @@
-"""The choice among the theories of infinite networks."""
+"""Limits of wide networks, each a record of options, and the choice among them.
 
-from largen.theories.select import THEORIES, by_name, choose, solve
+=================  ===============================================================
+``kernel_limit``   features stand still: :class:`KernelLimit`
+``mean_field``     features move: :class:`MeanField`, :class:`DeepMeanField`
+``chains``         what limits of affine maps after one another share
+``registry``       which theories there are
+``select``         :func:`solve`: the choice among them
+=================  ===============================================================
+"""
 
-__all__ = ["THEORIES", "by_name", "choose", "solve"]
+from largen.theories.kernel_limit import KernelLimit
+from largen.theories.mean_field import DeepMeanField, MeanField
+from largen.theories.registry import by_name, register, registered, unregister
+from largen.theories.select import choose, solve
+
+__all__ = [
+    "DeepMeanField",
+    "KernelLimit",
+    "MeanField",
+    "by_name",
+    "choose",
+    "register",
+    "registered",
+    "solve",
+    "unregister",
+]

@@ -2,92 +2,53 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
-from largen.dmft import DEEP, ONE_HIDDEN_LAYER
-from largen.errors import InvalidInput, LargenError, NoTheory, one_of
-from largen.kernels import KERNEL_LIMIT
+from largen.arrays import flag
+from largen.errors import InvalidInput, LargenError, NoRule, NoTheory, instance_of, one_of
+from largen.parameterizations import classify
 from largen.parameterizations.classification.report import MEANING
-from largen.runs import Run, Theory, Trajectory
-
-THEORIES: tuple[Theory, ...] = (KERNEL_LIMIT, ONE_HIDDEN_LAYER, DEEP)
-
-
-def by_name(name: str) -> Theory:
-    """Return an implemented theory.
-
-    Raises
-    ------
-    InvalidInput
-        If there is none of that name.
-    """
-    theories = {theory.name: theory for theory in THEORIES}
-    return theories[one_of("theory", name, theories)]
+from largen.runs import Posed, Run, Theory, Trajectory
+from largen.text import shown
+from largen.theories.registry import by_name, check_theory, options_of, registered
 
 
-def choose(run: Run, options: Iterable[str] = ()) -> Theory:
-    """Return the first implemented theory that covers a run, if possible with these options.
-
-    Raises
-    ------
-    NoTheory
-        If none does; the message says of each what is missing, and of the scaling which limit it
-        has.
-    """
-    covering, missing = None, []
-    for theory in THEORIES:
-        covers, why = theory.verdict(run)
-        if covers and not _lacking(theory, options):
-            return theory
-        if covers:
-            covering = covering or theory
-        missing.append(f"  {theory.name}: {why}")
-    if covering:
-        return covering
-    said = "\n".join([*missing, *_class_of(run)])
-    raise NoTheory(f"no implemented theory covers this run.\n{said}")
-
-
-def _class_of(run: Run) -> list[str]:
-    """Return which limit the scaling has by its exponents, whether or not it can be solved."""
-    try:
-        found = run.param.classify(run.net, run.optimizer)
-    except LargenError:
-        return []
-    words = (MEANING[found.kind], *found.violated, *found.notes)
-    return [f"  By its exponents the scaling is {found.kind}: {'; '.join(words)}."]
-
-
-def solve(run: Run, *, theory: str | None = None, throw: bool = True, **options: Any) -> Trajectory:
+def solve(
+    run: Run,
+    *,
+    theory: Theory | type[Theory] | str | None = None,
+    throw: bool = True,
+    **options: Any,
+) -> Trajectory:
     """Solve a run at infinite width.
 
     The parameterization decides the limit. If features stand still, networks follow their
     neural tangent kernel, and the trajectory is the mean over initialisations (``f_train``,
-    ``f_test``) with its deviation (``f_train_std``, ``f_test_std``). If features move at order
-    one, the limit is a mean field, and all networks follow the same trajectory.
+    ``f_test``) with its standard deviation (``f_train_std``, ``f_test_std``). If features move at
+    order one, the limit is a mean field, and all networks follow the same trajectory.
 
     Parameters
     ----------
     run
         What is trained, and how.
     theory
-        The name of the theory to use; by default the first that covers the run and has the
+        A record with the options of a theory: :class:`largen.theories.KernelLimit`,
+        :class:`largen.theories.MeanField`, :class:`largen.theories.DeepMeanField`, or one of your
+        own (:class:`largen.Theory`). Its class or its name stands for the record with all
+        defaults. By default the first registered theory that covers the run and has the
         options that are given. The result's ``theory`` and ``reason`` say which one it was, and
         why.
     throw
-        Whether a divergence is raised, or returned in the result's ``status``.
+        Whether a numerical failure is raised, or returned in the result's ``status``.
     options
-        Of the theory: for ``"kernel"`` see :func:`largen.kernels.limit.solve`, for
-        ``"mean field, one hidden layer"``
-        :func:`largen.dmft.one_hidden_layer.solution.solve`, for ``"mean field, deep"``
-        :func:`largen.dmft.deep.solution.solve`.
+        Fields of that record, which need not be made then: ``lg.solve(run, rtol=1e-3)``.
 
     Returns
     -------
     Trajectory
-        Without an axis of seeds.
+        Without an axis of seeds; the record's class says what is in it.
 
     Raises
     ------
@@ -108,34 +69,93 @@ def solve(run: Run, *, theory: str | None = None, throw: bool = True, **options:
     >>> limit = lg.solve(run)
     >>> limit.theory, limit.f_train.shape
     ('kernel', (11, 3))
+    >>> moving = lg.Run(lg.mlp(1, "relu"), lg.mup(), data, optimizer=lg.gd(lr=0.5), steps=10)
+    >>> lg.solve(moving, theory=lg.theories.MeanField(rtol=1e-2)).theory
+    'mean field, one hidden layer'
     """
-    if not isinstance(run, Run):
-        raise InvalidInput(f"run: wanted an lg.Run, got {type(run).__name__}.")
+    instance_of("run", run, Run, "an lg.Run")
+    throw = flag("throw", throw)
     if theory is None:
-        chosen = choose(run, options)
+        kind, posed = choose(run, options)
+        record = kind(**_known(kind, run, options))
     else:
-        chosen = by_name(theory)
-        chosen.covers(run)
-    for option in _lacking(chosen, options):
-        _refuse(option, chosen, run)
-    return chosen.solve(run, throw=throw, **options)
+        record = _record(theory, run, options)
+        posed = record.pose(run)
+    result = record.solve(posed, throw=throw)
+    wanted = f"a Trajectory of the solve of {type(record).__name__}"
+    return instance_of("theory", result, Trajectory, wanted).checked(throw)
 
 
-def _options(theory: Theory) -> set[str]:
-    return set(inspect.signature(theory.solve).parameters) - {"run", "throw"}
+def choose(run: Run, options: Iterable[str] = ()) -> tuple[type[Theory], Posed]:
+    """Return the first theory that covers a run, if possible with these options, and its problem.
+
+    Raises
+    ------
+    NoTheory
+        If none does; the message says of each what is missing, and of the scaling which limit it
+        has.
+    """
+    covering, missing = None, []
+    for theory in registered():
+        try:
+            posed = theory.pose(run)
+        except (NoTheory, NoRule) as why:
+            missing.append(f"  {theory.name}: {why}")
+            continue
+        if set(options) <= set(options_of(theory)):
+            return theory, posed
+        covering = covering or (theory, posed)
+    if covering:
+        return covering
+    said = "\n".join([*missing, *_class_of(run)])
+    raise NoTheory(f"no implemented theory covers this run.\n{said}")
 
 
-def _lacking(theory: Theory, options: Iterable[str]) -> list[str]:
-    """Return the options that a theory does not have."""
-    return [option for option in options if option not in _options(theory)]
+def _class_of(run: Run) -> list[str]:
+    """Return which limit the scaling has by its exponents, whether or not it can be solved."""
+    try:
+        found = classify(run.param, run.net, run.optimizer)
+    except LargenError:
+        return []
+    words = (MEANING[found.kind], *found.violated, *found.notes)
+    return [f"  By its exponents the scaling is {found.kind}: {'; '.join(words)}."]
 
 
-def _refuse(option: str, chosen: Theory, run: Run) -> None:
-    """Raise for an option that a theory does not have, and name the one that has it."""
-    for other in THEORIES:
-        if option in _options(other) and other.verdict(run)[0]:
-            raise InvalidInput(
-                f"{option}: is no option of the theory {chosen.name!r}, but of {other.name!r}, "
-                f"which covers this run as well: pass theory={other.name!r}."
-            )
-    one_of(f"option of the theory {chosen.name!r}", option, _options(chosen))
+def _record(theory: Any, run: Run, options: dict[str, Any]) -> Theory:
+    """Return the record that was asked for, with further options."""
+    if isinstance(theory, Theory):
+        check_theory("theory", type(theory))
+        return replace(theory, **_known(type(theory), run, options))  # type: ignore[type-var]
+    if isinstance(theory, type):
+        check_theory("theory", theory)
+        return theory(**_known(theory, run, options))
+    if isinstance(theory, str):
+        kind = by_name(theory)
+        return kind(**_known(kind, run, options))
+    raise InvalidInput(
+        "theory: wanted a record such as lg.theories.MeanField(rtol=1e-3), or a name, got "
+        f"{shown(theory)}."
+    )
+
+
+def _known(theory: type[Theory], run: Run, options: dict[str, Any]) -> dict[str, Any]:
+    """Return options that a theory has; raise for another one, and name the theory that has it."""
+    for option in options:
+        if option in options_of(theory):
+            continue
+        for other in registered():
+            if option in options_of(other) and _covers(other, run):
+                raise InvalidInput(
+                    f"{option}: is no option of the theory {theory.name!r}, but of {other.name!r}, "
+                    f"which covers this run as well: pass theory={other.name!r}."
+                )
+        one_of(f"option of the theory {theory.name!r}", option, options_of(theory))
+    return options
+
+
+def _covers(theory: type[Theory], run: Run) -> bool:
+    try:
+        theory.pose(run)
+    except (NoTheory, NoRule):
+        return False
+    return True

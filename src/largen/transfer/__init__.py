@@ -5,6 +5,7 @@ both read one rule table (:mod:`largen.transfer.rules`), the :class:`largen.Para
 relative to a base shape. Nothing here needs PyTorch.
 """
 
+from largen._submodules import submodules
 from largen.transfer.coordinates import CoordinateCheck, LayerSlopes
 from largen.transfer.plan import ForwardMultiplier, Plan, ScaledWeight, plan_from_json
 from largen.transfer.roles import ROLES
@@ -23,3 +24,9 @@ __all__ = [
     "rule_table",
     "warmup_cosine",
 ]
+
+__getattr__, _names = submodules(__name__, __path__)
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *_names})

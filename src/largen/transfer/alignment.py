@@ -66,6 +66,11 @@ class Alignment:
         same = (other for other in self._shapes["target"] if other.rpartition(".")[0] == layer)
         return next((other for other in (name, *same) if self.growing(other)), name)
 
+    def width_growth(self, name: str) -> float:
+        """Return how much wider a weight of the wider model is than that of the base."""
+        axis, source = self.growing(name)[0], self.names[name]
+        return self.shape("wide", source)[axis] / self.shape("base", source)[axis]
+
     def laws_by(self, moments: Measure) -> dict[str, InitialLaw]:
         """Return how each weight of the base model is initialised.
 
@@ -79,12 +84,8 @@ class Alignment:
         ratios = {}
         for name in self._shapes["tall"]:
             grown = self.builders_width(name)
-            axes = self.growing(grown)
-            if axes:
-                after, before = (
-                    self.shape(model, self.names[grown])[axes[0]] for model in ("wide", "base")
-                )
-                ratios[self.names[name]] = after / before
+            if self.growing(grown):
+                ratios[self.names[name]] = self.width_growth(grown)
         entries = entries_for([*ratios.values(), self._deep_ratio])
         base, wide = (moments(at, own, entries) for at in (self.sizes.base, self.sizes.wide))
         deep: Mapping[str, Moments] = {}

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from largen.arrays import integer, real
+from largen.arrays import integer, real, sequence
+from largen.callables import takes
 from largen.errors import InvalidInput
 from largen.text import aligned
 from largen.transfer.plan import Plan
@@ -158,17 +159,20 @@ class CoordinateCheck:
         return float(np.polyfit(np.log2(self.ratios), np.log2(mean), 1)[0])
 
 
-def effort(steps: int, seeds: int, batches: Sequence[Any]) -> None:
-    """Check how much is measured.
+def effort(steps: Any, seeds: Any, batches: Any, targets: Any, loss: Any, lr: Any) -> None:
+    """Check how much is measured, and by what.
 
     Raises
     ------
     InvalidInput
-        If there are no steps, no networks or no batches.
+        If there are no steps, no networks or no batches, or an argument cannot be meant.
     """
     integer("steps", steps, at_least=1)
     integer("seeds", seeds, at_least=1)
-    if not len(batches):
+    real("lr", lr, at_least=0)
+    takes("loss", loss, ("model", "batch"))
+    sequence("targets", targets, "a list of shapes")
+    if not sequence("batches", batches, "a list of batches"):
         raise InvalidInput("batches: is empty; wanted at least one.")
 
 

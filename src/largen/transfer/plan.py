@@ -6,20 +6,26 @@ nothing is lost when they are copied, averaged, sharded, loaded or compiled.
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
+from fractions import Fraction
 from functools import cached_property
-from math import isclose
+from math import isclose, sqrt
 from typing import Any
 
-from largen.arrays import real
-from largen.errors import InvalidInput
-from largen.text import aligned
-from largen.transfer.updates import Update, update, update_of
+from largen import files
+from largen.arrays import known, real
+from largen.errors import InvalidInput, one_of
+from largen.text import aligned, shown
+from largen.transfer.records import fields_of
+from largen.transfer.roles import ROLES
+from largen.transfer.updates import UPDATES, Update, update, update_of
 
-VERSION = 1
+VERSION = 2  # of the text: the first had no checksum
+COLUMNS = ("init_std", "lr", "weight_decay", "eps")
+KINDS = ("output", "attention", "branch", "built")
+PLACES = ("input", "output", "key", "first third", "use")
 
 
 @dataclass(frozen=True)
@@ -71,6 +77,27 @@ class ScaledWeight:
     tied: tuple[str, ...] = ()
     fan_in: int = 1
 
+    def __post_init__(self) -> None:
+        one_of("role", self.role, ROLES)
+        for name in ("n", "init", *COLUMNS, "fold"):
+            real(name, getattr(self, name), above=0)
+        if set(self.powers) != set(COLUMNS):
+            raise InvalidInput(f"powers: wanted those of {COLUMNS}, got {[*self.powers]}.")
+        if len(self.shape) != len(self.base_shape):
+            raise InvalidInput(
+                f"shape: wanted as many axes as base_shape {self.base_shape}, got {self.shape}."
+            )
+        if self.fan_in not in (0, 1):
+            raise InvalidInput(f"fan_in: wanted 0 or 1, an axis of a matrix, got {self.fan_in}.")
+        if self.moved_by:
+            one_of("moved_by", self.moved_by, UPDATES)
+
+
+def parts_of(where: object) -> tuple[Fraction, int] | None:
+    """Read "first 1/3 of each of 4 parts" of an output: the share, and how many parts."""
+    found = re.fullmatch(r"first (\d+/\d+) of each of (\d+) parts", str(where))
+    return None if found is None else (Fraction(found[1]), int(found[2]))
+
 
 @dataclass(frozen=True)
 class ForwardMultiplier:
@@ -81,10 +108,11 @@ class ForwardMultiplier:
     module
         At which module.
     kind
-        ``"output"``, ``"attention"`` or ``"branch"``.
+        ``"output"``, ``"attention"`` or ``"branch"``; ``"built"`` undoes a factor of the user's.
     where
         ``"input"`` or ``"output"`` of the module, its ``"key"``, or the ``"first third"`` of its
-        output (fused queries, keys and values).
+        output (fused queries, keys and values), or the ``"first 1/3 of each of 4 parts"``;
+        ``"use"`` of a weight as a read-out, in JAX.
     factor, power
         The number, and where it comes from.
     """
@@ -94,6 +122,12 @@ class ForwardMultiplier:
     where: str
     factor: float
     power: str
+
+    def __post_init__(self) -> None:
+        one_of("kind", self.kind, KINDS)
+        if parts_of(self.where) is None:
+            one_of("where", self.where, PLACES)
+        real("factor", self.factor, above=0)
 
 
 @dataclass(frozen=True, repr=False)
@@ -121,14 +155,25 @@ class Plan:
     scheme: str
     optimizer: str
     decay: str
-    base: dict[str, Any]
-    target: dict[str, Any]
+    base: dict[str, int]
+    target: dict[str, int]
     width_ratio: float
     depth_ratio: float
     weights: tuple[ScaledWeight, ...]
     multipliers: tuple[ForwardMultiplier, ...] = ()
     inside: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        update(self.optimizer, self.decay)
+        for name in ("width_ratio", "depth_ratio"):
+            real(name, getattr(self, name), above=0)
+        if set(self.base) != set(self.target):
+            raise InvalidInput(
+                f"target: wanted the keys of base, {sorted(self.base)}, got {sorted(self.target)}."
+            )
+        if len(self._by_name) != len(self.weights):
+            raise InvalidInput("weights: wanted each name once.")
 
     def __getitem__(self, name: str) -> ScaledWeight:
         return self._by_name[name]
@@ -151,7 +196,12 @@ class Plan:
         return update(self.optimizer, self.decay)
 
     def settings(
-        self, weight: ScaledWeight, lr: Any, weight_decay: Any = None, eps: Any = None
+        self,
+        weight: ScaledWeight,
+        lr: Any,
+        weight_decay: Any = None,
+        eps: Any = None,
+        step: float = 1.0,
     ) -> dict[str, Any]:
         """Return the optimizer's settings for one weight.
 
@@ -164,21 +214,31 @@ class Plan:
             is a new one.
         weight_decay, eps
             λ₀ and ε₀; the optimizer's defaults if None.
+        step
+            How much more than the rules say the optimizer's step has grown since the base: the
+            rate makes up for it (:func:`matched_step`).
 
         Returns
         -------
         dict
             ``lr``, ``weight_decay``, and ``eps`` if the optimizer has one.
+
+        Raises
+        ------
+        InvalidInput
+            If one of them is negative or not finite, or independent decay has a rate of 0.
         """
         moved_by = update_of(self.update, "hidden" if weight.moved_by == "muon" else "vector")
-        rate = lr * weight.lr
+        rate = _rate(lr) * (weight.lr / step)
         given = moved_by.weight_decay if weight_decay is None else weight_decay
         decay = real("weight_decay", given, at_least=0)
         if self.decay == "independent":
             # θ ← θ − λθ: frameworks multiply the decay by the rate, which is divided out here.
-            decay = decay / float(rate)
+            if decay and not float(rate):
+                raise InvalidInput("lr: wanted a rate > 0 for independent weight decay, got 0.")
+            decay = decay / float(rate) if decay else 0.0
         else:
-            decay = decay * weight.weight_decay
+            decay = decay * weight.weight_decay * step
         found = {"lr": rate, "weight_decay": decay}
         if moved_by.eps is not None and moved_by.kind == "normalised":
             start = moved_by.eps if eps is None else real("eps", eps, at_least=0)
@@ -186,8 +246,11 @@ class Plan:
         return found
 
     def to_json(self) -> str:
-        """Return the plan as text; :func:`plan_from_json` reads it back."""
-        return json.dumps({"version": VERSION, **_plain(self)}, indent=1)
+        """Return the plan as text with a checksum; :func:`plan_from_json` reads it back."""
+        state = {field.name: getattr(self, field.name) for field in fields(Plan)}
+        state["weights"] = [asdict(weight) for weight in self.weights]
+        state["multipliers"] = [asdict(m) for m in self.multipliers]
+        return files.json_with_checksum({"version": VERSION, **state})
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self._title}, {len(self.weights)} weights>"
@@ -210,55 +273,76 @@ class Plan:
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
 
-def plan_from_json(text: str) -> Plan:
+def plan_from_json(text: str | bytes) -> Plan:
     """Read a plan back from :meth:`Plan.to_json`.
 
     Raises
     ------
+    DamagedFile
+        If the text is not what was written, or is no plan at all: it has no checksum then.
+        Plans written before there were checksums are to be made again.
     InvalidInput
-        If the text is no plan, or one of another version of the format.
+        If it is no text, or holds what no plan does.
     """
     return Plan(**read_json(text))
 
 
-def read_json(text: str) -> dict[str, Any]:
-    """Return the fields of a plan from its text."""
-    try:
-        state = json.loads(text)
-    except (TypeError, ValueError) as error:
-        raise InvalidInput(f"text: wanted a plan's JSON, got {error}.") from None
-    if not isinstance(state, dict) or state.pop("version", None) != VERSION:
+def read_json(text: str | bytes) -> dict[str, Any]:
+    """Return the fields of a plan from its text; errors as those of :func:`plan_from_json`."""
+    if not isinstance(text, (str, bytes)):
+        raise InvalidInput(f"text: wanted a plan's JSON, got {shown(text)}.")
+    state = files.read_json(text, "the plan")
+    if state.pop("version", None) != VERSION:
         raise InvalidInput(f"text: wanted a plan's JSON of version {VERSION}.")
-    weights = tuple(
-        ScaledWeight(
-            **{
-                **w,
-                "base_shape": tuple(w["base_shape"]),
-                "shape": tuple(w["shape"]),
-                "folded": tuple(w["folded"]),
-                "tied": tuple(w["tied"]),
-            }
-        )
-        for w in state.pop("weights")
-    )
-    multipliers = tuple(ForwardMultiplier(**m) for m in state.pop("multipliers"))
-    words = {name: tuple(state.pop(name)) for name in ("inside", "notes")}
-    return {**state, **words, "weights": weights, "multipliers": multipliers}
+    return fields_of(Plan, state, "text")
 
 
 def grouped(
-    plan: Plan, names: Mapping[str, Any], lr: Any, weight_decay: Any = None, eps: Any = None
+    plan: Plan,
+    names: Mapping[str, Any],
+    lr: Any,
+    weight_decay: Any = None,
+    eps: Any = None,
+    step: Callable[[ScaledWeight], float] = lambda weight: 1.0,
 ) -> list[tuple[dict[str, Any], list[str]]]:
     """Return the distinct settings among these weights, and which weights have each of them."""
     groups: dict[tuple, tuple[dict[str, Any], list[str]]] = {}
     for name in names:
         weight = plan[name]
-        settings = plan.settings(weight, lr, weight_decay, eps)
-        settings["lr_factor"] = weight.lr
+        settings = plan.settings(weight, lr, weight_decay, eps, step(weight))
+        settings["lr_factor"] = weight.lr / step(weight)
         settings["moved_by"], settings["decay"] = weight.moved_by, plan.decay
         key = tuple(v if isinstance(v, str) else float(v) for v in settings.values())
         groups.setdefault(key, (settings, []))[1].append(name)
     return list(groups.values())
+
+
+def matched_step(weight: ScaledWeight) -> float:
+    """Return how much more than Muon's own the step of a matrix grows if its RMS is Adam's.
+
+    The rules are for steps √max(1, fan-out/fan-in)·O with orthogonal O (Jordan et al. 2024). With
+    0.2·√max(fan-in, fan-out)·O, of the root mean square 0.2 (Liu et al. 2025, arXiv 2502.16982,
+    section 2.2), steps grow by another power of the width.
+    """
+
+    def excess(shape: tuple[int, ...]) -> float:
+        into, out = shape[weight.fan_in], shape[1 - weight.fan_in]
+        return sqrt(max(into, out) / max(1.0, out / into))
+
+    return excess(weight.shape) / excess(weight.base_shape)
+
+
+def _rate(lr: Any) -> Any:
+    """Return a rate, a number or an array of one, if it is finite and not negative."""
+    number = lr
+    if getattr(lr, "ndim", None) == 0 and hasattr(lr, "item"):
+        known("lr", lr)
+        try:
+            number = lr.item()
+        except RuntimeError:
+            raise InvalidInput(f"lr: wanted a number that is known, got {shown(lr)}.") from None
+    real("lr", number, at_least=0)
+    return lr
 
 
 def _both(weight: ScaledWeight, column: str) -> str:
@@ -282,10 +366,3 @@ def _collapsed(weights: tuple[ScaledWeight, ...]) -> list[tuple[str, ScaledWeigh
 def _starred(name: str) -> str:
     """Return a name with its first number, the index of a block, replaced by a star."""
     return re.sub(r"(^|\.)\d+\.", r"\1*.", name, count=1)
-
-
-def _plain(plan: Plan) -> dict[str, Any]:
-    state = {f.name: getattr(plan, f.name) for f in fields(Plan)}
-    state["weights"] = [asdict(weight) for weight in plan.weights]
-    state["multipliers"] = [asdict(m) for m in plan.multipliers]
-    return state

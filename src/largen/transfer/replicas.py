@@ -8,8 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from largen.arrays import integer
-from largen.errors import InvalidInput, one_of
+from largen.arrays import integer, real, sequence
+from largen.callables import takes
+from largen.errors import InvalidInput, instance_of, one_of
+from largen.text import shown
+from largen.transfer.plan import Plan
 from largen.transfer.schedules import Schedule, check_factor
 
 # A replica has diverged when its loss is not finite or this many times what it was at first.
@@ -31,13 +34,23 @@ class Replica:
     weight_decay
         λ₀, the decay at the base shape.
     momentum
-        Of optimizers that have one.
+        Of ``"momentum"``; others have none.
+
+    Raises
+    ------
+    InvalidInput
+        If one of them is negative, or no number.
     """
 
     lr: float
     seed: int = 0
     weight_decay: float = 0.0
     momentum: float = 0.9
+
+    def __post_init__(self) -> None:
+        integer("seed", self.seed, at_least=0)
+        for name in ("lr", "weight_decay", "momentum"):
+            object.__setattr__(self, name, real(name, getattr(self, name), at_least=0))
 
 
 @dataclass(frozen=True)
@@ -69,23 +82,47 @@ class TrainedReplicas:
 
 
 def checked(
+    plan: Any,
+    kind: type[Plan],
     replicas: Sequence[Replica],
+    batches: Any,
     steps: int,
     loss: Any,
     losses: Mapping[str, Any],
     schedule: Schedule | None,
+    evaluation: Sequence[Any],
+    report: Any,
 ) -> Any:
     """Check what is to be trained, and return the loss itself if it was named.
 
     Raises
     ------
     InvalidInput
-        If there are no replicas or steps, or no loss of that name, or the schedule has absolute
-        rates.
+        If there are no replicas, steps or samples to evaluate on, or no loss of that name, or the
+        schedule has absolute rates, or there are several momenta and the optimizer has none.
     """
     integer("steps", steps, at_least=1)
-    if not replicas:
+    optimizer = instance_of("plan", plan, kind, f"a {kind.__name__}").optimizer
+    for replica in sequence("replicas", replicas, "a list of replicas"):
+        instance_of("replicas", replica, Replica, "a list of replicas, such as [Replica(0.1)]")
+    if not len(replicas):
         raise InvalidInput("replicas: is empty; wanted at least one.")
+    takes("batches", batches, ("step",))
+    if report is not None:
+        takes("report", report, ("step", "steps"))
+    if optimizer != "momentum" and len({replica.momentum for replica in replicas}) > 1:
+        raise InvalidInput(
+            f"replicas: they differ in momentum, and {optimizer} has none; take "
+            "optimizer='momentum'."
+        )
+    wanted = "a list of pairs of inputs and targets"
+    for pair in sequence("evaluation", evaluation, wanted):
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise InvalidInput(f"evaluation: wanted {wanted}, one of them is {shown(pair)}.")
+    if not len(evaluation):
+        raise InvalidInput("evaluation: is empty; wanted at least one batch.")
     if schedule is not None:
         check_factor(schedule, steps)
-    return losses[one_of("loss", loss, losses)] if isinstance(loss, str) else loss
+    if isinstance(loss, str):
+        return losses[one_of("loss", loss, losses)]
+    return takes("loss", loss, ("outputs", "targets"))

@@ -12,6 +12,8 @@ from largen.transfer.rules import fold, ratios, rule, value, with_decay
 from largen.transfer.schemes import as_built
 from largen.transfer.updates import Update, update_of
 
+MATRICES = ("hidden", "shared")  # families that Muon moves
+
 
 @dataclass(frozen=True)
 class FoundWeight:
@@ -116,7 +118,7 @@ def resolve(
 
 def _moved_by(optimizer: Update, found: FoundWeight) -> Update:
     kind = family(found.role)
-    return update_of(optimizer, kind if found.matrix or kind != "hidden" else "vector")
+    return update_of(optimizer, kind if found.matrix or kind not in MATRICES else "vector")
 
 
 def _initial_factor(

@@ -7,6 +7,7 @@ input      fixed       grows       input, embedding, positional, depthwise
 vector     –           grows       bias, norm
 hidden     grows       grows       hidden, attention, grouped, recurrent
 output     grows       fixed       output, router
+shared     grows       fixed       shared
 finite     fixed       fixed       scalar
 =========  ==========  ==========  ==========================================================
 
@@ -16,6 +17,10 @@ time: they have one growing side, and the rules of an input weight. "norm" stand
 that multiplies channels, whether behind a normalisation or not. A grouped convolution whose
 number of groups is fixed has both sides growing. A router maps features to a fixed number of
 logits, as the read-out does.
+
+A matrix that maps features to a fixed number of them in the midst of a model (keys and values of a
+fixed number of heads under grouped queries, a state-space layer's B and C) starts as a hidden one
+does, since what it makes is of order one, and is called "shared".
 """
 
 from __future__ import annotations
@@ -35,6 +40,7 @@ FAMILIES = {
     "recurrent": "hidden",
     "output": "output",
     "router": "output",
+    "shared": "shared",
     "scalar": "finite",
 }
 ROLES = tuple(FAMILIES)

@@ -17,6 +17,12 @@ entry is 1. What is added here, each by one line of reasoning:
 * **Muon.** A rank-one update with entries of size r has the spectral norm r·√(fan_in·fan_out),
   that is r·N; an orthogonalised update of rate η has η. Equal updates at rates r ↔ η = r·N, so
   that Muon's power is Adam's plus one: 0 for μP, as in Yang, Simon and Bernstein 2023.
+* **Shared features.** A matrix W with n growing inputs and a fixed number of outputs inside the
+  model, as v = Wx of grouped queries, which ∝ n heads read. v is of order one if W starts at
+  n^(−½). Gradients with respect to features are 1/n each, and those of v are a sum over ∝ n
+  readers, between n^(−½) (random) and 1 (once they have learned to agree). Then Δv = ΔW x is of
+  order one if a normalised rate is n^(−1), as a hidden weight's, and a proportional one n^(−1),
+  as a read-out's; an orthogonalised update of rate η has entries η/√n, hence n^(−½).
 * **ε** is in units of the gradient it is added to; **coupled decay** under a normalised update
   keeps λθ in proportion to the gradient, λ ∝ |∇|/|θ|, since otherwise one of the two terms
   drowns the other; decoupled decay keeps ηλ, independent decay keeps λ.
@@ -77,7 +83,7 @@ def rule(
     kind = family(role)
     moved_by = update_of(optimizer, kind)
     rows = _rows(param, moved_by.kind != "proportional")
-    own = rows[kind]
+    own = _shared(rows, moved_by) if kind == "shared" else rows[kind]
     if in_branch:
         own = _times(own, rows["branch"], rows["hidden"])
     if kind == "finite":
@@ -86,7 +92,8 @@ def rule(
         own = fold(own, own.multiplier**-1, moved_by)
     stated = param.hidden.adaptive_rate is not None
     if moved_by.kind == "orthogonal" and not stated:
-        own = replace(own, lr=own.lr * Power(width=1))
+        sides = Fraction(1, 2) if kind == "shared" else 1
+        own = replace(own, lr=own.lr * Power(width=sides))
     return with_decay(own, moved_by)
 
 
@@ -182,7 +189,7 @@ def rule_table(
     param, moved_by = scheme_of(scheme, alpha), update(optimizer, decay)
     columns = [f.name for f in fields(Rule)]
     cells = [["role".ljust(19), *columns]]
-    for kind in ("input", "vector", "hidden", "output", "finite"):
+    for kind in ("input", "vector", "hidden", "shared", "output", "finite"):
         names = ", ".join(r for r, f in FAMILIES.items() if f == kind)
         for in_branch in (False, True) if param.branch else (False,):
             own = rule(param, moved_by, names.split(", ")[0], in_branch)
@@ -230,6 +237,15 @@ def _bare(own: Rule[Power]) -> Rule[Power]:
     return Rule(
         **{f.name: replace(getattr(own, f.name), constant=1.0, inputs=0) for f in fields(Rule)}
     )
+
+
+def _shared(rows: dict[str, Rule[Power]], optimizer: Update) -> Rule[Power]:
+    """Return the rule of a hidden matrix with a fixed number of outputs."""
+    hidden, out = rows["hidden"], rows["output"]
+    hidden = fold(hidden, hidden.multiplier**-1, optimizer)
+    if optimizer.kind == "proportional":
+        return replace(hidden, lr=fold(out, out.multiplier**-1, optimizer).lr)
+    return hidden
 
 
 def _times(own: Rule[Power], above: Rule[Power], below: Rule[Power]) -> Rule[Power]:

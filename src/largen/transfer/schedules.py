@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from largen.arrays import integer, real
+from largen.callables import takes
 from largen.errors import InvalidInput
 
 Schedule = Callable[[Any], Any]
@@ -91,16 +92,29 @@ def check_factor(schedule: Schedule, steps: int = 10**6) -> None:
     Raises
     ------
     InvalidInput
-        If it is nowhere at least 0.1.
+        If it is no function of the step to finite numbers ≥ 0, or nowhere at least 0.1.
     """
+    takes("schedule", schedule, ("step",))
     looked_at = {0, steps - 1, *(round(10 ** (i / 4)) for i in range(25))}
-    if all(float(schedule(t)) < 0.1 for t in sorted(looked_at) if t < steps):
+    factors = [factor_at(schedule, t) for t in sorted(looked_at) if t < steps]
+    if max(factors) < 0.1:
         raise InvalidInput(
-            f"schedule: at step 0 it is {float(schedule(0)):.3g} and it never comes near 1: it "
+            f"schedule: at step 0 it is {factors[0]:.3g} and it never comes near 1: it "
             "sets absolute rates. Pass the rate as lr=… and the schedule as a factor that "
             "multiplies every group's rate, such as largen.transfer.warmup_cosine(steps, "
             "warmup=…)."
         )
+
+
+def factor_at(schedule: Schedule, t: int) -> float:
+    """Return s(t).
+
+    Raises
+    ------
+    InvalidInput
+        If it is no finite number ≥ 0.
+    """
+    return real(f"schedule({t})", schedule(t), at_least=0)
 
 
 def _number(value: Any) -> Any:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from largen.arrays import integer
-from largen.errors import InvalidInput
+from largen.errors import InvalidInput, instance_of
+from largen.text import shown
 
 
 @dataclass(frozen=True)
@@ -24,13 +25,13 @@ class Shapes:
         The base's width at the target's depth.
     """
 
-    base: dict[str, Any]
-    target: dict[str, Any]
-    wide: dict[str, Any]
-    deep: dict[str, Any] | None
-    tall: dict[str, Any]
+    base: dict[str, int]
+    target: dict[str, int]
+    wide: dict[str, int]
+    deep: dict[str, int] | None
+    tall: dict[str, int]
 
-    def by_name(self) -> dict[str, dict[str, Any]]:
+    def by_name(self) -> dict[str, dict[str, int]]:
         """Return the shapes that exist, by their names here."""
         shapes = {"base": self.base, "wide": self.wide, "tall": self.tall, "target": self.target}
         return shapes if self.deep is None else {**shapes, "deep": self.deep}
@@ -55,17 +56,14 @@ def shapes(
     >>> shapes({"width": 8, "depth": 2}, {"width": 64, "depth": 2}, "depth").wide
     {'width': 16, 'depth': 2}
     """
-    for name, value in (("base", base), ("target", target), ("delta", delta)):
-        if value is None:
-            continue
-        if not isinstance(value, Mapping) or not value:
-            raise InvalidInput(f"{name}: wanted a dict such as dict(width=64, depth=4).")
-        if set(value) != set(base):
+    instance_of("depth", depth, str, "the name of the depth among the keys of base")
+    base, target = _sizes("base", base), _sizes("target", target)
+    delta = None if delta is None else _sizes("delta", delta)
+    for name, value in (("target", target), ("delta", delta)):
+        if value is not None and set(value) != set(base):
             raise InvalidInput(
                 f"{name}: wanted the keys of base, {sorted(base)}, got {sorted(value)}."
             )
-        for key, size in value.items():
-            integer(f"{name}[{key!r}]", size, at_least=1)
     if depth in base and target[depth] < base[depth]:
         raise InvalidInput(
             f"target[{depth!r}]: wanted at least the base's {base[depth]}, got {target[depth]}; "
@@ -78,9 +76,17 @@ def shapes(
         larger = {key: delta[key] for key in base if delta[key] != base[key]}
         small = sorted(key for key in base if delta[key] < base[key])
         if small or not larger:
-            raise InvalidInput(f"delta: wanted a shape larger than the base, got {dict(delta)}.")
-    start = dict(base)
-    wide = {**start, **{key: size for key, size in larger.items() if key != depth}}
-    deep = {**start, depth: larger[depth]} if depth in larger else None
-    tall = {**start, depth: target[depth]} if depth in base else start
-    return Shapes(start, dict(target), wide, deep, tall)
+            raise InvalidInput(f"delta: wanted a shape larger than the base, got {delta}.")
+    wide = {**base, **{key: size for key, size in larger.items() if key != depth}}
+    deep = {**base, depth: larger[depth]} if depth in larger else None
+    tall = {**base, depth: target[depth]} if depth in base else base
+    return Shapes(base, target, wide, deep, tall)
+
+
+def _sizes(name: str, value: Any) -> dict[str, int]:
+    """Return a shape as a dictionary of integers."""
+    if not isinstance(value, Mapping) or not value or not all(isinstance(k, str) for k in value):
+        raise InvalidInput(
+            f"{name}: wanted a dict such as dict(width=64, depth=4), got {shown(value)}."
+        )
+    return {key: integer(f"{name}[{key!r}]", size, at_least=1) for key, size in value.items()}

@@ -151,7 +151,7 @@ def _match(a_path, a: Part, b_path, b: Part, parts, repetitions, blocks, stacked
             stacked[full] = grown[0]
     groups = _groups(a), _groups(b)
     for stem, members in groups[1].items():
-        others = groups[0].get(stem, [])
+        others = groups[0].get(stem) or groups[0].get(f"{stem.removesuffix('_')}.", [])
         pairs, repetition = _pairs(b_path, stem, a, others, b, members)
         if repetition is not None:
             repetitions.append(repetition)
@@ -216,11 +216,17 @@ def _repeated(now: list[tuple], head: int, extra: int) -> tuple[int, int]:
 
 
 def _groups(part: Part) -> dict[str, list[str]]:
-    """Return the names of parts in sequences by their stem; a plain name is a group of its own."""
+    """Return the names of parts in sequences by their stem; a plain name is a group of its own.
+
+    ``block, block_1, block_2``, as Haiku counts, is one sequence.
+    """
     groups: dict[str, list[str]] = {}
     for name in part.parts:
         stem = re.sub(r"\d+$", "", name)
         groups.setdefault(stem if stem != name else f"{name}.", []).append(name)
+    for name in part.parts:
+        if f"{name}_" in groups and f"{name}_0" not in part.parts:
+            groups[f"{name}_"].extend(groups.pop(f"{name}."))
     for stem, members in groups.items():
         if not stem.endswith("."):
             members.sort(key=_number)
@@ -228,7 +234,8 @@ def _groups(part: Part) -> dict[str, list[str]]:
 
 
 def _number(name: str) -> int:
-    return int(re.sub(r"^.*?(\d+)$", r"\1", name))
+    number = re.search(r"\d+$", name)
+    return int(number.group()) if number else 0
 
 
 def _join(path: str, name: str) -> str:

@@ -116,7 +116,7 @@ def update(name: object, decay: object = None) -> Update:
 
 def update_of(optimizer: Update, family: str) -> Update:
     """Return who moves the weights of one family: Muon leaves all but matrices to AdamW."""
-    if optimizer.kind == "orthogonal" and family != "hidden":
+    if optimizer.kind == "orthogonal" and family not in ("hidden", "shared"):
         adamw = UPDATES["adamw"]
         return Update(adamw.name, adamw.kind, optimizer.decay, adamw.eps, optimizer.weight_decay)
     return optimizer

@@ -2,6 +2,7 @@
 
 import math
 from fractions import Fraction
+from functools import partial
 
 import pytest
 import torch
@@ -9,7 +10,10 @@ from torch import nn
 from torch.nn import functional as F
 
 from largen.errors import InvalidInput
+from largen.transfer.shapes import shapes
 from largen.transfer.torch import scale
+from largen.transfer.torch.attention import built_power
+from largen.transfer.torch.reading import Reading
 
 SIZES = {"width": 16}, {"width": 64}
 
@@ -190,6 +194,14 @@ class Net(nn.Module):
         super().__init__()
         self.inp, self.attention, self.out = nn.Linear(3, width), kind(width), nn.Linear(width, 1)
 
+    def forward(self, x):
+        h = self.inp(x)
+        if isinstance(self.attention, OfImages):
+            h = self.attention(h.mT[..., None]).flatten(2).mT
+        else:
+            h = self.attention(h)
+        return self.out(h)
+
 
 def plan(kind, **options):
     return scale(lambda width: Net(kind, width), *SIZES, scheme="mup", **options)
@@ -254,31 +266,71 @@ class Twice(Usual):
         return first + attend(*self.parts(first))
 
 
-@pytest.mark.parametrize("kind", [RawQueries, HeadByHead, Twice])
-def test_what_cannot_be_multiplied_is_refused(kind):
-    with pytest.raises(
-        InvalidInput, match=rf"attention: of attention \({kind.__name__}\), no part"
-    ):
-        plan(kind)
-    assert all(w.folded in ((), ("output × n⁻¹",)) for w in plan(kind, attention={}).weights)
+@pytest.mark.parametrize(
+    ("kind", "weights"),
+    [(RawQueries, {"attention.q"}), (Twice, {"attention.q_proj.weight", "attention.q_proj.bias"})],
+)
+def test_weights_of_no_layer_and_of_several_logits(kind, weights):
+    found = plan(kind)
+    assert {w.name for w in found.weights if "attention" in "".join(w.folded)} == weights
+    assert found.multipliers == ()
 
 
-class NeedsMore(Usual):
+def test_queries_head_by_head():
+    (multiplier,) = plan(HeadByHead).multipliers
+    assert multiplier.where == "first 1/3 of each of 2 parts"
+    model, plain = plan(HeadByHead).build(seed=0), Net(HeadByHead, 64)
+    plain.load_state_dict(model.state_dict())
+    with torch.no_grad():
+        fused = plain.attention.query_key_value
+        fused.weight.view(2, 3, 32, 64)[:, 0] *= multiplier.factor
+        fused.bias.view(2, 3, 32)[:, 0] *= multiplier.factor
+    x = torch.randn(2, 5, 3)
+    torch.testing.assert_close(model(x), plain(x))
+
+
+class OneForBoth(nn.Module):
+    """Queries are the keys, made by no layer."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.w = nn.Parameter(torch.randn(width, width))
+
+    def forward(self, x):
+        both = heads(x @ self.w)
+        return attend(both, both, both)
+
+
+def test_what_cannot_be_multiplied_is_refused():
+    with pytest.raises(InvalidInput, match=r"attention: of attention \(OneForBoth\), no part"):
+        plan(OneForBoth)
+    assert all(w.folded in ((), ("output × n⁻¹",)) for w in plan(OneForBoth, attention={}).weights)
+
+
+class NeedsMore(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.inp, self.attention = nn.Linear(3, width), Usual(width)
+
     def forward(self, x, angles, *, mask):
-        q, k, v = self.parts(x)
-        return attend(q * angles.cos(), k * angles.cos(), v + mask)
+        return self.attention(self.inp(x) * angles.cos() + mask)
 
 
-class NeedsMoreUnderOtherNames(UnusualNames):
-    def forward(self, x, *, mask):
-        return super().forward(x + mask)
+def test_what_cannot_be_called_needs_an_example():
+    with pytest.raises(InvalidInput, match=r"example: the model could not be called: it was"):
+        scale(NeedsMore, *SIZES, scheme="mup")
 
+    class Called(NeedsMore):
+        def forward(self, given):
+            return super().forward(given["x"], given["angles"], mask=given["mask"])
 
-def test_what_cannot_be_called_is_told():
-    named = plan(NeedsMore)
+    x = {"x": torch.randn(2, 5, 3), "angles": torch.zeros(5, 1), "mask": torch.zeros(5, 1)}
+    for example in (({**x},), lambda width: ({**x},)):
+        found = scale(Called, *SIZES, scheme="mup", example=example)
+        assert found["attention.q_proj.weight"].folded == ("attention × n⁻¹ᐟ²",)
+    named = scale(NeedsMore, *SIZES, scheme="mup", attention={"attention.q_proj": 4.0})
     assert named["attention.q_proj.weight"].folded == ("attention × n⁻¹ᐟ²",)
-    assert "its queries were taken to be those of attention.q_proj" in named.notes[0]
-    assert "name the queries in attention={…}" in plan(NeedsMoreUnderOtherNames).notes[0]
+    assert "could not be called" in named.notes[0]
 
 
 class Classifier(nn.Module):
@@ -300,13 +352,9 @@ def test_other_softmaxes_are_left_alone():
 
 
 def test_powers_are_measured():
-    from largen.transfer.torch.logits import queries_of
-
     for kind, power in ((Usual, "-1/2"), (ScaleInTheCall, -1), (WithoutScale, 0)):
-        found = queries_of(kind(16), kind(32), lambda name: False)
-        assert found is not None
-        assert found.built == Fraction(power)
-        # Two models of one size: by the deviation itself.
-        same = queries_of(kind(16), kind(16), lambda name: False)
-        assert same is not None
-        assert same.built == Fraction(power)
+        read = Reading(partial(Net, kind), shapes(*SIZES, "depth"), None)
+        assert built_power(read, 0) == Fraction(power)
+        # Two models of one size: by the number itself.
+        read.__dict__["wide"] = read.base
+        assert built_power(read, 0) == Fraction(power)

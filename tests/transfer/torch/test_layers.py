@@ -1,5 +1,7 @@
 """Layers of PyTorch's own, and ways in which users write residual blocks."""
 
+from functools import partial
+
 import pytest
 import torch
 from tests.transfer.torch_models import Attention, Block, Captioner, MLPBlock
@@ -8,8 +10,10 @@ from torch.nn import functional as F
 
 from largen.errors import InvalidInput
 from largen.transfer.torch import Residual, scale
-from largen.transfer.torch.branches import NotResidual, residual_branches
 from largen.transfer.torch.multipliers import ScaleFirstThird, ScaleKey, ScaleOutput
+from largen.transfer.torch.reading import randomised
+from largen.transfer.torch.recording import record
+from largen.transfer.torch.streams import residual_sums
 
 BASE, TARGET = {"width": 16, "depth": 2}, {"width": 64, "depth": 8}
 
@@ -81,27 +85,27 @@ def test_fused_queries_keys_and_values():
 
 
 class OwnScale(nn.Module):
-    def __init__(self, width, heads=2):
+    def __init__(self, width, heads=2, power=1.0):
         super().__init__()
-        self.heads, self.scale = heads, heads / width  # 1/d_head already
+        self.heads, self.scale = heads, (width / heads) ** -power
         self.q, self.k = nn.Linear(width, width), nn.Linear(width, width)
         self.inp, self.out = nn.Linear(3, width), nn.Linear(width, 1)
 
-
-class NoHeads(OwnScale):
-    def __init__(self, width):
-        super().__init__(width)
-        del self.heads
+    def forward(self, x):
+        h = self.inp(x)
+        q, k, v = (t.unflatten(-1, (self.heads, -1)).mT for t in (self.q(h), self.k(h), h))
+        logits = torch.einsum("bidh,bjdh->bhij", q, k) * self.scale
+        return self.out(torch.einsum("bhij,bjdh->bidh", logits.softmax(-1), v).flatten(2))
 
 
 def test_a_models_own_scale_of_logits_is_respected():
     sizes = {"width": 16}, {"width": 64}
     assert scale(OwnScale, *sizes, scheme="mup")["q.weight"].folded == ()
-    with pytest.raises(InvalidInput, match=r"attention={'q': ratio"):
-        scale(NoHeads, *sizes, scheme="mup")
-    named = scale(NoHeads, *sizes, scheme="mup", attention={"q": 4.0})
-    assert named["q.weight"].folded == ("attention × n⁻¹ᐟ²",)
-    assert scale(NoHeads, *sizes, scheme="mup", attention={})["q.weight"].folded == ()
+    root = partial(OwnScale, power=0.5)
+    assert scale(root, *sizes, scheme="mup")["q.weight"].folded == ("attention × n⁻¹ᐟ²",)
+    named = scale(root, *sizes, scheme="mup", attention={"k": 4.0})
+    assert named["k.weight"].folded == ("attention × n⁻¹ᐟ²",)
+    assert scale(root, *sizes, scheme="mup", attention={})["q.weight"].folded == ()
     # More heads instead of larger ones: nothing to be done.
     heads = scale(
         lambda width, heads: Captioner(width, 1, heads=heads),
@@ -157,7 +161,7 @@ BLOCKS = [
     (Block(8, 2, True), {"attn.proj", "mlp.2"}, True),
     (MLPBlock(8), {"fc2"}, True),
     (Basic(), {"bn2"}, True),
-    (LayerScale(), {"fc"}, True),
+    (LayerScale(), {""}, True),
     (Gated(), {"body"}, False),
     (Residual(nn.Sequential(nn.ReLU(), nn.Linear(8, 8), nn.Dropout(0.1))), {"branch.1"}, True),
     (nn.Sequential(Residual(nn.Linear(8, 8)), Residual(nn.Linear(8, 8))),
@@ -167,20 +171,29 @@ BLOCKS = [
 
 @pytest.mark.parametrize(("block", "ends", "affine"), BLOCKS, ids=lambda x: type(x).__name__)
 def test_usual_shapes_of_blocks(block, ends, affine):
-    found = residual_branches(block)
-    assert {branch.end for branch in found} == ends
-    assert all(branch.affine == affine for branch in found)
-    inside = set().union(*(branch.members for branch in found))
-    for name, _ in block.named_parameters():
-        assert any(name == m or name.startswith(f"{m}.") for m in inside), name
+    x = torch.randn(2, 8, 8, 8) if isinstance(block, Basic) else torch.randn(2, 5, 8)
+    sums = residual_sums(record(randomised(block), (x,), {}))
+    found = {
+        name.rpartition(".")[0]
+        for own in sums
+        for end in own.walk.ends.values()
+        for name in end.weights
+    }
+    assert found == (ends if affine else set())
+    assert all(own.walk.takes_a_factor == affine for own in sums)
+    assert sums
 
 
 def test_what_is_not_residual():
     for module in (nn.Sequential(nn.Linear(8, 8), nn.ReLU()), nn.Linear(8, 8)):
-        with pytest.raises(NotResidual, match="adds nothing"):
-            residual_branches(module)
-    with pytest.raises(NotResidual, match=r"ends in .*tanh"):
-        residual_branches(Functional())
+        assert residual_sums(record(module, (torch.randn(2, 8),), {})) == []
+
+    def net(width, depth):
+        blocks = [Functional(width) for _ in range(depth)]
+        return nn.Sequential(nn.Linear(3, width), *blocks, nn.Linear(width, 1))
+
+    with pytest.raises(InvalidInput, match=r"\(Functional\) adds .*\(tanh\), which no weight"):
+        scale(net, BASE, TARGET)
 
 
 def test_a_branch_that_ends_in_an_activation_is_multiplied():
@@ -190,7 +203,7 @@ def test_a_branch_that_ends_in_an_activation_is_multiplied():
 
     plan = scale(net, BASE, TARGET)
     assert {(m.module, m.where, m.factor) for m in plan.multipliers} == {
-        (f"{i}.body", "output", 0.5) for i in range(1, 9)
+        (f"{i}.body.1", "output", 0.5) for i in range(1, 9)
     }
     model, plain = plan.build(seed=0), net(**TARGET)
     plain.load_state_dict(model.state_dict())
@@ -231,16 +244,16 @@ def test_builders_that_look_at_values():
 
     plan = scale(net, BASE, TARGET)
     assert plan.depth_ratio == 4
-    # Where the branch goes on behind its last layer, it is multiplied there.
-    assert plan["1.fc.weight"].folded == ("branch × l⁻¹ᐟ²",)
-    assert [m.module for m in plan.multipliers] == [f"{i}.drop" for i in range(2, 9)]
+    # Dropped paths are multiplied by numbers, which pass a factor on.
+    assert all(plan[f"{i}.fc.weight"].folded == ("branch × l⁻¹ᐟ²",) for i in range(1, 9))
+    assert plan.multipliers == ()
     model = plan.build(seed=0).eval()
     x, h = torch.randn(4, 3), None
     for i, part in enumerate(model):
         h = part(x) if i == 0 else h
         if 0 < i < 9:
             branch = part.fc(part.norm(h))
-            h = h + (branch if i == 1 else 0.5 * branch)
+            h = h + branch
     assert torch.allclose(model(x), model[9](h), atol=1e-6)
 
 
@@ -292,6 +305,14 @@ class Decoder(nn.Module):
             "ln_f": RMS(width),
         })  # fmt: skip
         self.lm_head = nn.Linear(width, 7, bias=False)
+
+    def forward(self, ids):
+        own = self.transformer
+        h = own["wte"](ids)
+        angles = torch.linspace(0, 3, ids.shape[1])
+        for block in own["h"]:
+            h = block(h, angles)
+        return self.lm_head(own["ln_f"](h))
 
 
 def test_a_decoder_as_language_models_have_it():

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from largen.errors import InvalidInput
-from largen.experiments.sweeps import sweep
-from largen.experiments.sweeps.tasks import characters_task
+from largen.sweeps import sweep
+from largen.sweeps.tasks import characters_task
 from largen.transfer.torch import scale
 from largen.transfer.torch.models import CharacterGPT, ConvResNet, ViT
 from largen.transfer.torch.models.transformer import Attention

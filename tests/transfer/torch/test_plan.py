@@ -13,7 +13,7 @@ from tests.transfer.torch_models import (
 )
 from torch import nn
 
-from largen.errors import InvalidInput
+from largen.errors import DamagedFile, InvalidInput
 from largen.transfer.schemes import SCHEMES
 from largen.transfer.torch import TorchPlan, scale
 from largen.transfer.torch.optimizers import OPTIMIZERS
@@ -186,7 +186,7 @@ def test_json_holds_the_whole_plan(captioner):
     assert captions(a) == captions(b)
     with pytest.raises(InvalidInput, match="read from JSON has none"):
         TorchPlan.from_json(captioner.to_json()).build()
-    with pytest.raises(InvalidInput, match="wanted a plan's JSON"):
+    with pytest.raises(DamagedFile):
         TorchPlan.from_json("[]")
 
 
@@ -230,12 +230,30 @@ class Unclear(nn.Module):
         self.inp = nn.Linear(3, width)
         self.readout = nn.Parameter(torch.zeros(7, width))
 
+    def forward(self, x):
+        return self.inp(x) @ self.readout.mT
+
+
+class Silent(nn.Module):
+    """Says nothing of what it takes."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.inp = nn.Linear(3, width)
+
+    def forward(self, graph):
+        return self.inp(graph.features)
+
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: scale(plain_stack, BASE, TARGET), "branches: Linear adds nothing to its input"),
-        (lambda: scale(Unclear, {"width": 4}, {"width": 8}), "roles=.*'readout': 'output'"),
+        (lambda: scale(plain_stack, BASE, TARGET), "branches: the forward pass adds nothing"),
+        (
+            lambda: scale(Unclear, {"width": 4}, {"width": 8}, scheme="standard"),
+            "roles=.*'readout': 'output'",
+        ),
+        (lambda: scale(Silent, {"width": 4}, {"width": 8}), "example: the model could not be"),
         (lambda: scale(SmallNet, BASE, {"width": 8}), "wanted the keys of base"),
         (lambda: scale(SmallNet, {"w": 4}, {"w": 8}), "could not be called"),
         (lambda: scale(SmallNet, {**BASE, "width": 0}, TARGET), "wanted an integer"),
@@ -259,10 +277,11 @@ def test_doors(call, message):
 
 def test_roles_and_branches_by_name():
     plan = scale(Unclear, {"width": 4}, {"width": 8}, roles={"readout": "output"})
+    assert plan == scale(Unclear, {"width": 4}, {"width": 8})  # seen in the forward pass
     assert plan["readout"].folded == ("output × n⁻¹",)
-    traced = scale(SmallNet, BASE, TARGET)
+    found = scale(SmallNet, BASE, TARGET)
     named = scale(SmallNet, BASE, TARGET, branches="blocks.*.fc2")
-    assert traced.weights == named.weights
+    assert found.weights == named.weights
     assert copy.deepcopy(named) == named
 
 

@@ -1,4 +1,4 @@
-"""Threads share PyTorch's random state, and the methods that tracing replaces."""
+"""Threads share PyTorch's random state, and none is part of another's record."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -7,7 +7,8 @@ from tests.transfer.torch_models import MLPBlock, SmallNet
 from torch import nn
 
 from largen.transfer.torch import scale
-from largen.transfer.torch.branches import residual_branches
+from largen.transfer.torch.recording import record
+from largen.transfer.torch.streams import residual_sums
 
 BASE, TARGET = {"width": 8, "depth": 2}, {"width": 64, "depth": 8}
 
@@ -37,16 +38,20 @@ class Meanwhile(MLPBlock):
         return super().forward(x)
 
 
-def test_a_thread_is_not_traced_by_another():
+def ends(block):
+    sums = residual_sums(record(block, (torch.ones(4, 8),), {}))
+    return {name for own in sums for end in own.walk.ends.values() for name in end.weights}
+
+
+def test_a_thread_is_not_recorded_by_another():
     model, x = SmallNet(**TARGET), torch.ones(4, 5)
     block = Meanwhile(8, lambda: model(x))
-    assert {branch.end for branch in residual_branches(block)} == {"fc2"}
+    assert ends(block) == {"fc2.weight"}
     assert torch.equal(block.found, model(x))
 
 
-def test_threads_trace_one_after_another():
+def test_threads_record_one_after_another():
     blocks = [SmallNet(**BASE).blocks[0] for _ in range(100)]
     with ThreadPoolExecutor(4) as pool:
-        ends = {branch.end for found in pool.map(residual_branches, blocks) for branch in found}
-    assert ends == {"fc2"}
-    assert nn.Module.__call__.__module__ == "torch.nn.modules.module"
+        assert all(found == {"fc2.weight"} for found in pool.map(ends, blocks))
+    assert torch.backends.mha.get_fastpath_enabled()

@@ -11,9 +11,10 @@ from largen.errors import InvalidInput
 from largen.transfer.replicas import Replica
 from largen.transfer.schedules import warmup_cosine
 from largen.transfer.torch import scale
+from largen.transfer.torch.gradients import Batched, OneByOne
 from largen.transfer.torch.models import ResidualMLP
 from largen.transfer.torch.optimizers import OPTIMIZERS
-from largen.transfer.torch.replicas import Stack, cross_entropy, tensors, train_replicas
+from largen.transfer.torch.replicas import Stack, cross_entropy, train_replicas
 
 DRAW = np.random.default_rng(0)
 X = DRAW.normal(size=(48, 64)).astype("float32")
@@ -75,7 +76,7 @@ def alone(plan, replica, optimizer, schedule=None):
             scheduler.step()
         losses.append(loss.item())
     with torch.no_grad():
-        final = nn.functional.cross_entropy(model(torch.as_tensor(X)), torch.as_tensor(Y))
+        final = nn.functional.cross_entropy(model.eval()(torch.as_tensor(X)), torch.as_tensor(Y))
     return losses, final.item()
 
 
@@ -122,24 +123,130 @@ class Convolutional(nn.Module):
         return self.out(torch.relu(self.conv(x.reshape(-1, 1, 8, 8))).flatten(1))
 
 
-@pytest.mark.parametrize("make", [ResidualMLP, Shared, Convolutional])
-def test_gradient_descent_moves_weights_in_the_backward_pass_where_it_may(make):
-    deep = make is ResidualMLP
-    base, target = (BASE, TARGET) if deep else ({"width": 8}, {"width": 12})
-    plan = scale(make, base, target, scheme="depth_mup" if deep else "mup", optimizer="sgd")
-    replicas = [Replica(0.3, 0), Replica(0.05, 1), Replica(0.0, 1)]
+def assert_trained_as_alone(plan, replicas, optimizer="sgd", batched=True):
     schedule = warmup_cosine(STEPS, warmup=2)
     found = train_replicas(
         plan, replicas, batch, "cross_entropy", steps=STEPS, evaluation=[(X, Y)], schedule=schedule
     )
     for i, replica in enumerate(replicas):
-        losses, final = alone(plan, replica, "sgd", schedule)
+        losses, final = alone(plan, replica, optimizer, schedule)
         np.testing.assert_allclose(found.losses[i], losses, rtol=2e-5)
         np.testing.assert_allclose(found.final[i], final, rtol=2e-5)
     stack = Stack(plan, replicas, None)
-    stack.step(*tensors(batch(0)), cross_entropy, 1.0, 1)
-    moving = {w.name for w in plan.weights} if deep else {"hidden.weight", "out.weight"}
-    assert set(stack.moving) == (set() if make is Convolutional else moving)
+    stack.step(*stack.tensors(batch(0)), cross_entropy, 1.0, 1)
+    assert isinstance(stack.gradients.way, Batched if batched else OneByOne)
+
+
+@pytest.mark.parametrize("make", [Shared, Convolutional])
+def test_shared_frozen_and_convolutional_layers(make):
+    plan = scale(make, {"width": 8}, {"width": 12}, scheme="mup", optimizer="sgd")
+    assert_trained_as_alone(plan, [Replica(0.3, 0), Replica(0.05, 1), Replica(0.0, 1)])
+
+
+def limited(g):
+    return g / (1e-9 + 300 * g.norm())  # another thing for a stack than for each replica
+
+
+def limit(weight):
+    weight.grad = limited(weight.grad)
+
+
+class Hooked(nn.Module):
+    """Two layers, with a hook that changes gradients in one of several places."""
+
+    def __init__(self, where, width):
+        super().__init__()
+        self.first, self.second = nn.Linear(64, width), nn.Linear(width, width)
+        self.out, self.where = nn.Linear(width, 10), where
+        if where == "weight":
+            self.second.weight.register_hook(limited)
+        if where == "accumulated weight":
+            self.second.weight.register_post_accumulate_grad_hook(limit)
+        if where == "module":
+            self.second.register_full_backward_hook(lambda m, g, _: tuple(map(limited, g)))
+
+    def forward(self, x):
+        h = torch.tanh(self.first(x))
+        if self.where == "activation" and h.requires_grad:
+            h.register_hook(limited)
+        if self.where == "value" and h.abs().max() > 0.5:
+            h = 2 * h
+        return self.out(torch.tanh(self.second(h)))
+
+
+HOOKS = {"activation": True, "weight": False, "accumulated weight": False, "module": False,
+         "value": False}  # fmt: skip
+
+
+@pytest.mark.parametrize("where", HOOKS)
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_gradients_are_moved_along_as_hooks_leave_them(where, optimizer):
+    plan = scale(partial(Hooked, where), {"width": 8}, {"width": 12}, scheme="mup",
+                 optimizer=optimizer)  # fmt: skip
+    replicas = [Replica(0.3, 0), Replica(0.1, 1, 0.01)]
+    assert_trained_as_alone(plan, replicas, optimizer, batched=HOOKS[where])
+
+
+class Counting(nn.Module):
+    """What it computes depends on how often it was called, which is counted outside of it."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.first, self.out, self.calls = nn.Linear(64, width), nn.Linear(width, 10), {"n": 0}
+
+    def forward(self, x):
+        self.calls["n"] += self.training
+        h = torch.relu(self.first(x))
+        return self.out(h if self.calls["n"] < 4 else -h)
+
+
+def test_a_model_and_a_loss_that_count_their_calls():
+    plan = scale(Counting, {"width": 8}, {"width": 12}, scheme="mup", optimizer="sgd")
+    replicas = [Replica(0.3, 0), Replica(0.1, 1)]
+    found = train_replicas(plan, replicas, batch, "cross_entropy", steps=STEPS,
+                           evaluation=[(X, Y)])  # fmt: skip
+    for i, replica in enumerate(replicas):
+        losses, final = alone(plan, replica, "sgd")
+        np.testing.assert_allclose(found.losses[i], losses, rtol=2e-5)
+        np.testing.assert_allclose(found.final[i], final, rtol=2e-5)
+
+    calls = []
+
+    def later_more(outputs, targets):
+        calls.append(None)
+        more = (len(calls) > 4) * outputs.square().mean()
+        return nn.functional.cross_entropy(outputs, targets) + more
+
+    plain, more = (
+        train_replicas(plan, replicas, batch, loss, steps=STEPS, evaluation=[(X, Y)])
+        for loss in ("cross_entropy", later_more)
+    )
+    assert len(calls) == STEPS + 1
+    np.testing.assert_array_equal(plain.losses[:, :4], more.losses[:, :4])
+    assert (more.losses[:, 4] > plain.losses[:, 4]).all()
+
+
+class Dropped(nn.Module):
+    """Everything is dropped while training, so that the loss is log 10, and nothing after it."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.first, self.norm = nn.Linear(64, width), nn.BatchNorm1d(width)
+        self.drop, self.out = nn.Dropout(1.0), nn.Linear(width, 10, bias=False)
+
+    def forward(self, x):
+        return self.out(self.drop(torch.relu(self.norm(self.first(x)))))
+
+
+def test_losses_after_training_are_those_of_evaluation():
+    plan = scale(Dropped, {"width": 8}, {"width": 12}, scheme="mup", optimizer="sgd")
+    found = train_replicas(plan, [Replica(0.1, 0), Replica(0.1, 3)], batch, "cross_entropy",
+                           steps=STEPS, evaluation=[(X, Y)])  # fmt: skip
+    np.testing.assert_allclose(found.losses, np.log(10), rtol=1e-6)
+    for i, seed in enumerate((0, 3)):
+        _, final = alone(plan, Replica(0.1, seed), "sgd")
+        assert abs(final - np.log(10)) > 1e-3
+        np.testing.assert_allclose(found.final[i], final, rtol=2e-5)
 
 
 def test_a_diverged_replica_is_dropped_and_disturbs_no_other():
@@ -191,6 +298,8 @@ def test_doors():
         train_replicas(plan, [Replica(1.0)], batch, "mse", steps=1, evaluation=[(X, Y)])
     with pytest.raises(InvalidInput, match="replicas"):
         train_replicas(plan, [], batch, "mse", steps=1, evaluation=[(X, Y)])
+    with pytest.raises(InvalidInput, match="evaluation: is empty"):
+        train_replicas(plan, [Replica(1.0)], batch, "mse", steps=1, evaluation=[])
     with pytest.raises(InvalidInput, match="Did you mean 'mse'"):
         train_replicas(plan, [Replica(1.0)], batch, "mes", steps=1, evaluation=[(X, Y)])
     plan = scale(ResidualMLP, BASE, TARGET, scheme="mup", optimizer="sgd")
@@ -199,42 +308,6 @@ def test_doors():
                        schedule=[1e-3, 5e-4].__getitem__)  # fmt: skip
     with pytest.raises(InvalidInput, match="targets of the outputs' shape"):
         train_replicas(plan, [Replica(1.0)], batch, "mse", steps=1, evaluation=[(X, Y)])
-
-
-class Linear3(nn.Module):
-    """Linear layers with biases, and something in between that decides about the direct way."""
-
-    def __init__(self, between, width):
-        super().__init__()
-        self.first, self.second = nn.Linear(64, width), nn.Linear(width, width)
-        self.out, self.between = nn.Linear(width, 10), between
-        nn.init.zeros_(self.second.weight)  # hides what is between, until training has moved it
-
-    def forward(self, x):
-        h = torch.tanh(self.first(x))
-        return self.out(h + self.second(self.between(h)))
-
-
-BETWEEN = {
-    "nothing": (lambda h: h, True),
-    "positions": (lambda h: h.unflatten(-1, (2, -1)).sin().flatten(-2), True),
-    "over the samples": (lambda h: h - h.mean(0), False),
-    "by number of axes": (lambda h: h.flatten(1), False),
-}
-
-
-@pytest.mark.parametrize("name", BETWEEN)
-def test_models_are_called_on_stacks_where_that_is_the_same(name):
-    between, direct = BETWEEN[name]
-    plan = scale(partial(Linear3, between), {"width": 8}, {"width": 12}, scheme="mup",
-                 optimizer="sgd")  # fmt: skip
-    replicas = [Replica(0.05, 0), Replica(0.1, 1)]
-    stack = Stack(plan, replicas, None)
-    stack.step(*tensors(batch(0)), cross_entropy, 1.0, 1)
-    assert (stack.direct is not None) == direct
-    found = train_replicas(plan, replicas, batch, "cross_entropy", steps=STEPS, evaluation=[(X, Y)])
-    for i, replica in enumerate(replicas):
-        np.testing.assert_allclose(found.losses[i], alone(plan, replica, "sgd")[0], rtol=2e-5)
 
 
 def test_a_loss_of_the_user_is_the_named_one():
@@ -249,3 +322,13 @@ def test_a_loss_of_the_user_is_the_named_one():
     np.testing.assert_allclose(both[0].losses, both[1].losses, rtol=1e-6)
     np.testing.assert_allclose(both[0].each, both[1].each, rtol=1e-5)
     np.testing.assert_allclose(both[0].final, both[0].each.mean(1))
+
+
+def test_inputs_in_another_precision_and_labels_out_of_range():
+    plan = scale(ResidualMLP, BASE, TARGET, scheme="mup", optimizer="sgd")
+    train = partial(train_replicas, plan, [Replica(0.1)], loss="cross_entropy", steps=2)
+    found = train(batches=lambda t: (X.astype(float), Y), evaluation=[(X.astype(float), Y)])
+    np.testing.assert_array_equal(found.losses, train(lambda t: (X, Y), evaluation=[(X, Y)]).losses)
+    for labels in (Y + 1, Y - 1, Y.astype("float32")):
+        with pytest.raises(InvalidInput, match="classes from 0 to 9"):
+            train(batches=lambda t, labels=labels: (X, labels), evaluation=[(X, Y)])

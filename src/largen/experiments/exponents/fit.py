@@ -36,7 +36,7 @@ def exponent(widths: np.ndarray, squares: np.ndarray) -> PowerLaw:
     Returns
     -------
     PowerLaw
-        The exponent with one standard error; NaN for a quantity that is zero.
+        The exponent with one standard error; NaN for a quantity that is zero or not resolved.
     """
     mean = squares.mean(1)
     noise = squares.std(1, ddof=1) / np.sqrt(squares.shape[1])

@@ -8,13 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from largen.arrays import integer, random_key
-from largen.errors import InvalidInput
+from largen.arrays import integer, random_key, real
+from largen.errors import InvalidInput, instance_of
+from largen.experiments.comparison import chosen_samples
 from largen.experiments.exponents.fit import exponent, exponent_of_sum
 from largen.experiments.exponents.predicted import predicted
 from largen.experiments.exponents.quantities import GROUPS, SIGNED, TERMS, has_terms, quantities
 from largen.experiments.exponents.report import MeasuredExponent, MeasuredExponents
+from largen.memory import MEMORY_BUDGET
 from largen.networks import observe
+from largen.networks.ensembles import MOST_SEEDS
+from largen.parameterizations import classify
 from largen.runs import Run
 
 FEWEST, NARROWEST = 3, 4
@@ -27,7 +31,7 @@ def measure_exponents(
     seeds: int = 16,
     key: Any,
     on: str | None = None,
-    memory_budget: float = 2**30,
+    memory_budget: float = MEMORY_BUDGET,
     progress: Any = None,
 ) -> MeasuredExponents:
     """Measure how training scales with the width, and compare it with what is predicted.
@@ -42,7 +46,7 @@ def measure_exponents(
       the outputs: Golikov, *Towards a general theory of infinite-width limits of neural
       classifiers*, (11).
 
-    Predictions are those of :meth:`largen.Parameterization.classify`, and for the terms of
+    Predictions are those of :func:`largen.classify`, and for the terms of
     :func:`largen.scaling_class` at the step where training ends; under adaptive optimizers by the
     same recursion, with gradients in units of their size.
 
@@ -67,7 +71,9 @@ def measure_exponents(
     MeasuredExponents
         Prints as a table; ``.deviations``, ``.to_xarray()``, ``.plot(path)``. Intervals of 95 %
         are two standard errors on each side, the errors those of the fit: scatter over networks,
-        and what corrections in the width may do.
+        and what corrections in the width may do. A quantity that is zero in every network, or
+        that is not resolved from its scatter over networks at two widths, has no exponent, and does
+        not deviate: its ``state`` says which.
 
     Notes
     -----
@@ -97,16 +103,14 @@ def measure_exponents(
     >>> abs(report["relative", "0.weight"].estimate.value + 0.5) < 0.1
     True
     """
-    if not isinstance(run, Run):
-        raise InvalidInput(f"run: wanted an lg.Run, got {run!r}.")
+    instance_of("run", run, Run, "an lg.Run")
     checked = _widths(widths)
-    seeds = integer("seeds", seeds, at_least=2)
+    seeds = integer("seeds", seeds, at_least=2, at_most=MOST_SEEDS)
     key = random_key(key)
     tested = len(run.data.x_test) > 0
-    on = on if on is not None else ("test" if tested else "train")
-    if on not in ("train", "test") or (on == "test" and not tested):
-        raise InvalidInput(f"on: wanted 'train', or 'test' where there are any, got {on!r}.")
-    classification = run.param.classify(run.net, run.optimizer)
+    on = chosen_samples(on, tested)
+    memory_budget = real("memory_budget", memory_budget, above=0)
+    classification = classify(run.param, run.net, run.optimizer)
 
     seen = len(run.data.x_train)
     samples = slice(seen, None) if on == "test" else slice(seen)
@@ -129,7 +133,8 @@ def measure_exponents(
             squares = np.stack([value[:, 0] for value in values])
             law = exponent(sizes, squares)
         group, what = name
-        exponents.append(MeasuredExponent(group, what, law, name in theory, theory.get(name)))
+        zero = not squares.any()
+        exponents.append(MeasuredExponent(group, what, law, name in theory, theory.get(name), zero))
         columns.append(squares)
     dataset = _dataset(run, sizes, np.stack(columns), exponents, on)
     return MeasuredExponents(dataset, tuple(exponents), classification)
@@ -170,6 +175,7 @@ def _dataset(
             "exponent": ("quantity", [e.estimate.value for e in exponents]),
             "exponent_error": ("quantity", [e.estimate.error for e in exponents]),
             "predicted": ("quantity", wanted),
+            "state": ("quantity", [e.state for e in exponents]),
             "deviates": ("quantity", [e.deviates for e in exponents]),
         },
         {

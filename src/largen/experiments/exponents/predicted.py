@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from largen.architectures import Layer, Repeat, Residual, Serial
+from largen.architectures import depth
 from largen.experiments.exponents.quantities import Name, has_terms
 from largen.parameterizations import Classification, LayerScaling
 from largen.parameterizations.classification.one_hidden_layer import increments, terms
@@ -29,7 +29,7 @@ def predicted(run: Run, classification: Classification, *, seen: bool) -> dict[N
         layers.setdefault(f"{layer.name}.weight", []).append(layer)
     table = run.param.table(run.net, run.optimizer)
     found: dict[Name, Order] = {}
-    stream = _has_branches(run.net)
+    stream = depth(run.net) > 0
     behind: Order = None
     for position, (name, copies) in enumerate(layers.items()):
         moved = largest(*(copy.increment for copy in copies))
@@ -61,14 +61,3 @@ def _adaptive_terms(run: Run, steps: int, seen: bool) -> dict[str, Order]:
     sigma = sum((rule.multiplier * rule.init_std).width for rule in (into, out))
     first_a, first_w = (Fraction((rule.lr / rule.init_std).width) for rule in (out, into))
     return terms(Fraction(sigma), increments(first_a, first_w, steps, adaptive=True), seen=seen)
-
-
-def _has_branches(net: Layer) -> bool:
-    match net:
-        case Residual():
-            return True
-        case Serial(layers):
-            return any(map(_has_branches, layers))
-        case Repeat(layer, _):
-            return _has_branches(layer)
-    return False

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from largen.architectures import Activation, Dense, Layer, Serial
+from largen.architectures import Dense, Elementwise, Layer, Serial, parts_of
 from largen.networks import FiniteNetwork
 
 # The groups of quantities, in the order of the report, with what they are.
@@ -73,13 +73,12 @@ def decomposition(network: FiniteNetwork, start: Any, end: Any, x: Any) -> dict[
 
     Golikov, *Towards a general theory of infinite-width limits of neural classifiers*, (11).
     """
-    assert isinstance(network.net, Serial)
-    activation = network.net.layers[1]
-    assert isinstance(activation, Activation)
+    activation = parts_of(network.net)[1]
+    assert isinstance(activation, Elementwise)
     w0, w1, a0, a1 = (params[i]["weight"] for i in (0, 2) for params in (start, end))
     into, out = (network.table[f"{place}.weight"].multiplier for place in (0, 2))
     h = into * x @ w1
-    gates = jnp.where(h == 0, 0, activation.function(h) / jnp.where(h == 0, 1, h))
+    gates = jnp.where(h == 0, 0, activation.activation(h) / jnp.where(h == 0, 1, h))
     steady, moving = (gates * (into * x @ w) for w in (w0, w1 - w0))
     return {
         "∅": out * steady @ a0,
@@ -91,15 +90,13 @@ def decomposition(network: FiniteNetwork, start: Any, end: Any, x: Any) -> dict[
 
 def has_terms(net: Layer) -> bool:
     """Whether the decomposition applies: one hidden layer, no biases, relu or leaky relu."""
-    if not (isinstance(net, Serial) and len(net.layers) == 3):
-        return False
-    read_in, activation, read_out = net.layers
-    if not (isinstance(read_in, Dense) and isinstance(read_out, Dense)):
-        return False
-    if read_in.bias_std or read_out.bias_std or not isinstance(activation, Activation):
-        return False
-    one = np.asarray(activation.function(jnp.asarray([1.0, -1.0])))
-    two = np.asarray(activation.function(jnp.asarray([3.0, -3.0])))
+    match net:
+        case Serial((Dense(bias_std=0), Elementwise() as layer, Dense(bias_std=0))):
+            phi = layer.activation
+        case _:
+            return False
+    one = np.asarray(phi(jnp.asarray([1.0, -1.0])))
+    two = np.asarray(phi(jnp.asarray([3.0, -3.0])))
     return bool(np.allclose(two, 3 * one, rtol=1e-5) and not np.isclose(one.sum(), 0))
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from os import PathLike
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from largen.experiments.exponents.quantities import GROUPS
 from largen.experiments.power_law import PowerLaw
+from largen.files import save_figure
 from largen.parameterizations import Classification
 from largen.parameterizations.classification.orders import Order
 
@@ -28,11 +29,13 @@ class MeasuredExponent:
     group, name
         What it is: the kind, and the weight, output or term.
     estimate
-        The fitted exponent with its standard error; NaN for a quantity that is zero.
+        The fitted exponent with its standard error; NaN for a quantity that is zero or unresolved.
     known
         Whether there is a prediction.
     predicted
         The predicted exponent; None for a quantity that is zero, or without a prediction.
+    zero
+        Whether the quantity is zero in every network, exactly.
     """
 
     group: str
@@ -40,6 +43,14 @@ class MeasuredExponent:
     estimate: PowerLaw
     known: bool
     predicted: Order
+    zero: bool = False
+
+    @property
+    def state(self) -> Literal["zero", "unresolved", "number"]:
+        """What was measured: zero, nothing that networks of this number resolve, or an exponent."""
+        if self.zero:
+            return "zero"
+        return "number" if self.estimate.resolved else "unresolved"
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -49,13 +60,11 @@ class MeasuredExponent:
 
     @property
     def deviates(self) -> bool:
-        """Whether the prediction is outside of the interval."""
-        if not self.known:
+        """Whether there is a number, and the prediction is outside of its interval."""
+        if not self.known or self.state != "number":
             return False
-        if self.predicted is None or not self.estimate.resolved:
-            return self.estimate.resolved or self.predicted is not None
         low, high = self.interval
-        return not low <= float(self.predicted) <= high
+        return self.predicted is None or not low <= float(self.predicted) <= high
 
 
 class MeasuredExponents:
@@ -110,7 +119,7 @@ class MeasuredExponents:
 
         figure = exponents_figure(self._dataset, GROUPS)
         if path is not None:
-            figure.savefig(path)
+            save_figure(path, figure)
         return figure
 
     def __str__(self) -> str:
@@ -134,7 +143,7 @@ class MeasuredExponents:
                     wanted = "zero"
                 else:
                     wanted = f"{e.predicted!s:>5}"
-                measured = str(e.estimate) if e.estimate.resolved else "zero"
+                measured = str(e.estimate) if e.state == "number" else e.state
                 line = f"  {e.name:<16} {measured:>14}   {wanted:<6}"
                 lines.append((line + (" ← deviates" if id(e) in marked else "")).rstrip())
         count = len(marked)
@@ -144,6 +153,9 @@ class MeasuredExponents:
             lines.append(f"{count} of {len(self.exponents)} outside of ± {SIGMAS:g} errors")
         else:
             lines.append(f"all predictions lie within ± {SIGMAS:g} errors")
+        unresolved = sum(e.state == "unresolved" for e in self.exponents)
+        if unresolved:
+            lines.append(f"{unresolved} unresolved: take more seeds; their sizes: .to_xarray()")
         return "\n".join(lines)
 
     __repr__ = __str__

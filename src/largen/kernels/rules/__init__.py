@@ -1,9 +1,8 @@
 """The rule of each layer for the kernels of infinitely wide networks.
 
-A layer has four things to say (``dispatch.py``): what it makes of a :class:`State`, what it asks
-of the layers before it, what kind of signal it leaves, and whether that signal is independent of
-what came in. A new layer is these four functions, registered for its type; only the first and
-the third are needed where nothing special is asked and nothing is drawn.
+A layer has to say what it makes of a :class:`State` (``rule`` in ``dispatch.py``). It may say more:
+what it asks of the layers before it, what kind of signal it leaves, whether that signal is
+independent of what came in; otherwise its traits answer, on the safe side.
 """
 
 from largen.kernels.rules import (
@@ -11,6 +10,7 @@ from largen.kernels.rules import (
     affine,
     attention,
     heads,
+    infinite_depth,
     normalizing,
     pooling,
     structure,
@@ -22,13 +22,17 @@ from largen.kernels.rules.dispatch import (
     advance,
     freshness,
     nature_behind,
+    own_constants,
     rule,
+    simplified,
     wanted,
 )
+from largen.kernels.rules.infinite_depth import InfiniteDepth, without_end
 from largen.kernels.rules.structure import ends_in_affine_map
 
 __all__ = [
     "DATA",
+    "InfiniteDepth",
     "Nature",
     "OnlyByNetworks",
     "activations",
@@ -38,10 +42,14 @@ __all__ = [
     "ends_in_affine_map",
     "freshness",
     "heads",
+    "infinite_depth",
     "nature_behind",
     "normalizing",
+    "own_constants",
     "pooling",
     "rule",
+    "simplified",
     "structure",
     "wanted",
+    "without_end",
 ]

@@ -15,22 +15,22 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from largen.architectures import Conv, ConvTranspose, Dense, LocallyConnected
+from largen.architectures import Affine, Conv, ConvTranspose, Dense, LocallyConnected
 from largen.kernels.rules.dispatch import (
     GAUSSIAN,
     Freshness,
     Nature,
     OnlyByNetworks,
     freshness,
+    has_rule,
     nature_behind,
+    no_rule,
     rule,
     wanted,
 )
 from largen.kernels.rules.scaling import hidden
 from largen.kernels.sliding import Slide, slides
 from largen.kernels.state import Constants, Side, State, Wanted, equal_positions, opposite
-
-Windowed = Conv | ConvTranspose | LocallyConnected
 
 
 @rule.register
@@ -55,10 +55,8 @@ def _(layer: LocallyConnected, constants: Constants, state: State, behind: Wante
     return uncorrelated(state) if behind.pairs else state
 
 
-@wanted.register(Dense)
-@wanted.register(Conv)
-@wanted.register(ConvTranspose)
-def _(layer: Dense | Conv | ConvTranspose, behind: Wanted) -> Wanted:
+@wanted.register
+def _(layer: Affine, behind: Wanted) -> Wanted:
     return Wanted(behind.pairs)
 
 
@@ -79,18 +77,15 @@ def _(layer: Conv, nature: Nature) -> Nature:
     return GAUSSIAN
 
 
-@nature_behind.register(Dense)
-@nature_behind.register(ConvTranspose)
-@nature_behind.register(LocallyConnected)
-def _(layer: Dense | ConvTranspose | LocallyConnected, nature: Nature) -> Nature:
+@nature_behind.register
+def _(layer: Affine, nature: Nature) -> Nature:
+    if not has_rule(layer):
+        raise no_rule(layer)
     return GAUSSIAN
 
 
-@freshness.register(Dense)
-@freshness.register(Conv)
-@freshness.register(ConvTranspose)
-@freshness.register(LocallyConnected)
-def _(layer: Dense | Windowed) -> Freshness:
+@freshness.register
+def _(layer: Affine) -> Freshness:
     return "fresh"
 
 

@@ -1,13 +1,22 @@
-"""What a layer has to say to have a kernel: four functions, each with a rule for its type."""
+"""What a layer has to say to have a kernel: functions, each with a rule for its type.
+
+Only ``rule`` has no default. The others go by what a layer says of itself, and where it says
+nothing they take the least: a signal that is not Gaussian, and that depends on what came in.
+"""
 
 from __future__ import annotations
 
 from functools import singledispatch
 from typing import Any, Literal, NamedTuple
 
-from largen.architectures import Layer
+import jax
+import numpy as np
+
+from largen.architectures import Layer, Parallel, Signal
 from largen.errors import NoRule, NoTheory
+from largen.expectations.watching import pass_on, watched
 from largen.kernels.state import State, Wanted
+from largen.parameterizations import CanonicalForm
 
 
 class OnlyByNetworks(NoTheory):
@@ -61,14 +70,21 @@ def wanted(layer: Layer, behind: Wanted) -> Wanted:
 def nature_behind(layer: Layer, nature: Nature) -> Nature:
     """Return the nature of the signal behind a layer.
 
+    Linear layers leave it as it is. Behind others it is nothing in particular, so that only an
+    affine map can follow.
+
     Raises
     ------
     NoRule
-        For a layer that has no rule here.
+        For a layer that has no :func:`rule`.
     NoTheory
         Where the rules would be wrong, such as for an activation of what is not Gaussian.
     """
-    raise no_rule(layer)
+    if not has_rule(layer):
+        raise no_rule(layer)
+    if layer.linear:
+        return nature
+    return Nature(f"the output of {layer!r}", centred=False, alike=False)
 
 
 @singledispatch
@@ -81,9 +97,45 @@ def freshness(layer: Layer) -> Freshness:
     return "own"
 
 
+@singledispatch
+def own_constants(
+    layer: Parallel, path: tuple[int, ...], form: CanonicalForm, behind: tuple[Signal, ...]
+) -> tuple[Parallel, Any]:
+    """Return a parallel layer without its own constants, and these as arrays.
+
+    Parameters
+    ----------
+    layer
+        The layer.
+    path
+        Where it is.
+    form
+        The parameterization at infinite width.
+    behind
+        The signals behind the parts.
+    """
+    return layer, ()
+
+
 def advance(layer: Layer, constants: Any, state: State, behind: Wanted) -> State:
     """Carry the kernels through a layer, and keep what is wanted behind it."""
-    return rule(layer, constants, state, behind).reduced(behind)
+    with watched() as asked:
+        after = rule(layer, constants, state, behind)
+    pass_on(asked.all)
+    after = after.reduced(behind)
+    # What is in NumPy stays there: single samples, for which nothing is compiled.
+    return jax.tree.map(np.asarray, after) if isinstance(state.gap, np.ndarray) else after
+
+
+@singledispatch
+def simplified(layer: Layer) -> Layer:
+    """Return a layer that as large variances come through, at a lower cost; mostly the same."""
+    return layer
+
+
+def has_rule(layer: Layer) -> bool:
+    """Whether there is a :func:`rule` for a layer."""
+    return rule.dispatch(type(layer)) is not rule.dispatch(object)
 
 
 def no_rule(layer: Layer) -> NoRule:

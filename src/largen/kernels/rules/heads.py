@@ -19,9 +19,11 @@ from __future__ import annotations
 from functools import reduce
 from math import prod
 from typing import Any
+from zlib import crc32
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from largen.architectures import MultiHeadAttention
@@ -30,15 +32,17 @@ from largen.kernels.rules.averages import coincident, from_averages, product
 from largen.kernels.rules.dispatch import (
     Freshness,
     Nature,
-    advance,
     freshness,
     nature_behind,
+    own_constants,
     rule,
+    simplified,
     wanted,
 )
 from largen.kernels.rules.linear_heads import linear_heads
 from largen.kernels.rules.scaling import hidden
-from largen.kernels.state import State, Wanted
+from largen.kernels.rules.structure import advance_parts
+from largen.kernels.state import Shared, State, Wanted
 
 # Added to kernels of queries and keys before their roots are taken, relative to their diagonal:
 # equal rows make them singular.
@@ -46,12 +50,10 @@ _JITTER = 1e-12
 
 
 @rule.register
-def _(layer: MultiHeadAttention, constants: Any, state: State, behind: Wanted) -> State:
+def _(layer: MultiHeadAttention, constants: Shared, state: State, behind: Wanted) -> State:
     # With a softmax the batch is whole, its first samples are the second ones too: see tiles.py.
-    seed, inner = constants
     asked = Wanted(True, behind.means)
-    found = zip(layer.branches, inner, strict=True)
-    queries, keys, values = (advance(branch, its, state, asked) for branch, its in found)
+    queries, keys, values = advance_parts(layer, constants, state, asked)
     if layer.mechanism == "identity":
         return hidden(linear_heads(queries, keys, values, behind))
     n, positions = state.same.shape[0], prod(state.space)
@@ -93,7 +95,7 @@ def _(layer: MultiHeadAttention, constants: Any, state: State, behind: Wanted) -
     pairs = -(-layer.draws // 2)
     shape = jax.eval_shape(of_head, jax.ShapeDtypeStruct((n, positions, positions), K.dtype))
     zero = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shape)
-    draws = jax.random.split(jax.random.key(seed.astype(jnp.uint32)), pairs)
+    draws = jax.random.split(jax.random.key(constants.own.astype(jnp.uint32)), pairs)
     (gap, own, mean, theta), _ = lax.scan(add, zero, draws)
 
     def back(array: Any) -> Any:
@@ -159,14 +161,14 @@ def _through_logits(weights: Any, K: Any, A: Any) -> Any:
 
 @wanted.register
 def _(layer: MultiHeadAttention, behind: Wanted) -> Wanted:
-    asked = [wanted(branch, Wanted(True, behind.means)) for branch in layer.branches]
+    asked = [wanted(part, Wanted(True, behind.means)) for part in layer.parts]
     return reduce(Wanted.__or__, asked)
 
 
 @nature_behind.register
 def _(layer: MultiHeadAttention, nature: Nature) -> Nature:
-    found = [nature_behind(branch, nature) for branch in layer.branches]
-    for name, branch, its in zip(("queries", "keys"), layer.branches, found, strict=False):
+    found = [nature_behind(part, nature) for part in layer.parts]
+    for name, branch, its in zip(("queries", "keys"), layer.parts, found, strict=False):
         if its.kind != "gaussian" or freshness(branch) != "fresh":
             raise NoTheory(
                 f"kernels: {name} of {layer!r} are {its.kind}; logits are Gaussian behind an "
@@ -177,4 +179,16 @@ def _(layer: MultiHeadAttention, nature: Nature) -> Nature:
 
 @freshness.register
 def _(layer: MultiHeadAttention) -> Freshness:
-    return freshness(layer.branches[2])
+    return freshness(layer.parts[2])
+
+
+@own_constants.register
+def _(layer: MultiHeadAttention, path: Any, form: Any, behind: Any) -> Any:
+    own = crc32(repr((path, layer.seed)).encode())  # one for each place
+    return layer.with_seed(0), np.asarray(float(own))
+
+
+@simplified.register
+def _(layer: MultiHeadAttention) -> MultiHeadAttention:
+    # Weights of any head sum to one: means over positions of a few are as good as of many.
+    return layer.with_draws(2)

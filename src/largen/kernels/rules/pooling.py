@@ -25,7 +25,6 @@ from largen.architectures import (
     MaxPool,
     SumPool,
 )
-from largen.architectures.windows import Pool
 from largen.kernels.rules.averages import coincident, from_averages
 from largen.kernels.rules.dispatch import Nature, OnlyByNetworks, nature_behind, rule, wanted
 from largen.kernels.rules.scaling import rescaled
@@ -132,16 +131,12 @@ def _(layer: Flatten, behind: Wanted) -> Wanted:
     return Wanted(False, behind.means)
 
 
-@nature_behind.register(Pool)
-@nature_behind.register(GlobalAvgPool)
-@nature_behind.register(GlobalSumPool)
-def _(layer: Pool | GlobalAvgPool | GlobalSumPool, nature: Nature) -> Nature:
-    if isinstance(layer, MaxPool):
-        raise OnlyByNetworks(
-            f"kernels: {layer!r} takes the largest of several correlated Gaussians, and the "
-            "covariance of two such maxima has no closed form. Use AvgPool"
-        )
-    return nature
+@nature_behind.register
+def _(layer: MaxPool, nature: Nature) -> Nature:
+    raise OnlyByNetworks(
+        f"kernels: {layer!r} takes the largest of several correlated Gaussians, and the "
+        "covariance of two such maxima has no closed form. Use AvgPool"
+    )
 
 
 @nature_behind.register

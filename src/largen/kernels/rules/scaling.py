@@ -11,7 +11,7 @@ from largen.kernels.state import Side, State, opposite
 
 
 def rescaled(state: State, scale1: Any, scale2: Any) -> State:
-    """Return the state of s·x, with s (*space, n) for each set of samples.
+    """Return the state of s·x, with s a number or (*space, n) for each set of samples.
 
     K ← s s' K and Θ ← s s' Θ; in terms of the gap,
 
@@ -25,6 +25,10 @@ def rescaled(state: State, scale1: Any, scale2: Any) -> State:
         mean = None if side.mean is None else scale * side.mean
         return side._replace(q=scale**2 * side.q, mean=mean, within=within)
 
+    scale1, scale2 = (
+        jnp.broadcast_to(scale, side.q.shape)
+        for scale, side in ((scale1, state.first), (scale2, state.second))
+    )
     q1, q2 = state.facing(state.first.q, state.second.q)
     s1, s2 = state.facing(scale1, scale2)
     return state._replace(

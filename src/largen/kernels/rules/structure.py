@@ -7,10 +7,24 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
-from largen.architectures import Concatenate, Layer, Product, Repeat, Residual, Serial
+from largen.architectures import (
+    Affine,
+    Concatenate,
+    Layer,
+    Parallel,
+    Product,
+    Repeat,
+    Residual,
+    Sequence,
+    Serial,
+    Signal,
+    copies_of,
+)
 from largen.errors import NoTheory
+from largen.expectations.watching import pass_on, watched
 from largen.kernels.rules.dispatch import (
     Freshness,
     Nature,
@@ -18,11 +32,21 @@ from largen.kernels.rules.dispatch import (
     advance,
     freshness,
     nature_behind,
+    own_constants,
     rule,
     wanted,
 )
 from largen.kernels.rules.scaling import not_below_zero
-from largen.kernels.state import Side, State, Wanted, opposite
+from largen.kernels.state import Shared, Side, State, Wanted, opposite
+from largen.parameterizations import CanonicalForm
+
+
+def advance_parts(
+    layer: Parallel, constants: Shared, state: State, behind: Wanted
+) -> tuple[State, ...]:
+    """Return the states behind the parts of a parallel layer, with what is wanted of them."""
+    each = zip(layer.parts, constants.parts, strict=True)
+    return tuple(advance(part, its, state, behind) for part, its in each)
 
 
 @rule.register
@@ -36,28 +60,34 @@ def _(layer: Serial, constants: tuple[Any, ...], state: State, behind: Wanted) -
 def _(layer: Repeat, constants: Any, state: State, behind: Wanted) -> State:
     behind = wanted(layer, behind)  # each copy but the last has another one behind it
 
+    if isinstance(state.gap, np.ndarray):  # nothing is compiled
+        for n in range(copies_of(layer)):
+            own = jax.tree.map(lambda c, n=n: c[n], constants)
+            state = advance(layer.layer, own, state, behind)
+        return state
+
     # The constants of a copy are taken out one copy ahead and carried. Where they are taken out
     # in the copy itself, XLA does it for every pair, in loops that then do not vectorise.
-    def copy(carried: tuple[State, Any], following: Any) -> tuple[tuple[State, Any], None]:
+    def copy(carried: tuple[State, Any], following: Any) -> tuple[tuple[State, Any], Any]:
         state, its_constants = carried
-        return (advance(layer.layer, its_constants, state, behind), following), None
+        with watched() as asked:
+            state = advance(layer.layer, its_constants, state, behind)
+        return (state, following), asked.all
 
     first = jax.tree.map(lambda c: c[0], constants)
     following = jax.tree.map(lambda c: jnp.roll(c, -1, axis=0), constants)
-    return lax.scan(copy, (state, first), following, length=layer.times)[0][0]
+    (state, _), asked = lax.scan(copy, (state, first), following, length=copies_of(layer))
+    pass_on(asked)
+    return state
 
 
 @rule.register
-def _(layer: Residual, constants: Any, state: State, behind: Wanted) -> State:
+def _(layer: Residual, constants: Shared, state: State, behind: Wanted) -> State:
     # Bahri & Hanin, eqs. (25)-(26), for a branch and a skip that are independent, given the
     # kernels before them: all second moments add, and products of means where both have one.
-    factor, inner, of_shortcut = constants
-    parts = _parts(layer, behind)
-    branch = advance(layer.branch, inner, state, parts)
-    skip = state.reduced(parts)
-    if layer.shortcut is not None:
-        skip = advance(layer.shortcut, of_shortcut, state, parts)
-    return _independent_sum(skip, branch, factor)
+    asked = _parts(layer, behind)
+    branch, skip = advance_parts(layer, constants, state, asked)
+    return _independent_sum(skip, branch, constants.own)
 
 
 def _independent_sum(one: State, two: State, factor: Any) -> State:
@@ -89,13 +119,9 @@ def _independent_sum(one: State, two: State, factor: Any) -> State:
 
 
 @rule.register
-def _(layer: Concatenate, constants: Any, state: State, behind: Wanted) -> State:
+def _(layer: Concatenate, constants: Shared, state: State, behind: Wanted) -> State:
     # Second moments are means over all features, and so over branches by their shares.
-    shares, inner = constants
-    found = [
-        advance(branch, its, state, behind)
-        for branch, its in zip(layer.branches, inner, strict=True)
-    ]
+    shares, found = constants.own, advance_parts(layer, constants, state, behind)
 
     def mean(*fields: Any) -> Any:
         return sum(share * field for share, field in zip(shares[1:], fields[1:], strict=True)) + (
@@ -119,12 +145,8 @@ def _(layer: Concatenate, constants: Any, state: State, behind: Wanted) -> State
 
 
 @rule.register
-def _(layer: Product, constants: Any, state: State, behind: Wanted) -> State:
-    found = [
-        advance(branch, its, state, behind)
-        for branch, its in zip(layer.branches, constants, strict=True)
-    ]
-    return reduce(independent_product, found)
+def _(layer: Product, constants: Shared, state: State, behind: Wanted) -> State:
+    return reduce(independent_product, advance_parts(layer, constants, state, behind))
 
 
 def independent_product(one: Any, two: Any) -> State:
@@ -156,62 +178,60 @@ def independent_product(one: Any, two: Any) -> State:
 
 
 @wanted.register
-def _(layer: Serial, behind: Wanted) -> Wanted:
-    return wanted(layer.layers[0], _between(layer, behind)[0])
+def _(layer: Sequence, behind: Wanted) -> Wanted:
+    if layer.times > 1:  # wants only grow, and there are two of them
+        behind = behind | _of_parts(layer, behind)
+        return behind | _of_parts(layer, behind)
+    return _of_parts(layer, behind)
+
+
+def _of_parts(layer: Sequence, behind: Wanted) -> Wanted:
+    """Return what is wanted before the first part."""
+    for part in reversed(layer.parts):
+        behind = wanted(part, behind)
+    return behind
 
 
 def _between(layer: Serial, behind: Wanted) -> list[Wanted]:
     """Return what is wanted behind each of the layers."""
-    found = [behind]
-    for inner in reversed(layer.layers[1:]):
-        found.append(wanted(inner, found[-1]))
+    found = []
+    for inner in reversed(layer.layers):
+        found.append(behind)
+        behind = wanted(inner, behind)
     return found[::-1]
 
 
 @wanted.register
-def _(layer: Repeat, behind: Wanted) -> Wanted:
-    behind = behind | wanted(layer.layer, behind)
-    return behind | wanted(layer.layer, behind)  # wants only grow, and there are two of them
-
-
-@wanted.register
 def _(layer: Residual, behind: Wanted) -> Wanted:
-    parts = _parts(layer, behind)
-    skip = parts if layer.shortcut is None else wanted(layer.shortcut, parts)
-    return skip | wanted(layer.branch, parts)
+    return _wanted_of_parts(layer, _parts(layer, behind))
 
 
 def _parts(layer: Residual, behind: Wanted) -> Wanted:
     """Return what is wanted of skip and branch: means, unless one of them surely has none."""
-    ends = (layer.branch, layer.shortcut)
-    return behind | Wanted(means=not any(end and ends_in_affine_map(end) for end in ends))
+    return behind | Wanted(means=not any(map(ends_in_affine_map, layer.parts)))
 
 
-@wanted.register(Concatenate)
-@wanted.register(Product)
-def _(layer: Concatenate | Product, behind: Wanted) -> Wanted:
-    return reduce(Wanted.__or__, (wanted(branch, behind) for branch in layer.branches))
+@wanted.register
+def _(layer: Parallel, behind: Wanted) -> Wanted:
+    return _wanted_of_parts(layer, behind)
+
+
+def _wanted_of_parts(layer: Parallel, behind: Wanted) -> Wanted:
+    return reduce(Wanted.__or__, (wanted(part, behind) for part in layer.parts))
 
 
 @nature_behind.register
-def _(layer: Serial, nature: Nature) -> Nature:
-    for inner in layer.layers:
-        nature = nature_behind(inner, nature)
+def _(layer: Sequence, nature: Nature) -> Nature:
+    for _ in range(min(layer.times, 2)):  # behind two copies it is what it stays
+        for part in layer.parts:
+            nature = nature_behind(part, nature)
     return nature
 
 
 @nature_behind.register
-def _(layer: Repeat, nature: Nature) -> Nature:
-    once = nature_behind(layer.layer, nature)
-    return nature_behind(layer.layer, once)
-
-
-@nature_behind.register
 def _(layer: Residual, nature: Nature) -> Nature:
-    branch = nature_behind(layer.branch, nature)
-    skip = nature if layer.shortcut is None else nature_behind(layer.shortcut, nature)
-    own = "own" if layer.shortcut is None else freshness(layer.shortcut)
-    if "fresh" not in (freshness(layer.branch), own):
+    branch, skip = (nature_behind(part, nature) for part in layer.parts)
+    if "fresh" not in map(freshness, layer.parts):
         raise OnlyByNetworks(
             f"kernels: skip and branch of {layer!r} are correlated, since no random weights "
             "separate them, and their sum is not an elementwise function of one Gaussian. Put a "
@@ -228,7 +248,7 @@ def _(layer: Residual, nature: Nature) -> Nature:
 
 @nature_behind.register
 def _(layer: Concatenate, nature: Nature) -> Nature:
-    found = [nature_behind(branch, nature) for branch in layer.branches]
+    found = [nature_behind(part, nature) for part in layer.parts]
     kinds = {each.kind for each in found}
     kind = kinds.pop() if len(kinds) == 1 else f"{layer!r}"
     return Nature(kind, all(each.centred for each in found), alike=False)
@@ -236,8 +256,8 @@ def _(layer: Concatenate, nature: Nature) -> Nature:
 
 @nature_behind.register
 def _(layer: Product, nature: Nature) -> Nature:
-    found = [nature_behind(branch, nature) for branch in layer.branches]
-    if sum(freshness(branch) != "fresh" for branch in layer.branches) > 1:
+    found = [nature_behind(part, nature) for part in layer.parts]
+    if sum(freshness(part) != "fresh" for part in layer.parts) > 1:
         raise OnlyByNetworks(
             f"kernels: branches of {layer!r} are correlated, since no random weights separate "
             "them. Put a Dense() in all of them but one"
@@ -252,38 +272,30 @@ def _(layer: Product, nature: Nature) -> Nature:
 
 
 @freshness.register
-def _(layer: Serial) -> Freshness:
-    found = [freshness(inner) for inner in layer.layers]
+def _(layer: Sequence) -> Freshness:
+    found = [freshness(part) for part in layer.parts]
     return "fresh" if "fresh" in found else "mixed" if "mixed" in found else "own"
 
 
 @freshness.register
-def _(layer: Repeat) -> Freshness:
-    return freshness(layer.layer)
-
-
-@freshness.register
-def _(layer: Residual) -> Freshness:
-    own = "own" if layer.shortcut is None else freshness(layer.shortcut)
-    return _together([freshness(layer.branch), own])
-
-
-@freshness.register(Concatenate)
-@freshness.register(Product)
-def _(layer: Concatenate | Product) -> Freshness:
-    return _together([freshness(branch) for branch in layer.branches])
-
-
-def _together(found: list[Freshness]) -> Freshness:
+def _(layer: Parallel) -> Freshness:
+    found: list[Freshness] = [freshness(part) for part in layer.parts]
     return found[0] if len(set(found)) == 1 else "mixed"
 
 
 def ends_in_affine_map(layer: Layer) -> bool:
     """Whether the last thing that a layer does is a map with fresh random weights."""
-    if isinstance(layer, Serial):
-        return ends_in_affine_map(layer.layers[-1])
-    if isinstance(layer, Repeat):
-        return ends_in_affine_map(layer.layer)
-    if isinstance(layer, Residual | Concatenate | Product):
-        return False
-    return freshness(layer) == "fresh"
+    if isinstance(layer, Sequence):
+        return bool(layer.parts) and ends_in_affine_map(layer.parts[-1])
+    return isinstance(layer, Affine)
+
+
+@own_constants.register
+def _(layer: Residual, path: Any, form: CanonicalForm, behind: Any) -> tuple[Residual, Any]:
+    return layer, np.asarray(form.branch**2)
+
+
+@own_constants.register
+def _(layer: Concatenate, path: Any, form: Any, behind: tuple[Signal, ...]) -> Any:
+    copies = np.array([signal.copies for signal in behind], float)
+    return layer, tuple(np.asarray(share) for share in copies / copies.sum())

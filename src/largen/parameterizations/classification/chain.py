@@ -7,43 +7,24 @@ gradient's size. These two powers of N are all that the widths' exponents depend
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Literal
+from typing import Any, Literal
 
 from largen.architectures import (
-    Activation,
-    AvgPool,
-    Conv,
-    ConvTranspose,
-    Dense,
-    Flatten,
-    GlobalAvgPool,
-    GlobalSumPool,
+    Affine,
+    Elementwise,
     Layer,
-    LocallyConnected,
-    MaxPool,
-    Repeat,
     Residual,
-    Serial,
-    SumPool,
+    Sequence,
+    carried,
+    copies_of,
+    kinds_of_layers,
 )
 from largen.errors import NoRule
 from largen.parameterizations.classification.orders import ONE, ZERO, Order
 from largen.parameterizations.powers import Power
 from largen.parameterizations.rules import Row, RuleTable
-
-# Layers without weights that leave every power of N as it is.
-_KEEPS_THE_ORDER = (
-    Activation,
-    AvgPool,
-    Flatten,
-    GlobalAvgPool,
-    GlobalSumPool,
-    MaxPool,
-    SumPool,
-)
 
 
 @dataclass(frozen=True)
@@ -71,7 +52,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Affine:
+class Map:
     """An affine map: ``fan_in`` and ``fan_out`` are the orders of its numbers of inputs, outputs.
 
     Both are 0 (data, outputs) or 1 (width).
@@ -84,14 +65,14 @@ class Affine:
     fan_in: Fraction
     fan_out: Fraction
 
-    def slowed(self, power: Fraction) -> Affine:
+    def slowed(self, power: Fraction) -> Map:
         """The same at N^(−power) times the rates."""
         bias = None if self.bias is None else self.bias.slowed(power)
         return replace(self, weight=self.weight.slowed(power), bias=bias)
 
 
 # A residual branch is what stands between "split" and "merge".
-Step = Affine | Literal["split", "merge"]
+Step = Map | Literal["split", "merge"]
 Chain = tuple[Step, ...]
 
 
@@ -101,51 +82,49 @@ def chain(net: Layer, table: RuleTable[Power], adaptive: bool) -> Chain:
     Raises
     ------
     NoRule
-        If a layer is neither affine nor an activation.
+        If a layer is neither affine nor elementwise, and does not say that it is homogeneous.
     """
     rows: dict[str, dict[str, Row[Power]]] = {}
     for row in table.rows:
         rows.setdefault(row.site.name, {})[row.kind] = row
-    return tuple(_walk(net, (), rows, adaptive))
+
+    def leaf(layer: Layer, path: tuple[int, ...], steps: Chain) -> Chain:
+        if isinstance(layer, Affine):
+            name = ".".join(map(str, path)) or "0"
+            return (*steps, _affine(name, rows[name], adaptive))
+        if isinstance(layer, Elementwise) or layer.homogeneous:
+            return steps
+        raise _no_rule(layer)
+
+    def join(layer: Layer, path: tuple[int, ...], steps: Chain, ways: Any) -> Chain:
+        if not isinstance(layer, Residual) or layer.shortcut is not None:
+            raise _no_rule(layer)
+        return (*ways[0]((*steps, "split")), "merge")
+
+    def again(layer: Sequence, path: tuple[int, ...], steps: Chain, once: Any) -> Chain:
+        return steps + copies_of(layer) * once(())
+
+    return carried(net, (), leaf=leaf, join=join, again=again)
+
+
+def _no_rule(layer: Layer) -> NoRule:
+    keep = [kind for kind in kinds_of_layers() if kind.homogeneous]
+    return NoRule("the classification", layer, [Affine, Elementwise, Residual, Sequence, *keep])
 
 
 def slowed(steps: Chain, power: Fraction) -> Chain:
     """The same network at N^(−power) times its rates."""
-    return tuple(step.slowed(power) if isinstance(step, Affine) else step for step in steps)
+    return tuple(step.slowed(power) if isinstance(step, Map) else step for step in steps)
 
 
-def affine_maps(steps: Chain) -> tuple[Affine, ...]:
+def affine_maps(steps: Chain) -> tuple[Map, ...]:
     """Return the affine maps alone."""
-    return tuple(step for step in steps if isinstance(step, Affine))
+    return tuple(step for step in steps if isinstance(step, Map))
 
 
-def _walk(
-    layer: Layer, path: tuple[int, ...], rows: dict[str, dict[str, Row[Power]]], adaptive: bool
-) -> Iterator[Step]:
-    match layer:
-        case Serial(layers):
-            for position, inner in enumerate(layers):
-                yield from _walk(inner, (*path, position), rows, adaptive)
-        case Repeat(inner, times):
-            yield from times * tuple(_walk(inner, (*path, 0), rows, adaptive))
-        case Residual(branch, None):
-            yield "split"
-            yield from _walk(branch, (*path, 0), rows, adaptive)
-            yield "merge"
-        case Dense() | Conv() | ConvTranspose() | LocallyConnected():
-            name = ".".join(map(str, path)) or "0"
-            yield _affine(name, rows[name], adaptive)
-        case _ if isinstance(layer, _KEEPS_THE_ORDER):
-            return
-        case _:
-            affine = (Dense, Conv, ConvTranspose, LocallyConnected)
-            known = (*affine, *_KEEPS_THE_ORDER, Repeat, Residual, Serial)
-            raise NoRule("the classification", layer, known)
-
-
-def _affine(name: str, rows: dict[str, Row[Power]], adaptive: bool) -> Affine:
+def _affine(name: str, rows: dict[str, Row[Power]], adaptive: bool) -> Map:
     role = rows["weight"].site.role
-    return Affine(
+    return Map(
         name,
         role,
         weight=_entry(rows["weight"], adaptive),

@@ -23,8 +23,8 @@ from __future__ import annotations
 from fractions import Fraction
 
 from largen.parameterizations.classification.chain import (
-    Affine,
     Chain,
+    Map,
     affine_maps,
     gradient,
     slowed,
@@ -108,7 +108,7 @@ def _train(steps: Chain, adaptive: bool) -> tuple[State, History, tuple[str, ...
     return state, history, ("stable: updates grow in order with every step",)
 
 
-def _growing(maps: tuple[Affine, ...], now: tuple[Signal, ...], step: int) -> tuple[str, ...]:
+def _growing(maps: tuple[Map, ...], now: tuple[Signal, ...], step: int) -> tuple[str, ...]:
     when = "at initialisation" if step == 0 else f"after step {step}"
     return tuple(
         f"stable: {_what(layer)} of order {show(signal.now)} {when}"
@@ -117,11 +117,11 @@ def _growing(maps: tuple[Affine, ...], now: tuple[Signal, ...], step: int) -> tu
     )
 
 
-def _what(layer: Affine) -> str:
+def _what(layer: Map) -> str:
     return "outputs" if layer.role == "output" else f"preactivations of {layer.name}"
 
 
-def _kind(maps: tuple[Affine, ...], late: tuple[Signal, ...]) -> Kind:
+def _kind(maps: tuple[Map, ...], late: tuple[Signal, ...]) -> Kind:
     outputs, hidden = late[-1], late[:-1]
     if below(outputs.change, ZERO):
         return "vanishing" if below(outputs.now, ZERO) else "stuck at initialisation"
@@ -136,7 +136,7 @@ def _kind(maps: tuple[Affine, ...], late: tuple[Signal, ...]) -> Kind:
     return "feature learning"
 
 
-def _layer(layer: Affine, signal: Signal, moved: Moved) -> LayerScaling:
+def _layer(layer: Map, signal: Signal, moved: Moved) -> LayerScaling:
     return LayerScaling(
         layer.name,
         layer.role,
@@ -148,7 +148,7 @@ def _layer(layer: Affine, signal: Signal, moved: Moved) -> LayerScaling:
     )
 
 
-def _notes(maps: tuple[Affine, ...], late: tuple[Signal, ...], eps: bool) -> tuple[str, ...]:
+def _notes(maps: tuple[Map, ...], late: tuple[Signal, ...], eps: bool) -> tuple[str, ...]:
     notes = []
     small = [
         layer.name

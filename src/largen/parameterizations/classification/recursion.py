@@ -25,7 +25,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-from largen.parameterizations.classification.chain import Affine, Chain, Entry
+from largen.parameterizations.classification.chain import Chain, Entry, Map
 from largen.parameterizations.classification.orders import (
     HALF,
     ONE,
@@ -88,7 +88,7 @@ def signals(steps: Chain, state: State) -> tuple[Signal, ...]:
             skipped = waiting.pop()
             here = (initial, now, change)
             initial, now, change = (largest(x, y) for x, y in zip(here, skipped, strict=True))
-        elif isinstance(step, Affine):
+        elif isinstance(step, Map):
             moved, entered = state[len(found)], now
             direct = largest(product(moved.weight, step.fan_in, entered), moved.bias)
             # Only the read-out's weights are aligned with the change of what they are applied to.
@@ -103,7 +103,7 @@ def signals(steps: Chain, state: State) -> tuple[Signal, ...]:
 
 def advance(steps: Chain, state: State, adaptive: bool) -> State:
     """Return the increments one step later."""
-    maps = [step for step in steps if isinstance(step, Affine)]
+    maps = [step for step in steps if isinstance(step, Map)]
     return tuple(
         Moved(
             largest(moved.weight, _update(step.weight, signal.backward, signal.input, adaptive)),
@@ -128,7 +128,7 @@ def _backward(steps: Chain, state: State) -> tuple[Order, ...]:
             waiting.append(now)
         elif step == "split":
             now = largest(now, waiting.pop())
-        elif isinstance(step, Affine):
+        elif isinstance(step, Map):
             moved = state[len(state) - 1 - len(found)]
             found.append(now)
             through = largest(

@@ -66,7 +66,7 @@ class LayerScaling:
 
 @dataclass(frozen=True)
 class Classification:
-    """Which limit a parameterization gives a network; made by ``Parameterization.classify``.
+    """Which limit a parameterization gives a network; made by :func:`largen.classify`.
 
     Exponents are those of late steps, from which on they are constant, or for an unstable scaling
     those of the step that shows it.

@@ -8,12 +8,14 @@ from typing import Any
 import jax
 import numpy as np
 
+from largen.callables import outputs_on_shapes, takes
 from largen.errors import InvalidInput
+from largen.text import shown
 from largen.transfer.coordinates import CoordinateCheck, checked, effort, one_direction
 from largen.transfer.jax.plan import JaxPlan
 from largen.transfer.jax.scaling import scale
 from largen.transfer.jax.survey import shapes_of
-from largen.transfer.jax.trees import part_of
+from largen.transfer.jax.trees import is_weight, part_of
 from largen.transfer.roles import family
 from largen.transfer.structure import correspondence
 
@@ -97,7 +99,8 @@ def coordinate_check(
     >>> check.guilty, bool(check["out"].change > 0.5)
     ('inp', True)
     """
-    effort(steps, seeds, batches)
+    effort(steps, seeds, batches, targets, loss, lr)
+    takes("activations", activations, ("parameters", "batch"))
     plans = [
         scale(init, base, target, optimizer=optimizer, depth=depth, **options) for target in targets
     ]
@@ -112,6 +115,9 @@ def coordinate_check(
         for seed in range(seeds):
             parameters = plan.init(seed)
             state, before = moved.init(parameters), measure(parameters, batches[0])
+            value = outputs_on_shapes("loss", loss, parameters, batches[0])
+            if getattr(value, "shape", None) != () or not is_weight(value):
+                raise InvalidInput(f"loss: wanted one real number, got {shown(value)}.")
             for t in range(steps):
                 parameters, state = step(parameters, state, batches[t % len(batches)])
             own.append(_sizes(before, measure(parameters, batches[0]), named))

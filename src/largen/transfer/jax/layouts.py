@@ -1,29 +1,54 @@
-"""Which side of an array is summed over: by equinox's layers, or by the user's convention."""
+"""Which sides of an array are summed over: by the layers of equinox and flax, or by convention.
+
+Flax's kernels may have several axes on either side, ``(width, heads, head_dim)`` of queries and
+``(heads, head_dim, width)`` of what follows attention. A bias beside a kernel has the axes of the
+fan-out; without one, it is told by the names that attention and convolutions have.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Any
 
 from largen.errors import InvalidInput
 from largen.transfer.roles import role_of_sides
 
 LAYOUTS = ("in_out", "out_in")
+# Flax's attention: how many of the last of three axes are the fan-out.
+ATTENTION = {"query": 2, "key": 2, "value": 2, "out": 1}
 POSITIONAL = ("pos", "wpe", "token", "query", "latent", "cls", "prompt")
 
 
-def role_of(owner: Any, name: str, ndim: int, growing: Collection[int], layout: str | None) -> str:
-    """Return the role of one weight.
+@dataclass(frozen=True)
+class Weight:
+    """One weight as far as its axes go; one along which blocks are stacked does not count.
 
-    Parameters
+    Attributes
     ----------
     owner
         The node that holds it.
     name
         Its full name.
     ndim, growing
-        How many axes it has, and which of them grow with the width; an axis along which blocks
-        are stacked does not count.
+        How many axes it has, and which of them grow with the width.
+    outputs
+        How many axes a bias beside it has, if they are its last ones; None without.
+    """
+
+    owner: Any
+    name: str
+    ndim: int
+    growing: tuple[int, ...]
+    outputs: int | None = None
+
+
+def role_of(weight: Weight, layout: str | None) -> str:
+    """Return the role of one weight.
+
+    Parameters
+    ----------
+    weight
+        The weight.
     layout
         ``"in_out"`` for matrices that are applied as ``x @ W``, ``"out_in"`` for ``W @ x``.
 
@@ -32,18 +57,19 @@ def role_of(owner: Any, name: str, ndim: int, growing: Collection[int], layout: 
     InvalidInput
         If the sides of a matrix cannot be told apart.
     """
+    owner, name, ndim, growing = weight.owner, weight.name, weight.ndim, weight.growing
     leaf, own = name.rpartition(".")[2].lower(), name.lower()
     if not growing:
         return "scalar"
     kind = _equinox_kind(owner)
-    if ndim == 1:
+    if ndim == 1 or leaf == "bias":
         is_norm = "norm" in type(owner).__name__.lower() or leaf in ("scale", "gain", "g")
         return "norm" if is_norm and leaf not in ("bias", "b", "offset") else "bias"
     if kind == "Embedding" or "embed" in own or any(hint in leaf for hint in ("wte", "vocab")):
         return "positional" if "pos" in own else "embedding"
     if kind is None and tuple(growing) == (ndim - 1,) and any(h in leaf for h in POSITIONAL):
         return "positional"
-    sides = axes(owner, ndim, layout)
+    sides = axes(weight, layout)
     if sides is None:
         if len(growing) >= 2:
             return "hidden"
@@ -53,7 +79,7 @@ def role_of(owner: Any, name: str, ndim: int, growing: Collection[int], layout: 
             f"W @ x, or name its role: roles={{{name!r}: 'output'}}."
         )
     fan_in, fan_out = sides
-    plain = role_of_sides(fan_in in growing, fan_out in growing)
+    plain = role_of_sides(*(any(axis in growing for axis in side) for side in (fan_in, fan_out)))
     groups = getattr(owner, "groups", 1)
     if kind == "Conv" and groups > 1:
         return {"input": "depthwise", "hidden": "grouped"}.get(plain, plain)
@@ -64,13 +90,58 @@ def role_of(owner: Any, name: str, ndim: int, growing: Collection[int], layout: 
     return plain
 
 
-def axes(owner: Any, ndim: int, layout: str | None) -> tuple[int, int] | None:
-    """Return the axes of fan-in and fan-out, or None if nothing says which they are."""
-    if _equinox_kind(owner) in ("Linear", "Conv", "recurrent") or layout == "out_in":
-        return 1, 0
+def axes(weight: Weight, layout: str | None) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """Return the axes of fan-in and fan-out, or None if nothing says which they are.
+
+    Raises
+    ------
+    InvalidInput
+        If the weight has more than two axes, and it is not clear how many are summed over.
+    """
+    ndim = weight.ndim
+    if ndim < 2 or weight.name.rpartition(".")[2].lower() == "bias":
+        return (), tuple(range(ndim))
+    if _equinox_kind(weight.owner) in ("Linear", "Conv", "recurrent"):
+        return (1,), (0,)
+    if layout == "out_in":
+        if not set(weight.growing) <= {0, 1}:
+            raise _unclear(weight)
+        return (1,), (0,)
     if layout == "in_out":
-        return ndim - 2, ndim - 1
+        outputs = _outputs(weight)
+        if outputs is None:
+            return (ndim - 2,), (ndim - 1,)
+        return tuple(range(ndim - outputs)), tuple(range(ndim - outputs, ndim))
     return None
+
+
+def _outputs(weight: Weight) -> int | None:
+    """Return how many of the last axes are the fan-out, all others being summed over.
+
+    None for matrices, or stacks of them, of which the last two axes count.
+    """
+    if weight.ndim == 2:
+        return None
+    if weight.outputs is not None:
+        return weight.outputs
+    *path, leaf = weight.name.lower().split(".")
+    holder = path[-1] if path else ""
+    if weight.ndim == 3 and holder in ATTENTION:
+        return ATTENTION[holder]
+    if "conv" in weight.name.lower():
+        return 1
+    if leaf == "kernel" or not set(weight.growing) <= {weight.ndim - 2, weight.ndim - 1}:
+        raise _unclear(weight)
+    return None
+
+
+def _unclear(weight: Weight) -> InvalidInput:
+    return InvalidInput(
+        f"layout: the weight {weight.name} has {weight.ndim} axes, of which {weight.growing} grow, "
+        "and nothing says which are summed over: it is no convolution by its name, no part of "
+        "flax's attention, and has no bias. Give its layer a bias, call it conv… if it is a "
+        "convolution, or make it a matrix in init and reshape it in the forward pass."
+    )
 
 
 def _equinox_kind(owner: Any) -> str | None:

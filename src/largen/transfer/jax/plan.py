@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import jax
 import jax.numpy as jnp
 
 from largen.arrays import random_key, real
-from largen.errors import InvalidInput
-from largen.transfer.jax.trees import map_weights, name_of, weights_of
-from largen.transfer.plan import Plan, grouped, read_json
+from largen.errors import InvalidInput, instance_of
+from largen.transfer.jax.trees import map_named, map_weights, weights_of
+from largen.transfer.plan import Plan, grouped, matched_step, read_json
 from largen.transfer.schedules import Schedule, check_factor
 
 if TYPE_CHECKING:
@@ -62,6 +61,7 @@ class JaxPlan(Plan):
         InvalidInput
             If the weight was not named in ``tied``.
         """
+        instance_of("name", name, str, "the name of a weight")
         found = [m.factor for m in self.multipliers if m.module == name]
         if name not in self._by_name or (not found and not self[name].tied):
             raise InvalidInput(f"name: {name!r} was not named in tied=….")
@@ -92,7 +92,9 @@ class JaxPlan(Plan):
         matrix_lr
             Muon's own rate of the matrices; ``lr`` by default.
         **options
-            Of the optimizer, such as ``momentum``, ``nesterov``, ``b1`` and ``b2``.
+            Of the optimizer, such as ``momentum``, ``nesterov``, ``b1`` and ``b2``. With Muon's
+            ``consistent_rms`` steps grow by another power of the width, which the rates make up
+            for.
 
         Raises
         ------
@@ -116,21 +118,20 @@ class JaxPlan(Plan):
         muon = [w.name for w in self.weights if w.moved_by == "muon"]
         others = [w.name for w in self.weights if w.moved_by != "muon"]
         own_lr = lr if matrix_lr is None else matrix_lr
+        step = (lambda weight: 1.0) if options.get("consistent_rms") is None else matched_step
         groups = [
             *grouped(self, dict.fromkeys(others), lr, weight_decay, eps),
-            *grouped(self, dict.fromkeys(muon), own_lr, weight_decay, eps),
+            *grouped(self, dict.fromkeys(muon), own_lr, weight_decay, eps, step),
         ]
         for i, (settings, names) in enumerate(groups):
             transforms[str(i)] = transformation(
-                self.update, settings, schedule, options, lambda path: self[name_of(path)].fan_in
+                self.update, settings, schedule, options, lambda name: self[name].fan_in
             )
             labels |= dict.fromkeys(names, str(i))
         transforms["none"] = optax.set_to_zero()  # for leaves that are no weights: integers, say
 
         def label(parameters: Any) -> Any:
-            return jax.tree_util.tree_map_with_path(
-                lambda path, _: labels.get(name_of(path), "none"), parameters
-            )
+            return map_named(lambda name, _: labels.get(name, "none"), parameters)
 
         return optax.partition(transforms, label)
 
@@ -179,16 +180,14 @@ class JaxPlan(Plan):
             )
 
     @classmethod
-    def from_json(cls, text: str, make_parameters: Callable[..., Any] | None = None) -> JaxPlan:
+    def from_json(
+        cls, text: str | bytes, make_parameters: Callable[..., Any] | None = None
+    ) -> JaxPlan:
         """Read a plan from :meth:`Plan.to_json`.
 
         Raises
         ------
-        InvalidInput
-            If the text is no plan.
+        DamagedFile, InvalidInput
+            As :func:`largen.transfer.plan_from_json` does.
         """
         return cls(**read_json(text), make_parameters=make_parameters)
-
-    def to_json(self) -> str:
-        """Return the plan as text, without the function."""
-        return Plan(**{f.name: getattr(self, f.name) for f in fields(Plan)}).to_json()

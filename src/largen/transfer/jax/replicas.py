@@ -9,8 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from largen.callables import outputs_on_shapes, takes
 from largen.errors import InvalidInput
+from largen.text import shown
 from largen.transfer.jax.plan import JaxPlan
+from largen.transfer.jax.survey import shapes_of
+from largen.transfer.jax.trees import is_weight
 from largen.transfer.replicas import DIVERGED, LOOK_EVERY, Replica, TrainedReplicas, checked
 from largen.transfer.schedules import Schedule
 
@@ -83,7 +87,10 @@ def train_replicas(
     >>> found.losses.shape, bool(found.final[1] < found.final[0])
     ((2, 50), True)
     """
-    measure = checked(replicas, steps, loss, LOSSES, schedule)
+    measure = checked(
+        plan, JaxPlan, replicas, batches, steps, loss, LOSSES, schedule, evaluation, report
+    )
+    takes("apply", apply, ("parameters", "inputs"))
     move = _transformation(plan, replicas, schedule)
 
     def loss_of(parameters: Any, x: Any, y: Any) -> Any:
@@ -105,8 +112,13 @@ def train_replicas(
     alive = np.arange(len(replicas))
     dead = np.zeros(len(replicas), bool)
     losses = np.full((len(replicas), steps), np.inf)
+    for pair in evaluation:
+        _check_batch(apply, measure, plan, *pair)
     for t in range(steps):
-        value, parameters, state = step(parameters, state, lr, *batches(t))
+        x, y = batches(t)
+        if t == 0 or measure is cross_entropy:
+            _check_batch(apply, measure, plan, x, y)
+        value, parameters, state = step(parameters, state, lr, x, y)
         losses[alive, t] = value
         if (t + 1) % LOOK_EVERY and t + 1 < steps:
             continue
@@ -127,6 +139,33 @@ def train_replicas(
     each[alive] = np.concatenate(blocks, 1)
     each[dead] = np.inf
     return TrainedReplicas(*(np.where(np.isfinite(a), a, np.inf) for a in (losses, each)))
+
+
+def _check_batch(apply: Any, measure: Loss, plan: JaxPlan, x: Any, y: Any) -> None:
+    """Check that outputs and targets fit, and what the loss makes of them."""
+    assert plan.make_parameters is not None
+    shapes = shapes_of(plan.make_parameters, plan.target)
+    outputs = outputs_on_shapes("apply", apply, shapes, x)
+    if not hasattr(outputs, "shape"):
+        raise InvalidInput(f"apply: wanted one array of outputs, got {shown(outputs)}.")
+    wanted = np.shape(y)
+    if measure in (cross_entropy, mse):
+        wanted = outputs.shape[:-1] if measure is cross_entropy else outputs.shape
+    if np.shape(y) != wanted:
+        raise InvalidInput(
+            f"batches: wanted targets of the shape {wanted} for outputs of the shape "
+            f"{outputs.shape}, got {np.shape(y)}."
+        )
+    if measure is cross_entropy:
+        labels, classes = np.asarray(y), outputs.shape[-1]
+        if labels.dtype.kind not in "iu" or labels.min() < 0 or labels.max() >= classes:
+            raise InvalidInput(
+                f"batches: wanted targets that are classes from 0 to {classes - 1}, got "
+                f"{labels.dtype} from {labels.min()} to {labels.max()}."
+            )
+    value = outputs_on_shapes("loss", measure, outputs, y)
+    if getattr(value, "shape", None) != () or not is_weight(value):
+        raise InvalidInput(f"loss: wanted one real number, got {shown(value)}.")
 
 
 def _transformation(plan: JaxPlan, replicas: Sequence[Replica], schedule: Schedule | None) -> Any:

@@ -13,6 +13,7 @@ from largen.transfer.initial import InitialLaw
 from largen.transfer.jax.layouts import LAYOUTS
 from largen.transfer.jax.plan import JaxPlan
 from largen.transfer.jax.survey import Survey
+from largen.transfer.patterns import by_pattern, patterns
 from largen.transfer.plan import ForwardMultiplier
 from largen.transfer.resolve import Folded, FoundWeight, resolve
 from largen.transfer.roles import family
@@ -48,8 +49,9 @@ def scale(
     """Plan how a model of one shape takes over the hyperparameters of a smaller one.
 
     As :func:`largen.transfer.torch.scale`, for a function that returns a pytree of parameters:
-    nested dicts and lists, or an equinox module. Factors of read-outs, branches and attention
-    logits are folded into weights and rates, so that the user's own forward pass stays as it is.
+    nested dicts and lists, an equinox module, or a state of flax nnx. Factors of read-outs,
+    branches and attention logits are folded into weights and rates, so that the user's own forward
+    pass stays as it is.
 
     Parameters
     ----------
@@ -60,8 +62,9 @@ def scale(
     scheme, optimizer, decay, alpha, depth, delta
         As in :func:`largen.transfer.torch.scale`.
     layout
-        ``"in_out"`` if matrices are applied as ``x @ W``, ``"out_in"`` if as ``W @ x``;
-        equinox's layers say so themselves.
+        ``"in_out"`` if matrices are applied as ``x @ W``, as in flax and Haiku, whose kernels of
+        more axes are known by their biases and names; ``"out_in"`` if as ``W @ x``. Equinox's
+        layers say so themselves.
     roles
         Patterns of weights' names, with their roles (:data:`largen.transfer.roles.ROLES`).
     branches
@@ -69,9 +72,9 @@ def scale(
         ``"blocks.*.fc2"``. Needed by schemes with a power of depth.
     attention
         Patterns of the weights, or their holders, that make queries, with the ratio of the
-        heads' dimensions, for logits q·k/√d. By default those of ``equinox.nn.MultiheadAttention``;
-        the plan notes which other weights have names that queries usually have. ``{}`` leaves all
-        logits as they are.
+        heads' dimensions, for logits q·k/√d. By default those of ``equinox.nn.MultiheadAttention``
+        and of flax's attention; the plan notes which other weights have names that queries usually
+        have. ``{}`` leaves all logits as they are.
     tied
         Names of embeddings that the forward pass uses as a read-out, too: there it has to
         multiply the logits by :meth:`JaxPlan.factor`.
@@ -104,12 +107,12 @@ def scale(
     if layout is not None:
         one_of("layout", layout, LAYOUTS)
     survey = Survey(init, shapes(base, target, depth, delta), layout)
-    found_roles = survey.roles(roles or {})
+    found_roles = survey.roles(by_pattern("roles", roles))
     folds: dict[str, list[Folded]] = {name: [] for name in survey.weights}
     _put_on_branches(survey, param, branches, folds)
     notes = _put_on_queries(survey, param, attention, folds)
     laws = {} if as_built(param) else survey.laws()
-    shared = survey.matching("tied", tied)
+    shared = survey.matching("tied", patterns("tied", tied))
 
     weights, forward = [], []
     for name, role in found_roles.items():
@@ -146,8 +149,8 @@ def scale(
         scheme=str(param),
         optimizer=moved.name,
         decay=moved.decay,
-        base=dict(base),
-        target=dict(target),
+        base=survey.sizes.base,
+        target=survey.sizes.target,
         width_ratio=max((w.n for w in weights), default=1.0),
         depth_ratio=survey.l,
         weights=tuple(weights),
@@ -172,8 +175,7 @@ def _put_on_branches(
             f"branches: {param} scales residual branches with the depth; name the weights they "
             "end in, such as branches=['blocks.*.fc2'], or use a scheme such as 'mup'."
         )
-    patterns = (named,) if isinstance(named, str) else named
-    for name in dict.fromkeys(survey.matching("branches", patterns)):
+    for name in dict.fromkeys(survey.matching("branches", patterns("branches", named))):
         folds[name].append(Folded("branch", branch_multiplier(param)))
 
 
@@ -185,7 +187,7 @@ def _put_on_queries(
 ) -> list[str]:
     """Put the attention logits' factor on queries; return notes of what may be queries, too."""
     power = attention_multiplier(param)
-    found = survey.queries() if named is None else named
+    found = survey.queries() if named is None else by_pattern("attention", named)
     for pattern, given in found.items():
         ratio = real(f"attention[{pattern!r}]", given, above=0)
         for name in survey.matching("attention", [pattern]):

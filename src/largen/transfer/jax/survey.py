@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from fnmatch import fnmatchcase
+from math import prod
 from typing import Any
 
 import jax
@@ -12,7 +13,7 @@ from largen.errors import InvalidInput
 from largen.transfer.alignment import Alignment
 from largen.transfer.initial import InitialLaw, Moments, measured
 from largen.transfer.jax.draws import Draws
-from largen.transfer.jax.layouts import axes, role_of
+from largen.transfer.jax.layouts import ATTENTION, Weight, axes, role_of
 from largen.transfer.jax.trees import instances, owners, part_of
 from largen.transfer.queries import is_query_name
 from largen.transfer.roles import family
@@ -34,22 +35,47 @@ class Survey(Alignment):
         """Names of the target's weights."""
         return tuple(self._shapes["target"])
 
+    def weight(self, name: str) -> Weight:
+        """Return one weight of the target as far as its axes go."""
+        shape, holder = self.shape("target", name), name.rpartition(".")[0]
+        bias = self._shapes["target"].get(f"{holder}.bias" if holder else "bias")
+        ndim = self._ndim(name)
+        outputs = None
+        if bias is not None and 0 < len(bias) - (name in self.stacked) < ndim:
+            outputs = len(bias) - (name in self.stacked)
+            outputs = outputs if bias[-outputs:] == shape[-outputs:] else None
+        return Weight(
+            self._owners[name], name, ndim, self._inner(name, self.growing(name)), outputs
+        )
+
     def ratio(self, name: str) -> float:
         """Return n of a weight: how much its fan-in grew, or its fan-out if the fan-in is fixed."""
+        return self._grown(name, self.shape("target", name), self.shape("tall", name))
+
+    def width_growth(self, name: str) -> float:
+        """Return how much wider a weight of the wider model is than that of the base."""
+        return self._grown(name, *(self.shape(m, self.names[name]) for m in ("wide", "base")))
+
+    def _grown(self, name: str, after: tuple[int, ...], before: tuple[int, ...]) -> float:
         growing = self.growing(name)
         if not growing:
             return 1.0
-        sides = axes(self._owners[name], self._ndim(name), self.layout)
-        inner = self._inner(name, growing)
-        chosen = growing[0] if sides is None else next(
-            (outer for outer, i in zip(growing, inner, strict=True) if i == sides[0]), growing[0]
-        )  # fmt: skip
-        return self.shape("target", name)[chosen] / self.shape("tall", name)[chosen]
+        weight = self.weight(name)
+        sides = axes(weight, self.layout)
+        if sides is None:
+            chosen: tuple[int, ...] = growing[:1]
+        else:
+            summed, kept = (
+                tuple(o for o, i in zip(growing, weight.growing, strict=True) if i in side)
+                for side in sides
+            )
+            chosen = summed or kept
+        return prod(after[axis] for axis in chosen) / prod(before[axis] for axis in chosen)
 
     def fan_in(self, name: str) -> int | None:
         """Return the axis of a matrix that is summed over; None if nothing says which it is."""
-        sides = axes(self._owners[name], self._ndim(name), self.layout)
-        return None if sides is None else sides[0]
+        sides = axes(self.weight(name), self.layout)
+        return sides[0][0] if sides is not None and len(sides[0]) == 1 else None
 
     def roles(self, given: Mapping[str, str]) -> dict[str, str]:
         """Return the role of every weight.
@@ -64,14 +90,7 @@ class Survey(Alignment):
             family(role)
             named |= dict.fromkeys(self.matching("roles", [pattern]), role)
         return {
-            name: named.get(name)
-            or role_of(
-                self._owners[name],
-                name,
-                self._ndim(name),
-                self._inner(name, self.growing(name)),
-                self.layout,
-            )
+            name: named.get(name) or role_of(self.weight(name), self.layout)
             for name in self.weights
         }
 
@@ -102,17 +121,27 @@ class Survey(Alignment):
     def queries(self) -> dict[str, float]:
         """Return the holders of weights known to make queries, with the ratio of the heads' sizes.
 
-        They are those of equinox's attention, whose logits are q·k/√d.
+        They are those of equinox's attention and of flax's, whose logits are q·k/√d. Where flax
+        normalises queries, it is the norm's gain that multiplies them.
         """
         import equinox as eqx
 
         before, after = (
             instances(self._trees[model], eqx.nn.MultiheadAttention) for model in ("base", "target")
         )
-        return {
+        found = {
             f"{path}.query_proj": layer.qk_size / before[self.names[path]].qk_size
             for path, layer in after.items()
         }
+        for name in self.weights:
+            prefix = name.removesuffix("query.kernel")
+            parts = [f"{prefix}{part}.kernel" for part in ATTENTION]
+            if name in parts and all(p in self._owners and self._ndim(p) == 3 for p in parts):
+                norm = f"{prefix}query_ln"
+                holder = norm if f"{norm}.scale" in self._owners else f"{prefix}query"
+                heads = [self.shape(m, name)[-1] for m in ("target", "tall")]
+                found[holder] = heads[0] / heads[1]
+        return found
 
     def likely_queries(self) -> list[str]:
         """Return matrices whose name, or whose holder's name, is one that queries usually have."""

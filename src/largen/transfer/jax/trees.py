@@ -6,25 +6,41 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
-import numpy as np
+import jax.numpy as jnp
 
 from largen.transfer.structure import Part
 
 
 def children(node: Any) -> Iterator[tuple[str, Any]]:
-    """Return the parts of one node of a pytree, by name; none for a leaf."""
-    for path, child in jax.tree_util.tree_flatten_with_path(node, is_leaf=lambda x: x is not node)[
-        0
-    ]:
-        if path:
-            yield key_name(path[0]), child
+    """Return the parts of one node of a pytree, by name; none for a leaf.
+
+    Haiku's dictionaries of paths, ``{"net/linear": …}``, are seen as nested ones.
+    """
+    found = jax.tree_util.tree_flatten_with_path(node, is_leaf=lambda x: x is not node)[0]
+    pairs = [(key_name(path[0]), child) for path, child in found if path]
+    yield from (_nested(pairs) if any("." in name for name, _ in pairs) else pairs)
+
+
+def _nested(pairs: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
+    """Return dictionaries within dictionaries for names that are paths."""
+    tree: dict[str, Any] = {}
+    for name, child in pairs:
+        *path, last = name.split(".")
+        inner = tree
+        for part in path:
+            inner = inner.setdefault(part, {})
+        if isinstance(child, dict):
+            inner.setdefault(last, {}).update(child)
+        else:
+            inner[last] = child
+    return list(tree.items())
 
 
 def key_name(key: Any) -> str:
-    """Return a key of a path as it is written in code."""
+    """Return a key of a path as it is written in code; slashes in it are dots here."""
     for attribute in ("key", "idx", "name"):
         if hasattr(key, attribute):
-            return str(getattr(key, attribute))
+            return str(getattr(key, attribute)).replace("/", ".")
     return str(key)
 
 
@@ -34,9 +50,9 @@ def name_of(path: tuple) -> str:
 
 
 def is_weight(leaf: Any) -> bool:
-    """Whether a leaf is an array of floats, or the shape of one."""
+    """Whether this is an array of floats, the shape of one, or a variable of flax nnx with one."""
     dtype = getattr(leaf, "dtype", None)
-    return dtype is not None and hasattr(leaf, "shape") and np.issubdtype(dtype, np.floating)
+    return dtype is not None and hasattr(leaf, "shape") and jnp.issubdtype(dtype, jnp.floating)
 
 
 def part_of(node: Any) -> Part:
@@ -71,14 +87,26 @@ def instances(node: Any, kind: type, prefix: str = "") -> dict[str, Any]:
     return found
 
 
+def named_leaves(tree: Any) -> list[tuple[str, Any]]:
+    """Return every leaf with its full name, in the order of ``jax.tree.leaves``.
+
+    What is in a variable of flax nnx has the variable's name.
+    """
+    nodes = jax.tree_util.tree_flatten_with_path(tree, is_leaf=is_weight)[0]
+    return [(name_of(path), leaf) for path, node in nodes for leaf in jax.tree.leaves(node)]
+
+
+def map_named(function: Callable[[str, Any], Any], tree: Any) -> Any:
+    """Apply a function of name and leaf to every leaf of a pytree."""
+    made = [function(name, leaf) for name, leaf in named_leaves(tree)]
+    return jax.tree.unflatten(jax.tree.structure(tree), made)
+
+
 def map_weights(function: Callable[[str, Any], Any], tree: Any) -> Any:
     """Apply a function of name and array to every weight of a pytree; leave all else alone."""
-    return jax.tree_util.tree_map_with_path(
-        lambda path, leaf: function(name_of(path), leaf) if is_weight(leaf) else leaf, tree
-    )
+    return map_named(lambda name, leaf: function(name, leaf) if is_weight(leaf) else leaf, tree)
 
 
 def weights_of(tree: Any) -> Mapping[str, Any]:
     """Return every weight by its full name."""
-    leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
-    return {name_of(path): leaf for path, leaf in leaves if is_weight(leaf)}
+    return {name: leaf for name, leaf in named_leaves(tree) if is_weight(leaf)}

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import optax
 from optax import contrib
 
+from largen.transfer.jax.trees import map_named
 from largen.transfer.schedules import Schedule
 from largen.transfer.updates import Update
 
@@ -23,7 +24,7 @@ def transformation(
     settings: Mapping[str, Any],
     schedule: Schedule | None,
     options: Mapping[str, Any],
-    fan_in: Callable[[tuple], int],
+    fan_in: Callable[[str], int],
 ) -> optax.GradientTransformation:
     """Return the transformation of one group.
 
@@ -38,7 +39,7 @@ def transformation(
     options
         Of the optimizer; for Muon, of the matrices' one.
     fan_in
-        The axis of a matrix that is summed over, by its path.
+        The axis of a matrix that is summed over, by its name.
     """
     rate, weight_decay = settings["lr"], settings["weight_decay"]
     lr = rate if schedule is None else lambda t: rate * schedule(t)
@@ -51,7 +52,7 @@ def transformation(
 
 
 def _direction(
-    name: str, options: Mapping[str, Any], fan_in: Callable[[tuple], int]
+    name: str, options: Mapping[str, Any], fan_in: Callable[[str], int]
 ) -> optax.GradientTransformation:
     """Return an optimizer without its rate and its decay."""
     up = -1.0  # optax's rates go down
@@ -124,7 +125,7 @@ def _nadam(
 
 
 def _muon(
-    fan_in: Callable[[tuple], int],
+    fan_in: Callable[[str], int],
     beta: Any = 0.95,
     nesterov: bool = True,
     consistent_rms: Any = None,
@@ -144,18 +145,18 @@ def _muon(
         return (mixed(average, updates) if nesterov else average), average
 
     def sides(tree: Any) -> Any:
-        return jax.tree_util.tree_map_with_path(
-            lambda path, _: contrib.MuonDimensionNumbers(fan_in(path), 1 - fan_in(path)), tree
+        return map_named(
+            lambda name, _: contrib.MuonDimensionNumbers(fan_in(name), 1 - fan_in(name)), tree
         )
 
     def shaped(updates: Any, params: Any = None) -> Any:
-        def factor(path: tuple, shape: tuple[int, ...]) -> float:
-            into, out = shape[fan_in(path)], shape[1 - fan_in(path)]
+        def factor(name: str, shape: tuple[int, ...]) -> float:
+            into, out = shape[fan_in(name)], shape[1 - fan_in(name)]
             if consistent_rms is None:
                 return max(1.0, out / into) ** 0.5
             return consistent_rms * max(into, out) ** 0.5
 
-        return jax.tree_util.tree_map_with_path(lambda p, u: factor(p, u.shape) * u, updates)
+        return map_named(lambda name, u: factor(name, u.shape) * u, updates)
 
     return optax.chain(
         optax.GradientTransformation(_zeros, averaged),

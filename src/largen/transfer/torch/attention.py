@@ -1,8 +1,7 @@
-"""Finding where attention logits are made, so that they can be multiplied.
+"""Where the factor of attention logits goes: into what makes the queries, or the keys.
 
-Logits q·k/√d_head are bilinear: multiplying the queries multiplies the logits. Whatever fused
-kernel computes the attention is left alone. Modules that can be called on a sequence are tried
-out (:mod:`largen.transfer.torch.logits`); of others, queries are known by their usual names.
+Logits q·k are bilinear: multiplying the queries multiplies the logits. What multiplies one side
+and nothing else is found behind normalisations and rotations, and checked by multiplying it.
 """
 
 from __future__ import annotations
@@ -13,195 +12,222 @@ from fractions import Fraction
 from math import log
 from typing import Any
 
+import torch
 from torch import nn
 
 from largen.errors import InvalidInput
-from largen.transfer.queries import FUSED, is_query_name
-from largen.transfer.torch.branches import join
-from largen.transfer.torch.facts import Facts
-from largen.transfer.torch.logits import (
-    NotCallable,
-    Queries,
-    attends,
-    head_size,
-    queries_of,
-)
-from largen.transfer.torch.survey import part_of, real
-
-HEADS = ("num_heads", "n_heads", "n_head", "heads", "nhead", "num_attention_heads", "nheads")
-HEAD_SIZES = ("head_dim", "head_size", "d_head", "dim_head", "attention_head_size", "d_k")
-SCALES = ("scale", "scaling", "softmax_scale", "sm_scale")
+from largen.transfer.torch.examples import NotCallable, called
+from largen.transfer.torch.logits import Logits, Product, all_logits, side_weights
+from largen.transfer.torch.reading import LOGITS, Reading, all_of
+from largen.transfer.torch.recording import Record
+from largen.transfer.torch.survey import on_meta
+from largen.transfer.torch.walks import VIEWS, walk
 
 
 @dataclass(frozen=True)
 class Attention:
-    """One place where queries are made.
+    """What takes up the factor of one attention's logits, by the base model's names.
 
     Attributes
     ----------
-    module
-        Its path.
-    where
-        ``"output"``, ``"first third"`` (fused queries, keys and values) or ``"key"``
-        (``nn.MultiheadAttention``).
-    head_ratio
-        How much the dimension of a head grew.
-    built
-        The power of the head's dimension that the logits have by themselves.
+    weights
+        Weights that can take it up.
+    module, where
+        A module, and which part of its output multiplies the logits and nothing else; the
+        ``"key"`` of ``nn.MultiheadAttention``.
     """
 
-    module: str
-    where: str
-    head_ratio: float
-    built: Fraction = Fraction(-1, 2)
+    weights: tuple[str, ...] = ()
+    module: str | None = None
+    where: str = "output"
 
 
-def find_attention(facts: Facts) -> tuple[list[Attention], list[str]]:
-    """Return every place of the target model where queries are made, and what was not found.
+def heads_ratio(reading: Reading, index: int) -> float:
+    """Return by how much an attention's head dimension grows from the base to the target."""
+    small, wide = (own.products[0].head for own in reading.logits[index])
+    sizes = reading.sizes
+    keys = [k for k in sizes.base if sizes.base[k] != sizes.wide[k]]
+    ratios = {sizes.target[k] / sizes.base[k] for k in keys}
+    wider = {sizes.wide[k] / sizes.base[k] for k in keys}
+    if len(ratios) == len(wider) == 1:
+        # Dimensions of heads are affine in the width: parts of them may be fixed.
+        (ratio,), (doubled,) = ratios, wider
+        return 1 + (wide / small - 1) * (ratio - 1) / (doubled - 1)
+    at = {**sizes.target, **{k: v for k, v in sizes.base.items() if k not in keys}}
+    try:
+        model = on_meta(reading.make_model, at).eval()
+        record, _ = called(model, reading.example, at)
+        return all_logits(record)[index].products[0].head / small
+    except (NotCallable, IndexError) as error:
+        raise InvalidInput(
+            f"attention: how much the heads' dimension grows to {at} was not found ({error}); "
+            "pass attention={'path.of.queries': ratio of the heads' dimensions}."
+        ) from None
+
+
+def heads_count_ratio(reading: Reading, index: int, ratio: float) -> float:
+    """Return by how much the number of heads grows, from what their dimension grows by."""
+    small, wide = (own.products[0] for own in reading.logits[index])
+    records = reading.base.record, reading.wide.record
+    sizes = [
+        r.nodes[p.queries].value.numel() / p.head
+        for r, p in zip(records, (small, wide), strict=True)
+    ]
+    if sizes[0] == sizes[1]:
+        return 1.0
+    at = reading.sizes
+    keys = [k for k in at.base if at.base[k] != at.wide[k]]
+    doubled = max(at.wide[k] / at.base[k] for k in keys)
+    grown = max(at.target[k] / at.base[k] for k in keys)
+    return 1 + (sizes[1] / sizes[0] - 1) * (grown - 1) / (doubled - 1)
+
+
+def built_power(reading: Reading, index: int) -> Fraction:
+    """Return the power of the head's dimension that logits have by themselves, beyond q·k."""
+    base, wide = (own.products[0] for own in reading.logits[index])
+    records = reading.base.record, reading.wide.record
+    factors = [abs(own.factor) for own in (base, wide)]
+    if not all(factors):
+        return Fraction(-1, 2)
+    if base.head == wide.head:
+        whole = log(factors[0]) / log(base.head) if base.head > 1 else 0.0
+        return Fraction(round(4 * whole), 4)
+    grown = log(wide.head / base.head)
+    sizes = [_normalised(r, own) for own, r in zip((base, wide), records, strict=True)]
+    # Normalised entries have the size 1 or, of unit vectors, head^(−½).
+    own = Fraction(round(2 * log(sizes[1] / sizes[0]) / grown), 2) if all(sizes) else Fraction(0)
+    return Fraction(round(4 * log(factors[1] / factors[0]) / grown), 4) + own
+
+
+def _normalised(record: Record, own: Product) -> float:
+    """Return how large entries of normalised queries and keys are."""
+    size = 1.0
+    for side in (own.queries, own.keys):
+        ends = walk(record, side).ends.values()
+        if not all(end.kind == "product" for end in ends):
+            size *= float(record.nodes[side].value.double().square().mean().sqrt())
+    return size
+
+
+def place_of(reading: Reading, index: int, parts: float) -> Attention:
+    """Return what takes up the factor of an attention's logits.
+
+    Parameters
+    ----------
+    reading
+        Of the models.
+    index
+        Which of the attentions.
+    parts
+        The target's number of heads relative to the base's.
 
     Raises
     ------
     InvalidInput
-        If it is clear that there is attention, but not what multiplies its logits, or by how
-        much the dimension of its heads grew.
+        If nothing multiplies these logits and nothing else.
     """
-    base, target = facts.models["base"], facts.models["target"]
-    found, notes, tries = [], [], _Tries(facts)
-    for path, module in reversed(list(target.named_modules())):
-        before = base.get_submodule(facts.names[path])
-        within = f"{path}." if path else ""
-        if isinstance(module, nn.MultiheadAttention) and isinstance(before, nn.MultiheadAttention):
-            found.append(_of_torch(path, before, module))
-        elif not attends(module):
-            found.extend(_by_name(path, before, module))
-        elif not any(place.module.startswith(within) for place in found):
-            try:
-                queries = tries.queries(facts.names[path])
-            except NotCallable as error:
-                named = list(_by_name(path, before, module))
-                found.extend(named)
-                notes.append(_untried(path, module, error, named))
-            else:
-                found.extend([] if queries is None else [_tried(path, before, module, queries)])
-    return found[::-1], notes[::-1]
-
-
-class _Tries:
-    """What modules of the base model were found to do, those of equal shapes only once."""
-
-    def __init__(self, facts: Facts):
-        self.facts = facts
-        self.models: tuple[nn.Module, nn.Module] | None = None
-        self.found: dict[tuple, Queries | NotCallable | None] = {}
-
-    def queries(self, path: str) -> Queries | None:
-        """Return what multiplies the logits of a module of the base model.
-
-        Raises
-        ------
-        NotCallable
-            If it could not be called.
-        """
-        signature = part_of(self.facts.models["base"].get_submodule(path)).signature()
-        if signature not in self.found:
-            try:
-                self.found[signature] = self._queries(path)
-            except NotCallable as error:
-                self.found[signature] = error
-        found = self.found[signature]
-        if isinstance(found, NotCallable):
-            raise found
-        return found
-
-    def _queries(self, path: str) -> Queries | None:
-        if self.models is None:
-            sizes = self.facts.sizes
-            small, large = (real(self.facts.make_model, at, 0) for at in (sizes.base, sizes.wide))
-            self.models = small, large
-        small, large = (model.get_submodule(path) for model in self.models)
-        return queries_of(small, large, is_query_name)
-
-
-def _of_torch(path: str, before: Any, module: Any) -> Attention:
-    if module.bias_k is not None or module.add_zero_attn:
-        raise InvalidInput(
-            f"attention: {path} appends a key of its own, which cannot be scaled with the others; "
-            "pass attention={} to leave all logits as they are."
-        )
-    return Attention(path, "key", module.head_dim / before.head_dim)
-
-
-def _tried(path: str, before: nn.Module, module: nn.Module, queries: Queries) -> Attention:
-    if queries.part is None:
-        raise InvalidInput(
-            f"attention: of {path or 'the model'} ({type(module).__name__}), no part's output "
-            "multiplies the logits of one softmax and nothing else; make the queries in a layer "
-            "of their own, or pass attention={} to leave all logits as they are."
-        )
-    full = join(path, queries.part)
-    sizes = [head_size(m) for m in (before, module)]
-    if sizes[0] is None or sizes[1] is None:
-        raise _no_head_size(path, module, full)
-    return Attention(full, queries.where, sizes[1] / sizes[0], queries.built)
-
-
-def _untried(path: str, module: nn.Module, error: NotCallable, named: list[Attention]) -> str:
-    what = f"attention: {path or 'the model'} ({type(module).__name__}) uses a softmax"
-    tried = f"{what}, and could not be tried out on a sequence ({str(error)[:80]}). "
-    if not named:
-        return f"{tried}If it is one of attention logits, name the queries in attention={{…}}"
-    built = ", ".join(f"{place.module} × q·k·d^({place.built})" for place in named)
-    return f"{tried}By their names, its queries were taken to be those of {built}"
-
-
-def _by_name(path: str, before: nn.Module, module: nn.Module) -> Iterator[Attention]:
-    """Return the places that have the usual names."""
-    for name, child in module.named_children():
-        if not isinstance(child, nn.Linear) or not is_query_name(name):
-            continue
-        full, fused = join(path, name), name.lower() in FUSED
-        if fused and child.out_features != 3 * child.in_features:
-            raise InvalidInput(
-                f"attention: {full} makes queries, keys and values of unequal sizes; make the "
-                "queries in a layer of their own, or pass attention={} to leave the logits."
-            )
-        earlier = before.get_submodule(name)
-        assert isinstance(earlier, nn.Linear)
-        sizes = [
-            _stated_head_size(m, linear.out_features // (3 if fused else 1))
-            for m, linear in ((before, earlier), (module, child))
-        ]
-        if sizes[0] is None or sizes[1] is None:
-            raise _no_head_size(path, module, full)
-        ratio = sizes[1] / sizes[0]
-        where = "first third" if fused else "output"
-        yield Attention(full, where, ratio, _stated_power(before, module, ratio))
-
-
-def _no_head_size(path: str, module: nn.Module, queries: str) -> InvalidInput:
-    return InvalidInput(
-        f"attention: the number of heads of {path} ({type(module).__name__}) is in none of its "
-        f"attributes {', '.join(HEADS)}; pass "
-        f"attention={{{queries!r}: ratio of the heads' dimensions}}."
+    record, model = reading.base.record, reading.base.model
+    own = reading.logits[index][0]
+    for weights in _sides(record, own):
+        if reading.multiplies_logits(own, dict.fromkeys(weights, LOGITS)):
+            return Attention(tuple(weights))
+    product = own.products[0]
+    if len(own.products) == 1:
+        outputs = list(_outputs(record, product))
+        made = [path for path in outputs if not isinstance(model.get_submodule(path), nn.Identity)]
+        if made:
+            return Attention(module=made[0])
+        fused = _fused(reading, own, product, parts)
+        if fused is not None:
+            return fused
+        if outputs:
+            return Attention(module=outputs[0])
+    where = record.nodes[own.node].module
+    kind = type(model.get_submodule(where)).__name__
+    raise InvalidInput(
+        f"attention: of {where or 'the model'} ({kind}), no part's output multiplies the logits of "
+        "one softmax and nothing else; make the queries in a layer of their own, or pass "
+        "attention={} to leave all logits as they are."
     )
 
 
-def _stated_head_size(module: nn.Module, size: int) -> float | None:
-    for name in HEAD_SIZES:
-        value = getattr(module, name, None)
-        if isinstance(value, int) and value > 0:
-            return float(value)
-    for name in HEADS:
-        value = getattr(module, name, None)
-        if isinstance(value, int) and value > 0:
-            return size / value
+def _sides(record: Record, own: Logits) -> Iterator[list[str]]:
+    """Yield weights that multiply one side of every product, rather the queries'."""
+    first = own.products[0]
+    for side in (first.queries, first.keys):
+        found, weights = side_weights(record, side)
+        if not found.takes_a_factor:
+            continue
+        names = all_of(found)
+        for other in own.products[1:]:
+            for place in (other.queries, other.keys):
+                more, theirs = side_weights(record, place)
+                if theirs <= weights:
+                    names += [name for name in all_of(more) if name not in names]
+        yield names
+
+
+def _outputs(record: Record, product: Product) -> Iterator[str]:
+    """Yield modules whose output is one side of a product behind linear operations only."""
+    for side, other in ((product.queries, product.keys), (product.keys, product.queries)):
+        found, theirs = walk(record, side), walk(record, other)
+        if len(found.ends) != 1:
+            continue
+        chain = set(found.ends)
+        for place in sorted(found.seen):
+            node = record.nodes[place]
+            if node.op in VIEWS and set(node.inputs) & chain:
+                chain.add(place)
+        chain -= set(theirs.ends) | set(theirs.seen)
+        for call in record.calls:
+            if call.path and call.outputs[:1] and call.outputs[0] in chain:
+                yield call.path
+
+
+def _fused(reading: Reading, own: Logits, product: Product, parts: float) -> Attention | None:
+    """Return which channels of a layer that makes queries, keys and values are the queries."""
+    record = reading.base.record
+    ends = list(walk(record, product.queries).ends.values())
+    if len(ends) != 1 or not ends[0].weights:
+        return None
+    weight, biases = ends[0].weights[0], ends[0].biases
+    module = weight.rpartition(".")[0]
+    holder: Any = reading.base.model.get_submodule(module)
+    if isinstance(holder, nn.MultiheadAttention):
+        if holder.bias_k is not None or holder.add_zero_attn:
+            raise InvalidInput(
+                f"attention: {module} appends a key of its own, which cannot be scaled with the "
+                "others; pass attention={} to leave all logits as they are."
+            )
+        return Attention(module=module, where="key")
+    tensor = dict(reading.base.model.named_parameters())[weight]
+    axes = reading.contracted.get(weight, {1})
+    out = next((axis for axis in range(tensor.ndim) if axis not in axes), 0)
+    channels = tensor.shape[out]
+    for count, share in _patterns(channels, product.head):
+        mask = torch.ones(channels // count)
+        mask[: round(share * len(mask))] = LOGITS
+        mask = mask.repeat(count)
+        shape = [channels if axis == out else 1 for axis in range(tensor.ndim)]
+        tried: dict[str, Any] = {weight: mask.reshape(shape), **dict.fromkeys(biases, mask)}
+        if reading.multiplies_logits(own, tried):
+            groups = round(count * parts) if count > 1 else 1
+            third = groups == 1 and share == Fraction(1, 3)
+            where = "first third" if third else f"first {share} of each of {groups} parts"
+            return Attention(module=module, where=where)
     return None
 
 
-def _stated_power(before: Any, after: Any, ratio: float) -> Fraction:
-    """Return the logits' own power of the head's dimension: −½ unless an attribute says more."""
-    for name in SCALES:
-        was, now = getattr(before, name, None), getattr(after, name, None)
-        if isinstance(was, float) and isinstance(now, float) and ratio != 1 and was > 0 < now:
-            return Fraction(log(now / was) / log(ratio)).limit_denominator(4)
-    return Fraction(-1, 2)
+def _patterns(channels: int, head: int) -> Iterator[tuple[int, Fraction]]:
+    """Yield ways in which queries lie in a fused output: (equal parts, share in front of each)."""
+    if channels % 3 == 0:
+        yield 1, Fraction(1, 3)
+    if channels % (3 * head) == 0:
+        yield channels // (3 * head), Fraction(1, 3)
+    total = channels // head
+    for keys in range(1, total // 2):
+        queries = total - 2 * keys
+        if queries > 0:
+            yield 1, Fraction(queries, total)
+            if queries % keys == 0:
+                yield keys, Fraction(queries // keys, queries // keys + 2)

@@ -8,7 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from largen.callables import takes
 from largen.errors import InvalidInput
+from largen.text import shown
 from largen.transfer.coordinates import CoordinateCheck, checked, effort, one_direction
 from largen.transfer.structure import correspondence
 from largen.transfer.torch.optimizers import OPTIMIZERS, check_optimizer
@@ -16,6 +18,7 @@ from largen.transfer.torch.plan import TorchPlan
 from largen.transfer.torch.process import seeded
 from largen.transfer.torch.scaling import scale
 from largen.transfer.torch.survey import on_meta, part_of
+from largen.transfer.updates import update
 
 
 def coordinate_check(
@@ -73,8 +76,11 @@ def coordinate_check(
     InvalidInput
         If the targets differ in both or in none, or an argument is out of range.
     """
-    effort(steps, seeds, batches)
-    make = OPTIMIZERS.get(optimizer) if make_optimizer is None else make_optimizer
+    effort(steps, seeds, batches, targets, loss, lr)
+    if make_optimizer is not None and not isinstance(make_optimizer, type):
+        takes("make_optimizer", make_optimizer, ("groups",))
+    known = update(optimizer, options.get("decay")).name
+    make = OPTIMIZERS.get(known) if make_optimizer is None else make_optimizer
     if make is None:
         raise InvalidInput(
             f"make_optimizer: PyTorch has no optimizer {optimizer!r}; pass one that takes groups."
@@ -136,7 +142,10 @@ def _sizes(
         before = _activations(model, batches[0], loss, names, seed)
         for t in range(steps):
             optimizer.zero_grad()
-            loss(model, batches[t % len(batches)]).backward()
+            value = loss(model, batches[t % len(batches)])
+            if not isinstance(value, Tensor) or value.numel() != 1:
+                raise InvalidInput(f"loss: wanted a tensor of one number, got {shown(value)}.")
+            value.backward()
             optimizer.step()
         after = _activations(model, batches[0], loss, names, seed)
     return {

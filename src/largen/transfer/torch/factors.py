@@ -2,19 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
+from math import log
 
 from largen.errors import InvalidInput
 from largen.parameterizations import Parameterization, Power
-from largen.transfer.plan import ForwardMultiplier
+from largen.transfer.patterns import patterns
+from largen.transfer.plan import ForwardMultiplier, ScaledWeight
 from largen.transfer.resolve import Folded
-from largen.transfer.rules import attention_multiplier, branch_multiplier, ratios, value
+from largen.transfer.roles import family
+from largen.transfer.rules import (
+    attention_multiplier,
+    branch_multiplier,
+    ratios,
+    tied_multiplier,
+    value,
+)
 from largen.transfer.schemes import as_built
-from largen.transfer.torch.attention import Attention, find_attention
-from largen.transfer.torch.branches import NotResidual
-from largen.transfer.torch.facts import Facts, patterns
-from largen.transfer.torch.layouts import is_norm
+from largen.transfer.torch.attention import (
+    Attention,
+    built_power,
+    heads_count_ratio,
+    heads_ratio,
+    place_of,
+)
+from largen.transfer.torch.facts import Facts
+from largen.transfer.torch.logits import users
+from largen.transfer.torch.reading import Reading, all_of
+from largen.transfer.torch.recording import Record
+from largen.transfer.torch.streams import Sum
+from largen.transfer.torch.walks import walk
+from largen.transfer.torch.widths import behind, module_at, own_factors
+from largen.transfer.updates import Update
+
+TABLES = ("embedding", "index", "index_select")  # what looks up rows
 
 
 @dataclass
@@ -33,6 +56,10 @@ class Factors:
         What stays in the forward pass.
     notes
         What was assumed.
+    in_branch
+        The base model's weights in branches, if they were found.
+    built
+        Factors of the user's own in front of read-outs, by weight.
     """
 
     facts: Facts
@@ -40,6 +67,8 @@ class Factors:
     folds: dict[str, list[Folded]] = field(default_factory=dict)
     forward: list[ForwardMultiplier] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    in_branch: set[str] | None = None
+    built: dict[str, Power] = field(default_factory=dict)
 
     def keep(self, module: str, kind: str, where: str, factor: Power, n: float = 1.0) -> None:
         """Leave a factor to the forward pass."""
@@ -65,7 +94,7 @@ class Factors:
             If the scheme has a power of depth, the depth changes, and branches cannot be found.
         """
         factor, facts = branch_multiplier(param), self.facts
-        if not param.branch or (not facts.blocks and named is None):
+        if not param.branch or (facts.sizes.deep is None and named is None):
             return set()
         if named is not None:
             ends = facts.matching("branches", patterns("branches", named))
@@ -73,22 +102,104 @@ class Factors:
                 held = list(module.named_parameters(recurse=False))
                 self.put(path, "branch", factor, foldable=bool(held))
             return set(facts.blocks)
-        try:
-            branches = facts.branches()
-        except NotResidual as error:
+        if facts.reading is None or not facts.growing_sums():
             if facts.l == 1.0:
-                self.notes.append(f"branches were not found ({error}); the depth does not change")
+                self.notes.append("no residual sums were found; the depth does not change")
                 return set()
             raise InvalidInput(
-                f"branches: {error}. Name the modules that residual branches end in, such as "
-                "branches=['blocks.*.mlp.fc2'], write the block with largen.transfer.torch."
-                "Residual, or use a scheme without powers of depth, such as 'mup'."
-            ) from None
-        for branch in branches.values():
-            self.put(branch.end, "branch", factor, foldable=branch.affine)
-        inside = {member for branch in branches.values() for member in branch.members}
-        self._norms_on_the_trunk(inside)
-        return inside
+                "branches: the forward pass adds nothing to what it was computed from, so that "
+                "there are no residual sums. Name the modules that residual branches end in, such "
+                "as branches=['blocks.*.mlp.fc2'], or use a scheme without powers of depth, such "
+                "as 'mup'."
+            )
+        growing = facts.growing_sums()
+        for i in growing:
+            self._on_branch(facts.reading, i, factor)
+        if 2 * sum(facts.reading.sums[i].post_norm for i in growing) > len(growing):
+            self.notes.append(
+                "norms on the trunk (post-norm) rescale it at every block, so that l^(−α) "
+                "makes later branches weaker than the scheme means; pre-norm is what it is "
+                "derived for"
+            )
+        return self._inside(facts.reading, growing)
+
+    def is_in_branch(self, name: str, inside: set[str]) -> bool:
+        """Whether a weight of the target is in a residual branch."""
+        if self.in_branch is not None:
+            return self.facts.names[name] in self.in_branch
+        return any(name == path or name.startswith(f"{path}.") for path in inside)
+
+    def _on_branch(self, reading: Reading, i: int, factor: Power) -> None:
+        """Put l^(−α) on one sum's branch, beside the power of depth that it has by itself."""
+        own, facts = reading.sums[i], self.facts
+        factor = factor / self._built_in_depth(reading, own)
+        weights, modules = all_of(own.walk), []
+        for end in own.walk.ends:
+            modules.append(module_at(reading.base.record, end, views=False))
+        if self.fold and reading.foldable[i]:
+            self._fold_all(weights, "branch", factor)
+        elif reading.foldable[i] and all(modules):
+            for module in dict.fromkeys(m for m in modules if m):
+                self._keep_all(module, "branch", "output", factor)
+        else:
+            module = _module_of(reading.base.record, own.branch)
+            if module is not None:
+                self._keep_all(module, "branch", "output", factor)
+            elif reading.foldable[i]:
+                self._fold_all(weights, "branch", factor)
+            elif facts.l != 1.0:
+                node = reading.base.record.nodes[own.branch]
+                where = reading.base.record.nodes[own.node].module
+                kind = type(reading.base.model.get_submodule(where)).__name__
+                raise InvalidInput(
+                    f"branches: {where or 'the model'} ({kind}) adds what its own forward pass "
+                    f"makes ({node.op}), which no weight and no module multiplies. Make it in a "
+                    "module of its own, or name the modules that branches end in: branches=[…]."
+                )
+
+    def _built_in_depth(self, reading: Reading, own: Sum) -> Power:
+        """Return the power of l that a branch has by a number in the forward pass."""
+        sums, deep = reading.sums, reading.deep_sums
+        if reading.deep is None or len(deep) == len(sums):
+            return Power()
+        same = [each for each in deep if each.stream == own.stream]
+        place = [each for each in sums if each.stream == own.stream].index(own)
+        if place >= len(same) or not own.walk.factor or same[place].walk.factor == own.walk.factor:
+            return Power()
+        ratio = abs(same[place].walk.factor / own.walk.factor)
+        count = sum(each.stream == own.stream for each in sums)
+        power = log(ratio) / log(len(same) / count)
+        return Power(depth=Fraction(round(4 * power), 4))
+
+    def _inside(self, reading: Reading, growing: list[int]) -> set[str]:
+        """Return the modules inside branches, and remember the weights."""
+        record = reading.base.record
+        places: set[int] = set()
+        names: set[str] = set()
+        for i in growing:
+            for node in reading.sums[i].between(record):
+                places.add(node.index)
+                for j in node.inputs:
+                    if record.nodes[j].is_weight:
+                        names.update(record.parameters(j))
+        self.in_branch = names
+        outside = {c.path for c in record.calls if not set(c.outputs[:1]) <= places}
+        inner = {c.path for c in record.calls if c.outputs} - outside
+        modules = dict(self.facts.models["target"].named_modules())
+        return {path for path, own in self.facts.names.items() if own in inner and path in modules}
+
+    def _fold_all(self, weights: Iterable[str], kind: str, factor: Power) -> None:
+        """Fold a factor into all weights of the target that correspond to some of the base's."""
+        for own in weights:
+            for name in self.facts.copies(own):
+                folded = self.folds.setdefault(name, [])
+                if not any(f.kind == kind for f in folded):
+                    folded.append(Folded(kind, factor))
+
+    def _keep_all(self, module: str, kind: str, where: str, factor: Power, n: float = 1.0) -> None:
+        for path in self.facts.copies(module):
+            if not any(m.module == path and m.kind == kind for m in self.forward):
+                self.keep(path, kind, where, factor, n)
 
     def on_attention(self, param: Parameterization, named: Mapping[str, float] | None) -> None:
         """Put the attention logits' factor on queries.
@@ -102,42 +213,153 @@ class Factors:
         if as_built(param) or not facts.widens:
             return
         if named is None:
-            places, notes = find_attention(facts)
-            self.notes.extend(notes)
-        else:
-            places = [
-                Attention(path, "output", float(ratio))
-                for pattern, ratio in named.items()
-                for path in facts.matching("attention", [pattern])
-            ]
-        for place in places:
-            power = attention_multiplier(param, place.built)
-            if place.head_ratio == 1.0 or power == Power():
-                continue
-            held = facts.weights_of(place.module)
-            n = facts.ratio(held[0]) if held else 1.0
-            if n != place.head_ratio:  # not a power of this weight's own n
-                power = Power(place.head_ratio ** float(power.width))
-            if place.where == "output":
-                self._on_queries(place.module, power, bool(held), n)
+            if facts.reading is not None:
+                for i in range(len(facts.reading.logits)):
+                    self._on_logits(param, facts.reading, i)
+            return
+        power = attention_multiplier(param)
+        for pattern, ratio in named.items():
+            for path in facts.matching("attention", [pattern]):
+                self._on_queries(path, power, float(ratio))
+
+    def _on_logits(self, param: Parameterization, reading: Reading, i: int) -> None:
+        """Put the factor of one attention's logits where it belongs."""
+        ratio = heads_ratio(reading, i)
+        power = attention_multiplier(param, built_power(reading, i))
+        if ratio == 1.0 or power == Power():
+            return
+        place = place_of(reading, i, heads_count_ratio(reading, i, ratio))
+        if place.weights:
+            module = module_at(
+                reading.base.record,
+                next(iter(walk(reading.base.record, self._side(reading, i, place)).ends)),
+                views=False,
+            )
+            n = self._ratio(place.weights[0])
+            own = _in_terms_of(power, ratio, n)
+            if self.fold or module is None:
+                self._fold_all(place.weights, "attention", own)
             else:
-                self.keep(place.module, "attention", place.where, power, n)
+                self._keep_all(module, "attention", "output", own, n)
+        elif place.module is not None:
+            self._keep_all(place.module, "attention", place.where, power, ratio)
 
-    def _on_queries(self, module: str, power: Power, held: bool, n: float) -> None:
+    def _side(self, reading: Reading, i: int, place: Attention) -> int:
+        """Return the side of the product that weights multiply."""
+        product = reading.logits[i][0].products[0]
+        weights = all_of(walk(reading.base.record, product.queries))
+        return product.queries if set(weights) <= set(place.weights) else product.keys
+
+    def _ratio(self, own: str) -> float:
+        names = self.facts.copies(own)
+        return self.facts.ratio(names[0]) if names else 1.0
+
+    def _on_queries(self, module: str, power: Power, ratio: float) -> None:
+        held = self.facts.weights_of(module)
+        n = self.facts.ratio(held[0]) if held else 1.0
+        own = _in_terms_of(power, ratio, n)
+        if ratio == 1.0 or power == Power():
+            return
         if self.fold and held:
-            self.put(module, "attention", power)
+            self.put(module, "attention", own)
         else:
-            self.keep(module, "attention", "output", power, n)
+            self.keep(module, "attention", "output", own, n)
 
-    def _norms_on_the_trunk(self, inside: set[str]) -> None:
-        target = self.facts.models["target"]
-        for block in self.facts.blocks:
-            for path, module in target.get_submodule(block).named_modules(prefix=block):
-                within = any(path == m or path.startswith(f"{m}.") for m in inside)
-                if is_norm(module) and not within:
-                    self.notes.append(
-                        "norms on the trunk (post-norm) rescale it at every block, so that l^(−α) "
-                        "makes later branches weaker than the scheme means; pre-norm is what it "
-                        "is derived for"
-                    )
-                    return
+    def of_the_user(self, param: Parameterization, moved: Update, roles: Mapping[str, str]) -> None:
+        """Make up for factors of width that the forward pass has, and for read-outs in no module.
+
+        Raises
+        ------
+        InvalidInput
+            If a factor or a read-out is where nothing can be multiplied.
+        """
+        facts = self.facts
+        if as_built(param) or facts.reading is None or not facts.widens:
+            return
+        for own in own_factors(facts.reading):
+            power = Power(width=-own.power)
+            if own.kind == "table":
+                self._keep_all(own.module, "built", "output", power, self._ratio(own.weights[0]))
+            elif own.kind == "product":
+                self._fold_all(own.weights, "built", power)
+            else:
+                for weight in own.weights:
+                    for name in facts.copies(weight):
+                        self.built[name] = Power(width=own.power)
+                        if family(roles[name]) == "output":
+                            self.folds.setdefault(name, []).append(Folded("built", power))
+        self._functional_read_out(param, moved, roles, facts.reading)
+
+    def built_in(self, name: str) -> Power:
+        """Return the factor of the user's own in front of a read-out by one weight."""
+        return self.built.get(name, Power())
+
+    def _functional_read_out(
+        self, param: Parameterization, moved: Update, roles: Mapping[str, str], reading: Reading
+    ) -> None:
+        """Put the factor of a read-out by an embedding's weight, in no module, on its input."""
+        record = reading.base.record
+        tables = {
+            name
+            for node in record.nodes
+            if node.op in TABLES and record.nodes[node.inputs[0]].is_weight
+            for name in record.parameters(node.inputs[0])
+        }
+        for end in reading.read_outs:
+            tied = [
+                name
+                for weight in set(end.weights) & tables
+                for name in self.facts.copies(weight)
+                if family(roles[name]) == "input" and self.facts.growing(name)
+                and not self.facts.read_outs(name)
+            ]  # fmt: skip
+            if not tied:
+                continue
+            node = record.nodes[end.node]
+            data = next(i for i in node.inputs if record.nodes[i].is_data)
+            module = _module_of(record, data)
+            if module is None:
+                raise InvalidInput(
+                    f"make_model: the embedding {tied[0]} is the read-out as well, by a function "
+                    f"of {node.module or 'the model'}; what it is multiplied with is no module's "
+                    "output, so that there is nothing to scale. Read out by an nn.Linear whose "
+                    "weight is the embedding's, or put a norm in front of it."
+                )
+            power = tied_multiplier(param, moved) / self.built_in(tied[0])
+            self.keep(module, "output", "output", power, self.facts.ratio(tied[0]))
+
+    def note_on_roles(self, weights: Iterable[ScaledWeight]) -> None:
+        """Say what was assumed of matrices with a fixed number of outputs."""
+        weights = list(weights)
+        shared = [w.name for w in weights if w.role == "shared"]
+        if shared:
+            self.notes.append(
+                f"{shared[0]} and {len(shared) - 1} more map growing features to a fixed number "
+                "of them inside the model (keys and values of a fixed number of heads, say): "
+                "'shared', so that what they make stays of order one; roles={…: 'output'} would "
+                "let it start at n^(−½)"
+            )
+        outputs = [w for w in weights if family(w.role) == "output"]
+        if not outputs and not any(m.kind == "output" for m in self.forward):
+            self.notes.append("no read-out was found: the output is taken to be features")
+
+
+def _in_terms_of(power: Power, ratio: float, n: float) -> Power:
+    """Return a power of the heads' ratio for a weight of its own n."""
+    return power if n == ratio else Power(ratio ** float(power.width))
+
+
+def _module_of(record: Record, place: int) -> str | None:
+    """Return the innermost module whose output a tensor is, behind views and numbers.
+
+    What the module makes must not go anywhere else.
+    """
+    consumers = users(record)
+    chain = behind(record, place)
+    for i, here in enumerate(chain):
+        if i and len(consumers[here]) > 1:
+            return None
+        for call in record.calls:
+            if call.path and call.outputs[:1] == (here,):
+                return call.path
+    return None

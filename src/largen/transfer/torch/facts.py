@@ -14,8 +14,10 @@ from largen.transfer.alignment import Alignment
 from largen.transfer.initial import InitialLaw
 from largen.transfer.roles import family
 from largen.transfer.shapes import Shapes
-from largen.transfer.torch.branches import Branch, NotResidual, join, residual_branches
+from largen.transfer.torch.examples import NotCallable
 from largen.transfer.torch.layouts import fan_in_axes, role_of
+from largen.transfer.torch.names import join
+from largen.transfer.torch.reading import Reading
 from largen.transfer.torch.survey import initial_moments, on_meta, part_of
 
 
@@ -26,10 +28,13 @@ class Facts(Alignment):
     ----------
     models
         By name, without memory.
+    reading
+        What forward passes say; None if they were not looked at.
     """
 
     def __init__(self, make_model: Callable[..., nn.Module], sizes: Shapes):
         self.make_model = make_model
+        self.reading: Reading | None = None
         self.models = {name: on_meta(make_model, at) for name, at in sizes.by_name().items()}
         parts = {name: part_of(model) for name, model in self.models.items()}
         super().__init__(parts, sizes, "make_model")
@@ -53,7 +58,7 @@ class Facts(Alignment):
         if not axes:
             return 1.0
         module, leaf = self._holder(name)
-        fan_in = fan_in_axes(module, leaf, len(self.shape("target", name)))
+        fan_in = fan_in_axes(module, leaf, len(self.shape("target", name)), self._summed(name))
         chosen = next((axis for axis in axes if axis in fan_in), axes[0])
         before, after = self.shape("tall", name), self.shape("target", name)
         return after[chosen] / before[chosen]
@@ -90,51 +95,71 @@ class Facts(Alignment):
         """Return how the builder initialises each weight of the base model."""
         return self.laws_by(partial(initial_moments, self.make_model))
 
-    def branches(self) -> dict[str, Branch]:
-        """Return every residual branch that repeats with the depth, by where it ends.
-
-        The sums are looked for in the repeated blocks, and if there are none, in the module that
-        runs through the blocks.
+    def read(self, example: Any, needed: bool) -> str | None:
+        """Call base models and record what they do; return why not, if it is not needed.
 
         Raises
         ------
-        NotResidual
-            If there are none, or a forward pass cannot be traced.
+        InvalidInput
+            If they cannot be called, and it is needed.
         """
-        target = self.models["target"]
-        found, owners = {}, {}
-        for block in self.blocks:
-            source = self.names[block]
-            if source not in owners:
-                try:
-                    owners[source] = residual_branches(self.models["base"].get_submodule(source))
-                except NotResidual as error:
-                    owners[source] = error
-            own = owners[source]
-            if isinstance(own, NotResidual):
-                owner = self._owner(block)
-                if owner not in owners:
-                    try:
-                        owners[owner] = residual_branches(target.get_submodule(owner))
-                    except NotResidual:
-                        raise own from None  # a block says more than what holds it
-                placed = [branch.below(owner) for branch in owners[owner]]
-                placed = [branch for branch in placed if block in branch.members]
-                if not placed:
-                    raise own
-            else:
-                placed = [branch.below(block) for branch in own]
-            found |= {branch.end: branch for branch in placed}
+        try:
+            self.reading = Reading(self.make_model, self.sizes, example)
+        except NotCallable as error:
+            forward = type(self.models["base"]).forward
+            if not needed or forward is nn.Module.forward:
+                return str(error)
+            raise InvalidInput(
+                f"example: the model could not be called: {error}. Pass example=… what it is "
+                "called with (a tensor, a tuple of arguments or a dict of keyword arguments), or "
+                "name attention={…} and branches=[…], of which the forward pass would have told."
+            ) from None
+        return None
+
+    def set_depth(self, strict: bool) -> None:
+        """Count the depth's ratio in residual sums, where there are any.
+
+        Raises
+        ------
+        InvalidInput
+            If streams grow unlike, and it matters.
+        """
+        sizes = self.sizes
+        if self.reading is None or sizes.deep is None or self.reading.deep is None:
+            return
+        key = next(k for k in sizes.base if sizes.deep[k] != sizes.base[k])
+        try:
+            counted = self.reading.depth_ratio(
+                self.growing_sums(), sizes.base[key], sizes.deep[key], sizes.target[key]
+            )
+        except InvalidInput:
+            if strict:
+                raise
+            return
+        if counted != 1.0:
+            self.l = counted
+
+    def growing_sums(self) -> list[int]:
+        """Return which residual sums of the base model are in sequences that grow with depth."""
+        if self.reading is None:
+            return []
+        stems = [r.path[:-1] for r in self._deeper.repetitions]
+        found = []
+        for i, own in enumerate(self.reading.sums):
+            names = [self.reading.base.record.nodes[end].module for end in own.walk.ends]
+            names += [w for end in own.walk.ends.values() for w in end.weights]
+            if not stems or any(name.startswith(stem) for name in names for stem in stems):
+                found.append(i)
         return found
 
-    def _owner(self, block: str) -> str:
-        """Return the module whose forward pass calls a block of a sequence."""
-        path = block
-        while path:
-            path = path.rpartition(".")[0]
-            if not isinstance(self.models["target"].get_submodule(path), nn.ModuleList):
-                return path
-        return path
+    def copies(self, name: str) -> list[str]:
+        """Return the parts or weights of the target that correspond to one of the base's."""
+        weights = self.uses
+        return [
+            path
+            for path, source in self.names.items()
+            if source == name and (path in weights or path not in self._shapes["target"])
+        ]
 
     def matching(self, argument: str, patterns: Collection[str]) -> dict[str, nn.Module]:
         """Return the target's modules that fit one of the patterns.
@@ -165,24 +190,20 @@ class Facts(Alignment):
         for use in uses:
             module, leaf = self._holder(use)
             path, ndim = use.rpartition(".")[0], len(self.shape("target", use))
-            roles.append(role_of(module, path, leaf, ndim, self.growing(use)))
+            summed = self._summed(use)
+            role = role_of(module, path, leaf, ndim, self.growing(use), summed)
+            if role == "output" and self.reading is not None:
+                inner = self.names[use] in self.reading.bottlenecks
+                role = "shared" if inner else role
+            roles.append(role)
         return next((role for role in roles if family(role) == "input"), roles[0])
+
+    def _summed(self, name: str) -> set[int] | None:
+        """Return the axes that a forward pass sums over; None if it was not looked at."""
+        if self.reading is None:
+            return None
+        return self.reading.contracted.get(self.names[name], set())
 
     def _holder(self, name: str) -> tuple[nn.Module, str]:
         path, _, leaf = name.rpartition(".")
         return self.models["target"].get_submodule(path), leaf
-
-
-def patterns(argument: str, value: Any) -> Collection[str]:
-    """Check a collection of patterns at the door; a single string is one pattern.
-
-    Raises
-    ------
-    InvalidInput
-        If it is none.
-    """
-    if isinstance(value, str):
-        return (value,)
-    if not isinstance(value, Collection) or not all(isinstance(p, str) for p in value):
-        raise InvalidInput(f"{argument}: wanted patterns of names, got {value!r}.")
-    return value

@@ -41,7 +41,14 @@ def is_norm(module: nn.Module) -> bool:
     return isinstance(module, NORMS) or "norm" in type(module).__name__.lower()
 
 
-def role_of(module: nn.Module, path: str, name: str, ndim: int, growing: Collection[int]) -> str:
+def role_of(
+    module: nn.Module,
+    path: str,
+    name: str,
+    ndim: int,
+    growing: Collection[int],
+    summed: Collection[int] | None = None,
+) -> str:
     """Return the role of one weight.
 
     Parameters
@@ -52,6 +59,8 @@ def role_of(module: nn.Module, path: str, name: str, ndim: int, growing: Collect
         Its name there.
     ndim, growing
         How many axes it has, and which of them grow with the width.
+    summed
+        The axes that the forward pass sums over, where a module does not say; None if unknown.
 
     Raises
     ------
@@ -69,11 +78,16 @@ def role_of(module: nn.Module, path: str, name: str, ndim: int, growing: Collect
         return "scalar"
     if ndim == 1:
         return "bias" if "bias" in name.lower() else "norm"  # gains multiply channels, all alike
+    if summed:
+        inner = any(axis in summed for axis in growing)
+        return role_of_sides(inner, any(axis not in summed for axis in growing))
     if len(growing) >= 2:
         return "hidden"
     looks_added = ndim >= 3 or any(hint in name.lower() for hint in POSITIONAL)
     if looks_added and ndim - 1 in growing:
         return "positional"
+    if summed is not None:  # seen in a forward pass, and never summed over
+        return "norm"
     full = f"{path}.{name}" if path else name
     raise InvalidInput(
         f"roles: the weight {full} of {type(module).__name__} has one growing axis, and nothing "
@@ -82,10 +96,17 @@ def role_of(module: nn.Module, path: str, name: str, ndim: int, growing: Collect
     )
 
 
-def fan_in_axes(module: nn.Module, name: str, ndim: int) -> tuple[int, ...]:
-    """Return the axes of the fan-in; the last one where the module says nothing."""
+def fan_in_axes(
+    module: nn.Module, name: str, ndim: int, summed: Collection[int] | None = None
+) -> tuple[int, ...]:
+    """Return the axes of the fan-in; where the module says nothing those that are summed over.
+
+    The last one, if that is not known either.
+    """
     layout = _layout(module, name)
-    return layout.fan_in if layout is not None else (ndim - 1,)
+    if layout is not None:
+        return layout.fan_in
+    return tuple(summed) if summed else (ndim - 1,)
 
 
 def _layout(module: nn.Module, name: str) -> Layout | None:

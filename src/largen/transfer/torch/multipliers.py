@@ -1,7 +1,8 @@
 """Multipliers in the forward pass, as hooks: no module is replaced and no weight renamed.
 
 Hooks are plain objects: they are copied and pickled with the model, traced by ``torch.compile``
-and by ``torch.export``, and hold nothing but numbers.
+and by ``torch.export``, and hold nothing but numbers. What has been compiled before is not used for
+a model that has got hooks since: see :mod:`largen.transfer.torch.compiled`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import torch
 from torch import nn
 
 from largen.errors import InvalidInput
-from largen.transfer.plan import ForwardMultiplier
+from largen.transfer.plan import ForwardMultiplier, parts_of
+from largen.transfer.torch.compiled import tell_apart
 from largen.transfer.torch.names import modules
 
 
@@ -71,7 +73,23 @@ class ScaleFirstThird:
         return torch.cat([output[..., :size] * self.factor, output[..., size:]], dim=-1)
 
 
-Hook = ScaleInput | ScaleKey | ScaleOutput | ScaleFirstThird
+@dataclass(frozen=True)
+class ScaleParts:
+    """Multiplies the first channels of each of several equal parts of an output."""
+
+    factor: float
+    share: float
+    parts: int
+
+    def __call__(self, module: nn.Module, args: tuple, output: torch.Tensor) -> torch.Tensor:
+        """Apply it."""
+        whole = output.unflatten(-1, (self.parts, -1))
+        size = round(self.share * whole.shape[-1])
+        scaled = [whole[..., :size] * self.factor, whole[..., size:]]
+        return torch.cat(scaled, dim=-1).flatten(-2)
+
+
+Hook = ScaleInput | ScaleKey | ScaleOutput | ScaleFirstThird | ScaleParts
 HOOKS: dict[str, type] = {
     "input": ScaleInput,
     "key": ScaleKey,
@@ -93,7 +111,7 @@ def attach(model: nn.Module, multipliers: Iterable[ForwardMultiplier]) -> None:
     for m in multipliers:
         if m.module not in by_name:
             raise InvalidInput(f"model: it has no module {m.module!r}, which the plan names.")
-        wanted.setdefault(m.module, []).append(HOOKS[m.where](m.factor))
+        wanted.setdefault(m.module, []).append(_hook(m))
     for name, hooks in wanted.items():
         module = by_name[name]
         present = attached(module)
@@ -106,6 +124,14 @@ def attach(model: nn.Module, multipliers: Iterable[ForwardMultiplier]) -> None:
             )
         for hook in hooks:
             _register(module, hook)
+        tell_apart(module, tuple(hooks))
+
+
+def _hook(multiplier: ForwardMultiplier) -> Hook:
+    parts = parts_of(multiplier.where)
+    if parts is not None:
+        return ScaleParts(multiplier.factor, float(parts[0]), parts[1])
+    return HOOKS[multiplier.where](multiplier.factor)
 
 
 def attached(module: nn.Module) -> list[Hook]:

@@ -40,3 +40,8 @@ def modules(model: nn.Module) -> dict[str, nn.Module]:
     for name, module in unwrapped(model).named_modules(remove_duplicate=False):
         found[plain(name)] = module  # the wrapped one comes after its wrapper
     return found
+
+
+def join(path: str, name: str) -> str:
+    """Join two paths, either of which may be empty."""
+    return f"{path}.{name}" if path and name else path or name

@@ -13,6 +13,7 @@ import torch
 from torch.optim import Optimizer
 
 from largen.errors import InvalidInput
+from largen.text import shown
 from largen.transfer.updates import REFUSED
 
 # How to make each from groups.
@@ -42,12 +43,13 @@ def check_optimizer(optimizer: Any) -> Any:
     Parameters
     ----------
     optimizer
-        One of PyTorch's, of a plan's groups. What is not PyTorch's is not judged.
+        One of PyTorch's, of a plan's groups. Of what is not PyTorch's, only that it has steps.
 
     Raises
     ------
     InvalidInput
-        If the plan is for another optimizer, or for another kind of weight decay.
+        If it is no optimizer, the plan is for another one or for another kind of weight decay, or
+        Muon adjusts its rates in a way that the plan does not make up for.
 
     Examples
     --------
@@ -59,6 +61,11 @@ def check_optimizer(optimizer: Any) -> Any:
     largen.errors.InvalidInput: optimizer: SGD has groups of a plan for 'adamw'; ...
     """
     name = type(optimizer).__name__
+    if isinstance(optimizer, type) or not callable(getattr(optimizer, "step", None)):
+        raise InvalidInput(
+            f"optimizer: wanted one made from a plan's groups, such as torch.optim.AdamW(groups), "
+            f"got {shown(optimizer)}."
+        )
     if not type(optimizer).__module__.startswith("torch.optim"):
         return optimizer
     stands_for = _STANDS_FOR.get(name, (name.lower(),))
@@ -72,5 +79,12 @@ def check_optimizer(optimizer: Any) -> Any:
             raise InvalidInput(
                 f"optimizer: the plan is for {decay} weight decay, and that of {name} is "
                 f"{'decoupled' if decoupled else 'coupled'}; pass decay=… to the plan."
+            )
+        adjusted = group.get("adjust_lr_fn")
+        if planned == "muon" and adjusted not in (None, "original", group.get("made_up_for")):
+            raise InvalidInput(
+                f"optimizer: with adjust_lr_fn={adjusted!r}, Muon's step grows by another power of "
+                "the width than the plan's. Pass it to param_groups(…, moved_by='muon', "
+                f"adjust_lr_fn={adjusted!r}), which makes up for it, or take Muon's own."
             )
     return optimizer

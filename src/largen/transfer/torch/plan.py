@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import nn
 
-from largen.arrays import real
-from largen.errors import InvalidInput
-from largen.transfer.plan import Plan, grouped, read_json
+from largen.arrays import LARGEST_SEED, integer, real
+from largen.errors import InvalidInput, instance_of, one_of
+from largen.text import shown
+from largen.transfer.plan import Plan, ScaledWeight, grouped, matched_step, read_json
 from largen.transfer.torch.multipliers import attach
 from largen.transfer.torch.names import parameters
-from largen.transfer.torch.process import seeded
+from largen.transfer.torch.process import check_device, seeded
 
 
 @dataclass(frozen=True, repr=False)
@@ -51,14 +52,17 @@ class TorchPlan(Plan):
         InvalidInput
             If there is no builder, or it makes another model than it made for the plan.
         """
-        make = self.make_model if make_model is None else make_model
+        make: Any = self.make_model if make_model is None else make_model
         if make is None:
             raise InvalidInput(
                 "make_model: a plan read from JSON has none; pass build(make_model=…)."
             )
+        if not callable(make):
+            raise InvalidInput(f"make_model: wanted a function, got {shown(make)}.")
+        check_device(device)
         if seed is None:
             return self._built(make, device)
-        with seeded(seed, gpus=True):
+        with seeded(integer("seed", seed, at_least=0, at_most=LARGEST_SEED), gpus=True):
             return self._built(make, device)
 
     def attach(self, model: nn.Module) -> nn.Module:
@@ -85,6 +89,7 @@ class TorchPlan(Plan):
         weight_decay: float | None = None,
         eps: float | None = None,
         moved_by: str | None = None,
+        adjust_lr_fn: str | None = None,
     ) -> list[dict[str, Any]]:
         """Return parameter groups for any ``torch.optim`` optimizer of the plan's kind.
 
@@ -100,6 +105,10 @@ class TorchPlan(Plan):
         moved_by
             For Muon: ``"muon"`` for the matrices it moves, ``"adamw"`` for all other weights,
             ``"all"`` for both, told apart by the groups' ``moved_by``.
+        adjust_lr_fn
+            That of ``torch.optim.Muon``: with ``"match_rms_adamw"`` its step grows by another
+            power of the width, which the groups' rates make up for. The groups state it, and need
+            not be told it again.
 
         Returns
         -------
@@ -111,10 +120,16 @@ class TorchPlan(Plan):
         Raises
         ------
         InvalidInput
-            If a weight is not in the plan or has another shape, or if it is not said which
-            of Muon's groups are wanted.
+            If a weight is not in the plan or has another shape, a rate is negative or not finite,
+            or if it is not said which of Muon's groups are wanted.
         """
         tensors = self._check(model)
+        if adjust_lr_fn is not None:
+            one_of("adjust_lr_fn", adjust_lr_fn, ("original", "match_rms_adamw"))
+            if self.update.kind != "orthogonal":
+                raise InvalidInput(f"adjust_lr_fn: {self.optimizer} has none; it is Muon's.")
+        if moved_by is not None:
+            one_of("moved_by", moved_by, ("muon", "adamw", "all", self.optimizer))
         if self.update.kind == "orthogonal" and moved_by not in ("muon", "adamw", "all"):
             raise InvalidInput(
                 "moved_by: Muon moves matrices only; make two optimizers, one of "
@@ -125,10 +140,17 @@ class TorchPlan(Plan):
             for name, p in tensors.items()
             if p.requires_grad and moved_by in (None, "all", self[name].moved_by)
         }
-        return [
-            {"params": [chosen[name] for name in names], **settings}
-            for settings, names in grouped(self, chosen, lr, weight_decay, eps)
-        ]
+        matched = adjust_lr_fn == "match_rms_adamw"
+
+        def step(weight: ScaledWeight) -> float:
+            return matched_step(weight) if matched and weight.moved_by == "muon" else 1.0
+
+        groups = []
+        for settings, names in grouped(self, chosen, lr, weight_decay, eps, step):
+            if matched and settings["moved_by"] == "muon":
+                settings |= {"adjust_lr_fn": adjust_lr_fn, "made_up_for": adjust_lr_fn}
+            groups.append({"params": [chosen[name] for name in names], **settings})
+        return groups
 
     def clip_grad_norm_(self, model: nn.Module, max_norm: float) -> torch.Tensor:
         """Clip gradients by their norm, with the threshold that was tuned at the base.
@@ -168,22 +190,19 @@ class TorchPlan(Plan):
         return total
 
     @classmethod
-    def from_json(cls, text: str, make_model: Callable[..., nn.Module] | None = None) -> TorchPlan:
+    def from_json(
+        cls, text: str | bytes, make_model: Callable[..., nn.Module] | None = None
+    ) -> TorchPlan:
         """Read a plan from :meth:`Plan.to_json`, with its builder if models are to be built.
 
         Raises
         ------
-        InvalidInput
-            If the text is no plan.
+        DamagedFile, InvalidInput
+            As :func:`largen.transfer.plan_from_json` does.
         """
         return cls(**read_json(text), make_model=make_model)
 
-    def to_json(self) -> str:
-        """Return the plan as text, without the builder."""
-        own = {f.name: getattr(self, f.name) for f in fields(Plan)}
-        return Plan(**own).to_json()
-
-    def _built(self, make: Callable[..., nn.Module], device: Any) -> nn.Module:
+    def _built(self, make: Any, device: Any) -> nn.Module:
         with torch.device(device if device is not None else torch.get_default_device()):
             model = make(**self.target)
         tensors = self._check(model)
@@ -197,6 +216,7 @@ class TorchPlan(Plan):
 
     def _check(self, model: nn.Module) -> dict[str, nn.Parameter]:
         """Return the model's weights by the plan's names, if they are the plan's weights."""
+        instance_of("model", model, nn.Module, "a torch.nn.Module")
         tensors = parameters(model)
         planned = {weight.name: weight.shape for weight in self.weights}
         unknown = sorted(set(tensors) - set(planned))

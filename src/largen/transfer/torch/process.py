@@ -9,11 +9,32 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import RLock
+from typing import Any
 
 import torch
 
+from largen.errors import InvalidInput
+from largen.text import shown
+
 # Held while either is in use; by the same thread as often as it likes.
 ALONE = RLock()
+
+
+def check_device(device: Any) -> None:
+    """Raise if PyTorch has no such device.
+
+    Raises
+    ------
+    InvalidInput
+        With what PyTorch says of it.
+    """
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, TypeError, AssertionError, ValueError) as error:
+        why = str(error).partition("\n")[0][:200]
+        raise InvalidInput(
+            f"device: wanted one of PyTorch's, got {shown(device)}: {why}."
+        ) from None
 
 
 @contextmanager

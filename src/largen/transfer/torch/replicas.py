@@ -1,10 +1,8 @@
 """Replicas of one PyTorch model trained together, in one batched computation.
 
-Weights of R replicas are stacked, the model is mapped over the stack, and the gradient of the sum
-of all losses is every replica's own gradient, since no replica knows of another. One operation on
-a stack takes the place of R small ones, whose cost is mostly that of calling them. A weight is
-moved as soon as its gradient is known, while both are in the processor's cache. Steps that are the
-same operations each time are recorded and repeated (:mod:`largen.transfer.torch.recorded`).
+Weights of R replicas are stacked, and one operation on a stack takes the place of R small ones,
+whose cost is mostly that of calling them. Each replica's weights move by its own rate times its
+own gradient, as its optimizer would move them alone.
 """
 
 from __future__ import annotations
@@ -15,50 +13,102 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from largen.errors import InvalidInput
+from largen.text import shown
 from largen.transfer.replicas import DIVERGED, LOOK_EVERY, Replica, TrainedReplicas, checked
+from largen.transfer.schedules import factor_at
+from largen.transfer.torch.gradients import Loss, Replicated
 from largen.transfer.torch.names import parameters
 from largen.transfer.torch.plan import TorchPlan
-from largen.transfer.torch.process import seeded
-from largen.transfer.torch.recorded import Changed, Repeated
-from largen.transfer.torch.stacked import StackedModel, agrees, stackable
 from largen.transfer.torch.steps import StackedWeight, step_of
 
 Batch = tuple[Any, Any]
-Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Return the mean of −log softmax(outputs)[target] over samples and positions."""
+    """Return the mean of −log softmax(outputs)[target] over samples and positions.
+
+    Raises
+    ------
+    InvalidInput
+        If targets are not numbers of classes, or the shapes do not fit.
+    """
+    _check_labels(outputs, targets)
     return nn.functional.cross_entropy(outputs.flatten(0, -2), targets.flatten())
 
 
-LOSSES: dict[str, Loss] = {"cross_entropy": cross_entropy, "mse": nn.functional.mse_loss}
+def mse(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Return the mean squared error over samples and outputs.
 
-
-def _cross_entropies(outputs: Tensor, targets: Tensor) -> Tensor:
-    count, samples, classes = len(outputs), len(targets), outputs.shape[-1]
-    # Classes in front of samples: sums over a few neighbours in memory take ten times as long.
-    in_front = outputs.reshape(count, -1, classes).mT.contiguous()
-    each = nn.functional.cross_entropy(
-        in_front, targets.flatten().expand(count, -1), reduction="none"
-    )
-    return each if each.shape[1] == samples else each.reshape(count, samples, -1).mean(2)
-
-
-def _squares(outputs: Tensor, targets: Tensor) -> Tensor:
-    if outputs.shape[1:] != targets.shape:
+    Raises
+    ------
+    InvalidInput
+        If targets have another shape than outputs.
+    """
+    if outputs.shape != targets.shape:
         raise InvalidInput(
-            f"batches: wanted targets of the outputs' shape {tuple(outputs.shape[1:])}, "
+            f"batches: wanted targets of the outputs' shape {tuple(outputs.shape)}, "
             f"got {tuple(targets.shape)}."
         )
-    return (outputs - targets).square().flatten(2).mean(2)
+    return nn.functional.mse_loss(outputs, targets)
 
 
-# The same of stacked outputs (replica, sample, …), for each replica and sample.
-STACKED: dict[Loss, Loss] = {cross_entropy: _cross_entropies, nn.functional.mse_loss: _squares}
+LOSSES: dict[str, Loss] = {"cross_entropy": cross_entropy, "mse": mse}
+
+
+def _check_labels(outputs: Tensor, targets: Tensor) -> None:
+    if outputs.shape[:-1] != targets.shape:
+        raise InvalidInput(
+            f"batches: wanted targets of the shape {tuple(outputs.shape[:-1])}, one class for each "
+            f"row of the outputs {tuple(outputs.shape)}, got {tuple(targets.shape)}."
+        )
+    classes = outputs.shape[-1]
+    if targets.is_floating_point() or bool(((targets < 0) | (targets >= classes)).any()):
+        raise InvalidInput(
+            f"batches: wanted targets that are classes from 0 to {classes - 1}, since the model "
+            f"has {classes} outputs; got {targets.dtype} from {targets.min()} to {targets.max()}."
+        )
+
+
+def _scalar(loss: Loss) -> Loss:
+    """Return the user's loss, whose value is checked."""
+
+    def checked_loss(outputs: Tensor, targets: Tensor) -> Tensor:
+        value = loss(outputs, targets)
+        if not isinstance(value, Tensor) or value.numel() != 1:
+            raise InvalidInput(f"loss: wanted a tensor of one number, got {shown(value)}.")
+        return value.reshape(())
+
+    return checked_loss
+
+
+def _of_samples(loss: Loss) -> Loss:
+    """Return the function of outputs and targets that gives the loss on each sample."""
+
+    def cross_entropies(outputs: Tensor, targets: Tensor) -> Tensor:
+        _check_labels(outputs, targets)
+        each = nn.functional.cross_entropy(
+            outputs.flatten(0, -2), targets.flatten(), reduction="none"
+        )
+        return each.reshape(len(outputs), -1).mean(1)
+
+    def squares(outputs: Tensor, targets: Tensor) -> Tensor:
+        mse(outputs, targets)
+        return (outputs - targets).square().reshape(len(outputs), -1).mean(1)
+
+    def by_itself(outputs: Tensor, targets: Tensor) -> Tensor:
+        def alone(output: Tensor, target: Tensor) -> Tensor:
+            return loss(output[None], target[None]).reshape(())
+
+        try:
+            return torch.vmap(alone)(outputs, targets)
+        except Exception:  # whatever is the loss's own fault is raised again here
+            return torch.stack([alone(*pair) for pair in zip(outputs, targets, strict=True)])
+
+    if loss is cross_entropy:
+        return cross_entropies
+    return squares if loss is mse else by_itself
 
 
 def train_replicas(
@@ -79,10 +129,10 @@ def train_replicas(
     batches, so that they differ by what is set for them alone. A replica that has diverged is
     taken out of the stack.
 
-    Outputs and the loss must be functions of weights, inputs and PyTorch's random numbers. The
-    model's code then runs in some steps only, and others repeat what it did. A model that counts
-    its calls or draws numbers otherwise is trained rightly, but slower; one that once in a while
-    does something else for no reason that can be seen in it may not be.
+    The model's code and the loss are called once a step for all replicas, by ``torch.vmap``. A
+    model that cannot be mapped, or that has hooks on its backward pass, is called for one replica
+    after the other: the same result, without the gain in speed. Losses after training are those in
+    evaluation mode.
 
     Parameters
     ----------
@@ -91,7 +141,8 @@ def train_replicas(
     replicas
         Their settings.
     batches
-        Step t (from 0) → inputs and targets, tensors or NumPy arrays.
+        Step t (from 0) → inputs and targets, tensors or NumPy arrays; real numbers are taken in
+        the precision of the model's weights.
     loss
         ``"cross_entropy"``, ``"mse"``, or ``loss(outputs, targets)`` → a scalar, a mean over
         samples.
@@ -130,37 +181,24 @@ def train_replicas(
     >>> found.losses.shape, bool(found.final[1] < found.final[0])
     ((2, 50), True)
     """
-    measure = checked(replicas, steps, loss, LOSSES, schedule)
-    how = batches, measure, steps, evaluation, schedule, device, report
-    try:
-        return _train(Stack(plan, replicas, device), *how)
-    except Changed:  # the model's operations depend on more than shapes
-        return _train(Stack(plan, replicas, device, repeats=False), *how)
-
-
-def _train(
-    stack: Stack,
-    batches: Callable[[int], Batch],
-    measure: Loss,
-    steps: int,
-    evaluation: Sequence[Batch],
-    schedule: Callable[[int], float] | None,
-    device: Any,
-    report: Callable[[int, int], object] | None,
-) -> TrainedReplicas:
-    count = len(stack.alive)
-    losses = np.full((count, steps), np.inf)
-    recorded: list[Tensor] = []
+    measure = checked(
+        plan, TorchPlan, replicas, batches, steps, loss, LOSSES, schedule, evaluation, report
+    )
+    if measure not in LOSSES.values():
+        measure = _scalar(measure)
+    stack = Stack(plan, replicas, device)
+    losses = np.full((len(replicas), steps), np.inf)
+    found: list[Tensor] = []
     first: Tensor | None = None
     for t in range(steps):
-        s = 1.0 if schedule is None else float(schedule(t))
-        value = stack.step(*tensors(batches(t), device), measure, s, t + 1, compare=t + 1 == steps)
-        recorded.append(value)
+        s = 1.0 if schedule is None else factor_at(schedule, t)
+        value = stack.step(*stack.tensors(batches(t)), measure, s, t + 1)
+        found.append(value)
         first = value if first is None else first
         if (t + 1) % LOOK_EVERY == 0 or t + 1 == steps:
-            block = torch.stack(recorded, 1)
-            losses[stack.alive, t + 1 - len(recorded) : t + 1] = block.cpu().numpy()
-            recorded = []
+            block = torch.stack(found, 1)
+            losses[stack.alive, t + 1 - len(found) : t + 1] = block.cpu().numpy()
+            found = []
             sound = (block <= DIVERGED * first[:, None]).all(1)
             if not sound.all():
                 first = first[sound]
@@ -169,9 +207,9 @@ def _train(
                 report(t + 1, steps)
             if not len(stack.alive):
                 break
-    each = np.full((count, sum(len(y) for _, y in evaluation)), np.inf)
+    each = np.full((len(replicas), sum(len(y) for _, y in evaluation)), np.inf)
     if len(stack.alive):
-        each[stack.alive] = stack.evaluate([tensors(b, device) for b in evaluation], measure)
+        each[stack.alive] = stack.evaluate([stack.tensors(b) for b in evaluation], measure)
     return TrainedReplicas(*(np.where(np.isfinite(a), a, np.inf) for a in (losses, each)))
 
 
@@ -188,8 +226,6 @@ class Stack:
     ----------
     plan, replicas, device
         As in :func:`train_replicas`.
-    repeats
-        Whether steps are recorded and repeated, where that can be done.
 
     Attributes
     ----------
@@ -197,136 +233,47 @@ class Stack:
         Numbers of these replicas.
     """
 
-    def __init__(
-        self, plan: TorchPlan, replicas: Sequence[Replica], device: Any, repeats: bool = True
-    ):
+    def __init__(self, plan: TorchPlan, replicas: Sequence[Replica], device: Any):
+        self.device = device
+        self.move = step_of(plan.optimizer)
+        self.alive = np.arange(len(replicas))
         seeds = list(dict.fromkeys(replica.seed for replica in replicas))
         models = [plan.build(seed=seed, device=device) for seed in seeds]
-        self.model = models[0]
-        self.move = step_of(plan.optimizer)
-        self.now: tuple[float, int] = (1.0, 1)
-        self.alive = np.arange(len(replicas))
-        # Rates by which losses are multiplied; None if they are left to the optimizer.
-        self.rates: Tensor | None = None
-        # Rates of matrices that the backward pass itself moves, relative to those.
-        self.moving: dict[str, float] = {}
-        weighs_losses = plan.optimizer == "sgd" and not any(r.weight_decay for r in replicas)
         which = torch.tensor([seeds.index(replica.seed) for replica in replicas])
         self.weights: dict[str, StackedWeight] = {}
-        self.fixed: dict[str, Tensor] = {}
-        tensors = [parameters(model) for model in models]
-        for name, own in tensors[0].items():
-            value = torch.stack([t[name].detach() for t in tensors])[which.to(own.device)]
+        fixed: dict[str, Tensor] = {}
+        states = [parameters(model) for model in models]
+        for name, own in states[0].items():
+            value = torch.stack([state[name].detach() for state in states])[which.to(own.device)]
             if own.requires_grad:
-                settings = [Replica(1.0)] * len(replicas) if weighs_losses else replicas
-                self.weights[name] = _stacked(plan, name, value, settings)
-                if weighs_losses and self.rates is None:
-                    self.rates = torch.tensor([r.lr for r in replicas]).to(value)
+                self.weights[name] = _stacked(plan, name, value, replicas)
             else:
-                self.fixed[name] = value
+                fixed[name] = value
         buffers = [dict(model.named_buffers()) for model in models]
         for name, own in buffers[0].items():
-            self.fixed[name] = torch.stack([b[name] for b in buffers])[which.to(own.device)]
-        self.direct: StackedModel | None = None
-        self.tried = not stackable(self.model)
-        self.loss: Loss = nn.functional.mse_loss
-        self.repeated = Repeated(self._computed, self._state, self._settings)
-        self.repeated.given_up = not repeats
+            fixed[name] = torch.stack([b[name] for b in buffers])[which.to(own.device)]
+        self.gradients = Replicated(
+            models[0],
+            self.values,
+            fixed,
+            lambda: [plan.build(seed=replica.seed, device=device) for replica in replicas],
+        )
+        kinds = {p.dtype for p in states[0].values() if p.is_floating_point()}
+        self.dtype = kinds.pop() if len(kinds) == 1 else None
 
-    def outputs(self, x: Any, values: dict[str, Tensor]) -> Tensor:
-        """Return the outputs of all replicas, shape ``(replica, sample, …)``."""
-        if self.direct is not None:
-            return self.direct(x, {**self.fixed, **values}, self.moving)
-        return self.mapped(x, values)
+    def tensors(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return inputs and targets, real numbers among them in the weights' precision."""
+        x, y = tensors(batch, self.device)
+        x, y = (part.to(self.dtype) if part.is_floating_point() else part for part in (x, y))
+        return x, y
 
-    def mapped(self, x: Any, values: dict[str, Tensor]) -> Tensor:
-        """Return the outputs by ``torch.vmap``, which works for any model."""
-
-        def one(state: dict[str, Tensor]) -> Tensor:
-            return functional_call(self.model, state, (x,))
-
-        return torch.vmap(one, randomness="different")({**self.fixed, **values})
-
-    def step(
-        self, x: Tensor, y: Tensor, loss: Loss, s: float, t: int, compare: bool = False
-    ) -> Tensor:
+    def step(self, x: Tensor, y: Tensor, loss: Loss, s: float, t: int) -> Tensor:
         """Take step t, with rates times s, and return the losses before it, ``(replica,)``."""
-        if not self.tried:
-            self._try_directly(x)
-        self.loss = loss
-        if self.rates is None:
-            self.now = s, t
-            return self.repeated(x, y, compare=compare)
-        self.now = 1.0, t  # the schedule is in the losses, too
-        return self.repeated(x, y, self.rates * s, compare=compare)
-
-    def _computed(self, x: Tensor, y: Tensor, *scales: Tensor) -> Tensor:
-        """Return losses, ``(replica,)``, and move all weights by the gradient of their sum."""
-        values = {
-            name: weight.value.requires_grad_() if name in self.moving else self._moved(name)
-            for name, weight in self.weights.items()
-        }
-        outputs = self.outputs(x, values)
-        if self.loss in STACKED:
-            each = STACKED[self.loss](outputs, y).mean(1)
-        else:
-            each = torch.vmap(self.loss, in_dims=(0, None))(outputs, y)
-        (each * scales[0] if scales else each).sum().backward()
-        return each.detach()
-
-    def _moved(self, name: str) -> Tensor:
-        """Return a weight that takes its step as soon as its gradient is known."""
-        weight = self.weights[name]
-        if not weight.value.requires_grad:
-
-            def moved(value: Tensor) -> None:
-                gradient, value.grad = value.grad, None
-                self.repeated.call(self._move, name, gradient)
-
-            weight.value.requires_grad_().register_post_accumulate_grad_hook(moved)
-        return weight.value
-
-    @torch.no_grad()
-    def _move(self, name: str, gradient: Tensor) -> None:
-        self.move(self.weights[name], gradient, *self.now)
-
-    def _state(self) -> list[Tensor]:
-        """The tensors that steps change where they stand, or leave as they are."""
-        return [*self.values.values(), *self.fixed.values()]
-
-    def _settings(self) -> list[object]:
-        """The numbers and words that modules hold, on which a forward pass may depend."""
-        models = [self.model] if self.direct is None else [self.model, self.direct.model]
-        return [
-            (name, value)
-            for model in models
-            for module in model.modules()
-            for name, value in vars(module).items()
-            if isinstance(value, (bool, int, float, str))
-        ]
-
-    @torch.no_grad()
-    def _try_directly(self, x: Any) -> None:
-        """See whether the model can be called on stacked activations, on random weights."""
-        self.tried = True
-        with seeded(0):
-            # Two different replicas. Weights that start at zero would hide what is behind them.
-            values = {
-                name: torch.randn((2, *value.shape[1:])).to(value) / max(value.shape[-1], 1) ** 0.5
-                for name, value in {**self.fixed, **self.values}.items()
-            }
-            direct = StackedModel(self.model)
-            try:
-                if agrees(direct(x, values), self.mapped(x, values)):
-                    self.direct = direct
-                    if self.rates is not None:
-                        self.moving = {
-                            name: float(self.weights[name].rate.flatten()[0])
-                            for name, calls in direct.calls.items()
-                            if calls == 1 and name in self.weights
-                        }
-            except (RuntimeError, IndexError, ValueError, TypeError, AttributeError):
-                pass  # the model sees the axis in front
+        losses, gradients = self.gradients(x, y, loss)
+        with torch.no_grad():
+            for name, weight in self.weights.items():
+                self.move(weight, gradients[name], s, t)
+        return losses
 
     @property
     def values(self) -> dict[str, Tensor]:
@@ -338,20 +285,13 @@ class Stack:
         """Drop all replicas but these."""
         for weight in self.weights.values():
             weight.keep(sound)
-        self.fixed = {name: value[sound] for name, value in self.fixed.items()}
-        self.rates = None if self.rates is None else self.rates[sound]
+        self.gradients.keep(sound, self.values)
         self.alive = self.alive[sound.cpu().numpy()]
-        self.repeated.forget()
 
-    @torch.no_grad()
     def evaluate(self, batches: Sequence[tuple[Tensor, Tensor]], loss: Loss) -> np.ndarray:
-        """Return the loss on each sample, ``(replica, sample)``."""
-
-        def alone(output: Tensor, target: Tensor) -> Tensor:
-            return loss(output[None], target[None])
-
-        each = STACKED.get(loss) or torch.vmap(torch.vmap(alone), in_dims=(0, None))
-        found = [each(self.outputs(x, self.values), y) for x, y in batches]
+        """Return the loss on each sample in evaluation mode, ``(replica, sample)``."""
+        each = _of_samples(loss)
+        found = [self.gradients.evaluate(x, y, each) for x, y in batches]
         return torch.cat(found, 1).double().cpu().numpy()
 
 

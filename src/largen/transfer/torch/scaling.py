@@ -7,8 +7,10 @@ from typing import Any
 
 from torch import nn
 
+from largen.arrays import real
 from largen.errors import one_of
 from largen.transfer.initial import InitialLaw
+from largen.transfer.patterns import by_pattern
 from largen.transfer.resolve import FoundWeight, resolve
 from largen.transfer.roles import family
 from largen.transfer.rules import rule, tied_multiplier
@@ -35,12 +37,19 @@ def scale(
     branches: Collection[str] | None = None,
     attention: Mapping[str, float] | None = None,
     multipliers: str = "weights",
+    example: Any = None,
 ) -> TorchPlan:
     """Plan how a model of one shape takes over the hyperparameters of a smaller one.
 
     Models of both shapes and of a larger width and depth than the base are built without memory.
     What grows between them tells the role of every weight; the scheme's rules, relative to the
     base, tell what each gets (:mod:`largen.transfer.rules`). At the base shape nothing changes.
+
+    The base, and models of twice its width and depth, are built for real as well, and called once.
+    The record of what they do says where residual branches end, what multiplies attention logits,
+    where the read-out is, and which factors of width the forward pass applies by itself
+    (:mod:`largen.transfer.torch.reading`); branches and logits are checked by multiplying the
+    weights found. The target is never built at full size.
 
     Parameters
     ----------
@@ -70,18 +79,21 @@ def scale(
         (:data:`largen.transfer.roles.ROLES`), where they are not to be found by shape.
     branches
         Patterns of the modules that residual branches end in, such as ``"blocks.*.mlp.fc2"``; by
-        default they are found by tracing the repeated blocks.
+        default they are found from a recorded forward pass.
     attention
         Patterns of the modules whose outputs are queries, with the ratio of the heads'
-        dimensions, for logits q·k/√d; by default found by trying out on random sequences what
-        multiplies the logits, and which power of d they have by themselves. ``{}`` leaves all
-        logits as they are.
+        dimensions, for logits q·k/√d; by default found from a recorded forward pass, with the
+        power of d that they have by themselves. ``{}`` leaves all logits as they are.
     multipliers
         ``"weights"``: the factors of read-outs, attention logits and branches are folded into
         weights and rates wherever that is exact, so that a checkpoint is complete by itself.
         ``"forward"``: they stay in the forward pass. Training is the same; norms of gradients are
         not, so that with ``"weights"`` they are to be clipped by
         :meth:`TorchPlan.clip_grad_norm_`.
+    example
+        What a model is called with: a tensor, a tuple of arguments, a dict of keyword arguments,
+        or a function of the builder's arguments that returns one of these. By default token ids,
+        images or rows of features are made up.
 
     Returns
     -------
@@ -91,8 +103,8 @@ def scale(
     Raises
     ------
     InvalidInput
-        If the models cannot be compared, a role, a branch or a head's dimension cannot be found,
-        or an argument is not known. The message says what to pass.
+        If the models cannot be compared or called, a role, a branch or a head's dimension cannot
+        be found, or an argument is not known. The message says what to pass.
 
     Examples
     --------
@@ -108,22 +120,35 @@ def scale(
     """
     param, moved = scheme_of(scheme, alpha), update(optimizer, decay)
     one_of("multipliers", multipliers, ("weights", "forward"))
+    if attention is not None:
+        attention = {
+            p: real(f"attention[{p!r}]", ratio, above=0)
+            for p, ratio in by_pattern("attention", attention).items()
+        }
     facts = Facts(make_model, shapes(base, target, depth, delta))
-    found_roles = facts.roles(roles or {})
     factors = Factors(facts, fold=multipliers == "weights")
+    if not as_built(param):
+        needed = attention is None or (bool(param.branch) and branches is None)
+        why = facts.read(example, needed)
+        if why is not None:
+            factors.notes.append(f"the model could not be called ({why}); factors were not found")
+        facts.set_depth(strict=bool(param.branch) and branches is None)
+    found_roles = facts.roles(by_pattern("roles", roles))
     inside = factors.in_branches(param, branches)
     factors.on_attention(param, attention)
+    factors.of_the_user(param, moved, found_roles)
     laws = {} if as_built(param) else facts.laws()
 
     weights = []
     for name, role in found_roles.items():
         source, shape, n = facts.names[name], facts.shape("target", name), facts.ratio(name)
         for module in facts.read_outs(name):
-            factors.keep(module, "output", "input", tied_multiplier(param, moved), n)
+            power = tied_multiplier(param, moved) / factors.built_in(name)
+            factors.keep(module, "output", "input", power, n)
         found = FoundWeight(
             name=name,
             role=role,
-            in_branch=any(name == path or name.startswith(f"{path}.") for path in inside),
+            in_branch=factors.is_in_branch(name, inside),
             base_shape=facts.shape("base", source),
             shape=shape,
             n=n,
@@ -139,18 +164,13 @@ def scale(
         own = tuple(factors.folds.get(name, ()))
         weights.append(resolve(param, moved, found, facts.l, own, keep_output=keep))
     if facts.widens and not as_built(param):
-        outputs = [w for w in weights if family(w.role) == "output"]
-        if not outputs and not any(m.kind == "output" for m in factors.forward):
-            factors.notes.append(
-                "no read-out was found; if an embedding is reused as one outside of any module, "
-                "its logits grow with the width"
-            )
+        factors.note_on_roles(weights)
     return TorchPlan(
         scheme=str(param),
         optimizer=moved.name,
         decay=moved.decay,
-        base=dict(base),
-        target=dict(target),
+        base=facts.sizes.base,
+        target=facts.sizes.target,
         width_ratio=max((w.n for w in weights), default=1.0),
         depth_ratio=facts.l,
         weights=tuple(weights),

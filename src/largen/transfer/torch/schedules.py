@@ -13,6 +13,7 @@ from typing import Any
 from torch.optim import Optimizer
 
 from largen.errors import InvalidInput
+from largen.text import shown
 
 # Attributes that hold absolute rates, by the scheduler's class, and what to do instead.
 _FLOORS = {
@@ -46,6 +47,8 @@ def check_scheduler(scheduler: Any) -> Any:
     ...
     largen.errors.InvalidInput: scheduler: OneCycleLR sets every group's rate ...
     """
+    if isinstance(scheduler, type) or not hasattr(scheduler, "optimizer"):
+        raise InvalidInput(f"scheduler: wanted one of an optimizer, got {shown(scheduler)}.")
     for inner in getattr(scheduler, "_schedulers", ()):
         check_scheduler(inner)
     groups = scheduler.optimizer.param_groups
@@ -86,12 +89,14 @@ def check_rates(optimizer: Optimizer) -> None:
     InvalidInput
         If something has replaced a group's rate.
     """
+    if isinstance(optimizer, type) or not hasattr(optimizer, "param_groups"):
+        raise InvalidInput(f"optimizer: wanted one of PyTorch's, got {shown(optimizer)}.")
     groups = [group for group in optimizer.param_groups if "lr_factor" in group]
     rates = [float(group["lr"]) for group in groups]
     if not _in_ratio(rates, [float(group["lr_factor"]) for group in groups]):
-        shown = [f"{rate:.3g}" for rate in rates]
+        numbers = [f"{rate:.3g}" for rate in rates]
         raise InvalidInput(
-            f"scheduler: the groups' rates {shown} are not in the plan's ratios any more; a "
+            f"scheduler: the groups' rates {numbers} are not in the plan's ratios any more; a "
             "scheduler has set absolute values. See largen.transfer.torch.check_scheduler."
         )
 

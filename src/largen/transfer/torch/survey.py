@@ -10,12 +10,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from largen.errors import InvalidInput
 from largen.transfer.initial import Moments, measured
 from largen.transfer.structure import Part
 from largen.transfer.torch.process import seeded
+from largen.transfer.torch.recording import name_of
+
+LARGE = 200_000  # entries of a model whose large tensors are not drawn again
 
 
 def on_meta(make_model: Callable[..., nn.Module], sizes: Mapping[str, Any]) -> nn.Module:
@@ -67,13 +71,35 @@ def initial_moments(
         How many are wanted of each random weight.
     """
 
+    large = False
+
     def draw(number: int, wanted: Collection[str] | None) -> Iterator[tuple[str, np.ndarray]]:
-        model = real(make_model, sizes, number)
+        nonlocal large
+        if wanted is None or not large:
+            model = real(make_model, sizes, number)
+            large = sum(p.numel() for p in model.parameters()) > LARGE
+        else:
+            with _OnlySmall(entries):
+                model = real(make_model, sizes, number)
         for name, tensor in model.named_parameters(remove_duplicate=False):
             if wanted is None or name in wanted:
                 yield name, tensor.detach().double().numpy()
 
     return measured(draw, names, entries)
+
+
+class _OnlySmall(TorchDispatchMode):
+    """Leaves tensors of more entries than these as they are allocated: none are wanted of them."""
+
+    def __init__(self, entries: int):
+        super().__init__()
+        self.entries = entries
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Skip what would fill a large tensor."""
+        if name_of(func)[1] and isinstance(args[0], Tensor) and args[0].numel() > self.entries:
+            return args[0]
+        return func(*args, **(kwargs or {}))
 
 
 def _built(make_model: Any, sizes: Mapping[str, Any], device: str, seed: int) -> nn.Module:

@@ -1,0 +1,5 @@
+"""``python -m papers``."""
+
+from papers.command import app
+
+app(prog_name="python -m papers")

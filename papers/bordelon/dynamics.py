@@ -1,0 +1,91 @@
+"""Learning curves: several settings at several depths."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from largen.experiments.claims import Claim
+from largen.sweeps import Sweep
+from papers.bordelon.claims import alike
+
+# Curves: setting → depth → losses (step,).
+Curves = dict[str, dict[int, np.ndarray]]
+
+
+def smoothed(losses: np.ndarray, over: int = 20) -> np.ndarray:
+    """Return running means over some steps, of one batch's loss each.
+
+    Examples
+    --------
+    >>> smoothed(np.arange(5.0), over=2)
+    array([0.5, 1.5, 2.5, 3.5])
+    """
+    return np.convolve(losses, np.ones(over) / over, "valid")
+
+
+def by_depth(swept: Sweep, **at: float) -> dict[int, np.ndarray]:
+    """Return a sweep's smoothed curves, depth by depth, at one value of its other axes.
+
+    Parameters
+    ----------
+    swept
+        What was trained.
+    at
+        Values of axes, such as ``lr=0.1``; of axes that are not named, the first.
+    """
+    losses = swept.data["loss_train"].sel(at)
+    first = {axis: 0 for axis in losses.dims if axis not in ("depth", "step")}
+    losses = losses.isel(first)
+    return {int(d): smoothed(losses.sel(depth=d).values) for d in losses["depth"].values}
+
+
+def by_setting(swept: Sweep, axis: str, label: str) -> Curves:
+    """Return a sweep's smoothed curves, value by value of an axis and depth by depth."""
+    values = swept.data[axis].values
+    return {f"{label} = {value:g}": by_depth(swept, **{axis: value}) for value in values}
+
+
+def consistent(title: str, curves: Curves) -> Claim:
+    """Check that depths differ less than settings.
+
+    Settings at which networks of all depths diverge say nothing, and are left out.
+    """
+    kept = {name: own for name, own in curves.items() if any(map(sound, own.values()))}
+    blocks = [
+        np.stack([each if sound(each) else np.full_like(each, np.inf) for each in own.values()])
+        for own in kept.values()
+    ]
+    return alike(title, blocks, list(np.stack(blocks, 1)))
+
+
+def sound(losses: np.ndarray) -> bool:
+    """Whether a network did not diverge: whether its loss never was twice what it was at first.
+
+    Examples
+    --------
+    >>> sound(np.array([2.0, 1.0])), sound(np.array([2.0, 5.0, np.inf]))
+    (True, False)
+    """
+    return bool((losses <= 2 * losses[0]).all())
+
+
+def draw(panels: Sequence[tuple[str, Curves]]) -> Any:
+    """Draw curves: colours are settings, lines are depths."""
+    from largen.plots.sweeps import dynamics_figure
+
+    return dynamics_figure(
+        [
+            (
+                title,
+                [
+                    (f"{setting}, depth {depth}", i, losses)
+                    for i, (setting, own) in enumerate(curves.items())
+                    for depth, losses in own.items()
+                ],
+            )
+            for title, curves in panels
+        ]
+    )

@@ -1,0 +1,45 @@
+"""Figure 2: normalisation instead of, and beside, branches 1/√L."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from largen.experiments.claims import Claim
+from papers.bordelon import claims as check
+from papers.bordelon.panels import Grid, Panel, of_sweeps, sweep_of
+from papers.record import Found
+
+MUP, DEPTH_MUP = "μP, batch norm", "μP with branches 1/√L, batch norm"
+
+
+def _panels(grid: Grid) -> tuple[Panel, ...]:
+    norm = ("norm", "batch")
+    # β = 3/√L at every depth L: the base has 3/√L₀, and the scheme does the rest.
+    branch = ("branch", 3 * grid.base[1] ** -0.5)
+    return (
+        Panel(MUP, "conv", "mup", grid, options=(norm,)),
+        Panel(DEPTH_MUP, "conv", "depth_mup", grid, options=(norm, branch)),
+    )
+
+
+def claims(settings: Sequence[Panel], found: Found) -> list[Claim]:
+    """Return whether the best rate moves."""
+    mup, deep = (sweep_of(panel, found) for panel in settings)
+    return [
+        check.less_drift(DEPTH_MUP, deep, MUP, mup),
+        check.transfers(DEPTH_MUP, deep, "both"),
+    ]
+
+
+FIGURE = of_sweeps(
+    name="001-2",
+    title="Batch normalisation: the best rate over width and depth",
+    number=2,
+    settings=_panels(Grid((32, 64), (4, 12, 28), tuple(range(-7, 4)), 300)),
+    fast=_panels(Grid((16, 32), (4, 20), tuple(range(-7, 4)), 120)),
+    claims=claims,
+    notes=(
+        "one convolution in each block (paper: two, and a Resnet18 stem), β = 3/√L as there",
+        "images of 8 × 8 pixels, 300 steps without augmentation (paper: 32 × 32, 20 epochs)",
+    ),
+)

@@ -1,0 +1,236 @@
+"""Panels: one model under one scheme, at several widths, depths and hyperparameters."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import product
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from largen.sweeps import Sweep, Task
+from largen.sweeps.cells import Cell, Protocol
+from largen.sweeps.surface import surface
+from largen.transfer.replicas import Replica
+from largen.transfer.schedules import constant, warmup_cosine
+from papers.images import Images
+from papers.record import Figure, Found, Part, Report
+
+if TYPE_CHECKING:
+    import xarray
+
+SOURCE = "Bordelon et al., Depthwise hyperparameter transfer in residual networks, Figure {}"
+SIDE = 8
+# Images on which the loss after training is measured.
+FINAL = 1024
+
+
+@dataclass(frozen=True)
+class Grid:
+    """What is trained in a panel.
+
+    Attributes
+    ----------
+    widths, depths
+        Of the networks; the smallest ones are the base.
+    log2_lrs
+        log₂ η₀.
+    steps, batch_size
+        Of the training.
+    weight_decays, momenta
+        Swept too, if there are several.
+    seeds
+        Networks of each setting.
+    """
+
+    widths: tuple[int, ...]
+    depths: tuple[int, ...]
+    log2_lrs: tuple[float, ...]
+    steps: int
+    batch_size: int = 64
+    weight_decays: tuple[float, ...] = (0.0,)
+    momenta: tuple[float, ...] = (0.9,)
+    seeds: int = 1
+
+    @property
+    def base(self) -> tuple[int, int]:
+        """The smallest width and depth."""
+        return min(self.widths), min(self.depths)
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A model, a scheme, and what is trained.
+
+    Attributes
+    ----------
+    title
+        In pictures and claims; also the name of its data.
+    model
+        ``"conv"`` or ``"vit"``.
+    scheme, optimizer
+        As in :func:`largen.transfer.torch.scale`.
+    grid
+        What is trained.
+    options
+        Of the model, by name.
+    alpha
+        Branches l^(−α) instead of the scheme's own.
+    warmup, cosine
+        The schedule: how many steps the rate rises, and whether it falls to 0 thereafter.
+    """
+
+    title: str
+    model: str
+    scheme: str
+    grid: Grid
+    optimizer: str = "sgd"
+    options: tuple[tuple[str, Any], ...] = ()
+    alpha: str | None = None
+    warmup: int = 0
+    cosine: bool = False
+
+    @property
+    def schedule(self) -> Callable[[int], float] | None:
+        """s(t)."""
+        if self.cosine:
+            return warmup_cosine(self.grid.steps, warmup=self.warmup)
+        return constant(warmup=self.warmup) if self.warmup else None
+
+    def cells(self) -> list[Cell]:
+        """Return all networks, those trained together in one cell."""
+        grid = self.grid
+        each = product(grid.log2_lrs, range(grid.seeds), grid.weight_decays, grid.momenta)
+        replicas = tuple(Replica(2.0**lr, seed, decay, mu) for lr, seed, decay, mu in each)
+        return [Cell(self.scheme, n, l, replicas) for n, l in product(grid.widths, grid.depths)]
+
+    def protocol(self, task: Task) -> Protocol:
+        """Return what all cells have in common."""
+        from largen.transfer.torch import models
+
+        make: Callable[..., Any] = {"conv": models.ConvResNet, "vit": models.ViT}[self.model]
+        return Protocol(
+            partial(make, **dict(self.options)),
+            task,
+            self.grid.base,
+            optimizer=self.optimizer,
+            schedule=self.schedule,
+            options={} if self.alpha is None else {"alpha": self.alpha},
+        )
+
+
+def small_images(images: Images, steps: int, batch_size: int) -> Task:
+    """Return CIFAR-10 with pixels averaged to 8 × 8, or digits as they are, as a task."""
+    x = images.x_train.astype(np.float64)
+    x = x[..., None] if x.ndim == 3 else x
+    side = x.shape[1]
+    if side > SIDE:
+        by = side // SIDE
+        x = x[:, : by * SIDE, : by * SIDE].reshape(len(x), SIDE, by, SIDE, by, -1).mean((2, 4))
+    x = x - x.mean(0)
+    x = np.moveaxis(x / np.sqrt(np.mean(x**2)), -1, 1).astype(np.float32)
+    y = images.y_train.astype(np.int64)
+    return Task(x.copy(), y, "cross_entropy", batch_size, steps, x[:FINAL].copy(), y[:FINAL].copy())
+
+
+def parts(settings: Sequence[Panel], images: Mapping[str, Images]) -> list[Part]:
+    """Return one part for each cell of each panel."""
+    found = []
+    for panel in settings:
+        task = small_images(images["cifar10"], panel.grid.steps, panel.grid.batch_size)
+        if task.x.shape[1] != 3:
+            panel = _with(panel, channels=task.x.shape[1])
+        protocol = panel.protocol(task)
+        for cell in panel.cells():
+            key = json.dumps(protocol.settings(cell), sort_keys=True)
+            cost = cell.cost * panel.grid.steps * panel.grid.batch_size * 1e-9
+            name = _name(panel, cell)
+            found.append(Part(name, key, cost, partial(_compute, protocol, cell)))
+    return found
+
+
+def sweep_of(panel: Panel, found: Found) -> Sweep:
+    """Put a panel's parts together."""
+    cells = panel.cells()
+    data = [found[_name(panel, cell)] for cell in cells]
+    names = ("losses", "final", "margin_error")
+    arrays = [{name: own[name].values for name in names} for own in data]
+    chance = float(data[0].attrs["chance"])
+    return surface(cells, arrays, _attributes(panel, chance))
+
+
+def parameters_of(panel: Panel, found: Found) -> dict[tuple[int, int], int]:
+    """Return the number of parameters by width and depth."""
+    return {
+        (cell.width, cell.depth): int(found[_name(panel, cell)].attrs["parameters"])
+        for cell in panel.cells()
+    }
+
+
+def draw_sweeps(settings: Sequence[Panel], found: Found) -> Any:
+    """Draw the loss against the rate, panel by panel."""
+    import xarray
+
+    from largen.plots.sweeps import sweep_figure
+
+    data = xarray.concat([_titled(panel, sweep_of(panel, found)) for panel in settings], "scheme")
+    return sweep_figure(data, Sweep(data).best())
+
+
+def of_sweeps(name: str, title: str, number: Any, **own: Any) -> Figure:
+    """Return a figure whose parts are cells of sweeps and whose images are CIFAR-10's.
+
+    Parameters
+    ----------
+    name, title, number
+        The figure's, and its number in the paper.
+    own
+        The other fields of :class:`Figure`; its picture is that of losses against rates if no
+        other one is given.
+    """
+    own = {"draw": draw_sweeps, **own}
+    return Figure(name, title, SOURCE.format(number), ("cifar10",), parts=parts, **own)
+
+
+def _titled(panel: Panel, swept: Sweep) -> xarray.Dataset:
+    return swept.data.assign_coords(scheme=[panel.title]).drop_vars("loss_train")
+
+
+def _name(panel: Panel, cell: Cell) -> str:
+    return f"{panel.title}, width {cell.width}, depth {cell.depth}".replace("/", "∕")
+
+
+def _with(panel: Panel, **options: Any) -> Panel:
+    from dataclasses import replace
+
+    return replace(panel, options=(*panel.options, *options.items()))
+
+
+def _attributes(panel: Panel, chance: float) -> dict[str, Any]:
+    grid = {k: str(v) for k, v in asdict(panel.grid).items()}
+    return {"chance": chance, "steps": panel.grid.steps, "optimizer": panel.optimizer, **grid}
+
+
+def _compute(protocol: Protocol, cell: Cell, report: Report) -> xarray.Dataset:
+    import xarray
+
+    plan = protocol.plan(cell)
+    trained = protocol.train(cell, report, plan)
+    return xarray.Dataset(
+        {
+            "losses": (("replica", "step"), trained.losses.astype(np.float32)),
+            "final": ("replica", trained.final),
+            "margin_error": ("replica", protocol.task.margin_error(trained.each)),
+            "lr": ("replica", np.array([replica.lr for replica in cell.replicas])),
+        },
+        attrs={
+            "width": cell.width,
+            "depth": cell.depth,
+            "parameters": sum(prod(weight.shape) for weight in plan.weights),
+            "chance": protocol.task.chance,
+        },
+    )

@@ -1,0 +1,89 @@
+"""``python -m papers``: a paper's figure, computed here, and what came of its claims."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from largen.cli.work import ending_in_order, make_folder, progress
+from largen.errors import LargenError
+from largen.interrupts import go_on_with
+from papers import FIGURES, Produced, figure, find_images, produce
+
+console = Console(highlight=False)
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.command()
+def compute(
+    name: Annotated[
+        str | None, typer.Argument(help="Such as 004-1; without it, all are listed.")
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            help="Folder of your copy of the images (cifar10.npz, mnist.npz); by default "
+            "LARGEN_DATA, or ./data. 'digits' takes scikit-learn's."
+        ),
+    ] = None,
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", help="Folder for picture, numbers, and parts to resume."),
+    ] = Path("figures"),
+    fast: Annotated[
+        bool, typer.Option("--fast", help="Less data and fewer networks: quicker.")
+    ] = False,
+) -> None:
+    """A figure of a paper: data, picture, and what came of the paper's claims."""
+    if name is None:
+        list_figures(console)
+        return
+    with ending_in_order():
+        run_figure(name, data, output, fast, console)
+
+
+def list_figures(console: Console) -> None:
+    """Print the names of all figures."""
+    table = Table(show_header=False, box=None)
+    for name, (_, words) in FIGURES.items():
+        table.add_row(name, words)
+    console.print(table)
+
+
+def run_figure(name: str, data: str | None, folder: Path, fast: bool, console: Console) -> None:
+    """Compute a figure, show its progress and its claims, and say where its files are."""
+    try:
+        wanted = figure(name)
+        images = {each: find_images(each, data) for each in wanted.images}
+    except LargenError as error:
+        console.print(str(error))
+        raise typer.Exit(2) from None
+    make_folder(folder, console)
+    console.print(f"{wanted.source}\n{wanted.title}\n")
+    for each, found in images.items():
+        if found.name != each:
+            console.print(f"Not {each}, but {found.name}: the paper's claims are about {each}.\n")
+    goes_on = f"Finished parts are in {folder}: the same command goes on from there."
+    with go_on_with(goes_on), progress(console) as report:
+        done = produce(wanted, images, folder, fast=fast, report=report)
+    _print(done, console)
+
+
+def _print(done: Produced, console: Console) -> None:
+    console.print("The paper's claims, and what came out (intervals of 95 %):\n")
+    for claim in done.claims:
+        verdict = {True: "agrees   ", False: "DISAGREES", None: "unclear  "}[claim.agrees]
+        console.print(f"{verdict}  {claim.says}", style="bold" if claim.agrees is False else None)
+        number = f"{claim.value:.4g} ({claim.low:.4g} … {claim.high:.4g})"
+        console.print(f"           {claim.measured}: {number}")
+    console.print()
+    for note in done.notes:
+        console.print(f"  {note}")
+    for path in done.files:
+        console.print(f"  {path}")
+    again = f", {done.resumed} parts read from disk" if done.resumed else ""
+    console.print(f"\nTook {done.seconds:.0f} s{again}.")

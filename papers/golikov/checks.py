@@ -1,0 +1,207 @@
+"""Claims that several of Golikov's figures make."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from largen.experiments.claims import Claim, above_zero
+from largen.experiments.power_law import PowerLaw
+from papers.golikov.series import Laws, Series, loss_curves
+from papers.record import Found
+
+SIGMAS = 2.0
+LEVELS = (np.arange(200) + 0.5) / 200
+RESAMPLES = 400
+QUARTER = 0.25  # what exponents are multiples of
+MISFIT = 0.01  # a law is given up where so much scatter about it is rarer than this
+
+
+def exponents(scaling: str, laws: Laws) -> list[Claim]:
+    """Check that predicted exponents are within the intervals of the measured ones.
+
+    What is not resolved, or to no better than the quarter that exponents are multiples of, leaves
+    the claim open.
+    """
+    claims = []
+    for name, (law, q) in laws.items():
+        if q is not None:
+            low, high = interval(law)
+            inside = low <= q <= high
+            unclear = not law.resolved or (inside and high - low > 2 * QUARTER)
+            agrees = None if unclear else bool(inside)
+            says = f"{scaling}: {name} ∝ N^{q:g}"
+            claims.append(Claim(says, f"exponent of {name}", law.value, low, high, agrees))
+    return claims
+
+
+def interval(law: PowerLaw) -> tuple[float, float]:
+    """Return the interval of 95 % of a fitted exponent."""
+    return law.value - SIGMAS * law.error, law.value + SIGMAS * law.error
+
+
+def closer(found: Found, prefix: str, one: str, other: str, rate: float) -> Claim:
+    """Check that one limit is closer to the reference network than another.
+
+    The distance is Wasserstein's (of order one) between the distributions over initialisations
+    of the test loss, averaged over steps: it sees means and variances, the two that the paper
+    speaks of. Its interval is by resampling networks and draws.
+    """
+    curves = loss_curves(found, prefix)
+    reference = curves["reference"]["loss"].values
+    limits = [curves[name]["loss"].values for name in (one, other)]
+    rng = np.random.default_rng(0)
+
+    def gap(resample: bool) -> float:
+        near, far = (
+            distance(*(_resampled(rng, values) if resample else values for values in pair))
+            for pair in ((reference, limit) for limit in limits)
+        )
+        return far - near
+
+    value, spread = gap(False), [gap(True) for _ in range(RESAMPLES)]
+    low, high = np.percentile(spread, [2.5, 97.5])
+    near, far = (distance(reference, limit) for limit in limits)
+    return Claim(
+        f"at rate {rate:g} the {one} limit is closer to the reference network than the {other} "
+        "limit",
+        f"difference of distances of the test loss, {far:.4f} − {near:.4f}",
+        value,
+        float(low),
+        float(high),
+        above_zero(low, high),
+    )
+
+
+def distance(one: np.ndarray, other: np.ndarray) -> float:
+    """Return the mean over steps of Wasserstein's distance of samples ``(sample, step)``."""
+    first, second = (np.quantile(values, LEVELS, axis=0) for values in (one, other))
+    return float(np.abs(first - second).mean())
+
+
+def _resampled(rng: np.random.Generator, values: np.ndarray) -> np.ndarray:
+    return values[rng.integers(len(values), size=len(values))]
+
+
+def scatter(found: Found, prefix: str) -> Claim:
+    """Check that the NTK limit's test loss depends on the initialisation as the network's does.
+
+    The ratio of the two deviations is 1 if it does, and 0 for a limit that is deterministic, as
+    the other two are: it counts as kept where it is nearer to 1.
+    """
+    curves = loss_curves(found, prefix)
+    final = {name: data["loss"].values[:, -1] for name, data in curves.items()}
+    rng = np.random.default_rng(1)
+
+    def ratio(resample: bool) -> float:
+        ntk, net = (
+            np.std(_resampled(rng, final[k]) if resample else final[k], ddof=1)
+            for k in ("NTK", "reference")
+        )
+        return float(ntk / net)
+
+    low, high = np.percentile([ratio(True) for _ in range(RESAMPLES)], [2.5, 97.5])
+    return Claim(
+        "the NTK limit is random, as the reference network is; the mean-field and the "
+        "intermediate limits are not",
+        "deviation of the final test loss over initialisations, NTK limit over reference",
+        ratio(False),
+        float(low),
+        float(high),
+        above_zero(low - 0.5, high - 0.5),
+    )
+
+
+def convergence(seen: Series) -> Claim:
+    """Check that the test loss settles: the last doubling moves it less than another before."""
+    moved = np.diff(seen.loss.mean(1))
+    error = seen.loss.std(1, ddof=1) / np.sqrt(seen.loss.shape[1])
+    value, half = float(moved[-1]), float(2 * np.hypot(*error[-2:]))
+    most = float(np.abs(moved[:-1]).max())
+    return Claim(
+        f"{seen.scaling}: the test loss converges with the width",
+        f"its change from N = {seen.widths[-2]} to {seen.widths[-1]} (largest before: {most:.4f})",
+        value,
+        value - half,
+        value + half,
+        above_zero(most - abs(value) - half, most - abs(value) + half),
+    )
+
+
+def approach(seen: Series, found: Found, prefix: str) -> Claim:
+    """Check that networks of a scaling approach its limit as they grow."""
+    limit = float(loss_curves(found, prefix)[seen.scaling]["loss"].values[:, -1].mean())
+    gap = seen.loss[[0, -1]] - limit
+    mean, error = gap.mean(1), gap.std(1, ddof=1) / np.sqrt(gap.shape[1])
+    value = float(abs(mean[1]) / abs(mean[0]))
+    half = 2 * float(np.hypot(error[1], value * error[0]) / abs(mean[0]))
+    return Claim(
+        f"{seen.scaling}: the test loss converges to that of the limit",
+        f"|distance| at N = {seen.widths[-1]} over that at {seen.widths[0]} ({abs(mean[0]):.4f})",
+        value,
+        value - half,
+        value + half,
+        above_zero(1 - value - half, 1 - value + half),
+    )
+
+
+def divergence(seen: Series, far: tuple[int, np.ndarray]) -> Claim:
+    """Check that the test loss of the default scaling grows beyond all others."""
+    width, loss = far
+    ratio = loss / seen.loss[0].mean()
+    value, half = float(ratio.mean()), float(2 * ratio.std(ddof=1) / np.sqrt(len(ratio)))
+    return Claim(
+        "default: the test loss diverges with the width",
+        f"test loss at N = {width} over that at {seen.widths[0]}",
+        value,
+        value - half,
+        value + half,
+        above_zero(value - half - 1, value + half - 1),
+    )
+
+
+def slowing(seen: Series, name: str) -> Claim:
+    """Check that a term or an increment is no power law yet: it falls ever more slowly."""
+    if name in seen.terms:
+        squares, label = seen.variance[..., seen.terms.index(name)], f"f_{name}"
+    else:
+        squares, label = seen.increment[..., seen.weights.index(name[1:])] ** 2, name
+    mean = squares.mean(1)
+    relative = squares.std(1, ddof=1) / np.sqrt(squares.shape[1]) / mean
+    local = np.diff(np.log(mean)) / np.diff(np.log(seen.widths)) / 2
+    value = float(local[-1] - local[0])
+    half = float(np.linalg.norm(relative[[0, 1, -2, -1]]) / np.log(2))
+    return Claim(
+        f"{seen.scaling}: {label} is no power law at small widths, it falls ever more slowly",
+        f"exponent of the last doubling, {local[-1]:.2f}, minus that of the first, {local[0]:.2f}",
+        value,
+        value - half,
+        value + half,
+        above_zero(value - half, value + half),
+    )
+
+
+def remains(seen: Series, term: str) -> Claim:
+    """Check that a term with a limit keeps it: ⟨variance⟩ = c² + b²/N with c² > 0.
+
+    A sum over N neurons has a mean, and fluctuations of relative order N^(−1/2) that vanish on
+    their own. Where these begin as the larger part, a power of the width fitted through both is
+    neither's; the two of them are linear in (1, 1/N).
+    """
+    from scipy.stats import chi2
+
+    squares = seen.variance[..., seen.terms.index(term)].astype(np.float64)
+    mean, error = squares.mean(1), squares.std(1, ddof=1) / np.sqrt(squares.shape[1])
+    law = np.stack([np.ones(len(mean)), 1 / seen.widths], 1) / error[:, None]
+    (limit, _), (misfit, *_), *_ = np.linalg.lstsq(law, mean / error, rcond=None)
+    half = SIGMAS * float(np.sqrt(np.linalg.inv(law.T @ law)[0, 0]))
+    fits = misfit < chi2.isf(MISFIT, len(mean) - 2)
+    value, half = limit / mean[-1], half / mean[-1]
+    return Claim(
+        f"{seen.scaling}: f_{term} keeps a part that does not fall with the width",
+        f"c² of its variance c² + b²/N, over the variance at N = {seen.widths[-1]} "
+        f"(χ² {misfit:.2g}, {len(mean) - 2} degrees of freedom)",
+        float(value),
+        float(value - half),
+        float(value + half),
+        above_zero(value - half, value + half) if fits else None,
+    )

@@ -1,0 +1,151 @@
+"""Figure 2: two and three hidden layers, by gradient descent and by RMSProp."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from largen.experiments.claims import Claim, above_zero
+from largen.parameterizations import classify, scaling
+from largen.parameterizations.classification.plane import NAMED
+from papers.golikov import checks
+from papers.golikov.parts import ladder
+from papers.golikov.series import Series, by_scaling
+from papers.golikov.setups import SOURCE, Ladder, Setup
+from papers.images import Images
+from papers.record import Figure, Found, Part
+
+SCALINGS = ("mean field", "NTK", "default")
+# All exponents of this figure are predicted to be multiples of ½: half way between 0 and −½.
+FALLS = -0.25
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The setups, by what they are called, and how many networks."""
+
+    setups: tuple[tuple[str, Setup], ...]
+    how: Ladder
+
+
+def _setups(train: int, test: int) -> tuple[tuple[str, Setup], ...]:
+    def setup(layers: int, **options: Any) -> Setup:
+        return Setup(train=train, test=test, hidden_layers=layers, **options)
+
+    return (
+        ("two hidden layers", setup(2)),
+        ("three hidden layers", setup(3)),
+        ("three hidden layers, RMSProp", setup(3, optimizer="rmsprop", rate=0.0002)),
+    )
+
+
+def parts(settings: Settings, images: Mapping[str, Images]) -> list[Part]:
+    """Return networks of all setups, scalings and widths."""
+    found = []
+    for prefix, setup in settings.setups:
+        found += ladder(prefix, setup, images, SCALINGS, settings.how)
+    return found
+
+
+def claims(settings: Settings, found: Found) -> list[Claim]:
+    """Return which terms fall with the width, and what becomes of the mean-field loss."""
+    made = []
+    for prefix, setup in settings.setups:
+        seen = by_scaling(found, prefix, SCALINGS, settings.how)
+        vanishing = setup.hidden_layers == 3 and setup.optimizer == "gd"
+        made.append(_extreme(prefix, seen["mean field"], "largest", falls=vanishing))
+        if vanishing:
+            made.append(_to_zero(prefix, setup.hidden_layers, seen["mean field"]))
+        made.append(_extreme(prefix, seen["NTK"], "largest", falls=False))
+        made.append(_extreme(prefix, seen["NTK"], "smallest", falls=True))
+    return made
+
+
+def _extreme(prefix: str, one: Series, which: str, *, falls: bool) -> Claim:
+    """Check whether the largest, or the smallest, exponent of a term is one of 0 or falls.
+
+    What is said of all terms is open where one of them is not resolved.
+    """
+    laws = {name: law for name, (law, _) in one.term_laws().items()}
+    resolved = [name for name, law in laws.items() if law.resolved]
+    pick = max if which == "largest" else min
+    name = pick(resolved or laws, key=lambda term: laws[term].value)
+    low, high = checks.interval(laws[name])
+    agrees = (
+        above_zero(FALLS - high, FALLS - low) if falls else above_zero(low - FALLS, high - FALLS)
+    )
+    of_all = which == "largest" and falls
+    if agrees is of_all and len(resolved) < len(laws):
+        agrees = None
+    words = {
+        ("largest", True): "all terms vanish",
+        ("largest", False): "not all terms vanish",
+        ("smallest", True): "some terms vanish",
+    }
+    return Claim(
+        f"{prefix}, {one.scaling}: {words[which, falls]}",
+        f"{which} exponent of a term ({name})",
+        laws[name].value,
+        low,
+        high,
+        agrees,
+    )
+
+
+def _to_zero(prefix: str, hidden_layers: int, one: Series) -> Claim:
+    """Check that outputs fall with the width: log 2 minus the test loss is linear in small ones.
+
+    The ratio over the widths is predicted to be their ratio to the power of the outputs' order.
+    It counts as falling if it is nearer to that than to 1, on the scale of logarithms.
+    """
+    order = classify(scaling(*NAMED[one.scaling]), hidden_layers).moved[-1]
+    assert order is not None
+    wanted = float(one.widths[-1] / one.widths[0]) ** float(order)
+    gap = np.log(2) - one.loss[[0, -1]]
+    first, last = gap.mean(1)
+    errors = gap.std(1, ddof=1) / np.sqrt(gap.shape[1])
+    value = float(abs(last / first))
+    half = 2 * float(np.hypot(errors[1], value * errors[0]) / abs(first))
+    return Claim(
+        f"{prefix}, mean field: the output vanishes, so that the test loss is that of f = 0",
+        f"log 2 minus the test loss, at N = {one.widths[-1]} over {one.widths[0]} (predicted: "
+        f"{wanted:.3g})",
+        value,
+        value - half,
+        value + half,
+        above_zero(wanted**0.5 - value - half, wanted**0.5 - value + half),
+    )
+
+
+def draw(settings: Settings, found: Found) -> Any:
+    """Draw final losses above, exponents of the terms below."""
+    from papers.golikov import panels
+
+    above, below = [], []
+    for prefix, _ in settings.setups:
+        seen = by_scaling(found, prefix, SCALINGS, settings.how)
+        above.append(panels.final_losses(seen, prefix))
+        below.append(panels.exponents({name: one.term_laws() for name, one in seen.items()}))
+    return panels.row(FIGURE.title, above, below)
+
+
+FIGURE = Figure(
+    name="004-2",
+    title="Deep networks: the inverse-width scaling of gradient descent, and of RMSProp",
+    source=SOURCE.format(2),
+    images=("cifar10",),
+    settings=Settings(_setups(500, 400), Ladder((128, 256, 512, 1024), 3)),
+    fast=Settings(_setups(200, 100), Ladder((128, 256, 512), 3)),
+    parts=parts,
+    claims=claims,
+    draw=draw,
+    notes=(
+        "500 training images, widths 128 … 1024, 3 networks each (paper: 1000, to 65536, 5)",
+        "the NTK scaling of RMSProp has rates η̂ ∝ N^(−1/2) at both ends and N^(−1) between, "
+        "without which it diverges (paper: η̂ ∝ 1, misprinted)",
+        "RMSProp as in PyTorch, with 1 − β in its average: the paper's (21) leaves that out",
+    ),
+)

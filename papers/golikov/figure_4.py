@@ -1,0 +1,43 @@
+"""Figure 4: the terms of the output against the width, in each scaling."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from largen.experiments.claims import Claim
+from papers.golikov import checks
+from papers.golikov.figure_1 import FAST, FULL, Settings
+from papers.golikov.figure_3 import parts
+from papers.golikov.series import by_scaling
+from papers.golikov.setups import LIMITS, SOURCE
+from papers.record import Figure, Found
+
+
+def claims(settings: Settings, found: Found) -> list[Claim]:
+    """Return the exponents of all terms in each scaling."""
+    steps, how = settings.setup.steps, settings.how
+    seen = by_scaling(found, "gd", LIMITS, how)
+    exponents = [c for name in LIMITS for c in checks.exponents(name, seen[name].term_laws(steps))]
+    return [*exponents, checks.remains(seen["mean field"], "∅")]
+
+
+def draw(settings: Settings, found: Found) -> Any:
+    """Draw one panel for each scaling."""
+    from papers.golikov import panels
+
+    seen = by_scaling(found, "gd", LIMITS, settings.how)
+    return panels.row(FIGURE.title, [panels.terms(one, name) for name, one in seen.items()])
+
+
+FIGURE = Figure(
+    name="004-4",
+    title="Variances of the output's terms against the width",
+    source=SOURCE.format(4),
+    images=("cifar10",),
+    settings=FULL,
+    fast=FAST,
+    parts=parts,
+    claims=claims,
+    draw=draw,
+    notes=("widths 128 … 2048 (paper: to 65536)",),
+)

@@ -1,0 +1,111 @@
+"""Parts of a figure put together: quantities against the width by scaling, and their exponents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from largen.experiments.exponents.fit import exponent
+from largen.experiments.power_law import PowerLaw
+from largen.parameterizations import scaling_class
+from largen.parameterizations.classification.orders import Order
+from largen.parameterizations.classification.plane import NAMED
+from papers.golikov.setups import LIMITS, REFERENCE_WIDTH, Ladder
+from papers.record import Found
+
+if TYPE_CHECKING:
+    import xarray
+
+# Exponents by quantity: the fitted law, and the predicted one, None without a prediction.
+Laws = dict[str, tuple[PowerLaw, float | None]]
+
+
+@dataclass(frozen=True)
+class Series:
+    """What was measured in one scaling, against the width.
+
+    Attributes
+    ----------
+    scaling
+        Its name.
+    widths
+        N, those at which no network diverged for ``variance`` and ``increment`` to be numbers.
+    loss
+        Test loss after training, ``(width, seed)``.
+    variance
+        Of each term over test images, ``(width, seed, term)``.
+    increment
+        Mean |δŵ| of each matrix, ``(width, seed, weight)``.
+    terms, weights
+        Their names.
+    """
+
+    scaling: str
+    widths: np.ndarray
+    loss: np.ndarray
+    variance: np.ndarray
+    increment: np.ndarray
+    terms: tuple[str, ...]
+    weights: tuple[str, ...]
+
+    def term_laws(self, steps: int | None = None) -> Laws:
+        """Return q_f of every term, half the power of its variance.
+
+        With the number of steps of one hidden layer, the predicted exponents are beside them.
+        """
+        predicted = {} if steps is None else scaling_class(*NAMED[self.scaling]).terms(steps)
+        return {
+            f"f_{term}": (self._fit(self.variance[..., i]), _number(predicted.get(term)))
+            for i, term in enumerate(self.terms)
+        }
+
+    def increment_laws(self, steps: int) -> Laws:
+        """Return q of both matrices' increments beside the predicted one, of one hidden layer."""
+        predicted = scaling_class(*NAMED[self.scaling]).increments(steps)
+        return {
+            f"δ{weight}": (
+                self._fit(self.increment[..., self.weights.index(weight)] ** 2),
+                _number(order),
+            )
+            for weight, order in predicted.items()
+        }
+
+    def _fit(self, squares: np.ndarray) -> PowerLaw:
+        finite = np.isfinite(squares).all(1)
+        return exponent(self.widths[finite], squares[finite].astype(np.float64))
+
+
+def series(found: Found, prefix: str, scaling: str, how: Ladder) -> Series:
+    """Return what was measured in a scaling."""
+    titles = {n: "reference" if n == REFERENCE_WIDTH else scaling for n in how.widths}
+    sets = [found[f"{prefix}/{title} N={n}"] for n, title in titles.items()]
+    stacked = {
+        name: np.stack([d[name].values for d in sets]) for name in ("loss", "variance", "increment")
+    }
+    return Series(
+        scaling,
+        np.array(how.widths),
+        **stacked,
+        terms=tuple(map(str, sets[0]["term"].values)),
+        weights=tuple(map(str, sets[0]["weight"].values)),
+    )
+
+
+def by_scaling(
+    found: Found, prefix: str, scalings: Iterable[str], how: Ladder
+) -> dict[str, Series]:
+    """Return what was measured in several scalings."""
+    return {name: series(found, prefix, name, how) for name in scalings}
+
+
+def loss_curves(found: Found, prefix: str) -> Mapping[str, xarray.Dataset]:
+    """Return test losses at every step of the reference networks and of each limit."""
+    limits = {name: found[f"{prefix}/limit {name}"] for name in LIMITS}
+    return {"reference": found[f"{prefix}/curves"], **limits}
+
+
+def _number(order: Order) -> float | None:
+    return None if order is None else float(order)

@@ -1,0 +1,153 @@
+"""Computing a figure: its parts one after the other, kept on disk, then claims and picture."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import largen
+from largen.errors import DamagedFile, InvalidInput
+from largen.experiments.claims import Claim
+from largen.files import load_dataset, made_folder, save_dataset, save_figure, save_text
+from papers.images import Images
+from papers.record import Figure
+
+if TYPE_CHECKING:
+    import xarray
+
+Report = Callable[[str, float], object]
+
+
+@dataclass(frozen=True)
+class Produced:
+    """A figure that was computed.
+
+    Attributes
+    ----------
+    figure
+        Which.
+    found
+        The parts' results, by name.
+    claims
+        What came of the paper's claims.
+    files
+        Picture, data and summary.
+    seconds
+        How long it took.
+    resumed
+        How many parts were already on disk.
+    notes
+        The figure's; if it was computed fast, led by what that means for them.
+    """
+
+    figure: Figure
+    found: dict[str, xarray.Dataset]
+    claims: tuple[Claim, ...]
+    files: tuple[Path, ...]
+    seconds: float
+    resumed: int
+    notes: tuple[str, ...]
+
+
+def produce(
+    figure: Figure,
+    images: Mapping[str, Images],
+    folder: Path,
+    *,
+    fast: bool = False,
+    report: Report = lambda text, done: None,
+) -> Produced:
+    """Compute a figure and write its files into a folder.
+
+    Every part is written to ``folder/parts`` as soon as it is done, and read from there the next
+    time, by whichever figure needs the same.
+
+    Parameters
+    ----------
+    figure
+        What to compute.
+    images
+        The sets of images that it needs, by name.
+    folder
+        Where files go; it is made if need be.
+    fast
+        Whether to compute less.
+    report
+        Called with what is being done, and the fraction of all work that is done.
+    """
+    begin = time.perf_counter()
+    settings = figure.fast if fast else figure.settings
+    parts = figure.parts(settings, images)
+    kept = made_folder("folder", folder / "parts")
+    total, before, resumed = sum(part.cost for part in parts), 0.0, 0
+    found: dict[str, xarray.Dataset] = {}
+    for part in parts:
+        digests = " ".join(images[name].digest for name in sorted(images))
+        key = hashlib.sha256(f"{largen.__version__} {digests} {part.key}".encode()).hexdigest()
+        path = kept / f"{key[:20]}.nc"
+        report(part.name, before / total)
+        kept_part = _load(path)
+        if kept_part is not None:
+            found[part.name] = kept_part
+            resumed += 1
+        else:
+            start, share = before, part.cost
+
+            def inside(done: int, of: int, name=part.name, start=start, share=share) -> None:
+                report(name, (start + share * done / max(of, 1)) / total)
+
+            found[part.name] = part.compute(inside)
+            save_dataset(path, found[part.name])
+        before += part.cost
+    report("claims and picture", 1.0)
+    claims = tuple(figure.claims(settings, found))
+    seconds = time.perf_counter() - begin
+    smaller = "computed fast: widths, depths, steps and samples are fewer than stated here"
+    notes = (smaller, *figure.notes) if fast else figure.notes
+    files = _write(figure, settings, images, found, claims, notes, folder, seconds, resumed)
+    return Produced(figure, found, claims, files, seconds, resumed, notes)
+
+
+def _load(path: Path) -> xarray.Dataset | None:
+    """Return a part that is on disk; None if it is not, or damaged: it is computed again then."""
+    try:
+        data, has_checksum = load_dataset(path)
+    except (InvalidInput, DamagedFile):
+        return None
+    return data if has_checksum else None
+
+
+def _write(
+    figure: Figure,
+    settings: Any,
+    images: Mapping[str, Images],
+    found: dict[str, xarray.Dataset],
+    claims: tuple[Claim, ...],
+    notes: tuple[str, ...],
+    folder: Path,
+    seconds: float,
+    resumed: int,
+) -> tuple[Path, ...]:
+    import xarray
+
+    picture, numbers, summary = (folder / f"{figure.name}.{kind}" for kind in ("png", "nc", "json"))
+    save_figure(picture, figure.draw(settings, found))
+    tree = xarray.DataTree.from_dict({f"/{name}": data for name, data in found.items()})
+    save_dataset(numbers, tree)
+    content = {
+        "figure": figure.name,
+        "source": figure.source,
+        "settings": repr(settings),
+        "images": {name: {"file": i.path, "digest": i.digest} for name, i in images.items()},
+        "notes": list(notes),
+        "seconds": round(seconds, 1),
+        "parts read from disk": resumed,
+        "claims": [claim.summary() for claim in claims],
+    }
+    save_text(summary, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+    return picture, numbers, summary

@@ -1,0 +1,47 @@
+"""The figures by name. A new one is a module with a ``FIGURE``, and a line here."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from largen.errors import one_of
+from papers.record import Figure
+
+# Name: the module, and what `largen figure` lists.
+FIGURES: dict[str, tuple[str, str]] = {
+    "001-1": ("bordelon.figure_1", "residual network: best rates of μP and depth-μP"),
+    "001-2": ("bordelon.figure_2", "residual network with batch normalisation"),
+    "001-3": ("bordelon.figure_3", "vision transformers under Adam"),
+    "001-4": ("bordelon.figure_4", "learning curves: momentum and γ₀ at two depths"),
+    "001-B1": ("bordelon.figure_b1", "depth against width at one rate"),
+    "001-B2": ("bordelon.figure_b2", "best rates in the standard parameterization"),
+    "001-B3": ("bordelon.figure_b3", "learning curves: rates at two depths"),
+    "001-B8": ("bordelon.figure_b8", "learning curves: weight decay at several depths"),
+    "003-1": ("hanin.figure_1", "phase diagram of tanh networks"),
+    "003-2": ("hanin.figure_2", "depth over width: moments of relu networks"),
+    "004-1": ("golikov.figure_1", "one hidden layer: loss against width, exponents, limits"),
+    "004-2": ("golikov.figure_2", "two and three hidden layers, gradient descent and RMSProp"),
+    "004-3": ("golikov.figure_3", "increments of weights against width"),
+    "004-4": ("golikov.figure_4", "terms of the output against width"),
+    "004-5": ("golikov.figure_5", "limits at a stated and at a small rate"),
+    "004-6": ("golikov.figure_6", "minibatches, more samples, more steps"),
+    "004-7": ("golikov.figure_7", "ten classes instead of two"),
+    "2508.11522-table": ("unlimited.table", "gelu: corrections of order 1/width beside samples"),
+}
+
+
+def figure(name: str) -> Figure:
+    """Return a figure.
+
+    Raises
+    ------
+    InvalidInput
+        If there is none of that name.
+
+    Examples
+    --------
+    >>> figure("004-1").source
+    'Golikov, Towards a general theory of infinite-width limits of neural classifiers, Figure 1'
+    """
+    module, _ = FIGURES[one_of("figure", name, FIGURES)]
+    return import_module(f"papers.{module}").FIGURE

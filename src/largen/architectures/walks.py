@@ -1,0 +1,166 @@
+"""One walk through a network, which all readings take.
+
+A signal enters a network, passes layers one after the other, and is split and joined by what is
+parallel. Whatever a reading carries along (a shape, a list of weights, the terms of a recursion)
+goes the same way; :func:`carried` is that way.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+from largen.architectures.layers import Residual
+from largen.architectures.traits import Container, Layer, Parallel, Sequence
+from largen.errors import NoTheory
+
+Path = tuple[int, ...]
+State = TypeVar("State")
+
+
+def carried(
+    net: Layer,
+    state: State,
+    *,
+    leaf: Callable[[Layer, Path, State], State],
+    join: Callable[[Parallel, Path, State, tuple[Callable[[State], State], ...]], State],
+    again: Callable[[Sequence, Path, State, Callable[[State], State]], State] | None = None,
+    path: Path = (),
+) -> State:
+    """Carry a state through a network, in the order in which a signal passes.
+
+    Parameters
+    ----------
+    net
+        The network.
+    state
+        What enters it.
+    leaf
+        ``leaf(layer, path, state)`` returns the state behind a layer that is not made of others.
+    join
+        ``join(layer, path, state, ways)`` returns the state behind parallel parts; ``ways`` carry
+        a state through each of them.
+    again
+        ``again(layer, path, state, once)`` returns the state behind the copies of a repetition;
+        ``once`` carries it through one of them. Without it, copies are passed one after the other.
+    path
+        Where the network itself is.
+
+    Raises
+    ------
+    NotImplementedError
+        For a container that is neither a sequence nor parallel.
+    NoTheory
+        For copies without end, where there is no ``again``.
+
+    Examples
+    --------
+    >>> import largen as lg
+    >>> names = carried(
+    ...     lg.mlp(1, "relu"), (),
+    ...     leaf=lambda layer, path, found: (*found, type(layer).__name__),
+    ...     join=lambda layer, path, found, ways: ways[0](found),
+    ... )
+    >>> names
+    ('Dense', 'Activation', 'Dense')
+    """
+
+    def through(layer: Layer, path: Path, state: State) -> State:
+        def part(position: int, inner: Layer) -> Callable[[State], State]:
+            return lambda state: through(inner, (*path, position), state)
+
+        if isinstance(layer, Sequence):
+            parts = [part(*each) for each in enumerate(layer.parts)]
+
+            def once(state: State) -> State:
+                for step in parts:
+                    state = step(state)
+                return state
+
+            if layer.times > 1 and again is not None:
+                return again(layer, path, state, once)
+            for _ in range(copies_of(layer)):
+                state = once(state)
+            return state
+        if isinstance(layer, Parallel):
+            return join(layer, path, state, tuple(part(*p) for p in enumerate(layer.parts)))
+        if isinstance(layer, Container):
+            raise NotImplementedError(
+                f"{type(layer).__name__}: a layer that is made of layers is a Sequence or Parallel."
+            )
+        return leaf(layer, path, state)
+
+    return through(net, path, state)
+
+
+def copies_of(layer: Sequence) -> int:
+    """Return how many copies a repetition has, for a reading that needs a number.
+
+    Raises
+    ------
+    NoTheory
+        If there are infinitely many.
+    """
+    if layer.times == math.inf:
+        raise NoTheory(
+            f"{layer!r}: infinite depth is not implemented here, and what is asked for needs a "
+            "number of blocks. Kernels have the limit of infinite depth: lg.kernel."
+        )
+    return int(layer.times)
+
+
+def mapped(net: Layer, change: Callable[[Layer, Path], Layer], path: Path = ()) -> Layer:
+    """Return a network with every layer exchanged for ``change(layer, path)``, parts first.
+
+    Paths are those of :class:`largen.architectures.WeightSite`.
+
+    Examples
+    --------
+    >>> import largen as lg
+    >>> new = lg.Dense(weight_std=2.0)
+    >>> mapped(lg.mlp(1, "relu"), lambda layer, path: new if path == (0,) else layer)
+    serial(Dense(weight_std=2.0), Activation('relu'), Dense())
+    """
+    if isinstance(net, Container) and net.parts:
+        parts = (mapped(part, change, (*path, i)) for i, part in enumerate(net.parts))
+        net = net.with_parts(parts)
+    return change(net, path)
+
+
+def layers_of(net: Layer) -> Iterator[Layer]:
+    """Yield every layer of a network that is not made of others, repeated ones once.
+
+    Examples
+    --------
+    >>> import largen as lg
+    >>> [type(layer).__name__ for layer in layers_of(lg.residual_mlp(16))]
+    ['Dense', 'Activation', 'Dense', 'Activation', 'Dense']
+    """
+    if not isinstance(net, Container):
+        yield net
+        return
+    for part in net.parts:
+        yield from layers_of(part)
+
+
+def depth(net: Layer) -> float:
+    """Return L, the number of residual branches on the way, repetitions counted; 0 without any.
+
+    It is ``math.inf`` for infinitely deep networks.
+
+    Examples
+    --------
+    >>> import largen as lg
+    >>> depth(lg.residual_mlp(16)), depth(lg.mlp(3))
+    (16, 0)
+    """
+    return carried(
+        net,
+        0,
+        leaf=lambda layer, path, found: found,
+        join=lambda layer, path, found, ways: (
+            found + (1 if isinstance(layer, Residual) else max(way(0) for way in ways))
+        ),
+        again=lambda layer, path, found, once: found + layer.times * once(0),
+    )

@@ -1,0 +1,25 @@
+"""Order, chaos and the edge between them: which networks let signals through."""
+
+from largen.criticality.edge import CriticalPoint, EdgeOfChaos, edge_of_chaos
+from largen.criticality.fixed_points import FixedPoint, FixedPoints, fixed_points
+from largen.criticality.initialization import Initialization, critical_initialization
+from largen.criticality.jacobian import JacobianMoments, jacobian_moments
+from largen.criticality.phases import PhaseDiagram, phase_diagram
+from largen.criticality.propagation import Propagation, propagate
+
+__all__ = [
+    "CriticalPoint",
+    "EdgeOfChaos",
+    "FixedPoint",
+    "FixedPoints",
+    "Initialization",
+    "JacobianMoments",
+    "PhaseDiagram",
+    "Propagation",
+    "critical_initialization",
+    "edge_of_chaos",
+    "fixed_points",
+    "jacobian_moments",
+    "phase_diagram",
+    "propagate",
+]

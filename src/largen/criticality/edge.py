@@ -1,0 +1,330 @@
+"""The edge of chaos: where gradients neither vanish nor explode, and its doubly critical points."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+from largen.arrays import floating, numbers, real
+from largen.criticality.maps import (
+    checked_activation,
+    expectations,
+    next_correlation,
+    on_grid,
+    scale_invariant,
+)
+from largen.criticality.roots import sign_changes
+from largen.errors import InvalidInput, NumericalFailure
+from largen.expectations import ActivationFunction
+from largen.expectations.nodes import kinks_of, values
+from largen.text import aligned
+
+if TYPE_CHECKING:
+    import xarray
+
+Kind = Literal["scale-invariant", "K* = 0", "half-stable"]
+
+
+@dataclass(frozen=True)
+class CriticalPoint:
+    """Where both χ_∥ and χ_⊥ are 1, and how slowly signals change there.
+
+    Roberts, Yaida and Hanin, chapter 5. Layers are counted by ℓ, and all laws are leading orders
+    at large ℓ.
+
+    Attributes
+    ----------
+    kind
+        ``"scale-invariant"``: φ(sz) = s φ(z), every variance stays. ``"K* = 0"``: the variance
+        falls as 1/ℓ. ``"half-stable"``: a double root K* > 0 that is reached from one side.
+    variance, weight_std, bias_std
+        K* (1 stands for all of a scale-invariant φ), σ_w and σ_b.
+    curvature
+        M''(K*), so that K − K* → −2/(M''ℓ), from one side.
+    attracts
+        ``"below"``, ``"above"``, ``"both"`` or ``"nothing"``: from where variances come to K*. At
+        K* = 0 a point that attracts nothing has growing variances in reach of it.
+    gradient_exponent
+        p in χ_⊥ = 1 − p/ℓ, b₁/a₁ at K* = 0; gradients' mean squares change as ℓ^(−p).
+    correlation
+        Where correlations go: 1, or ½ at K* = 0 if φ has a second derivative there; NaN if they
+        stop on the way at a value that depends on where they began, as for an odd φ.
+    """
+
+    kind: Kind
+    variance: float
+    weight_std: float
+    bias_std: float
+    curvature: float
+    attracts: str
+    gradient_exponent: float
+    correlation: float
+
+    def variance_after(self, layers: ArrayLike) -> np.ndarray:
+        """Return K after many layers, K* − 2/(M''ℓ); K* itself if it is scale-invariant."""
+        layers = np.asarray(layers, np.float64)
+        if self.kind == "scale-invariant":
+            return np.full_like(layers, self.variance)
+        return np.asarray(self.variance - 2 / (self.curvature * layers))
+
+
+@dataclass(frozen=True, repr=False)
+class EdgeOfChaos:
+    """The line χ_⊥ = 1 of an activation, by K*; made by :func:`edge_of_chaos`.
+
+    ``largen.plots.edge_figure`` draws it.
+
+    Attributes
+    ----------
+    activation
+        φ.
+    variance, weight_std, bias_std, chi_parallel
+        K*, σ_w, σ_b and χ_∥ along the line, (point,) each.
+    critical_points
+        Where χ_∥ = 1, too.
+    """
+
+    activation: ActivationFunction
+    variance: np.ndarray
+    weight_std: np.ndarray
+    bias_std: np.ndarray
+    chi_parallel: np.ndarray
+    critical_points: tuple[CriticalPoint, ...]
+
+    def correlation_gap_after(self, layers: ArrayLike, variance: float) -> np.ndarray:
+        """Return 1 − c after many layers on the line at a K* > 0, to leading order.
+
+        2/(σ_w²K* E[φ''²] ℓ) for a smooth φ. With jumps Δ_i of φ' at κ_i and the normal density n,
+
+            1 − c → 9/(S²ℓ²),   S = σ_w² Σ_i Δ_i² n(κ_i/√K*)/√π,
+
+        (9π²/2)/ℓ² for relu; it follows from E[φ'φ'] = E[φ'²] − (S/σ_w²)√(1 − c).
+
+        Parameters
+        ----------
+        layers
+            ℓ, any shape.
+        variance
+            K*, where the line is looked at.
+        """
+        K = real("variance", variance, above=0.0)
+        return np.asarray(gap_law(self.activation, K, np.asarray(layers, np.float64)))
+
+    def to_xarray(self) -> xarray.Dataset:
+        """Return the line over ``variance`` and the doubly critical points over ``critical``."""
+        import xarray
+
+        line = {
+            name: ("variance", getattr(self, name))
+            for name in ("weight_std", "bias_std", "chi_parallel")
+        }
+        found = self.critical_points
+        points = {
+            f"critical_{name}": (
+                "critical",
+                np.array([getattr(p, name) for p in found]),
+            )
+            for name in CriticalPoint.__dataclass_fields__
+        }
+        return xarray.Dataset(
+            line | points, {"variance": self.variance}, {"activation": str(self.activation)}
+        )
+
+    def __repr__(self) -> str:
+        head = f"EdgeOfChaos: {self.activation}, {len(self.variance)} points"
+        if len(self.variance):
+            low, high = self.weight_std.min(), self.weight_std.max()
+            head += f", weight_std {low:.6g} to {high:.6g}"
+        if not self.critical_points:
+            return f"{head}; none of them with χ_∥ = 1"
+        rows = [["class", "K*", "weight_std", "bias_std", "M''", "attracts"]]
+        rows += [
+            [
+                p.kind,
+                "every" if p.kind == "scale-invariant" else f"{p.variance:.8g}",
+                f"{p.weight_std:.9g}",
+                f"{p.bias_std:.9g}",
+                f"{p.curvature:.4g}",
+                p.attracts,
+            ]
+            for p in self.critical_points
+        ]
+        return "\n  ".join([head, *aligned(rows)])
+
+
+def edge_of_chaos(
+    activation: Any, variances: ArrayLike | Sequence[float] | None = None
+) -> EdgeOfChaos:
+    """Return where χ_⊥ = σ_w² E[φ'²] = 1, the line between order and chaos.
+
+    By the variance K* instead of σ_b, nothing has to be solved:
+
+        σ_w² = 1/E[φ'²],   σ_b² = K* − σ_w² E[φ²],   kept where it is not negative.
+
+    "Tuned to criticality" is sometimes said of the whole line and sometimes of χ_∥ = 1 as well:
+    tanh has χ_∥ = 0.548 at K* = ½ of its line, and 1 only at K* = 0.
+
+    Parameters
+    ----------
+    activation
+        φ: a name or an elementwise JAX function.
+    variances
+        K* > 0 of the points that are returned, (point,); by default from 1e-3 to 1e3. Critical
+        points are looked for everywhere between 1e-6 and 1e3, and at 0.
+
+    Returns
+    -------
+    EdgeOfChaos
+
+    Raises
+    ------
+    InvalidInput
+        For variances that are not positive, or an activation that is constant.
+    NoTheory
+        If φ jumps.
+    NumericalFailure
+        If averages at one of the given variances are not resolved, as those of exp at large ones.
+
+    Examples
+    --------
+    >>> import largen as lg
+    >>> print(lg.edge_of_chaos("gelu", [3.0, 5.0]))
+    EdgeOfChaos: gelu, 2 points, weight_std 1.40224 to 1.41282
+      class        K*         weight_std  bias_std     M''         attracts
+      -----------  ---------  ----------  -----------  ----------  --------
+      K* = 0       0          2           0            3.82        nothing
+      half-stable  3.5615528  1.40821101  0.415839381  -0.0002873  above
+    """
+    phi = checked_activation(activation, "lg.edge_of_chaos")
+    K = np.geomspace(1e-3, 1e3, 241) if variances is None else _checked(variances)
+    found = expectations(phi, K)
+    if not np.isfinite(found.slope[0]).all():
+        if variances is not None:
+            unknown = K[~np.isfinite(found.slope[0])].min()
+            raise NumericalFailure(
+                f"variances: the averages of {phi} at K = {unknown:g} are not resolved: the weight "
+                "of φ² lies far out in the Gaussian's tail. Take smaller variances."
+            )
+        K = K[np.isfinite(found.slope[0])]
+        found = expectations(phi, K)
+    weight = 1 / found.slope[0]
+    bias = K - weight * found.second[0]
+    kept = bias >= -1e-13 * K
+    return EdgeOfChaos(
+        phi,
+        K[kept],
+        np.sqrt(weight[kept]),
+        np.sqrt(np.maximum(bias[kept], 0)),
+        (weight * found.second[1])[kept],
+        _critical_points(phi),
+    )
+
+
+def _checked(variances: ArrayLike | Sequence[float]) -> np.ndarray:
+    K = np.asarray(floating("variances", np.atleast_1d(numbers("variances", variances)), ndim=1))
+    if (K <= 0).any():
+        raise InvalidInput(f"variances: wanted numbers > 0, got {K.min():g}.")
+    return K
+
+
+def _critical_points(phi: ActivationFunction) -> tuple[CriticalPoint, ...]:
+    if scale_invariant(phi):
+        weight = 1 / float(expectations(phi, np.ones(1)).slope[0, 0])
+        linear = not kinks_of(phi)
+        gap = float("nan") if linear else 1.0
+        return (CriticalPoint("scale-invariant", 1.0, weight**0.5, 0.0, 0.0, "both", 0.0, gap),)
+    points = [] if (at_zero := _at_zero(phi)) is None else [at_zero]
+    grid, known = on_grid(phi)
+
+    def excess(second: np.ndarray, slope: np.ndarray) -> np.ndarray:
+        return second[1] / slope[0] - 1  # χ_∥ − 1 on the edge
+
+    def at(K: float) -> float:
+        found = expectations(phi, np.array([K]))
+        return float(excess(found.second, found.slope)[0])
+
+    # χ_∥ → 1 wherever E[φφ''] dies out: that is no root.
+    line = excess(known.second, known.slope)
+    for K in sign_changes(at, grid, np.where(np.abs(line) < 1e-9, 0, line)):
+        found = expectations(phi, np.array([K]))
+        weight = 1 / float(found.slope[0, 0])
+        bias = K - weight * float(found.second[0, 0])
+        if bias >= 0:
+            curvature = weight * float(found.second[2, 0])
+            exponent = 2 * weight * float(found.slope[1, 0]) / curvature
+            side = "below" if curvature > 0 else "above"
+            points.append(
+                CriticalPoint(
+                    "half-stable", K, weight**0.5, bias**0.5, curvature, side, exponent, 1.0
+                )
+            )
+    return tuple(points)
+
+
+def taylor_coefficients(phi: ActivationFunction) -> np.ndarray:
+    """Return φ, φ', φ'' and φ''' at 0, (4,)."""
+    with jax.enable_x64(True):
+        function, found = phi.function, []
+        for _ in range(4):
+            found.append(float(function(jnp.zeros((), jnp.float64))))
+            function = jax.grad(function)
+    return np.array(found)
+
+
+def _at_zero(phi: ActivationFunction) -> CriticalPoint | None:
+    """Return the critical point K* = 0: φ(0) = 0, φ'(0) ≠ 0, without a kink at 0.
+
+    With φ/φ'(0) = z + s₂z²/2 + s₃z³/6 + …, a₁ = s₃ + ¾s₂² and b₁ = s₃ + s₂²,
+
+        M(K) = K + a₁K²,   χ_∥ = 1 − 2/ℓ,   χ_⊥ = 1 − (b₁/a₁)/ℓ,
+
+    and correlations obey c ← c + K(s₂²/4)(1 − c)(1 − 2c): they go to ½ if s₂ ≠ 0.
+    """
+    if 0.0 in kinks_of(phi) or values(phi, np.zeros(1))[0][0] != 0:
+        return None
+    _, s1, s2, s3 = taylor_coefficients(phi)
+    if s1 == 0:
+        return None
+    s2, s3 = s2 / s1, s3 / s1
+    a1, b1 = s3 + 0.75 * s2**2, s3 + s2**2
+    if a1 == 0:
+        return None
+    return CriticalPoint(
+        "K* = 0",
+        0.0,
+        float(1 / abs(s1)),
+        0.0,
+        float(2 * a1),
+        "above" if a1 < 0 else "nothing",
+        float(b1 / a1),
+        0.5 if s2 else float("nan"),
+    )
+
+
+def gap_law(phi: ActivationFunction, K: float, layers: np.ndarray) -> Any:
+    """Return the leading order of 1 − c on the edge at K > 0."""
+    weight = 1 / float(expectations(phi, np.array([K])).slope[0, 0])
+    kinks = np.asarray(kinks_of(phi))
+    if not kinks.size:
+        bend = _second_derivative_square(phi, K)
+        return 2 / (weight * K * bend * layers)
+    beside = 1e-7 * np.maximum(1, np.abs(kinks))
+    jumps = values(phi, kinks + beside)[1] - values(phi, kinks - beside)[1]
+    density = np.exp(-(kinks**2) / (2 * K)) / np.sqrt(2 * np.pi)
+    total = weight * float(np.sum(jumps**2 * density)) / np.sqrt(np.pi)
+    if total < 1e-10:  # kinks of φ' only: its own derivative is what counts
+        return 2 / (weight * K * _second_derivative_square(phi, K) * layers)
+    return 9 / (total**2 * layers**2)
+
+
+def _second_derivative_square(phi: ActivationFunction, K: float) -> float:
+    """Return E[φ''²], the slope of E[φ'φ'] in the covariance where both are equal."""
+    step = 1e-5
+    near = next_correlation(phi, K, 1.0, 0.0, np.array([0.0, step, 2 * step]))[1]
+    return float((3 * near[0] - 4 * near[1] + near[2]) / (2 * step * K))

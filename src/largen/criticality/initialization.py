@@ -1,0 +1,221 @@
+"""Which σ_w and σ_b carry a signal through a given depth, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from largen.arrays import integer, integers
+from largen.criticality.edge import CriticalPoint, edge_of_chaos
+from largen.criticality.fixed_points import depth_scale
+from largen.criticality.maps import checked_activation, expectations
+from largen.errors import InvalidInput, NoTheory, one_of
+from largen.expectations import ActivationFunction
+
+if TYPE_CHECKING:
+    import xarray
+
+NETWORKS = ("plain", "residual", "layer_norm", "rms_norm")
+
+
+@dataclass(frozen=True, repr=False)
+class Initialization:
+    """Recommended constants; made by :func:`critical_initialization`.
+
+    Attributes
+    ----------
+    weight_std, bias_std
+        σ_w and σ_b.
+    variance
+        K of the first layer that goes with them; 1 where any will do.
+    gradient_growth
+        By what factor the mean square of gradients changes over the depth, ∏ χ_⊥.
+    correlation_depth
+        ξ_c in layers: infinite at criticality, negative where gradients grow.
+    effective_depth
+        V/K² at the last layer: the relative variance of a single network's kernel, which grows
+        with depth over width; None without widths. Beyond about 1 the infinite-width limit says
+        little about a single network.
+    reason
+        Why, in words.
+    """
+
+    weight_std: float
+    bias_std: float
+    variance: float
+    gradient_growth: float
+    correlation_depth: float
+    effective_depth: float | None
+    reason: str
+
+    def to_xarray(self) -> xarray.Dataset:
+        """Return the numbers, each a variable without axes; the reason is an attribute."""
+        import xarray
+
+        names = [name for name in self.__dataclass_fields__ if name != "reason"]
+        numbers = {name: ((), getattr(self, name)) for name in names}
+        if self.effective_depth is None:
+            numbers["effective_depth"] = ((), np.nan)
+        return xarray.Dataset(numbers, attrs={"reason": self.reason})
+
+    def __repr__(self) -> str:
+        head = f"Initialization: weight_std={self.weight_std:.9g}, bias_std={self.bias_std:.9g}"
+        lines = [head, self.reason]
+        lines.append(f"mean square of gradients × {self.gradient_growth:.4g} over the depth")
+        if self.effective_depth is not None:
+            lines.append(
+                f"relative variance of the kernel at this width {self.effective_depth:.3g}"
+            )
+        return "\n  ".join(lines)
+
+
+def critical_initialization(
+    activation: Any,
+    *,
+    depth: int,
+    widths: int | Sequence[int] | None = None,
+    network: Literal["plain", "residual", "layer_norm", "rms_norm"] = "plain",
+) -> Initialization:
+    """Recommend σ_w and σ_b for a network of given depth.
+
+    For a plain network: the doubly critical point (χ_∥ = χ_⊥ = 1) if there is one that attracts
+    variances, else the point of the edge of chaos with the largest χ_∥. With widths, the variance
+    of a single network's kernel, from one input's recursion at order 1/n,
+
+        V ← χ_∥² V + σ_w⁴ Var(φ²)/n,
+
+    5 Σ1/n of K² for relu and (2/3) Σ1/n where K* = 0.
+
+    Parameters
+    ----------
+    activation
+        φ: a name or an elementwise JAX function.
+    depth
+        Hidden layers L; for a residual network branches.
+    widths
+        Neurons of every hidden layer: one number, or one for each.
+    network
+        ``"plain"``; ``"residual"``, h ← h + Wφ(h)/√(Ln), which needs no tuning;
+        ``"layer_norm"`` or ``"rms_norm"``, a plain network that normalises φ(h) in every layer,
+        so that K = σ_w²: at K = 1 its gradients grow by E[φ'²]/Var φ or E[φ'²]/E[φ²] > 1 a
+        layer. Both normalisations of preactivations, which have no mean, count as the latter.
+
+    Returns
+    -------
+    Initialization
+
+    Raises
+    ------
+    InvalidInput
+        For counts that are not positive, or not one width for each layer.
+    NoTheory
+        If φ jumps, or has no edge of chaos with σ_b² ≥ 0.
+
+    Examples
+    --------
+    >>> import largen as lg
+    >>> lg.critical_initialization("relu", depth=50, widths=100)
+    Initialization: weight_std=1.41421356, bias_std=0
+      scale-invariant: every variance is kept, and so are gradients
+      mean square of gradients × 1 over the depth
+      relative variance of the kernel at this width 2.5
+    """
+    phi = checked_activation(activation, "lg.critical_initialization")
+    depth = integer("depth", depth, at_least=1)
+    inverse = _inverse_widths(widths, depth)
+    one_of("network", network, NETWORKS)
+    if network == "residual":
+        return _residual(phi, depth)
+    if network != "plain":
+        return _normalised(phi, depth, network)
+    edge = edge_of_chaos(phi)
+    attracting = [p for p in edge.critical_points if p.attracts != "nothing"]
+    if attracting:
+        best = attracting[0]
+        K = best.variance or 1 / (1 - best.curvature / 2)  # a size that is quickly forgotten
+        return _at(phi, best.weight_std, best.bias_std, K, depth, inverse, _reason(best))
+    if not len(edge.variance):
+        raise NoTheory(
+            f"lg.critical_initialization: {phi} has no edge of chaos: σ_w² = 1/E[φ'²] makes the "
+            "variance grow at every K. Subtract its mean, or take a residual network."
+        )
+    i = int(np.argmin(np.abs(1 - np.abs(edge.chi_parallel))))
+    reason = (
+        f"on the edge of chaos at K* = {edge.variance[i]:.4g}: gradients are kept, deviations of "
+        f"the variance fall by {edge.chi_parallel[i]:.4g} a layer; no point of the edge is "
+        "critical in both"
+    )
+    constants = float(edge.weight_std[i]), float(edge.bias_std[i]), float(edge.variance[i])
+    return _at(phi, *constants, depth, inverse, reason)
+
+
+def _inverse_widths(widths: int | Sequence[int] | None, depth: int) -> np.ndarray | None:
+    if widths is None:
+        return None
+    if isinstance(widths, (int, np.integer)):
+        return np.full(depth, 1 / integer("widths", widths, at_least=1))
+    found = integers("widths", widths, at_least=1)
+    if len(found) != depth:
+        raise InvalidInput(f"widths: wanted one for each of {depth} layers, got {len(found)}.")
+    return 1 / np.array(found, float)
+
+
+def _reason(point: CriticalPoint) -> str:
+    if point.kind == "scale-invariant":
+        return "scale-invariant: every variance is kept, and so are gradients"
+    if point.kind == "K* = 0":
+        return (
+            "critical at K* = 0: the variance falls as 1/ℓ whatever the inputs' size, and "
+            f"gradients' mean squares change as ℓ^{-point.gradient_exponent:.3g}"
+        )
+    return (
+        f"half-stable at K* = {point.variance:.7g}: scale inputs to this variance; it attracts "
+        f"from {point.attracts} only, and there is another fixed point close by "
+        "(lg.fixed_points)"
+    )
+
+
+def _at(phi, weight_std, bias_std, K, depth, inverse, reason) -> Initialization:
+    weight, bias, start = weight_std**2, bias_std**2, float(K)
+    growth, V = 1.0, 0.0
+    for layer in range(depth):
+        found = expectations(phi, np.array([K]))
+        second, slope = float(found.second[0, 0]), float(found.slope[0, 0])
+        if inverse is not None:
+            noise = weight**2 * (float(found.fourth[0]) - second**2)
+            V = (weight * float(found.second[1, 0])) ** 2 * V + noise * inverse[layer]
+        growth *= weight * slope
+        K = bias + weight * second
+    effective = None if inverse is None else V / K**2
+    return Initialization(weight_std, bias_std, start, growth, inf, effective, reason)
+
+
+def _residual(phi: ActivationFunction, depth: int) -> Initialization:
+    weight_std = float(expectations(phi, np.ones(1)).slope[0, 0]) ** -0.5
+    K, growth = 1.0, 1.0
+    for _ in range(depth):
+        found = expectations(phi, np.array([K]))
+        growth *= 1 + weight_std**2 * float(found.slope[0, 0]) / depth
+        K += weight_std**2 * float(found.second[0, 0]) / depth
+    reason = (
+        "branches of 1/√L: variances and gradients grow by a bounded factor at any depth and any "
+        "constants of order one; these let gradients grow by about e"
+    )
+    return Initialization(weight_std, 0.0, 1.0, growth, -depth / np.log(growth), None, reason)
+
+
+def _normalised(phi: ActivationFunction, depth: int, network: str) -> Initialization:
+    found = expectations(phi, np.ones(1))
+    second, mean = float(found.second[0, 0]), float(found.mean[0])
+    spread = second - (mean**2 if network == "layer_norm" else 0)
+    chi = float(found.slope[0, 0]) / spread
+    reason = (
+        f"normalised in every layer: gradients grow by {chi:.4g} a layer at K = 1, and more than 1 "
+        "at every K (Poincaré's inequality: only a linear φ has 1). Put the normalisation into "
+        "residual branches instead"
+    )
+    return Initialization(1.0, 0.0, 1.0, chi**depth, depth_scale(chi), None, reason)

@@ -1,0 +1,97 @@
+"""Singular values of the Jacobian between the first and the last layer: mean and variance."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from largen.arrays import integer, real
+from largen.criticality.maps import checked_activation, checked_constants, expectations
+from largen.errors import NumericalFailure, one_of
+
+
+class JacobianMoments(NamedTuple):
+    """Moments of the squared singular values of J = D_L W_L ⋯ D_1 W_1, after 1 to L layers.
+
+    Attributes
+    ----------
+    mean
+        Mean of the eigenvalues of JJᵀ, ∏ χ_⊥, (layer,).
+    variance
+        Their variance, (layer,); grows linearly in the layers at criticality.
+    """
+
+    mean: np.ndarray
+    variance: np.ndarray
+
+
+def jacobian_moments(
+    activation: Any,
+    weight_std: float,
+    bias_std: float = 0.0,
+    *,
+    layers: int,
+    variance: float = 1.0,
+    weights: Literal["gaussian", "orthogonal"] = "gaussian",
+) -> JacobianMoments:
+    """Return mean and variance of the squared singular values of the input-output Jacobian.
+
+    Pennington, Schoenholz and Ganguli (2017), for square layers at infinite width and any
+    activation, with the layers' own variances K^ℓ:
+
+        mean = ∏_ℓ χ_⊥^ℓ,   variance/mean² = Σ_ℓ (E[φ'⁴]/E[φ'²]² − s),   s = 0 or 1,
+
+    s = 1 for orthogonal weights (σ_w times a random rotation) and 0 for Gaussian ones.
+
+    Parameters
+    ----------
+    activation, weight_std, bias_std
+        φ, σ_w and σ_b.
+    layers
+        L.
+    variance
+        K of the first preactivation.
+    weights
+        ``"gaussian"`` or ``"orthogonal"``.
+
+    Returns
+    -------
+    JacobianMoments
+
+    Raises
+    ------
+    InvalidInput
+        For numbers out of range or an unknown kind of weights.
+    NoTheory
+        If φ jumps.
+    NumericalFailure
+        If the variance leaves the range that is integrated.
+
+    Examples
+    --------
+    >>> import largen as lg
+    >>> lg.jacobian_moments("relu", 2**0.5, layers=3).variance
+    array([2., 4., 6.])
+    """
+    phi = checked_activation(activation, "lg.jacobian_moments")
+    weight_std, bias_std = checked_constants(weight_std, bias_std)
+    layers = integer("layers", layers, at_least=1)
+    K = real("variance", variance, above=0.0)
+    one_of("weights", weights, ("gaussian", "orthogonal"))
+    less = 1.0 if weights == "orthogonal" else 0.0
+    means, relative = [], []
+    for layer in range(layers):
+        found = expectations(phi, np.array([K]))
+        slope = float(found.slope[0, 0])
+        if not np.isfinite(slope) or slope == 0:
+            raise NumericalFailure(
+                f"lg.jacobian_moments: the variance is {K:g} in layer {layer + 1}, where averages "
+                f"of {phi} are not resolved. Take a smaller weight_std, or fewer layers.",
+                JacobianMoments(np.cumprod(means), np.cumprod(means) ** 2 * np.cumsum(relative)),
+            )
+        means.append(weight_std**2 * slope)
+        relative.append(float(found.slope_fourth[0]) / slope**2 - less)
+        K = bias_std**2 + weight_std**2 * float(found.second[0, 0])
+    mean = np.cumprod(means)
+    return JacobianMoments(mean, mean**2 * np.cumsum(relative))

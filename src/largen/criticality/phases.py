@@ -1,0 +1,200 @@
+"""The plane of σ_w and σ_b: order, chaos, and how deep signals get."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jax.typing import ArrayLike
+from scipy.interpolate import CubicHermiteSpline
+
+from largen.arrays import floating, integer, numbers
+from largen.criticality.edge import edge_of_chaos
+from largen.criticality.maps import LARGEST, checked_activation, on_grid
+from largen.errors import InvalidInput
+from largen.expectations import ActivationFunction
+
+if TYPE_CHECKING:
+    import xarray
+
+_LAYERS = 4000  # after which a variance has settled, or is called unbounded
+
+
+@dataclass(frozen=True, repr=False)
+class PhaseDiagram:
+    """Stationary quantities over a grid of σ_w and σ_b; made by :func:`phase_diagram`.
+
+    ``largen.plots.phase_figure`` draws it.
+
+    Attributes
+    ----------
+    activation
+        φ.
+    weight_std, bias_std
+        The grid, (i,) and (j,).
+    variance
+        K* that an input of variance 1 comes to, (i, j); infinite where it grows without bound.
+    chi_parallel, chi_perp
+        There; χ_⊥ < 1 is order, χ_⊥ > 1 chaos. NaN where the variance grows.
+    edge
+        (σ_w, σ_b) along the line χ_⊥ = 1, (point, 2).
+    kernel_variance
+        V/K² of a network's last layer, (i, j), at the width and depth that were given; None
+        without.
+    """
+
+    activation: ActivationFunction
+    weight_std: np.ndarray
+    bias_std: np.ndarray
+    variance: np.ndarray
+    chi_parallel: np.ndarray
+    chi_perp: np.ndarray
+    edge: np.ndarray
+    kernel_variance: np.ndarray | None
+
+    @property
+    def gradient_depth(self) -> np.ndarray:
+        """|1/log χ_⊥|, the layers in which gradients change by e; (i, j)."""
+        with np.errstate(divide="ignore"):
+            return np.abs(1 / np.log(self.chi_perp))
+
+    def to_xarray(self) -> xarray.Dataset:
+        """Return the numbers over ``weight_std`` and ``bias_std``, and the edge over ``point``."""
+        import xarray
+
+        axes = ("weight_std", "bias_std")
+        names = ("variance", "chi_parallel", "chi_perp", "gradient_depth")
+        found: dict[str, Any] = {name: (axes, getattr(self, name)) for name in names}
+        if self.kernel_variance is not None:
+            found["kernel_variance"] = (axes, self.kernel_variance)
+        found["edge_weight_std"] = ("point", self.edge[:, 0])
+        found["edge_bias_std"] = ("point", self.edge[:, 1])
+        return xarray.Dataset(
+            found,
+            {"weight_std": self.weight_std, "bias_std": self.bias_std},
+            {"activation": str(self.activation)},
+        )
+
+    def __repr__(self) -> str:
+        known = np.isfinite(self.variance)
+        chaos = np.mean(self.chi_perp[known] > 1) if known.any() else 0.0
+        return (
+            f"PhaseDiagram: {self.activation}, {len(self.weight_std)} × {len(self.bias_std)} "
+            f"points, {chaos:.0%} of them chaotic, {np.mean(~known):.0%} with unbounded variance"
+        )
+
+
+def phase_diagram(
+    activation: Any,
+    weight_std: ArrayLike | Sequence[float] | None = None,
+    bias_std: ArrayLike | Sequence[float] | None = None,
+    *,
+    width: int | None = None,
+    depth: int | None = None,
+) -> PhaseDiagram:
+    """Return order and chaos over the plane of σ_w and σ_b (Poole et al., 2016).
+
+    An input of variance 1 is carried through as many layers as it takes; averages are
+    interpolated between 1080 variances, to about eight digits.
+
+    Parameters
+    ----------
+    activation
+        φ: a name or an elementwise JAX function.
+    weight_std, bias_std
+        Values of the grid, (i,) and (j,); by default 0.5 to 3 and 0 to 1.5.
+    width, depth
+        If both are given, the relative variance V/K² of the kernel of a network of this size is
+        computed at every point, to leading order in 1/width: where it passes 1 infinite width
+        says little about a single network.
+
+    Returns
+    -------
+    PhaseDiagram
+
+    Raises
+    ------
+    InvalidInput
+        For values that are not positive (σ_b: not negative), or only one of width and depth.
+    NoTheory
+        If φ jumps.
+
+    Examples
+    --------
+    >>> import largen as lg
+    >>> lg.phase_diagram("tanh", [0.5, 2.0], [0.1, 0.2])
+    PhaseDiagram: tanh, 2 × 2 points, 50% of them chaotic, 0% with unbounded variance
+    """
+    phi = checked_activation(activation, "lg.phase_diagram")
+    w = _axis("weight_std", np.linspace(0.5, 3.0, 61) if weight_std is None else weight_std, 1e-12)
+    b = _axis("bias_std", np.linspace(0.0, 1.5, 61) if bias_std is None else bias_std, 0.0)
+    if (width is None) != (depth is None):
+        raise InvalidInput("width, depth: wanted both or neither.")
+    second, slope, fourth = _tables(phi)
+    weight, bias = np.meshgrid(w**2, b**2, indexing="ij")
+    K = np.ones_like(weight)
+    for _ in range(_LAYERS):
+        new = np.where(np.isfinite(K), bias + weight * second(K), np.inf)
+        new = np.where(new > LARGEST, np.inf, new)
+        with np.errstate(invalid="ignore"):
+            still = (new == K) | (np.abs(new - K) <= 1e-12 * new)
+        K = new
+        if still.all():
+            break
+    unbounded = ~np.isfinite(K)
+    at = np.where(unbounded, 1.0, K)
+    parallel = np.where(unbounded, np.nan, weight * second(at, 1))
+    perp = np.where(unbounded, np.nan, weight * slope(at))
+    line = edge_of_chaos(phi)
+    spread = None
+    if width is not None and depth is not None:
+        width, depth = integer("width", width, at_least=1), integer("depth", depth, at_least=1)
+        spread = _kernel_variance(weight, bias, second, fourth, width, depth)
+    return PhaseDiagram(
+        phi, w, b, K, parallel, perp, np.stack([line.weight_std, line.bias_std], axis=1), spread
+    )
+
+
+def _axis(name: str, given: ArrayLike | Sequence[float], least: float) -> np.ndarray:
+    x = np.asarray(floating(name, numbers(name, given), ndim=1))
+    if (x < least).any():
+        wanted = "> 0" if least else "≥ 0"
+        raise InvalidInput(f"{name}: wanted numbers {wanted}, got {x.min():g}.")
+    return x
+
+
+class _Table:
+    """A function of K between grid points, and its first derivative; constant below the grid."""
+
+    def __init__(self, grid: np.ndarray, value: np.ndarray, slope: np.ndarray):
+        self._low, self._high = grid[0], grid[-1]
+        self._value = CubicHermiteSpline(np.log(grid), value, slope * grid)
+
+    def __call__(self, K: np.ndarray, order: int = 0) -> np.ndarray:
+        inside = np.clip(K, self._low, self._high)
+        found = self._value(np.log(inside), order)
+        return found / inside if order else found
+
+
+def _tables(phi: ActivationFunction):
+    grid, known = on_grid(phi)
+    fourth = np.gradient(known.fourth, grid)
+    return (
+        _Table(grid, known.second[0], known.second[1]),
+        _Table(grid, known.slope[0], known.slope[1]),
+        _Table(grid, known.fourth, fourth),
+    )
+
+
+def _kernel_variance(weight, bias, second, fourth, width: int, depth: int) -> np.ndarray:
+    """Return V/K² after ``depth`` layers, V ← χ_∥²V + σ_w⁴ Var(φ²)/n."""
+    K, V = np.ones_like(weight), np.zeros_like(weight)
+    with np.errstate(over="ignore", invalid="ignore"):
+        for _ in range(depth):
+            noise = weight**2 * (fourth(K) - second(K) ** 2) / width
+            V = (weight * second(K, 1)) ** 2 * V + noise
+            K = bias + weight * second(K)
+            K = np.where(K > LARGEST, np.nan, K)
+        return V / K**2

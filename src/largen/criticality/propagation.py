@@ -1,0 +1,236 @@
+"""Variances, correlations and gradients, layer by layer, of any network that has kernels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+from largen.architectures import Activation, Layer, Repeat, Residual, Serial
+from largen.arrays import flag, shape_of
+from largen.errors import NumericalFailure
+from largen.kernels.inputs import samples_of, state_of
+from largen.kernels.nngp_ntk import checked_inputs, features_of, prepare
+from largen.kernels.pieces import taken_apart, written_out
+from largen.kernels.rules import advance, wanted
+from largen.kernels.state import Constants, State, Wanted, equal_positions
+from largen.parameterizations import Parameterization, ntk
+
+if TYPE_CHECKING:
+    import xarray
+
+
+@dataclass(frozen=True, repr=False)
+class Propagation:
+    """A signal's statistics behind every layer but activations; made by :func:`propagate`.
+
+    ``largen.plots.propagation_figure`` draws it. With spatial axes everything is a mean over
+    positions.
+
+    Attributes
+    ----------
+    layers
+        Names of the layers behind which numbers are given, in order.
+    variance
+        K(x, x), (layer, sample).
+    correlation
+        K(x, x')/√(K(x, x) K(x', x')), (layer, sample, sample).
+    gap
+        Half the mean squared distance of two samples' signals, with all digits where they nearly
+        coincide, (layer, sample, sample).
+    chi_parallel
+        d log K/d log K of the layer before: how a small relative change of the input's size goes
+        on, (layer, sample). It is χ_∥ K^ℓ/K^{ℓ+1}. The first entry, from the input, too.
+    chi_perp
+        Factor of the mean square of gradients, from behind the layer before to behind this one,
+        (layer, sample); NaN in the first entry, which has none before.
+    """
+
+    layers: tuple[str, ...]
+    variance: np.ndarray
+    correlation: np.ndarray
+    gap: np.ndarray
+    chi_parallel: np.ndarray
+    chi_perp: np.ndarray
+
+    def to_xarray(self) -> xarray.Dataset:
+        """Return all numbers over ``layer``, ``sample`` and ``sample_2``."""
+        import xarray
+
+        axes = ("layer", "sample", "sample_2")
+        names = ("variance", "correlation", "gap", "chi_parallel", "chi_perp")
+        found = {name: getattr(self, name) for name in names}
+        return xarray.Dataset(
+            {name: (axes[: value.ndim], value) for name, value in found.items()},
+            {"name": ("layer", list(self.layers))},
+        )
+
+    def __repr__(self) -> str:
+        layers, samples = self.variance.shape
+        growth = np.exp(np.nansum(np.log(np.maximum(self.chi_perp, 1e-300)), axis=0))
+        return (
+            f"Propagation: {layers} layers, {samples} samples; variance "
+            f"{self.variance[0].mean():.4g} → {self.variance[-1].mean():.4g}, mean square of "
+            f"gradients × {growth.mean():.4g}"
+        )
+
+
+def propagate(
+    net: Layer, x: ArrayLike, *, param: Parameterization | None = None, throw: bool = True
+) -> Propagation:
+    """Return how variances, correlations and gradients pass through a network of infinite width.
+
+    Every network that :func:`largen.kernel` covers is carried through the same rules: residual
+    connections, normalisations, convolutions. A signal is looked at behind every affine map,
+    residual connection and other layer of the outermost sequence, not behind activations.
+
+    Parameters
+    ----------
+    net
+        The architecture.
+    x
+        Samples, (sample, input) or (sample, *space, channel).
+    param
+        The parameterization; :func:`largen.ntk` by default. It sets the factor of residual
+        branches.
+    throw
+        Whether an overflow is raised.
+
+    Returns
+    -------
+    Propagation
+
+    Raises
+    ------
+    InvalidInput
+        For inputs that are not samples of the network.
+    NoRule, NoTheory
+        For networks without kernels, as :func:`largen.kernel` does.
+    NumericalFailure
+        If variances overflow.
+
+    Examples
+    --------
+    >>> import largen as lg, numpy as np
+    >>> found = lg.propagate(lg.mlp(10, "tanh", weight_std=1.5), np.eye(4))
+    >>> found
+    Propagation: 11 layers, 4 samples; variance 0.5625 → 0.793, mean square of gradients × 4.757
+    >>> found.to_xarray().sizes["layer"]
+    11
+    """
+    throw = flag("throw", throw)
+    x, _ = checked_inputs(net, (x, None), param)
+    lowered, _ = prepare(net, param or ntk(), shape_of(x))
+    pieces = _outermost(lowered.skeleton, lowered.constants)
+    with jax.enable_x64(True):
+        inputs, _ = features_of(lowered, jnp.asarray(x, jnp.float64), None, np.float64)
+        names, found = _walk(pieces, inputs)
+    result = Propagation(tuple(names), *(np.stack(parts) for parts in zip(*found, strict=True)))
+    if throw and not np.isfinite(result.variance).all():
+        layer = names[int(np.argmax(~np.isfinite(result.variance).all(axis=1)))]
+        raise NumericalFailure(
+            f"lg.propagate: the variance overflows behind {layer}. Take a smaller weight_std: "
+            "lg.critical_initialization.",
+            result,
+        )
+    return result
+
+
+def _outermost(skeleton: Layer, constants: Any) -> list[tuple[Layer, Any]]:
+    """Return the layers of the outermost sequence, repetitions written out."""
+    pieces: list[tuple[Layer, Any]] = []
+    for layer, its in taken_apart(skeleton, constants):
+        if isinstance(layer, Repeat):
+            for piece in written_out(layer, its):
+                pieces += _outermost(*piece) if isinstance(piece[0], (Serial, Repeat)) else [piece]
+        else:
+            pieces.append((layer, its))
+    return pieces
+
+
+def _walk(pieces: list[tuple[Layer, Any]], inputs: Any):
+    """Return names and (variance, correlation, gap, χ_∥, χ_⊥) behind every recorded layer."""
+    asked = [Wanted()]
+    for layer, _ in reversed(pieces):
+        asked.append(wanted(layer, asked[-1]))
+    asked.reverse()
+    rows = jnp.arange(inputs.shape[0])
+    side = samples_of(inputs, None, asked[0])
+    state = state_of(side, side, rows[:, None] == rows, asked[0], True)
+    names, found, block, programs = [], [], [], {}
+    for index, (layer, its) in enumerate(pieces):
+        block.append((layer, its, asked[index + 1]))
+        if isinstance(layer, Activation) and index + 1 < len(pieces):
+            continue
+        layers = tuple(layer for layer, _, _ in block)
+        behind = tuple(wants for _, _, wants in block)
+        # One program for all blocks with the same layers.
+        program = programs.setdefault((layers, behind), jax.jit(_block(layers, behind)))
+        state, numbers = program(tuple(_frozen(its) for _, its, _ in block), state)
+        variance, correlation, gap, parallel, perp = (np.asarray(f) for f in numbers)
+        if not found:
+            perp = np.full_like(perp, np.nan)
+        found.append((variance, correlation, gap, parallel, perp))
+        names.append(f"{len(names)} {_name(layers[-1])}")
+        block = []
+    return names, found
+
+
+def _frozen(constants: Any) -> Any:
+    """Return constants whose weights do not move, so that Θ is carried by the chain rule alone."""
+
+    def of(each: Any) -> Any:
+        if isinstance(each, Constants):
+            zero = np.zeros_like(each.weight_rate)
+            return each._replace(weight_rate=zero, bias_rate=np.zeros_like(each.bias_rate))
+        return each
+
+    return jax.tree.map(of, constants, is_leaf=lambda each: isinstance(each, Constants))
+
+
+def _block(layers: tuple[Layer, ...], behind: tuple[Wanted, ...]):
+    def carry(constants: Any, state: State) -> State:
+        for layer, its, wants in zip(layers, constants, behind, strict=True):
+            state = advance(layer, its, state, wants)
+        return state
+
+    def run(constants: Any, state: State):
+        # Θ = 1 before the block is E[J Jᵀ] behind it: the factor of gradients.
+        one = jnp.ones_like(state.gap)
+        if state.pairs:
+            one = jnp.where(equal_positions(state.space, 2), one, 0)
+        state = state._replace(ntk=one)
+        new = carry(constants, state)
+
+        def size(t: Any) -> Any:
+            def scaled(side: Any) -> Any:
+                within = None if side.within is None else t * side.within
+                mean = None if side.mean is None else jnp.sqrt(t) * side.mean
+                return side._replace(q=t * side.q, within=within, mean=mean)
+
+            larger = state.with_sides(scaled)._replace(gap=t * state.gap)
+            return _mean(carry(constants, larger).first.q, 1)
+
+        unit = jnp.ones((), state.gap.dtype)
+        variance, change = jax.jvp(size, (unit,), (unit,))
+        seen = new.reduced(Wanted())
+        covariance, gap, tangent = (_mean(f, 2) for f in (seen.covariance, seen.gap, seen.ntk))
+        root = jnp.sqrt(variance)
+        correlation = covariance / jnp.where(root > 0, root, 1)[:, None]
+        correlation = correlation / jnp.where(root > 0, root, 1)
+        parallel = change / jnp.where(variance > 0, variance, 1)
+        return new, (variance, correlation, gap, parallel, jnp.diagonal(tangent))
+
+    return run
+
+
+def _mean(f: Any, last: int) -> Any:
+    return jnp.mean(f, axis=tuple(range(f.ndim - last)))
+
+
+def _name(layer: Layer) -> str:
+    return "residual" if isinstance(layer, Residual) else type(layer).__name__.lower()

@@ -1,0 +1,163 @@
+"""Which variances Gaussian expectations are asked for, on the way through a computation.
+
+Within :func:`watched`, moments do not compute what they compute otherwise. They note the activation
+and the variances, and return moments that are cheap and as large as they can be, so that a
+computation can be gone through for a few of its variances before it is done for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from largen.arrays import is_traced
+from largen.expectations.accuracy import FARTHEST, SingleMoments, by_angle, moments_at
+from largen.expectations.activations import ActivationFunction
+from largen.expectations.quadrature import gaussian_mean
+from largen.expectations.series_pair import square
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["variances"], meta_fields=["phi"])
+@dataclass(frozen=True)
+class Asked:
+    """An activation, and the smallest and the largest variance that one layer has asked it for.
+
+    Variances that are not traced are all there, one for each sample.
+    """
+
+    phi: ActivationFunction
+    variances: Any
+
+
+class Watch:
+    """What is asked within a block; see :func:`watched`.
+
+    Parameters
+    ----------
+    only_which
+        Whether it matters only which activations are asked for: moments that are not traced are
+        then no moments, but the variances themselves, for which nothing is compiled.
+    """
+
+    def __init__(self, only_which: bool = False):
+        self.only_which = only_which
+        self._own: dict[ActivationFunction, list[Any]] = {}
+        self._passed_on: list[Asked] = []
+
+    @property
+    def all(self) -> list[Asked]:
+        """All that was asked: by the block itself, once for each activation, and passed on."""
+        own = [Asked(phi, _told(found)) for phi, found in self._own.items()]
+        return [*self._passed_on, *own]
+
+    def note(self, phi: ActivationFunction, *variances: Any) -> None:
+        """Add variances that the block itself asks for."""
+        self._own.setdefault(phi, []).extend(variances)
+
+    def pass_on(self, asked: Iterable[Asked]) -> None:
+        """Add what was asked in a block within this one."""
+        self._passed_on += asked
+
+
+def _told(found: list[Any]) -> Any:
+    if isinstance(found[0], np.ndarray):
+        return np.unique(np.concatenate([np.ravel(q) for q in found]))
+    low, high = ([end(q) for q in found] for end in (jnp.min, jnp.max))
+    return jnp.stack([jnp.min(jnp.stack(low)), jnp.max(jnp.stack(high))])
+
+
+_WATCH: ContextVar[Watch | None] = ContextVar("watch", default=None)
+
+
+@contextmanager
+def watch(only_which: bool = False) -> Iterator[Watch]:
+    """Begin to watch: within the block, moments are noted instead of computed."""
+    found = Watch(only_which)
+    token = _WATCH.set(found)
+    try:
+        yield found
+    finally:
+        _WATCH.reset(token)
+
+
+@contextmanager
+def watched() -> Iterator[Watch]:
+    """Keep apart what is asked within the block, if somebody watches; hand it on afterwards."""
+    if (outer := _WATCH.get()) is None:
+        yield Watch()
+    else:
+        with watch(outer.only_which) as found:
+            yield found
+
+
+def pass_on(asked: Iterable[Asked]) -> None:
+    """Tell whoever watches what was asked in a block that was kept apart."""
+    if (found := _WATCH.get()) is not None:
+        found.pass_on(asked)
+
+
+def who_watches() -> Watch | None:
+    """Return the watch of this block, None if nobody watches."""
+    return _WATCH.get()
+
+
+def single(found: Watch, phi: ActivationFunction, moment: str, q: Any) -> Any:
+    """Note a variance and return a moment under one Gaussian, whatever the variance is."""
+    (q,) = _numpy_if_known(q)
+    found.note(phi, q)
+    return _moment(found, phi, moment, q)
+
+
+def pair(found: Watch, phi: ActivationFunction, q1: Any, q2: Any, gap: Any) -> tuple[Any, Any]:
+    """Note two variances and return a gap and E[φ'φ'].
+
+    The correlation of φ(u) and φ(v) is taken to be that of u and v, which is exact for linear φ,
+    and for equal u and v: sums over positions are then as large as they can be.
+    """
+    q1, q2, gap = _numpy_if_known(q1, q2, gap)
+    found.note(phi, q1, q2)
+    one, two = (_moment(found, phi, "second_moment", q) ** 0.5 for q in (q1, q2))
+    slopes = [_moment(found, phi, "derivative_second_moment", q) ** 0.5 for q in (q1, q2)]
+    size = q1**0.5 * q2**0.5
+    apart = gap - (q1**0.5 - q2**0.5) ** 2 / 2  # (1 − c) √(q1 q2)
+    apart = apart / (size + (size == 0))
+    return (one - two) ** 2 / 2 + apart * one * two, slopes[0] * slopes[1] + 0 * gap
+
+
+def _numpy_if_known(*arrays: Any) -> tuple[Any, ...]:
+    return arrays if is_traced(arrays) else tuple(np.asarray(x, np.float64) for x in arrays)
+
+
+def _moment(watch: Watch, phi: ActivationFunction, moment: str, q: Any) -> Any:
+    if isinstance(q, np.ndarray):
+        if watch.only_which:
+            return q
+        return getattr(_remembered(phi, q.tobytes()), moment).reshape(q.shape)
+    if phi.closed_form is not None:
+        return getattr(phi.closed_form, moment)(q)
+    function = phi.derivative if moment == "derivative_second_moment" else phi
+    if moment != "mean":
+        function = square(function)
+    value = gaussian_mean(function, q, reach=FARTHEST if by_angle(phi) else None)
+    return jnp.where(jnp.isfinite(q), value, jnp.inf)
+
+
+@lru_cache(maxsize=64)
+def _remembered(phi: ActivationFunction, q: bytes) -> SingleMoments:
+    variances = np.frombuffer(q)
+    if phi.closed_form is None:
+        return moments_at(phi, variances)
+    return SingleMoments(*map(np.asarray, _in_closed_form(phi, variances)))
+
+
+@partial(jax.jit, static_argnums=0)
+def _in_closed_form(phi: ActivationFunction, q: Any) -> SingleMoments:
+    return SingleMoments(*(getattr(phi.closed_form, name)(q) for name in SingleMoments._fields))

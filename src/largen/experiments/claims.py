@@ -1,0 +1,57 @@
+"""Claims: a statement, the number that it was held against, its interval and the verdict."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a paper says of its figure, and what came out.
+
+    Attributes
+    ----------
+    says
+        The claim, in words of ours.
+    measured
+        What the number is.
+    value, low, high
+        The number and its interval of 95 %; equal for a number without an error, and NaN where
+        nothing could be resolved.
+    agrees
+        Whether the claim holds by this number; None if its error leaves that open.
+    """
+
+    says: str
+    measured: str
+    value: float
+    low: float
+    high: float
+    agrees: bool | None
+
+    def summary(self) -> dict[str, Any]:
+        """Return what goes into the JSON file, which has null for NaN."""
+        value, *interval = (
+            float(number) if math.isfinite(number) else None
+            for number in (self.value, self.low, self.high)
+        )
+        return {
+            "claim": self.says,
+            "measured": self.measured,
+            "value": value,
+            "interval": interval,
+            "agrees": None if self.agrees is None else bool(self.agrees),
+        }
+
+
+def above_zero(low: float, high: float) -> bool | None:
+    """Return whether a number is positive by its interval; None if that is open.
+
+    Examples
+    --------
+    >>> above_zero(0.1, 0.3), above_zero(-0.3, 0.0), above_zero(-0.1, 0.2)
+    (True, False, None)
+    """
+    return True if low > 0 else False if high <= 0 else None

@@ -1,0 +1,130 @@
+"""How fast the loss must fall as long as the tangent kernel is positive."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from largen.arrays import tree_of_floats
+from largen.errors import InvalidInput, NoTheory, NumericalFailure, instance_of
+from largen.networks import apply, empirical_ntk
+from largen.parameterizations.optimizers import GradientDescent, GradientFlow
+from largen.runs import Run
+
+_SINGULAR = 1e-12  # of the largest eigenvalue
+
+
+class ConvergenceBound(NamedTuple):
+    """An upper bound on the training loss; made by :func:`convergence_bound`.
+
+    Attributes
+    ----------
+    smallest, largest
+        Eigenvalues of the tangent kernel of the training samples at these parameters.
+    rate
+        2ηδ/P, at which the bound falls per unit of time of gradient flow, η being its ``lr``; per
+        step of gradient descent with the first rate, −log of the factor.
+    times
+        Of the run's entries.
+    loss
+        Bound at these times, from the loss at the parameters on, (entry,).
+    """
+
+    smallest: float
+    largest: float
+    rate: float
+    times: np.ndarray
+    loss: np.ndarray
+
+
+def convergence_bound(run: Run, params: Any) -> ConvergenceBound:
+    """Return how fast the loss of a run must fall, by the tangent kernel at its parameters.
+
+    With Ĥ ≥ δ along the run (Hanin, lectures on scaling limits of neural networks, Lemma 3.2.1) and
+    dL/dt = −(η/P²)(f − y)ᵀĤ(f − y),
+
+        L(t) ≤ e^{−2ηδt/P} L(0),
+
+    twice the rate that the lemma prints; its (3.2.5) lacks the factor −1/P and (3.2.6) the sign and
+    1/P². A step of gradient descent with a constant Ĥ multiplies the loss by at most
+    max(|1 − ηδ/P|, |1 − ηλ_max/P|)². That Ĥ ≥ δ must hold at all times: ask at the end of training,
+    too, and take the smaller δ. Wide networks in the kernel regime keep Ĥ.
+
+    Parameters
+    ----------
+    run
+        A run with loss ``"mse"`` under gradient flow or full-batch gradient descent without
+        momentum or weight decay.
+    params
+        Of a finite network of ``run.net`` in ``run.param``, from :func:`largen.init`.
+
+    Returns
+    -------
+    ConvergenceBound
+
+    Raises
+    ------
+    NoTheory
+        For other losses and optimizers.
+    InvalidInput
+        If the parameters do not fit the network, or the rate is so large that the bound grows.
+    NumericalFailure
+        If the tangent kernel is singular, so that there is no bound.
+
+    Examples
+    --------
+    >>> import largen as lg, numpy as np
+    >>> data = lg.Dataset(np.eye(3), np.array([1.0, -1.0, 1.0]))
+    >>> run = lg.Run(lg.mlp(1, "tanh"), lg.ntk(), data, optimizer=lg.gradient_flow(), times=[1.0])
+    >>> params = lg.init(run.net, run.param, width=64, inputs=3, key=0, dtype=np.float64)
+    >>> found = lg.convergence_bound(run, params)
+    >>> bool(np.isclose(found.loss[1], found.loss[0] * np.exp(-2 * found.smallest / 3)))
+    True
+    """
+    instance_of("run", run, Run, "a largen.Run")
+    _check(run)
+    tree_of_floats("params", params)
+    x, y = run.data.x_train, run.data.y_train
+    outputs = y.shape[1] if y.ndim > 1 else None
+    kernel = np.asarray(empirical_ntk(run.net, params, x, param=run.param, outputs=outputs))
+    f = np.asarray(apply(run.net, params, x, param=run.param, outputs=outputs))
+    samples = len(y)
+    if kernel.ndim == 4:
+        kernel = kernel.transpose(0, 2, 1, 3).reshape(f.size, f.size)
+    eigenvalues = np.linalg.eigvalsh(kernel.astype(np.float64))
+    smallest, largest = float(eigenvalues[0]), float(eigenvalues[-1])
+    if smallest <= _SINGULAR * largest:
+        raise NumericalFailure(
+            f"params: the tangent kernel has eigenvalues from {smallest:.2g} to {largest:.2g}: it "
+            "is singular, and nothing bounds the loss. Take more width, or leave repeated samples "
+            "out."
+        )
+    start = 0.5 * np.sum(np.square(f - y, dtype=np.float64)) / samples
+    times = run.times
+    if isinstance(run.optimizer, GradientFlow):
+        rate = 2 * run.optimizer.lr * smallest / samples
+        falling = -rate * times
+    else:
+        edges = np.array([smallest, largest])[:, None] / samples
+        factors = np.abs(1 - edges * run.rates).max(axis=0)
+        if factors.max() > 1:
+            raise InvalidInput(
+                f"run: its rate is beyond 2P/λ_max = {2 * samples / largest:.3g}, and gradient "
+                "descent diverges."
+            )
+        falling = np.concatenate([[0.0], 2 * np.cumsum(np.log(np.maximum(factors, 1e-300)))])
+        rate = -float(falling[1])
+    return ConvergenceBound(smallest, largest, float(rate), times, start * np.exp(falling))
+
+
+def _check(run: Run) -> None:
+    optimizer = run.optimizer
+    known = isinstance(optimizer, (GradientDescent, GradientFlow))
+    if not known or optimizer.weight_decay or getattr(optimizer, "momentum", 0.0):
+        raise NoTheory(
+            "lg.convergence_bound: wanted gradient flow, or gradient descent without momentum and "
+            f"weight decay, got {optimizer}."
+        )
+    if run.loss.name != "mse" or run.batches is not None:
+        raise NoTheory("lg.convergence_bound: wanted the loss 'mse' of all samples in each step.")

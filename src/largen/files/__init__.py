@@ -1,0 +1,27 @@
+"""Files: written whole or not at all, and read only if they are what was written."""
+
+from largen.files.contents import (
+    json_with_checksum,
+    load_arrays,
+    load_dataset,
+    read_json,
+    save_arrays,
+    save_dataset,
+    save_figure,
+    save_text,
+)
+from largen.files.whole import as_path, made_folder, written_whole
+
+__all__ = [
+    "as_path",
+    "json_with_checksum",
+    "load_arrays",
+    "load_dataset",
+    "made_folder",
+    "read_json",
+    "save_arrays",
+    "save_dataset",
+    "save_figure",
+    "save_text",
+    "written_whole",
+]

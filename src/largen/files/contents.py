@@ -1,0 +1,180 @@
+"""What is in files: arrays by their names, data sets, plans, pictures, text."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from collections.abc import Mapping
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from largen.errors import DamagedFile, InvalidInput
+from largen.files.checksums import verified
+from largen.files.whole import as_path, written_whole
+
+if TYPE_CHECKING:
+    import xarray
+
+
+def save_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
+    """Write arrays by their names as ``.npz``, with a checksum.
+
+    Raises
+    ------
+    CannotWrite
+        As :func:`largen.files.written_whole` does.
+    """
+    held: dict[str, Any] = {name: np.asarray(value) for name, value in arrays.items()}
+    with written_whole(path, checksum=True) as file:
+        np.savez(file, **held)
+
+
+def load_arrays(path: Path) -> dict[str, np.ndarray] | None:
+    """Return the arrays of a file; None if it is not there.
+
+    Raises
+    ------
+    DamagedFile
+        If the content is not what was written.
+    """
+    if not path.is_file():
+        return None
+    with verified(path) as (file, has_checksum):
+        # What has no checksum is not even looked at: a damaged header can ask for any memory.
+        if not has_checksum:
+            raise DamagedFile(path, "it has no checksum")
+        with np.load(file, allow_pickle=False) as held:
+            return dict(held)
+
+
+def save_dataset(
+    path: str | PathLike[str], data: xarray.Dataset | xarray.DataTree, *, name: str = "path"
+) -> None:
+    """Write a data set, or a tree of them, as netCDF-4, with a checksum.
+
+    The file is made in memory: HDF5 that cannot write to a disk ends the process later.
+
+    Raises
+    ------
+    InvalidInput, CannotWrite
+        As :func:`largen.files.written_whole` does.
+    """
+    import h5netcdf
+    import xarray
+    from xarray.backends import H5NetCDFStore
+
+    groups = {"/": data} if isinstance(data, xarray.Dataset) else data.to_dict()
+    whole = io.BytesIO()
+    with h5netcdf.File(whole, "w") as file:
+        for place, dataset in groups.items():
+            group = file if place == "/" else file.create_group(place)
+            dataset.dump_to_store(H5NetCDFStore(group))
+    with written_whole(path, name=name, checksum=True) as draft:
+        draft.write(whole.getbuffer())
+
+
+def load_dataset(path: str | PathLike[str], *, name: str = "path") -> tuple[xarray.Dataset, bool]:
+    """Return the data set of a netCDF-4 file, and whether it has a checksum, which then is right.
+
+    Raises
+    ------
+    InvalidInput
+        If there is no such file.
+    DamagedFile
+        If the content is not what was written, or no netCDF-4.
+    """
+    import xarray
+
+    place = as_path(name, path)
+    if not place.is_file():
+        raise InvalidInput(f"{name}: there is no file {str(path)!r}.")
+    with verified(place) as (file, has_checksum):
+        try:
+            return xarray.load_dataset(file, engine="h5netcdf"), has_checksum
+        except Exception as error:  # of what has no checksum: HDF5 has errors of all kinds
+            raise DamagedFile(place, f"it is not netCDF-4, or not all of it: {error}") from None
+
+
+def json_with_checksum(content: Mapping[str, Any]) -> str:
+    """Return JSON that says of its own content whether it is what was written.
+
+    Examples
+    --------
+    >>> text = json_with_checksum({"width": 64})
+    >>> read_json(text)
+    {'width': 64}
+    >>> read_json(text.replace("64", "65"))
+    Traceback (most recent call last):
+    largen.errors.DamagedFile: the text is damaged: its checksum is another than that of its ...
+    """
+    plain = json.loads(json.dumps(content))  # whose names are strings
+    return json.dumps({**plain, "checksum": _checksum(plain)}, indent=1)
+
+
+def read_json(text: Any, what: str | Path = "the text") -> dict[str, Any]:
+    """Return what :func:`json_with_checksum` was given.
+
+    Parameters
+    ----------
+    text
+        The JSON.
+    what
+        It is, for the error: a file, or words.
+
+    Raises
+    ------
+    DamagedFile
+        If it is no JSON, has no checksum or another one than its content.
+    """
+    try:
+        content = json.loads(text)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise DamagedFile(what, f"it is no JSON: {error}") from None
+    if not isinstance(content, dict) or "checksum" not in content:
+        raise DamagedFile(what, "it has no checksum")
+    if content.pop("checksum") != _checksum(content):
+        raise DamagedFile(what, "its checksum is another than that of its content")
+    return content
+
+
+def _checksum(content: Mapping[str, Any]) -> str:
+    plain = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(plain.encode()).hexdigest()
+
+
+def save_text(path: str | PathLike[str], text: str) -> None:
+    """Write text.
+
+    Raises
+    ------
+    InvalidInput, CannotWrite
+        As :func:`largen.files.written_whole` does.
+    """
+    with written_whole(path) as file:
+        file.write(text.encode())
+
+
+def save_figure(path: str | PathLike[str], figure: Any, *, name: str = "path") -> None:
+    """Write a matplotlib figure in the format that the path's suffix names, PNG if it has none.
+
+    Raises
+    ------
+    InvalidInput
+        For a format that matplotlib does not know; as :func:`largen.files.written_whole`.
+    CannotWrite
+        As :func:`largen.files.written_whole` does.
+    """
+    place = as_path(name, path)
+    kind = place.suffix[1:].lower() or "png"
+    known = sorted(figure.canvas.get_supported_filetypes())
+    if kind not in known:
+        raise InvalidInput(
+            f"{name}: pictures are not written as {place.suffix!r}; known: {', '.join(known)}."
+        )
+    place = place if place.suffix else place.with_name(f"{place.name}.png")
+    with written_whole(place, name=name) as file:
+        figure.savefig(file, format=kind)

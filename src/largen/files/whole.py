@@ -1,0 +1,250 @@
+"""Files that are there whole or not at all, and the folders that they are in.
+
+Everything that largen writes goes through :func:`written_whole`: a draft of a name of its own is
+written, flushed to the disk, and then takes the file's name in one step. Whoever reads the file
+finds what was there before or all that is new, whenever a process is killed and however many
+write at a time. The draft is locked for as long as its process lives, so that those of processes
+that were killed are told from those of others that are still at work, and deleted.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from os import PathLike
+from pathlib import Path
+from typing import BinaryIO
+
+from largen.errors import CannotWrite, InvalidInput
+from largen.files.checksums import add_checksum
+from largen.text import shown
+
+try:
+    import fcntl
+except ImportError:  # not on Windows, where a file that is open cannot be deleted anyway
+    fcntl = None
+
+DRAFT = ".part"
+NAME = 80  # characters of the file's name that the draft's has: file systems allow 255 bytes
+
+
+def made_folder(name: str, folder: str | PathLike[str]) -> Path:
+    """Return a folder, which is made if need be.
+
+    Parameters
+    ----------
+    name
+        Of the argument that the folder was given by.
+    folder
+        Where.
+
+    Raises
+    ------
+    InvalidInput
+        If it cannot be made.
+    """
+    path = as_path(name, folder)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidInput(f"{name}: cannot make the folder {path}: {error.strerror}.") from None
+    return path
+
+
+def as_path(name: str, path: str | PathLike[str]) -> Path:
+    """Return the path that an argument is.
+
+    Raises
+    ------
+    InvalidInput
+        If it is none.
+    """
+    try:
+        found = Path(path)
+    except TypeError:
+        raise InvalidInput(f"{name}: wanted a path, got {shown(path)}.") from None
+    if "\0" in str(found):
+        raise InvalidInput(f"{name}: {shown(str(found))} is no path: it has a null character.")
+    if not found.name and not found.is_absolute() and str(path) != ".":
+        raise InvalidInput(f"{name}: wanted a path, got {shown(path)}.")
+    try:
+        found.exists()
+    except OSError as error:
+        raise InvalidInput(f"{name}: {shown(str(found))}: {error.strerror}.") from None
+    except UnicodeEncodeError:
+        raise InvalidInput(f"{name}: {shown(str(found))} has characters of no file.") from None
+    return found
+
+
+@contextmanager
+def written_whole(
+    path: str | PathLike[str], *, name: str = "path", checksum: bool = False
+) -> Iterator[BinaryIO]:
+    """Yield a file to write to, which takes its name when the block ends without an error.
+
+    Parameters
+    ----------
+    path
+        Where. A link is followed; the permissions of a file that is there are kept.
+    name
+        Of the argument that the path was given by.
+    checksum
+        Whether a checksum is put behind the content: see :mod:`largen.files.checksums`.
+
+    Raises
+    ------
+    InvalidInput
+        If there is no such folder, or something that is no ordinary file has that name.
+    CannotWrite
+        If the disk is full, the file larger than is allowed, or writing is not permitted. What
+        was there before is as it was.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "numbers.txt"
+    >>> with written_whole(path) as file:
+    ...     _ = file.write(b"1 2 3")
+    ...     path.exists()
+    False
+    >>> path.read_text(), len(list(path.parent.iterdir()))
+    ('1 2 3', 1)
+    """
+    given = as_path(name, path)
+    target = Path(os.path.realpath(given))
+    if not target.parent.is_dir():
+        raise InvalidInput(f"{name}: the folder {str(given.parent)!r} does not exist.")
+    mode = _mode(name, target)
+    try:
+        _delete_leftovers(target)
+        draft, descriptor = _new_draft(target, mode)
+    except OSError as error:
+        raise _cannot(given, error) from None
+    raw = _Draft(descriptor, "rb+")
+    try:
+        with io.BufferedRandom(raw) as file:
+            yield file
+            file.flush()
+            if checksum:
+                add_checksum(file)
+                file.flush()
+            os.fsync(descriptor)
+            if fcntl is not None:
+                os.replace(draft, target)  # before it is closed, and with that unlocked
+        if fcntl is None:
+            os.replace(draft, target)
+        _flush_folder(target.parent)
+    except BaseException as error:
+        _forget(raw, draft)
+        failure = raw.failure or error
+        # Archives and pictures that could not be written end in errors of all kinds.
+        if isinstance(failure, OSError) and isinstance(error, Exception):
+            raise _cannot(given, failure) from None
+        raise
+
+
+class _Draft(io.FileIO):
+    """An open file that remembers why it could not be written."""
+
+    failure: OSError | None = None
+
+    def write(self, data, /):
+        try:
+            return super().write(data)
+        except OSError as error:
+            self.failure = error
+            raise
+
+
+def _forget(raw: io.FileIO, draft: Path) -> None:
+    """Close a draft, whatever of it has yet to be written, and delete it."""
+    with suppress(OSError, ValueError):
+        raw.close()
+    with suppress(OSError):
+        draft.unlink()
+
+
+def _mode(name: str, target: Path) -> int | None:
+    """Return the permissions of a file that is there; None if it is not."""
+    try:
+        found = target.stat()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise InvalidInput(f"{name}: {str(target)!r}: {error.strerror}.") from None
+    if not stat.S_ISREG(found.st_mode):
+        kind = "a folder" if stat.S_ISDIR(found.st_mode) else "no ordinary file"
+        raise InvalidInput(f"{name}: {str(target)!r} is {kind}.")
+    return stat.S_IMODE(found.st_mode)
+
+
+def _new_draft(target: Path, mode: int | None) -> tuple[Path, int]:
+    """Return a draft of a name of its own, open and locked."""
+    while True:
+        draft = target.with_name(f"{_prefix(target)}{secrets.token_hex(8)}{DRAFT}")
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+        descriptor = os.open(draft, flags, 0o666)
+        try:
+            if mode is not None:
+                with suppress(OSError):
+                    os.chmod(draft, mode)
+            # Another who looked for leftovers may have locked and deleted it before.
+            if not _locked(descriptor, wait=True) or os.fstat(descriptor).st_nlink:
+                return draft, descriptor
+        except BaseException:
+            os.close(descriptor)
+            draft.unlink(missing_ok=True)
+            raise
+        os.close(descriptor)
+
+
+def _locked(descriptor: int, wait: bool) -> bool:
+    """Lock a file until it is closed; return whether that succeeded."""
+    if fcntl is None:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except OSError:  # it is locked, or the file system has no locks
+        return False
+    return True
+
+
+def _prefix(target: Path) -> str:
+    return f".{target.name[:NAME]}."
+
+
+def _delete_leftovers(target: Path) -> None:
+    """Delete the drafts of processes that were killed while they wrote this file."""
+    prefix = _prefix(target)
+    with os.scandir(target.parent) as entries:
+        found = [e.path for e in entries if e.name.startswith(prefix) and e.name.endswith(DRAFT)]
+    for left in found:
+        with suppress(OSError):
+            if fcntl is None:
+                os.unlink(left)
+                continue
+            descriptor = os.open(left, os.O_RDWR)
+            try:
+                if _locked(descriptor, wait=False):
+                    os.unlink(left)
+            finally:
+                os.close(descriptor)
+
+
+def _flush_folder(folder: Path) -> None:
+    """Put a new name on the disk, where a folder can be flushed."""
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _cannot(path: Path, error: OSError) -> CannotWrite:
+    why = error.strerror or str(error)
+    return CannotWrite(f"cannot write {str(path)!r}: {why}. What was there before is as it was.")

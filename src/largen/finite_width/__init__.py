@@ -1,0 +1,43 @@
+"""Networks of finite width at initialisation: shifts and fluctuations of their kernels."""
+
+from largen.finite_width.corrections import Expectation, WidthCorrections, width_corrections
+from largen.finite_width.fluctuations import WidthFluctuations, width_fluctuations
+from largen.finite_width.homogeneous import (
+    HomogeneousJacobian,
+    HomogeneousLimits,
+    HomogeneousMoments,
+    homogeneous_jacobian,
+    homogeneous_limits,
+    homogeneous_moments,
+)
+from largen.finite_width.linear_output import LinearOutput, linear_output
+from largen.finite_width.one_step import LayerRates, layer_learning_rates
+from largen.finite_width.predictions import WidthPosterior, width_posterior
+from largen.finite_width.shaped import CovariancePaths, covariance_sde
+from largen.finite_width.simulation import sample_kernels
+from largen.finite_width.tangent_simulation import TangentSamples, sample_tangent_kernels
+
+__all__ = [
+    "CovariancePaths",
+    "Expectation",
+    "HomogeneousJacobian",
+    "HomogeneousLimits",
+    "HomogeneousMoments",
+    "LayerRates",
+    "LinearOutput",
+    "TangentSamples",
+    "WidthCorrections",
+    "WidthFluctuations",
+    "WidthPosterior",
+    "covariance_sde",
+    "homogeneous_jacobian",
+    "homogeneous_limits",
+    "homogeneous_moments",
+    "layer_learning_rates",
+    "linear_output",
+    "sample_kernels",
+    "sample_tangent_kernels",
+    "width_corrections",
+    "width_fluctuations",
+    "width_posterior",
+]

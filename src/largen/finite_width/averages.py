@@ -1,0 +1,167 @@
+"""Averages of four values of φ and φ' at up to four inputs, which set the noise of a layer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import combinations
+from typing import NamedTuple
+
+import numpy as np
+
+from largen.expectations import ActivationFunction
+from largen.expectations.nodes import kinks_of, values
+from largen.finite_width.grids import Grid, grid_for
+from largen.finite_width.orthants import HomogeneousAverages, slopes_of
+from largen.finite_width.pairs import hermite
+
+_AT_ONCE = 4096  # nodes
+
+
+class Fourth(NamedTuple):
+    """Averages over a layer's neurons; ``a`` and ``b`` are pairs of inputs, others single ones.
+
+    Attributes
+    ----------
+    values, slopes, mixed
+        E[φ_αφ_β φ_γφ_δ], E[φ'_αφ'_β φ'_γφ'_δ] and E[φ_αφ_β φ'_γφ'_δ], (pair, pair).
+    crossed
+        E[φ_γφ'_α φ'_βφ_δ], (α, γ, β, δ).
+    """
+
+    values: np.ndarray
+    slopes: np.ndarray
+    mixed: np.ndarray
+    crossed: np.ndarray
+
+
+class Third(NamedTuple):
+    """What the third cumulant needs besides, of the products s = φφ alone.
+
+    Attributes
+    ----------
+    central
+        E[(s_a − E s_a)(s_b − E s_b)(s_c − E s_c)], (pair, pair, pair).
+    change
+        ∂Cov(s_b, s_c)/∂S_a, (pair a, pair b, pair c).
+    """
+
+    central: np.ndarray
+    change: np.ndarray
+
+
+def pairs_of(inputs: int) -> list[tuple[int, int]]:
+    """Return all pairs α ≤ β in the order of the upper triangle."""
+    return [(i, j) for i in range(inputs) for j in range(i, inputs)]
+
+
+def fourth_averages(phi: ActivationFunction, kernel: np.ndarray) -> Fourth:
+    """Return the averages: exact for φ of degree one, else from a grid for any four inputs."""
+    slopes = slopes_of(phi) if kinks_of(phi) else None
+    if slopes is not None:
+        return _exact_fourth(HomogeneousAverages(slopes, kernel))
+    P = len(kernel)
+    index = {pair: n for n, pair in enumerate(pairs_of(P))}
+    M = len(index)
+    square = np.zeros((3, M, M))
+    found = Fourth(square[0], square[1], square[2], np.zeros((P,) * 4))
+    for chosen in combinations(range(P), min(P, 4)):
+        inputs = list(chosen)
+        n = len(inputs)
+        grid = grid_for(phi, kernel[np.ix_(inputs, inputs)])
+        own = pairs_of(n)
+        m = len(own)
+        one, other = (np.array(each) for each in zip(*own, strict=True))
+        row, column = (each.ravel() for each in np.indices((n, n)))
+        total = np.zeros((2 * m + n * n,) * 2)
+        for points, weights in _in_parts(grid):
+            value, slope = (f.T for f in values(phi, points))
+            # s = φφ, t = φ'φ' and φ'_α φ_γ, with all products of two of them from one product.
+            features = np.concatenate(
+                [value[one] * value[other], slope[one] * slope[other], slope[row] * value[column]]
+            )
+            total += (features * weights) @ features.T
+        into = np.ix_(*[[index[inputs[i], inputs[j]] for i, j in own]] * 2)
+        found.values[into] = total[:m, :m]
+        found.mixed[into] = total[:m, m : 2 * m]
+        found.slopes[into] = total[m : 2 * m, m : 2 * m]
+        found.crossed[np.ix_(*[inputs] * 4)] = total[2 * m :, 2 * m :].reshape((n,) * 4)
+    return found
+
+
+def third_averages(phi: ActivationFunction, kernel: np.ndarray) -> Third:
+    """Return the averages of three products, for up to four inputs."""
+    slopes = slopes_of(phi) if kinks_of(phi) else None
+    if slopes is not None:
+        return _exact_third(HomogeneousAverages(slopes, kernel))
+    grid = grid_for(phi, kernel, 6)
+    pairs = pairs_of(len(kernel))
+    M = len(pairs)
+    one, other = (np.array(each) for each in zip(*pairs, strict=True))
+    upper = np.triu_indices(M)
+    mean, total = np.zeros(M), np.zeros((2 * M, len(upper[0])))
+    for points, weights in _in_parts(grid):
+        value = values(phi, points)[0].T
+        mean += (value[one] * value[other]) @ weights
+    for points, weights in _in_parts(grid):
+        value = values(phi, points)[0].T
+        # About the mean, so that nothing cancels: Cov(s_b, s_c) changes as E[s̃_b s̃_c] at fixed
+        # mean.
+        centred = value[one] * value[other] - mean[:, None]
+        factors = np.concatenate([centred, scores_of(Grid(points, weights), kernel).T])
+        total += (factors * weights) @ (centred[upper[0]] * centred[upper[1]]).T
+    whole = np.zeros((2 * M, M, M))
+    whole[:, upper[0], upper[1]] = whole[:, upper[1], upper[0]] = total
+    return Third(whole[:M], whole[M:])
+
+
+def _in_parts(grid: Grid) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield points and weights by parts whose features stay in a processor's cache."""
+    for first in range(0, len(grid.weights), _AT_ONCE):
+        part = slice(first, first + _AT_ONCE)
+        yield grid.points[part], grid.weights[part]
+
+
+def _exact_fourth(averages: HomogeneousAverages) -> Fourth:
+    P = averages.inputs
+    pairs = pairs_of(P)
+
+    def table(entry: Callable[[list[int], list[int]], float]) -> np.ndarray:
+        return np.array([[entry([*a], [*b]) for b in pairs] for a in pairs])
+
+    crossed = np.zeros((P,) * 4)
+    for a, c, b, d in np.ndindex(crossed.shape):
+        crossed[a, c, b, d] = averages.mean([c, d], [a, b])
+    return Fourth(
+        values=table(lambda a, b: averages.mean(a + b)),
+        slopes=table(lambda a, b: averages.mean([], a + b)),
+        mixed=table(averages.mean),
+        crossed=crossed,
+    )
+
+
+def _exact_third(averages: HomogeneousAverages) -> Third:
+    pairs = [[*pair] for pair in pairs_of(averages.inputs)]
+    M = len(pairs)
+    mean = np.array([averages.mean(a) for a in pairs])
+    slope = np.array([[averages.change(b, *a) for b in pairs] for a in pairs])  # (in, of)
+    second = np.array([[averages.mean(a + b) for b in pairs] for a in pairs])
+    central, change = np.zeros((M,) * 3), np.zeros((M,) * 3)
+    for a, b, c in np.ndindex(central.shape):
+        if b <= c:
+            raised = averages.change(pairs[b] + pairs[c], *pairs[a])
+            raised -= mean[c] * slope[a, b] + mean[b] * slope[a, c]
+            change[a, b, c] = change[a, c, b] = raised
+            third = averages.mean(pairs[a] + pairs[b] + pairs[c]) + 2 * mean[a] * mean[b] * mean[c]
+            third -= mean[a] * second[b, c] + mean[b] * second[a, c] + mean[c] * second[a, b]
+            central[a, b, c] = central[a, c, b] = third
+    return Third(central, change)
+
+
+def scores_of(grid: Grid, kernel: np.ndarray) -> np.ndarray:
+    """Return ∂log n(u; S)/∂S_a at the nodes, (node, pair): ∂E[f]/∂S_a = E[f · score]."""
+    inverse = np.linalg.inv(kernel)
+    y = grid.points @ inverse
+    return np.stack(
+        [hermite(y, inverse, (i, j)) / (2 if i == j else 1) for i, j in pairs_of(len(kernel))],
+        axis=1,
+    )

@@ -1,0 +1,149 @@
+"""Which networks the statics at finite width cover, and their constants layer by layer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jax.typing import ArrayLike
+
+from largen.architectures import Activation, Dense, Layer, Repeat, Serial, copies_of
+from largen.arrays import floating, integer, integers, known
+from largen.errors import InvalidInput, NoRule, NoTheory, NumericalFailure
+from largen.expectations import ActivationFunction
+from largen.expectations.nodes import kinks_of, values
+
+
+@dataclass(frozen=True)
+class HiddenLayer:
+    """An activation of ``width`` neurons and the affine map behind it.
+
+    Attributes
+    ----------
+    phi
+        φ of these neurons.
+    width
+        n, how many there are.
+    weight, bias
+        σ_w² and σ_b² of the map behind them.
+    """
+
+    phi: ActivationFunction
+    width: int
+    weight: float
+    bias: float
+
+
+@dataclass(frozen=True)
+class Chain:
+    """A fully connected network: an affine map of the inputs, then hidden layers.
+
+    Attributes
+    ----------
+    weight, bias
+        σ_w² and σ_b² of the first map.
+    hidden
+        In order.
+    """
+
+    weight: float
+    bias: float
+    hidden: tuple[HiddenLayer, ...]
+
+    def first_kernel(self, x: np.ndarray) -> np.ndarray:
+        """Return K¹ = σ_b² + σ_w² x·x'/D, exact at any width."""
+        return self.bias + self.weight * (x @ x.T) / x.shape[1]
+
+
+def chain_of(net: Layer, width: int | Sequence[int], what: str) -> Chain:
+    """Read a network as a chain, with its widths.
+
+    Raises
+    ------
+    NoRule
+        For a layer without a theory at finite width, such as a convolution.
+    NoTheory
+        For fully connected networks in another order.
+    InvalidInput
+        For widths that are not positive, or not one for each hidden layer.
+    """
+    if not isinstance(net, Layer):
+        raise InvalidInput(f"net: wanted a network such as lg.mlp(3), got {net!r}.")
+    layers = _flat(net)
+    for layer in layers:
+        if not isinstance(layer, (Dense, Activation)):
+            raise NoRule(f"{what} at finite width", layer, [Dense, Activation])
+    wanted = [Dense if i % 2 == 0 else Activation for i in range(len(layers))]
+    fits = len(layers) >= 3 and len(layers) % 2 == 1
+    if not fits or not all(map(isinstance, layers, wanted)):
+        raise NoTheory(
+            f"{what}: wanted Dense() and Activation() in turn, from a Dense() to a Dense(), such "
+            f"as lg.mlp(3), got {net!r}."
+        )
+    maps: list[Any] = layers[0::2]
+    functions: list[Any] = layers[1::2]
+    widths = _widths(width, [layer.width_ratio for layer in maps[:-1]])
+    for layer in functions:
+        _check_derivative(layer.function, what)
+    hidden = tuple(
+        HiddenLayer(layer.function, n, float(then.weight_std) ** 2, float(then.bias_std) ** 2)
+        for layer, n, then in zip(functions, widths, maps[1:], strict=True)
+    )
+    return Chain(float(maps[0].weight_std) ** 2, float(maps[0].bias_std) ** 2, hidden)
+
+
+def _flat(net: Layer) -> list[Layer]:
+    if isinstance(net, Serial):
+        return [layer for inner in net.layers for layer in _flat(inner)]
+    if isinstance(net, Repeat):
+        return _flat(net.layer) * copies_of(net)
+    return [net]
+
+
+def _widths(width: int | Sequence[int], ratios: list[Any]) -> list[int]:
+    if isinstance(width, (int, np.integer)):
+        n = integer("width", width, at_least=1)
+        found = [n * ratio for ratio in ratios]
+        if any(w.denominator != 1 for w in found):
+            raise InvalidInput(f"width: {n} times the ratios {ratios} are not all integers.")
+        return [int(w) for w in found]
+    found = integers("width", width, at_least=1)
+    if len(found) != len(ratios):
+        raise InvalidInput(
+            f"width: wanted one for each of {len(ratios)} hidden layers, got {len(found)}."
+        )
+    return found
+
+
+def _check_derivative(phi: ActivationFunction, what: str) -> None:
+    kinks = np.asarray(kinks_of(phi))
+    if not kinks.size:
+        return
+    beside = 1e-7 * np.maximum(1, np.abs(kinks))
+    (above, right), (below, left) = values(phi, kinks + beside), values(phi, kinks - beside)
+    if phi.jumps or np.any(np.abs(above - below) > 100 * beside * (1 + np.abs(right + left))):
+        raise NoTheory(
+            f"{what}: {phi} jumps. Its kernel's derivatives at order 1/width, and its NTK, do not "
+            "exist as averages of φ and φ'."
+        )
+
+
+def checked_inputs(x: ArrayLike, name: str = "x") -> np.ndarray:
+    """Check inputs, (sample, input), at the public function, in float64."""
+    known(name, x)
+    return np.asarray(floating(name, x, ndim=2), np.float64)
+
+
+def check_alive(kernel: np.ndarray, layer: int) -> None:
+    """Raise if the kernel of a layer overflows or an input's variance is 0."""
+    q = np.diagonal(kernel)
+    if not np.isfinite(kernel).all():
+        raise NumericalFailure(f"the kernel overflows in layer {layer}: take a smaller weight_std.")
+    if (q <= 1e-12).any():
+        raise NumericalFailure(
+            f"input {int(np.argmin(q))} has the variance {q.min():.2g} in layer {layer}: its "
+            "signal has died, and relative fluctuations mean nothing. Take a larger weight_std, or "
+            "a bias."
+        )

@@ -1,0 +1,310 @@
+"""Kernels and observables of networks of finite width at initialisation, to order 1/width."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from jax.typing import ArrayLike
+
+from largen.architectures import Layer
+from largen.errors import InvalidInput, NumericalFailure
+from largen.expectations import activation
+from largen.finite_width.averages import pairs_of, scores_of
+from largen.finite_width.chain import chain_of, check_alive, checked_inputs
+from largen.finite_width.grids import Grid, grid_for
+from largen.finite_width.next_order import SMALL, variance_at_next_order
+from largen.finite_width.pairs import hermite
+from largen.finite_width.recursion import Cumulants, start, through
+
+if TYPE_CHECKING:
+    import xarray
+
+MOST_INPUTS = 8  # whose quadruples are all averaged over
+_SINGULAR = 1e-9  # of the smallest eigenvalue of a correlation, for derivatives of averages
+
+
+class Expectation(NamedTuple):
+    """An average at infinite width, and its shift at order 1/width."""
+
+    limit: Any
+    shift: Any
+
+    @property
+    def value(self) -> Any:
+        """The average to order 1/width."""
+        return self.limit + self.shift
+
+
+@dataclass(frozen=True, repr=False)
+class WidthCorrections:
+    """Statistics of one output over initialisations; made by :func:`width_corrections`.
+
+    Everything is in absolute units: the powers of 1/width are in the numbers. P inputs have
+    M = P(P + 1)/2 pairs, in the order of :attr:`pairs`.
+
+    Attributes
+    ----------
+    pairs
+        Inputs α ≤ β of every pair, (M, 2).
+    widths
+        Of the hidden layers.
+    kernel, kernel_shift
+        The NNGP kernel K, and E[z_α z_β] − K to order 1/n, (P, P).
+    kernel_covariance
+        V_ab = Cov(S_a, S_b) of the covariance S of the outputs given the last hidden layer,
+        (M, M): the connected four-point function of two different outputs.
+    kernel_third_cumulant
+        T_abc of S, of order 1/n², (M, M, M); None for more than four inputs, or for nearly
+        coincident ones.
+    ntk, ntk_shift
+        Θ at infinite width and E[Θ̂] − Θ to order 1/n, (P, P).
+    ntk_covariance
+        Cov(Θ̂_a, Θ̂_b) = A + B_{αβγδ} + B_{αβδγ} of one output, (M, M).
+    ntk_kernel_covariance
+        Cov(Θ̂_a, z_γ z_δ) = D + F_{αγβδ} + F_{αδβγ} of one output, (M, M).
+    between_outputs
+        A = Cov(Θ̂_ii, Θ̂_jj) of two outputs i ≠ j, (M, M).
+    next_order
+        What the order 1/n² adds to each input's variance of S, relative to order 1/n, (P,).
+    trusted
+        Whether that is at most a fifth for every input.
+    """
+
+    pairs: np.ndarray
+    widths: tuple[int, ...]
+    kernel: np.ndarray
+    kernel_shift: np.ndarray
+    kernel_covariance: np.ndarray
+    kernel_third_cumulant: np.ndarray | None
+    ntk: np.ndarray
+    ntk_shift: np.ndarray
+    ntk_covariance: np.ndarray
+    ntk_kernel_covariance: np.ndarray
+    between_outputs: np.ndarray
+    next_order: np.ndarray
+    trusted: bool
+
+    def expectation(
+        self, function: Callable[[np.ndarray], Any], inputs: Sequence[int] | None = None,
+        *, neurons: int = 1,
+    ) -> Expectation:  # fmt: skip
+        """Return the average of a function of outputs, to order 1/width.
+
+        Bahri and Hanin, Les Houches lectures, Theorem 4.2, for several inputs and with the shift m
+        of the kernel, which it leaves out: with g(S) = ⟨f⟩_S,
+
+            E f = g(K) + ∂g·m + ½ ∂²g:V + O(1/n²).
+
+        f, V and K are of one and the same layer; the lectures print κ₄ of the next one.
+
+        Parameters
+        ----------
+        function
+            f of outputs at the chosen inputs, (node, neurons, inputs) -> (node,), smooth enough for
+            a lattice of half a standard deviation.
+        inputs
+            Which inputs; all by default. Neurons times inputs are at most 4.
+        neurons
+            How many outputs f depends on.
+
+        Raises
+        ------
+        InvalidInput
+            For too many variables, or a function of another shape.
+        NumericalFailure
+            If the kernel of these inputs is singular, or f is not finite.
+        """
+        chosen = list(range(len(self.kernel))) if inputs is None else list(inputs)
+        if not chosen or len(chosen) * neurons > 4 or neurons < 1:
+            raise InvalidInput(
+                f"inputs: wanted neurons times inputs from 1 to 4, got {neurons} × {len(chosen)}."
+            )
+        K = self.kernel[np.ix_(chosen, chosen)]
+        if _singular(K):
+            raise NumericalFailure(f"the kernel of the inputs {chosen} is singular: leave one out.")
+        index = {tuple(pair): n for n, pair in enumerate(self.pairs.tolist())}
+        own = pairs_of(len(chosen))
+        into = [index[tuple(sorted((chosen[i], chosen[j])))] for i, j in own]
+        shift = np.array([self.kernel_shift[chosen[i], chosen[j]] for i, j in own])
+        V = self.kernel_covariance[np.ix_(into, into)]
+        grid = grid_for(activation("tanh"), np.kron(np.eye(neurons), K))
+        z = grid.points.reshape(-1, neurons, len(chosen))
+        f = np.asarray(function(z), np.float64)
+        if f.shape != (len(z),):
+            raise InvalidInput(
+                f"function: wanted one number for each of {len(z)} nodes, got shape {f.shape}."
+            )
+        if not np.isfinite(f).all():
+            raise NumericalFailure("function: is not finite at all nodes.")
+        limit = float(grid.weights @ f)
+        weight = _expansion(z, grid, K, own, shift, V)
+        return Expectation(limit, float(((f - limit) * grid.weights) @ weight))
+
+    def to_xarray(self) -> xarray.Dataset:
+        """Return all tensors over ``input``, ``input_2``, ``pair``, ``pair_2`` and ``pair_3``."""
+        import xarray
+
+        square, pairs = ("input", "input_2"), ("pair", "pair_2", "pair_3")
+        found: dict[str, Any] = {
+            name: (square, getattr(self, name))
+            for name in ("kernel", "kernel_shift", "ntk", "ntk_shift")
+        }
+        for name in (
+            "kernel_covariance",
+            "ntk_covariance",
+            "ntk_kernel_covariance",
+            "between_outputs",
+        ):
+            found[name] = (pairs[:2], getattr(self, name))
+        if self.kernel_third_cumulant is not None:
+            found["kernel_third_cumulant"] = (pairs, self.kernel_third_cumulant)
+        found["next_order"] = ("input", self.next_order)
+        return xarray.Dataset(
+            found,
+            {"first": ("pair", self.pairs[:, 0]), "second": ("pair", self.pairs[:, 1])},
+            {"widths": list(self.widths), "trusted": int(self.trusted)},
+        )
+
+    def __repr__(self) -> str:
+        q = np.diagonal(self.kernel)
+        own = [n for n, (i, j) in enumerate(self.pairs) if i == j]
+        spread = np.sqrt(np.diagonal(self.kernel_covariance)[own]) / q
+        tangent = np.sqrt(np.diagonal(self.ntk_covariance)[own]) / np.diagonal(self.ntk)
+        words = "trusted" if self.trusted else "not to be trusted"
+        return (
+            f"WidthCorrections: {len(q)} inputs, hidden layers of {_in_words(self.widths)}\n"
+            f"  kernel  shift {_rounded(self.kernel_shift, self.kernel)}, "
+            f"standard deviation {spread.max():.2g} of itself at most\n"
+            f"  NTK     shift {_rounded(self.ntk_shift, self.ntk)}, "
+            f"standard deviation {tangent.max():.2g}\n"
+            f"  next order {np.abs(self.next_order).max():.2g} of the leading one: {words}"
+        )
+
+
+def width_corrections(net: Layer, x: ArrayLike, *, width: int | Sequence[int]) -> WidthCorrections:
+    """Return kernel and NTK of networks of finite width at initialisation, to order 1/width.
+
+    Means, covariances and a third cumulant over initialisations, in the NTK parameterization
+    (:func:`largen.ntk`), for fully connected networks with biases and any activation that is
+    continuous: the equations are in :mod:`largen.finite_width.recursion`.
+
+    Parameters
+    ----------
+    net
+        :class:`largen.Dense` and :class:`largen.Activation` in turn.
+    x
+        Inputs, (P, D), at most eight.
+    width
+        Neurons of all hidden layers (times their ``width_ratio``), or one number for each.
+
+    Returns
+    -------
+    WidthCorrections
+
+    Raises
+    ------
+    InvalidInput
+        For inputs that are not finite floats, too many of them, widths that are not positive, or
+        parallel inputs if φ has kinks.
+    NoRule
+        For other layers, such as convolutions and residual connections.
+    NoTheory
+        If φ jumps, or layers come in another order.
+    NumericalFailure
+        If averages are not resolved at a layer's variances, or an input's signal has died.
+
+    Examples
+    --------
+    >>> import largen as lg, numpy as np
+    >>> found = lg.width_corrections(lg.mlp(3, "relu", weight_std=2**0.5), np.eye(2), width=100)
+    >>> float((found.kernel_covariance[0, 0] / found.kernel[0, 0] ** 2).round(6))
+    0.15
+    >>> found
+    WidthCorrections: 2 inputs, hidden layers of 100, 100, 100
+      kernel  shift 0, standard deviation 0.39 of itself at most
+      NTK     shift 0, standard deviation 0.32
+      next order 0.05 of the leading one: trusted
+    """
+    chain = chain_of(net, width, "lg.width_corrections")
+    inputs = checked_inputs(x)
+    if len(inputs) > MOST_INPUTS:
+        raise InvalidInput(
+            f"x: wanted at most {MOST_INPUTS} inputs, got {len(inputs)}: all quadruples of them "
+            "are averaged over. Take a few at a time: their tensors do not depend on others."
+        )
+    kernel = chain.first_kernel(inputs)
+    check_alive(kernel, 1)
+    third = len(kernel) <= 4
+    found = start(kernel, third)
+    for number, layer in enumerate(chain.hidden, 2):
+        if found.T is not None and _singular(found.K):
+            found = replace(found, T=None)  # its derivatives do not exist there
+        found = through(layer, found)
+        check_alive(found.K, number)
+    V, V2 = variance_at_next_order(chain, np.diagonal(kernel).copy())
+    ratio = np.divide(V2, V, out=np.zeros_like(V), where=V > 0)
+    return _result(found, tuple(layer.width for layer in chain.hidden), ratio)
+
+
+def _result(found: Cumulants, widths: tuple[int, ...], ratio: np.ndarray) -> WidthCorrections:
+    P = len(found.K)
+    pairs = np.array(pairs_of(P))
+    i, j = pairs.T
+    B = found.B[i[:, None], j[:, None], i, j] + found.B[i[:, None], j[:, None], j, i]
+    F = found.F[i[:, None], i, j[:, None], j] + found.F[i[:, None], j, j[:, None], i]
+
+    def square(of_pairs: np.ndarray) -> np.ndarray:
+        whole = np.zeros((P, P))
+        whole[i, j] = whole[j, i] = of_pairs
+        return whole
+
+    return WidthCorrections(
+        pairs=pairs,
+        widths=widths,
+        kernel=found.K,
+        kernel_shift=square(found.m),
+        kernel_covariance=found.V,
+        kernel_third_cumulant=found.T,
+        ntk=found.H,
+        ntk_shift=square(found.m_H),
+        ntk_covariance=found.A + B,
+        ntk_kernel_covariance=found.D + F,
+        between_outputs=found.A,
+        next_order=ratio,
+        trusted=bool(np.all(np.abs(ratio) <= SMALL)),
+    )
+
+
+def _singular(kernel: np.ndarray) -> bool:
+    scale = np.sqrt(np.diagonal(kernel))
+    return bool(np.linalg.eigvalsh(kernel / np.outer(scale, scale))[0] < _SINGULAR)
+
+
+def _expansion(z: np.ndarray, grid: Grid, K, own, shift, V) -> np.ndarray:
+    """Return the weights by which ∂g·m + ½∂²g:V is an average of f at the nodes."""
+    inverse = np.linalg.inv(K)
+    halves = np.array([0.5 if i == j else 1.0 for i, j in own])
+    total = np.zeros((len(z), len(own)))
+    second = np.zeros(len(z))
+    for neuron in range(z.shape[1]):
+        one = scores_of(Grid(z[:, neuron], grid.weights), K)
+        y = z[:, neuron] @ inverse
+        for a, first in enumerate(own):
+            for b, other in enumerate(own):
+                # E[∂_a∂_b f] by one neuron's polynomial of fourth degree.
+                fourth = halves[a] * halves[b] * hermite(y, inverse, (*first, *other))
+                second += V[a, b] / 2 * (fourth - one[:, a] * one[:, b])
+        total += one
+    return total @ shift + second + np.einsum("na,ab,nb->n", total, V, total) / 2
+
+
+def _rounded(shift: np.ndarray, of: np.ndarray) -> str:
+    largest = float(np.abs(np.diagonal(shift) / np.diagonal(of)).max())
+    return f"{largest:.2g}" if largest > 1e-12 else "0"
+
+
+def _in_words(widths: tuple[int, ...]) -> str:
+    return ", ".join(map(str, widths))

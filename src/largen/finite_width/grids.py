@@ -1,0 +1,136 @@
+"""Nodes for averages over up to four Gaussians with any covariance.
+
+For smooth functions, a lattice in a ball: the trapezoidal rule in several dimensions, whose error
+falls exponentially with the inverse of its step; in four dimensions every other point of it, a
+checkerboard, does as well as all of them. The step is the largest with which the fourth
+powers of φ and φ' have the right averages under each single variance, since a lattice is least good
+for functions of one direction. For functions with kinks, Gauss and Legendre's rule dimension by
+dimension, with panels that end where a preactivation is at a kink.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from largen.errors import NumericalFailure
+from largen.expectations import ActivationFunction
+from largen.expectations.nodes import kinks_of, nodes_for, values
+from largen.expectations.panels import panels
+
+_STEPS = tuple(0.65 * 0.9**i for i in range(20))
+# Of the averages along a line, by the number of Gaussians; those over all are better by three
+# and more digits, since lines of the lattice have no special directions among them.
+_TOLERANCE = {1: 1e-10, 2: 1e-9, 3: 1e-6, 4: 1e-4}
+_MOST_NODES = 3_000_000
+_REACH = 6.3  # standard deviations of the ball
+# Ends of panels and nodes in each, by the number of Gaussians.
+_PANELS = {
+    1: ((-9.0, -6.5, -4.5, -2.5, -1.0, 1.0, 2.5, 4.5, 6.5, 9.0), 14),
+    2: ((-8.5, -5.5, -2.75, 0.0, 2.75, 5.5, 8.5), 12),
+    3: ((-7.0, -2.5, 2.5, 7.0), 9),
+    4: ((-6.5, -2.2, 2.2, 6.5), 7),
+}
+
+
+class Grid(NamedTuple):
+    """A rule E[f(u)] ≈ Σ weights f(points).
+
+    Attributes
+    ----------
+    points
+        Preactivations, (node, input).
+    weights
+        (node,).
+    """
+
+    points: np.ndarray
+    weights: np.ndarray
+
+
+def grid_for(phi: ActivationFunction, kernel: np.ndarray, power: int = 4) -> Grid:
+    """Return nodes for products of up to ``power`` values of φ and φ' of Gaussians with a kernel.
+
+    Raises
+    ------
+    NumericalFailure
+        If it would take more than three million nodes.
+    """
+    kinks = kinks_of(phi)
+    if kinks:
+        return between_kinks(kinks, kernel)
+    eigenvalues, vectors = np.linalg.eigh(kernel)
+    # Directions without variance take no nodes.
+    kept = eigenvalues > 1e-13 * eigenvalues[-1]
+    root = vectors[:, kept] * np.sqrt(eigenvalues[kept])
+    step = _step(phi, np.diagonal(kernel), power, _TOLERANCE[int(kept.sum())])
+    if kept.sum() > 2 and (2 * _REACH / step) ** kept.sum() * 0.16 > _MOST_NODES:
+        raise NumericalFailure(
+            f"averages of {phi} over {kept.sum()} Gaussians of variances up to "
+            f"{kernel.diagonal().max():.3g} take too many nodes. Take fewer inputs or smaller ones."
+        )
+    z, weights = _lattice(int(kept.sum()), step)
+    return Grid(z @ root.T, weights)
+
+
+@lru_cache(maxsize=32)
+def _lattice(dimensions: int, step: float) -> tuple[np.ndarray, np.ndarray]:
+    reach = 8.5 if dimensions <= 2 else _REACH
+    line = step * np.arange(-int(reach / step), int(reach / step) + 1)
+    axes = np.meshgrid(*[line] * dimensions, indexing="ij")
+    square = np.sum(np.square(axes), axis=0)
+    inside = square <= reach**2
+    if dimensions == 4:
+        steps = sum(np.rint(axis / step).astype(int) for axis in axes)
+        inside &= steps % 2 == 0
+    z = np.stack([axis[inside] for axis in axes], axis=1)
+    weights = np.exp(-square[inside] / 2)
+    return z, weights / weights.sum()
+
+
+def _step(phi: ActivationFunction, q: np.ndarray, power: int, tolerance: float) -> float:
+    nodes = nodes_for(phi, q)
+    exact = [np.sum(f**power * nodes.weights, axis=0) for f in values(phi, np.sqrt(q) * nodes.z)]
+    for step in _STEPS:
+        z = step * np.arange(-int(9 / step), int(9 / step) + 1)
+        weights = np.exp(-(z**2) / 2)
+        weights = weights / weights.sum()
+        found = [weights @ f**power for f in values(phi, z[:, None] * np.sqrt(q))]
+        if all(
+            np.all(np.abs(f - e) <= tolerance * np.abs(e))
+            for f, e in zip(found, exact, strict=True)
+        ):
+            return step
+    return _STEPS[-1]
+
+
+def between_kinks(kinks: tuple[float, ...], kernel: np.ndarray) -> Grid:
+    """Return nodes on panels that end at the kinks of every preactivation.
+
+    With the Cholesky factor L of the kernel, u_i = Σ_{j<i} L_ij z_j + L_ii z_i: the panels of z_i
+    end where u_i is at a kink, given those before it.
+    """
+    P = len(kernel)
+    scale = np.sqrt(np.diagonal(kernel))
+    correlation = kernel / np.outer(scale, scale)
+    factor = scale[:, None] * np.linalg.cholesky(correlation + 1e-14 * np.eye(P))
+    whole, order = _PANELS[P]
+    node, weight = panels(np.array([0.0, 1.0]), order)
+    z, weights = np.zeros((1, 0)), np.ones(1)
+    for i in range(P):
+        mean = z @ factor[i, :i]
+        places = (np.asarray(kinks) - mean[:, None]) / factor[i, i]
+        fixed = np.broadcast_to(np.array(whole), (len(z), len(whole)))
+        edges = np.sort(np.concatenate([fixed, np.clip(places, whole[0], whole[-1])], axis=1))
+        lengths = np.diff(edges, axis=1)
+        new = edges[:, :-1, None] + lengths[..., None] * node
+        density = np.exp(-(new**2) / 2) / np.sqrt(2 * np.pi)
+        mass = weights[:, None, None] * lengths[..., None] * weight * density
+        before = np.broadcast_to(z[:, None, None], (*new.shape, i))
+        z = np.concatenate([before, new[..., None]], axis=-1).reshape(-1, i + 1)
+        weights = mass.ravel()
+        used = weights > 1e-19
+        z, weights = z[used], weights[used]
+    return Grid(z @ factor.T, weights / weights.sum())

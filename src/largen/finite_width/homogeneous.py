@@ -1,0 +1,330 @@
+"""Exact moments at any width for φ(z) = a₊z₊ + a₋z₋ and one input: no expansion in 1/width."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from jax.typing import ArrayLike
+
+from largen.architectures import Layer
+from largen.arrays import integer, real
+from largen.errors import InvalidInput, NoTheory
+from largen.expectations import ActivationFunction
+from largen.expectations import activation as own_activation
+from largen.finite_width.chain import Chain, chain_of, checked_inputs
+from largen.finite_width.orthants import slopes_of
+
+_LARGEST_RATE = 700.0  # whose exponential is a number
+
+
+class HomogeneousMoments(NamedTuple):
+    """Exact moments of one output z and its tangent kernel Θ̂ at one input.
+
+    Attributes
+    ----------
+    kernel
+        K = E z².
+    kernel_variance
+        Var S of the output's variance S given the last hidden layer; E z⁴ = 3(K² + Var S).
+    ntk
+        E Θ̂ = (L + 1) K.
+    ntk_variance
+        Var Θ̂.
+    ntk_change
+        E[∇z ∇²z ∇z]: one step of gradient descent at rate η on ½(z − y)² changes Θ̂ by −2η times
+        z∇z∇²z∇z, whose mean this is, to first order in η.
+    dead
+        Probability that a hidden layer is 0 altogether, and with it the output.
+    """
+
+    kernel: float
+    kernel_variance: float
+    ntk: float
+    ntk_variance: float
+    ntk_change: float
+    dead: float
+
+
+class HomogeneousJacobian(NamedTuple):
+    """Exact moments of a network's Jacobian at one input; see :func:`homogeneous_jacobian`.
+
+    Attributes
+    ----------
+    second, fourth
+        E J² and E J⁴ of the derivative of one output in one input coordinate.
+    trace_of_square, square_of_trace
+        E tr (JJᵀ)² and E (tr JJᵀ)² of the Jacobian of the last hidden activations in the input, for
+        Gaussian weights; None for others.
+    """
+
+    second: float
+    fourth: float
+    trace_of_square: float | None
+    square_of_trace: float | None
+
+
+class HomogeneousLimits(NamedTuple):
+    """Limits of depth and width to infinity at t = L/n; see :func:`homogeneous_limits`.
+
+    Attributes
+    ----------
+    log_mean, log_variance
+        Of the Gaussian that log S/K becomes, for neurons that are not dead: ∓(3κ − 1)t/2 and
+        (3κ − 1)t.
+    kernel
+        E S²/(E S)².
+    ntk
+        E Θ̂²/(E Θ̂)².
+    ntk_change
+        E ΔΘ̂/E Θ̂ of a step of gradient descent at rate η on ½(z − y)², over ηKL.
+    """
+
+    log_mean: float
+    log_variance: float
+    kernel: float
+    ntk: float
+    ntk_change: float
+
+
+def homogeneous_moments(
+    net: Layer, x: ArrayLike, *, width: int | Sequence[int]
+) -> HomogeneousMoments:
+    """Return exact moments of relu, leaky relu, absolute value or linear networks at one input.
+
+    Each neuron's slope d ∈ {a₊, a₋} is independent of everything else (Bahri and Hanin, Les Houches
+    lectures, Proposition 5.2). With κ = E d⁴/(E d²)² (1 linear, 2 relu), σ_w² = 1/E d² and
+    f_j = 1 + (3κ − 1)/n_j, the variance S is K times a product of independent factors of mean 1
+    and variance (3κ − 1)/n_j, and, with all products over hidden layers,
+
+        E Θ̂ = (L + 1) K,
+        E Θ̂² = K²[(L + 1) ∏ f_j + 2 Σ_{ℓ<m} (∏_{j<ℓ} f_j) p_{ℓ→m−1} (∏_{j≥m} f_j)],
+        E[z∇z∇²z∇z] = 2K² Σ_{ℓ<m} (∏_{j<ℓ} f_j) q_{ℓ→m−1} (∏_{j≥m} f_j),
+
+    where p, q start at a layer as 1 + (κ − 1)/n and κ/n, and go on by
+    p ← (1 + (κ − 1)/n) p + (2κ/n) q and q ← (κ/n) p + (1 + (2κ − 1)/n) q. The lectures' Theorem 5.1
+    prints e^β or e^{5β} for E Θ̂²/(E Θ̂)², which is neither at large depth and width.
+
+    Parameters
+    ----------
+    net
+        :class:`largen.Dense` without bias and :class:`largen.Activation` of one homogeneous φ in
+        turn, with hidden ``weight_std`` σ_w = 1/√(E d²).
+    x
+        One input, (1, D).
+    width
+        Neurons of all hidden layers (times their ``width_ratio``), or one number for each.
+
+    Returns
+    -------
+    HomogeneousMoments
+
+    Raises
+    ------
+    InvalidInput
+        For more than one input, or one that is 0.
+    NoTheory
+        For other activations, biases, or weights that do not keep the variance.
+    NoRule
+        For layers other than these two.
+
+    Examples
+    --------
+    >>> import largen as lg, numpy as np
+    >>> net = lg.mlp(20, "relu", weight_std=2**0.5)
+    >>> found = lg.homogeneous_moments(net, np.ones((1, 4)), width=100)
+    >>> round(found.ntk_variance / found.ntk**2 + 1, 4)
+    2.1052
+    """
+    chain = chain_of(net, width, "lg.homogeneous_moments")
+    inputs = checked_inputs(x)
+    if len(inputs) != 1 or not inputs.any():
+        raise InvalidInput(f"x: wanted one input that is not 0, got shape {inputs.shape}.")
+    kappa, _ = _constants(chain, "lg.homogeneous_moments")
+    n = np.array([layer.width for layer in chain.hidden], np.float64)
+    K = float(chain.first_kernel(inputs)[0, 0])
+    f = 1 + (3 * kappa - 1) / n
+    total, changed = _double_sums(n, f, kappa)
+    layers = len(n)
+    mean = (layers + 1) * K
+    second = K**2 * ((layers + 1) * f.prod() + 2 * total)
+    alive = np.prod(1 - 0.5**n) if 0 in (slopes_of(chain.hidden[0].phi) or ()) else 1.0
+    return HomogeneousMoments(
+        kernel=K,
+        kernel_variance=float(K**2 * (f.prod() - 1)),
+        ntk=mean,
+        ntk_variance=float(second - mean**2),
+        ntk_change=float(2 * K**2 * changed),
+        dead=float(1 - alive),
+    )
+
+
+def homogeneous_jacobian(
+    net: Layer, *, width: int | Sequence[int], inputs: int, fourth_moment: float = 3.0
+) -> HomogeneousJacobian:
+    """Return moments of the input-output Jacobian of relu, leaky relu or linear networks.
+
+    For weights of unit variance, symmetric, and of any fourth moment μ₄, with s = 3A + (μ₄ − 3)B,
+    from A = B = 1 and n_prev = n₀ inputs on,
+
+        A ← [n(n − 1)A + nκs]/n_prev²,   B ← nκs/n_prev²,   E J⁴ = σ_w⁴ s/n_L²,
+
+    and, for Gaussian weights, from X = n₀, Y = n₀² on,
+
+        X ← [n(n − 1)X + nκ(2X + Y)]/n_prev²,   Y ← [n(n − 1)Y + nκ(2X + Y)]/n_prev²
+
+    for the sums of σ⁴ and of pairs σ²σ'² of singular values. For relu and Gaussian weights
+    E J⁴ = (12/n₀²) ∏(1 + 5/n_ℓ): Bahri and Hanin, Les Houches lectures, §5.5.2, print the prefactor
+    2/n₀² and the coefficient 6(μ₄ − 3).
+
+    Parameters
+    ----------
+    net
+        As for :func:`homogeneous_moments`, all weights with σ_w = 1/√(E d²).
+    width
+        Neurons of all hidden layers (times their ``width_ratio``), or one number for each.
+    inputs
+        n₀, how many inputs there are.
+    fourth_moment
+        μ₄ of the weights at unit variance: 3 of Gaussian, 1.8 of uniform, 6 of Laplace weights.
+
+    Raises
+    ------
+    InvalidInput
+        For counts that are not positive, or a fourth moment below 1.
+    NoRule, NoTheory
+        As :func:`homogeneous_moments` does.
+
+    Examples
+    --------
+    >>> import largen as lg
+    >>> found = lg.homogeneous_jacobian(lg.mlp(2, "relu", weight_std=2**0.5), width=10, inputs=4)
+    >>> round(found.fourth, 9), round(12 / 4**2 * (1 + 5 / 10) ** 2, 9)
+    (1.6875, 1.6875)
+    """
+    chain = chain_of(net, width, "lg.homogeneous_jacobian")
+    kappa, square = _constants(chain, "lg.homogeneous_jacobian")
+    before = n0 = integer("inputs", inputs, at_least=1)
+    excess = real("fourth_moment", fourth_moment, at_least=1.0) - 3
+    if abs(chain.weight * square - 1) > 1e-9:
+        raise NoTheory(
+            f"lg.homogeneous_jacobian: wanted weight_std={square**-0.5:.9g} in the first layer too."
+        )
+    A = B = 1.0
+    X, Y = float(n0), float(n0) ** 2
+    for layer in chain.hidden:
+        n, size = layer.width, layer.width / before**2
+        fourth = kappa * (3 * A + excess * B)
+        A, B = size * ((n - 1) * A + fourth), size * fourth
+        shared = kappa * (2 * X + Y)
+        X, Y = size * ((n - 1) * X + shared), size * ((n - 1) * Y + shared)
+        before = n
+    gaussian = excess == 0
+    return HomogeneousJacobian(
+        second=1 / square / n0,
+        fourth=float((3 * A + excess * B) / (square * before) ** 2),
+        trace_of_square=X if gaussian else None,
+        square_of_trace=Y if gaussian else None,
+    )
+
+
+def homogeneous_limits(activation: Any, depth_over_width: float) -> HomogeneousLimits:
+    """Return what moments of homogeneous networks become at large depth and width, L/n fixed.
+
+    With κ = E d⁴/(E d²)², t = L/n, a = 3κt and I = 1/a − (1 − e^{−a})/a²,
+
+        E S²/(E S)² = e^{(3κ−1)t},   E Θ̂²/(E Θ̂)² = e^{(3κ−1)t}[1/3 + (4/3) I],
+        E ΔΘ̂/E Θ̂ = −(4/3) ηKL e^{(3κ−1)t}[½ − I],
+
+    and S/K is log-normal. Other activations at K* = 0 are not: they have no fixed scale.
+
+    Parameters
+    ----------
+    activation
+        φ(z) = a₊z₊ + a₋z₋, as for :func:`largen.Activation`.
+    depth_over_width
+        t, hidden layers over neurons in each.
+
+    Raises
+    ------
+    InvalidInput
+        For t that is not positive, or no activation.
+    NoTheory
+        For other activations.
+
+    Examples
+    --------
+    >>> import largen as lg
+    >>> round(lg.homogeneous_limits("relu", 0.2).ntk, 4)
+    2.1676
+    """
+    phi = own_activation(activation)
+    t = real("depth_over_width", depth_over_width, above=0.0)
+    kappa, _ = _fourth_over_square(phi, "lg.homogeneous_limits")
+    a = 3 * kappa * t
+    # I = ½ − a/6 + a²/24 − …
+    series = 0.5 - a / 6 + a**2 / 24 - a**3 / 120
+    integral = series if a < 1e-3 else 1 / a - (1 - np.exp(-a)) / a**2
+    rate = (3 * kappa - 1) * t
+    if rate > _LARGEST_RATE:
+        raise InvalidInput(f"depth_over_width: {t:g} makes moments overflow; take a smaller one.")
+    growth = float(np.exp(rate))
+    return HomogeneousLimits(
+        log_mean=-rate / 2,
+        log_variance=rate,
+        kernel=growth,
+        ntk=growth * (1 + 4 * float(integral)) / 3,
+        ntk_change=-4 / 3 * growth * (0.5 - float(integral)),
+    )
+
+
+def _constants(chain: Chain, what: str) -> tuple[float, float]:
+    """Return κ and E d² of networks that keep the variance, without biases."""
+    if chain.bias or any(layer.bias for layer in chain.hidden):
+        raise NoTheory(f"{what}: exact formulas are for networks without biases.")
+    phi = chain.hidden[0].phi
+    kappa, square = _fourth_over_square(phi, what)
+    for layer in chain.hidden:
+        if layer.phi != phi or abs(layer.weight * square - 1) > 1e-9:
+            raise NoTheory(
+                f"{what}: wanted one activation and weight_std={square**-0.5:.9g} behind each "
+                f"{phi}, which keeps the variance."
+            )
+    return kappa, square
+
+
+def _fourth_over_square(phi: ActivationFunction, what: str) -> tuple[float, float]:
+    """Return κ = E d⁴/(E d²)² and E d²."""
+    slopes = slopes_of(phi)
+    if slopes is None or not any(slopes):
+        raise NoTheory(
+            f"{what}: {phi} is not a₊z₊ + a₋z₋, as relu, leaky relu and the linear function are. "
+            "lg.width_corrections has the order 1/width of any other."
+        )
+    right, left = slopes
+    square = (right**2 + left**2) / 2
+    return (right**4 + left**4) / 2 / square**2, square
+
+
+def _double_sums(n: np.ndarray, f: np.ndarray, kappa: float) -> tuple[float, float]:
+    """Return Σ_{ℓ<m} (∏_{j<ℓ} f) p_{ℓ→m−1} (∏_{j≥m} f) and the same with q.
+
+    Weights are counted from 1 to L + 1, and hidden layer ℓ lies behind weight ℓ.
+    """
+    layers = len(n)
+    before = np.concatenate([[1.0], np.cumprod(f)])  # of layers 1 to ℓ − 1 at ℓ − 1
+    behind = np.concatenate([np.cumprod(f[::-1])[::-1], [1.0]])
+    total = changed = 0.0
+    for start in range(layers):
+        p, q = 1 + (kappa - 1) / n[start], kappa / n[start]
+        for end in range(start, layers):
+            if end > start:
+                own = n[end]
+                p, q = (
+                    (1 + (kappa - 1) / own) * p + 2 * kappa / own * q,
+                    kappa / own * p + (1 + (2 * kappa - 1) / own) * q,
+                )
+            weight = before[start] * behind[end + 1]
+            total, changed = total + weight * p, changed + weight * q
+    return total, changed

@@ -1,0 +1,172 @@
+"""Cumulants of kernels at order 1/width, layer by layer.
+
+Given a layer, the neurons behind it are independent Gaussians of covariance S, so that S is a
+Markov chain (Roberts, Yaida and Hanin, chapters 4 and 8; Bahri and Hanin, Les Houches lectures,
+section 4),
+
+    S ← σ_b² + (σ_w²/n) Σ_j φ(z_jα)φ(z_jβ),   z_j ~ N(0, S),
+
+and everything at order 1/n is its expansion about K ← M(K). In absolute units, which contain the
+1/n, so that widths may differ, with J = ∂M/∂S, s = σ_w²φφ and h = σ_w²(φφ + φ'φ'H):
+
+    V ← J V Jᵀ + Cov(s, s)/n,        m ← J m + ½ M'':V,
+    T ← JJJ·T + Σ₃ M''(VJ)(VJ) + (1/n) Σ₃ J V ∂Cov(s, s) + κ₃(s)/n²,
+    D ← (J_S V + J_H D) Jᵀ + Cov(h, s)/n,
+    A ← J_S V J_Sᵀ + J_S Dᵀ J_H + J_H D J_Sᵀ + J_H A J_H + Cov(h, h)/n,
+    F_{αγβδ} ← σ_w⁴[E[φ_γφ'_αφ'_βφ_δ] H_αβ/n + Σ_μν E[∂_μ(φ_γφ'_α)] E[∂_ν(φ'_βφ_δ)] F_{αμβν}],
+    B_{αβγδ} ← σ_w⁴[E[φ'_αφ'_βφ'_γφ'_δ] H_αβ H_γδ/n + E[φ'_αφ'_γ] E[φ'_βφ'_δ] B_{αβγδ}],
+    m_H ← J_S m + J_H m_H + ½∂²_S N:V + Σ_c ∂_c(σ_w²E[φ'_αφ'_β]) [D_c + F_{αγβδ} + F_{αδβγ}].
+
+A, B, D, F belong to the tangent kernel Ĥ of a layer's preactivations: A = Cov(H̄, H̄) and
+D = Cov(H̄, S) of its diagonal mean, B = E[Ĥ_km Ĥ_km] and F = E[Ĥ_km z_k z_m] for k ≠ m.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from largen.finite_width.averages import fourth_averages, pairs_of, third_averages
+from largen.finite_width.chain import HiddenLayer
+from largen.finite_width.pairs import PairDerivatives, pair_derivatives
+
+
+@dataclass(frozen=True)
+class Cumulants:
+    """What is known of the preactivations of one layer, in absolute units.
+
+    ``P`` inputs have M = P(P + 1)/2 pairs, in the order of the upper triangle.
+
+    Attributes
+    ----------
+    K, m, V, T
+        Kernel (P, P), its shift (M,), its covariance (M, M), its third cumulant (M, M, M) or None.
+    H, m_H, A, D
+        NTK (P, P), its shift (M,), covariance (M, M), covariance with S (M, M).
+    B, F
+        (P, P, P, P) each: B[α, β, γ, δ], F[α, γ, β, δ].
+    """
+
+    K: np.ndarray
+    m: np.ndarray
+    V: np.ndarray
+    T: np.ndarray | None
+    H: np.ndarray
+    m_H: np.ndarray
+    A: np.ndarray
+    D: np.ndarray
+    B: np.ndarray
+    F: np.ndarray
+
+
+def start(kernel: np.ndarray, third: bool) -> Cumulants:
+    """Return the cumulants of the first preactivations, whose kernel and NTK do not fluctuate."""
+    P = len(kernel)
+    M = P * (P + 1) // 2
+    none = np.zeros((P,) * 4)
+    zero, square = np.zeros(M), np.zeros((M, M))
+    T = np.zeros((M,) * 3) if third else None
+    return Cumulants(kernel, zero, square, T, kernel, zero, square, square, none, none)
+
+
+def through(layer: HiddenLayer, before: Cumulants) -> Cumulants:
+    """Return the cumulants behind a hidden layer."""
+    K, H = before.K, before.H
+    P = len(K)
+    pairs = pairs_of(P)
+    rows, columns = (np.array(each) for each in zip(*pairs, strict=True))
+    w, n = layer.weight, layer.width
+    of_value, of_slope = pair_derivatives(layer.phi, K)
+    J, hessian = (w * each for each in _on_pairs(of_value, pairs))
+    J_p, hessian_p = (w * each for each in _on_pairs(of_slope, pairs))
+    tangent, slopes = H[rows, columns], of_slope.value[rows, columns]
+    J_S, J_H = J + tangent[:, None] * J_p, w * slopes
+    hessian_N = hessian + tangent[:, None, None] * hessian_p
+    fourth = fourth_averages(layer.phi, K)
+    second = of_value.value[rows, columns]
+    ss = fourth.values - np.outer(second, second)
+    st = fourth.mixed - np.outer(second, slopes)
+    tt = fourth.slopes - np.outer(slopes, slopes)
+    hs = ss + tangent[:, None] * st.T
+    hh = hs + st * tangent + tangent[:, None] * tt * tangent
+    noise = w**2 / n
+    V, D, A = before.V, before.D, before.A
+    mixed = J_S @ D.T * J_H
+    new_V = J @ V @ J.T + noise * ss
+    F, B = before.F, before.B
+    bend = _bend(of_value, of_slope)
+    new_F = w**2 * np.einsum("acm,bdn,ambn->acbd", bend, bend, F, optimize=True)
+    new_F = new_F + noise * fourth.crossed * H[:, None, :, None]
+    p = of_slope.value
+    new_B = w**2 * p[:, None, :, None] * p[None, :, None, :] * B
+    index = np.zeros((P, P), int)
+    index[rows, columns] = index[columns, rows] = np.arange(len(pairs))
+    four = fourth.slopes[index[:, :, None, None], index]
+    new_B = new_B + noise * four * H[:, :, None, None] * H
+    exchanged = F[rows[:, None], rows, columns[:, None], columns]
+    exchanged = exchanged + F[rows[:, None], columns, columns[:, None], rows]
+    shift_H = (
+        J_S @ before.m
+        + J_H * before.m_H
+        + np.einsum("abc,bc->a", hessian_N, V) / 2
+        + np.sum(J_p * (D + exchanged), axis=1)
+    )
+    return Cumulants(
+        K=layer.bias + w * of_value.value,
+        m=J @ before.m + np.einsum("abc,bc->a", hessian, V) / 2,
+        V=new_V,
+        T=None if before.T is None else _third(layer, before, J, hessian),
+        H=layer.bias + w * of_value.value + w * p * H,
+        m_H=shift_H,
+        A=J_S @ V @ J_S.T + mixed + mixed.T + J_H[:, None] * A * J_H + noise * hh,
+        D=(J_S @ V + J_H[:, None] * D) @ J.T + noise * hs,
+        B=new_B,
+        F=new_F,
+    )
+
+
+def _third(layer: HiddenLayer, before: Cumulants, J, hessian) -> np.ndarray:
+    assert before.T is not None
+    w, n, V = layer.weight, layer.width, before.V
+    found = third_averages(layer.phi, before.K)
+    VJ = V @ J.T
+    T = np.einsum("ai,bj,ck,ijk->abc", J, J, J, before.T, optimize=True)
+    bent = np.einsum("aij,ib,jc->abc", hessian, VJ, VJ, optimize=True)
+    noise = np.einsum("ia,ibc->abc", VJ, found.change) * w**2 / n
+    for each in (bent, noise):
+        T = T + each + each.transpose(1, 0, 2) + each.transpose(1, 2, 0)
+    return T + w**3 * found.central / n**2
+
+
+def _on_pairs(found: PairDerivatives, pairs: list[tuple[int, int]]):
+    """Return first and second derivatives in the entries of S, (M, M) and (M, M, M)."""
+    M = len(pairs)
+    index = {pair: n for n, pair in enumerate(pairs)}
+    J, hessian = np.zeros((M, M)), np.zeros((M, M, M))
+    for a, (i, j) in enumerate(pairs):
+        if i == j:
+            J[a, a], hessian[a, a, a] = found.first[i], found.second[i]
+            continue
+        own, other = index[i, i], index[j, j]
+        J[a, [a, own, other]] = found.c[i, j], found.q1[i, j], found.q1[j, i]
+        hessian[a, a, a] = found.cc[i, j]
+        hessian[a, own, own], hessian[a, other, other] = found.q1q1[i, j], found.q1q1[j, i]
+        hessian[a, own, other] = hessian[a, other, own] = found.q1q2[i, j]
+        hessian[a, own, a] = hessian[a, a, own] = found.q1c[i, j]
+        hessian[a, other, a] = hessian[a, a, other] = found.q1c[j, i]
+    return J, hessian
+
+
+def _bend(of_value: PairDerivatives, of_slope: PairDerivatives) -> np.ndarray:
+    """Return E[∂_μ(φ'_α φ_γ)], (α, γ, μ)."""
+    P = len(of_value.value)
+    found = np.zeros((P,) * 3)
+    for a in range(P):
+        for c in range(P):
+            if a == c:
+                found[a, a, a] = of_value.first[a]
+            else:
+                found[a, c, c] = of_slope.value[a, c]
+                found[a, c, a] = 2 * of_value.q1[a, c]
+    return found

@@ -1,0 +1,219 @@
+"""Deep networks of shaped activations: the stochastic differential equation of their covariance.
+
+With L, n → ∞ at τ = ℓ/n fixed and activations that are nearly linear, the covariance V of a layer's
+preactivations given the layer before follows (Li, Nica and Roy 2022)
+
+    dV = b(V) dτ + dB,   Cov(dB_αβ, dB_γδ) = (V_αγV_βδ + V_αδV_βγ) dτ,
+
+with, for slopes 1 + c_±/√n on either side of 0 and σ_w² = 2/(s₊² + s₋²),
+
+    b_αβ = ((c₊ − c₋)²/2π)(√(1 − ρ²) − ρ arccos ρ)√(V_αα V_ββ),
+
+and for φ_s(z) = sφ(z/s) with s = a√n, φ(0) = 0, φ'(0) = 1 and σ_w² = 1 + k/n,
+
+    b_αβ = (1/a²)[(φ''²/4)(V_αα V_ββ + 2V_αβ²) + (φ'''/2)V_αβ(V_αα + V_ββ)] + kV_αβ.
+
+V = FFᵀ stays positive: with P × P independent Brownian motions W,
+
+    dF = F dW/√2 + (½ b(V)F⁻ᵀ − (P/4) F) dτ
+
+is integrated in Itô's sense.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import diffrax
+import jax
+import jax.numpy as jnp
+import lineax
+import numpy as np
+from jax.typing import ArrayLike
+
+from largen.arrays import finite_result, floating, integer, known, random_key, real, sequence
+from largen.errors import InvalidInput, NoTheory
+from largen.expectations import activation as activation_of
+
+_BLOWN = 1e4  # times the largest initial variance
+
+
+class CovariancePaths(NamedTuple):
+    """Paths of the neural covariance; made by :func:`covariance_sde`.
+
+    Attributes
+    ----------
+    times
+        τ = ℓ/n of each entry, from 0 on.
+    covariance
+        V, (draws, time, P, P). Where a path has blown up it stays where it was.
+    blown_up
+        Whether a variance exceeded 10⁴ times the largest initial one, (draws,).
+    blow_up
+        Time at which it did, (draws,); the last time for paths that stay below.
+    """
+
+    times: np.ndarray
+    covariance: np.ndarray
+    blown_up: np.ndarray
+    blow_up: np.ndarray
+
+
+def covariance_sde(
+    covariance: ArrayLike,
+    *,
+    slopes: Any = None,
+    activation: Any = None,
+    scale: float = 1.0,
+    growth: float | None = None,
+    bias: float = 0.0,
+    time: float,
+    draws: int,
+    steps: int = 200,
+    key: Any,
+) -> CovariancePaths:
+    """Draw paths of the covariance of deep networks with shaped activations.
+
+    The equations are in :mod:`largen.finite_width.shaped`. Deviations from networks of n neurons
+    and τn layers are of order 1/n. For one input and slopes (0, 0) V is log-normal: log V has mean
+    −τ and variance 2τ. A smooth φ with ¾φ''² + φ''' > 0 makes V blow up in finite time where k does
+    not prevent it; the result says when. Raw moments of V have heavy tails: look at log V and at
+    correlations. Li, Nica and Roy multiply by c₊ + c₋ where their c₋ belongs to −min(z, 0).
+
+    Parameters
+    ----------
+    covariance
+        V at τ = 0, (P, P), positive definite: inputs that are not parallel.
+    slopes
+        (c₊, c₋) of a shaped relu with slopes 1 + c_±/√n; (0, −2) is near relu's side.
+    activation
+        φ of a shaped smooth activation instead; it is divided by φ'(0).
+    scale
+        a in s = a√n, for ``activation``.
+    growth
+        k in σ_w² = 1 + k/n, for ``activation``; by default −(¾φ''² + φ''')/a², which keeps a
+        variance of 1.
+    bias
+        Biases of variance ``bias``/n in each layer, which add it to the drift.
+    time
+        The last τ.
+    draws, steps
+        Number of paths, and of steps of each.
+    key
+        A JAX key or an integer.
+
+    Raises
+    ------
+    InvalidInput
+        For a covariance that is not positive definite, counts that are not positive, or not exactly
+        one of ``slopes`` and ``activation``.
+    NoTheory
+        For an activation with φ(0) ≠ 0 or φ'(0) = 0, or with kinks.
+    NumericalFailure
+        If a step leaves the numbers: take more steps.
+
+    Examples
+    --------
+    >>> import largen as lg, numpy as np
+    >>> found = lg.covariance_sde(np.eye(1), slopes=(0, 0), time=0.5, draws=4000, steps=50, key=0)
+    >>> log = np.log(found.covariance[:, -1, 0, 0])
+    >>> bool(abs(log.mean() + 0.5) < 0.07 and abs(log.var() - 1) < 0.1)
+    True
+    """
+    known("covariance", covariance)
+    V = np.asarray(floating("covariance", covariance, ndim=2), np.float64)
+    P = len(V)
+    if V.shape != (P, P) or not np.allclose(V, V.T, rtol=1e-6):
+        raise InvalidInput(f"covariance: wanted a symmetric matrix, got shape {V.shape}.")
+    if not P or np.linalg.eigvalsh(V)[0] <= 1e-12 * np.abs(V).max():
+        raise InvalidInput("covariance: is not positive definite. Leave parallel inputs out.")
+    constants = _constants(slopes, activation, scale, growth)
+    bias = real("bias", bias, at_least=0.0)
+    last = real("time", time, above=0.0)
+    draws, steps = integer("draws", draws, at_least=1), integer("steps", steps, at_least=1)
+    key = random_key(key)
+    with jax.enable_x64(True):
+        keys = jax.random.split(key, draws)
+        start, given = jnp.asarray(np.linalg.cholesky(V)), jnp.asarray([*constants, bias])
+        paths, blown, when = _paths(steps, start, given, jnp.asarray(last), keys)
+        found = [np.asarray(each) for each in (paths, blown, when)]
+    finite_result("covariance_sde", found)
+    return CovariancePaths(np.linspace(0, last, steps + 1), *found)
+
+
+def _constants(
+    slopes: Any, activation: Any, scale: float, growth: float | None
+) -> tuple[float, float, float, float]:
+    """Return the constants of the drift: of relu's, φ''²/4a², φ'''/2a², and k."""
+    a = real("scale", scale, above=0.0)
+    given = None if growth is None else real("growth", growth)
+    if (slopes is None) == (activation is None):
+        raise InvalidInput("slopes: wanted either slopes or activation.")
+    if slopes is not None:
+        c = [real("slopes", each) for each in sequence("slopes", slopes, "(c₊, c₋)")]
+        if len(c) != 2:
+            raise InvalidInput(f"slopes: wanted (c₊, c₋), got {len(c)} numbers.")
+        return (c[0] - c[1]) ** 2 / (2 * np.pi), 0.0, 0.0, 0.0
+    phi = activation_of(activation)
+    derivatives, function = [], lambda z: phi(z)
+    with jax.enable_x64(True), jax.ensure_compile_time_eval():
+        beside = [float(phi.derivative(jnp.asarray(z, np.float64))) for z in (-1e-7, 1e-7)]
+        for _ in range(4):
+            derivatives.append(float(function(jnp.zeros((), np.float64))))
+            function = jax.grad(function)
+    value, first, second, third = derivatives
+    if value != 0 or first == 0 or abs(beside[0] - beside[1]) > 1e-4 * (1 + abs(first)):
+        raise NoTheory(
+            f"activation: {phi} cannot be shaped: it must be smooth at 0, with φ(0) = 0 and "
+            "φ'(0) ≠ 0. A relu is shaped by slopes=(c₊, c₋)."
+        )
+    bend, curl = (second / first) ** 2 / a**2, third / first / a**2
+    k = -(0.75 * bend + curl) if given is None else given
+    return 0.0, bend / 4, curl / 2, k
+
+
+def _drift(V: Any, given: Any) -> Any:
+    relu, bend, curl, k, bias = given
+    q = jnp.diagonal(V)
+    both = q[:, None] * q
+    root = jnp.sqrt(both)
+    rho = jnp.clip(V / root, -1, 1)
+    folded = jnp.sqrt(jnp.maximum(1 - rho**2, 0)) - rho * jnp.arccos(rho)
+    smooth = bend * (both + 2 * V**2) + curl * V * (q[:, None] + q) + k * V
+    return relu * folded * root + smooth + bias
+
+
+@jax.jit(static_argnums=0)
+def _paths(steps: int, start: Any, given: Any, last: Any, keys: Any) -> Any:
+    P = start.shape[0]
+    shape = jax.ShapeDtypeStruct(start.shape, start.dtype)
+    most = _BLOWN * jnp.max(jnp.sum(start**2, axis=1))
+
+    def drift(_: Any, F: Any, __: Any) -> Any:
+        V = F @ F.T
+        alive = jnp.max(jnp.diagonal(V)) < most
+        inverse = jnp.linalg.solve(F, jnp.eye(P)).T
+        return jnp.where(alive, _drift(V, given) @ inverse / 2 - P / 4 * F, 0)
+
+    def diffusion(_: Any, F: Any, __: Any) -> Any:
+        alive = jnp.max(jnp.sum(F**2, axis=1)) < most
+        size = jnp.where(alive, np.sqrt(0.5), 0.0)
+        return lineax.FunctionLinearOperator(lambda noise: size * (F @ noise), shape)
+
+    def path(key: Any) -> Any:
+        motion = diffrax.UnsafeBrownianPath(shape, key)
+        terms = diffrax.MultiTerm(diffrax.ODETerm(drift), diffrax.ControlTerm(diffusion, motion))
+        found = diffrax.diffeqsolve(
+            terms, diffrax.Euler(), 0.0, last, last / steps, start, max_steps=steps + 2,
+            saveat=diffrax.SaveAt(ts=jnp.linspace(0, last, steps + 1)),
+            adjoint=diffrax.DirectAdjoint(),
+        )  # fmt: skip
+        F, times = found.ys, found.ts
+        assert F is not None
+        assert times is not None
+        V = F @ jnp.swapaxes(F, 1, 2)
+        over = jnp.max(jnp.diagonal(V, axis1=1, axis2=2), axis=1) >= most
+        blown = over.any()
+        return V, blown, jnp.where(blown, times[jnp.argmax(over)], last)
+
+    return jax.lax.map(path, keys, batch_size=1000)

@@ -1,0 +1,189 @@
+"""Ordinary differential equations integrated with steps of adapted size, in segments.
+
+Diffrax has the methods and the control of step sizes; its own loop cannot be left and entered
+again with the same steps. This one can: its state holds all that the next step depends on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int
+
+if TYPE_CHECKING:
+    import diffrax
+
+# A step is taken to the very end if it would leave less than this of the time.
+REST = {jnp.dtype(jnp.float32): 1e-6, jnp.dtype(jnp.float64): 1e-10}
+
+Function = Callable[[Any, Any], Any]
+
+
+class Integrated(NamedTuple):
+    """Where an integration has got to.
+
+    Attributes
+    ----------
+    t, y
+        The time, and the solution there.
+    t_next
+        Where the next step goes.
+    solver, controller, jumped
+        What Diffrax keeps from one step to the next.
+    saved, counts
+        What was wanted at the times that were passed, infinite at later ones; how many these are.
+    steps
+        Number of steps, those that were rejected included.
+    sound
+        Whether no step has failed.
+    """
+
+    t: Float[Array, ""]
+    y: Any
+    t_next: Float[Array, ""]
+    solver: Any
+    controller: Any
+    jumped: Bool[Array, ""]
+    saved: tuple[Any, ...]
+    counts: tuple[Int[Array, ""], ...]
+    steps: Int[Array, ""]
+    sound: Bool[Array, ""]
+
+
+class Integration:
+    """dy/dt = velocity(t, y) between two times, observed on the way.
+
+    Parameters
+    ----------
+    velocity
+        Of time and solution.
+    between
+        The first and the last time.
+    observed
+        Pairs of increasing times and a function of time and solution, which is kept there; times
+        between two steps are interpolated.
+    solver, controller
+        A method and a control of step sizes of Diffrax.
+    """
+
+    def __init__(
+        self,
+        velocity: Function,
+        between: tuple[Any, Any],
+        observed: Sequence[tuple[Float[Array, " time"], Function]],
+        solver: diffrax.AbstractERK,
+        controller: diffrax.PIDController,
+    ):
+        import diffrax
+
+        self._term = diffrax.ODETerm(lambda t, y, args: velocity(t, y))
+        self._begin, self._end = between
+        self._observed, self._solver, self._controller = observed, solver, controller
+
+    def begin(self, y: Any) -> Integrated:
+        """Return the state at the first time."""
+        term, t = self._term, jnp.asarray(self._begin)
+        order = self._solver.error_order(term)
+        t_next, controller = self._controller.init(
+            term, t, self._end, y, None, None, self._solver.func, order
+        )
+        t_next = jnp.minimum(t_next, self._end)
+        saved = tuple(_room(times, function, t, y) for times, function in self._observed)
+        return Integrated(
+            t=t,
+            y=y,
+            t_next=t_next,
+            solver=self._solver.init(term, t, t_next, y, None),
+            controller=controller,
+            jumped=jnp.asarray(False),
+            saved=saved,
+            counts=tuple(jnp.sum(times <= t, dtype=jnp.int32) for times, _ in self._observed),
+            steps=jnp.int32(0),
+            sound=jnp.asarray(True),
+        )
+
+    def ended(self, state: Integrated) -> Bool[Array, ""]:
+        """Whether the last time is reached, or a step has failed."""
+        return (state.t >= self._end) | ~state.sound
+
+    def advance(self, state: Integrated, stop: Any) -> Integrated:
+        """Go on until so many steps have been made since the first time."""
+
+        def goes_on(state):
+            return (state.steps < stop) & ~self.ended(state)
+
+        return lax.while_loop(goes_on, self._step, state)
+
+    def _step(self, state: Integrated) -> Integrated:
+        import diffrax
+
+        term, t, t_next = self._term, state.t, state.t_next
+        order = self._solver.error_order(term)
+        assert order is not None  # of ordinary differential equations
+        y, error, dense, solver, result = self._solver.step(
+            term, t, t_next, state.y, None, state.solver, state.jumped
+        )
+        error = jax.tree.map(lambda e: jnp.where(jnp.isnan(e), jnp.inf, e), error)
+        keep, next_t, next_end, jumped, controller, verdict = self._controller.adapt_step_size(
+            t, t_next, state.y, y, None, error, order, state.controller
+        )
+        next_t = jnp.minimum(next_t, self._end)
+        rest = self._end - next_t
+        near = next_end > self._end - REST[t.dtype] * (self._end - self._begin)
+        next_end = jnp.where(near, jnp.where(keep, self._end, next_t + rest / 2), next_end)
+        between = self._solver.interpolation_cls(t0=t, t1=t_next, **dense)
+        observed = [
+            _saved(times, function, between, keep, saved, count)
+            for (times, function), saved, count in zip(
+                self._observed, state.saved, state.counts, strict=True
+            )
+        ]
+
+        def chosen(new, old):
+            return jnp.where(keep, new, old)
+
+        good = diffrax.RESULTS.successful
+        return Integrated(
+            t=next_t,
+            y=jax.tree.map(chosen, y, state.y),
+            t_next=next_end,
+            solver=jax.tree.map(chosen, solver, state.solver),
+            controller=controller,
+            jumped=chosen(jumped, state.jumped),
+            saved=tuple(saved for saved, _ in observed),
+            counts=tuple(count for _, count in observed),
+            steps=state.steps + 1,
+            sound=state.sound & (~keep | (result == good)) & (verdict == good),
+        )
+
+
+def _room(times: Any, function: Function, t: Any, y: Any) -> Any:
+    """Return room for what is observed, with what is there at the first time."""
+    first = function(t, y)
+
+    def room(value):
+        at = times.reshape(-1, *[1] * value.ndim) <= t
+        return jnp.where(at, value, jnp.full((len(times), *value.shape), jnp.inf, value.dtype))
+
+    return jax.tree.map(room, first)
+
+
+def _saved(times: Any, function: Function, between: Any, keep: Any, saved: Any, count: Any):
+    """Return what is observed, with the times that a step has passed, and their number."""
+
+    def goes_on(carry):
+        count, _ = carry
+        here = times[jnp.minimum(count, len(times) - 1)]
+        return keep & (count < len(times)) & (here <= between.t1)
+
+    def save(carry):
+        count, saved = carry
+        value = function(times[count], between.evaluate(times[count]))
+        return count + 1, jax.tree.map(lambda all, v: all.at[count].set(v), saved, value)
+
+    count, saved = lax.while_loop(goes_on, save, (count, saved))
+    return saved, count

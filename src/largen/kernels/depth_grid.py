@@ -1,0 +1,192 @@
+"""How many steps an infinitely deep network takes, from a few pairs of samples.
+
+Variances of the samples that occur, at angles from 0 to π, go through the whole network by every
+number of steps in turn, until twice as many change no kernel by more than is accepted. The number
+depends on the samples' sizes alone, so that all tiles have the same.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from largen.architectures import Layer, parts_of
+from largen.kernels.lower import Lowered
+from largen.kernels.rules import InfiniteDepth, advance, wanted
+from largen.kernels.rules.depth_steps import MOST_STEPS, steps_of
+from largen.kernels.state import Shared, Side, State, Wanted
+
+COUNTS = (1, 2, 3, 4, 6, 8, 12, 16)
+GRADINGS = (1, 3)  # of smooth branches, and of others, where samples may be opposite
+COSINES = np.array([1, 1 - 1e-6, 1 - 1e-3, 0.9, 0.5, 0, -0.5, -0.9, -0.99, -0.999, -1 + 1e-5, -1])
+
+
+def with_suited_steps(
+    lowered: Lowered, inputs: tuple[Any, ...], with_ntk: bool, rtol: float
+) -> Lowered:
+    """Return the network with the fewest steps in depth that reach ``rtol``, or with the most."""
+    if not _has_steps(lowered.skeleton):
+        return lowered
+    probe = _Probe(lowered, inputs, with_ntk)
+    for count in COUNTS:
+        for grading in GRADINGS:
+            if probe.error(count, grading) <= rtol / 2:
+                return _with_steps(lowered, steps_of(count, grading))
+    return _with_steps(lowered, steps_of(COUNTS[-1], GRADINGS[-1]))
+
+
+def shortfall_in_depth(
+    lowered: Lowered, inputs: tuple[Any, ...], with_ntk: bool, rtol: float
+) -> str | None:
+    """Return what to say if the steps in depth make kernels worse than ``rtol``, or None."""
+    if not _has_steps(lowered.skeleton):
+        return None
+    probe = _Probe(lowered, inputs, with_ntk)
+    error = probe.distance(
+        probe.kernels_by(_steps_in(lowered.skeleton, lowered.constants)),
+        probe.kernels(MOST_STEPS, GRADINGS[-1]),
+    )
+    if error <= rtol:
+        return None
+    return (
+        f"kernels: steps in depth leave an error of {error:.1e}, which is above rtol = {rtol:g}. "
+        "Kernels grow exponentially with weight_std² along infinitely many blocks: pass a smaller "
+        "one, or accept a larger rtol."
+    )
+
+
+class _Probe:
+    """A few pairs of samples that go through a network by any steps."""
+
+    def __init__(self, lowered: Lowered, inputs: tuple[Any, ...], with_ntk: bool):
+        sizes, space = [], ()
+        for x in inputs:
+            x = np.asarray(x, np.float64)
+            with jax.enable_x64(True):
+                for phi in lowered.features:
+                    x = np.asarray(phi(x))
+            with np.errstate(over="ignore"):
+                sizes.append(np.mean(x**2, axis=-1).ravel())
+            space = x.shape[1:-1]
+        q = np.concatenate(sizes)
+        self._few = np.unique([q.min(), np.median(q), q.max()])
+        self._few = np.resize(self._few, 3)  # one program for all
+        self._lowered, self._space, self._with_ntk = lowered, space, with_ntk
+
+    def kernels(self, count: int, grading: int) -> np.ndarray:
+        """Return NNGP and NTK over the roots of their diagonals, by so many steps."""
+        return self.kernels_by(steps_of(count, grading))
+
+    def kernels_by(self, steps: np.ndarray) -> np.ndarray:
+        """Return NNGP and NTK over the roots of their diagonals."""
+        constants = _with_steps(self._lowered, steps).constants
+        leaves, tree = jax.tree.flatten(constants)
+        numbers = tuple((np.shape(leaf), np.asarray(leaf, float).tobytes()) for leaf in leaves)
+        found = _Numbers(numbers, tree)
+        return _kernels(
+            self._lowered.skeleton, self._with_ntk, self._space, found, self._few.tobytes()
+        )
+
+    def error(self, count: int, grading: int) -> float:
+        """Return the largest error, by comparison with twice as many steps."""
+        twice = self.kernels(2 * count, grading)
+        return self.distance(self.kernels(count, grading), twice)
+
+    def distance(self, one: np.ndarray, two: np.ndarray) -> float:
+        """Return the largest difference; infinite where something is not finite."""
+        apart = float(np.max(np.abs(one - two)))
+        return apart if np.isfinite(apart) else np.inf
+
+
+class _Numbers(tuple):
+    """Constants as something to be remembered by: shapes and bytes, and the tree they are in."""
+
+    def __new__(cls, numbers, tree):
+        return super().__new__(cls, (numbers, tree))
+
+    @property
+    def constants(self) -> Any:
+        numbers, tree = self
+        return jax.tree.unflatten(
+            tree, [np.frombuffer(data).reshape(shape) for shape, data in numbers]
+        )
+
+
+@lru_cache(maxsize=256)
+def _kernels(skeleton, with_ntk, space, numbers: _Numbers, few: bytes) -> np.ndarray:
+    with jax.enable_x64(True), np.errstate(all="ignore"):
+        q = jnp.asarray(np.frombuffer(few))
+        found = _compiled(skeleton, with_ntk, space, numbers.constants, q)
+        parts = []
+        for kernel in found if with_ntk else found[:1]:
+            kernel = np.asarray(kernel).reshape(len(q), len(COSINES), len(q))
+            roots = np.sqrt(np.diagonal(kernel[:, 0]))
+            scale = roots[:, None, None] * roots
+            parts.append(np.where(scale > 0, kernel / np.where(scale > 0, scale, 1), 0))
+        return np.stack(parts)
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2))
+def _compiled(
+    skeleton: Layer,
+    with_ntk: bool,
+    space: tuple[int, ...],
+    constants: Any,
+    q: Float[Array, " few"],
+) -> tuple[Any, Any]:
+    """Return both kernels of samples of these variances, at all angles."""
+    asked = wanted(skeleton, Wanted())
+    columns = jnp.tile(q, len(COSINES))  # angles first
+    cosines = jnp.repeat(jnp.asarray(COSINES), len(q))
+    roots = jnp.sqrt(q)
+    gap = (roots[:, None] - jnp.sqrt(columns)) ** 2 / 2
+    gap = gap + (1 - cosines) * roots[:, None] * jnp.sqrt(columns)
+    gap = jnp.where(jnp.tile(jnp.eye(len(q), dtype=bool), len(COSINES)) & (cosines == 1), 0, gap)
+
+    def side(q: Any) -> Side:
+        everywhere = jnp.broadcast_to(q, (*space, len(q)))
+        within = jnp.zeros((*space, *space, len(q))) if asked.pairs else None
+        return Side(everywhere, jnp.zeros_like(everywhere) if asked.means else None, within)
+
+    gap = jnp.broadcast_to(gap, (*space, *space * asked.pairs, *gap.shape))
+    ntk = jnp.zeros_like(gap) if with_ntk else None
+    same = jnp.zeros(gap.shape[-2:], bool)
+    constants = jax.tree.map(jnp.asarray, constants)
+    state = State(side(q), side(columns), gap, ntk, same)
+    final = advance(skeleton, constants, state, Wanted())
+    return final.covariance, final.ntk
+
+
+def _has_steps(skeleton: Layer) -> bool:
+    if isinstance(skeleton, InfiniteDepth):
+        return skeleton.diffusive
+    return any(map(_has_steps, parts_of(skeleton)))
+
+
+def _steps_in(skeleton: Layer, constants: Any) -> np.ndarray:
+    """Return the steps that a network takes."""
+    return _stream(skeleton, constants)[1].own[1]
+
+
+def _with_steps(lowered: Lowered, steps: np.ndarray) -> Lowered:
+    """Return a network that takes other steps."""
+    place, stream = _stream(lowered.skeleton, lowered.constants)
+    changed = Shared((stream.own[0], steps), stream.parts)
+    if place is None:
+        return lowered._replace(constants=changed)
+    constants = lowered.constants
+    return lowered._replace(constants=(*constants[:place], changed, *constants[place + 1 :]))
+
+
+def _stream(skeleton: Layer, constants: Any) -> tuple[int | None, Shared]:
+    """Return where among the layers the stream without end is, and its constants."""
+    if isinstance(skeleton, InfiniteDepth):
+        return None, constants
+    parts = parts_of(skeleton)
+    place = next(n for n, part in enumerate(parts) if isinstance(part, InfiniteDepth))
+    return place, constants[place]

@@ -1,0 +1,196 @@
+"""Infinitely many blocks of relu, leaky relu or linear branches without biases, in closed form.
+
+For branches σ_w W φ(h) with φ(x) = a x + b |x| and v = σ_w², variances grow as q e^{vτ(a² + b²)},
+and the angle θ between two samples changes by itself,
+
+    ∂τ cos θ = v (2b²/π) (sin θ − θ cos θ),
+
+so that all kernels behind the stream are √(q₁q₂) times functions of the angle θ before it:
+
+    1 − cos θ(1) = (1 − w(θ)) (1 − cos θ),     Θ(1) = ρ √(q₁q₂) body(θ) + gain(θ) Θ(0),
+    ∂τ body = v (e^{vτ(a² + b²)} κ(θ(τ)) + κ'(θ(τ)) body),     ∂τ gain = v κ'(θ(τ)) gain
+
+with √(q₁q₂) κ = ⟨φφ⟩ and κ' = ⟨φ'φ'⟩. Polynomials that interpolate at Chebyshev's points of [0, π]
+stand for w, body and gain.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from largen.architectures import Activation, Dense, Layer, Serial
+from largen.expectations.homogeneous import angle_of
+from largen.kernels.rules.depth_steps import integrate_plainly
+from largen.kernels.rules.dispatch import Freshness, Nature, freshness, nature_behind, rule
+from largen.kernels.state import Side, State, Wanted, opposite
+
+NODES = 33
+SMALL = 1e-12  # of the last coefficients, relative to the largest; the error of the polynomials
+
+
+@dataclass(frozen=True, repr=False)
+class HomogeneousDepth(Layer):
+    """Infinitely many residual blocks with one such activation and one ``Dense`` each.
+
+    Attributes
+    ----------
+    odd, even, slope_at_zero
+        a, b and φ'(0).
+    """
+
+    odd: float
+    even: float
+    slope_at_zero: float
+
+
+class Angular(NamedTuple):
+    """The constants of such a stream.
+
+    Attributes
+    ----------
+    variance
+        v.
+    rate
+        ρ of the weights.
+    coefficients
+        Of w, body and gain in powers of 2θ/π − 1, (3, degree + 1).
+    """
+
+    variance: Any
+    rate: Any
+    coefficients: Any
+
+
+def in_closed_form(branch: Layer, constants: Any, square: float) -> tuple[Layer, Angular] | None:
+    """Return the stream of a branch in closed form, or None if it has none."""
+    if not isinstance(branch, Serial) or len(branch.layers) != 2:
+        return None
+    phi, dense = branch.layers
+    if not isinstance(phi, Activation) or type(dense) is not Dense:
+        return None
+    form, (_, numbers) = phi.function.closed_form, constants
+    if form is None or form.slopes is None or numbers.bias_variance > 0:
+        return None
+    variance = float(numbers.weight_variance * square)
+    coefficients = _coefficients(*form.slopes[:2], variance)
+    if coefficients is None:
+        return None
+    return HomogeneousDepth(*form.slopes), Angular(variance, numbers.weight_rate, coefficients)
+
+
+@lru_cache(maxsize=64)
+def _coefficients(odd: float, even: float, variance: float) -> np.ndarray | None:
+    """Return the coefficients of w, body and gain, None where the degree does not suffice.
+
+    Branches so small that opposite samples turn within an angle √v ≪ 1 only ask for more.
+    """
+    size, bend = odd**2 + even**2, 2 * even**2 / np.pi
+    theta = np.pi / 2 * (1 + np.polynomial.chebyshev.chebpts1(NODES))
+
+    def slope(y: np.ndarray) -> np.ndarray:
+        shortfall, body, gain, growth = y  # 1 − cos θ first
+        angle = 2 * np.arcsin(np.sqrt(np.clip(shortfall / 2, 0, 1)))
+        folded = np.sin(angle) - angle * np.cos(angle)
+        kernel = size * np.cos(angle) + bend * folded
+        derivative = size - bend * angle
+        return variance * np.array(
+            [
+                -bend * folded,
+                growth * kernel + derivative * body,
+                derivative * gain,
+                size * growth,
+            ]
+        )
+
+    start = 2 * np.sin(theta / 2) ** 2
+    ones = np.ones_like(theta)
+    end, body, gain, _ = integrate_plainly(slope, np.array([start, 0 * ones, ones, ones]))
+    values = np.stack([1 - end / start, body, gain], axis=-1)
+    found = np.polynomial.chebyshev.chebfit(2 * theta / np.pi - 1, values, NODES - 1).T
+    matter = int(np.flatnonzero(np.abs(found).max(0) > SMALL * np.abs(found).max()).max())
+    if matter > NODES - 3:
+        return None
+    # Degrees in steps of 4, so that few programs serve all. Coefficients of Chebyshev polynomials
+    # fall faster than those of powers in them grow.
+    degree = min(4 * (matter // 4 + 1), NODES - 1)
+    powers = np.zeros((len(found), degree + 1))
+    for own, series in zip(powers, found[:, : degree + 1], strict=True):
+        converted = np.polynomial.chebyshev.cheb2poly(series)  # which drops zeros at the end
+        own[: len(converted)] = converted
+    return powers
+
+
+@rule.register
+def _(layer: HomogeneousDepth, constants: Angular, state: State, behind: Wanted) -> State:
+    variance, rate, coefficients = constants
+    growth = jnp.exp(variance * (layer.odd**2 + layer.even**2))
+    if isinstance(state.gap, np.ndarray):  # only how large variances become matters
+        grown = state.with_sides(lambda side: side._replace(q=growth * side.q))
+        return grown._replace(gap=growth * state.gap)
+
+    def gap_behind(q1: Any, q2: Any, gap: Any) -> Any:
+        uneven = ((q1 - q2) / (_root(q1) + _root(q2))) ** 2 / 2
+        turned = gap - uneven  # √(q₁q₂) (1 − cos θ)
+        (w,) = _at_angles(coefficients[:1], angle_of(q1, q2, gap))
+        return growth * (gap - turned * w)
+
+    def of_side(side: Side) -> Side:
+        within = side.within
+        if within is not None:
+            within = gap_behind(*opposite(side.q), within)
+        return side._replace(q=growth * side.q, within=within)
+
+    q1, q2 = state.facing(state.first.q, state.second.q)
+    ntk = state.ntk
+    if ntk is not None:
+        body, gain = _at_angles(coefficients[1:], angle_of(q1, q2, state.gap))
+        gain = _where_there(layer, variance, q1, q2, gain)
+        ntk = rate * _root(q1) * _root(q2) * body + gain * ntk
+    gap = gap_behind(q1, q2, state.gap)
+    return State(of_side(state.first), of_side(state.second), gap, ntk, state.same)
+
+
+def _root(q: Any) -> Any:
+    """Return √q with the derivative 0 where q = 0."""
+    return jnp.sqrt(jnp.maximum(q, jnp.finfo(q.dtype).tiny))
+
+
+def _where_there(layer: HomogeneousDepth, variance: Any, q1: Any, q2: Any, gain: Any) -> Any:
+    """Return the gain, and where a variance is 0, and no angle, that of the slope φ'(0)."""
+    one, none = (
+        jnp.exp(variance * layer.slope_at_zero * other)
+        for other in (layer.odd, layer.slope_at_zero)
+    )
+    alone = jnp.where(jnp.maximum(q1, q2) > 0, one, none)
+    return jnp.where(jnp.minimum(q1, q2) > 0, gain, alone)
+
+
+def _at_angles(coefficients: Any, theta: Any) -> list[Any]:
+    """Return polynomials of 2θ/π − 1, by Horner's scheme."""
+    # Barriers leave the angle and each polynomial a loop of its own over all pairs. Together in
+    # one they take XLA three times as long.
+    x, found = lax.optimization_barrier(2 / np.pi * theta - 1), []
+    for of_one in coefficients:
+        value = of_one[-1]
+        for n in range(len(of_one) - 2, -1, -1):
+            value = of_one[n] + x * value
+        x, value = lax.optimization_barrier((x, value))
+        found.append(value)
+    return found
+
+
+@nature_behind.register
+def _(layer: HomogeneousDepth, nature: Nature) -> Nature:
+    nature_behind(Activation("relu"), nature)  # may raise
+    return nature
+
+
+@freshness.register
+def _(layer: HomogeneousDepth) -> Freshness:
+    return "mixed"

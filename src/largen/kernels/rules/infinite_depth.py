@@ -1,0 +1,217 @@
+"""Kernels behind infinitely many residual blocks.
+
+L branches x + L^(−α) branch(x) with fresh weights add L^(1−2α) times the kernels of a branch. For
+α = ½ the stream diffuses, and behind a share τ of the blocks
+
+    ∂τ K = K_branch(K),     ∂τ Θ = Θ_branch(K, Θ),
+
+with K_branch = σ_w² ⟨φφ⟩ + σ_b², Θ_branch = σ_w² (ρ ⟨φφ⟩ + ⟨φ'φ'⟩ Θ) + ρ_b σ_b² for W φ(h) + b:
+Bordelon, Noci, Li, Hanin and Pehlevan, *Depthwise hyperparameter transfer in residual networks*,
+Proposition 2, where Θ comes from a backward pass. For α > ½ the stream stands still, and weights
+that move by L^(2α−1) more add the tangent kernel of one branch where Θ = 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+from jax import lax
+
+from largen.architectures import (
+    Container,
+    Layer,
+    MultiHeadAttention,
+    Residual,
+    SelfAttention,
+    layers_of,
+)
+from largen.errors import NoTheory
+from largen.expectations.watching import pass_on, watched, who_watches
+from largen.kernels.pieces import Pieces
+from largen.kernels.rules.depth_steps import USUAL, integrate
+from largen.kernels.rules.dispatch import (
+    Freshness,
+    Nature,
+    advance,
+    freshness,
+    nature_behind,
+    rule,
+    wanted,
+)
+from largen.kernels.rules.homogeneous_depth import in_closed_form
+from largen.kernels.state import Shared, State, Wanted
+
+FEW = 4  # steps that only follow how large variances become
+
+
+@dataclass(frozen=True, repr=False)
+class InfiniteDepth(Container):
+    """Infinitely many residual blocks, as the recursion goes through them.
+
+    Attributes
+    ----------
+    branches
+        Of the block that is repeated, or of the blocks one after the other.
+    diffusive
+        Whether α = ½, and not more.
+    """
+
+    branches: tuple[Layer, ...]
+    diffusive: bool
+
+
+def without_end(blocks: Pieces, diffusive: bool, constant: bool) -> tuple[Layer, Any]:
+    """Return infinitely many copies of residual blocks, and their constants.
+
+    Parameters
+    ----------
+    blocks
+        One or more, with their constants.
+    diffusive
+        Whether α = ½.
+    constant
+        Whether the constants are numbers that stay, of which tables can be made.
+
+    Raises
+    ------
+    NoTheory
+        If branches have no such limit.
+    """
+    branches, constants, squares = [], [], []
+    for block, its in blocks:
+        if not isinstance(block, Residual):  # an elementwise one is an activation by now
+            raise _not_averaged(block)
+        _check(block.branch)
+        branches.append(block.branch)
+        constants.append(its.parts[0])
+        squares.append(its.own)
+    if diffusive and constant and len(branches) == 1:
+        closed = in_closed_form(branches[0], constants[0], float(squares[0]))
+        if closed is not None:
+            return closed
+    own = (np.stack(squares) / len(branches), USUAL)
+    return InfiniteDepth(tuple(branches), diffusive), Shared(own, tuple(constants))
+
+
+def _check(branch: Layer) -> None:
+    for layer in layers_of(branch):
+        if layer.couples_samples:
+            raise NoTheory(
+                f"kernels: {layer!r} makes outputs of a sample depend on the whole batch, so that "
+                "no kernel is a function of two samples, at infinite depth either. Use LayerNorm "
+                "or RMSNorm."
+            )
+        if isinstance(layer, SelfAttention | MultiHeadAttention):
+            raise NoTheory(
+                f"kernels: infinite depth is not implemented for blocks with attention: {layer!r}."
+            )
+    if freshness(branch) != "fresh":
+        raise _not_averaged(branch)
+
+
+def _not_averaged(layer: Layer) -> NoTheory:
+    return NoTheory(
+        f"kernels: {layer!r}, one of infinitely many blocks, has no random weights between its "
+        "input and its output, so that its copies do not average out. Put a Dense() into it."
+    )
+
+
+@rule.register
+def _(layer: InfiniteDepth, constants: Shared, state: State, behind: Wanted) -> State:
+    behind = wanted(layer, behind)
+    squares, steps = constants.own
+    of_branch = Wanted(pairs=behind.pairs)
+
+    def from_branches(state: State) -> Any:
+        """Return the sum of the branches' kernels."""
+        found = [
+            jax.tree.map(
+                lambda x, n=n: squares[n] * x, _moments(advance(branch, its, state, of_branch))
+            )
+            for n, (branch, its) in enumerate(zip(layer.branches, constants.parts, strict=True))
+        ]
+        return jax.tree.map(lambda *parts: sum(parts), *found)
+
+    if not layer.diffusive:
+        if state.ntk is None and who_watches() is None:
+            return state
+        rest = None if state.ntk is None else state.ntk * 0
+        added = from_branches(state._replace(ntk=rest))[-1]
+        return state if state.ntk is None else state._replace(ntk=state.ntk + added)
+
+    def slope(moments: Any) -> Any:
+        return from_branches(_with_moments(state, moments))
+
+    if who_watches() is not None:
+        return _with_moments(state, _followed(slope, _moments(state)))
+    return _with_moments(state, integrate(slope, _moments(state), steps))
+
+
+def _moments(state: State) -> tuple[Any, ...]:
+    """Return what changes along the stream; means of fresh weights are 0, and leave its own."""
+    first, second = state.first, state.second
+    return first.q, second.q, first.within, second.within, state.gap, state.ntk
+
+
+def _with_moments(state: State, moments: Any) -> State:
+    q1, q2, within1, within2, gap, ntk = moments
+    first = state.first._replace(q=q1, within=within1)
+    second = state.second._replace(q=q2, within=within2)
+    return State(first, second, gap, ntk, state.same)
+
+
+def _followed(slope: Any, moments: Any) -> Any:
+    """Return moments behind the stream to a few digits, while somebody watches: Heun's steps."""
+
+    def moved(y: Any, *rates: Any) -> Any:
+        return jax.tree.map(lambda y, *f: y + sum(f) / (len(f) * FEW), y, *rates)
+
+    def step(y: Any) -> Any:
+        start = slope(y)
+        return moved(y, start, slope(moved(y, start)))
+
+    if isinstance(moments[0], np.ndarray):
+        for _ in range(FEW):
+            moments = step(moments)
+        return moments
+
+    def scanned(y: Any, _: None) -> tuple[Any, Any]:
+        with watched() as asked:
+            y = step(y)
+        return y, asked.all
+
+    moments, asked = lax.scan(scanned, moments, length=FEW)
+    pass_on(asked)
+    return moments
+
+
+@wanted.register
+def _(layer: InfiniteDepth, behind: Wanted) -> Wanted:
+    for _ in range(2):  # wants only grow, and there are two of them
+        for branch in layer.branches:
+            behind = behind | wanted(branch, Wanted(pairs=behind.pairs))
+    return behind
+
+
+@nature_behind.register
+def _(layer: InfiniteDepth, nature: Nature) -> Nature:
+    for _ in range(2):  # behind two copies it is what it stays
+        for branch in layer.branches:
+            found = nature_behind(branch, nature)
+            if not found.centred:
+                raise NoTheory(
+                    f"kernels: the branch {branch!r} has a mean, and infinitely many blocks add it "
+                    "up: the stream has no limit that is Gaussian. End it with a Dense()."
+                )
+            kinds = (nature.kind, found.kind)
+            kind = "gaussian" if kinds == ("gaussian", "gaussian") else "a sum over blocks"
+            nature = Nature(kind, nature.centred, nature.alike and found.alike)
+    return nature
+
+
+@freshness.register
+def _(layer: InfiniteDepth) -> Freshness:
+    return "mixed"

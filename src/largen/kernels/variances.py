@@ -1,0 +1,188 @@
+"""The variances that reach each activation of a network, for a few inputs that stand for all.
+
+The registered rules themselves are gone through, with one sample at a time and moments that are
+noted instead of computed (:mod:`largen.expectations.watching`), so that a layer is followed by
+having a rule. Variances are the largest that they can be: all positions of a sample have the same
+one and are equal, so that sums over positions are largest; differences of positions are largest if
+they are uncorrelated, and sums of signals with means if each has the largest mean, so that inputs
+of these kinds are gone through, too.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from largen.architectures import Container, Layer, mapped, parts_of
+from largen.errors import NoTheory
+from largen.expectations import ActivationFunction
+from largen.expectations.accuracy import probes
+from largen.expectations.watching import Asked, watch
+from largen.kernels.lower import Lowered
+from largen.kernels.rules import advance, simplified, wanted
+from largen.kernels.state import Side, State, Wanted, equal_positions
+
+Seen = dict[ActivationFunction, list[np.ndarray]]
+
+
+class Input(NamedTuple):
+    """A sample that stands for others: numbers, or arrays of them for several samples.
+
+    Attributes
+    ----------
+    q
+        Its mean square, the same at each position.
+    correlation
+        Of each two different positions.
+    mean
+        Its mean over √q.
+    """
+
+    q: Any
+    correlation: Any
+    mean: Any
+
+
+def seen(lowered: Lowered, inputs: tuple[Any, ...]) -> Seen:
+    """Return the variances that reach each activation, one array for each time it is applied.
+
+    Parameters
+    ----------
+    lowered
+        The network.
+    inputs
+        Sets of inputs, (n, *space, channels) each; not traced.
+
+    Returns
+    -------
+    dict
+        Empty if all expectations are exact, or an activation holds traced values.
+
+    Raises
+    ------
+    NoTheory
+        If a container's rule loops over its parts by itself, so that they cannot be followed.
+    """
+    sizes, space = [], ()
+    for x in inputs:
+        x = np.asarray(x, np.float64)
+        with jax.enable_x64(True):
+            for phi in lowered.features:
+                x = np.asarray(phi(x))
+        with np.errstate(over="ignore"):
+            sizes.append(np.mean(x**2, axis=-1).ravel())
+        space = x.shape[1:-1]
+    few = _inputs(probes(np.concatenate(sizes)), wanted(lowered.skeleton, Wanted()))
+    known = _known(lowered.skeleton, space)
+    if known.get("exact"):
+        return {}
+    try:
+        with jax.enable_x64(True), np.errstate(all="ignore"):
+            through = _by_compiled_rules if space else _by_numpy
+            asked = through(lowered.skeleton, space, lowered.constants, few)
+    except jax.errors.UnexpectedTracerError:
+        raise NoTheory(_not_followed(lowered.skeleton)) from None
+    except jax.errors.JAXTypeError:  # an activation holds traced values
+        return {}
+    known["exact"] = all(_exact(each.phi) for each in asked)
+    found: Seen = {}
+    for each in asked if not known["exact"] else ():
+        found.setdefault(each.phi, []).extend(each.variances)
+    return found
+
+
+@lru_cache(maxsize=256)
+def _known(skeleton: Layer, space: tuple[int, ...]) -> dict[str, bool]:
+    """Return what is known of a skeleton, to be filled in."""
+    return {}
+
+
+def _exact(phi: ActivationFunction) -> bool:
+    return phi.closed_form is not None and phi.closed_form.error is None
+
+
+def _inputs(q: np.ndarray, asked: Wanted) -> Input:
+    """Return the samples to go through: all that may make the largest variances."""
+    found = [
+        (size, 1.0, mean) for mean in ((0.0, 1.0, -1.0) if asked.means else (0.0,)) for size in q
+    ]
+    if asked.pairs:
+        found += [(size, 0.0, 0.0) for size in np.quantile(q, [0, 0.5, 1])]
+    return Input(*np.array(found).T)
+
+
+def _by_numpy(skeleton: Layer, space: Any, constants: Any, few: Input) -> list[Asked]:
+    """Return what samples without positions ask for, all of them together: nothing to compile."""
+    n = len(few.q)
+    means: Any = few.mean * np.sqrt(few.q) if wanted(skeleton, Wanted()).means else None
+    gap: Any = np.zeros((n, n))
+    same: Any = np.eye(n, dtype=bool)
+    side = Side(few.q, means)
+    state = State(side, side, gap, None, same)
+    for only_which in (True, False):
+        with watch(only_which) as found:
+            advance(skeleton, constants, state, Wanted())
+        if all(_exact(each.phi) for each in found.all):
+            break
+    return [Asked(each.phi, [each.variances]) for each in found.all]
+
+
+def _by_compiled_rules(
+    skeleton: Layer, space: tuple[int, ...], constants: Any, few: Input
+) -> list[Asked]:
+    """Return what samples with positions ask for, one by one: pairs of positions are many."""
+    if "exact" not in _known(skeleton, space):
+        of_one = jax.eval_shape(partial(_asked, skeleton, space), constants, few)
+        if all(_exact(each.phi) for each in of_one):
+            return of_one
+    asked = _asked(skeleton, space, constants, few)
+    found = []
+    for each in asked:
+        ends = np.asarray(each.variances)  # (sample, 2), in loops (sample, copy, …, 2)
+        found.append(Asked(each.phi, list(np.moveaxis(ends, 0, -2).reshape(-1, 2 * len(ends)))))
+    return found
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _asked(skeleton: Layer, space: tuple[int, ...], constants: Any, few: Input) -> list[Asked]:
+    skeleton = mapped(skeleton, lambda layer, path: simplified(layer))
+    asked = wanted(skeleton, Wanted())
+    constants = jax.tree.map(jnp.asarray, constants)
+
+    def one(sample: Input) -> list[Asked]:
+        with watch() as found:
+            advance(skeleton, constants, _state(sample, space, asked), Wanted())
+        return found.all
+
+    return lax.map(one, Input(*map(jnp.asarray, few)))
+
+
+def _state(sample: Input, space: tuple[int, ...], asked: Wanted) -> State:
+    q = jnp.full((*space, 1), sample.q)
+    within, pairs = None, jnp.zeros((*space, 1, 1))
+    if asked.pairs:
+        apart = sample.q * (1 - sample.correlation)
+        within = jnp.where(equal_positions(space, 1), 0.0, apart)
+        pairs = within[..., None]
+    mean = sample.mean * jnp.sqrt(q) if asked.means else None
+    side = Side(q, mean, within)
+    return State(side, side, pairs, None, jnp.ones((1, 1), bool))
+
+
+def _not_followed(skeleton: Layer) -> str:
+    inside = {type(layer).__name__ for layer in _containers(skeleton)}
+    return (
+        "kernels: the variances that reach the activations cannot be followed, since the rule of a "
+        f"container ({', '.join(sorted(inside))}) loops over its parts by itself. Derive it from "
+        "largen.architectures.Sequence, with `times` copies, which has a rule."
+    )
+
+
+def _containers(layer: Layer) -> list[Layer]:
+    own = [layer] if isinstance(layer, Container) else []
+    return own + [each for part in parts_of(layer) for each in _containers(part)]

@@ -1,0 +1,203 @@
+"""An ensemble in chunks that fit into memory, each trained in segments of about half a second."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from largen.interrupts import SEGMENT, Pace, interruptible
+from largen.memory import check_fits
+from largen.networks.descent import Descent
+from largen.networks.flow import MOST_STEPS, Flow
+from largen.networks.network import FiniteNetwork
+from largen.networks.plan import Numbers, Plan
+from largen.parameterizations import GradientFlow
+from largen.progress import Report
+
+# A function of a network, its initial and its trained parameters, and all inputs.
+Measure = Callable[[FiniteNetwork, Any, Any, Any], Any]
+# Chunks that are computed at the same time: one on each core, more only costs memory.
+IN_FLIGHT = 2
+SLOW = 1e9  # multiplications a second of a slow machine, by which the first segment is measured
+
+
+def in_chunks(
+    plan: Plan,
+    numbers: Numbers,
+    key: Any,
+    seeds: int,
+    memory_budget: float,
+    report: Report,
+    measure: Measure | None = None,
+) -> tuple[np.ndarray, Any]:
+    """Train all seeds, in chunks of equal size; return outputs, and records or measurements.
+
+    Two chunks are computed at a time. Between two segments of each an interrupt is answered; the
+    numbers do not depend on where segments end.
+    """
+    one_by_one = jax.default_backend() == "cpu"
+    kept, working = _bytes(plan, numbers)
+    check_fits(
+        seeds * kept if measure is None else 0,
+        f"seeds: outputs and records of {seeds} networks at {plan.entries} times",
+        "Take fewer seeds or steps, or fewer entries in record_at.",
+    )
+    check_fits(
+        IN_FLIGHT * (kept + working),
+        f"width: {IN_FLIGHT} networks of width {plan.network.width} in training",
+        "Take a smaller width, or fewer samples.",
+    )
+    if one_by_one:
+        fit = min((memory_budget / IN_FLIGHT - working) / kept, 8)
+    else:
+        fit = memory_budget / IN_FLIGHT / (kept + working)
+    chunk = even_chunk(seeds, int(max(fit, 1)))
+    flows = isinstance(plan.optimizer, GradientFlow)
+    # All steps of a chunk; gradient flow, whose steps are not known, pauses at the end of a seed.
+    steps = _most_steps(plan) * (chunk if one_by_one else 1)
+    unit = MOST_STEPS if flows else steps
+    pace = Pace(_first_segment(plan, numbers, 1 if one_by_one else chunk))
+
+    def trained(start: int) -> Iterator[Any]:
+        """Yield what is being computed, after each segment, and the result in the end."""
+        # The last chunk is filled up with further seeds, which are dropped.
+        keys = jnp.stack([jax.random.fold_in(key, seed) for seed in range(start, start + chunk)])
+        passed = _nothing(plan, measure, one_by_one, numbers, keys)
+        for first in range(0, steps, unit):
+            for begin, end in pace.segments(first, first + unit):
+                passed = _advance(plan, measure, one_by_one, numbers, keys, begin, end, passed)
+                yield passed
+                if flows and np.asarray(passed[2]).all():
+                    break
+        done[start] = jax.tree.map(np.asarray, passed[1])
+        report(min(len(done) * chunk, seeds), seeds)
+
+    starts = range(0, seeds, chunk)
+    done: dict[int, Any] = {}  # chunks need not end in the order in which they begin
+    waiting = [trained(start) for start in reversed(starts)]
+    running: deque[tuple[Iterator[Any], Any]] = deque()
+    with interruptible():
+        try:
+            while waiting or running:
+                if waiting and len(running) < IN_FLIGHT:
+                    one = waiting.pop()
+                else:
+                    one, computed = running.popleft()
+                    jax.block_until_ready(computed)
+                for computed in one:
+                    running.append((one, computed))
+                    break
+        finally:
+            jax.block_until_ready([computed for _, computed in running])
+    return jax.tree.map(lambda *parts: np.concatenate(parts)[:seeds], *map(done.get, starts))
+
+
+def at_once(plan: Plan, one_by_one: bool, numbers: Numbers, keys: Any) -> tuple[Any, Any]:
+    """Return outputs and records of all networks, in a single segment."""
+    steps = _most_steps(plan) * (len(keys) if one_by_one else 1)
+    room = _nothing(plan, None, one_by_one, numbers, keys)
+    return _advance(plan, None, one_by_one, numbers, keys, 0, steps, room)[1]
+
+
+def even_chunk(seeds: int, limit: int) -> int:
+    """Return the chunk of at most ``limit`` seeds that wastes the fewest, and is the largest."""
+    limit = min(seeds, limit)
+    return min(range((limit + 1) // 2, limit + 1), key=lambda size: (-seeds % size, -size))
+
+
+def _first_segment(plan: Plan, numbers: Numbers, seeds: int) -> int:
+    """Return how many steps even a slow machine makes in a segment."""
+    if numbers.x.ndim > 2:
+        return 1  # a weight is used at every position
+    return int(SEGMENT * SLOW / (6 * seeds * len(numbers.x) * plan.network.parameters))
+
+
+def _most_steps(plan: Plan) -> int:
+    return MOST_STEPS if isinstance(plan.optimizer, GradientFlow) else plan.entries
+
+
+def _course(plan: Plan, numbers: Numbers, key: Any) -> Any:
+    """Return the descent or the flow of a network, which have the same methods."""
+    if isinstance(plan.optimizer, GradientFlow):
+        return Flow(plan, numbers)
+    return Descent(plan, numbers, jax.random.fold_in(key, 1))
+
+
+def _begun(plan: Plan, numbers: Numbers, key: Any) -> Any:
+    return _course(plan, numbers, key).begin(plan.network.draw(key, numbers.x.dtype))
+
+
+def _found(plan: Plan, measure: Measure | None, numbers: Numbers, key: Any, state: Any) -> Any:
+    """Return outputs, and records or measurements, of a network that is trained."""
+    outputs, records, params = _course(plan, numbers, key).found(state)
+    if measure is None:
+        return outputs, records
+    start = plan.network.draw(key, numbers.x.dtype)
+    return outputs, measure(plan.network, start, params, numbers.x)
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2))
+def _nothing(plan: Plan, measure: Measure | None, one_by_one: bool, numbers: Numbers, keys):
+    """Return room for the state of one network, or all, for all results, and whether it is over."""
+    numbers = jax.tree.map(jnp.asarray, numbers)
+    state = jax.eval_shape(partial(_begun, plan, numbers), keys[0])
+    found = jax.eval_shape(partial(_found, plan, measure, numbers, keys[0]), state)
+
+    def room(shapes, *leading):
+        return jax.tree.map(lambda leaf: jnp.zeros((*leading, *leaf.shape), leaf.dtype), shapes)
+
+    size = () if one_by_one else (len(keys),)
+    return room(state, *size), room(found, len(keys)), jnp.zeros(size, bool)
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2), donate_argnums=7)
+def _advance(plan: Plan, measure, one_by_one: bool, numbers: Numbers, keys, begin, end, passed):
+    """Go on from one step to another; on CPUs these are the steps of one seed after the other."""
+    numbers = jax.tree.map(jnp.asarray, numbers)
+    most = _most_steps(plan)
+
+    def one(key, state, found, start, stop):
+        course = _course(plan, numbers, key)
+        state = lax.cond(start == 0, lambda: _begun(plan, numbers, key), lambda: state)
+        state = course.advance(state, start, stop)
+        ended = course.ended(state, stop)
+        finish = partial(_found, plan, measure, numbers, key, state)
+        return state, lax.cond(ended, finish, lambda: found), ended
+
+    if not one_by_one:
+        return jax.vmap(one, in_axes=(0, 0, 0, None, None))(keys, passed[0], passed[1], begin, end)
+
+    def of_seed(seed, passed):
+        state, found, _ = passed
+        start, stop = (jnp.clip(step - seed * most, 0, most) for step in (begin, end))
+        own = jax.tree.map(lambda all: all[seed], found)
+        state, own, ended = one(keys[seed], state, own, start, stop)
+        return state, jax.tree.map(lambda all, new: all.at[seed].set(new), found, own), ended
+
+    return lax.fori_loop(begin // most, (end + most - 1) // most, of_seed, passed)
+
+
+def _bytes(plan: Plan, numbers: Numbers) -> tuple[float, float]:
+    """Return the bytes of one network's results and, roughly, of its training."""
+    network, (rows, item) = plan.network, (len(numbers.x), numbers.x.dtype.itemsize)
+    samples, outputs = plan.samples, network.outputs or 1
+    places = [row.site for row in plan.table.rows if row.kind == "weight"]
+    sites = sum(site.copies for site in places)
+    neurons = network.width * sum(float(site.copies * site.width_ratio) for site in places)
+    kernel = samples**2 * outputs**2
+    sizes = {"features": sites * samples**2, "gradients": sites * kernel}
+    sizes["ntk"] = kernel + samples * (rows - samples) * outputs**2
+    kept = plan.entries * rows * outputs + len(plan.record_at) * sum(
+        sizes[name] for name in plan.records
+    )
+    probes = 2 * outputs if plan.records else 0
+    copies = 12 if isinstance(plan.optimizer, GradientFlow) else 6
+    working = copies * network.parameters + (4 + probes) * rows * neurons
+    return item * kept, item * working

@@ -1,0 +1,72 @@
+"""Checks that the functions of this room share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from largen.arrays import LARGEST, floating, in_words, is_traced, numbers, samples, shape_of
+from largen.errors import InvalidInput
+from largen.text import shown
+
+
+def training_inputs(x: Any, name: str = "x") -> np.ndarray:
+    """Return training samples as a NumPy array (sample, input) or (sample, *space, channel)."""
+    return np.asarray(_concrete(name, samples(name, x)))
+
+
+def new_inputs(x_test: Any, x: np.ndarray) -> Any:
+    """Check test samples: finite floats of the training samples' shape; they may be traced."""
+    array = samples("x_test", x_test)
+    if array.shape[1:] != x.shape[1:]:
+        raise InvalidInput(
+            f"x_test: has {in_words(shape_of(array))} a sample, x has {in_words(shape_of(x))}."
+        )
+    return array
+
+
+def training_targets(y: Any, rows: int) -> np.ndarray:
+    """Return targets as float64, (sample,) or (sample, output)."""
+    targets = numbers("y", _concrete("y", y))
+    targets = np.asarray(floating("y", targets, ndim=(1, 2)))
+    if np.abs(targets).max() > LARGEST:
+        raise InvalidInput(f"y: wanted numbers up to {LARGEST:g}, whose squares are numbers, too.")
+    if len(targets) != rows:
+        raise InvalidInput(f"y: has {len(targets)} rows, x has {rows} samples.")
+    return targets
+
+
+def noise_variance(noise: Any, rows: int) -> np.ndarray:
+    """Return noise variances as float64, one number or one for each sample."""
+    return _of_each_sample("noise", noise, ((), (rows,)))
+
+
+def sample_weights(weights: Any, rows: int) -> np.ndarray:
+    """Return weights of samples as float64, (sample,); all are one by default."""
+    if weights is None:
+        return np.ones(rows)
+    given = _of_each_sample("weights", weights, ((rows,),))
+    if not given.any():
+        raise InvalidInput("weights: all are zero.")
+    return given
+
+
+def _of_each_sample(name: str, value: Any, shapes: tuple[tuple[int, ...], ...]) -> np.ndarray:
+    """Check finite numbers ≥ 0 of one of the shapes."""
+    wanted = " or ".join("one number" if not shape else f"{shape}" for shape in shapes)
+    given = numbers(name, value)
+    if given.shape not in shapes:
+        raise InvalidInput(f"{name}: wanted {wanted}, got the shape {given.shape}.")
+    if (given < 0).any():
+        raise InvalidInput(f"{name}: wanted finite numbers ≥ 0, got {shown(value)}.")
+    return given
+
+
+def _concrete(name: str, array: Any) -> Any:
+    if is_traced(array):
+        raise InvalidInput(
+            f"{name}: is traced by jit, grad or vmap; condition on training samples outside of "
+            "it. Predictions may be traced."
+        )
+    return array

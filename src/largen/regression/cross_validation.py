@@ -1,0 +1,250 @@
+"""Constants by which kernels predict what they have not seen: σ_w, σ_b, the ridge or the time.
+
+Trained networks have no marginal likelihood. What they predict at their own P samples is linear
+in the targets, f = (1 − r(Θ))y with r(λ) = σ²/(λ + σ²) for a ridge σ² and r(λ) = e^(−λt/P) after a
+time t, and the error at unseen samples is estimated by generalised cross-validation (Golub, Heath
+and Wahba 1979),
+
+    V = P |r(Θ)y|²/(tr r(Θ))²,
+
+the mean squared error of leaving one sample out, but with the mean leverage for each one's own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array, Bool, Float
+
+from largen.architectures import Layer
+from largen.arrays import flag, integer, real
+from largen.errors import InvalidInput, NumericalFailure, one_of
+from largen.kernels.hyperparameters import Hyperparameters, kernel_at
+from largen.parameterizations import Parameterization
+from largen.regression.fit import ascend, groups_of
+from largen.regression.likelihood import Evidence, evidence
+
+KINDS = ("nngp", "ntk")
+
+
+@dataclass(frozen=True)
+class CrossValidationFit:
+    """A network whose constants were fitted; made by :func:`fit_cross_validation`.
+
+    Attributes
+    ----------
+    net
+        The network with the fitted σ_w and σ_b.
+    noise, time
+        The fitted one of them; the other is None.
+    error, start
+        V, the estimated mean squared error of a prediction, with them and with those that it
+        started from.
+    evaluations, status, at_bound
+        As in :class:`largen.regression.LikelihoodFit`.
+    """
+
+    net: Layer
+    noise: float | None
+    time: float | None
+    error: float
+    start: float
+    evaluations: int
+    status: str
+    at_bound: tuple[str, ...]
+
+
+class Validation(NamedTuple):
+    """−½P log V of fixed samples, P times the outputs, as a function of deviations and number."""
+
+    of: Evidence
+    kind: str
+    flow: bool
+
+    @property
+    def given(self) -> Hyperparameters:
+        """The network."""
+        return self.of.given
+
+    @property
+    def size(self) -> int:
+        """Number of targets."""
+        return self.of.size
+
+    def at(self, deviations: np.ndarray, number: float) -> tuple[float, np.ndarray, float]:
+        """Return the value, and its slopes by deviations and by the ridge or the time."""
+        given = self.given
+        with jax.enable_x64(True):
+            value, by_variance, by_number = _value_and_slopes(
+                given.skeleton,
+                self.kind,
+                self.flow,
+                given.constants,
+                given.labels,
+                jnp.asarray(given.factors * deviations**2),
+                given.scale if self.kind == "nngp" else 1.0,
+                number,
+                *self.of.filled,
+            )
+            slopes = np.asarray(by_variance) * 2 * given.factors * deviations
+            return float(value), slopes, float(by_number)
+
+
+def fit_cross_validation(
+    net: Layer,
+    x: ArrayLike,
+    y: ArrayLike,
+    *,
+    noise: float | None = None,
+    time: float | None = None,
+    kind: str = "ntk",
+    shared: bool = True,
+    mask: ArrayLike | None = None,
+    param: Parameterization | None = None,
+    max_steps: int = 200,
+    throw: bool = True,
+) -> CrossValidationFit:
+    """Choose σ_w, σ_b and the ridge, or the time of training, by generalised cross-validation.
+
+    Descends V = P |r(Θ)y|²/(tr r(Θ))² (Golub, Heath and Wahba 1979) in the logarithms of the
+    constants by L-BFGS, with r(λ) = σ²/(λ + σ²) for the ridge ``noise`` and r(λ) = e^(−λt/P) for
+    gradient flow until ``time``. It is a local minimum, reached from the constants of ``net``.
+
+    Parameters
+    ----------
+    net
+        The architecture; its σ_w and σ_b are where to start.
+    x, y
+        Samples, (sample, input) or (sample, *space, channel), and targets, (sample,) or
+        (sample, output); squared errors of outputs add up.
+    noise
+        σ² > 0 to start from, the ridge of :func:`largen.posterior`; or instead of it
+    time
+        η₀t > 0, that of :func:`largen.flow_posterior`.
+    kind
+        Whose kernel: ``"ntk"`` or ``"nngp"``.
+    shared
+        Whether all σ_w change by one common factor and all σ_b by another, or each by its own.
+    mask
+        Which positions of each sample are there, Booleans (sample, *space), as in
+        :func:`largen.posterior`; all by default.
+    param
+        The parameterization; :func:`largen.ntk` by default. Relative rates stay as they are.
+    max_steps
+        At most so many steps.
+    throw
+        Whether to raise if ``max_steps`` do not suffice, or to tell it in the status.
+
+    Raises
+    ------
+    InvalidInput
+        For wrong shapes, also of a mask, NaN, a number that is not positive, or both or none of
+        them.
+    NoTheory
+        Where rates depend on σ_w, as in :func:`largen.standard`.
+    NumericalFailure
+        If the minimum is not reached.
+
+    Examples
+    --------
+    >>> import largen as lg, numpy as np
+    >>> x = np.linspace(-2, 2, 24)[:, None]
+    >>> y = np.sin(3 * x[:, 0]) + 0.1 * np.cos(40 * x[:, 0])
+    >>> fit = lg.fit_cross_validation(lg.mlp(1, "erf", bias_std=1.0), x, y, noise=1.0)
+    >>> bool(fit.error < 0.2 * fit.start), fit.time
+    (True, None)
+    """
+    if (noise is None) == (time is None):
+        raise InvalidInput("noise and time: wanted one of them, the ridge or when to stop.")
+    one_of("kind", kind, KINDS)
+    flow, name = noise is None, "time" if noise is None else "noise"
+    number = real(name, time if flow else noise, above=0)
+    steps = integer("max_steps", max_steps, at_least=1)
+    shared, throw = flag("shared", shared), flag("throw", throw)
+    of = Validation(evidence(net, x, y, param, mask, kind), kind, flow)
+    size = of.size / 2
+    start, _, _ = of.at(of.given.deviations, number)
+    if not np.isfinite(start):
+        raise NumericalFailure(
+            f"fit_cross_validation: with {name} = {number:g} nothing is left of the targets; "
+            f"start from a {'shorter time' if flow else 'larger noise'}."
+        )
+    groups = groups_of(of.given.names, shared)
+    found = ascend(net, of, name, number, groups, True, steps)
+    fit = CrossValidationFit(
+        found.net,
+        None if flow else found.number,
+        found.number if flow else None,
+        float(np.exp(-found.value / size)),
+        float(np.exp(-start / size)),
+        found.evaluations,
+        found.status,
+        found.at_bound,
+    )
+    if fit.status == "not converged" and throw:
+        raise NumericalFailure(
+            f"fit_cross_validation: no minimum within {steps} steps; the error fell from "
+            f"{fit.start:.4g} to {fit.error:.4g}. Take more max_steps, or start from the result.",
+            fit,
+        )
+    return fit
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2))
+def _value_and_slopes(
+    skeleton: Layer,
+    kind: str,
+    flow: bool,
+    constants: Any,
+    labels: Any,
+    variances: Float[Array, " name"],
+    scale: Any,
+    number: Any,
+    x: Float[Array, "sample *input"],
+    y: Float[Array, "sample output"],
+    mask: Bool[np.ndarray | Array, "sample *space"] | None,
+    given: Bool[np.ndarray | Array, " sample"],
+):
+    """Return the value of the samples that are given, and its slopes.
+
+    The others fill up: they add zeros to the spectrum, where r = 1 and the targets have nothing.
+    """
+    pairs = given[:, None] & given
+
+    def kernel(variances):
+        found = scale * kernel_at(skeleton, kind, constants, labels, variances, x, mask)
+        return jnp.where(pairs, found, 0)
+
+    matrix, pull_back = jax.vjp(kernel, variances)
+    values, vectors = jnp.linalg.eigh(matrix)
+    samples, outputs = jnp.sum(given), y.shape[1]
+    rate = number / samples
+
+    def left(values, number):
+        if flow:
+            return jnp.exp(-jnp.maximum(values, 0) * number / samples)
+        return number / (jnp.maximum(values, 0) + number)
+
+    r = left(values, number)
+    slope = -rate * r if flow else -(r**2) / number
+    by_number = jax.jvp(lambda s: left(values, s), (number,), (jnp.ones_like(number),))[1]
+    seen = vectors.T @ y
+    power = jnp.sum(seen**2, axis=1)
+    missed, total = jnp.sum(r**2 * power), jnp.sum(r) - (len(y) - samples)
+    # d|r(Θ)y|² = tr(G dΘ), in the eigenbasis by divided differences of r² (Daleckii and Krein).
+    apart = values[:, None] - values
+    close = jnp.abs(apart) < 1e-6 * jnp.maximum(jnp.abs(values[-1]), 1e-300)
+    quotient = (r[:, None] ** 2 - r**2) / jnp.where(close, 1, apart)
+    middle = (r * slope)[:, None] + r * slope
+    inner = jnp.where(close, middle, quotient) * (seen @ seen.T)
+    by_matrix = inner / missed - 2 * jnp.diag(slope) / total
+    by_matrix = -outputs * samples / 2 * vectors @ by_matrix @ vectors.T
+    along = jnp.sum(2 * r * by_number * power) / missed - 2 * jnp.sum(by_number) / total
+    value = -outputs * samples / 2 * jnp.log(samples * missed / total**2)
+    return value, pull_back(by_matrix)[0], -outputs * samples / 2 * along

@@ -1,0 +1,150 @@
+"""The Gaussian process of networks over their initialisations, at a time of their training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jax.typing import ArrayLike
+
+from largen.architectures import Layer
+from largen.arrays import flag, real
+from largen.errors import InvalidInput, NumericalFailure
+from largen.kernels.masked import masked
+from largen.parameterizations import Parameterization
+from largen.regression.checks import sample_weights, training_inputs, training_targets
+from largen.regression.conditioning import Relaxation, relax
+from largen.regression.gaussian_process import Posterior, matrices
+from largen.regression.noise import best_time
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FlowPosterior(Posterior):
+    """Networks trained for a time η₀t; made by :func:`flow_posterior`.
+
+    Attributes
+    ----------
+    time
+        η₀t, one number or (time,).
+    """
+
+    time: Any
+
+    def __repr__(self) -> str:
+        times = f"{np.size(self.time)} times" if np.ndim(self.time) else f"time {self.time:g}"
+        return f"FlowPosterior({times} on {len(self.x)} samples, {self.status}, {self.net!r})"
+
+
+def flow_posterior(
+    net: Layer,
+    x: ArrayLike,
+    y: ArrayLike,
+    *,
+    time: Any,
+    weights: Any = None,
+    mask: ArrayLike | None = None,
+    param: Parameterization | None = None,
+    throw: bool = True,
+) -> FlowPosterior:
+    """Return the Gaussian process of networks after a time of gradient flow, in the kernel limit.
+
+    Bahri and Hanin, Les Houches lectures, eqs. (87)-(90), for the loss (1/P) Σ ½(f − y)². With
+    the eigenmodes Θ = UΛUᵀ of the P training samples,
+
+        f(t) = f₀ + B(t)(y − f₀),   B(t) = Θ* U g(Λ) Uᵀ,   g(λ) = (1 − e^(−λη₀t/P))/λ,
+
+    so that the mean over initialisations is By and the covariance K** − BK*ᵀ − K*Bᵀ + BKBᵀ. After
+    an infinite time g = 1/λ: the posterior of kind ``"ntk"`` without noise.
+
+    Parameters
+    ----------
+    net
+        The architecture.
+    x, y
+        Training samples, (sample, input), and targets, (sample,) or (sample, output).
+    time
+        η₀t > 0, which may be infinite: one number, or (time,), for which all moments have an axis
+        of times in front. ``"auto"`` takes the time of least error by generalised
+        cross-validation, as :func:`largen.fit_cross_validation` measures it.
+    weights
+        Of the samples' terms in the loss (1/Σw) Σ ½w(f − y)², (sample,), ≥ 0; all alike if None.
+    mask
+        Which positions of each sample are there, as in :func:`largen.posterior`.
+    param
+        The parameterization; :func:`largen.ntk` by default.
+    throw
+        Whether a singular kernel is raised where a time is infinite, or modes of which nothing is
+        known stay where they start and the status tells it. Finite times need no inverse.
+
+    Returns
+    -------
+    FlowPosterior
+        With ``predict`` and ``sample`` of a :class:`largen.regression.Posterior`.
+
+    Raises
+    ------
+    InvalidInput
+        For wrong shapes, NaN, a time or weights that are not positive.
+    NumericalFailure
+        If the kernel is not accurate, as :func:`largen.kernel` says; or singular, for an infinite
+        time.
+
+    Examples
+    --------
+    >>> import largen as lg, numpy as np
+    >>> x, y = np.eye(2), np.array([1.0, -1.0])
+    >>> given = lg.flow_posterior(lg.mlp(1, "erf"), x, y, time=1.0)
+    >>> given.predict(x).mean.round(3)
+    array([ 0.296, -0.296])
+    >>> given = lg.flow_posterior(lg.mlp(1, "erf"), x, y, time=[1.0, 10.0, np.inf])
+    >>> given.predict(x).mean.round(3)
+    array([[ 0.296, -0.296],
+           [ 0.97 , -0.97 ],
+           [ 1.   , -1.   ]])
+    """
+    rows = training_inputs(x)
+    targets = training_targets(y, len(rows))
+    weight = sample_weights(weights, len(rows))
+    given, throw = masked("mask", mask, rows), flag("throw", throw)
+    tangent, prior = matrices(net, given, "ntk", param)
+    columns = targets.reshape(len(rows), -1)
+    times = training_times(time, tangent, columns, weight)
+    found = relax(tangent, prior, columns, times, weight)
+    result = FlowPosterior(net, param, "ntk", rows, targets, given.mask, found, times)
+    if found.status != "ok" and throw:
+        raise NumericalFailure(f"flow_posterior: {singular_at_infinity(found)}", result)
+    return result
+
+
+def training_times(time: Any, tangent: np.ndarray, y: np.ndarray, weights: np.ndarray) -> Any:
+    """Check times at the public function: a number > 0, or (time,), or the best one."""
+    if isinstance(time, str):
+        if time != "auto":
+            raise InvalidInput(f"time: wanted a time > 0 or 'auto', got {time!r}.")
+        seen = weights > 0
+        return best_time(tangent[np.ix_(seen, seen)], y[seen], weights[seen])
+    if np.ndim(time) == 0:
+        return np.inf if is_infinite(time) else real("time", time, above=0)
+    try:
+        times = np.asarray(time, np.float64)
+    except (TypeError, ValueError):
+        raise InvalidInput(f"time: wanted numbers > 0, got {time!r}.") from None
+    if times.ndim != 1 or not len(times) or not (times > 0).all():  # false for NaN
+        raise InvalidInput(f"time: wanted one number > 0, or some of them, got {time!r}.")
+    return times
+
+
+def is_infinite(time: Any) -> bool:
+    """Whether a time is +∞."""
+    return isinstance(time, (float, np.floating)) and bool(np.isposinf(time))
+
+
+def singular_at_infinity(found: Relaxation) -> str:
+    """Return what is wrong with an infinite time where the tangent kernel is singular."""
+    return (
+        f"after an infinite time the outputs need the inverse of the NTK, which is singular to "
+        f"working precision: rank {found.rank} of {len(found.vectors)}, condition number "
+        f"{found.condition:.1e}. Drop equal rows, or take finite times; throw=False leaves modes "
+        "that are lost in rounding where they start."
+    )

@@ -1,0 +1,17 @@
+"""Estimators for scikit-learn; the only part of the kernels that imports it."""
+
+from largen.regression.estimators.classifiers import (
+    KernelFlowClassifier,
+    NNGPClassifier,
+    NTKClassifier,
+)
+from largen.regression.estimators.regressors import KernelFlowRegressor, NNGPRegressor, NTKRegressor
+
+__all__ = [
+    "KernelFlowClassifier",
+    "KernelFlowRegressor",
+    "NNGPClassifier",
+    "NNGPRegressor",
+    "NTKClassifier",
+    "NTKRegressor",
+]

@@ -1,0 +1,176 @@
+"""Which posterior an estimator is: Bayesian, of trained networks, or at a time of training.
+
+The parameters are without types, since the contract of scikit-learn wants whatever is given to be
+kept, and checked by ``fit``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
+
+from largen.architectures import Layer
+from largen.arrays import flag
+from largen.errors import InvalidInput, one_of
+from largen.regression import (
+    KernelPosterior,
+    Posterior,
+    fit_cross_validation,
+    fit_likelihood,
+    flow_posterior,
+    flow_posterior_from_kernel,
+    posterior,
+    posterior_from_kernel,
+)
+from largen.regression.conditioning import Relaxation
+from largen.regression.estimators.samples import (
+    check_noise,
+    check_time,
+    default_network,
+    noise_of_one,
+    weights_of,
+)
+from largen.regression.estimators.tasks import KernelEstimator
+
+_OF_NETWORKS = ("net", "depth", "activation", "param", "sample_shape")
+
+
+@dataclass(eq=False, repr=False)
+class OfNetworks(KernelEstimator):
+    """Parameters that say which kernel is taken."""
+
+    net: Any = None
+    _: KW_ONLY
+    depth: Any = None
+    activation: Any = None
+    kernel: Any = "network"
+    param: Any = None
+    optimize: Any = False
+    sample_shape: Any = None
+
+    def _network(self) -> Layer | None:
+        """Return the network whose kernel is taken; None for a kernel that is given."""
+        if self._precomputed:
+            for name in _OF_NETWORKS:
+                if getattr(self, name) is not None:
+                    raise InvalidInput(f"{name}: belongs to the kernel of a network, which "
+                                       "kernel='precomputed' does not have.")  # fmt: skip
+            if flag("optimize", self.optimize):
+                raise InvalidInput("optimize: fits constants of a network, and with "
+                                   "kernel='precomputed' there is none; noise='auto' fits the "
+                                   "noise.")  # fmt: skip
+            return None
+        if self.net is None:
+            return default_network(self.depth, self.activation)
+        for name in ("depth", "activation"):
+            if getattr(self, name) is not None:
+                raise InvalidInput(f"{name}: belongs to the default network, and net is given.")
+        return self.net
+
+
+class Noisy(OfNetworks):
+    """What estimators with a noise or ridge have after ``fit``."""
+
+    noise: Any
+
+    def _of_noise(
+        self, given: Any, targets: Any, sample_weight: Any, kind: str, fit: Any
+    ) -> Posterior | KernelPosterior:
+        """Return the posterior of a kind, and keep its network and noise.
+
+        ``fit`` is what chooses the constants of the network, if that is asked for.
+        """
+        check_noise(self.noise)
+        weights = weights_of(sample_weight, len(targets))
+        self.net_ = net = self._network()
+        if net is None:
+            of_kernel = "ntk" if kind == "ntk" else "gp"
+            found = posterior_from_kernel(
+                given, targets, kind=of_kernel, noise=self.noise, weights=weights
+            )
+        else:
+            options: dict[str, Any] = {"mask": given.mask, "param": self.param}
+            noise = self.noise
+            if flag("optimize", self.optimize):
+                if isinstance(noise, str):
+                    start = posterior(net, given.x, targets, kind=kind, noise=noise, **options)
+                    noise = float(start.noise)
+                fitted = fit(net, given.x, targets, noise=noise, kind=kind, **options)
+                self.net_ = net = fitted.net
+                noise = fitted.noise
+            found = posterior(
+                net, given.x, targets, kind=kind, noise=noise, weights=weights, **options
+            )
+        self.noise_ = noise_of_one(found.noise, weights)
+        return found
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class Bayesian(Noisy):
+    """Inference with the network as prior, and Gaussian noise in the targets."""
+
+    noise: Any = "auto"
+
+    @property
+    def _noise_of_targets(self) -> float:
+        return float(self.noise_)
+
+    def _condition(
+        self, given: Any, targets: Any, sample_weight: Any
+    ) -> Posterior | KernelPosterior:
+        return self._of_noise(given, targets, sample_weight, "nngp", fit_likelihood)
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class Trained(Noisy):
+    """Networks that were trained for ever, or another kernel's posterior."""
+
+    noise: Any = "auto"
+    kind: Any = "ntk"
+
+    _kinds = ("ntk", "ntk-gp")
+
+    @property
+    def _noise_of_targets(self) -> float:
+        # The ridge of trained networks is a penalty; in the Bayesian reading it is noise.
+        return float(self.noise_) if self.kind == "ntk-gp" else 0.0
+
+    def _condition(
+        self, given: Any, targets: Any, sample_weight: Any
+    ) -> Posterior | KernelPosterior:
+        kind = one_of("kind", self.kind, self._kinds)
+        fit = fit_likelihood if kind == "ntk-gp" else fit_cross_validation
+        return self._of_noise(given, targets, sample_weight, kind, fit)
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class Flow(OfNetworks):
+    """Networks that were trained until some time."""
+
+    time: Any = "auto"
+
+    @property
+    def _noise_of_targets(self) -> float:
+        return 0.0  # trained networks make no statement about targets
+
+    def _condition(
+        self, given: Any, targets: Any, sample_weight: Any
+    ) -> Posterior | KernelPosterior:
+        check_time(self.time)
+        weights = weights_of(sample_weight, len(targets))
+        self.net_ = self._network()
+        if self.net_ is None:
+            found = flow_posterior_from_kernel(given, targets, time=self.time, weights=weights)
+            if isinstance(found.given, Relaxation):
+                self.time_ = float(found.given.times[0])
+            return found
+        options: dict[str, Any] = {"mask": given.mask, "param": self.param}
+        time = self.time
+        if flag("optimize", self.optimize):
+            if isinstance(time, str):
+                time = flow_posterior(self.net_, given.x, targets, time=time, **options).time
+            fitted = fit_cross_validation(self.net_, given.x, targets, time=time, **options)
+            self.net_, time = fitted.net, fitted.time
+        found = flow_posterior(self.net_, given.x, targets, time=time, weights=weights, **options)
+        self.time_ = found.time
+        return found

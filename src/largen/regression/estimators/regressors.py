@@ -1,0 +1,196 @@
+"""Regression with the Gaussian processes of infinitely wide networks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from largen.regression.estimators.models import Bayesian, Flow, Trained
+from largen.regression.estimators.tasks import KernelRegressor
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class NNGPRegressor(KernelRegressor, Bayesian):
+    """Bayesian inference with an infinitely wide network as prior.
+
+    Bahri and Hanin, Les Houches lectures, eq. (32): see :func:`largen.posterior`, kind
+    ``"nngp"``. Standard deviations are those of new targets, noise included. Inputs and targets
+    are taken as they are; the prior's mean is 0, so centre the targets or give the network
+    biases, and scale inputs to entries of order one.
+
+    Parameters
+    ----------
+    net
+        The architecture; None for a fully connected one of ``depth`` and ``activation``.
+    depth, activation
+        Of the default network, which has biases of σ_b = 0.5 and σ_w² = 1/E[φ(z)²]: number of
+        hidden layers, 2 by default, and what :func:`largen.Activation` takes, relu by default.
+    kernel
+        ``"network"``, or ``"precomputed"``: ``X`` is then the kernel matrix itself.
+    noise
+        σ_n² ≥ 0, the variance of the targets' noise: added to the kernel's diagonal as it is.
+        ``"auto"`` takes the one of largest marginal likelihood.
+    param
+        The parameterization; None for :func:`largen.ntk`.
+    optimize
+        Whether to fit σ_w, σ_b and the noise by :func:`largen.fit_likelihood` first, from those
+        of ``net`` and ``noise``; weights of samples are not taken into account there.
+    normalize_y
+        Whether targets are centred and scaled to variance 1 for the fit; predictions are in their
+        own units, the noise in those of the scaled ones.
+    sample_shape
+        (*space, channels) for networks that read images: scikit-learn wants ``X`` as (sample,
+        feature), whose rows are reshaped to it. None for networks without spatial axes.
+
+    Attributes
+    ----------
+    posterior_
+        The :class:`largen.regression.Posterior`, whose ``net``, ``noise`` and
+        ``log_likelihood`` are those in use.
+    net_, noise_
+        The network and noise in use.
+    n_features_in_
+        Number of features.
+
+    Raises
+    ------
+    NumericalFailure
+        If the kernel is singular, as with equal rows and ``noise=0``.
+
+    Notes
+    -----
+    A sample's weight divides the variance of its noise, which is the same as repeating it.
+
+    Examples
+    --------
+    >>> import largen as lg, numpy as np
+    >>> x = np.linspace(-2, 2, 30)[:, None]
+    >>> model = lg.NNGPRegressor(lg.mlp(1, "erf", bias_std=1.0), noise=1e-4)
+    >>> mean, std = model.fit(x, np.sin(x[:, 0])).predict(x[:2], return_std=True)
+    >>> model.score(x, np.sin(x[:, 0])) > 0.999
+    True
+    """
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class NTKRegressor(KernelRegressor, Trained):
+    """Infinitely wide networks after training by gradient flow, in the kernel limit.
+
+    Bahri and Hanin, Les Houches lectures, eqs. (87)-(90): see :func:`largen.posterior`, kind
+    ``"ntk"``. Standard deviations are those of single networks over their initialisations: how
+    much they disagree, not how far targets lie from them. Inputs and targets are taken as they
+    are.
+
+    Parameters
+    ----------
+    net
+        The architecture; None for a fully connected one of ``depth`` and ``activation``.
+    depth, activation
+        Of the default network, which has biases of σ_b = 0.5 and σ_w² = 1/E[φ(z)²]: number of
+        hidden layers, 2 by default, and what :func:`largen.Activation` takes, relu by default.
+    kernel
+        ``"network"``, or ``"precomputed"``: ``X`` is then the kernel matrix itself.
+    noise
+        The ridge ≥ 0, added to the kernel's diagonal as it is. ``"auto"`` takes the one of least
+        error when each sample is predicted from all others, and of largest marginal likelihood
+        in the Bayesian kinds.
+    param
+        The parameterization; None for :func:`largen.ntk`.
+    kind
+        ``"ntk"``, or ``"ntk-gp"`` for Bayesian inference with the linearised network as prior:
+        the same mean, and standard deviations of new targets, noise included.
+    optimize
+        Whether to fit σ_w, σ_b and the ridge first, from those of ``net`` and ``noise``: by
+        :func:`largen.fit_cross_validation`, or for ``"ntk-gp"`` by :func:`largen.fit_likelihood`;
+        weights of samples are not taken into account there.
+    normalize_y
+        Whether targets are centred and scaled to variance 1 for the fit; predictions are in their
+        own units, the noise in those of the scaled ones.
+    sample_shape
+        (*space, channels) for networks that read images: scikit-learn wants ``X`` as (sample,
+        feature), whose rows are reshaped to it. None for networks without spatial axes.
+
+    Attributes
+    ----------
+    posterior_
+        The :class:`largen.regression.Posterior`.
+    net_, noise_
+        The network and noise in use.
+    n_features_in_
+        Number of features.
+
+    Raises
+    ------
+    NumericalFailure
+        If the kernel is singular, as with equal rows and ``noise=0``.
+
+    Notes
+    -----
+    A sample's weight divides the ridge on it, which is the same as repeating it.
+
+    Examples
+    --------
+    >>> import largen as lg, numpy as np
+    >>> x = np.linspace(-2, 2, 30)[:, None]
+    >>> model = lg.NTKRegressor(lg.mlp(1, "erf", bias_std=1.0), noise=1e-4)
+    >>> model.fit(x, np.sin(x[:, 0])).score(x, np.sin(x[:, 0])) > 0.999
+    True
+    """
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class KernelFlowRegressor(KernelRegressor, Flow):
+    """Infinitely wide networks after some time of gradient flow, in the kernel limit.
+
+    Bahri and Hanin, Les Houches lectures, eqs. (87)-(90), at a finite time: early stopping in
+    the place of a ridge. See :func:`largen.flow_posterior`. Standard deviations are those of
+    single networks over their initialisations, not of targets.
+
+    Parameters
+    ----------
+    net
+        The architecture; None for a fully connected one of ``depth`` and ``activation``.
+    depth, activation
+        Of the default network, which has biases of σ_b = 0.5 and σ_w² = 1/E[φ(z)²]: number of
+        hidden layers, 2 by default, and what :func:`largen.Activation` takes, relu by default.
+    kernel
+        ``"network"``, or ``"precomputed"``: ``X`` is then the kernel matrix itself.
+    time
+        η₀t > 0, how long networks are trained by gradient flow on the loss (1/P) Σ ½(f − y)²: the
+        longer, the closer to the targets. :func:`largen.time_scales` says when each mode is
+        learned. ``"auto"`` takes the time of least error by generalised cross-validation.
+    param
+        The parameterization; None for :func:`largen.ntk`.
+    optimize
+        Whether to fit σ_w, σ_b and the time by :func:`largen.fit_cross_validation` first, from
+        those of ``net`` and ``time``; weights of samples are not taken into account there.
+    normalize_y
+        Whether targets are centred and scaled to variance 1 for the fit; predictions are in their
+        own units, the noise in those of the scaled ones.
+    sample_shape
+        (*space, channels) for networks that read images: scikit-learn wants ``X`` as (sample,
+        feature), whose rows are reshaped to it. None for networks without spatial axes.
+
+    Attributes
+    ----------
+    posterior_
+        The :class:`largen.regression.FlowPosterior`.
+    net_, time_
+        The network and time in use.
+    n_features_in_
+        Number of features.
+
+    Notes
+    -----
+    A sample's weight is that of its term in the loss (1/Σw) Σ ½w(f − y)², which is the same as
+    repeating it.
+
+    Examples
+    --------
+    >>> import largen as lg, numpy as np
+    >>> x = np.linspace(-2, 2, 30)[:, None]
+    >>> net = lg.mlp(1, "erf", bias_std=1.0)
+    >>> y = np.sin(x[:, 0])
+    >>> early, late = (lg.KernelFlowRegressor(net, time=t).fit(x, y) for t in (3.0, 1e4))
+    >>> early.score(x, y) < late.score(x, y)
+    True
+    """

@@ -1,0 +1,71 @@
+"""What the estimators share: the default network, weights and noise of samples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from largen.architectures import Layer, mlp
+from largen.arrays import integer, numbers, real
+from largen.errors import InvalidInput
+from largen.expectations import activation, second_moment
+from largen.text import shown
+
+
+def default_network(depth: Any = None, function: Any = None) -> Layer:
+    """Return the network of an estimator that is given none: fully connected, with biases.
+
+    Two hidden layers of relu by default, σ_b = 0.5, and σ_w² = 1/E[φ(z)²], by which inputs of
+    mean square 1 keep it.
+    """
+    phi = activation("relu" if function is None else function)
+    layers = 2 if depth is None else integer("depth", depth, at_least=1)
+    with jax.enable_x64(True):
+        size = float(second_moment(phi, 1.0))
+    if not 0 < size < np.inf:
+        raise InvalidInput(f"activation: E[φ(z)²] of {phi!r} is {size:g}; give a network as net=.")
+    return mlp(layers, phi, weight_std=size**-0.5, bias_std=0.5)
+
+
+def check_noise(noise: Any) -> None:
+    """Refuse what is no variance; the estimators take one number for all samples."""
+    if isinstance(noise, str) and noise == "auto":
+        return
+    try:
+        real("noise", noise, at_least=0)
+    except InvalidInput:
+        raise InvalidInput(
+            f"noise: wanted 'auto' or a finite variance ≥ 0, got {shown(noise)}."
+        ) from None
+
+
+def check_time(time: Any) -> None:
+    """Refuse several times; others are checked where they are used."""
+    if isinstance(time, (Sequence, np.ndarray, jax.Array)) and not isinstance(time, str):
+        raise InvalidInput(
+            f"time: wanted one time, or 'auto', got {shown(time)}; lg.flow_posterior takes many."
+        )
+
+
+def noise_of_one(noise: np.ndarray, weights: np.ndarray | None) -> float:
+    """Return the variance of the noise of a sample of weight 1, from those of all."""
+    if weights is None:
+        return float(noise)
+    return float(np.ravel(noise * weights[weights > 0])[0])
+
+
+def weights_of(sample_weight: Any, samples: int) -> np.ndarray | None:
+    """Check weights of samples; None where all are alike."""
+    if sample_weight is None:
+        return None
+    weight = numbers("sample_weight", sample_weight)
+    if weight.shape not in ((), (samples,)):
+        raise InvalidInput(f"sample_weight: wanted shape ({samples},), got {weight.shape}.")
+    if (weight < 0).any():
+        raise InvalidInput("sample_weight: wanted finite weights ≥ 0.")
+    if not weight.any():
+        raise InvalidInput("sample_weight: all weights are zero.")
+    return np.broadcast_to(weight, samples)

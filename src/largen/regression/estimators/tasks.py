@@ -1,0 +1,371 @@
+"""What is done with a posterior: regression or classification, by scikit-learn's contract."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from math import prod
+from typing import Any, TypeVar
+
+import jax
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin, MultiOutputMixin, RegressorMixin
+from sklearn.metrics import accuracy_score, r2_score
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted
+
+from largen.architectures import Layer
+from largen.arrays import flag, random_key, sample_shape
+from largen.errors import InvalidInput, one_of
+from largen.kernels.masked import Masked, masked
+from largen.regression import KernelPosterior, Posterior, Prediction
+from largen.regression.checks import training_targets
+from largen.regression.estimators.checks import checked_by_sklearn, named_by
+from largen.regression.estimators.samples import weights_of
+from largen.regression.kernel_rows import square_kernel
+
+_FLOATS = (np.float64, np.float32)
+Kind = TypeVar("Kind", Posterior, KernelPosterior)
+
+
+class KernelEstimator(BaseEstimator):
+    """An estimator that is a posterior after it was fitted."""
+
+    posterior_: Posterior | KernelPosterior
+    net_: Layer | None
+    noise_: Any
+    time_: Any
+    kernel: Any
+    sample_shape: Any
+
+    @property
+    @abstractmethod
+    def _noise_of_targets(self) -> float:
+        """The variance that new targets have around the function that is inferred."""
+
+    @abstractmethod
+    def _condition(
+        self, given: Any, targets: Any, sample_weight: Any
+    ) -> Posterior | KernelPosterior:
+        """Return the posterior of samples, or of a kernel that is given, and targets."""
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.pairwise = self.kernel == "precomputed"  # folds cut rows and columns
+        return tags
+
+    @property
+    def _precomputed(self) -> bool:
+        return one_of("kernel", self.kernel, ("network", "precomputed")) == "precomputed"
+
+    def _training(self, X: Any, mask: Any) -> Any:
+        """Return training samples, or the kernel of them that is given."""
+        if not self._precomputed:
+            return self._given(X, mask)
+        if mask is not None:
+            raise InvalidInput("mask: belongs to samples, and kernel='precomputed' takes none.")
+        return square_kernel("X", X)
+
+    def _predicted(
+        self, X: Any, mask: Any, test_kernel: Any = None, spread: bool = False, full: bool = False
+    ) -> Prediction:
+        """Return moments of the function at new samples; checks which are there."""
+        if not self._precomputed:
+            if test_kernel is not None:
+                raise InvalidInput("test_kernel: belongs to kernel='precomputed'.")
+            x, mask = self._samples(X, mask)
+            return self._posterior(Posterior).predict(x, mask=mask, covariance=full)
+        if spread and test_kernel is None:
+            raise InvalidInput(
+                "test_kernel: wanted the prior's kernel of the new samples, K(x, x) of each, or of "
+                "all pairs for covariances and draws: with kernel='precomputed' variances need it."
+            )
+        found = self._posterior(KernelPosterior).predict(self._checked(X, mask), test_kernel)
+        if full and found.covariance is None:
+            raise InvalidInput("test_kernel: wanted the kernel of all pairs of new samples.")
+        return found
+
+    def _posterior(self, kind: type[Kind]) -> Kind:
+        check_is_fitted(self)
+        found = self.posterior_
+        if not isinstance(found, kind):
+            raise InvalidInput("kernel: was another one when the estimator was fitted.")
+        return found
+
+    def _checked(self, X: Any, mask: Any) -> Any:
+        if mask is not None:
+            raise InvalidInput("mask: belongs to samples, and kernel='precomputed' takes none.")
+        return checked_by_sklearn(self, X, dtype=_FLOATS, reset=False)
+
+    def _samples(self, X: Any, mask: Any) -> Masked:
+        """Check new samples.
+
+        Scikit-learn drops what it was not asked to route, and samples that are not masked would
+        be read with what their padding holds: where there were masks, there must be one again.
+        """
+        if mask is None and self._posterior(Posterior).mask is not None:
+            raise InvalidInput(
+                "mask: fit had one, and new samples need one, too; all True if all is there. In "
+                "searches and pipelines ask for it: sklearn.set_config(enable_metadata_routing="
+                "True), set_fit_request(mask=True), set_predict_request(mask=True), "
+                "set_score_request(mask=True)."
+            )
+        return self._given(checked_by_sklearn(self, X, dtype=_FLOATS, reset=False), mask)
+
+    def _given(self, X: Any, mask: Any) -> Masked:
+        """Return samples with the axes that the network reads, (sample, *space, channel)."""
+        return masked("mask", mask, self._shaped(X))
+
+    def _shaped(self, X: Any) -> Any:
+        if self.sample_shape is None:
+            return X
+        shape = sample_shape("sample_shape", self.sample_shape)
+        shape = shape if isinstance(shape, tuple) else (shape,)
+        if prod(shape) != X.shape[1]:
+            raise InvalidInput(
+                f"sample_shape: {shape} has {prod(shape)} numbers, and X {X.shape[1]} features."
+            )
+        return X.reshape(len(X), *shape)
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class KernelRegressor(MultiOutputMixin, RegressorMixin, KernelEstimator):
+    """Regression by the mean of the posterior."""
+
+    normalize_y: Any = False
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, mask: Any = None) -> Any:
+        """Condition on samples.
+
+        Parameters
+        ----------
+        X, y
+            (sample, feature), or with ``kernel="precomputed"`` the kernel, (sample, sample); and
+            (sample,) or (sample, output).
+        sample_weight
+            (sample,), ≥ 0; see the notes of the class.
+        mask
+            Which positions of each sample are there, Booleans (sample, *space), for networks that
+            read a ``sample_shape``; all by default.
+
+        Raises
+        ------
+        InvalidInput
+            For wrong shapes, or wrong parameters of the estimator.
+        """
+        X, y = checked_by_sklearn(self, X, y, dtype=_FLOATS, multi_output=True, y_numeric=True)
+        given, y = self._training(X, mask), training_targets(y, len(X))
+        self._y_mean, self._y_std = np.zeros(y.shape[1:]), np.ones(y.shape[1:])
+        if flag("normalize_y", self.normalize_y):
+            weights = weights_of(sample_weight, len(y))
+            self._y_mean = np.average(y, axis=0, weights=weights)
+            spread = np.sqrt(np.average((y - self._y_mean) ** 2, axis=0, weights=weights))
+            self._y_std = np.where(spread > 0, spread, 1.0)
+        scaled = (y - self._y_mean) / self._y_std
+        self.posterior_ = self._condition(given, scaled, sample_weight)
+        return self
+
+    def predict(
+        self,
+        X: Any,
+        return_std: bool = False,
+        return_cov: bool = False,
+        mask: Any = None,
+        test_kernel: Any = None,
+    ) -> Any:
+        """Return predictions.
+
+        Parameters
+        ----------
+        X
+            (sample, feature), or with ``kernel="precomputed"`` the kernel from new to training
+            samples, (sample, training_sample).
+        return_std
+            Whether to return standard deviations, too.
+        return_cov
+            Whether to return the covariance of every pair of samples, too.
+        mask
+            Which positions of each sample are there, (sample, *space); wanted if ``fit`` had one.
+        test_kernel
+            With ``kernel="precomputed"``, for what is asked besides the mean: the prior's kernel
+            of the new samples, K(x, x) of each, (sample,), or of all pairs, (sample, sample).
+
+        Returns
+        -------
+        array or pair of arrays
+            Mean, (sample,) or (sample, output); and if asked for, standard deviations shaped like
+            it, or a covariance (sample, sample), or (sample, sample, output) for several outputs.
+            Of Bayesian inference they are those of new targets, with their noise, as of
+            scikit-learn's ``GaussianProcessRegressor`` with a ``WhiteKernel``: about 95 % of the
+            targets lie within 1.96 standard deviations. ``posterior_.predict`` leaves the noise
+            out. Of trained networks they are those over initialisations and say nothing of
+            targets; take ``kind="ntk-gp"`` or :class:`largen.NNGPRegressor` for these.
+
+        Raises
+        ------
+        InvalidInput
+            If both are asked for, or a mask is missing.
+        """
+        return_std, return_cov = flag("return_std", return_std), flag("return_cov", return_cov)
+        if return_std and return_cov:
+            raise InvalidInput("return_std and return_cov: at most one of them.")
+        found = self._predicted(X, mask, test_kernel, return_std or return_cov, return_cov)
+        mean, noise = self._unscaled(found.mean), self._noise_of_targets
+        if return_cov:
+            of_targets = found.covariance + noise * np.eye(len(mean))
+            scaled = of_targets[..., None] * self._y_std**2
+            return mean, (scaled if mean.ndim == 2 else scaled[..., 0]).astype(mean.dtype)
+        if return_std:
+            scaled = np.sqrt(found.variance + noise)[:, None] * self._y_std
+            return mean, (scaled if mean.ndim == 2 else scaled[:, 0]).astype(mean.dtype)
+        return mean
+
+    def _unscaled(self, values: Any) -> Any:
+        """Return means or draws (…, output) in the units of the targets."""
+        return (values * self._y_std + self._y_mean).astype(values.dtype)
+
+    def sample_y(
+        self,
+        X: Any,
+        n_samples: int = 1,
+        random_state: Any = 0,
+        mask: Any = None,
+        test_kernel: Any = None,
+    ) -> Any:
+        """Draw targets of the samples, of the mean and covariance that :meth:`predict` returns.
+
+        ``posterior_.sample`` draws functions without the noise of the targets.
+
+        Parameters
+        ----------
+        X
+            (sample, feature).
+        n_samples
+            How many draws.
+        random_state
+            A JAX key or an integer.
+        mask, test_kernel
+            As in :meth:`predict`.
+
+        Returns
+        -------
+        array
+            (sample, n_samples), or (sample, output, n_samples) for several outputs.
+        """
+        of_function, of_noise = jax.random.split(random_key(random_state))
+        if self._precomputed:
+            self._predicted(X, mask, test_kernel, spread=True, full=True)  # checks them
+            drawn = self._posterior(KernelPosterior).sample(
+                self._checked(X, mask), test_kernel, key=of_function, draws=n_samples
+            )
+        else:
+            x, mask = self._samples(X, mask)
+            drawn = self._posterior(Posterior).sample(
+                x, key=of_function, draws=n_samples, mask=mask
+            )
+        noise = self._noise_of_targets
+        if noise:
+            with jax.enable_x64(True):
+                drawn_noise = np.asarray(jax.random.normal(of_noise, drawn.shape, np.float64))
+            drawn = (drawn + np.sqrt(noise) * drawn_noise).astype(drawn.dtype)
+        return np.moveaxis(self._unscaled(drawn), 0, -1)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, mask: Any = None) -> float:
+        """Return R², the part of the targets' variance that the means explain.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As in :meth:`fit`.
+        mask
+            As in :meth:`predict`.
+        """
+        return r2_score(y, self.predict(X, mask=mask), sample_weight=sample_weight)
+
+
+class KernelClassifier(ClassifierMixin, KernelEstimator):
+    """Classification by regression on ±1, one output for each class; the largest wins."""
+
+    classes_: np.ndarray
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, mask: Any = None) -> Any:
+        """Condition on samples.
+
+        Parameters
+        ----------
+        X, y
+            (sample, feature), or with ``kernel="precomputed"`` the kernel, (sample, sample); and
+            labels (sample,).
+        sample_weight
+            (sample,), ≥ 0; see the notes of the class.
+        mask
+            Which positions of each sample are there, Booleans (sample, *space), for networks that
+            read a ``sample_shape``; all by default.
+
+        Raises
+        ------
+        InvalidInput
+            For wrong shapes, or wrong parameters of the estimator.
+        """
+        X, y = checked_by_sklearn(self, X, y, dtype=_FLOATS)
+        with named_by("y"):
+            check_classification_targets(y)
+            self.classes_, position = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise InvalidInput(
+                f"y: wanted samples of two classes or more, got one class, {self.classes_[0]!r}."
+            )
+        targets = np.where(position[:, None] == np.arange(len(self.classes_)), 1.0, -1.0)
+        if len(self.classes_) == 2:
+            targets = targets[:, 1]
+        self.posterior_ = self._condition(self._training(X, mask), targets, sample_weight)
+        return self
+
+    def decision_function(self, X: Any, mask: Any = None) -> Any:
+        """Return the outputs.
+
+        Parameters
+        ----------
+        X
+            (sample, feature).
+        mask
+            Which positions of each sample are there, (sample, *space); wanted if ``fit`` had one.
+
+        Returns
+        -------
+        array
+            (sample, class); for two classes (sample,), positive for the second.
+
+        Raises
+        ------
+        InvalidInput
+            If a mask is missing.
+        """
+        return self._predicted(X, mask).mean
+
+    def predict(self, X: Any, mask: Any = None) -> Any:
+        """Return the label of the largest output.
+
+        Parameters
+        ----------
+        X
+            (sample, feature).
+        mask
+            As in :meth:`decision_function`.
+        """
+        outputs = self._predicted(X, mask).mean
+        if outputs.ndim == 1:
+            return self.classes_[(outputs > 0).astype(int)]
+        return self.classes_[outputs.argmax(axis=1)]
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, mask: Any = None) -> float:
+        """Return the accuracy, the part of the samples whose label is right.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As in :meth:`fit`.
+        mask
+            As in :meth:`decision_function`.
+        """
+        return float(accuracy_score(y, self.predict(X, mask), sample_weight=sample_weight))

@@ -1,0 +1,136 @@
+"""A kernel matrix prepared for solving with it, and what is said where it cannot be."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from jax.scipy.linalg import solve_triangular
+from jaxtyping import Array, Float
+from numpy.linalg import LinAlgError
+from scipy.linalg import cho_solve, cholesky
+
+# Above this condition number predictions would keep fewer than four digits of float64.
+LARGEST_CONDITION = 1e12
+_ROUNDS = 16  # of power and of inverse iteration: extreme eigenvalues to a few percent
+
+
+class Factor(NamedTuple):
+    """A square root R of the inverse of A = K + noise, A⁻¹ = R Rᵀ, by its pieces.
+
+    NumPy arrays, so that whoever holds it can be pickled and read in any precision.
+
+    Attributes
+    ----------
+    root
+        The Cholesky factor L of A, R = L⁻ᵀ; or R = U Λ^(−½) itself, without the eigenvectors
+        that are lost in rounding, where A is singular.
+    singular
+        Which of the two.
+    condition
+        Estimated λ_max/λ_min; for a singular A the exact one, or infinity.
+    rank
+        Number of eigenvalues above λ_max · 1e-12.
+    log_determinant
+        log det A; −∞ if singular.
+    """
+
+    root: np.ndarray
+    singular: bool
+    condition: float
+    rank: int
+    log_determinant: float
+
+    def solve(self, columns: Float[np.ndarray, "sample column"]) -> np.ndarray:
+        """Return A⁻¹ times columns, by SciPy."""
+        if self.singular:
+            return self.root @ (self.root.T @ columns)
+        return cho_solve((self.root, True), columns, check_finite=False)
+
+
+def whiten(
+    root: Float[Array, "sample mode"], singular: bool, columns: Float[Array, "sample column"]
+) -> Float[Array, "mode column"]:
+    """Return Rᵀ times columns; the products of whitened columns are bᵀA⁻¹b."""
+    return root.T @ columns if singular else solve_triangular(root, columns, lower=True)
+
+
+def solve(
+    root: Float[Array, "sample mode"], singular: bool, columns: Float[Array, "sample column"]
+) -> Float[Array, "sample column"]:
+    """Return A⁻¹ times columns; the pseudo-inverse where A is singular."""
+    white = whiten(root, singular, columns)
+    return root @ white if singular else solve_triangular(root, white, lower=True, trans=1)
+
+
+def factorise(matrix: Float[np.ndarray, "sample sample"]) -> Factor:
+    """Factorise a positive definite matrix by Cholesky, a singular one by its eigenvectors.
+
+    By LAPACK as SciPy calls it, which compiles nothing for another number of samples.
+    """
+    try:
+        root = cholesky(matrix, lower=True, check_finite=False)
+    except LinAlgError:
+        root, condition = matrix, float("inf")
+    else:
+        condition = _condition(matrix, root)
+    if condition < LARGEST_CONDITION:
+        log_determinant = 2 * float(np.sum(np.log(np.diagonal(root))))
+        return Factor(root, False, condition, len(matrix), log_determinant)
+    values, vectors = np.linalg.eigh(matrix)
+    largest, smallest = float(values[-1]), float(values[0])
+    kept = values > largest / LARGEST_CONDITION
+    condition = largest / smallest if smallest > 0 else float("inf")
+    root = vectors[:, kept] / np.sqrt(values[kept])
+    return Factor(root, True, condition, int(kept.sum()), -float("inf"))
+
+
+def _condition(matrix: np.ndarray, root: np.ndarray) -> float:
+    """Estimate λ_max/λ_min by power iteration with A and with its inverse."""
+    start = np.random.default_rng(0).standard_normal(len(matrix))  # generic, but fixed
+    ahead = back = start / np.linalg.norm(start)
+    for _ in range(_ROUNDS):
+        ahead = matrix @ ahead
+        back = cho_solve((root, True), back, check_finite=False)
+        ahead, back = ahead / np.linalg.norm(ahead), back / np.linalg.norm(back)
+    largest = np.linalg.norm(matrix @ ahead)
+    return float(largest * np.linalg.norm(cho_solve((root, True), back, check_finite=False)))
+
+
+def explain(what: str, factor: Factor, trace: float, x: np.ndarray | None = None) -> str:
+    """Return what is wrong with a singular matrix, and what to do about it.
+
+    Parameters
+    ----------
+    what
+        The name of the kernel.
+    factor
+        Of kernel and noise, singular.
+    trace
+        Of kernel and noise.
+    x
+        The inputs, in which equal rows are looked for, if they are known.
+    """
+    pairs = [] if x is None else equal_rows(x)
+    if x is None:
+        cause = "Pass"
+    elif pairs:
+        shown = ", ".join(f"{i} and {j}" for i, j in pairs[:4])
+        more = f", and {len(pairs) - 4} pairs more" if len(pairs) > 4 else ""
+        cause = f"Rows {shown}{more} of x are equal: drop the duplicates, or pass"
+    else:
+        cause = "No two rows of x are equal, but some are too close for this kernel: pass"
+    enough, count = trace / 1e10, len(factor.root)
+    return (
+        f"the {what} of {count} training inputs is singular to working precision: rank "
+        f"{factor.rank} of {count}, condition number {factor.condition:.1e} (wanted below "
+        f"{LARGEST_CONDITION:.0e}). {cause} a larger noise=, a variance that is added to the "
+        f"diagonal as it is; {enough:.1e} is enough. throw=False gives the pseudo-inverse."
+    )
+
+
+def equal_rows(x: np.ndarray) -> list[tuple[int, int]]:
+    """Return pairs of a row and a later one that is equal to it."""
+    _, first, inverse = np.unique(x, axis=0, return_index=True, return_inverse=True)
+    firsts = first[inverse.reshape(-1)]
+    return [(int(f), i) for i, f in enumerate(firsts) if f != i]

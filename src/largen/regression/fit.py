@@ -1,0 +1,252 @@
+"""σ_w, σ_b and noise that make given targets most probable."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+from jax.typing import ArrayLike
+
+from largen.architectures import Layer
+from largen.arrays import flag, integer, real
+from largen.errors import NumericalFailure, one_of
+from largen.kernels.hyperparameters import Hyperparameters, rebuilt
+from largen.parameterizations import Parameterization
+from largen.regression.likelihood import PRIORS, evidence
+
+_RANGE = np.log(1e3)  # how far σ_w and σ_b may go from where they start, in logarithms
+_NOISE_RANGE = np.log(1e6)
+
+
+@dataclass(frozen=True)
+class LikelihoodFit:
+    """A network whose constants were fitted; made by :func:`fit_likelihood`.
+
+    Attributes
+    ----------
+    net, noise
+        The network with the fitted σ_w and σ_b, and the variance of the noise.
+    log_likelihood, start
+        Log marginal likelihood with them, and with those that it started from.
+    evaluations
+        How often likelihood and gradient were computed.
+    status
+        ``"ok"``; ``"at bound"`` if a constant ran as far as it may go; ``"not converged"``;
+        ``"inaccurate"`` if the fitted kernel misses the accuracy of :func:`largen.nngp`.
+    at_bound
+        Names of those constants.
+    """
+
+    net: Layer
+    noise: float
+    log_likelihood: float
+    start: float
+    evaluations: int
+    status: str
+    at_bound: tuple[str, ...]
+
+
+def fit_likelihood(
+    net: Layer,
+    x: ArrayLike,
+    y: ArrayLike,
+    *,
+    noise: float = 0.1,
+    kind: str = "nngp",
+    shared: bool = True,
+    fit_noise: bool = True,
+    mask: ArrayLike | None = None,
+    param: Parameterization | None = None,
+    max_steps: int = 200,
+    throw: bool = True,
+) -> LikelihoodFit:
+    """Choose σ_w, σ_b and the noise by their marginal likelihood (type-II maximum).
+
+    Ascends :func:`largen.log_likelihood` (Bahri and Hanin, Les Houches lectures, eq. (33)) in
+    the logarithms of the constants by L-BFGS. It is a local maximum, reached from the constants
+    of ``net``. Biases of standard deviation 0 do not exist and stay so.
+
+    Parameters
+    ----------
+    net
+        The architecture; its σ_w and σ_b are where to start.
+    x, y
+        Samples, (sample, input) or (sample, *space, channel), and targets, (sample,) or
+        (sample, output).
+    noise
+        σ_n² > 0 to start from: a variance, added to the diagonal as it is.
+    kind
+        The prior's kernel: ``"nngp"``, or ``"ntk-gp"`` for the tangent kernel, the prior of the
+        linearised network.
+    shared
+        Whether all σ_w change by one common factor and all σ_b by another, or each by its own.
+    fit_noise
+        Whether the noise is fitted, too.
+    mask
+        Which positions of each sample are there, Booleans (sample, *space), as in
+        :func:`largen.posterior`; all by default.
+    param
+        The parameterization; :func:`largen.ntk` by default.
+    max_steps
+        At most so many steps.
+    throw
+        Whether to raise if ``max_steps`` do not suffice or the fitted kernel is not accurate, or
+        to tell it in the status.
+
+    Raises
+    ------
+    NumericalFailure
+        If the kernel is singular to begin with, or the maximum is not reached.
+    InvalidInput
+        For wrong shapes, also of a mask, NaN, an unknown kind, or a noise that is not positive.
+    NoTheory
+        For ``"ntk-gp"`` as in :func:`largen.log_likelihood`.
+
+    Notes
+    -----
+    σ_w and σ_b stay within a factor of 1000 of where they start, the noise within one of 10⁶:
+    without any noise in the targets, say, the likelihood grows without end as it goes to 0.
+
+    Examples
+    --------
+    >>> import largen as lg, numpy as np
+    >>> x = np.linspace(-2, 2, 20)[:, None]
+    >>> net = lg.mlp(1, "erf", bias_std=1.0)
+    >>> fit = lg.fit_likelihood(net, x, 1 + np.cos(x[:, 0]), noise=0.01, fit_noise=False)
+    >>> round(fit.start, 2), round(fit.log_likelihood, 2), fit.status
+    (7.65, 9.87, 'ok')
+    >>> round(fit.net.layers[0].weight_std, 2), round(fit.net.layers[0].bias_std, 2)
+    (1.16, 2.16)
+    """
+    of = evidence(net, x, y, param, mask, one_of("kind", kind, PRIORS))
+    throw = flag("throw", throw)
+    variance = real("noise", noise, above=0)
+    steps = integer("max_steps", max_steps, at_least=1)
+    groups = groups_of(of.given.names, flag("shared", shared))
+    fit_noise = flag("fit_noise", fit_noise)
+    start, _, _ = of.at(of.given.deviations, variance)
+    if not np.isfinite(start):
+        raise NumericalFailure(
+            f"fit_likelihood: the {PRIORS[kind]} of {len(of.x)} inputs with noise = {variance:g} "
+            "is not positive in float64; start from a larger noise, or drop rows that are equal."
+        )
+    found = ascend(net, of, "noise", variance, groups, fit_noise, steps)
+    fit = LikelihoodFit(*found[:3], start, *found[3:])
+    final = evidence(fit.net, x, y, param, mask, kind)
+    # With the methods that the likelihood was computed by.
+    words = final._replace(given=final.given._replace(skeleton=of.given.skeleton)).inaccuracy()
+    if words is not None:
+        fit = replace(fit, status="inaccurate")
+    elif fit.status == "not converged":
+        words = (
+            f"fit_likelihood: no maximum within {steps} steps; the log likelihood rose from "
+            f"{start:.6g} to {fit.log_likelihood:.6g}. Take more max_steps, or start from the "
+            "result."
+        )
+    if words is not None and throw:
+        raise NumericalFailure(words, fit)
+    return fit
+
+
+@runtime_checkable
+class Objective(Protocol):
+    """What constants are fitted to: a function of deviations and of one positive number more.
+
+    Attributes
+    ----------
+    given
+        The network.
+    size
+        How many numbers it is a sum over.
+    """
+
+    @property
+    def given(self) -> Hyperparameters:
+        """The network."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """How many numbers it is a sum over."""
+        ...
+
+    def at(self, deviations: np.ndarray, number: float, /) -> tuple[float, np.ndarray, float]:
+        """Return the value, and its slopes by the deviations and by the number."""
+        ...
+
+
+class Ascent(NamedTuple):
+    """Where an objective is largest; see :class:`LikelihoodFit` for the fields."""
+
+    net: Layer
+    number: float
+    value: float
+    evaluations: int
+    status: str
+    at_bound: tuple[str, ...]
+
+
+def groups_of(names: tuple[str, ...], shared: bool) -> np.ndarray:
+    """Return which factor each constant is multiplied by, (name,)."""
+    if not shared:
+        return np.arange(len(names))
+    kinds = [name.rsplit(".", 1)[1] for name in names]
+    return np.unique(kinds, return_inverse=True)[1]
+
+
+def ascend(
+    net: Layer, of: Objective, name: str, number: float, groups: np.ndarray, free: bool, steps: int
+) -> Ascent:
+    """Ascend an objective in the logarithms of its constants.
+
+    Parameters
+    ----------
+    net, of
+        The network, and the objective of its constants.
+    name, number
+        The further number, from which it starts.
+    groups
+        Which factor each deviation is multiplied by.
+    free
+        Whether the number is fitted, too.
+    steps
+        At most so many.
+    """
+    from scipy.optimize import minimize
+
+    count, size = groups.max() + 1, of.size
+
+    def constants(logs):
+        now = number * np.exp(logs[count]) if free else number
+        return of.given.deviations * np.exp(logs[groups]), now
+
+    def cost(logs):
+        deviations, now = constants(logs)
+        value, slopes, by_number = of.at(deviations, now)
+        if not np.isfinite(value):
+            return np.inf, np.zeros_like(logs)
+        gradient = np.bincount(groups, slopes * deviations, minlength=len(logs))
+        if free:
+            gradient[count] = by_number * now
+        return -value / size, -gradient / size
+
+    reach = np.array([_RANGE] * count + [_NOISE_RANGE] * free)
+    found = minimize(
+        cost,
+        np.zeros_like(reach),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=list(zip(-reach, reach, strict=True)),
+        options={"maxiter": steps, "ftol": 1e-12, "gtol": 1e-7},
+    )
+    deviations, now = constants(found.x)
+    fitted = rebuilt(net, dict(zip(of.given.names, deviations.tolist(), strict=True)))
+    stopped = np.abs(found.x) > reach - 1e-9
+    at_bound = [name for name, group in zip(of.given.names, groups, strict=True) if stopped[group]]
+    at_bound += [name] if free and stopped[count] else []
+    status = "at bound" if at_bound else "ok"
+    if found.status == 1 or not np.isfinite(found.fun):
+        status = "not converged"
+    value = -float(found.fun) * size
+    return Ascent(fitted, float(now), value, int(found.nfev), status, tuple(at_bound))

@@ -1,0 +1,353 @@
+"""Predictions from kernels: Gaussian processes given training samples."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+from largen.architectures import Layer
+from largen.arrays import flag, integer, is_traced, random_key
+from largen.errors import InvalidInput, NumericalFailure, one_of
+from largen.kernels.masked import Masked, diagonal_of, kernel_of, masked
+from largen.kernels.nngp_ntk import kernel, nngp, ntk_kernel
+from largen.kernels.padding import filled
+from largen.kernels.tiles import check_size
+from largen.parameterizations import Parameterization
+from largen.regression.checks import (
+    new_inputs,
+    noise_variance,
+    sample_weights,
+    training_inputs,
+    training_targets,
+)
+from largen.regression.conditioning import Inference, Relaxation, draw, infer
+from largen.regression.factor import explain
+
+KINDS = {
+    "nngp": "NNGP kernel",
+    "ntk": "NTK",
+    "ntk-gp": "NTK",
+}
+
+
+class Prediction(NamedTuple):
+    """What is expected of the outputs at test samples.
+
+    Attributes
+    ----------
+    mean
+        (test_sample,) or (test_sample, output); behind an axis of times if several were asked
+        for, as variances and covariances.
+    variance
+        (test_sample,), the same for each output: of the function, so that a new target has this
+        variance and that of its noise.
+    covariance
+        (test_sample, test_sample), the same for each output; None unless asked for.
+    """
+
+    mean: Any
+    variance: Any
+    covariance: Any = None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Posterior:
+    """A Gaussian process conditioned on training samples; made by :func:`posterior`.
+
+    Attributes
+    ----------
+    net, param, kind
+        Whose kernel it is.
+    x, y, mask
+        What it is conditioned on.
+    noise
+        The variance of the targets' noise in use, one number or one for each sample.
+    status
+        ``"ok"``; ``"singular"`` if the pseudo-inverse had to be taken.
+    condition, rank
+        Of the training kernel with its noise; the condition number is an estimate.
+    """
+
+    net: Layer
+    param: Parameterization | None
+    kind: str
+    x: np.ndarray
+    y: np.ndarray
+    mask: np.ndarray | None
+    given: Inference | Relaxation
+
+    @property
+    def noise(self) -> np.ndarray:
+        """Variance of the targets' noise; 0 for gradient flow, which has none."""
+        return self.given.noise if isinstance(self.given, Inference) else np.zeros(())
+
+    @property
+    def status(self) -> str:
+        """``"ok"`` or ``"singular"``."""
+        return self.given.status
+
+    @property
+    def condition(self) -> float:
+        """Estimated condition number of kernel and noise on the training samples."""
+        return self.given.condition
+
+    @property
+    def rank(self) -> int:
+        """Number of eigenvalues that are not lost in rounding."""
+        return self.given.rank
+
+    @property
+    def log_likelihood(self) -> float:
+        """Log marginal likelihood of the targets, summed over outputs.
+
+        Bahri and Hanin, Les Houches lectures, eq. (33), −½ yᵀA⁻¹y − ½ log det A − (P/2) log 2π
+        with A = K + noise. −∞ where A is singular.
+
+        Raises
+        ------
+        InvalidInput
+            For the kind ``"ntk"``: trained networks are no Bayesian posterior.
+        """
+        if self.kind == "ntk" or not isinstance(self.given, Inference):
+            raise InvalidInput(
+                "kind: 'ntk' describes trained networks, which have no marginal likelihood; "
+                "take 'nngp' or 'ntk-gp'."
+            )
+        return self.given.log_likelihood(self.y.reshape(len(self.y), -1))
+
+    def predict(
+        self, x_test: ArrayLike, *, mask: ArrayLike | None = None, covariance: bool = False
+    ) -> Prediction:
+        """Return mean and variance of the outputs at test samples, without the targets' noise.
+
+        A new target has the variance ``variance + noise`` in the Bayesian kinds; of the kind
+        ``"ntk"`` it is the variance of single networks over their initialisations. May be
+        traced by ``jit`` and ``grad`` in ``x_test``, then in the precision of the trace.
+
+        Parameters
+        ----------
+        x_test
+            (test_sample, input).
+        mask
+            Which positions of each sample are there, (test_sample, *space); all by default.
+        covariance
+            Whether to return the covariance of every pair of test samples, too.
+
+        Raises
+        ------
+        InvalidInput
+            For inputs that are not finite floats of as many columns as the training inputs.
+        OutOfMemory
+            If kernels with the training samples do not fit into memory.
+        """
+        covariance = flag("covariance", covariance)
+        x = new_inputs(x_test, self.x)
+        new = masked("mask", mask, x)
+        if is_traced(x):
+            return self._shaped(*self._moments(new, covariance))
+        dtype = np.result_type(x.dtype, self.x.dtype, np.float32)
+        kernels = 4 if self.kind == "ntk" else 2
+        check_size("x_test", len(x), len(self.x) + covariance * len(x), kernels, np.float64)
+        with jax.enable_x64(True):
+            moments = self._moments(filled(new, np.float64), covariance)
+        # Also in JAX's float64, which is off outside of this call, only via NumPy.
+        rows = len(x)
+        mean = np.asarray(moments[0], dtype)[..., :rows, :]
+        variance = np.asarray(moments[1], dtype)[..., :rows]
+        full = np.asarray(moments[2], dtype)[..., :rows, :rows] if covariance else None
+        moments = mean, variance, full
+        if isinstance(x, jax.Array):
+            with jax.enable_x64(dtype == np.float64):
+                moments = tuple(None if m is None else jnp.asarray(m) for m in moments)
+        return self._shaped(*moments)
+
+    def sample(
+        self, x_test: ArrayLike, *, key: Any, draws: int = 1, mask: ArrayLike | None = None
+    ) -> Any:
+        """Draw functions, seen at the test samples.
+
+        Parameters
+        ----------
+        x_test
+            (test_sample, input).
+        key
+            A JAX key or an integer.
+        draws
+            How many functions.
+        mask
+            As in :meth:`predict`.
+
+        Returns
+        -------
+        array
+            (draw, test_sample) or (draw, test_sample, output), without the noise of targets.
+
+        Raises
+        ------
+        InvalidInput
+            As :meth:`predict`; for a wrong key or number.
+        """
+        draws, key = integer("draws", draws, at_least=1), random_key(key)
+        if isinstance(self.given, Relaxation) and self.given.several:
+            raise InvalidInput("time: draws are of one time; condition on one of them.")
+        if is_traced(x_test):
+            raise InvalidInput("x_test: is traced; draw samples outside of jit and grad.")
+        x = np.asarray(new_inputs(x_test, self.x), np.float64)
+        mean, _, covariance = self.predict(x, mask=mask, covariance=True)
+        dtype = np.result_type(np.asarray(x_test).dtype, self.x.dtype, np.float32)
+        functions = draw(mean.reshape(len(x), -1), covariance, key, draws).astype(dtype)
+        return functions if self.y.ndim == 2 else functions[..., 0]
+
+    def _shaped(self, mean, variance, covariance) -> Prediction:
+        return Prediction(mean if self.y.ndim == 2 else mean[..., 0], variance, covariance)
+
+    def _moments(self, new: Masked, full: bool):
+        """Return mean (M, C), variance (M,) and covariance (M, M) or None."""
+        own = self._prior(new) if full else diagonal_of(self._prior, new)
+        given = filled(Masked(self.x, self.mask))
+        if self.kind == "ntk":
+            both = kernel_of(kernel, self.net, new, given, param=self.param)
+            prior_cross, cross = (k[:, : len(self.x)] for k in both)
+        else:
+            cross, prior_cross = self._prior(new, given)[:, : len(self.x)], None
+        mean, spread = self.given.moments(cross, own, prior_cross)
+        if not full:
+            return mean, spread, None
+        return mean, jnp.maximum(jnp.diagonal(spread, axis1=-2, axis2=-1), 0), spread
+
+    def _prior(self, first: Masked, second: Masked | None = None):
+        """Return the covariance before any training sample was seen."""
+        of = ntk_kernel if self.kind == "ntk-gp" else nngp
+        return kernel_of(of, self.net, first, second, param=self.param)
+
+    def __repr__(self) -> str:
+        return (
+            f"Posterior({self.kind!r} on {len(self.x)} samples, {self.status}, condition "
+            f"{self.condition:.1e}, {self.net!r})"
+        )
+
+
+def posterior(
+    net: Layer,
+    x: ArrayLike,
+    y: ArrayLike,
+    *,
+    kind: str = "nngp",
+    noise: ArrayLike | str = 0.0,
+    weights: ArrayLike | None = None,
+    mask: ArrayLike | None = None,
+    param: Parameterization | None = None,
+    throw: bool = True,
+) -> Posterior:
+    """Condition the Gaussian process of an infinitely wide network on training samples.
+
+    With A = K + σ_n² (``"nngp"``) or A = Θ + σ_n² (the others) on the training samples, and *
+    for test samples (Bahri and Hanin, Les Houches lectures, eqs. (32) and (90)),
+
+    ==========  =================================  ========================================
+    kind        what it describes                  mean and covariance
+    ==========  =================================  ========================================
+    "nngp"      Bayesian inference with the        K*A⁻¹y, K** − K*A⁻¹K*ᵀ
+                network as prior
+    "ntk"       networks trained by gradient       Θ*A⁻¹y, K** − K*Bᵀ − BK*ᵀ + BKBᵀ
+                flow for ever, over their          with B = Θ*A⁻¹
+                initialisations
+    "ntk-gp"    Bayesian inference with the        Θ*A⁻¹y, Θ** − Θ*A⁻¹Θ*ᵀ
+                linearised network as prior
+    ==========  =================================  ========================================
+
+    Parameters
+    ----------
+    net
+        The architecture.
+    x, y
+        Training samples, (sample, input) or (sample, *space, channel), and targets, (sample,) or
+        (sample, output); outputs are independent of one another.
+    kind
+        See above.
+    noise
+        σ_n², the variance of the targets' noise: a number that is added to the diagonal of the
+        kernel as it is, not relative to its trace, or one for each sample, (sample,). For
+        ``"ntk"`` it is the ridge: the loss ½ Σ (f − y)² has the penalty ½ σ_n² |θ − θ(0)|² in
+        weights of unit rate. ``"auto"`` chooses it from one eigendecomposition of the kernel: by
+        the marginal likelihood, or for ``"ntk"`` by the squared error of leaving one sample out.
+    weights
+        Of the samples, (sample,), ≥ 0: each divides the variance of its noise, which is the same
+        as repeating the sample. Samples of weight 0 are left out. All are 1 by default.
+    mask
+        Which positions of each sample are there, Booleans (sample, *space), for samples of
+        variable length; all by default. ``predict`` takes one for test samples.
+    param
+        The parameterization; :func:`largen.ntk` by default. See :func:`largen.kernel` for what
+        its NNGP means.
+    throw
+        Whether a singular kernel is raised, or handled by the pseudo-inverse and told in the
+        status.
+
+    Returns
+    -------
+    Posterior
+        With ``predict(x_test)``, ``sample(x_test, key=...)`` and ``log_likelihood``. It is
+        computed in float64; results have the dtype of the inputs.
+
+    Raises
+    ------
+    NumericalFailure
+        If the condition number of A exceeds 1e12: the message tells its rank and equal rows. If
+        the kernel is not accurate, as :func:`largen.kernel` says, whatever ``throw``.
+    InvalidInput
+        For wrong shapes, NaN, an unknown kind, or a negative noise.
+    OutOfMemory
+        If the kernel and its factor do not fit into memory.
+
+    Examples
+    --------
+    >>> import largen as lg, numpy as np
+    >>> net = lg.mlp(1, "erf")
+    >>> x, y = np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([1.0, -1.0])
+    >>> given = lg.posterior(net, x, y, noise=0.01)
+    >>> mean, variance, _ = given.predict(np.array([[1.0, 0.0], [3.0, 1.0]]))
+    >>> mean.round(3), variance.round(3)
+    (array([0.971, 0.888]), array([0.01 , 0.103]))
+    >>> given.sample(x, key=0, draws=5).shape
+    (5, 2)
+    """
+    one_of("kind", kind, KINDS)
+    throw = flag("throw", throw)
+    rows = training_inputs(x)
+    targets = training_targets(y, len(rows))
+    given, variance = masked("mask", mask, rows), noise
+    if not isinstance(noise, str):
+        variance = noise_variance(noise, len(rows))
+    weight = None if weights is None else sample_weights(weights, len(rows))
+    if weight is not None:
+        kept = weight > 0
+        given, targets, weight = given.rows(kept), targets[kept], weight[kept]
+        if np.ndim(variance):
+            variance = np.asarray(variance)[kept]
+    matrix, prior = matrices(net, given, kind, param)
+    found = infer(matrix, prior, targets.reshape(len(targets), -1), variance, weight, kind != "ntk")
+    result = Posterior(net, param, kind, given.x, targets, given.mask, found)
+    if found.factor.singular and throw:
+        trace = float(np.trace(matrix) + np.sum(np.broadcast_to(found.noise, len(targets))))
+        words = explain(KINDS[kind], found.factor, trace, given.x)
+        raise NumericalFailure(f"posterior: {words}", result)
+    return result
+
+
+def matrices(
+    net: Layer, given: Masked, kind: str, param: Parameterization | None
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return the kernel of training samples, and for ``"ntk"`` their NNGP kernel as well."""
+    # Kernels, the sum with the noise, its factor, and what the factorisation works with.
+    check_size("x", len(given.x), len(given.x), 6 if kind == "ntk" else 4, np.float64)
+    of = {"nngp": nngp, "ntk": kernel, "ntk-gp": ntk_kernel}[kind]
+    found = kernel_of(of, net, filled(given, np.float64), param=param)
+    prior, matrix = found if kind == "ntk" else (None, found)
+    seen = slice(len(given.x))
+    return np.asarray(matrix)[seen, seen], None if prior is None else np.asarray(prior)[seen, seen]

@@ -1,0 +1,335 @@
+"""Predictions from kernels that are given as matrices: empirical, stored, or anyone's own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from largen.arrays import flag, floating, integer, random_key
+from largen.errors import InvalidInput, NumericalFailure, one_of
+from largen.regression.checks import noise_variance, sample_weights, training_targets
+from largen.regression.conditioning import Inference, Relaxation, draw, infer, relax
+from largen.regression.early_stopping import singular_at_infinity, training_times
+from largen.regression.factor import explain
+from largen.regression.gaussian_process import Prediction
+from largen.regression.kernel_rows import Targets, joined, separate, square_kernel
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class KernelPosterior:
+    """Predictions by a kernel matrix; made by the functions of this module.
+
+    Attributes
+    ----------
+    y
+        Targets, (sample,) or (sample, output).
+    noise
+        The variance of the targets' noise in use; 0 for gradient flow.
+    status
+        ``"ok"``; ``"singular"`` if the pseudo-inverse had to be taken.
+    condition, rank
+        Of the kernel with its noise.
+    """
+
+    targets: Targets
+    bayesian: bool
+    given: Inference | Relaxation
+
+    @property
+    def y(self) -> np.ndarray:
+        """Targets as they were given."""
+        return self.targets.y
+
+    @property
+    def noise(self) -> np.ndarray:
+        """Variance of the targets' noise; 0 for gradient flow, which has none."""
+        return self.given.noise if isinstance(self.given, Inference) else np.zeros(())
+
+    @property
+    def status(self) -> str:
+        """``"ok"`` or ``"singular"``."""
+        return self.given.status
+
+    @property
+    def condition(self) -> float:
+        """Condition number of the kernel with its noise."""
+        return self.given.condition
+
+    @property
+    def rank(self) -> int:
+        """Number of eigenvalues that are not lost in rounding."""
+        return self.given.rank
+
+    @property
+    def log_likelihood(self) -> float:
+        """Log marginal likelihood of the targets, as of :class:`largen.regression.Posterior`.
+
+        Raises
+        ------
+        InvalidInput
+            For trained networks, which have none.
+        """
+        if not self.bayesian or not isinstance(self.given, Inference):
+            raise InvalidInput("kind: trained networks have no marginal likelihood; take 'gp'.")
+        return self.given.log_likelihood(self.targets.columns())
+
+    def predict(self, cross: Any, test: Any = None, *, prior_cross: Any = None) -> Prediction:
+        """Return mean and, where the kernels of test samples are given, variance.
+
+        Parameters
+        ----------
+        cross
+            The kernel from test to training samples, (test_sample, sample), with axes of outputs
+            behind if the training kernel has them.
+        test
+            The prior's kernel of test samples: (test_sample,) for K(x, x) only, or
+            (test_sample, test_sample) for covariances as well. For trained networks it is that of
+            the NNGP. Coupled outputs take (test_sample, test_sample, output, output).
+        prior_cross
+            For trained networks the NNGP kernel from test to training samples.
+
+        Returns
+        -------
+        Prediction
+            Without the noise of targets. Variance and covariance are None where ``test`` is not
+            given; with coupled outputs they are (test_sample, output) and
+            (test_sample, test_sample, output, output).
+
+        Raises
+        ------
+        InvalidInput
+            For shapes that do not fit, NaN, or kernels that are missing.
+        """
+        cross = self._cross("cross", cross)
+        with jax.enable_x64(True):
+            if test is None:
+                return Prediction(self.targets.shaped(np.asarray(self.given.mean(cross))), None)
+            own = self._own(test, len(cross))
+            if not self.bayesian:
+                if self.given.prior is None or prior_cross is None:
+                    raise InvalidInput(
+                        "prior_cross: variances of trained networks need the NNGP kernel as well: "
+                        "of training samples (prior=), from test to training samples "
+                        "(prior_cross=) and of test samples (test=)."
+                    )
+                prior_cross = self._cross("prior_cross", prior_cross)
+                if prior_cross.shape != cross.shape:
+                    raise InvalidInput("prior_cross: wanted as many test samples as cross has.")
+            mean, spread = map(np.asarray, self.given.moments(cross, own, prior_cross))
+        if own.ndim == 1:
+            return Prediction(self.targets.shaped(mean), spread)
+        variance = np.maximum(np.diagonal(spread, axis1=-2, axis2=-1), 0)
+        if self.targets.coupled:
+            outputs = self.targets.outputs
+            variance = variance.reshape(*variance.shape[:-1], -1, outputs)
+            spread = separate(spread, outputs)
+        return Prediction(self.targets.shaped(mean), variance, spread)
+
+    def sample(
+        self, cross: Any, test: Any, *, key: Any, draws: int = 1, prior_cross: Any = None
+    ) -> np.ndarray:
+        """Draw functions without the noise of targets, seen at test samples.
+
+        Parameters
+        ----------
+        cross, test, prior_cross
+            As in :meth:`predict`; ``test`` with all pairs of samples.
+        key
+            A JAX key or an integer.
+        draws
+            How many functions.
+
+        Returns
+        -------
+        array
+            (draw, test_sample) or (draw, test_sample, output).
+
+        Raises
+        ------
+        InvalidInput
+            As :meth:`predict`, for a wrong key or number, and for several times.
+        """
+        draws, key = integer("draws", draws, at_least=1), random_key(key)
+        if isinstance(self.given, Relaxation) and self.given.several:
+            raise InvalidInput("time: draws are of one time; condition on one of them.")
+        found = self.predict(cross, test, prior_cross=prior_cross)
+        if found.covariance is None:
+            raise InvalidInput("test: draws need the kernel of all pairs of test samples.")
+        if self.targets.coupled:
+            mean, covariance = found.mean.reshape(-1, 1), joined(found.covariance)
+        else:
+            mean, covariance = found.mean.reshape(len(found.mean), -1), found.covariance
+        return self.targets.shaped(draw(mean, covariance, key, draws))
+
+    def _cross(self, name: str, kernel: Any) -> np.ndarray:
+        y, coupled = self.targets.y, self.targets.coupled
+        matrix = np.asarray(floating(name, kernel, ndim=4 if coupled else 2), np.float64)
+        wanted = (len(y), y.shape[1], y.shape[1]) if coupled else (len(y),)
+        if matrix.shape[1:] != wanted:
+            shape = ", ".join(map(str, ("test_sample", *wanted)))
+            raise InvalidInput(f"{name}: wanted ({shape}), got {matrix.shape}.")
+        return self.targets.matrix(matrix)
+
+    def _own(self, test: Any, rows: int) -> np.ndarray:
+        coupled = self.targets.coupled
+        own = np.asarray(floating("test", test, ndim=4 if coupled else (1, 2)), np.float64)
+        own = joined(own) if coupled else own
+        if own.shape not in ((rows,), (rows, rows)):
+            raise InvalidInput(
+                f"test: does not fit cross of {rows} rows, its shape is {own.shape}."
+            )
+        return own
+
+    def __repr__(self) -> str:
+        return (
+            f"KernelPosterior({len(self.y)} samples, {self.status}, condition {self.condition:.1e})"
+        )
+
+
+def posterior_from_kernel(
+    kernel: Any,
+    y: Any,
+    *,
+    kind: str = "gp",
+    noise: Any = 0.0,
+    weights: Any = None,
+    prior: Any = None,
+    throw: bool = True,
+) -> KernelPosterior:
+    """Condition a Gaussian process, or trained networks, whose kernel is given as a matrix.
+
+    The means and covariances are those of :func:`largen.posterior` (Bahri and Hanin, Les Houches
+    lectures, eqs. (32) and (90)), with any kernel in the place of the infinitely wide one: the
+    empirical tangent kernel of a finite network, one that was stored, a sum of several.
+
+    Parameters
+    ----------
+    kernel
+        Of the training samples, (sample, sample), or (sample, sample, output, output) as
+        :func:`largen.empirical_ntk` returns it for several outputs. Arrays on disk are read whole.
+    y
+        Targets, (sample,) or (sample, output).
+    kind
+        ``"gp"``, Bayesian inference with the kernel as the prior's covariance; or ``"ntk"``,
+        networks with this tangent kernel trained by gradient flow for ever.
+    noise, weights
+        As in :func:`largen.posterior`; ``noise`` may be ``"auto"``.
+    prior
+        For ``"ntk"``: the NNGP kernel of the training samples, without which there are means only.
+    throw
+        Whether a singular kernel is raised, or handled by the pseudo-inverse and told in the
+        status.
+
+    Raises
+    ------
+    NumericalFailure
+        If the condition number of kernel and noise exceeds 1e12.
+    InvalidInput
+        If the kernel is not square and symmetric, shapes do not fit, NaN, or an unknown kind.
+
+    Examples
+    --------
+    >>> import largen as lg, numpy as np
+    >>> x, y = np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([1.0, -1.0])
+    >>> K = lg.nngp(lg.mlp(1, "erf"), x)
+    >>> lg.posterior_from_kernel(K, y, noise=0.01).predict(K).mean.round(3)
+    array([ 0.971, -0.971])
+    """
+    one_of("kind", kind, ("gp", "ntk"))
+    throw = flag("throw", throw)
+    if kind == "gp" and prior is not None:
+        raise InvalidInput("prior: belongs to kind='ntk'; the kernel of 'gp' is the prior.")
+    given, weight, matrix, before = _checked("kernel", kernel, y, weights, prior)
+    columns, variance = given.columns(), noise
+    if not isinstance(noise, str):
+        variance = noise_variance(noise, len(given.y))
+        variance = given.of_rows(variance) if np.ndim(variance) else variance
+    of_rows = None if weights is None else given.of_rows(weight)
+    found = infer(matrix, before, columns, variance, of_rows, kind == "gp")
+    result = KernelPosterior(given, kind == "gp", found)
+    if found.factor.singular and throw:
+        trace = float(np.trace(matrix) + np.sum(np.broadcast_to(found.noise, len(columns))))
+        words = explain("kernel", found.factor, trace)
+        raise NumericalFailure(f"posterior_from_kernel: {words}", result)
+    return result
+
+
+def flow_posterior_from_kernel(
+    ntk: Any,
+    y: Any,
+    *,
+    time: Any,
+    weights: Any = None,
+    prior: Any = None,
+    throw: bool = True,
+) -> KernelPosterior:
+    """Return networks after times of gradient flow, whose tangent kernel is given as a matrix.
+
+    As :func:`largen.flow_posterior` (Bahri and Hanin, Les Houches lectures, eqs. (87)-(90)).
+    Means are f(t) for outputs that start at 0: add the network's own start f₀ by conditioning on
+    y − f₀.
+
+    Parameters
+    ----------
+    ntk
+        Θ of the training samples, (sample, sample) or (sample, sample, output, output).
+    y
+        Targets, (sample,) or (sample, output).
+    time, weights
+        As in :func:`largen.flow_posterior`: many times, infinity included, or ``"auto"``.
+    prior
+        The NNGP kernel of the training samples, without which there are means only.
+    throw
+        Whether a singular kernel is raised where a time is infinite.
+
+    Raises
+    ------
+    InvalidInput
+        If the kernel is not square and symmetric, shapes do not fit, or a time is not positive.
+    NumericalFailure
+        For an infinite time, if the kernel is singular.
+
+    Examples
+    --------
+    >>> import largen as lg, numpy as np
+    >>> K = np.array([[2.0, 1.0], [1.0, 2.0]])
+    >>> given = lg.flow_posterior_from_kernel(K, np.array([1.0, -1.0]), time=[1.0, np.inf])
+    >>> given.predict(K).mean.round(3)  # 1 − e^(−t/2), then all
+    array([[ 0.393, -0.393],
+           [ 1.   , -1.   ]])
+    """
+    throw = flag("throw", throw)
+    given, weight, matrix, before = _checked("ntk", ntk, y, weights, prior)
+    columns, of_rows = given.columns(), given.of_rows(weight)
+    times = training_times(time, matrix, columns, of_rows)
+    if not isinstance(time, str):
+        times = times * given.outputs  # the loss is a mean over samples, not over rows
+    found = relax(matrix, before, columns, times, of_rows)
+    result = KernelPosterior(given, False, found)
+    if found.status != "ok" and throw:
+        words = singular_at_infinity(found)
+        raise NumericalFailure(f"flow_posterior_from_kernel: {words}", result)
+    return result
+
+
+def _checked(
+    name: str, kernel: Any, y: Any, weights: Any, prior: Any
+) -> tuple[Targets, np.ndarray, np.ndarray, np.ndarray | None]:
+    """Return targets, weights of all samples, and the kernels as matrices of what counts."""
+    matrix = square_kernel(name, kernel).astype(np.float64)
+    targets = training_targets(y, len(matrix))
+    coupled = matrix.ndim == 4
+    if coupled and targets.shape[1:] != matrix.shape[3:]:
+        raise InvalidInput(f"y: wanted {matrix.shape[::2]}, as {name} has it, got {targets.shape}.")
+    weight = sample_weights(weights, len(targets))
+    given = Targets(targets, weight > 0, coupled)
+    before = None
+    if prior is not None:
+        before = square_kernel("prior", prior).astype(np.float64)
+        if before.shape != matrix.shape:
+            raise InvalidInput(f"prior: wanted the shape of {name}, {matrix.shape}.")
+        before = given.matrix(before, given.kept)
+    return given, weight, given.matrix(matrix, given.kept), before

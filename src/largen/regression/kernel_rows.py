@@ -1,0 +1,88 @@
+"""Kernel matrices that are given, and the targets of their rows.
+
+Kernels are (sample, sample), or (sample, sample, output, output) where outputs are coupled, as in
+the empirical tangent kernel of a finite network; these are read as matrices of (sample, output).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from largen.arrays import floating, is_traced
+from largen.errors import InvalidInput
+
+
+class Targets(NamedTuple):
+    """Targets, and how kernels are read as matrices of their rows.
+
+    Attributes
+    ----------
+    y
+        (sample,) or (sample, output).
+    kept
+        Which samples count, (sample,).
+    coupled
+        Whether kernels have two axes of outputs.
+    """
+
+    y: np.ndarray
+    kept: np.ndarray
+    coupled: bool
+
+    @property
+    def outputs(self) -> int:
+        """How many rows of the matrix belong to a sample."""
+        return self.y.shape[1] if self.coupled else 1
+
+    def columns(self) -> np.ndarray:
+        """Return the targets of the matrix's rows, (row, column)."""
+        y = self.y[self.kept]
+        return y.reshape(-1, 1) if self.coupled else y.reshape(len(y), -1)
+
+    def matrix(self, kernel: np.ndarray, to: Any = slice(None)) -> np.ndarray:
+        """Return a kernel, from chosen samples to those that count, as a matrix."""
+        kernel = kernel[to][:, self.kept]
+        return joined(kernel) if self.coupled else kernel
+
+    def of_rows(self, of_samples: np.ndarray) -> np.ndarray:
+        """Return numbers of the samples that count, for each row of the matrix."""
+        return np.repeat(of_samples[self.kept], self.outputs)
+
+    def shaped(self, mean: np.ndarray) -> np.ndarray:
+        """Return means as targets are shaped, behind axes of times."""
+        if self.coupled:
+            return mean.reshape(*mean.shape[:-2], -1, self.outputs)
+        return mean if self.y.ndim == 2 else mean[..., 0]
+
+
+def joined(kernel: np.ndarray) -> np.ndarray:
+    """Return a kernel (n, m, output, output) as a matrix of (sample, output) pairs."""
+    rows, columns, outputs, _ = kernel.shape
+    return kernel.transpose(0, 2, 1, 3).reshape(rows * outputs, columns * outputs)
+
+
+def separate(matrix: np.ndarray, outputs: int) -> np.ndarray:
+    """Return the axes of outputs that :func:`joined` has joined."""
+    *times, rows, columns = matrix.shape
+    split = matrix.reshape(*times, rows // outputs, outputs, columns // outputs, outputs)
+    return np.moveaxis(split, -3, -2)
+
+
+def square_kernel(name: str, kernel: Any) -> np.ndarray:
+    """Check the kernel of one set of samples: square and symmetric; it keeps its precision."""
+    given = floating(name, kernel, ndim=(2, 4))
+    if is_traced(given):
+        raise InvalidInput(f"{name}: is traced; call this outside of jit and grad.")
+    matrix = np.asarray(given)
+    if matrix.shape[0] != matrix.shape[1] or matrix.shape[2:3] != matrix.shape[3:]:
+        raise InvalidInput(
+            f"{name}: wanted a square kernel, (sample, sample) or (sample, sample, output, "
+            f"output), got shape {matrix.shape}."
+        )
+    slack = 1e3 * np.finfo(matrix.dtype).eps * np.abs(matrix).max()
+    turned = matrix.T if matrix.ndim == 2 else matrix.transpose(1, 0, 3, 2)
+    if np.abs(matrix - turned).max() > slack:
+        raise InvalidInput(f"{name}: wanted a symmetric kernel.")
+    return matrix

@@ -1,0 +1,13 @@
+"""Kernels of many samples: low rank, iterative solves, matrices on disk."""
+
+from largen.regression.large.iterative import KernelSolution, solve_kernel
+from largen.regression.large.landmarks import LowRankPosterior, low_rank_posterior
+from largen.regression.large.on_disk import stored_kernel
+
+__all__ = [
+    "KernelSolution",
+    "LowRankPosterior",
+    "low_rank_posterior",
+    "solve_kernel",
+    "stored_kernel",
+]

@@ -1,0 +1,164 @@
+"""Kernel matrices that are larger than memory: block by block to disk, and resumed."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jax.typing import ArrayLike
+
+from largen.architectures import Layer, fingerprint
+from largen.arrays import floating, integer, is_traced, samples
+from largen.callables import takes
+from largen.errors import InvalidInput, instance_of
+from largen.files import as_path
+from largen.interrupts import check, go_on_with, interruptible
+from largen.kernels.masked import kernel_of, masked
+from largen.kernels.nngp_ntk import kernel
+from largen.kernels.tiles import takes_whole_batches
+from largen.memory import check_fits
+from largen.parameterizations import Parameterization
+
+NAMES = ("nngp", "ntk")
+
+
+def stored_kernel(
+    path: str | Path,
+    net: Layer,
+    x1: ArrayLike,
+    x2: ArrayLike | None = None,
+    *,
+    mask1: ArrayLike | None = None,
+    mask2: ArrayLike | None = None,
+    param: Parameterization | None = None,
+    block: int = 1024,
+    progress: Callable[[int, int], object] | None = None,
+) -> Any:
+    """Compute NNGP and NTK block by block into a Zarr group, or go on where it was interrupted.
+
+    Called again with the same arguments, it reads what is there, and computes only blocks that are
+    missing or damaged: each has a checksum. Entries that are missing are NaN. Of a symmetric kernel
+    one triangle is computed. Memory is that of one block and its intermediate layers, about
+    12·block² numbers.
+
+    Parameters
+    ----------
+    path
+        Folder of the group; created if it does not exist.
+    net, x1, x2, mask1, mask2, param
+        As in :func:`largen.kernel`.
+    block
+        Rows and columns of a block and of a chunk on disk; need not divide the samples.
+    progress
+        Called with the numbers of blocks that are done, and of all.
+
+    Returns
+    -------
+    zarr.Group
+        With the arrays ``nngp`` and ``ntk``, (n1, n2), in the precision of the inputs.
+
+    Raises
+    ------
+    DamagedFile
+        If what describes the matrices is not what was written.
+    CannotWrite
+        If the disk is full, or writing is not permitted.
+    InvalidInput
+        If the folder holds the kernel of another network, of other samples or blocks; for
+        :class:`largen.MultiHeadAttention` with its softmax; as :func:`largen.kernel`.
+    OutOfMemory
+        If a block does not fit into memory.
+    NumericalFailure
+        If the kernel is not accurate, as :func:`largen.kernel` says.
+    ImportError
+        Without Zarr: ``pip install 'largen[large]'``.
+
+    Examples
+    --------
+    >>> import largen as lg, numpy as np, tempfile
+    >>> x = np.random.default_rng(0).normal(size=(10, 3))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     stored = lg.stored_kernel(folder, lg.mlp(1, "relu"), x, block=4)
+    ...     bool(np.allclose(stored["ntk"][:], lg.ntk_kernel(lg.mlp(1, "relu"), x)))
+    True
+    """
+    from largen.regression.large.store import opened  # Zarr need not be there
+
+    path = as_path("path", path)
+    block = integer("block", block, at_least=1)
+    instance_of("net", net, Layer, "a network such as lg.mlp(3)")
+    if param is not None:
+        instance_of("param", param, Parameterization, "a parameterization such as lg.ntk()")
+    if progress is not None:
+        takes("progress", progress, ("done", "total"))
+    if takes_whole_batches(net):
+        raise InvalidInput(
+            f"net: {net!r} has attention whose heads are drawn for all samples together; blocks "
+            "would have different ones. Use lg.kernel."
+        )
+    if is_traced(x1, x2):
+        raise InvalidInput("x1: is traced; kernels are stored outside of jit and grad.")
+    first = np.asarray(samples("x1", x1))
+    second = first if x2 is None else np.asarray(floating("x2", x2, ndim=first.ndim))
+    dtype = np.result_type(first, second, np.float32)
+    shape = (len(first), len(second))
+    grid = tuple(-(-n // block) for n in shape)
+    symmetric = x2 is None
+    one, two = masked("mask1", mask1, first), masked("mask2", mask2, None if symmetric else second)
+    two = one if symmetric else two
+    masks = () if mask1 is None and mask2 is None else (one.mask, two.mask)
+    identity = _identity(net, param, block, first, None if symmetric else second, *masks)
+    chunks = min(block, shape[0]), min(block, shape[1])
+    check_fits(
+        4.0 * chunks[0] * chunks[1] * np.dtype(dtype).itemsize,
+        f"block: two kernels of {chunks[0]} × {chunks[1]} samples, computed and written,",
+        "Take smaller blocks.",
+    )
+    group = opened(path, identity, NAMES, shape, chunks, dtype)
+    wanted = [(i, j) for i in range(grid[0]) for j in range(i if symmetric else 0, grid[1])]
+    goes_on = f"Blocks that are done are in {path}: the same call goes on from there."
+    with go_on_with(goes_on), interruptible():
+        for count, (i, j) in enumerate(wanted):
+            check()
+            rows, columns = (_span(k, block, n) for k, n in zip((i, j), shape, strict=True))
+            if not _is_done(group, rows, columns, mirrored=symmetric and i != j):
+                other = None if symmetric and i == j else two.rows(columns)
+                parts = kernel_of(kernel, net, one.rows(rows), other, param=param)
+                for name, part in zip(NAMES, parts, strict=True):
+                    group[name][rows, columns] = np.asarray(part)
+                    if symmetric and i != j:
+                        group[name][columns, rows] = np.asarray(part).T
+            if progress is not None:
+                progress(count + 1, len(wanted))
+    return group
+
+
+def _is_done(group: Any, rows: slice, columns: slice, mirrored: bool) -> bool:
+    """Whether a block of both kernels, and its mirror image, are there as they were written."""
+    places = [(rows, columns)] + ([(columns, rows)] if mirrored else [])
+    return all(_is_whole(group[name], *place) for name in NAMES for place in places)
+
+
+def _is_whole(matrix: Any, rows: slice, columns: slice) -> bool:
+    """Whether a chunk of a matrix is there as it was written."""
+    try:
+        return not np.isnan(matrix[rows, columns]).any()
+    except Exception:  # of the checksum, of what is behind it, of a disk
+        return False
+
+
+def _span(k: int, block: int, samples: int) -> slice:
+    return slice(k * block, min((k + 1) * block, samples))
+
+
+def _identity(net, param, block, *arrays) -> str:
+    """Return what tells one kernel from another."""
+    digest = hashlib.sha256(f"{fingerprint(net)} {param!r} {block}".encode())
+    for x in arrays:
+        digest.update(b"none" if x is None else f"{x.shape} {x.dtype}".encode())
+        if x is not None:
+            digest.update(np.ascontiguousarray(x).tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,117 @@
+"""Zarr groups of kernel matrices whose chunks are whole, and known to be what was written."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+from zarr.codecs import Crc32cCodec, ZstdCodec
+from zarr.storage import LocalStore, MemoryStore
+
+from largen.errors import DamagedFile, InvalidInput
+from largen.files import made_folder, written_whole
+
+FORMAT = 2  # of the groups; counted up when what they hold changes
+
+
+class WholeFiles(LocalStore):
+    """A folder of files that are there whole or not at all: see :mod:`largen.files.whole`."""
+
+    async def set(self, key: str, value: Any) -> None:
+        """Write a file."""
+        self._check_writable()
+        await asyncio.to_thread(_write, self.root / key, value.to_bytes())
+
+    async def set_if_not_exists(self, key: str, value: Any) -> None:
+        """Write a file, unless it is there."""
+        if not (self.root / key).exists():
+            await self.set(key, value)
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with written_whole(path) as file:
+        file.write(content)
+
+
+def opened(
+    path: str | Path,
+    identity: str,
+    names: Sequence[str],
+    shape: tuple[int, int],
+    chunks: tuple[int, int],
+    dtype: Any,
+) -> Any:
+    """Return a group of matrices, which is made if the folder holds none.
+
+    Parameters
+    ----------
+    path
+        Of the folder.
+    identity
+        What tells one group from another.
+    names, shape, chunks, dtype
+        Of the matrices.
+
+    Raises
+    ------
+    InvalidInput
+        If the folder holds another group.
+    DamagedFile
+        If what describes the group or its matrices is not what was written.
+    """
+    place = made_folder("path", path)
+    store = WholeFiles(place)
+    group: Any
+    try:
+        group = zarr.open_group(store, mode="r+")
+        attributes = dict(group.attrs)
+    except FileNotFoundError:
+        attributes = _attributes(identity)
+        group = zarr.create_group(store, attributes=attributes)
+    except Exception as error:  # of damaged JSON: Zarr has errors of all kinds
+        raise DamagedFile(place / "zarr.json", f"Zarr says {error!r}") from None
+    if attributes != _attributes(str(attributes.get("identity"))):
+        raise DamagedFile(place / "zarr.json", "it does not describe a kernel")
+    if attributes["identity"] != identity:
+        raise InvalidInput(
+            f"path: {path} holds another kernel, of another network, parameterization, samples or "
+            "block size; choose another folder, or delete it."
+        )
+    pattern = zarr.create_group(MemoryStore())
+    for name in names:
+        wanted = _create(pattern, name, shape, chunks, dtype)
+        try:
+            found = group[name]
+        except KeyError:
+            found = _create(group, name, shape, chunks, dtype)
+        except Exception as error:
+            raise DamagedFile(place / name / "zarr.json", f"Zarr says {error!r}") from None
+        if repr(found.metadata) != repr(wanted.metadata):
+            raise DamagedFile(place / name / "zarr.json", "it does not describe this matrix")
+    return group
+
+
+def _create(
+    group: Any, name: str, shape: tuple[int, int], chunks: tuple[int, int], dtype: Any
+) -> Any:
+    """Add a matrix to a group. What is missing of it is NaN, and chunks have checksums."""
+    return group.create_array(
+        name,
+        shape=shape,
+        chunks=chunks,
+        dtype=dtype,
+        fill_value=np.nan,
+        compressors=[ZstdCodec(level=0), Crc32cCodec()],
+    )
+
+
+def _attributes(identity: str) -> dict[str, Any]:
+    """Return what a group says of itself, with a checksum."""
+    checksum = hashlib.sha256(f"{FORMAT} {identity}".encode()).hexdigest()
+    return {"format": FORMAT, "identity": identity, "checksum": checksum}

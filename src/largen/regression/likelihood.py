@@ -1,0 +1,273 @@
+"""How probable targets are under the prior of a network, and how that depends on its constants."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.linalg import solve_triangular
+from jax.typing import ArrayLike
+from jaxtyping import Array, Bool, Float
+
+from largen.architectures import Layer
+from largen.arrays import real, shape_of
+from largen.errors import InvalidInput, NoTheory, NumericalFailure, one_of
+from largen.kernels.accuracy import (
+    check_tangent,
+    inaccuracy,
+    sizes_of,
+    warn_of_lost_digits,
+    with_suited_methods,
+)
+from largen.kernels.hyperparameters import Hyperparameters, hyperparameters, kernel_at, rebuilt
+from largen.kernels.lower import Lowered
+from largen.kernels.masked import Masked
+from largen.kernels.nngp_ntk import checked_mask
+from largen.kernels.padding import filled
+from largen.kernels.tiles import check_at_once, most_positions
+from largen.parameterizations import Parameterization
+from largen.regression.checks import training_inputs, training_targets
+
+PRIORS = {"nngp": "NNGP kernel", "ntk-gp": "tangent kernel"}
+
+
+class LogLikelihood(NamedTuple):
+    """A log marginal likelihood and its slopes.
+
+    Attributes
+    ----------
+    value
+        log p(y | x), summed over outputs.
+    gradient
+        Its derivatives by σ_w and σ_b of each layer, such as ``"0.weight_std"`` for the layer at
+        position 0, and by the noise's variance, ``"noise"``.
+    """
+
+    value: float
+    gradient: dict[str, float]
+
+
+class Evidence(NamedTuple):
+    """The likelihood of fixed samples as a function of deviations and noise; see ``at``."""
+
+    given: Hyperparameters
+    x: Float[np.ndarray, "sample *input"]
+    y: Float[np.ndarray, "sample output"]
+    mask: Bool[np.ndarray, "sample *space"] | None
+    kind: str = "nngp"
+
+    def at(self, deviations: np.ndarray, noise: float) -> tuple[float, np.ndarray, float]:
+        """Return the log likelihood and its slopes by deviations and by the noise's variance.
+
+        All are NaN where kernel and noise are not positive.
+        """
+        given = self.given
+        with jax.enable_x64(True):
+            value, by_variance, by_noise = _value_and_slopes(
+                given.skeleton,
+                self.kernel,
+                given.constants,
+                given.labels,
+                jnp.asarray(given.factors * deviations**2),
+                given.scale if self.kernel == "nngp" else 1.0,
+                noise,
+                *self.filled,
+            )
+            slopes = np.asarray(by_variance) * 2 * given.factors * deviations
+            return float(value), slopes, float(by_noise)
+
+    @property
+    def kernel(self) -> str:
+        """Which kernel the prior has, ``"nngp"`` or ``"ntk"``."""
+        return "nngp" if self.kind == "nngp" else "ntk"
+
+    @property
+    def filled(self) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, np.ndarray]:
+        """Samples, targets and mask, filled up to a standard size, and which rows are given."""
+        x, mask = filled(Masked(self.x, self.mask))
+        y = np.zeros((len(x), self.y.shape[1]))
+        y[: len(self.y)] = self.y
+        return x, y, mask, np.arange(len(x)) < len(self.x)
+
+    @property
+    def size(self) -> int:
+        """Number of targets."""
+        return self.y.size
+
+    def inaccuracy(self) -> str | None:
+        """Return what to say if the network's expectations miss their accuracy, or None."""
+        lowered = Lowered((), self.given.skeleton, self.given.constants)
+        return inaccuracy(lowered, (self.x,), None, with_ntk=self.kernel == "ntk")
+
+
+def evidence(
+    net: Any, x: Any, y: Any, param: Any, mask: Any = None, kind: str = "nngp"
+) -> Evidence:
+    """Check the arguments of a public function, and prepare them.
+
+    Raises
+    ------
+    NoTheory
+        For a tangent kernel that does not exist, or whose slopes do not.
+    """
+    rows = training_inputs(x).astype(np.float64)
+    targets = training_targets(y, len(rows))
+    if not isinstance(net, Layer):
+        raise InvalidInput(f"net: wanted a network such as lg.mlp(3), got {net!r}.")
+    if param is not None and not isinstance(param, Parameterization):
+        raise InvalidInput(f"param: wanted e.g. lg.ntk(), got {param!r}.")
+    given = hyperparameters(net, param, shape_of(rows))
+    positions, layers = most_positions(net, shape_of(rows)), 1 + len(given.names)
+    check_at_once("x", given.skeleton, positions, len(rows), len(rows), layers)
+    if kind != "nngp":
+        check_tangent(given.skeleton)
+        _check_rates(net, given, param, shape_of(rows))
+    there = checked_mask("mask", mask, rows, Lowered(given.features, given.skeleton, ()))
+    with jax.enable_x64(True):
+        for phi in given.features:
+            rows = np.asarray(phi(rows))
+    lowered = Lowered((), given.skeleton, given.constants)
+    warn_of_lost_digits([sizes_of(rows)])
+    suited = with_suited_methods(lowered, (rows,), with_ntk=kind != "nngp")
+    given = given._replace(skeleton=suited.skeleton)
+    return Evidence(given, rows, targets.reshape(len(targets), -1), there, kind)
+
+
+def _check_rates(net: Layer, given: Hyperparameters, param: Any, inputs: Any) -> None:
+    """Refuse rates that depend on σ_w and σ_b, which the slopes of tangent kernels leave out."""
+    doubled = dict(zip(given.names, (2 * given.deviations).tolist(), strict=True))
+    other = hyperparameters(rebuilt(net, doubled), param, inputs)
+    pairs = zip(*(jax.tree.leaves(_rates(each)) for each in (given, other)), strict=True)
+    if not all(np.allclose(one, two) for one, two in pairs):
+        raise NoTheory(f"fit: in {param} relative rates depend on σ_w; take lg.ntk().")
+
+
+def _rates(given: Hyperparameters) -> Any:
+    def of_weights(own: Any) -> Any:
+        return own[2:] if hasattr(own, "weight_rate") else own
+
+    return jax.tree.map(
+        of_weights, given.constants, is_leaf=lambda node: hasattr(node, "weight_rate")
+    )
+
+
+def log_likelihood(
+    net: Layer,
+    x: ArrayLike,
+    y: ArrayLike,
+    *,
+    noise: float,
+    kind: str = "nngp",
+    mask: ArrayLike | None = None,
+    param: Parameterization | None = None,
+) -> LogLikelihood:
+    """Return the log marginal likelihood of targets under a network's prior, with gradients.
+
+    Bahri and Hanin, Les Houches lectures, eq. (33), with A = K + σ_n² and P samples,
+
+        log p = −½ yᵀA⁻¹y − ½ log det A − (P/2) log 2π,   ∂ log p = ½ tr[(αᵀα − A⁻¹) ∂A], α = A⁻¹y.
+
+    Another network of the same layers, with other σ_w or σ_b, compiles nothing anew.
+
+    Parameters
+    ----------
+    net
+        The architecture, with its σ_w and σ_b.
+    x, y
+        Samples, (sample, input) or (sample, *space, channel), and targets, (sample,) or
+        (sample, output); outputs are independent, and their likelihoods add up.
+    noise
+        σ_n² > 0, the variance of the targets' noise: added to the diagonal as it is.
+    kind
+        The prior's kernel K: ``"nngp"``, or ``"ntk-gp"`` for the tangent kernel, the prior of the
+        linearised network.
+    mask
+        Which positions of each sample are there, Booleans (sample, *space), as in
+        :func:`largen.posterior`; all by default.
+    param
+        The parameterization; :func:`largen.ntk` by default.
+
+    Raises
+    ------
+    NumericalFailure
+        If kernel and noise are not positive in float64, or the expectations of an activation
+        miss the accuracy of :func:`largen.nngp`.
+    InvalidInput
+        For wrong shapes, also of a mask, NaN, an unknown kind, or a noise that is not positive.
+    OutOfMemory
+        If kernels of all layers do not fit into memory.
+    NoTheory
+        For ``"ntk-gp"`` of activations that jump, or where rates depend on σ_w, as in
+        :func:`largen.standard`.
+
+    Notes
+    -----
+    The whole kernel and its intermediate layers are kept for the derivative: about
+    128 + 16 · depth bytes for each of P² pairs, which is checked before anything is computed.
+
+    Examples
+    --------
+    >>> import largen as lg, numpy as np
+    >>> net = lg.mlp(1, "erf", bias_std=0.5)
+    >>> value, gradient = lg.log_likelihood(net, np.eye(3), np.ones(3), noise=0.1)
+    >>> round(value, 4), sorted(gradient)
+    (-2.7976, ['0.bias_std', '0.weight_std', '2.bias_std', '2.weight_std', 'noise'])
+    """
+    of = evidence(net, x, y, param, mask, one_of("kind", kind, PRIORS))
+    variance = real("noise", noise, above=0)
+    value, slopes, by_noise = of.at(of.given.deviations, variance)
+    if not np.isfinite(value):
+        raise NumericalFailure(
+            f"log_likelihood: the {PRIORS[kind]} of {len(of.x)} inputs with noise = {variance:g} "
+            "is not positive in float64; take a larger noise, or drop rows that are equal."
+        )
+    slopes_by_name = dict(zip(of.given.names, slopes.tolist(), strict=True))
+    result = LogLikelihood(value, slopes_by_name | {"noise": by_noise})
+    words = of.inaccuracy()
+    if words is not None:
+        raise NumericalFailure(words, result)
+    return result
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _value_and_slopes(
+    skeleton: Layer,
+    kind: str,
+    constants: Any,
+    labels: Any,
+    variances: Float[Array, " name"],
+    scale: Any,
+    noise: Any,
+    x: Float[Array, "sample *input"],
+    y: Float[Array, "sample output"],
+    mask: Bool[np.ndarray | Array, "sample *space"] | None,
+    given: Bool[np.ndarray | Array, " sample"],
+):
+    """Return the likelihood of the samples that are given, and its slopes.
+
+    The others fill up: they are independent of all, have the variance 1 and the target 0, so that
+    they add nothing.
+    """
+    pairs = given[:, None] & given
+
+    def kernel(variances):
+        found = scale * kernel_at(skeleton, kind, constants, labels, variances, x, mask)
+        return jnp.where(pairs, found, 0)
+
+    matrix, pull_back = jax.vjp(kernel, variances)
+    samples, outputs = jnp.sum(given), y.shape[1]
+    identity = jnp.eye(len(y), dtype=matrix.dtype)
+    root = jnp.linalg.cholesky(matrix + jnp.where(given, noise, 1) * identity)
+    inverse_root = solve_triangular(root, identity, lower=True)
+    white = inverse_root @ y
+    value = (
+        -jnp.sum(white**2) / 2
+        - outputs * jnp.sum(jnp.log(jnp.diagonal(root)))
+        - samples * outputs * np.log(2 * np.pi) / 2
+    )
+    alpha = inverse_root.T @ white
+    by_matrix = (alpha @ alpha.T - outputs * inverse_root.T @ inverse_root) / 2
+    return value, pull_back(by_matrix)[0], jnp.sum(jnp.where(given, jnp.diagonal(by_matrix), 0))

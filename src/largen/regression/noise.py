@@ -1,0 +1,147 @@
+"""The variance of the targets' noise, or the time of training, from one eigendecomposition.
+
+With weights w_i of P samples (their noise has the variance σ²/w_i) and D = diag w, the matrix
+
+    D^½ K D^½ = U Λ Uᵀ,   z = Uᵀ D^½ y
+
+gives everything that depends on σ² in O(P), or O(P²) for leaving single samples out. A sample of
+weight w counts as w equal ones. With C outputs and W = Σ w, up to constants,
+
+    −2 log p = Σ_k |z_k|²/(λ_k + σ²) + C [Σ_k log(λ_k + σ²) + (W − P) log σ²]
+
+is the marginal likelihood (Bahri and Hanin, Les Houches lectures, eq. (33)), and with
+
+    s_i = σ² Σ_k U_ik²/(λ_k + σ²),   y_i − f_i = σ² w_i^(−½) Σ_k U_ik z_k/(λ_k + σ²),
+
+one of the copies of sample i is predicted by all others with the error (Wahba 1990, §4.2)
+
+    e_i = (y_i − f_i)/(1 − (1 − s_i)/max(w_i, 1)).
+
+After a time t of gradient flow r_k = e^(−λ_k t/W) of z_k is left, and generalised
+cross-validation estimates the squared error as W Σ_k |r_k z_k|²/(W − P + Σ_k r_k)².
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+
+_SMALLEST = 1e-10  # of the largest eigenvalue: below, the kernel is singular in float64
+_LARGEST = 1e3  # of the largest eigenvalue, or of the mean square of the targets
+_TRIED = 53  # on a grid of logarithms, between whose best neighbours the minimum is refined
+
+Matrix = np.ndarray
+
+
+def best_noise(kernel: Matrix, y: Matrix, weights: Matrix | None = None, *, by: str) -> float:
+    """Return the variance of the noise by which a kernel describes targets best.
+
+    Parameters
+    ----------
+    kernel
+        K or Θ of the P samples, (sample, sample).
+    y
+        Targets, (sample, output).
+    weights
+        Of the samples, (sample,), > 0; all are one by default.
+    by
+        ``"likelihood"``, the marginal likelihood of a Bayesian prior, or ``"leave-one-out"``, the
+        mean squared error of predicting each sample from all others.
+
+    Returns
+    -------
+    float
+        Between 1e-10 and 1e3 of the largest eigenvalue, or of the mean square of the targets if
+        that is larger.
+    """
+    w = np.ones(len(y)) if weights is None else weights
+    values, vectors, z = _decomposed(kernel, y, w)
+    largest = max(values[-1], np.finfo(float).tiny)
+    ends = _SMALLEST * largest, _LARGEST * max(largest, np.mean(y**2))
+    return _minimum(CRITERIA[by](values, vectors, z, w), *ends)
+
+
+def best_time(kernel: Matrix, y: Matrix, weights: Matrix | None = None) -> float:
+    """Return the time η₀t of gradient flow with the least error by generalised cross-validation.
+
+    Parameters
+    ----------
+    kernel, y, weights
+        As in :func:`best_noise`, of a tangent kernel.
+
+    Returns
+    -------
+    float
+        Between 1e-3 and 1e10 of the time scale of the fastest mode.
+    """
+    w = np.ones(len(y)) if weights is None else weights
+    values, _, z = _decomposed(kernel, y, w)
+    fastest = w.sum() / max(values[-1], np.finfo(float).tiny)
+    return _minimum(_cross_validation(values, z, w), 1e-3 * fastest, 1e10 * fastest)
+
+
+def _cross_validation(values: Matrix, z: Matrix, w: Matrix) -> Callable[[float], float]:
+    power, total = np.sum(z**2, axis=1), w.sum()
+    repeats = max(total - len(w), 0.0)
+    # Without repeats only ratios of what is left count, which are there when all is below 1e-308.
+    above = values if repeats else values - values[0]
+
+    def error(time: float) -> float:
+        left = np.exp(-above * time / total)
+        return float(total * np.sum(left**2 * power) / (repeats + np.sum(left)) ** 2)
+
+    return error
+
+
+def _decomposed(kernel: Matrix, y: Matrix, w: Matrix) -> tuple[Matrix, Matrix, Matrix]:
+    root = np.sqrt(w)
+    values, vectors = np.linalg.eigh(root[:, None] * kernel * root)
+    return np.maximum(values, 0), vectors, vectors.T @ (root[:, None] * y)
+
+
+def _likelihood(values: Matrix, _: Matrix, z: Matrix, w: Matrix) -> Callable[[float], float]:
+    power, outputs, repeats = np.sum(z**2, axis=1), z.shape[1], w.sum() - len(w)
+
+    def cost(noise: float) -> float:
+        total = values + noise
+        logs = np.sum(np.log(total)) + repeats * np.log(noise)
+        return float(np.sum(power / total) + outputs * logs)
+
+    return cost
+
+
+def _leave_one_out(values: Matrix, vectors: Matrix, z: Matrix, w: Matrix):
+    squares, copies = vectors**2, np.maximum(w, 1.0)
+
+    def cost(noise: float) -> float:
+        total = values + noise
+        missed = (vectors @ (z / total[:, None])) / np.sqrt(w)[:, None]  # (y − f)/σ²
+        unseen = squares @ (1 / total)  # s/σ²
+        alone = (copies - 1) / copies / noise + unseen / copies
+        return float(np.sum(w[:, None] * (missed / alone[:, None]) ** 2))
+
+    return cost
+
+
+CRITERIA = {"likelihood": _likelihood, "leave-one-out": _leave_one_out}
+
+
+def _minimum(cost: Callable[[float], float], low: float, high: float) -> float:
+    """Return where a function of a positive number is smallest, to three digits.
+
+    It is rounded, so that sums in another order, as of weighted or of repeated samples, give the
+    same number.
+    """
+    logs = np.linspace(np.log(low), np.log(high), _TRIED)
+    found = [cost(float(np.exp(log))) for log in logs]
+    best = int(np.argmin(found))
+    refined = minimize_scalar(
+        lambda log: cost(float(np.exp(log))),
+        bounds=(logs[max(best - 1, 0)], logs[min(best + 1, _TRIED - 1)]),
+        method="bounded",
+        options={"xatol": 1e-5},
+    )
+    place = refined.x if float(refined.fun) < found[best] else logs[best]
+    return float(np.exp(round(float(place), 3)))

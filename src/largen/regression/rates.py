@@ -1,0 +1,138 @@
+"""How fast each eigenmode of the tangent kernel is learned, and which learning rates are stable."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from largen.arrays import like, precision, real
+from largen.errors import InvalidInput
+from largen.kernels.modes import critical_rate
+from largen.regression.kernel_rows import joined, square_kernel
+
+
+class TimeScales(NamedTuple):
+    """The eigenmodes of a tangent kernel, fastest first.
+
+    Attributes
+    ----------
+    times
+        P/λ, (mode,): the time η₀t after which what is left of the mode's residual has fallen to
+        1/e in gradient flow; infinite for modes that are never learned.
+    modes
+        Eigenvectors as columns, (sample, mode), or (sample, output, mode) of coupled outputs.
+    """
+
+    times: Any
+    modes: Any
+
+
+def critical_learning_rate(ntk: Any, *, momentum: float = 0.0) -> float:
+    """Return the learning rate η₀ above which full-batch descent on the squared error diverges.
+
+    2(1 + β)P/λ_max for the loss (1/P) Σ ½(f − y)²: above it the residual of the fastest mode
+    grows by |1 − η₀λ_max/P| > 1 at each step. The lectures' critical rate (Bahri and Hanin, Les
+    Houches lectures, Result 5) is :func:`optimal_learning_rate`, which is never above.
+
+    Parameters
+    ----------
+    ntk
+        Θ of the P training samples, (sample, sample), or (sample, sample, output, output) as
+        :func:`largen.empirical_ntk` returns it for several outputs.
+    momentum
+        β of heavy-ball momentum, 0 ≤ β < 1.
+
+    Raises
+    ------
+    InvalidInput
+        If the kernel is not a square, symmetric matrix of floats, or β is out of range.
+
+    Examples
+    --------
+    >>> import largen as lg, numpy as np
+    >>> round(lg.critical_learning_rate(lg.ntk_kernel(lg.mlp(1, "relu"), np.eye(3))), 4)
+    13.6538
+    """
+    beta = real("momentum", momentum, at_least=0)
+    if beta >= 1:
+        raise InvalidInput(f"momentum: wanted 0 ≤ momentum < 1, got {momentum!r}.")
+    count, _, largest = _eigenvalues(ntk)
+    return critical_rate(largest / count, beta)
+
+
+def optimal_learning_rate(ntk: Any) -> float:
+    """Return the learning rate η₀ of the fastest worst mode, 2P/(λ_min + λ_max).
+
+    Bahri and Hanin, Les Houches lectures, Result 5, for the loss (1/P) Σ ½(f − y)². There the
+    fastest and the slowest mode shrink alike, by (κ − 1)/(κ + 1) at each step with
+    κ = λ_max/λ_min.
+
+    Parameters
+    ----------
+    ntk
+        Θ of the P training samples, (sample, sample), or (sample, sample, output, output) as
+        :func:`largen.empirical_ntk` returns it for several outputs.
+
+    Raises
+    ------
+    InvalidInput
+        If the kernel is not a square, symmetric matrix of floats.
+
+    Examples
+    --------
+    >>> import largen as lg, numpy as np
+    >>> round(lg.optimal_learning_rate(np.diag([1.0, 3.0])), 4)
+    1.0
+    """
+    count, smallest, largest = _eigenvalues(ntk)
+    return critical_rate((max(smallest, 0.0) + largest) / count)
+
+
+def time_scales(ntk: Any) -> TimeScales:
+    """Return the time that gradient flow takes for each eigenmode of the tangent kernel.
+
+    The residual along a mode falls as exp(−λη₀t/P) (Bahri and Hanin, Les Houches lectures, eq.
+    (88), for the loss (1/P) Σ ½(f − y)²). Times are in units of a run's ``time`` η₀t, so that η₀
+    of gradient descent and the number of its steps come in as a product.
+
+    Parameters
+    ----------
+    ntk
+        Θ of the P training samples, (sample, sample), or (sample, sample, output, output) as
+        :func:`largen.empirical_ntk` returns it for several outputs.
+
+    Raises
+    ------
+    InvalidInput
+        If the kernel is not a square, symmetric matrix of floats.
+
+    Examples
+    --------
+    >>> import largen as lg, numpy as np
+    >>> lg.time_scales(np.diag([1.0, 4.0])).times
+    array([0.5, 2. ])
+    """
+    matrix = square_kernel("ntk", ntk)
+    with precision(matrix):
+        values, vectors = jnp.linalg.eigh(jnp.asarray(_rows(matrix)))
+        values, vectors = values[::-1], vectors[:, ::-1]
+        vectors = vectors.reshape(len(matrix), *matrix.shape[3:], -1)
+        rounding = len(values) * jnp.finfo(values.dtype).eps * values[0]
+        learned = values > rounding
+        times = jnp.where(learned, len(matrix) / jnp.where(learned, values, 1), jnp.inf)
+        return TimeScales(*like((times, vectors), ntk))
+
+
+def _eigenvalues(ntk: Any) -> tuple[int, float, float]:
+    """Return the number of samples, and the extreme eigenvalues."""
+    matrix = square_kernel("ntk", ntk)
+    with jax.enable_x64(True):
+        values = jnp.linalg.eigvalsh(jnp.asarray(_rows(matrix), jnp.float64))
+        return len(matrix), float(values[0]), float(values[-1])
+
+
+def _rows(matrix: np.ndarray) -> np.ndarray:
+    return joined(matrix) if matrix.ndim == 4 else matrix

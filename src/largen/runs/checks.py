@@ -1,0 +1,64 @@
+"""What a trajectory is built from, checked against its run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from largen.arrays import as_array, integer, known, sequence
+from largen.errors import InvalidInput, instance_of
+from largen.runs.run import Run
+
+
+def checked_outputs(
+    run: Run, f_train: Any, f_test: Any, seeds: int | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return outputs on training and test data, which may be NaN or infinite, as NumPy arrays.
+
+    Raises
+    ------
+    InvalidInput
+        If they are no floats of the shape ``([seed,] step, sample[, output])`` of the run.
+    """
+    instance_of("run", run, Run, "an lg.Run")
+    lead = () if seeds is None else (integer("seeds", seeds, at_least=1),)
+    found = []
+    for name, value, x in (
+        ("f_train", f_train, run.data.x_train),
+        ("f_test", f_test, run.data.x_test),
+    ):
+        known(name, value)
+        array = np.asarray(as_array(name, value))
+        wanted = (*lead, len(run.times), len(x), *run.output_shape)
+        if array.shape != wanted or array.dtype not in (np.float32, np.float64):
+            raise InvalidInput(
+                f"{name}: wanted floats ([seed,] step, sample[, output]) of shape {wanted}, got "
+                f"shape {array.shape} and dtype {array.dtype}."
+            )
+        found.append(array)
+    return found[0], found[1]
+
+
+def check_words(
+    theory: Any, reason: Any, notes: Any, width: Any, extra: Any, reserved: tuple[str, ...]
+) -> None:
+    """Check what a trajectory says of itself, and what further variables it has.
+
+    Raises
+    ------
+    InvalidInput
+        If a text is none, or a variable is not axes and an array.
+    """
+    for name, value in (("theory", theory), ("reason", reason)):
+        instance_of(name, value, str, "a text")
+    for note in sequence("notes", notes, "texts"):
+        instance_of("notes", note, str, "texts")
+    if width is not None:
+        integer("width", width, at_least=1)
+    wanted = "variables by name, such as {'entropy': (('step',), values)}"
+    variables = {} if extra is None else instance_of("extra", extra, Mapping, wanted)
+    for name, value in variables.items():
+        if name in reserved or not isinstance(value, tuple) or len(value) != 2:
+            raise InvalidInput(f"extra: wanted {wanted}, got {name!r}.")

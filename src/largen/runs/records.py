@@ -1,0 +1,50 @@
+"""Which kernels are kept along training: the same names for networks and for limits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from largen.arrays import integers, sequence
+from largen.errors import InvalidInput, one_of
+from largen.text import shown
+
+RECORDS = ("features", "gradients", "ntk")
+
+
+def record_names(record: Any) -> tuple[str, ...]:
+    """Return the names of kernels to keep: one of them, or several in a list.
+
+    ``"features"`` and ``"gradients"`` are the kernels Φ and G of each layer on training samples,
+    ``"ntk"`` the tangent kernel among training samples and between test and training samples.
+
+    Raises
+    ------
+    InvalidInput
+        For an unknown name.
+    """
+    if isinstance(record, (set, frozenset)):
+        record = list(record)
+    wanted = f"names out of {', '.join(RECORDS)}"
+    given = [record] if isinstance(record, str) else sequence("record", record, wanted)
+    names = {one_of("record", name, RECORDS) for name in given}
+    return tuple(name for name in RECORDS if name in names)
+
+
+def pairs_of(name: str, wanted: Any) -> tuple[tuple[int, ...], ...]:
+    """Return pairs of time indices as they came, each once.
+
+    Parameters
+    ----------
+    name, wanted
+        The argument.
+
+    Raises
+    ------
+    InvalidInput
+        If it is no list of pairs of integers ≥ 0.
+    """
+    words = "a list of pairs of entries, such as [(0, 10)]"
+    found = [sequence(name, pair, words) for pair in sequence(name, wanted, words)]
+    if any(len(pair) != 2 for pair in found):
+        raise InvalidInput(f"{name}: wanted {words}, got {shown(wanted)}.")
+    return tuple(dict.fromkeys(tuple(integers(name, pair, at_least=0)) for pair in found))

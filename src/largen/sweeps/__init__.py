@@ -1,0 +1,7 @@
+"""Sweeps over rates, widths, depths, seeds and schemes, and what is read off their losses."""
+
+from largen.sweeps.running import sweep
+from largen.sweeps.surface import Sweep
+from largen.sweeps.task import Task
+
+__all__ = ["Sweep", "Task", "sweep"]

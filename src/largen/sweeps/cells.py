@@ -1,0 +1,175 @@
+"""Cells of a sweep: all replicas of one shape and scheme, which are trained together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from largen.identity import identity
+from largen.sweeps.task import Task
+from largen.transfer.replicas import Replica, TrainedReplicas
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One shape and scheme.
+
+    Attributes
+    ----------
+    scheme
+        Its name, or a parameterization.
+    width, depth
+        The target's.
+    replicas
+        Settings of the networks trained together.
+    """
+
+    scheme: Any
+    width: int
+    depth: int
+    replicas: tuple[Replica, ...]
+
+    @property
+    def cost(self) -> float:
+        """How long it takes, in arbitrary units."""
+        return len(self.replicas) * (self.width + 64.0) * self.width * (self.depth + 2)
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """What all cells of a sweep have in common.
+
+    Attributes
+    ----------
+    make_model
+        ``make_model(width=…, depth=…)``, of other names if :attr:`names` says so.
+    task
+        What is trained on.
+    base
+        Width and depth at which schemes agree.
+    names
+        The builder's names for width and depth.
+    optimizer
+        As in :func:`largen.transfer.torch.scale`.
+    schedule
+        s(t), or None.
+    options
+        Passed on to ``scale``.
+    device
+        Where to train.
+    apply
+        For JAX, ``apply(parameters, inputs)``; ``make_model`` then is ``init(key, …)``.
+    name
+        Stands for what the model, ``apply`` and the options do, where nothing else tells them.
+    """
+
+    make_model: Callable[..., Any]
+    task: Task
+    base: tuple[int, int]
+    names: tuple[str, str] = ("width", "depth")
+    optimizer: str = "sgd"
+    schedule: Callable[[int], float] | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    device: Any = None
+    apply: Callable[[Any, Any], Any] | None = None
+    name: str | None = None
+
+    @cached_property
+    def digest(self) -> dict[str, str]:
+        """What tells the task, the model and the options from others.
+
+        Raises
+        ------
+        InvalidInput
+            If nothing tells them.
+        """
+        parts: dict[str, Any] = {
+            "make_model": self.make_model, "apply": self.apply, "options": dict(self.options),
+        }  # fmt: skip
+        told = {"name": self.name} if self.name is not None else {
+            name: _told(name, part) for name, part in parts.items()
+        }  # fmt: skip
+        return {**told, "task": self.task.digest(), "task's class": _told("task", type(self.task))}
+
+    def plan(self, cell: Cell) -> Any:
+        """Return the plan of a cell."""
+        if self.apply is None:
+            from largen.transfer.torch import scale
+        else:
+            from largen.transfer.jax import scale
+
+        return scale(
+            self.make_model,
+            dict(zip(self.names, self.base, strict=True)),
+            dict(zip(self.names, (cell.width, cell.depth), strict=True)),
+            scheme=cell.scheme,
+            optimizer=self.optimizer,
+            depth=self.names[1],
+            **self.options,
+        )
+
+    def train(
+        self, cell: Cell, report: Callable[[int, int], object] | None = None, plan: Any = None
+    ) -> TrainedReplicas:
+        """Train the replicas of a cell, by its plan if that is known already."""
+        plan = self.plan(cell) if plan is None else plan
+        common: dict[str, Any] = {
+            "steps": self.task.steps,
+            "evaluation": self.task.evaluation,
+            "schedule": self.schedule,
+            "report": report,
+        }
+        if self.apply is None:
+            from largen.transfer.torch.replicas import train_replicas
+
+            return train_replicas(
+                plan, cell.replicas, self.task.batch, self.task.loss, device=self.device, **common
+            )
+        from largen.transfer.jax import replicas
+
+        return replicas.train_replicas(
+            plan, self.apply, cell.replicas, self.task.batch, self.task.loss, **common
+        )
+
+    def settings(self, cell: Cell) -> dict[str, Any]:
+        """Return everything that a cell's result depends on.
+
+        Raises
+        ------
+        InvalidInput
+            If nothing tells a part of it from others.
+        """
+        steps = range(self.task.steps)
+        return {
+            "kept": 3,  # what is kept of a cell: see arrays_of
+            **self.digest,
+            "base": list(self.base),
+            "names": list(self.names),
+            "optimizer": self.optimizer,
+            "schedule": None if self.schedule is None else [float(self.schedule(t)) for t in steps],
+            "scheme": _told("schemes", cell.scheme),
+            "shape": [cell.width, cell.depth],
+            "replicas": [asdict(replica) for replica in cell.replicas],
+        }
+
+
+def arrays_of(found: TrainedReplicas, task: Task) -> dict[str, np.ndarray]:
+    """Return what is kept of a cell."""
+    return {
+        "losses": found.losses.astype(np.float32),
+        "final": found.final,
+        "margin_error": task.margin_error(found.each),
+    }
+
+
+def _told(name: str, value: Any) -> str:
+    return identity(
+        name,
+        value,
+        "To keep cells in a folder, pass identity='…', a name that you change whenever the model, "
+        "apply or an option of scale is another one",
+    )

@@ -1,0 +1,213 @@
+"""Running a sweep: cell by cell or on several cores, kept on disk, resumed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from largen.interrupts import check, go_on_with, interruptible
+from largen.progress import reporter
+from largen.sweeps.arguments import cells_of, jobs_of, protocol_of
+from largen.sweeps.cells import Cell, Protocol, arrays_of
+from largen.sweeps.store import Store
+from largen.sweeps.surface import Sweep, surface
+from largen.sweeps.task import Task
+
+Rates = Sequence[float] | Callable[[int, int], Sequence[float]]
+
+
+def sweep(
+    make_model: Callable[..., Any],
+    task: Task,
+    *,
+    lrs: Rates,
+    base: tuple[int, int],
+    widths: Sequence[int] = (),
+    depths: Sequence[int] = (),
+    schemes: Sequence[Any] = ("standard", "mup", "depth_mup"),
+    seeds: int = 1,
+    weight_decays: Sequence[float] = (0.0,),
+    momenta: Sequence[float] | None = None,
+    optimizer: str = "sgd",
+    schedule: Callable[[int], float] | None = None,
+    names: tuple[str, str] = ("width", "depth"),
+    folder: Any = None,
+    jobs: int = 1,
+    device: Any = None,
+    apply: Callable[[Any, Any], Any] | None = None,
+    identity: str | None = None,
+    progress: Any = None,
+    **options: Any,
+) -> Sweep:
+    """Train a model at all rates, widths, depths and seeds, under several schemes.
+
+    Networks of one shape and scheme form a cell and are trained together in one batched
+    computation (:func:`largen.transfer.torch.train_replicas`); those that diverge are stopped.
+    Rates are those at the base shape, which each scheme translates.
+
+    Parameters
+    ----------
+    make_model
+        ``make_model(width=…, depth=…)`` → a PyTorch module; for JAX see ``apply``.
+    task
+        What to train on.
+    lrs
+        η₀; or a function of width and depth, for a coarser grid where networks are large. An
+        empty grid leaves a shape out.
+    base
+        (width, depth) at which all schemes agree.
+    widths, depths
+        Of the targets; the base's alone by default.
+    schemes
+        As in :func:`largen.transfer.torch.scale`.
+    seeds
+        Networks of each setting, with seeds 0, 1, …
+    weight_decays, momenta
+        λ₀ and the momentum, swept likewise; the momentum, 0.9 by default, with
+        ``optimizer="momentum"`` alone, since others have none.
+    optimizer, schedule
+        As in :func:`largen.transfer.torch.scale`; s(t), see ``warmup_cosine``.
+    names
+        The builder's names for width and depth.
+    folder
+        Where every finished cell is put at once. The same call with the same folder resumes: what
+        is there is not trained again. Cells are told apart by all that they depend on: the model's
+        and ``apply``'s code with what they close over and read, options, data, the schedule. What
+        nothing tells (an open file that the builder closes over) is refused.
+    identity
+        A name of one's own for the model, ``apply`` and the options, in place of what they do.
+    jobs
+        Cells trained at once, by ``joblib``: −1 for one on each core. Inside
+        ``joblib.parallel_config(backend="ray")`` or ``"dask"`` they go to other machines. Threads
+        give the same networks, unless something is drawn while they train, as by dropout.
+    device
+        Where to train; PyTorch's default if None.
+    apply
+        For a model in JAX: ``apply(parameters, inputs)``, where ``make_model(key, width=…,
+        depth=…)`` returns parameters (:func:`largen.transfer.jax.scale`).
+    progress
+        True or False for a bar or none, or a function of (done, total); by default a bar in a
+        terminal.
+    **options
+        Passed on to ``scale``.
+
+    Returns
+    -------
+    Sweep
+        The loss surface and what is read off it.
+
+    Raises
+    ------
+    InvalidInput
+        If a grid is empty or has negative numbers, or another argument cannot be meant.
+
+    Examples
+    --------
+    >>> from largen.transfer.torch.models import ResidualMLP
+    >>> draw = np.random.default_rng(0)
+    >>> x = draw.normal(size=(256, 64)).astype("float32")
+    >>> task = Task(x, (x[:, 0] > 0).astype(int), steps=20)
+    >>> found = sweep(ResidualMLP, task, lrs=[2**-4, 2**-2, 1.0], base=(16, 2), widths=[16, 32],
+    ...               schemes=["mup"])
+    >>> dict(found.data["loss"].sizes)
+    {'scheme': 1, 'width': 2, 'depth': 1, 'seed': 1, 'lr': 3}
+    """
+    protocol = protocol_of(
+        make_model, task, base, names, optimizer, schedule, options, device, apply, identity
+    )
+    cells = cells_of(protocol, lrs, widths, depths, schemes, seeds, weight_decays, momenta)
+    jobs = jobs_of(jobs)
+    goes_on = (
+        "Nothing is kept of it; with folder= the same call would go on from there."
+        if folder is None
+        else f"Cells that are finished are in {folder}: the same call goes on from there."
+    )
+    with go_on_with(goes_on), reporter(progress, "sweep") as report:
+        found = dict(_run(protocol, cells, Store.at(folder), jobs, report))
+    attributes = {
+        "optimizer": protocol.optimizer,
+        "base_width": protocol.base[0],
+        "base_depth": protocol.base[1],
+        "loss": task.loss,
+        "steps": task.steps,
+        "chance": task.chance,
+    }
+    return surface(cells, [found[i] for i in range(len(cells))], attributes)
+
+
+def _run(
+    protocol: Protocol, cells: Sequence[Cell], store: Store, jobs: int, report: Any
+) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
+    """Yield every cell's arrays, those on disk first; the others are kept as they are finished."""
+    missing, settings = [], []
+    for i, cell in enumerate(cells):
+        settings.append(protocol.settings(cell) if store.folder is not None else {})
+        kept = store.load(settings[i])
+        if kept is None:
+            missing.append(i)
+        else:
+            yield i, kept
+    bar = _Bar(report, [cell.cost for cell in cells], missing)
+    for i, arrays in _trained(protocol, cells, missing, jobs, bar):
+        store.save(settings[i], arrays)
+        bar.finish(i)
+        yield i, arrays
+
+
+def _trained(
+    protocol: Protocol, cells: Sequence[Cell], missing: Sequence[int], jobs: int, bar: _Bar
+) -> Iterable[tuple[int, dict[str, np.ndarray]]]:
+    if jobs == 1:
+        # An interrupt may come within a callback of PyTorch or JAX, which would swallow it.
+        with interruptible(at_once=True):
+            for i in missing:
+                yield i, arrays_of(protocol.train(cells[i], bar.within(i)), protocol.task)
+                check()
+        return
+    if not missing:
+        return  # workers would be started for nothing
+    from joblib import Parallel, delayed, effective_n_jobs
+
+    # Large cells first, so that no core waits for the last one.
+    order = sorted(missing, key=lambda i: -cells[i].cost)
+    work = [delayed(_numbered)(i, protocol, cells[i]) for i in order]
+    one_by_one: dict[str, Any] = {"return_as": "generator_unordered", "batch_size": 1}
+    try:
+        found: Any = Parallel(n_jobs=jobs, **one_by_one)(work)
+    except ValueError:  # a backend that returns when all is done, as Ray's: round by round
+        many = effective_n_jobs(jobs)
+        with Parallel(n_jobs=jobs) as workers:  # the same for all rounds: starting them takes long
+            for start in range(0, len(work), many):
+                together: Any = workers(work[start : start + many])
+                yield from together
+    else:
+        yield from found
+
+
+def _numbered(i: int, protocol: Protocol, cell: Cell) -> tuple[int, dict[str, np.ndarray]]:
+    return i, arrays_of(protocol.train(cell), protocol.task)
+
+
+class _Bar:
+    """Progress over cells of unlike cost, in thousandths."""
+
+    def __init__(self, report: Callable[[int, int], object], costs: list[float], missing: list):
+        self.report, self.costs = report, costs
+        self.total = sum(costs)
+        self.done = self.total - sum(costs[i] for i in missing)
+
+    def within(self, i: int) -> Callable[[int, int], None]:
+        def inner(step: int, steps: int) -> None:
+            check()
+            self._show(self.done + self.costs[i] * step / steps)
+
+        return inner
+
+    def finish(self, i: int) -> None:
+        self.done += self.costs[i]
+        self._show(self.done)
+
+    def _show(self, done: float) -> None:
+        self.report(round(1000 * done / self.total), 1000)

@@ -1,0 +1,253 @@
+"""The result of a sweep: the loss surface, the best rates on it, and how far they drift."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from largen.errors import InvalidInput, instance_of, one_of
+from largen.sweeps.cells import Cell
+from largen.sweeps.optimum import optimum
+
+if TYPE_CHECKING:
+    import xarray
+    from matplotlib.figure import Figure
+
+AXES = ("scheme", "width", "depth")
+# The chance that any rate of a shape seems to train where none does.
+LEVEL = 0.05
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The losses of a sweep.
+
+    Attributes
+    ----------
+    data
+        ``loss (scheme, width, depth, seed, lr)`` after training, and ``loss_train (…, step)``
+        before each step; weight_decay and momentum are axes too if there are several of them.
+        Infinite where training diverged, NaN where nothing was trained. ``margin_error``, with
+        the axes of ``loss``: the standard error, over the samples that the loss is a mean of, of
+        its distance from the best constant answer's.
+    """
+
+    data: xarray.Dataset
+
+    def __post_init__(self) -> None:
+        import xarray
+
+        instance_of("data", self.data, xarray.Dataset, "a data set of losses")
+        missing = {"loss", "margin_error"} - set(self.data)
+        if missing:
+            raise InvalidInput(f"data: wanted the losses of a sweep, without {sorted(missing)}.")
+
+    def to_xarray(self) -> xarray.Dataset:
+        """Return :attr:`data`."""
+        return self.data
+
+    def best(self) -> xarray.Dataset:
+        """Return the best rate of each scheme and shape.
+
+        Returns
+        -------
+        xarray.Dataset
+            Over (scheme, width, depth): ``log2_lr`` interpolated, with its interval from ``low``
+            to ``high``; ``grid``, the best rate trained, and ``loss``, its mean over seeds;
+            ``edge``, whether it is at an end of the grid; ``trains`` of that rate
+            (:meth:`trains`). NaN where nothing trained without diverging.
+        """
+        import xarray
+
+        loss = self._plain()
+        x = np.log2(loss["lr"].values)
+        found = [optimum(x, block) for block in loss.values.reshape(-1, *loss.shape[-2:])]
+        shape = loss.shape[:3]
+        names = ("log2_lr", "low", "high", "grid", "loss", "edge")
+        data = xarray.Dataset(
+            {
+                name: (AXES, np.array(values).reshape(shape))
+                for name, values in zip(names, zip(*found, strict=True), strict=True)
+            },
+            {axis: loss[axis] for axis in AXES},
+        )
+        there = abs(np.log2(loss["lr"]) - data["grid"]) < 1e-9
+        data["trains"] = (self.trains() & there).any("lr")
+        return data
+
+    def trains(self) -> xarray.DataArray:
+        """Return at which rates networks learn anything: whether they beat every constant answer.
+
+        The best constant answer is that of the samples themselves (their labels' frequencies,
+        their targets' mean). A one-sided test at the level 5 % for all rates of a shape together
+        (Bonferroni) of the distance between its loss and the mean over seeds, beside what the
+        mean over samples is uncertain by (normal law) and, in quadrature, what the mean over
+        several seeds is (Student's t).
+
+        Returns
+        -------
+        xarray.DataArray
+            Over (scheme, width, depth, lr); False where training diverged or none was done.
+        """
+        from scipy.special import ndtri, stdtrit
+
+        loss, error = self._plain(), self._plain("margin_error")
+        mean, seeds = loss.mean("seed", skipna=False), loss.sizes["seed"]
+        level = LEVEL / np.maximum(mean.notnull().sum("lr"), 1)
+        bound = (ndtri(level) * error.mean("seed", skipna=False)) ** 2
+        if seeds > 1:
+            spread = loss.where(np.isfinite(mean)).std("seed", ddof=1)
+            bound = bound + (stdtrit(seeds - 1, level) * spread) ** 2 / seeds
+        found = mean + np.sqrt(bound) < self.data.attrs["chance"]
+        return found.transpose(*AXES, "lr").rename("trains")
+
+    def drift(self, along: str) -> xarray.DataArray:
+        """Return by how many factors of two the best rate moves along the width or the depth.
+
+        Parameters
+        ----------
+        along
+            ``"width"`` or ``"depth"``; the drift is from its smallest value. NaN where nothing
+            trains.
+        """
+        one_of("along", along, ("width", "depth"))
+        best = self.best()
+        rate = best["log2_lr"].where(best["trains"])
+        return (rate - rate.isel({along: 0})).rename(f"drift along the {along}")
+
+    def transferred(self) -> xarray.Dataset:
+        """Return the losses at the base's best rate beside those at the shape's own best rate.
+
+        The rate that is transferred is the best one of the grid at the smallest width and depth.
+        Their ratio says what transfer costs, which the drift of a flat minimum does not.
+
+        Returns
+        -------
+        xarray.Dataset
+            Over (scheme, width, depth): ``lr``, ``transferred``, ``retuned`` and ``ratio``;
+            infinite if training diverges at the transferred rate.
+        """
+        best, loss = self.best(), self._plain()
+        base = best["grid"].isel(width=0, depth=0)
+        mean = loss.mean("seed", skipna=False)
+        at = [
+            mean.sel(scheme=scheme).sel(lr=2.0 ** float(base.sel(scheme=scheme)), method="nearest")
+            if np.isfinite(base.sel(scheme=scheme))
+            else mean.sel(scheme=scheme).isel(lr=0) * np.nan
+            for scheme in loss["scheme"].values
+        ]
+        import xarray
+
+        moved = xarray.concat([a.drop_vars("lr") for a in at], "scheme")
+        moved = moved.assign_coords(scheme=loss["scheme"]).transpose(*AXES)
+        return xarray.Dataset(
+            {
+                "lr": 2.0 ** base.drop_vars(("width", "depth")),
+                "transferred": moved,
+                "retuned": best["loss"],
+                "ratio": moved / best["loss"],
+            }
+        )
+
+    def plot(self) -> Figure:
+        """Draw the loss against the rate, one panel for each scheme."""
+        from largen.plots.sweeps import sweep_figure
+
+        return sweep_figure(self.data, self.best())
+
+    def __str__(self) -> str:
+        best, moved, ran = self.best(), self.transferred(), self._plain().notnull()
+        lines = ["best log2 rate [interval]: its loss (loss at the base's best rate)"]
+        for scheme in best["scheme"].values:
+            lines.append(str(scheme))
+            for depth in best["depth"].values:
+                cells = [
+                    _cell(best.sel(at), float(moved["transferred"].sel(at)))
+                    if ran.sel(at).any()
+                    else " " * 34
+                    for width in best["width"].values
+                    for at in [{"scheme": scheme, "width": width, "depth": depth}]
+                ]
+                lines.append(f"  depth {depth:<4d}" + "   ".join(cells))
+        widths = ", ".join(map(str, best["width"].values))
+        none = f"×: no rate beats a constant answer at the level {LEVEL:.0%}"
+        return "\n".join([*lines, f"columns: width {widths}; {none}; *: end of the grid"])
+
+    def _plain(self, name: str = "loss") -> xarray.DataArray:
+        loss = self.data[name]
+        extra = [axis for axis in loss.dims if axis not in (*AXES, "seed", "lr")]
+        if extra:
+            raise InvalidInput(
+                f"the sweep has {' and '.join(map(str, extra))} as axes; choose one value first: "
+                f"Sweep(found.data.sel({extra[0]}=…))."
+            )
+        return loss.transpose(*AXES, "seed", "lr")
+
+
+def _cell(best: Any, moved: float) -> str:
+    if not best["trains"]:
+        return f"{'×':^34s}"
+    mark = "*" if best["edge"] else " "
+    rate = f"{float(best['log2_lr']):.1f}{mark}"
+    interval = f"[{float(best['low']):.1f}, {float(best['high']):.1f}]"
+    there = f"({moved:.3g})" if np.isfinite(moved) else "(diverges)"
+    return f"{rate:>7s} {interval:>14s}: {float(best['loss']):.3g} {there}".ljust(34)
+
+
+def surface(
+    cells: Sequence[Cell], found: Sequence[Mapping[str, np.ndarray]], attributes: Mapping[str, Any]
+) -> Sweep:
+    """Put the arrays of all cells into one data set.
+
+    Rates that were trained in some cells only are NaN in the others.
+
+    Parameters
+    ----------
+    cells, found
+        What was trained, and ``losses (replica, step)``, ``final (replica,)`` and
+        ``margin_error (replica,)`` of each.
+    attributes
+        Of the data set; ``chance`` among them, the loss of the best constant answer.
+    """
+    import xarray
+
+    def values(name: str) -> list:
+        return sorted({getattr(r, name) for cell in cells for r in cell.replicas})
+
+    coordinates = {
+        "scheme": list(dict.fromkeys(str(cell.scheme) for cell in cells)),
+        "width": sorted({cell.width for cell in cells}),
+        "depth": sorted({cell.depth for cell in cells}),
+        "weight_decay": values("weight_decay"),
+        "momentum": values("momentum"),
+        "seed": values("seed"),
+        "lr": values("lr"),
+    }
+    where = {axis: {v: i for i, v in enumerate(own)} for axis, own in coordinates.items()}
+    shape = tuple(map(len, coordinates.values()))
+    numbers = {name: np.full(shape, np.nan) for name in ("final", "margin_error")}
+    steps = found[0]["losses"].shape[1]
+    curves = np.full((*shape, steps), np.nan, np.float32)
+    for cell, arrays in zip(cells, found, strict=True):
+        for i, r in enumerate(cell.replicas):
+            at = (str(cell.scheme), cell.width, cell.depth)
+            at += (r.weight_decay, r.momentum, r.seed, r.lr)
+            index = tuple(where[axis][v] for axis, v in zip(coordinates, at, strict=True))
+            curves[index] = arrays["losses"][i]
+            for name, values_of in numbers.items():
+                values_of[index] = arrays[name][i]
+    axes = tuple(coordinates)
+    data = xarray.Dataset(
+        {
+            "loss": (axes, numbers["final"]),
+            "margin_error": (axes, numbers["margin_error"]),
+            "loss_train": ((*axes, "step"), curves),
+        },
+        {**coordinates, "step": np.arange(steps)},
+        dict(attributes),
+    )
+    single = [axis for axis in ("weight_decay", "momentum") if data.sizes[axis] == 1]
+    return Sweep(data.squeeze(single))

@@ -1,0 +1,193 @@
+"""Hyperparameter transfer from beginning to end on digits: tune small, train large, check."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from largen.sweeps import Sweep, sweep
+from largen.sweeps.task import Task
+from largen.sweeps.tasks import digits_task
+
+SCHEMES = ("standard", "mup", "depth_mup")
+Report = Callable[[str, float], object]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How much is computed.
+
+    Attributes
+    ----------
+    base, target
+        (width, depth) of the model that is tuned and of the one that is trained.
+    lrs, around
+        Rates tried on the small model; factors of the found one tried on the large.
+    steps, batch_size
+        Of every training.
+    check_widths, check_depths
+        Sizes at which activations are measured.
+    """
+
+    base: tuple[int, int] = (64, 4)
+    target: tuple[int, int] = (256, 16)
+    lrs: tuple[float, ...] = tuple(2.0**k for k in range(-8, 2))
+    around: tuple[float, ...] = tuple(2.0**k for k in range(-8, 2))
+    steps: int = 200
+    batch_size: int = 128
+    check_widths: tuple[int, ...] = (128, 256, 512, 1024)
+    check_depths: tuple[int, ...] = (4, 8, 16, 32)
+
+
+FULL = Settings()
+FAST = Settings(target=(128, 16), steps=60, check_widths=(128, 256), check_depths=(4, 8))
+
+
+@dataclass(frozen=True)
+class Demo:
+    """What the demonstration found.
+
+    Attributes
+    ----------
+    settings
+        What was computed.
+    tuned, large
+        Losses of the small model at all rates, and of the large one around the found rate.
+    lr
+        The best rate of the small model.
+    plan
+        What depth-μP makes of it for the large model.
+    checks
+        Coordinate checks by scheme, and by ``"width"`` and ``"depth"``.
+    seconds
+        How long it took.
+    """
+
+    settings: Settings
+    tuned: Sweep
+    large: Sweep
+    lr: float
+    plan: Any
+    checks: dict[str, dict[str, Any]]
+    seconds: float
+
+    def losses(self) -> dict[str, tuple[float, float, float]]:
+        """Return for each scheme the large model's loss at the small one's rate, and its best.
+
+        The third number is the rate of the best one.
+        """
+        loss = self.large.data["loss"].mean("seed").squeeze(["width", "depth"])
+        found = {}
+        for scheme in SCHEMES:
+            own = loss.sel(scheme=scheme)
+            here = float(own.sel(lr=self.lr, method="nearest"))
+            best = own.isel(lr=int(np.argmin(own.values)))
+            found[scheme] = here, float(best), float(best["lr"])
+        return found
+
+    def slopes(self) -> dict[str, dict[str, tuple[float, float]]]:
+        """Return, for the trunk's end and the output, log₂-slopes of what training changes.
+
+        By scheme, then by ``"features"`` and ``"output"``: in width and in depth.
+        """
+        layers = {"features": f"blocks.{self.settings.base[1] - 1}", "output": "read_out"}
+        return {
+            scheme: {
+                name: (both["width"][layer].change, both["depth"][layer].change)
+                for name, layer in layers.items()
+            }
+            for scheme, both in self.checks.items()
+        }
+
+
+def transfer_demo(
+    settings: Settings = FULL, report: Report = lambda text, done: None, jobs: int = 1
+) -> Demo:
+    """Tune a small residual MLP on digits, train a large one, and check how activations scale.
+
+    Parameters
+    ----------
+    settings
+        How much is computed.
+    report
+        Called with what is being done, and the fraction that is done.
+    jobs
+        Passed on to :func:`largen.sweeps.sweep`.
+    """
+    from largen.transfer.torch import scale
+    from largen.transfer.torch.models import ResidualMLP
+
+    begin = time.perf_counter()
+    task = digits_task(settings.steps, settings.batch_size)
+    common: dict[str, Any] = {"base": settings.base, "jobs": jobs}
+    tuned = sweep(
+        ResidualMLP,
+        task,
+        lrs=settings.lrs,
+        schemes=["depth_mup"],
+        progress=_within(report, "tuning the small model", 0.0, 0.1),
+        **common,
+    )
+    lr = float(2.0 ** tuned.best()["grid"].squeeze())
+    large = sweep(
+        ResidualMLP,
+        task,
+        lrs=[lr * factor for factor in settings.around],
+        widths=[settings.target[0]],
+        depths=[settings.target[1]],
+        schemes=SCHEMES,
+        progress=_within(report, "training the large model", 0.1, 0.8),
+        **common,
+    )
+    base: dict[str, Any] = {"width": settings.base[0], "depth": settings.base[1]}
+    target: dict[str, Any] = {"width": settings.target[0], "depth": settings.target[1]}
+    plan = scale(ResidualMLP, base, target, scheme="depth_mup", optimizer="sgd")
+    report("checking coordinates", 0.8)
+    checks = {
+        scheme: _checks(settings, task, scheme, lr, report, 0.8 + 0.1 * i)
+        for i, scheme in enumerate(("standard", "depth_mup"))
+    }
+    return Demo(settings, tuned, large, lr, plan, checks, time.perf_counter() - begin)
+
+
+def _checks(
+    settings: Settings, task: Task, scheme: str, lr: float, report: Report, done: float
+) -> dict[str, Any]:
+    from largen.transfer.torch.check import coordinate_check
+    from largen.transfer.torch.models import ResidualMLP
+    from largen.transfer.torch.replicas import cross_entropy, tensors
+
+    batches = [tensors(task.batch(t)) for t in range(4)]
+    width, depth = settings.base
+    found = {}
+    # A random read-out's own output fades with the width, and the first errors with it.
+    silent = partial(ResidualMLP, readout_std=0.0)
+    for along, make_model, targets in (
+        ("width", silent, [{"width": n, "depth": depth} for n in settings.check_widths]),
+        ("depth", ResidualMLP, [{"width": width, "depth": l} for l in settings.check_depths]),
+    ):
+        report(f"checking coordinates of {scheme} in {along}", done)
+        found[along] = coordinate_check(
+            make_model,
+            {"width": width, "depth": depth},
+            targets,
+            batches,
+            lambda model, batch: cross_entropy(model(batch[0]), batch[1]),
+            # A small rate: what is measured is the power of the size, and nothing may diverge.
+            lr=lr / 16,
+            optimizer="sgd",
+            scheme=scheme,
+        )
+    return found
+
+
+def _within(report: Report, text: str, start: float, end: float) -> Callable[[int, int], None]:
+    def inner(done: int, total: int) -> None:
+        report(text, start + (end - start) * done / total)
+
+    return inner

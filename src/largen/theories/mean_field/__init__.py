@@ -1,0 +1,19 @@
+"""Mean-field limits: wide networks whose features move while they learn."""
+
+from largen.theories.mean_field.deep import DeepMeanField, ResponseFunctions, response_functions
+from largen.theories.mean_field.one_hidden_layer import MeanField
+from largen.theories.mean_field.solvable import (
+    deep_linear,
+    kernel_after_one_step,
+    whitened_linear_flow,
+)
+
+__all__ = [
+    "DeepMeanField",
+    "MeanField",
+    "ResponseFunctions",
+    "deep_linear",
+    "kernel_after_one_step",
+    "response_functions",
+    "whitened_linear_flow",
+]

@@ -1,0 +1,95 @@
+"""The trajectory that a solution is told as."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from largen.runs import Posed, Trajectory
+from largen.theories.chains.problem import Problem
+from largen.theories.mean_field.deep.estimation.averages import Estimate
+from largen.theories.mean_field.options import Wanted
+
+
+def trajectory(
+    posed: Posed[Problem],
+    theory: str,
+    estimate: Estimate,
+    spread: np.ndarray | None,
+    wanted: Wanted,
+    rtol: float,
+) -> Trajectory:
+    """Return an estimate as a trajectory.
+
+    Parameters
+    ----------
+    posed, theory
+        What was solved, and by which theory.
+    estimate
+        Outputs, kernels, fields of single neurons, and their errors.
+    spread
+        √N times the standard deviation of f over networks of width N, if it is known.
+    wanted
+        Which kernels are kept, and when.
+    rtol
+        The error that was wanted.
+    """
+    run, recorded = posed.run, wanted.recorded
+    dtype, p = run.data.x_train.dtype, posed.problem.samples
+    out = ("output",) if run.output_shape else ()
+    pair = ("output", "output_2") if run.output_shape else ()
+
+    def shaped(f: np.ndarray) -> np.ndarray:
+        return f.reshape(*f.shape[:2], *run.output_shape).astype(dtype)
+
+    def named(what: str, f: np.ndarray) -> dict[str, Any]:
+        return {
+            f"f_train_{what}": (("step", "sample", *out), shaped(f[:, :p])),
+            f"f_test_{what}": (("step", "test_sample", *out), shaped(f[:, p:])),
+        }
+
+    extra = named("error", estimate.f_error)
+    if estimate.f_std is not None:
+        extra |= named("std", estimate.f_std)
+    if spread is not None:
+        extra |= named("fluctuation", spread)
+    if estimate.kernels:
+        space = ("position",) if max(posed.problem.positions) > 1 else ()
+        axes = {
+            "feature_kernel": ("layer", "sample", "sample_2"),
+            "gradient_kernel": ("layer", "sample", "sample_2", *pair),
+            "ntk": ("sample", "sample_2", *pair),
+            "ntk_test": ("test_sample", "sample", *pair),
+            "neuron_h": ("layer", "neuron", "sample", *space),
+            "neuron_g": ("layer", "neuron", "sample", *space, *out),
+            "neuron_z": ("layer", "neuron", "sample", *space, *out),
+        }
+        extra["layer"] = (("layer",), np.arange(1, posed.problem.hidden_layers + 1))
+        if len(recorded.alone):
+            extra["record_step"] = (("record",), recorded.alone)
+        if len(recorded.pairs):
+            extra |= {"pair_step": (("pair",), recorded.pairs[:, 0])}
+            extra |= {"pair_step_2": (("pair",), recorded.pairs[:, 1])}
+        for name, array in (estimate.kernels | estimate.sample_neurons).items():
+            if not wanted.has(name):
+                continue
+            plain = name.removesuffix("_error")
+            leading = "pair" if plain.endswith("_pair") else "record"
+            named_axes = (leading, *axes[plain.removesuffix("_pair")])
+            extra[name] = (named_axes, array.astype(dtype))
+    error = estimate.relative_error
+    note = estimate.how
+    if not np.isnan(error):
+        note = f"{note}; estimated error of the outputs {error:.1e} of their size"
+        if error > rtol:
+            note += f", more than rtol={rtol:g}: raise max_particles for more"
+    return Trajectory.of(
+        run,
+        shaped(estimate.f[:, :p]),
+        shaped(estimate.f[:, p:]),
+        theory=theory,
+        reason=posed.reason,
+        extra=extra,
+        notes=(note,),
+    )

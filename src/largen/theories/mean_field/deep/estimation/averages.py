@@ -1,0 +1,125 @@
+"""Means over replicates, and their errors."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from largen.runs import Run
+from largen.theories.chains.problem import Problem
+from largen.theories.mean_field.deep.estimation.control_variate import corrected
+from largen.theories.mean_field.deep.estimation.effort import Effort
+from largen.theories.mean_field.deep.estimation.truncation import Changes, added, values_of
+from largen.theories.mean_field.deep.estimation.width_extrapolation import at_infinite_width
+from largen.theories.mean_field.deep.sweep.advance import Swept
+from largen.theories.mean_field.deep.sweep.kernel_records import neuron_variables
+
+
+class Estimate(NamedTuple):
+    """Means over replicates, their errors (``name_error`` of a kernel), how they were got, and
+    the neurons that were kept of the first one."""
+
+    f: np.ndarray
+    f_error: np.ndarray
+    f_std: np.ndarray | None
+    kernels: dict[str, np.ndarray]
+    how: str
+    sample_neurons: dict[str, np.ndarray]
+
+    @property
+    def relative_error(self) -> float:
+        """|error|/|f| over all entries and samples; NaN if an error is not known."""
+        unknown = np.isnan(self.f_error) & np.isfinite(self.f)
+        return np.nan if unknown.any() else ratio(self.f_error, self.f)
+
+
+def averaged(
+    problem: Problem,
+    run: Run,
+    found: list[Swept],
+    effort: Effort,
+    stepping: np.ndarray | float = 0.0,
+    change: Changes | None = None,
+) -> Estimate:
+    """Return the mean of replicates.
+
+    Parameters
+    ----------
+    problem, run, found, effort
+        What was solved, the replicates, and what was spent on them.
+    stepping
+        The error of f that lengths of steps leave.
+    change
+        What directions change that the replicates left out.
+    """
+    widths = effort.widths if len(found) > 1 else effort.widths[:1]
+    count = len(found) // len(widths)
+    each = "per unit of width" if problem.unequal else "a layer"
+    with np.errstate(invalid="ignore", over="ignore"):
+        same_width = [found[i :: len(widths)] for i in range(len(widths))]
+        levels = [means_and_errors(problem, run, some) for some in same_width]
+        if len(levels) > 1:
+            fine, rough = levels
+            both = {name: at_infinite_width(fine[name], rough[name]) for name in fine}
+            means = {name: part[:2] for name, part in both.items()}
+            how = (
+                f"{count} dense networks each of {widths[0]} and {widths[1]} neurons {each}; of "
+                f"the way from there to 1/N = 0, {both['f'][2]:.0%} is extrapolated"
+            )
+        else:
+            ranks = np.max([one.ranks for one in found], 0)
+            rank = f", ranks up to {ranks.max()}" if ranks.size else ""
+            means = levels[0]
+            drawn = f"({effort.sampling}{rank})"
+            how = f"{count} replicates of {effort.particles} neurons {each} {drawn}"
+        std = levels[0]["f"][1] * count**0.5
+        for name, moved in (change or {}).items():
+            means[name] = added(problem, name, *means[name], moved)
+        f, error = means.pop("f")
+        error = np.hypot(error, stepping)
+    if count == 1:
+        how += "; one alone does not tell its error"
+    elif np.isnan(error).any() and np.isfinite(f).all():
+        how += (
+            "; its error is not known, for it fails with a finer tolerance of directions, of which "
+            "there are nearly as many as neurons: raise particles, or take method='dense'"
+        )
+    kernels = {name: mean for name, (mean, _) in means.items()}
+    if count > 1:
+        kernels |= {f"{name}_error": off for name, (_, off) in means.items()}
+    sample_neurons = {}
+    if effort.kept.sample_neurons and found[0].kernels:
+        sample_neurons = neuron_variables(problem, run.output_shape, found[0].kernels)
+    one = std if effort.sampling == "finite_width" and count > 1 else None
+    return Estimate(f, error, one, kernels, how, sample_neurons)
+
+
+def means_and_errors(
+    problem: Problem, run: Run, found: list[Swept]
+) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Return the means of replicates and their standard errors; NaN for a single one."""
+    parts = [values_of(problem, run, one) for one in found]
+    values = {name: np.stack([part[name] for part in parts]).astype(float) for name in parts[0]}
+    if len(found[0].linear_kernels):
+        outputs = np.stack([one.linear for one in found]).swapaxes(1, 2)
+        kernels = np.stack([one.linear_kernels for one in found])[:, :, None]
+        train, test = np.split(kernels, [problem.samples], 3)
+        for name, linear in (("f", outputs), ("ntk", train), ("ntk_test", test)):
+            if name in values:
+                exact, own = linear.swapaxes(0, 1)
+                shape = *exact.shape[:2], *values[name].shape[2:]
+                values[name] = corrected(values[name], exact.reshape(shape), own.reshape(shape))
+    means = {}
+    for name, each in values.items():
+        lone = np.full(each.shape[1:], np.nan)
+        error = each.std(0, ddof=1) / len(each) ** 0.5 if len(each) > 1 else lone
+        means[name] = each.mean(0), error
+    return means
+
+
+def ratio(errors: np.ndarray, values: np.ndarray) -> float:
+    """Return the norm of some arrays over that of others; 0/0 is 0."""
+    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+        above, below = np.sqrt(np.nansum(errors**2)), np.sqrt(np.nansum(values**2))
+        return float(above / below) if above else 0.0

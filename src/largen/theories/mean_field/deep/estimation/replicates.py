@@ -1,0 +1,338 @@
+"""Independent solutions with random matrices, their mean and its error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from largen.arrays import precision as in_precision
+from largen.errors import NumericalFailure
+from largen.runs import Run
+from largen.theories.chains.problem import Problem
+from largen.theories.mean_field.deep.estimation.averages import Estimate, averaged, ratio
+from largen.theories.mean_field.deep.estimation.effort import Effort
+from largen.theories.mean_field.deep.estimation.memory import replicates_at_once
+from largen.theories.mean_field.deep.estimation.parallel import (
+    Team,
+    one_thread_of_blas,
+    part,
+)
+from largen.theories.mean_field.deep.estimation.truncation import (
+    FINER,
+    Changes,
+    change_of,
+    uncertain,
+)
+from largen.theories.mean_field.deep.matrices.by_directions import Matrices, Precision
+from largen.theories.mean_field.deep.matrices.dense import stored
+from largen.theories.mean_field.deep.restarts.checkpoint import Checkpoint, Done
+from largen.theories.mean_field.deep.sweep.advance import Swept, advance, first_capacities
+from largen.theories.mean_field.deep.sweep.initial_kernels import initial_tangent
+from largen.theories.mean_field.deep.sweep.kernel_records import kernel_variables
+from largen.theories.mean_field.deep.sweep.layer_widths import counts
+from largen.theories.mean_field.deep.sweep.linear import TOLERANCE, solve_linear
+from largen.theories.mean_field.deep.sweep.listeners import Tell, unheard
+from largen.theories.mean_field.deep.sweep.schedule import Schedule, descent, extrapolated, flow
+from largen.theories.mean_field.deep.sweep.start import begin, draw, unasked
+from largen.theories.mean_field.deep.sweep.state import Kept, Model
+from largen.theories.mean_field.record_times import Recorded
+
+FEWEST_REPLICATES, FEWEST_ROUNDS = 4, 12
+LEVELS = 3  # step lengths from which gradient flow is extrapolated
+LEVELS_LINEAR = 5
+FIRST_STEP = 0.5  # times the curvature of the loss
+MOST_REFINEMENTS = 4
+LEAST_TOLERANCE = 1e-3
+
+Known = Matrices | None
+Sweep = Callable[..., Swept]
+
+
+class Stopped(Exception):
+    """Replicates cannot go on: with the mean of those that are done, or what there is of one."""
+
+    def __init__(self, message: str, estimate: Estimate):
+        super().__init__(message)
+        self.estimate = estimate
+
+
+def closed(
+    problem: Problem, run: Run, recorded: Recorded, kept: Kept, budget: float = np.inf
+) -> Estimate:
+    """Return the solution of the closed equations of a linear network.
+
+    Raises
+    ------
+    Stopped
+        If directions outgrow the memory budget.
+    """
+    try:
+        return _closed(problem, run, recorded, kept, budget)
+    except NumericalFailure as failure:
+        swept = failure.result
+        assert isinstance(swept, Swept)
+        raise Stopped(str(failure), _exactly(problem, run, swept, None)) from None
+
+
+def _closed(problem: Problem, run: Run, recorded: Recorded, kept: Kept, budget: float) -> Estimate:
+    """Return the same, with the error that is left."""
+
+    def one(
+        tolerance: float, schedule: Schedule, known: Known = None, tell: Tell = unheard
+    ) -> Swept:
+        return solve_linear(problem, run, schedule, recorded, tolerance, kept, budget)
+
+    if run.steps is None:
+        found, error = _flow(run, partial(one, TOLERANCE), _first_step(problem, run), LEVELS_LINEAR)
+    else:
+        found = one(TOLERANCE, descent(run))
+        error = np.abs(found.outputs - one(30 * TOLERANCE, descent(run)).outputs)
+    return _exactly(problem, run, found, error)
+
+
+def _exactly(problem: Problem, run: Run, found: Swept, error: np.ndarray | None) -> Estimate:
+    f = found.outputs.astype(np.float64)
+    error = np.full_like(f, np.nan) if error is None else error
+    kernels = kernel_variables(problem, run.output_shape, found.kernels, found.pairs)
+    return Estimate(f, error, None, kernels, "closed equations of linear φ", {})
+
+
+def sampled(
+    problem: Problem,
+    run: Run,
+    recorded: Recorded,
+    effort: Effort,
+    rng: np.random.Generator,
+    saved: Checkpoint | None = None,
+) -> Estimate:
+    """Return the mean over as many replicates as the wanted error takes.
+
+    What is done is kept in files, if there is a checkpoint, and taken up from there.
+
+    Raises
+    ------
+    Stopped
+        If directions outgrow the memory budget.
+    """
+    found: list[Swept] = []
+    try:
+        with one_thread_of_blas():
+            return _sampled(problem, run, recorded, effort, rng, saved, found)
+    except NumericalFailure as failure:
+        swept = failure.result
+        assert isinstance(swept, Swept)
+        whole = found[: len(found) // len(effort.widths) * len(effort.widths)]
+        estimate = averaged(problem, run, whole or [swept], effort)
+        raise Stopped(str(failure), estimate) from None
+
+
+def _sampled(
+    problem: Problem,
+    run: Run,
+    recorded: Recorded,
+    effort: Effort,
+    rng: np.random.Generator,
+    saved: Checkpoint | None,
+    found: list[Swept],
+) -> Estimate:
+    """Return the same, and leave the replicates in a list on the way."""
+    widths, flows, tried = effort.widths, run.steps is None, not effort.dense
+    rounds = effort.replicates or (FEWEST_ROUNDS if effort.dense else FEWEST_REPLICATES)
+    longest = _first_step(problem, run) if flows else 0.0
+    schedule = flow(run, longest, 0, LEVELS - 1) if flows else descent(run)
+    seeds = (int(seed) for seed in iter(lambda: rng.integers(2**31), None))
+    trial = next(seeds) if tried else None
+    drawn = [] if trial is None or flows else [trial]  # of descent, the trial is the first one
+
+    def seed(i: int) -> int:
+        while len(drawn) <= i:
+            drawn.append(next(seeds))
+        return drawn[i]
+
+    def sweep(i: int) -> Sweep:
+        now = effort._replace(particles=widths[i % len(widths)])
+        return partial(_random, problem, run, recorded, now, seed(i), saved=saved)
+
+    def replicate(i: int) -> Callable[[], Swept]:
+        """Let a replicate begin."""
+        one = sweep(i)
+        if flows:
+            return team.start(i, lambda tell: _flow(run, one, longest, LEVELS, tell)[0])
+        return team.start(i, lambda tell: one(schedule, tell=tell)._replace(matrices=None))
+
+    def keep() -> None:
+        if saved and np.isfinite(found[-1].outputs).all():
+            saved.save(Done(effort.tolerance, change, stepping, longest, found))
+
+    size = replicates_at_once(problem, effort)
+    with Team(size, lambda done: effort.report(int(100 * (done + loaded)), 100 * goal)) as team:
+        goal, loaded, stepping = rounds * len(widths), 0, np.zeros(())
+        change: Changes = {}
+        begun: list[Callable[[], Swept]] = []
+        kept = saved.load() if saved else None
+        if kept is not None:
+            tolerance, change, stepping, longest, done = kept
+            effort = effort._replace(tolerance=tolerance)
+            found += done
+            loaded = len(done)
+        elif trial is not None:
+            find = partial(_tolerance, problem, run, schedule, recorded, effort, trial, saved)
+            ended = team.start(0, find)
+            # The tolerance is likely to do: the others begin beside its trial.
+            begun = [] if flows else [replicate(i) for i in range(1, goal)]
+            tolerance, change, swept = ended()
+            if tolerance != effort.tolerance:
+                team.dismiss()
+                effort, begun = effort._replace(tolerance=tolerance), []
+            if not flows:
+                found.append(swept)
+                keep()
+        if flows and not found:
+            first = partial(_first_flow, run, sweep(0), longest, effort.rtol)
+            swept, stepping, longest = team.start(0, first)()
+            begun = [lambda: swept]
+        while True:
+            goal = rounds * len(widths)
+            begun += [replicate(i) for i in range(len(found) + len(begun), goal)]
+            for ended in begun:
+                found.append(ended())
+                keep()
+                if not np.isfinite(found[-1].outputs).all():
+                    now = effort._replace(particles=widths[(len(found) - 1) % len(widths)])
+                    shown = found[-1:] if effort.dense else found
+                    return averaged(problem, run, shown, now, stepping)
+            begun = []
+            estimate = averaged(problem, run, found, effort, stepping, change)
+            random = averaged(problem, run, found, effort).relative_error
+            most = effort.max_particles // sum(widths)
+            if effort.replicates or random <= effort.rtol or most <= rounds:
+                return estimate
+            wanted = int(np.ceil(1.1 * rounds * (random / effort.rtol) ** 2))
+            rounds = min(wanted, most, 4 * rounds)
+
+
+def _tolerance(
+    problem: Problem,
+    run: Run,
+    schedule: Schedule,
+    recorded: Recorded,
+    effort: Effort,
+    seed: int,
+    saved: Checkpoint | None,
+    tell: Tell = unheard,
+) -> tuple[float, Changes, Swept]:
+    """Return the tolerance that is enough, what it leaves out, and a replicate with it.
+
+    What it leaves out is NaN where a finer one fails, because there are hardly more neurons than
+    directions.
+    """
+    one = partial(_random, problem, run, recorded, seed=seed, schedule=schedule, saved=saved)
+    swept = one(effort, tell=part(tell, 0, 2))
+    while True:
+        finer = effort._replace(tolerance=effort.tolerance / FINER)
+        again = one(finer, known=swept.matrices, tell=part(tell, 1, 2))
+        change = change_of(problem, run, swept, again)
+        left = uncertain(problem, "f", change["f"])
+        enough = ratio(left, swept.outputs) <= effort.rtol / 2
+        if enough or finer.tolerance < LEAST_TOLERANCE or not np.isfinite(left).all():
+            return effort.tolerance, change, swept._replace(matrices=None)
+        effort, swept = finer, again
+
+
+def _random(
+    problem: Problem,
+    run: Run,
+    recorded: Recorded,
+    effort: Effort,
+    seed: int,
+    schedule: Schedule,
+    known: Known = None,
+    *,
+    tell: Tell = unheard,
+    saved: Checkpoint | None = None,
+) -> Swept:
+    """Return the solution with one set of random matrices."""
+    rng = np.random.default_rng(seed)
+    rule = Precision(1 / effort.particles, effort.tolerance)
+    model = Model.of(problem, run, effort.sampling, effort.kept)
+    place = None
+    if saved is not None:
+        times, size = recorded.at(schedule.entries), (effort.particles, effort.tolerance)
+        place = saved.place(seed, size, schedule, times, fresh=known is None)
+    with in_precision(np.zeros((), effort.dtype)):
+        start = draw(problem, effort.sampling, effort.particles, rng, rule, effort.dtype)
+        tell(0.0)
+        keys = jax.random.split(jax.random.key(rng.integers(2**31)), max(problem.streams) + 1)
+        if effort.dense:
+            start = start._replace(anchors=None)
+            sides = start.inputs, start.outputs
+            matrices = stored(*sides, effort.particles, start.live, rng, effort.dtype)
+        else:
+            most = max(counts(problem, effort.particles))
+            matrices = known or unasked(start, first_capacities(problem, most))
+        state, constants = begin(problem, run, schedule, start, keys, rule, matrices)
+        return advance(
+            model,
+            state,
+            constants,
+            problem,
+            schedule,
+            recorded,
+            budget=effort.budget,
+            tell=tell,
+            keeper=place,
+        )
+
+
+def _first_step(problem: Problem, run: Run) -> float:
+    """Return the step of gradient descent, η₀ × time, that resolves the fastest initial mode."""
+    kernel = initial_tangent(problem)[: problem.samples]
+    with jax.enable_x64(True):
+        f = jnp.zeros((problem.samples, *run.output_shape))
+        curvature = jax.hessian(run.loss.sample)(f[0], jnp.asarray(run.data.y_train[0]))
+        slope = float(np.abs(np.asarray(curvature)).max())
+    fastest = slope * np.linalg.eigvalsh(kernel)[-1] / problem.samples
+    return FIRST_STEP / (fastest + run.optimizer.weight_decay)
+
+
+def _flow(
+    run: Run, one: Sweep, longest: float, levels: int, tell: Tell = unheard
+) -> tuple[Swept, np.ndarray]:
+    """Return gradient flow from several lengths of steps, and the error of that.
+
+    The shortest steps come first. Longer ones find their questions to the random matrices
+    answered, so that the differences are those of one and the same network.
+    """
+    found: list[Swept] = []
+    known: Known = None
+    for done, level in enumerate(reversed(range(levels))):
+        schedule = flow(run, longest, level, levels - 1)
+        swept = one(schedule, known, tell=part(tell, done, levels))
+        known = swept.matrices
+        found.insert(0, swept._replace(matrices=None))
+    with np.errstate(invalid="ignore", over="ignore"):
+        best, rougher = (
+            extrapolated([(one.outputs, one.kernels, one.pairs, one.linear) for one in some])
+            for some in (found, found[1:])
+        )
+        error = np.abs(best[0] - rougher[0])
+    ranks = np.max([one.ranks for one in found], 0)
+    f, kernels, pairs, linear = best
+    return Swept(f, kernels, pairs, linear, found[0].linear_kernels, ranks), error
+
+
+def _first_flow(
+    run: Run, one: Sweep, longest: float, rtol: float, tell: Tell = unheard
+) -> tuple[Swept, np.ndarray, float]:
+    """Return a replicate of gradient flow with the length of steps that the error takes."""
+    for _ in range(MOST_REFINEMENTS):
+        found, error = _flow(run, one, longest, LEVELS, tell)
+        # Half of the error is left to the neurons.
+        if ratio(error, found.outputs) <= rtol / 2:
+            return found, error, longest
+        longest /= 2
+    return (*_flow(run, one, longest, LEVELS, tell), longest)

@@ -1,0 +1,189 @@
+r"""A Gaussian random matrix that is never stored, and its low-rank change by training.
+
+An N × N matrix W(0)/√N with standard Gaussian entries is known only through what it was asked.
+With Q_i an orthonormal basis of the features it was applied to, and Q_o one of the gradients its
+transpose was applied to (QᵀQ = N·1 for columns of N neurons), it acts on all of them as
+
+    V(0) = (Ξ_i Q_iᵀ + Q_o Ξ_oᵀ)/N,
+
+where every direction has a Gaussian *innovation* ξ, drawn when the direction first appears and
+orthogonal to the other side's basis of that moment: then old answers stay what they were, the
+two sides are exactly each other's transpose, and the answers have the law of a Gaussian matrix.
+Averages Ξ_oᵀφ/N converge to the response function A, Ξ_iᵀg/N to B, equal times included
+(Pehlevan and Bordelon's lecture notes, (65), where the term of equal times is missing). They are
+never formed between pairs of times.
+
+Gradient descent adds V − V(0) = Q_o M Q_iᵀ/N with a small matrix M.
+
+A convolution is a matrix for each tap (``theories/chains/receptive_fields.py``). Put side by side
+they are one, N × (taps · N), whose inputs are patches; all inner products are over N, so that
+innovations have unit variance on either side.
+
+The matrices of all layers are kept together, with a leading axis, and addressed by their number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.scipy.linalg import solve_triangular
+from jaxtyping import Array, Bool, Float, Int
+
+from largen.theories.mean_field.deep.matrices.row_buffers import (
+    Index,
+    beside,
+    combine,
+    inner,
+    written,
+)
+
+Draws = Any  # what innovations come from: a random key, or a count of unit vectors
+Innovate = Callable[..., tuple[Array, Draws]]
+
+TOGETHER = 4  # directions that are orthonormalised at once; most steps ask in fewer new ones
+
+
+class Side(NamedTuple):
+    """Directions that matrices were applied to, as rows, with their innovations.
+
+    Attributes
+    ----------
+    basis
+        Q, orthonormal: Q Qᵀ = 1/weight.
+    innovations
+        Ξ, on the neurons of the matrix's other side.
+    rank
+        How many rows are filled.
+    """
+
+    basis: Float[Array, "matrix capacity near"]
+    innovations: Float[Array, "matrix capacity far"]
+    rank: Int[Array, " matrix"]
+
+
+class Matrices(NamedTuple):
+    """V of all layers in the coordinates of their two bases.
+
+    Attributes
+    ----------
+    inputs, outputs
+        Features seen and gradients seen.
+    change
+        M.
+    velocity
+        The momentum of M; None without momentum.
+    """
+
+    inputs: Side
+    outputs: Side
+    change: Float[Array, "matrix capacity_o capacity_i"]
+    velocity: Float[Array, "matrix capacity_o capacity_i"] | None
+
+    @property
+    def number(self) -> int:
+        """How many there are."""
+        return len(self.change)
+
+    @property
+    def ranks(self) -> np.ndarray:
+        """Ranks of all matrices, shape ``(matrix, 2)``, inputs before outputs."""
+        return np.stack([np.asarray(self.inputs.rank), np.asarray(self.outputs.rank)], 1)
+
+    def apply(
+        self,
+        l: Index,
+        x: Float[Array, "k near"],
+        draws: Draws,
+        innovate: Innovate,
+        precision: Precision,
+        *,
+        transposed: bool = False,
+    ) -> tuple[Matrices, Float[Array, "k far"], Float[Array, "capacity k"], Draws]:
+        """Return V x of matrix l, or Vᵀ x, the coordinates of x, and the draws left.
+
+        With the sides near and far of x, V x = Ξᵀc + Q_far(Ξ_far·x/N + M c).
+        """
+        near, far, change = self.inputs, self.outputs, self.change[l]
+        if transposed:
+            near, far, change = far, near, change.T
+        near, c, draws = extend(near, far, l, x, draws, innovate, precision)
+        rank = far.rank[l]
+        response = precision.weight * inner(far.innovations, l, x, rank)
+        y = combine(near.innovations, l, c, near.rank[l])
+        y = y + combine(far.basis, l, response + inner(change[None], 0, c.T, rank), rank)
+        sides = {"outputs": near} if transposed else {"inputs": near}
+        return self._replace(**sides), y, c, draws
+
+
+class Precision(NamedTuple):
+    """Numerical parameters.
+
+    Attributes
+    ----------
+    weight
+        Of a neuron in averages: 1/N.
+    tolerance
+        A direction is kept if it is more than this fraction of a feature's size.
+    """
+
+    weight: float | Float[Array, ""]
+    tolerance: float | Float[Array, ""]
+
+
+def extend(
+    side: Side,
+    far: Side,
+    l: Index,
+    x: Float[Array, "k n"],
+    draws: Draws,
+    innovate: Innovate,
+    precision: Precision,
+) -> tuple[Side, Float[Array, "capacity k"], Draws]:
+    """Add to a basis what is new in x, and return the coordinates of x.
+
+    The residual's Gram matrix says which combinations are new. They are orthogonalised twice,
+    once on being formed and once more: once is not enough in single precision.
+    """
+    weight, tolerance = precision
+    c = weight * inner(side.basis, l, x, side.rank[l])
+    gram = weight * (x @ x.T)
+    norm = jnp.sqrt(jnp.diagonal(gram))
+    # Columns much smaller than the largest are not resolved to a fraction of their own size.
+    size = jnp.maximum(norm, 0.03 * norm.max()) + jnp.finfo(x.dtype).tiny
+    values, vectors = jnp.linalg.eigh((gram - c.T @ c) / (size[:, None] * size))
+    values, vectors = values[::-1], vectors[:, ::-1]
+    new = jnp.sum(values > tolerance**2)
+    vectors = vectors / (size[:, None] * jnp.sqrt(jnp.maximum(values, tolerance**2)))
+    short = -len(values) % TOGETHER
+    vectors = jnp.pad(vectors, ((0, 0), (0, short)))
+
+    def add(carry):
+        first, basis, innovations, rank, c, draws = carry
+        fills = first + jnp.arange(TOGETHER) < new
+        mix = lax.dynamic_slice_in_dim(vectors, first, TOGETHER, 1) * fills
+
+        def orthonormal(_, rows):
+            return _orthonormal(beside(basis, l, rows, rank, weight), fills, weight)
+
+        q = lax.fori_loop(0, 2, orthonormal, mix.T @ x)
+        xi, draws = innovate(far, l, fills, rank, draws)
+        basis, innovations = written(basis, l, q, rank), written(innovations, l, xi, rank)
+        c = lax.dynamic_update_slice_in_dim(c, weight * (q @ x.T), rank, 0)
+        return first + TOGETHER, basis, innovations, rank + fills.sum(dtype=jnp.int32), c, draws
+
+    start = (jnp.zeros((), jnp.int32), side.basis, side.innovations, side.rank[l], c, draws)
+    _, basis, innovations, rank, c, draws = lax.while_loop(lambda carry: carry[0] < new, add, start)
+    return Side(basis, innovations, side.rank.at[l].set(rank)), c, draws
+
+
+def _orthonormal(
+    rows: Float[Array, "block n"], fills: Bool[Array, " block"], weight
+) -> Float[Array, "block n"]:
+    """Orthonormalise the rows that are filled; the others stay 0."""
+    gram = weight * (rows @ rows.T) + jnp.diag(1.0 - fills.astype(rows.dtype))
+    inverse = solve_triangular(jnp.linalg.cholesky(gram), jnp.eye(len(rows)), lower=True)
+    return inverse.astype(rows.dtype) @ rows

@@ -1,0 +1,89 @@
+"""Random matrices that are stored, for networks whose directions do not compress.
+
+Where φ' jumps, gradients keep leaving the space that they have spanned, and a matrix that is asked
+in as many directions as there are neurons is cheaper stored: N² numbers, and 6N² operations a
+sample and step. At initialisation it answers what the variance-reduced one answers,
+
+    V(0) = (Ξ_i Q_iᵀ + Q_o Ξ_oᵀ)/N + (1 − Q_o Q_oᵀ/N) W (1 − Q_i Q_iᵀ/N)/√N,
+
+with independent standard Gaussian entries of W: a Gaussian matrix, edited in the directions of its
+initial features and gradients. What it answers later has the fluctuations, and the shift of order
+1/N, of a network of width N, of which ``estimation/width_extrapolation.py`` gets rid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from largen.theories.mean_field.deep.matrices.by_directions import Draws, Innovate, Precision
+from largen.theories.mean_field.deep.matrices.row_buffers import Index
+
+
+class DenseMatrices(NamedTuple):
+    """V of all layers, neurons behind by neurons before (of all taps).
+
+    Attributes
+    ----------
+    change
+        V(0), with all that training has changed.
+    velocity
+        Its momentum; None without momentum.
+    """
+
+    change: Float[Array, "matrix behind before"]
+    velocity: Float[Array, "matrix behind before"] | None
+
+    @property
+    def number(self) -> int:
+        """How many there are."""
+        return len(self.change)
+
+    @property
+    def ranks(self) -> np.ndarray:
+        """Of no use: there are no bases, shape ``(0, 2)``."""
+        return np.zeros((0, 2), int)
+
+    def apply(
+        self,
+        l: Index,
+        x: Float[Array, "k near"],
+        draws: Draws,
+        innovate: Innovate,
+        precision: Precision,
+        *,
+        transposed: bool = False,
+    ) -> tuple[DenseMatrices, Float[Array, "k far"], Float[Array, "near k"], Draws]:
+        """Return V x of matrix l, or Vᵀ x, the coordinates x/√N of x, and the draws."""
+        v = self.change[l]
+        y = x @ v if transposed else x @ v.T
+        return self, y, jnp.sqrt(precision.weight) * x.T, draws
+
+
+def stored(
+    inputs: Sequence[tuple[np.ndarray, np.ndarray]],
+    outputs: Sequence[tuple[np.ndarray, np.ndarray]],
+    neurons: int,
+    live: np.ndarray | None,
+    rng: np.random.Generator,
+    dtype: Any,
+) -> DenseMatrices:
+    """Return Gaussian matrices that answer to directions (Q, Ξ) on their two sides as wanted."""
+    n, most = neurons, neurons if live is None else live.shape[1]
+    before = [basis.shape[1] for basis, _ in inputs]
+    found = np.zeros((len(inputs), most, max(before, default=most)), dtype)
+    sides = zip(before, inputs, outputs, strict=True)
+    for l, (width, (q_i, xi_i), (q_o, xi_o)) in enumerate(sides):
+        v = found[l, :, :width]
+        v[...] = rng.standard_normal((most, width), np.float32)
+        v /= np.sqrt(n)
+        if live is not None:
+            v *= live[l + 1][:, None] * live[l]
+        v -= (v @ q_i.T / n) @ q_i
+        v -= q_o.T @ (q_o @ v / n)
+        v += (xi_i.T @ q_i + q_o.T @ xi_o) / n
+    return DenseMatrices(jnp.asarray(found), None)

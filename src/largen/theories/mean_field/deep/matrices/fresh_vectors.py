@@ -1,0 +1,186 @@
+"""Gaussian innovations: what a random matrix answers to a direction it has not seen.
+
+========================  ====================================================================
+sampling                  the innovations of a layer
+========================  ====================================================================
+``"variance_reduced"``    those of initialisation are scrambled Sobol points, made orthonormal
+                          among themselves and orthogonal to the layer's initial features; later
+                          ones are orthogonal to those of initialisation, with the right norm
+``"finite_width"``        as they come, projected off the other side's basis only: the exact law
+                          of networks whose width is the number of neurons
+========================  ====================================================================
+
+For linear networks fields are linear in the innovations, and all averages follow if these are
+orthonormal: unit vectors then stand for them, and nothing is random.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float
+
+from largen.theories.mean_field.deep.matrices.by_directions import Innovate
+from largen.theories.mean_field.deep.matrices.row_buffers import beside
+from largen.theories.mean_field.options import Sampling
+
+MOST_SOBOL_DIMENSIONS = 2048
+
+
+def gaussian(
+    anchors: Float[Array, "anchor n"] | None,
+    weight,
+    taps=None,
+    live: Float[Array, " n"] | None = None,
+    ratio: Any = 1.0,
+) -> Innovate:
+    """Return the rule for innovations after initialisation.
+
+    Parameters
+    ----------
+    anchors
+        Orthonormal rows to which innovations are orthogonal: the layer's innovations at
+        initialisation, and gradients of test samples, which spare f its noise; None for the law
+        of a finite width.
+    weight
+        Of a neuron, 1/N.
+    taps
+        For innovations over the taps of a matrix: how many it has. Those behind stay 0.
+    live, ratio
+        Which neurons the layer has, None for all, and how many per unit of width.
+    """
+
+    def apart(xi):
+        """Return what is orthogonal to the anchors, tap by tap."""
+        assert anchors is not None
+        each = xi.reshape(-1, anchors.shape[1])
+        return xi - weight * ((each @ anchors.T) @ anchors).reshape(xi.shape)
+
+    def innovate(far, l, fills, rank, key):
+        known = far.rank[l]
+
+        def drawn(i, carry):
+            xi, key = carry
+            one = jax.random.normal(key, xi.shape[1:], xi.dtype)
+            return xi.at[i].set(one), _following(key)
+
+        # Numbers take longer than projections: none are drawn for rows that stay empty.
+        xi = jnp.zeros((len(fills), far.basis.shape[2]), far.basis.dtype)
+        xi, key = lax.fori_loop(0, fills.sum(), drawn, (xi, key))
+        if taps is not None:
+            xi = xi * (weight * jnp.arange(xi.shape[1]) < taps - weight / 2)
+        if live is not None:
+            xi = xi * live
+
+        # The anchors and the basis are not orthogonal to each other; the basis has the last word.
+        xi = xi if anchors is None else apart(xi)
+        xi = beside(far.basis, l, xi, known, weight)
+        if anchors is not None:
+            size = ratio if taps is None else taps
+            left = jnp.maximum(size - weight * known, 0).astype(xi.dtype)
+            norm = weight * jnp.sum(xi**2, 1, keepdims=True)
+            xi = xi * jnp.sqrt(left / jnp.maximum(norm, 1e-6))
+        return xi * fills[:, None], key
+
+    return innovate
+
+
+def _following(key):
+    """Return the next random key by counting, which is less to compile than splitting it."""
+    words = jax.random.key_data(key)
+    return jax.random.wrap_key_data(words.at[-1].add(1), impl=jax.random.key_impl(key))
+
+
+def unit_vectors(units: int, taps=None, ratio: Any = 1.0) -> Innovate:
+    """Return the rule for linear networks: the next unit vectors of the layer, of size √r.
+
+    Parameters
+    ----------
+    units
+        How many there are.
+    taps
+        For innovations over the taps of a matrix, each of which takes one: how many it has.
+    ratio
+        r, how many neurons the layer has per unit of width.
+    """
+
+    def innovate(far, l, fills, rank, count):
+        blocks = far.basis.shape[2] // units
+        place = count + jnp.arange(len(fills) * blocks)
+        xi = (place[:, None] == jnp.arange(units)).astype(far.basis.dtype) * jnp.sqrt(ratio)
+        xi = xi.reshape(len(fills), blocks, units)
+        if taps is not None:
+            xi = xi * (jnp.arange(blocks) < taps)[:, None]
+        used = blocks * fills.sum(dtype=jnp.int32)
+        return xi.reshape(len(fills), -1) * fills[:, None], count + used
+
+    return innovate
+
+
+def initial(
+    rows: int, neurons: int, sampling: Sampling, rng: np.random.Generator, dtype
+) -> Float[np.ndarray, "rows neurons"]:
+    """Return the raw innovations of a layer at initialisation."""
+    if sampling == "finite_width" or rows > MOST_SOBOL_DIMENSIONS:
+        return rng.standard_normal((rows, neurons)).astype(dtype)
+    from scipy.special import ndtri
+    from scipy.stats import qmc
+
+    # Sobol points come in powers of two.
+    points = qmc.Sobol(rows, bits=30, rng=rng).random_base2((neurons - 1).bit_length())[:neurons]
+    return ndtri(np.clip(points, 2.0**-31, 1 - 2.0**-31)).T.astype(dtype)
+
+
+def orthonormal(
+    rows: Float[np.ndarray, "k n"],
+    avoid: Float[np.ndarray, "a n"],
+    wanted: Float[np.ndarray, "m m"] | None = None,
+    together: int = 1,
+) -> Float[np.ndarray, "k n"]:
+    """Return rows moved as little as possible to be orthogonal to others and with a Gram matrix.
+
+    Parameters
+    ----------
+    rows
+        Gaussian rows; averages are over the n neurons.
+    avoid
+        Rows to be orthogonal to, in any basis; linearly dependent ones do no harm.
+    wanted
+        The Gram matrix; the identity by default.
+    together
+        How many consecutive rows are one, as far as the Gram matrix is concerned.
+    """
+    n = rows.shape[1]
+    rows = rows - rows.mean(1, keepdims=True)
+    if len(avoid):
+        known = frame(avoid)
+        for _ in range(2):
+            rows = rows - (rows @ known.T / n) @ known
+    shape, rows = rows.shape, rows.reshape(len(rows) // together, -1)
+    values, vectors = np.linalg.eigh((rows @ rows.T / n).astype(np.float64))
+    if values[0] <= 1e-6 * values[-1]:
+        raise np.linalg.LinAlgError("too few neurons for their directions")
+    root = (vectors / np.sqrt(values)) @ vectors.T
+    if wanted is not None:
+        values, vectors = np.linalg.eigh(wanted.astype(np.float64))
+        root = (vectors * np.sqrt(np.maximum(values, 0))) @ vectors.T @ root
+    return (root.astype(rows.dtype) @ rows).reshape(shape)
+
+
+def frame(rows: Float[np.ndarray, "m n"]) -> Float[np.ndarray, "k n"]:
+    """Return an orthonormal basis of what rows span, but for rounding errors."""
+    n = rows.shape[1]
+    values, vectors = np.linalg.eigh((rows @ rows.T / n).astype(np.float64))
+    keep = values > 100 * np.finfo(rows.dtype).eps * values[-1]
+    basis = (vectors[:, keep] / np.sqrt(values[keep])).T.astype(rows.dtype) @ rows
+    return straightened(basis, 1 / n)
+
+
+def straightened(rows: Float[np.ndarray, "k n"], weight: float) -> Float[np.ndarray, "k n"]:
+    """Return rows that are orthonormal but for rounding errors, once more made so."""
+    root = np.linalg.cholesky((weight * (rows @ rows.T)).astype(np.float64))
+    return np.linalg.inv(root).astype(rows.dtype) @ rows

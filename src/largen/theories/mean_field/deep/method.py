@@ -1,0 +1,133 @@
+"""Which method solves a problem, and with how many neurons.
+
+============  =================================================================================
+``"closed"``  the closed equations of linear networks: exact
+``"sweep"``   random matrices by the directions that they were asked in: little of a shift of order
+              1/N (for four linear layers, after three steps, 0.7/N in outputs of order one);
+              pays as long as directions are fewer than neurons
+``"dense"``   random matrices that are stored, at two widths, extrapolated in 1/N
+============  =================================================================================
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import numpy as np
+
+from largen.errors import InvalidInput
+from largen.theories.chains.problem import Problem
+from largen.theories.mean_field.deep.sweep.layer_widths import check_divisible, counts, unit_for
+from largen.theories.mean_field.deep.sweep.smoothness import smooth_throughout
+from largen.theories.mean_field.deep.sweep.start import fewest
+
+Method = Literal["auto", "closed", "sweep", "dense"]
+METHODS: tuple[Method, ...] = get_args(Method)
+FEWEST_PARTICLES, FEWEST_DENSE = 2048, 1024
+# Of smooth activations, for each sample; measured for tanh, gelu and erf.
+FEATURES, GRADIENTS = 4, 8
+
+
+def chosen(
+    method: Method,
+    problem: Problem,
+    steps: int,
+    particles: int | None,
+    sampled: bool,
+    fits: bool = True,
+) -> Method:
+    """Return the method for a problem, ``"auto"`` resolved.
+
+    Parameters
+    ----------
+    method
+        What was asked for.
+    problem, steps
+        What is solved, over how many steps.
+    particles
+        Neurons of a layer, if they were asked for.
+    sampled
+        Whether single neurons are wanted, so that closed equations are no answer.
+    fits
+        Whether there is memory for closed equations.
+
+    Raises
+    ------
+    InvalidInput
+        If the method that was asked for does not apply.
+    """
+    if method == "closed" and not problem.linear:
+        raise InvalidInput(
+            "method: closed equations exist for linear activations, this network has "
+            f"{', '.join(map(str, dict.fromkeys(problem.phi)))}. Use 'sweep', 'dense' or 'auto'."
+        )
+    if method == "closed" and sampled:
+        raise InvalidInput("method: closed equations have no neurons to sample; 'sweep' has.")
+    if method != "auto":
+        return method
+    if problem.linear and not sampled and fits:
+        return "closed"
+    neurons = particles or wanted_particles("sweep", problem)
+    return "dense" if sum(estimated_ranks(problem, steps, neurons)) > neurons else "sweep"
+
+
+def wanted_particles(method: str, problem: Problem) -> int:
+    """Return how many neurons a replicate has by default, a power of two in the narrowest layer.
+
+    Of layers of unequal widths, how many per unit of width.
+    """
+    if method == "dense":
+        # Of networks of half the width, too.
+        return 2 * unit_for(problem, _power_of_two(max(FEWEST_DENSE, fewest(problem))) // 2)
+    wanted = max(FEWEST_PARTICLES, 16 * problem.columns, fewest(problem))
+    return unit_for(problem, _power_of_two(wanted))
+
+
+def _power_of_two(number: int) -> int:
+    return 2 ** int(np.ceil(np.log2(number)))
+
+
+def estimated_ranks(problem: Problem, steps: int, neurons: int) -> tuple[int, int]:
+    """Return how many directions features and gradients will span.
+
+    Smooth activations move within the span of few: 3 to 4 times the samples for features, 5 to 10
+    for gradients. Where φ' jumps, neurons that pass the jump between two steps leave the span, and
+    every step adds about a direction a sample.
+    """
+    features = FEATURES * problem.columns
+    gradients = GRADIENTS * problem.training_columns
+    if not smooth_throughout(problem):
+        gradients = max(gradients, problem.training_columns * (steps + 1))
+    return min(features, problem.taps * neurons), min(gradients, neurons)
+
+
+def check_particles(problem: Problem, method: Method, particles: int, sample_neurons: int) -> None:
+    """Check that layers have enough neurons, for the samples and for those that are shown.
+
+    Parameters
+    ----------
+    problem, method
+        What is solved, and how.
+    particles
+        Neurons of a layer, or per unit of width.
+    sample_neurons
+        Of how many neurons fields are kept.
+
+    Raises
+    ------
+    InvalidInput
+        If there are too few.
+    """
+    check_divisible(problem, particles, 2 if method == "dense" else 1)
+    narrowest = min(counts(problem, particles))
+    if narrowest < fewest(problem):
+        places, least = max(problem.positions), unit_for(problem, fewest(problem))
+        each = f" of {places} positions" if places > 1 else ""
+        raise InvalidInput(
+            f"particles: wanted at least {least} for {problem.total} samples{each}, got "
+            f"{particles}."
+        )
+    if sample_neurons > narrowest:
+        raise InvalidInput(
+            f"sample_neurons: wanted at most the {narrowest} particles, got {sample_neurons}."
+        )

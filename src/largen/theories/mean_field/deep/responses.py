@@ -1,0 +1,291 @@
+"""The response functions A and B, which the sweep never forms.
+
+Every neuron of layer l obeys, over times and samples, the same two equations
+
+    h = u + C g,   z = r + D φ(h),   g = φ'(h) z,
+    C(t, s) = σ²A^(l−1)(t, s) + κ_s [ρσ²Φ^(l−1)(t, s) + ρ_b σ_b²] Δ(s),   s < t,
+    D(t, s) = σ²B^l(t, s) + κ_s ρσ²G^(l+1)(t, s) Δ(s),                    B for s ≤ t too
+
+(u and r are the Gaussian fields with the maps' σ). Linearised about one neuron, with
+M = φ''z + φ'Dφ' as a matrix over times and samples,
+
+    ∂φ(h)/∂r = φ' (1 − C M)⁻¹ C φ',   ∂g/∂u = M (1 − C M)⁻¹,
+
+so that A and B are averages of these over the neurons that the sweep has found anyway. They are
+what makes each other, from A⁰ = 0 and Bᴸ = 0; CM is nilpotent by causality, and going up and down
+the layers ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from largen.arrays import integer, random_key
+from largen.errors import InvalidInput, NoTheory, NumericalFailure, instance_of
+from largen.expectations import ActivationFunction
+from largen.interrupts import check, interruptible
+from largen.memory import check_fits
+from largen.parameterizations import GradientDescent
+from largen.runs import Posed, Run, Trajectory
+from largen.theories.chains.problem import Problem, posed_by
+from largen.theories.mean_field.deep.solution import DeepMeanField
+from largen.theories.mean_field.deep.sweep.smoothness import smooth
+
+MOST_PARTICLES, MOST_REPLICATES = 10**6, 1000
+
+if TYPE_CHECKING:
+    import xarray
+
+LARGEST = 1024  # entries × samples
+CHUNK = 2**27  # bytes of one matrix for each neuron, for so many neurons at a time
+FINE = 1e-6  # no direction of the sweep is dropped, and it runs in double precision
+SETTLED = 1e-10
+
+
+class ResponseFunctions(NamedTuple):
+    """Response functions of a mean-field limit; made by :func:`response_functions`.
+
+    Attributes
+    ----------
+    A
+        A^l_μν(t, s) = ⟨∂φ(h^l_μ(t))/∂r^l_ν(s)⟩ for l = 1 … L, s < t,
+        ``(layer, entry, sample, entry_2, sample_2)``.
+    B
+        B^l_μν(t, s) = ⟨∂g^(l+1)_μ(t)/∂u^(l+1)_ν(s)⟩ for l = 1 … L − 1, s ≤ t, same axes.
+    A_error, B_error
+        Standard errors from independent replicates. Beside them is a shift of order 1/particles.
+    f_train, f_train_error
+        The outputs that follow, (κ/γ₀)Σ(ρσ²Φᴸ + ρ_b σ_b²)Δ + (σ²/γ₀)ΣAᴸ, ``(entry, sample)``.
+    """
+
+    A: np.ndarray
+    B: np.ndarray
+    A_error: np.ndarray
+    B_error: np.ndarray
+    f_train: np.ndarray
+    f_train_error: np.ndarray
+
+    def to_xarray(self) -> xarray.Dataset:
+        """Return everything with its axes named; layers count from 1."""
+        import xarray
+
+        axes = ("layer", "entry", "sample", "entry_2", "sample_2")
+        behind = ("layer_below_last", *axes[1:])
+        return xarray.Dataset(
+            {
+                "A": (axes, self.A),
+                "A_error": (axes, self.A_error),
+                "B": (behind, self.B),
+                "B_error": (behind, self.B_error),
+                "f_train": (axes[1:3], self.f_train),
+                "f_train_error": (axes[1:3], self.f_train_error),
+            },
+            {"layer": np.arange(1, len(self.A) + 1), behind[0]: np.arange(1, len(self.B) + 1)},
+        )
+
+
+@interruptible()
+def response_functions(
+    run: Run, *, particles: int = 1024, replicates: int = 4, key: Any = 0
+) -> ResponseFunctions:
+    r"""Return the response functions of the mean-field limit of a fully connected network.
+
+    A^l_μν(t, s) = ⟨∂φ(h^l_μ(t))/∂r^l_ν(s)⟩ and B^l_μν(t, s) = ⟨∂g^(l+1)_μ(t)/∂u^(l+1)_ν(s)⟩
+    (Bordelon and Pehlevan, *Self-consistent dynamical field theory*, whose A and B are these over
+    γ₀; Pehlevan and Bordelon's lecture notes, (65), with A⁰ = Bᴸ = 0 and B at equal times). u and
+    r are the Gaussian fields as they enter h and z, with the deviations σ of the maps.
+    The limit does without A and B: this is to look at them, for (steps + 1) · samples ≤ 1024.
+
+    Parameters
+    ----------
+    run
+        Gradient descent, full batch, one output, with smooth activations.
+    particles
+        Neurons of a layer in each replicate.
+    replicates
+        At least 2; their deviation is the error.
+    key
+        Of the random matrices.
+
+    Raises
+    ------
+    NoTheory
+        If the run has no mean-field limit, or one whose responses are not computed: residual
+        networks, convolutions, ratios of widths, momentum, decay, minibatches, several outputs,
+        activations with a kink (the derivative of g has a delta function there).
+    InvalidInput
+        If there are too many entries and samples.
+    OutOfMemory
+        If the neurons of all entries do not fit into memory.
+    NumericalFailure
+        If the limit diverges.
+
+    Examples
+    --------
+    >>> import largen as lg, numpy as np
+    >>> data = lg.Dataset(np.eye(2), np.array([1.0, -1.0]))
+    >>> run = lg.Run(lg.mlp(2, "linear"), lg.mean_field(), data, optimizer=lg.gd(0.5), steps=2)
+    >>> found = lg.response_functions(run, particles=64, replicates=2)
+    >>> found.B[0][1, :, 1].round(3).tolist()  # at equal times: ⟨φ''z⟩ and what D brings
+    [[0.0, 0.0], [0.0, 0.0]]
+    >>> found.A[0][1, :, 0].round(3).tolist()  # κ Δ(0)Φ⁰ of one step
+    [[0.125, 0.0], [0.0, -0.125]]
+    """
+    instance_of("run", run, Run, "an lg.Run")
+    posed = _covered(run)
+    entries, samples = len(run.times), posed.problem.samples
+    if entries * samples > LARGEST:
+        raise InvalidInput(
+            f"run: has {entries} time indices × {samples} samples; response functions are "
+            f"matrices over both, and at most {LARGEST} are taken."
+        )
+    particles = integer("particles", particles, at_least=1, at_most=MOST_PARTICLES)
+    replicates = integer("replicates", replicates, at_least=2, at_most=MOST_REPLICATES)
+    size, layers = entries * posed.problem.samples, posed.problem.hidden_layers
+    check_fits(
+        8.0 * layers * size * (10 * particles + (6 + 2 * replicates) * size),
+        f"particles: {particles} neurons a layer at {entries} entries",
+        "Take fewer.",
+    )
+    keys = jax.random.split(random_key(key), replicates)
+    found = [_replicate(posed, particles, each) for each in keys]
+    one = (entries, samples)
+    shapes = ((-1, *one, *one), (-1, *one, *one), one)
+    stacked = [
+        np.stack([replicate[i].reshape(shape) for replicate in found])
+        for i, shape in enumerate(shapes)
+    ]
+    a, b, f = (x.mean(0) for x in stacked)
+    a_error, b_error, f_error = (x.std(0, ddof=1) / len(keys) ** 0.5 for x in stacked)
+    return ResponseFunctions(a, b, a_error, b_error, f, f_error)
+
+
+def _covered(run: Run) -> Posed[Problem]:
+    """Check that responses of a run are computed."""
+    posed = posed_by(run)
+    problem = posed.problem
+    how = run.optimizer
+    plain = isinstance(how, GradientDescent) and not (how.momentum or how.weight_decay)
+    missing = {
+        "hidden layers of unequal widths": problem.unequal,
+        "residual branches": any(skip >= 0 for skip in problem.skips),
+        "convolutions": not all(affine.reading.plain for affine in problem.maps),
+        "optimizers but plain gradient descent on the full batch": not plain
+        or run.batches is not None,
+        "several outputs": problem.outputs > 1,
+        "activations with a kink": not all(map(smooth, problem.phi)),
+    }
+    for what, there in missing.items():
+        if there:
+            raise NoTheory(f"response functions are not computed for {what}.")
+    return posed
+
+
+def _replicate(
+    posed: Posed[Problem], particles: int, key: Any
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return A, B as matrices by layer, and f from them, of one set of neurons."""
+    run, problem = posed.run, posed.problem
+    limit = DeepMeanField(
+        method="sweep",
+        rtol=FINE,
+        particles=particles,
+        max_particles=particles,
+        sample_neurons=particles,
+        replicates=1,
+        record_at=range(len(run.times)),
+        key=key,
+        progress=False,
+    ).solve(posed)
+    neurons = [_linearised(*one) for one in zip(problem.phi, *_fields(limit), strict=True)]
+    with jax.enable_x64(True):
+        f, y = (jnp.asarray(each, jnp.float64) for each in (limit.f_train, run.data.y_train))
+        delta = np.ravel([np.asarray(run.loss.residual(each, y)) for each in f])
+    kappa = np.append(run.rates, 0.0) * problem.gamma / problem.samples
+    entries, p, layers = len(kappa), problem.samples, len(neurons)
+    # Causality, exactly: A for s < t, B for s ≤ t.
+    before, until = (
+        np.kron(np.tril(np.ones((entries, entries)), k), np.ones((p, p))) for k in (-1, 0)
+    )
+    past = before * np.repeat(kappa, p) * delta
+    rows = problem.fields[:p]
+    first = np.tile(rows * problem.field_rate @ rows.T, (entries, entries))
+    features = [np.einsum("nt,ns->ts", one.value, one.value) / particles for one in neurons]
+    gradients = [np.einsum("nt,ns->ts", one.g, one.g) / particles for one in neurons]
+
+    size = entries * p
+    a, b = np.zeros((layers, size, size)), np.zeros((layers, size, size))
+
+    def coefficients(l: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return C and D of hidden layer l, counted from 0."""
+        c = past * first
+        if l:
+            into = problem.maps[l - 1]
+            c = into.std**2 * a[l - 1] + past * (
+                into.kernel_rate * features[l - 1] + into.bias_kernel_rate
+            )
+        out = problem.maps[l]
+        above = gradients[l + 1] if l + 1 < layers else 1.0
+        return c, out.std**2 * b[l] + past * out.kernel_rate * above
+
+    while True:
+        last_a, last_b = a.copy(), b.copy()
+        for l in (*range(layers), *reversed(range(1, layers))):
+            forward, backward = _averages(neurons[l], *coefficients(l))
+            a[l] = before * forward
+            if l:
+                b[l - 1] = until * backward
+        change = max(np.abs(a - last_a).max(), np.abs(b - last_b).max())
+        if not np.isfinite(change):
+            raise NumericalFailure("response functions diverge; lower the learning rate.")
+        if change <= SETTLED * max(1.0, np.abs(a).max(), np.abs(b).max()):
+            break
+    last = problem.maps[-1]
+    moved = (past * (last.kernel_rate * features[-1] + last.bias_kernel_rate)).sum(1)
+    return a, b[:-1], (moved + last.std**2 * a[-1].sum(1)) / problem.gamma
+
+
+class _Neurons(NamedTuple):
+    """φ, φ', φ''z and g of neurons, each ``(neuron, entry × sample)``."""
+
+    value: np.ndarray
+    slope: np.ndarray
+    curved: np.ndarray
+    g: np.ndarray
+
+
+def _linearised(phi: ActivationFunction, h: np.ndarray, g: np.ndarray, z: np.ndarray) -> _Neurons:
+    with jax.enable_x64(True):
+        at = jnp.asarray(h, jnp.float64)
+        slope, bend = jax.jvp(phi.derivative, (at,), (jnp.ones_like(at),))
+        value, slope, bend = (np.asarray(x) for x in (phi(at), slope, bend))
+    return _Neurons(value, slope, bend * z, g.astype(np.float64))
+
+
+def _fields(limit: Trajectory) -> Iterator[np.ndarray]:
+    """Yield h, g and z of all neurons, ``(layer, neuron, entry × sample)``; one output."""
+    for name in ("neuron_h", "neuron_g", "neuron_z"):
+        entries, layers, neurons, p = limit.neuron_h.shape  # type: ignore[attr-defined]
+        fields = getattr(limit, name).reshape(entries, layers, neurons, p)
+        yield fields.transpose(1, 2, 0, 3).reshape(layers, neurons, entries * p)
+
+
+def _averages(one: _Neurons, c: np.ndarray, d: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return ⟨φ'(1 − CM)⁻¹Cφ'⟩ and ⟨M(1 − CM)⁻¹⟩ over neurons."""
+    size, count = len(c), len(one.g)
+    forward, backward = np.zeros((2, size, size))
+    at_once = max(1, CHUNK // (8 * size**2))
+    for begin in range(0, count, at_once):
+        check()
+        slope, curved = (x[begin : begin + at_once] for x in (one.slope, one.curved))
+        m = slope[:, :, None] * d * slope[:, None, :]
+        m[:, range(size), range(size)] += curved
+        inverse = np.linalg.inv(np.eye(size) - c @ m)
+        forward += (slope[:, :, None] * (inverse @ c) * slope[:, None, :]).sum(0)
+        backward += (m @ inverse).sum(0)
+    return forward / count, backward / count

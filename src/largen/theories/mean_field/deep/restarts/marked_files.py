@@ -1,0 +1,45 @@
+"""Files that know what they are of: the run and the options, by marks that tell them apart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from largen.errors import InvalidInput
+from largen.files import load_arrays, save_arrays
+
+
+def save_marked(path: Path, marks: dict[str, str], held: dict[str, Any]) -> None:
+    """Write arrays by their names, and what they are of."""
+    save_arrays(path, held | {f"mark/{name}": mark for name, mark in marks.items()})
+
+
+def load_marked(path: Path, marks: dict[str, str]) -> dict[str, np.ndarray] | None:
+    """Return what a file holds; None if it is not there.
+
+    Raises
+    ------
+    InvalidInput
+        If it is of something else, with the names of what differs.
+    DamagedFile
+        If it is not what was written.
+    """
+    held = load_arrays(path)
+    if held is None:
+        return None
+    if not any(name.startswith("mark/") for name in held):
+        raise other(path, "it is no checkpoint")
+    differ = [name for name, mark in marks.items() if str(held.get(f"mark/{name}")) != mark]
+    if differ:
+        raise other(path, f"it has another {', another '.join(differ)}")
+    return held
+
+
+def other(path: Path, why: str) -> InvalidInput:
+    """Return what is raised for a file that is of something else."""
+    return InvalidInput(
+        f"checkpoint: {str(path)!r} is not of this run with these options: {why}. Remove it (and "
+        "the folder of its states) or name another file."
+    )

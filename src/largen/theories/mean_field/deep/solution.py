@@ -1,0 +1,357 @@
+"""The record of options, and a solution by closed equations or by replicates of random matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from os import PathLike
+from typing import Any, ClassVar
+
+import jax
+import numpy as np
+
+from largen.arrays import integer, random_key, real
+from largen.errors import InvalidInput, NumericalFailure, one_of
+from largen.interrupts import go_on_with, interruptible
+from largen.memory import MEMORY_BUDGET
+from largen.parameterizations import temperature_of
+from largen.progress import Report, reporter
+from largen.runs import Posed, Run, Status, Theory, Trajectory
+from largen.runs.theory import set_fields
+from largen.theories.chains.problem import Problem, posed_by
+from largen.theories.mean_field.deep.answer import trajectory
+from largen.theories.mean_field.deep.estimation.averages import Estimate
+from largen.theories.mean_field.deep.estimation.effort import Effort
+from largen.theories.mean_field.deep.estimation.memory import (
+    check_closed,
+    check_memory,
+    closed_fits,
+)
+from largen.theories.mean_field.deep.estimation.replicates import (
+    LEAST_TOLERANCE,
+    Stopped,
+    closed,
+    sampled,
+)
+from largen.theories.mean_field.deep.method import (
+    METHODS,
+    Method,
+    check_particles,
+    chosen,
+    wanted_particles,
+)
+from largen.theories.mean_field.deep.restarts.checkpoint import Checkpoint
+from largen.theories.mean_field.deep.sweep.layer_widths import unit_for
+from largen.theories.mean_field.deep.sweep.start import fewest
+from largen.theories.mean_field.deep.sweep.state import Kept
+from largen.theories.mean_field.options import (
+    Sampling,
+    Wanted,
+    check_shared,
+    optional_count,
+    wanted_kernels,
+)
+from largen.theories.mean_field.record_times import NOTHING
+
+# Single precision is exact enough beside the sampling error, unless little error is wanted or
+# f = ⟨zφ⟩/γ₀ is a small difference.
+SINGLE = 3e-4
+SMALL_GAMMA = 0.03
+OF_WIDTH, NETWORKS = 256, 64  # of the networks whose fluctuations are measured
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeepMeanField(Theory):
+    """The mean-field limit of fully connected, convolutional and residual networks.
+
+    The equations of dynamical mean-field theory (Pehlevan and Bordelon's lecture notes, (65),
+    corrected: A⁰ = Bᴸ = 0, and B at equal times is kept) are causal: one sweep in time solves
+    them, without iteration. Gradient descent is exact at any step size; gradient flow is
+    extrapolated from three lengths of steps. Expectations are averages over neurons, whose random
+    matrices W(0) are not stored but answer what they are asked; A and B are never formed.
+    Independent replicates give the error. Linear networks have closed equations instead, which
+    are solved exactly.
+
+    Convolutions share their weights between positions a of a sample (Bordelon et al., Depthwise
+    hyperparameter transfer in residual networks, (134)-(135)): a Gaussian matrix for each place k
+    of the window,
+
+        hˡ⁺¹(a) = σ Σ_k W_k Σ_b T_k(a, b) φ(hˡ(b)),   K = Φᴸ + Σ_l Σ_ab Gˡ(a, b) Φˡ⁻¹(a, b),
+
+    with strides, padding, dilation, linear pooling behind activations, ``Flatten`` and transposed
+    convolutions all in T. What a step costs grows with samples × positions as it does with samples
+    in fully connected networks; memory grows with the window, too.
+
+    Residual networks (Bordelon et al., Depthwise hyperparameter transfer in residual networks,
+    (40), corrected: the update within a branch's gradient carries L^(−1/2), which is printed
+    without) have the branch's factor in σ and one set of neurons for all layers of the stream.
+
+    Parameters
+    ----------
+    method
+        ``"closed"``: the closed equations of linear networks. ``"sweep"``: random matrices that
+        are known by the directions in which they were asked. ``"dense"``: networks that are
+        stored, variance-reduced, of two widths, extrapolated in 1/N as far as their fluctuations
+        allow; for activations like relu, whose gradients keep asking in new directions, and for
+        Langevin noise.
+        ``"auto"`` takes the first if it applies and fits into ``memory_budget`` (of residual
+        networks it stores of order L²(4P + 128)² numbers, fewer for few steps), and the last if
+        there will be more directions than neurons.
+    rtol
+        Wanted error of the whole trajectory of outputs, relative: |error|/|f|. More replicates
+        are spent until it is reached.
+    particles
+        N, the neurons of a layer in each replicate; with ratios of widths, per unit of width. By
+        default at least 2048 in the narrowest layer, and 16 for every sample (and position); for
+        dense networks at least 1024, and 8 for every sample. Half of these are of half that width.
+    replicates
+        How many; by default at least 4, and as many as ``rtol`` takes.
+    max_particles
+        Most neurons of a layer to spend on all replicates together. If they do not reach
+        ``rtol``, the result says so in its notes.
+    sampling
+        ``"variance_reduced"``: what is exact at initialisation in the limit is made exact.
+        ``"finite_width"``: every replicate has the exact distribution of a network of width
+        ``particles``, whose matrices need not be stored.
+    memory_budget
+        Bytes that one replicate, or closed equations, may take, beside the program itself.
+        Several replicates are computed at the same time, one for each core, if they fit into it
+        together, and into a GiB; the numbers do not depend on that.
+    record
+        Kernels to keep, as in :func:`largen.train`: ``"features"``, ``"gradients"``, ``"ntk"``
+        (among training samples, and between test and training samples). By default all of them
+        among training samples.
+    record_at
+        Time indices of the trajectory at which kernels are kept; the first and the last by
+        default.
+    record_pairs
+        Pairs (t, s) of time indices between which Φˡ(t, s) and Gˡ(t, s) are kept. Features and
+        gradients at a time are remembered until the last time that is paired with it.
+    sample_neurons
+        Of how many neurons of each layer h, g and z are kept, on training samples. They are draws
+        from the single-site process, correlated from time to time and from layer to layer of a
+        residual stream only.
+    fluctuations
+        Whether to measure how networks of finite width vary, on 64 networks of width 256 (or the
+        fewest neurons that there may be) with the exact distribution of that width.
+    checkpoint
+        A file, such as ``"limit.npz"``, that keeps what is done after each replicate, and a
+        folder beside it (``"limit.npz.states"``) with the state of each sweep, written every
+        minute, at its end, and if it has to stop. The same call takes it up from there, with the
+        same result, or spends more on it where ``replicates`` or ``max_particles`` ask for more.
+        So does a longer run that agrees so far (more ``steps``, or ``times``; a schedule with the
+        same rates until then), with the result that it would have had from the start. States
+        take about as much room as one replicate takes memory, for each replicate. Closed
+        equations need none.
+    key
+        Of the random matrices: a JAX key or an integer.
+    progress
+        Whether to show a bar; by default in terminals, after two seconds. A function is called
+        with the percentages that are done and to be done of all replicates, from one thread at a
+        time; what it raises ends the solution.
+
+    Notes
+    -----
+    The trajectory has ``f_train``, ``f_test`` and losses, with
+
+    * ``f_train_error``, ``f_test_error``, of the same axes: the standard error of the mean
+      of the replicates, with what is not known of directions (and lengths of steps) that
+      were left out: the effect of directions is measured on one replicate and, for smooth
+      activations, added to the mean; for linear networks that of the closed equations;
+    * ``f_train_std``, ``f_test_std`` with ``sampling="finite_width"``: the standard deviation
+      of one network;
+    * ``feature_kernel`` Φ and ``gradient_kernel`` G, ``(record, layer, sample, sample_2)``,
+      and ``ntk``, ``(record, sample, sample_2)``; of several positions Φ is the mean over
+      those that the next map meets, behind pooling, ⟨φ(h(a))φ(h(a))⟩ at equal ones, and G
+      the sum, as in :func:`largen.train`; with several outputs the latter two have
+      ``output, output_2`` behind. ``record_step`` says where they were recorded;
+    * with ``record_pairs``, ``feature_kernel_pair`` ⟨φ(hˡ_μ(t))φ(hˡ_ν(s))⟩ and
+      ``gradient_kernel_pair`` ⟨gˡ_μ(t)gˡ_ν(s)⟩, ``(pair, layer, sample, sample_2)``, the
+      first sample at t and the second at s; ``pair_step`` and ``pair_step_2`` are t and s;
+    * on request ``ntk_test (record, test_sample, sample)``, and ``neuron_h``, ``neuron_g`` and
+      ``neuron_z`` with axes ``(record, layer, neuron, sample)``: hˡ, gˡ and zˡ of single neurons,
+      gˡ = φ'(hˡ)zˡ, to which a residual stream adds the gˡ⁺¹ behind it; with an axis
+      ``position`` behind where layers have several, NaN where one has fewer;
+    * ``feature_kernel_error`` and so on, of the same axes: the standard error of the mean of
+      the replicates, with what is not known of directions that were left out;
+    * ``f_train_fluctuation``, ``f_test_fluctuation`` with ``fluctuations`` or
+      ``sampling="finite_width"``: √N times the standard deviation of a network of width N,
+      which does not depend on N to leading order.
+      :func:`largen.compare` sets it beside the distances.
+
+    Directions that outgrow the memory budget on the way give the status ``"out of memory"``.
+
+    Raises
+    ------
+    InvalidInput
+        For an option that cannot be meant.
+
+    Examples
+    --------
+    >>> import largen as lg, numpy as np
+    >>> data = lg.Dataset(np.eye(2), np.array([1.0, -1.0]))
+    >>> run = lg.Run(lg.mlp(3, "linear"), lg.mean_field(), data, optimizer=lg.gd(0.5), steps=60)
+    >>> limit = lg.solve(run, theory=lg.theories.DeepMeanField(method="closed"))
+    >>> limit.f_train[-1].round(6).tolist()
+    [1.0, -1.0]
+    """
+
+    name: ClassVar[str] = "mean field, deep"
+
+    method: Method = "auto"
+    rtol: float = 3e-3
+    particles: int | None = None
+    replicates: int | None = None
+    max_particles: int = 2**17
+    sampling: Sampling = "variance_reduced"
+    memory_budget: float = MEMORY_BUDGET
+    record: str | Sequence[str] | None = None
+    record_at: Sequence[int] | None = None
+    record_pairs: Sequence[tuple[int, int]] = ()
+    sample_neurons: int = 0
+    fluctuations: bool = False
+    checkpoint: str | PathLike[str] | None = None
+    key: Any = 0
+    progress: bool | Report | None = None
+
+    def __post_init__(self):
+        one_of("method", self.method, METHODS)
+        check_shared(self, fewest=1)
+        set_fields(
+            self,
+            replicates=optional_count("replicates", self.replicates, 1),
+            memory_budget=real("memory_budget", self.memory_budget, above=0),
+            sample_neurons=integer("sample_neurons", self.sample_neurons, at_least=0),
+        )
+        if self.sampling == "finite_width" and self.method not in ("auto", "sweep"):
+            raise InvalidInput(
+                f"sampling: 'finite_width' is for method='sweep', got method={self.method!r}."
+            )
+
+    @classmethod
+    def pose(cls, run: Run) -> Posed[Problem]:
+        """Return what a run says of the network.
+
+        Raises
+        ------
+        NoTheory
+            If features do not move (d ≠ ½), the network is not a chain of affine maps,
+            activations, linear pooling and residual branches of them, or a weight's update
+            vanishes or diverges with the width.
+        NoRule
+            For a layer that is none of these.
+        """
+        return posed_by(run)
+
+    @interruptible()
+    def solve(self, posed: Posed[Problem], *, throw: bool = True) -> Trajectory:
+        """Solve the mean-field limit of a deep network."""
+        run, problem = posed.run, posed.problem
+        wanted = wanted_kernels(run, self.record, self.record_at, self.record_pairs)
+        method = self._method(run, problem)
+        particles = self.particles or wanted_particles(method, problem)
+        check_particles(problem, method, particles, self.sample_neurons)
+        kept, stopped = Kept(wanted.test, self.sample_neurons), None
+        if method == "closed":
+            check_closed(problem, self.memory_budget)
+            try:
+                estimate = closed(problem, run, wanted.recorded, kept, self.memory_budget)
+            except Stopped as failure:
+                estimate, stopped = failure.estimate, str(failure)
+        else:
+            effort = self._effort(problem, method, particles, kept)
+            estimate, stopped = self._sampled(posed, wanted, effort)
+        spread = self._spread(posed, particles, estimate, stopped)
+        result = trajectory(posed, self.name, estimate, spread, wanted, self.rtol)
+        if stopped is not None:
+            result = result.with_status(Status.OUT_OF_MEMORY)
+            if throw:
+                raise NumericalFailure(f"{stopped} throw=False returns what was computed.", result)
+            return result
+        finite = np.isfinite(estimate.f).all(axis=(1, 2))
+        if throw and not finite.all():
+            first = int(np.argmin(finite))
+            raise NumericalFailure(
+                f"the mean-field limit diverges: outputs escape before time index {first} (time "
+                f"{run.times[first]:g}). Lower the learning rate or gamma, or pass throw=False to "
+                "get what was computed.",
+                result,
+            )
+        return result
+
+    def _method(self, run: Run, problem: Problem) -> Method:
+        """Return the method for a run, ``"auto"`` resolved."""
+        method = "sweep" if self.sampling == "finite_width" else self.method
+        if temperature_of(run.optimizer):
+            if method in ("sweep", "closed") or self.fluctuations:
+                raise InvalidInput(
+                    f"method: {run.optimizer} adds another random matrix at every step, which "
+                    "matrices that are known by the directions in which they were asked (method "
+                    "'sweep', 'closed', sampling='finite_width', fluctuations=True) cannot follow. "
+                    "Use method='dense' or 'auto'."
+                )
+            method = "dense"
+        steps = len(run.times) - 1
+        fits = closed_fits(problem, run, self.memory_budget)
+        return chosen(method, problem, steps, self.particles, self.sample_neurons > 0, fits)
+
+    def _effort(self, problem: Problem, method: Method, particles: int, kept: Kept) -> Effort:
+        """Return what is spent on replicates of random matrices."""
+        single = self.rtol >= SINGLE and problem.gamma >= SMALL_GAMMA
+        effort = Effort(
+            rtol=self.rtol,
+            particles=particles,
+            replicates=self.replicates,
+            max_particles=self.max_particles,
+            sampling=self.sampling,
+            tolerance=float(np.clip(5 * self.rtol, LEAST_TOLERANCE, 0.05)),
+            dtype=np.float32 if single else np.float64,
+            dense=method == "dense",
+            budget=self.memory_budget,
+            kept=kept,
+        )
+        check_memory(method, problem, particles, effort.dtype, self.memory_budget)
+        return effort
+
+    def _sampled(
+        self, posed: Posed[Problem], wanted: Wanted, effort: Effort
+    ) -> tuple[Estimate, str | None]:
+        """Return means over replicates; and why they end early, if directions outgrow memory."""
+        run, seed = posed.run, np.asarray(jax.random.key_data(random_key(self.key)))
+        saved = None
+        goes_on = "Nothing is kept of it; with checkpoint= the same call would go on from there."
+        if self.checkpoint is not None:
+            options = {
+                "method": "dense" if effort.dense else "sweep",
+                "sampling": effort.sampling,
+                "number of particles": effort.particles,
+                "rtol": (effort.tolerance, str(effort.dtype)),
+                "choice of record or sample_neurons": effort.kept,
+                "key": seed,
+            }
+            saved = Checkpoint(self.checkpoint, run, options, wanted.recorded)
+            goes_on = f"What is done is in {self.checkpoint}: the same call goes on from there."
+        with reporter(self.progress, "mean field") as report:
+            effort, rng = effort._replace(report=report), np.random.default_rng(seed)
+            try:
+                with go_on_with(goes_on):
+                    return sampled(posed.problem, run, wanted.recorded, effort, rng, saved), None
+            except Stopped as failure:
+                return failure.estimate, str(failure)
+
+    def _spread(
+        self, posed: Posed[Problem], particles: int, estimate: Estimate, stopped: str | None
+    ) -> np.ndarray | None:
+        """Return √N times the standard deviation of f over networks of width N, if it is wanted."""
+        if self.sampling == "finite_width" and estimate.f_std is not None:
+            return particles**0.5 * estimate.f_std
+        if not self.fluctuations or stopped is not None or not np.isfinite(estimate.f).all():
+            return None
+        problem = posed.problem
+        width = unit_for(problem, max(OF_WIDTH, fewest(problem)))
+        effort = Effort(0.02, width, NETWORKS, width, "finite_width", 0.03, np.float32)
+        rng = np.random.default_rng([1, *np.asarray(jax.random.key_data(random_key(self.key)))])
+        with reporter(self.progress, f"width {width}") as report:
+            found = sampled(problem, posed.run, NOTHING, effort._replace(report=report), rng)
+        assert found.f_std is not None
+        return width**0.5 * found.f_std

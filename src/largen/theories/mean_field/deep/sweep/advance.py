@@ -1,0 +1,289 @@
+"""A sweep from the first to the last step, with stops for records and for more room."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from largen.errors import NumericalFailure
+from largen.interrupts import Pace
+from largen.memory import give_back
+from largen.theories.chains.problem import Problem
+from largen.theories.mean_field.deep.matrices.by_directions import Matrices
+from largen.theories.mean_field.deep.matrices.row_buffers import capacity_for
+from largen.theories.mean_field.deep.sweep.causal_sweep import looks_while_training, sweep
+from largen.theories.mean_field.deep.sweep.kernel_records import (
+    Along,
+    Fields,
+    Kernels,
+    fields,
+    look,
+    measure,
+)
+from largen.theories.mean_field.deep.sweep.listeners import Keeper, Tell, unheard
+from largen.theories.mean_field.deep.sweep.schedule import Schedule
+from largen.theories.mean_field.deep.sweep.state import Constants, Model, State, grown, has_room
+from largen.theories.mean_field.record_times import Recorded
+
+FEW_SAMPLES = 100
+COPIES = 2.5  # of the buffers, while a compiled loop runs
+
+
+class BasesFull(NumericalFailure):
+    """A basis is full that may not grow; the result is what was found until then."""
+
+
+class Swept(NamedTuple):
+    """What one sweep found.
+
+    Attributes
+    ----------
+    outputs
+        f of all samples, ``(step, sample, output)``; NaN after the outputs have escaped.
+    kernels, pairs
+        At the records, and between the pairs of times.
+    linear, linear_kernels
+        Outputs of the models that are linear in their parameters, ``(step, model, sample,
+        output)``, and their kernels, all samples by training samples.
+    ranks
+        Of each matrix, features and gradients.
+    matrices
+        As they are in the end, with all that they have answered; None if they are stored.
+    """
+
+    outputs: np.ndarray
+    kernels: list[Kernels]
+    pairs: list[Kernels]
+    linear: np.ndarray
+    linear_kernels: np.ndarray
+    ranks: np.ndarray
+    matrices: Matrices | None = None
+
+
+def first_capacities(problem: Problem, neurons: int) -> tuple[int, int]:
+    """Return capacities, of features and of gradients, that most runs do not exceed.
+
+    For smooth activations ranks are 3 to 6 times the samples for features, 5 to 10 for gradients;
+    less the more samples there are, whose buffers are also what fills the memory.
+    """
+    per_feature, per_gradient = (7, 10) if problem.columns <= FEW_SAMPLES else (5, 7)
+    columns, training = problem.columns, problem.training_columns
+    features = min(per_feature * columns, problem.taps * neurons + columns)
+    gradients = min(per_gradient * training, neurons + training)
+    return capacity_for(features + 64), capacity_for(gradients + 64)
+
+
+def advance(
+    model: Model,
+    state: State,
+    constants: Constants,
+    problem: Problem,
+    schedule: Schedule,
+    recorded: Recorded,
+    *,
+    growth: bool = True,
+    budget: float = np.inf,
+    tell: Tell = unheard,
+    keeper: Keeper | None = None,
+) -> Swept:
+    """Train to the last entry and keep kernels on the way.
+
+    Bases that are full are grown, which compiles the sweep anew, as long as they take no more
+    bytes than the budget, and unless ``growth`` is False. ``tell`` is called with the fraction of
+    steps that is done. With a keeper the sweep goes on from the state that is kept there, and keeps
+    its own: every minute, before the last entry, and if it has to stop, as by an interrupt, which
+    is answered between two segments of steps.
+
+    Raises
+    ------
+    BasesFull
+        If they may not grow, and are full.
+    NumericalFailure
+        If the bases outgrow the budget; with what was found until then.
+    """
+    course = _Course(model, constants, problem, schedule, recorded, budget, tell, keeper, state)
+    end = course.end
+    try:
+        for stop in sorted(course.times.single | course.times.paired | {end - 1, end}):
+            if stop < course.step:
+                continue  # before the state that was taken up
+            course.reach(stop, growth)
+            if course.step < stop:
+                break  # the outputs have escaped
+            if keeper is not None and stop < end and (stop == end - 1 or keeper.due):
+                course.keep()
+            if course.wanted(stop) and not course.record(stop):
+                break
+    except KeyboardInterrupt:
+        course.stopped()
+        raise
+    return course.found()
+
+
+class _Course:
+    """A sweep on its way: the state, what has been recorded, and whether to keep it in files."""
+
+    def __init__(
+        self,
+        model: Model,
+        constants: Constants,
+        problem: Problem,
+        schedule: Schedule,
+        recorded: Recorded,
+        budget: float,
+        tell: Tell,
+        keeper: Keeper | None,
+        state: State,
+    ):
+        self.model, self.constants, self.problem = model, constants, problem
+        self.schedule, self.budget, self.tell, self.keeper = schedule, budget, tell, keeper
+        self.end = int(schedule.entries[-1]) + 1
+        self.times, self.state, self.along = recorded.at(schedule.entries), state, Along.nothing()
+        if keeper is not None:
+            self.state, self.along = keeper.taken_up(state, self.along, self.end - 1)
+        self.pace = Pace()
+        self.compiles = True  # first of all, and where bases have grown
+        self.recording = False
+
+    @property
+    def step(self) -> int:
+        """Number of steps that have been taken."""
+        return int(self.state.step)
+
+    def wanted(self, stop: int) -> bool:
+        """Whether something is recorded there."""
+        return stop in self.times.single or stop in self.times.paired
+
+    def keep(self) -> None:
+        """Write the state into its file, if there is one."""
+        if self.keeper is not None:
+            self.keeper.write(self.state, self.along)
+
+    def stopped(self) -> None:
+        """Keep the state if it can be taken up.
+
+        Not while kernels are recorded, which the state is ahead of, nor behind the last entry,
+        before which it has been kept.
+        """
+        if not self.recording and not self.state.step.is_deleted() and self.step < self.end:
+            self.keep()
+
+    def reach(self, stop: int, growth: bool) -> None:
+        """Take steps until one, with room for what is recorded there, or until outputs escape.
+
+        Raises :class:`BasesFull` if bases are full and must not grow.
+        """
+        problem, model = self.problem, self.model
+        columns, training = problem.columns, problem.training_columns
+        # Gradients that a record asks for.
+        most = (columns if model.kept.test else training) * problem.outputs
+        while True:
+            self.tell(self.step / self.end)
+            self._steps(stop)
+            reached = self.step == stop
+            gradients = most if reached else training
+            if reached and not self.wanted(stop):
+                return
+            if has_room(self.state, columns, gradients, model):
+                return  # arrived, or the outputs have escaped
+            if not growth:
+                raise BasesFull("a basis is full", self.found())
+            self._grow(gradients, reached)
+
+    def _steps(self, stop: int) -> None:
+        """Take steps in segments, until a basis is full or the outputs have escaped."""
+        for _, goal in self.pace.segments(self.step, stop):
+            self.state, _ = sweep(self.model, self.state, self.constants, goal)
+            if self.step < goal:
+                return
+            if self.compiles:
+                give_back()  # what compilation has freed; bases take as much
+                self.compiles = False
+            if self.keeper is not None and goal < stop and self.keeper.due:
+                self.keep()
+            self.tell(goal / self.end)
+
+    def _grow(self, gradients: int, reached: bool) -> None:
+        """Make room in the bases; raises if they outgrow the budget."""
+        # Bases that are full early on will not stay small.
+        factor = 4.0 if 10 * self.step < self.end and not reached else 1.5
+        larger = grown(self.state, self.problem.columns, gradients, factor)
+        if COPIES * _held(larger) > self.budget:
+            self.keep()
+            words = _too_large(larger, self.budget, self.keeper is not None)
+            raise NumericalFailure(words, self.found())
+        self.state, self.compiles = larger, True
+
+    def record(self, stop: int) -> bool:
+        """Keep what is wanted of the state; returns False if the outputs have escaped."""
+        model, constants = self.model, self.constants
+        self.recording = True
+        if looks_while_training(model, constants):
+            self.state, seen = sweep(model, self.state, constants, stop + 1)
+            if self.step == stop:
+                return False
+        else:
+            self.state, seen = look(model, self.state, constants)
+        if stop in self.times.single:
+            kernels = measure(model, self.state, constants, seen)
+            self.along.kernels[stop] = Kernels(*(np.asarray(kernel) for kernel in kernels))
+        if stop in self.times.paired:
+            now = fields(model, self.state, constants, seen)
+            weight = float(constants.precision.weight)
+            self.along.meet(stop, Fields(*map(np.asarray, now)), self.times, weight)
+        self.recording = False
+        return True
+
+    def found(self) -> Swept:
+        """Return what was found until now, and NaN for the rest."""
+        problem, times, along = self.problem, self.times, self.along
+        p, c, layers = problem.samples, problem.outputs, problem.hidden_layers
+        rows = problem.total if self.model.kept.test else p
+        alone = rows, self.model.kept.sample_neurons, max(problem.positions)
+
+        def nothing(rows: int, sample_neurons: int, places: int) -> Kernels:
+            shapes = (
+                (layers, rows, p),
+                (layers, rows, p, c, c),
+                (rows, p, c, c),
+                (layers, p, places, sample_neurons),
+                (layers, p, c, places, sample_neurons),
+                (layers, p, c, places, sample_neurons),
+            )
+            return Kernels(*(np.full(shape, np.nan) for shape in shapes))
+
+        outputs, matrices = (
+            np.asarray(self.state.outputs)[self.schedule.entries],
+            self.state.matrices,
+        )
+        return Swept(
+            outputs[:, 0],
+            [along.kernels.get(step, nothing(*alone)) for step in times.alone.tolist()],
+            [along.pairs.get((t, s), nothing(p, 0, 1)) for t, s in times.pairs.tolist()],
+            outputs[:, 1:],
+            np.asarray(self.constants.kernels),
+            matrices.ranks,
+            matrices if isinstance(matrices, Matrices) else None,
+        )
+
+
+def _held(state: State) -> int:
+    return sum(part.nbytes for part in jax.tree.leaves(state.matrices))
+
+
+def _too_large(state: State, budget: float, kept: bool) -> str:
+    features, gradients = state.matrices.ranks.max(0)
+    go_on = (
+        "The checkpoint has the state: the same call with a larger budget goes on from there"
+        if kept
+        else "With a checkpoint, a call with a larger budget would go on from there"
+    )
+    return (
+        f"memory_budget: before step {int(state.step)} the network has been asked in {features} "
+        f"directions of features and {gradients} of gradients, which with room for more take "
+        f"about {COPIES * _held(state):.2g} bytes; the budget is {budget:.2g}. Take "
+        "method='dense', a larger rtol (which leaves more directions out), fewer particles, or "
+        f"raise it. {go_on}."
+    )

@@ -1,0 +1,322 @@
+"""The causal sweep: training at infinite width, step after step.
+
+Everything on the right-hand sides of the mean-field equations at a time is known from earlier
+times (Pehlevan and Bordelon's lecture notes, (65)): within a step
+
+    h¹, …, hᴸ    f    Δ    zᴸ, …, z¹
+
+follow from one another as in a network, with random matrices in place of W, and then everything
+that trains makes its step, with κ = η₀γ₀/P:
+
+    M += κ (ρσ) d diag(Δ) cᵀ,   w += κ (ρσ) Σ_μ Δ_μ φ(hᴸ_μ),   a += κ ρ Σ_μ Δ_μ g¹_μ F_μ.
+
+With residual branches a layer adds an earlier one, hˡ⁺¹ = hˢ + σVφ(hˡ), and hands its gradient on
+to it, gˢ = gˡ⁺¹ + φ'(hˢ)zˢ (Bordelon et al., Depthwise hyperparameter transfer in residual
+networks, (40), where the response and the update in z want the branch's factor once).
+
+With several positions h, g and the columns c, d are of all samples and positions: layers are read
+through the taps of the map behind them, and gradients come back the same way
+(``patches.py``). Every position of a sample has the sample's Δ.
+
+The notes' (65) integrates df/dt = (η₀/P) KΔ; at finite step size f = ⟨zᴸφ(hᴸ)⟩/γ₀ is right.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float
+
+from largen.theories.mean_field.deep.matrices.by_directions import Draws, Matrices
+from largen.theories.mean_field.deep.matrices.dense import DenseMatrices
+from largen.theories.mean_field.deep.matrices.fresh_vectors import gaussian, unit_vectors
+from largen.theories.mean_field.deep.matrices.row_buffers import Index
+from largen.theories.mean_field.deep.sweep.langevin import shaken
+from largen.theories.mean_field.deep.sweep.patches import of_samples
+from largen.theories.mean_field.deep.sweep.state import (
+    NOTHING_MORE,
+    Constants,
+    Model,
+    Moving,
+    State,
+    has_room,
+)
+
+ESCAPED = 1e6  # outputs beyond this many times the size of the targets have diverged
+
+
+class Passed(NamedTuple):
+    """What a forward pass leaves behind.
+
+    Attributes
+    ----------
+    h
+        hˡ of every hidden layer, ``(layer, column, n)``.
+    coordinates
+        c of what each matrix reads of φ(hˡ), in its basis.
+    last
+        What the read-out reads of φ(hᴸ).
+    outputs
+        f.
+    """
+
+    h: Float[Array, "layer column n"]
+    coordinates: Float[Array, "matrix row asked"]
+    last: Float[Array, "sample tap_n"]
+    outputs: Float[Array, "sample output"]
+
+
+class Seen(NamedTuple):
+    """What records are made of.
+
+    Attributes
+    ----------
+    h
+        hˡ of every hidden layer.
+    g
+        gˡ of each output, outputs of a sample one after the other.
+    last
+        What the read-out reads of φ(hᴸ).
+    """
+
+    h: Float[Array, "layer column n"]
+    g: Float[Array, "layer column_of_output n"]
+    last: Float[Array, "sample tap_n"]
+
+
+def looks_while_training(model: Model, constants: Constants) -> bool:
+    """Whether a step sees all that a record is made of.
+
+    Then a record takes it from the step of its time, which saves compiling
+    :func:`largen.theories.mean_field.deep.sweep.kernel_records.look` and making its passes twice.
+    """
+    one_output = math.prod(model.output_shape) == 1
+    return one_output and constants.batches is None and model.kept == NOTHING_MORE
+
+
+@partial(jax.jit, static_argnums=0, donate_argnums=1)
+def sweep(model: Model, state: State, constants: Constants, stop) -> tuple[State, Seen | None]:
+    """Train until a step, or until a basis is full or the outputs have escaped.
+
+    Returned is what the last step has seen, too, where steps see what records are made of.
+    """
+    _, total, samples = constants.kernels.shape
+    if constants.batches is not None:
+        samples = constants.batches.shape[1]
+    room_for = constants.positions.asked * total, constants.positions.asked * samples
+
+    most = ESCAPED * (1 + jnp.abs(constants.targets).max())
+
+    def goes_on(carry):
+        state, _ = carry
+        last = state.outputs[jnp.maximum(state.step - 1, 0), 0]
+        room = has_room(state, *room_for, model)
+        bounded = (state.step == 0) | jnp.all(jnp.abs(last) < most)
+        return (state.step < stop) & room & bounded
+
+    def step(carry):
+        state, seen = carry
+        state, now = _step(model, state, constants)
+        return state, seen if seen is None else now
+
+    nothing = None
+    if looks_while_training(model, constants):
+        layers, places = state.matrices.number + 1, constants.positions.places
+        h = jnp.zeros(
+            (layers, samples * places, state.params.fields.shape[1]), constants.fields.dtype
+        )
+        nothing = Seen(h, h, jnp.zeros((samples, state.params.readout.shape[1]), h.dtype))
+    return lax.while_loop(goes_on, step, (state, nothing))
+
+
+def forward_pass(model: Model, state: State, constants: Constants) -> tuple[State, Passed]:
+    """Return f and all that leads to it, and the state with what the matrices learnt of it."""
+    params, precision, matrices = state.params, constants.precision, state.matrices
+    skips, streams, at = (
+        jnp.asarray(model.skips, int),
+        jnp.asarray(model.streams),
+        constants.positions,
+    )
+    h = constants.fields @ params.fields
+    hs = jnp.zeros((matrices.number + 1, *h.shape), h.dtype)
+    asked = constants.kernels.shape[1] * at.asked
+    coordinates = jnp.zeros((matrices.number, matrices.change.shape[2], asked), h.dtype)
+
+    def layer(l, carry):
+        matrices, draws, hs, coordinates = carry
+        x, stream = at.patches(l, live_features(model, constants, l, hs[l])), streams[l + 1]
+        rule = _rule(model, constants, l + 1)
+        matrices, y, c, used = matrices.apply(l, x, draws[stream], rule, precision)
+        h = constants.std[l] * params.scale[l] * y + constants.bias_std[l] * params.biases[l]
+        h = at.widened(h)
+        if max(model.skips) >= 0:
+            h = h + jnp.where(skips[l] >= 0, hs[skips[l]], 0)
+        draws, hs = draws.at[stream].set(used), hs.at[l + 1].set(h)
+        return matrices, draws, hs, coordinates.at[l].set(c)
+
+    carry = (matrices, state.draws, hs.at[0].set(h), coordinates)
+    if matrices.number:
+        carry = lax.fori_loop(0, matrices.number, layer, carry)
+    matrices, draws, hs, coordinates = carry
+    last = at.readable(live_features(model, constants, matrices.number, hs[-1]))
+    f = precision.weight * (last @ params.readout.T) * constants.std[-1]
+    f = f / constants.gamma + params.constant
+    state = state._replace(matrices=matrices, draws=draws)
+    return state, Passed(hs, coordinates, last, f)
+
+
+def backward_pass(
+    model: Model,
+    state: State,
+    constants: Constants,
+    h: Float[Array, "layer k n"],
+    z: Float[Array, "sample tap_n"],
+) -> tuple[State, Float[Array, "layer k n"], Float[Array, "matrix row asked"]]:
+    """Return g¹ … gᴸ from what the read-out returns, and their coordinates in the bases."""
+    matrices, at, count = state.matrices, constants.positions, state.matrices.number
+    skips, streams = jnp.asarray(model.skips, int), jnp.asarray(model.streams)
+    g = jnp.zeros_like(h).at[-1].set(model.slope(count, h[-1]) * at.from_readout(z))
+    coordinates = jnp.zeros((count, matrices.change.shape[1], len(z) * at.asked), z.dtype)
+
+    def layer(done, carry):
+        matrices, draws, g, coordinates = carry
+        l = count - 1 - done
+        stream = streams[l]
+        matrices, z, d, used = pulled(
+            model, matrices, state.params, constants, l, g[l + 1], draws[stream]
+        )
+        if max(model.skips) >= 0:
+            g = g.at[skips[l]].add(jnp.where(skips[l] >= 0, g[l + 1], 0))
+        g = g.at[l].add(model.slope(l, h[l]) * z)
+        return matrices, draws.at[stream].set(used), g, coordinates.at[l].set(d)
+
+    carry = (matrices, state.draws, g, coordinates)
+    if count:
+        carry = lax.fori_loop(0, count, layer, carry)
+    matrices, draws, g, coordinates = carry
+    return state._replace(matrices=matrices, draws=draws), g, coordinates
+
+
+def pulled(
+    model: Model,
+    matrices: Matrices | DenseMatrices,
+    params: Moving,
+    constants: Constants,
+    l: Index,
+    g: Float[Array, "k n"],
+    draws: Draws,
+):
+    """Return zˡ behind gˡ⁺¹: the matrix with what it learnt, zˡ, g's coordinates, draws used."""
+    at = constants.positions
+    rule = _rule(model, constants, l, at.live(l))
+    matrices, y, d, used = matrices.apply(
+        l, at.narrowed(g), draws, rule, constants.precision, transposed=True
+    )
+    return matrices, constants.std[l] * params.scale[l] * at.spread(l, y), d, used
+
+
+def _step(model: Model, state: State, constants: Constants) -> tuple[State, Seen]:
+    """Make a step; what it has seen is of the samples, and of the outputs, that it asked for."""
+    state, passed = forward_pass(model, state, constants)
+    f, samples, at = passed.outputs, constants.kernels.shape[2], constants.positions
+    batch: Any = slice(0, samples)
+    if constants.batches is not None:
+        batch = constants.batches[jnp.minimum(state.step, len(constants.batches) - 1)]
+    outputs = jnp.concatenate([f[None], state.params.linear])
+    deltas = jnp.stack([_residual(model, constants, each, batch) for each in outputs])
+    delta, count = deltas[0], deltas.shape[1]
+    readout = constants.std[-1] * state.params.readout
+    if delta.shape[1] == 1:
+        z, coefficients = jnp.broadcast_to(readout, (count, readout.shape[1])), delta[:, 0]
+    else:
+        # Only Σ_c Δ_c ∂f_c/∂h enters the update: one backward pass for all outputs.
+        size = jnp.abs(delta).max(1) + jnp.finfo(f.dtype).tiny
+        z, coefficients = (delta / size[:, None]) @ readout, size
+    h = of_samples(passed.h, batch, 1, at.places)
+    state, g, d = backward_pass(model, state, constants, h, z)
+
+    lr = constants.rates[state.step]
+    kappa = lr * constants.gamma
+    everywhere = jnp.repeat(coefficients, at.places)
+    pushed = jnp.einsum("m,lmn->ln", everywhere, g[1:])
+    seen = of_samples(constants.fields, batch, 0, at.places)
+    change = Moving(
+        fields=kappa * constants.field_rate[:, None] * (seen.T @ (everywhere[:, None] * g[0])),
+        readout=kappa * constants.rate[-1] * (delta.T @ passed.last[batch]),
+        biases=kappa * constants.bias_rate[:-1, None] * pushed,
+        constant=lr * constants.bias_rate[-1] * constants.bias_std[-1] * delta.sum(0),
+        linear=lr * jnp.einsum("kms,kso->kmo", constants.kernels[:, :, batch], deltas[1:]),
+        scale=jnp.zeros_like(state.params.scale),
+    )
+    params, velocity = _descend(
+        state.params, state.velocity, change, lr, constants.decay, constants.momentum
+    )
+    c = of_samples(passed.coordinates, batch, 2, at.asked)
+    d = d * jnp.repeat(coefficients, at.asked)
+    matrices = _descend_matrices(
+        state.matrices,
+        kappa * constants.rate[:-1, None, None] * jnp.einsum("lok,lik->loi", d, c),
+        state.params.scale,
+        params.scale,
+        constants.momentum,
+    )
+    if constants.noise is not None:
+        assert isinstance(matrices, DenseMatrices)
+        key = jax.random.fold_in(state.draws[0], state.step)
+        params, matrices = shaken(params, matrices, constants.noise, constants.live, lr, key)
+    outputs = lax.dynamic_update_index_in_dim(state.outputs, outputs, state.step, 0)
+    state = state._replace(
+        step=state.step + 1, params=params, velocity=velocity, matrices=matrices, outputs=outputs
+    )
+    return state, Seen(h, g, passed.last[batch])
+
+
+def _residual(model: Model, constants: Constants, f: Float[Array, "sample output"], batch):
+    """Return Δ/P of the samples of a batch."""
+    shaped = f[batch].reshape(-1, *model.output_shape)
+    delta = model.loss.residual(shaped, constants.targets[batch]).reshape(len(shaped), -1)
+    return delta.astype(f.dtype) / len(shaped)
+
+
+def _descend(params: Moving, velocity: Moving | None, change: Moving, lr, decay: Moving, momentum):
+    """θ ← θ + v,  v ← βv − η∇ − ηλθ."""
+    moved = jax.tree.map(lambda c, p, shrink: c - lr * shrink * p, change, params, decay)
+    if velocity is not None:
+        velocity = moved = jax.tree.map(lambda m, v: m + momentum * v, moved, velocity)
+    return jax.tree.map(jnp.add, params, moved), velocity
+
+
+def _descend_matrices(matrices, change, before, after, momentum) -> Matrices | DenseMatrices:
+    """Make the same step in the coordinates V = s (V(0) + Q_o M Q_iᵀ/N).
+
+    The velocity is a (V(0) + Q_o M Q_iᵀ/N) + Q_o U Q_iᵀ/N, with a the velocity of s, so that
+    s ← s + a, U ← βU + change, M ← M + U/s; referred to the new M, U shrinks by s_before/s.
+    """
+    velocity = matrices.velocity
+    before, after = before[:, None, None], after[:, None, None]
+    if velocity is not None:
+        change = change + momentum * velocity
+        velocity = change * (before / after)
+    return matrices._replace(change=matrices.change + change / after, velocity=velocity)
+
+
+def _rule(model: Model, constants: Constants, layer: Index, taps: Any = None):
+    """Return the rule for innovations on a layer's neurons, or on so many taps of them."""
+    ratio = constants.ratios[layer]
+    if model.sampling == "linear":
+        return unit_vectors(model.units, taps, ratio)
+    anchors, live = (
+        None if rows is None else rows[layer] for rows in (constants.anchors, constants.live)
+    )
+    return gaussian(anchors, constants.precision.weight, taps, live, ratio)
+
+
+def live_features(model: Model, constants: Constants, layer: Index, h: Float[Array, "k n"]):
+    """Return φ(hˡ), 0 for neurons that the layer does not have."""
+    found = model.apply(layer, h)
+    return found if constants.live is None else found * constants.live[layer]

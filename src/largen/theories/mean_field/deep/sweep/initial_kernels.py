@@ -1,0 +1,90 @@
+"""Kernels at initialisation, in closed form or by the Hermite series."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import jax
+import numpy as np
+
+from largen.expectations import pair_moments, second_moment
+from largen.theories.chains.problem import Problem
+
+
+def tangent(
+    problem: Problem, read: Sequence[np.ndarray], gradients: Sequence[np.ndarray]
+) -> np.ndarray:
+    """Return the tangent kernel of one output, all samples by training samples.
+
+    K = Φᴸ + Σ_l Gˡ Φˡ⁻¹ with the first layer included (Pehlevan and Bordelon's lecture notes,
+    (26), whose last term should be G¹Φ⁰), every term with the rate ρσ² of its weights, and with
+    those of biases. With several positions a term is the sum over pairs of them,
+    Σ_ab Gˡ(a, b) Φˡ⁻¹(a, b) with Φ between what the map reads at a and at b.
+
+    Parameters
+    ----------
+    problem
+        The network.
+    read
+        Φ of what each map behind the first reads, all columns behind it by those of training
+        samples.
+    gradients
+        G¹ … Gᴸ, of the same axes.
+    """
+    samples, seen = problem.samples, problem.fields
+    rated = (seen * problem.field_rate) @ seen[: samples * problem.positions[0]].T
+    terms = [gradients[0] * rated]
+    for affine, phi, g in zip(problem.maps[:-1], read[:-1], gradients[1:], strict=True):
+        terms.append(g * (affine.kernel_rate * phi + affine.bias_kernel_rate))
+    readout = problem.maps[-1]
+    kernel = readout.kernel_rate * read[-1] + readout.bias_kernel_rate
+    for term, places in zip(terms, problem.positions, strict=True):
+        kernel = kernel + term.reshape(-1, places, samples, places).sum((1, 3))
+    return kernel
+
+
+def initial_tangent(problem: Problem) -> np.ndarray:
+    """Return the tangent kernel at initialisation, all samples by training samples."""
+    covariances = [problem.fields @ problem.fields.T]
+    read, slopes = [], []
+    with jax.enable_x64(True):
+        for phi, affine, ratio, skip in zip(
+            problem.phi, problem.maps, problem.ratios, (*problem.skips, -1), strict=True
+        ):
+            variance = np.diag(covariances[-1])
+            gap = (variance[:, None] + variance) / 2 - covariances[-1]
+            gap = np.maximum(gap - np.diag(np.diag(gap)), 0)
+            moments = pair_moments(phi, variance[:, None], variance[None], gap)
+            square = np.asarray(second_moment(phi, variance))
+            feature = float(ratio) * ((square[:, None] + square) / 2 - np.asarray(moments.gap))
+            read.append(_summed(affine.reading.taps, feature))
+            slopes.append(float(ratio) * np.asarray(moments.derivative))
+            covariance = affine.std**2 * read[-1] + affine.bias_std**2
+            # What a branch returns is independent of what it is added to.
+            covariances.append(covariance + (covariances[skip] if skip >= 0 else 0))
+    gradients = [np.zeros_like(slope) for slope in slopes]
+    behind = np.ones_like(read[-1])
+    for l in reversed(range(len(gradients))):
+        affine = problem.maps[l]
+        back = _summed(affine.reading.taps.swapaxes(1, 2), behind)
+        gradients[l] = gradients[l] + affine.std**2 * back * slopes[l]
+        behind = gradients[l]
+        if l and problem.skips[l - 1] >= 0:
+            gradients[problem.skips[l - 1]] += behind
+    samples = problem.samples
+    return tangent(
+        problem,
+        [
+            phi[:, : samples * m.reading.positions]
+            for phi, m in zip(read, problem.maps, strict=True)
+        ],
+        [g[:, : samples * each] for g, each in zip(gradients, problem.positions, strict=True)],
+    )
+
+
+def _summed(taps: np.ndarray, kernel: np.ndarray) -> np.ndarray:
+    """Return Σ_k T_k K T_kᵀ of a kernel between all columns."""
+    _, behind, before = taps.shape
+    pairs = kernel.reshape(-1, before, len(kernel) // before, before)
+    found = np.einsum("kai,sitj,kbj->satb", taps, pairs, taps, optimize=True)
+    return found.reshape(-1, pairs.shape[2] * behind)

@@ -1,0 +1,159 @@
+"""From the features of all positions to what every output position reads, and back.
+
+Columns are (sample, position), positions faster. What the taps of a map read at one output
+position, put one after the other, is a *patch*: a vector over taps and neurons, and the matrices
+of all taps, put side by side, are one matrix that acts on patches.
+
+Layers have different numbers of positions. In compiled programs all have as many as the largest,
+and as many taps: what is too much reads nothing and is read by nothing, and columns of zeros are
+no directions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from largen.theories.chains.receptive_fields import Reading, gathered, scattered
+from largen.theories.mean_field.deep.matrices.row_buffers import Index
+
+
+class OnePosition(NamedTuple):
+    """Fully connected networks: one position, one tap, nothing to do."""
+
+    places = asked = 1
+
+    def patches(self, l: Index, x: Array) -> Array:
+        """Return what matrix l reads."""
+        return x
+
+    def spread(self, l: Index, patches: Array) -> Array:
+        """Return its transpose."""
+        return patches
+
+    def readable(self, x: Array) -> Array:
+        """Return what the read-out reads."""
+        return x
+
+    def from_readout(self, z: Array) -> Array:
+        """Return its transpose."""
+        return z
+
+    def widened(self, x: Array) -> Array:
+        """Return rows of all places from those behind matrices."""
+        return x
+
+    def narrowed(self, x: Array) -> Array:
+        """Return rows of the places behind matrices from those of all."""
+        return x
+
+    def pooled(self, l: Index, x: Array) -> Array:
+        """Return what is left of features by pooling, all positions in one row."""
+        return x
+
+    def live(self, l: Index) -> Any:
+        """Return how many taps matrix l has; None for one."""
+        return None
+
+
+class Positions(NamedTuple):
+    """Several positions or taps; methods are those of :class:`OnePosition`.
+
+    Attributes
+    ----------
+    taps
+        T of all matrices, with as many taps and positions as the largest.
+    number
+        How many taps each has.
+    readout
+        T of the read-out.
+    pooling
+        What pooling makes of each hidden layer, over the root of the positions that it leaves.
+    """
+
+    taps: Float[Array, "matrix tap behind before"]
+    number: Float[Array, " matrix"]
+    readout: Float[Array, "tap 1 before"]
+    pooling: Float[Array, "layer before before"]
+
+    @property
+    def places(self) -> int:
+        """Most positions of a layer."""
+        return self.readout.shape[2]
+
+    @property
+    def asked(self) -> int:
+        """Most positions behind a matrix."""
+        return self.taps.shape[2]
+
+    def patches(self, l: Index, x: Float[Array, "_ n"]) -> Float[Array, "_ _"]:
+        """Return what matrix l reads."""
+        return gathered(self.taps[l], x)
+
+    def spread(self, l: Index, patches: Float[Array, "_ _"]) -> Float[Array, "_ n"]:
+        """Return its transpose."""
+        return scattered(self.taps[l], patches)
+
+    def readable(self, x: Float[Array, "_ n"]) -> Float[Array, "sample _"]:
+        """Return what the read-out reads."""
+        return gathered(self.readout, x)
+
+    def from_readout(self, z: Float[Array, "sample _"]) -> Float[Array, "_ n"]:
+        """Return its transpose."""
+        return scattered(self.readout, z)
+
+    def widened(self, x: Float[Array, "_ n"]) -> Float[Array, "_ n"]:
+        """Return rows of all places from those behind matrices."""
+        rows = x.reshape(-1, self.asked, x.shape[1])
+        rows = jnp.pad(rows, ((0, 0), (0, self.places - self.asked), (0, 0)))
+        return rows.reshape(-1, x.shape[1])
+
+    def narrowed(self, x: Float[Array, "_ n"]) -> Float[Array, "_ n"]:
+        """Return rows of the places behind matrices from those of all."""
+        return x.reshape(-1, self.places, x.shape[1])[:, : self.asked].reshape(-1, x.shape[1])
+
+    def pooled(self, l: Index, x: Float[Array, "_ n"]) -> Float[Array, "sample _"]:
+        """Return what is left of features by pooling, all positions in one row."""
+        rows = self.pooling[l] @ x.reshape(-1, self.places, x.shape[1])
+        return rows.reshape(len(rows), -1)
+
+    def live(self, l: Index) -> Any:
+        """Return how many taps matrix l has."""
+        return self.number[l]
+
+
+def positions_of(
+    readings: Sequence[Reading], positions: Sequence[int], dtype: Any
+) -> OnePosition | Positions:
+    """Return the taps of all maps behind the first, the read-out's last, padded to one size."""
+    if all(reading.plain for reading in readings):
+        return OnePosition()
+    *hidden, last = readings
+    places, asked = max(positions), max(positions[1:], default=1)
+    most = max((reading.number for reading in hidden), default=1)
+    taps = np.zeros((len(hidden), most, asked, places), dtype)
+    for to, reading in zip(taps, hidden, strict=True):
+        number, behind, before = reading.taps.shape
+        to[:number, :behind, :before] = reading.taps
+    readout = np.zeros((last.number, 1, places), dtype)
+    readout[:, :, : last.taps.shape[2]] = last.taps
+    pooling = np.zeros((len(readings), places, places), dtype)
+    for to, reading in zip(pooling, readings, strict=True):
+        left, before = reading.pooled.shape
+        to[:left, :before] = reading.pooled / np.sqrt(left)
+    number = np.array([reading.number for reading in hidden], dtype)
+    return Positions(*map(jnp.asarray, (taps, number, readout, pooling)))
+
+
+def of_samples(x: Array, batch: Any, axis: int, each: int) -> Array:
+    """Return the columns of some samples from those of all, ``each`` a sample, along an axis."""
+    before = (slice(None),) * axis
+    if each == 1:
+        return x[(*before, batch)]
+    shape = x.shape
+    x = x.reshape(*shape[:axis], -1, each, *shape[axis + 1 :])[(*before, batch)]
+    return x.reshape(*shape[:axis], -1, *shape[axis + 1 :])

@@ -1,0 +1,214 @@
+"""The variance-reduced state at initialisation.
+
+Everything that is exact at initialisation in the limit is made exact: the covariances of fields
+given the kernels below them, and f(0) = 0. What the neurons' own tangent kernel is short of the
+exact one corrects their outputs afterwards (``estimation/control_variate.py``).
+
+Layers of a residual stream are the same neurons: what is drawn for one of them is made orthogonal
+to what was drawn for the others, as long as there are four times as many neurons.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import pairwise
+
+import jax.numpy as jnp
+import numpy as np
+
+from largen.arrays import precision as in_precision
+from largen.theories.chains.problem import Problem
+from largen.theories.mean_field.deep.matrices.by_directions import Precision
+from largen.theories.mean_field.deep.matrices.fresh_vectors import frame, orthonormal, straightened
+from largen.theories.mean_field.deep.sweep.initial_kernels import initial_tangent, tangent
+from largen.theories.mean_field.deep.sweep.layer_widths import padded
+from largen.theories.mean_field.deep.sweep.patches import gathered, scattered
+from largen.theories.mean_field.deep.sweep.state import Start
+
+
+def reduced(
+    problem: Problem,
+    raw: list[np.ndarray],
+    fields: np.ndarray,
+    biases: list[np.ndarray],
+    has: np.ndarray,
+    readout: np.ndarray,
+    precision: Precision,
+) -> Start:
+    """Return a network of random matrices that is exact at initialisation.
+
+    Parameters
+    ----------
+    problem
+        The network, with its samples.
+    raw
+        Gaussian rows of each hidden layer, as long as it has neurons.
+    fields, biases, readout
+        Gaussian parameters, made of other rows.
+    has
+        Which hidden layers behind the first have a bias.
+    precision
+        Of the directions.
+    """
+    samples, maps, skips, positions = (
+        problem.samples,
+        problem.maps,
+        problem.skips,
+        problem.positions,
+    )
+    own, dtype = [part.shape[1] for part in raw], fields.dtype
+    weight = float(precision.weight)
+    group, tap_by_tap = _groups(problem, min(own)), _apart(problem, min(own))
+    taps = [affine.reading.taps.astype(dtype) for affine in maps]
+    anchors: list[list[np.ndarray]] = [[] for _ in range(max(group) + 1)]
+
+    def apart(l: int) -> np.ndarray:
+        return np.concatenate([raw[l][:0], *anchors[group[l]]])
+
+    fields, biases = orthonormal(fields, fields[:0]), list(biases)
+    anchors[group[0]].append(fields)
+    h = [problem.fields.astype(dtype) @ fields]
+    features, inputs = [_values(problem.phi[0], h[0])], []
+    for l, (affine, skip) in enumerate(zip(maps[:-1], skips, strict=True)):
+        basis, c = new_directions(gathered(taps[l], features[l]), precision)
+        rows = np.concatenate(
+            [biases[l][: int(has[l])], raw[l + 1][-problem.columns :][: len(basis)]]
+        )
+        both = orthonormal(rows, apart(l + 1))
+        xi = both[int(has[l]) :]
+        image = affine.std * (c.T @ xi)
+        if has[l]:
+            biases[l] = both[:1]
+            image = image + affine.bias_std * both[0]
+        h.append(image + h[skip] if skip >= 0 else image)
+        features.append(_values(problem.phi[l + 1], h[-1]))
+        inputs.append((basis, xi))
+        anchors[group[l + 1]].append(both)
+    readout = orthonormal(readout, np.concatenate([apart(len(skips)), features[-1]]))
+    anchors[group[-1]].append(readout)
+    readout = readout.reshape(problem.outputs, -1)
+    kernels = np.zeros((0, problem.total, samples))
+    outputs = [
+        (after[:0], np.tile(before[:0], len(each)))
+        for each, (before, after) in zip(taps[:-1], pairwise(raw), strict=True)
+    ]
+    g = [np.zeros_like(x) for x in h]
+    if problem.outputs == 1:
+        z = scattered(taps[-1], np.repeat(readout, problem.total, 0))
+        g[-1] = _values(problem.phi[-1].derivative, h[-1]) * z * maps[-1].std
+        start = len(taps[-1]) + 1
+        for l in reversed(range(len(inputs))):
+            basis, xi, z = _transposed(
+                g[l + 1],
+                samples * positions[l + 1],
+                raw[l][start:],
+                inputs[l],
+                (features[l], apart(l)),
+                tap_by_tap,
+                precision,
+            )
+            outputs[l] = (basis, xi)
+            if skips[l] >= 0:
+                g[skips[l]] += g[l + 1]
+            z = scattered(taps[l], z)
+            g[l] += _values(problem.phi[l].derivative, h[l]) * maps[l].std * z
+            if tap_by_tap:
+                anchors[group[l]].append(xi.reshape(-1, own[l]))
+        read = [gathered(*pair) for pair in zip(taps, features, strict=True)]
+        phi, gradients = (
+            [
+                (x @ x[: samples * (len(x) // problem.total)].T).astype(np.float64) * weight
+                for x in parts
+            ]
+            for parts in (read, g)
+        )
+        kernels = np.stack([initial_tangent(problem), tangent(problem, phi, gradients)])
+    bases = [fields[:0], *(basis for basis, _ in outputs)]
+    # Gradients of training samples are among the bases from which innovations keep away.
+    tests = [x[samples * each :] for x, each in zip(g, positions, strict=True)]
+    frames = [_frame(np.concatenate([apart(l), tests[l]]), bases[l], weight) for l in range(len(h))]
+    most, longest = max(map(len, frames)), max(own)
+    anchored = [np.pad(rows, ((0, most - len(rows)), (0, 0))) for rows in frames]
+
+    def filled(parts: Iterable[np.ndarray]) -> list[np.ndarray]:
+        return [padded(part, longest) for part in parts]
+
+    fields, readout = filled([fields, readout])
+    return Start(
+        fields,
+        readout,
+        np.concatenate([fields[:0], *filled(biases)]),
+        tuple((basis, xi) for basis, xi in map(filled, inputs)),
+        tuple((basis, xi) for basis, xi in map(filled, outputs)),
+        np.stack(filled(anchored)),
+        kernels,
+    )
+
+
+def _groups(problem: Problem, neurons: int) -> tuple[int, ...]:
+    """Return which layers keep what is drawn for them apart: a stream's, or each by itself."""
+    streams = problem.streams
+    longest = int(np.bincount(streams).max())
+    drawn = (1 + (problem.taps if _apart(problem, neurons) else 0)) * problem.columns
+    few = longest * (drawn + problem.outputs + 1) <= neurons // 4
+    return streams if few else tuple(range(len(streams)))
+
+
+def _frame(rows: np.ndarray, basis: np.ndarray, weight: float) -> np.ndarray:
+    found = frame(rows - weight * (rows @ basis.T) @ basis)
+    return found / np.sqrt(weight * rows.shape[1]).astype(rows.dtype)
+
+
+def _apart(problem: Problem, neurons: int) -> bool:
+    """Whether there are enough neurons for innovations that are orthonormal tap by tap."""
+    taps = [affine.reading.number for affine in problem.maps[:-1]]
+    ends = zip(problem.positions, taps, problem.positions[1:], strict=False)
+    most = [
+        2 * problem.total * before + number * problem.samples * behind
+        for before, number, behind in ends
+    ]
+    return 5 * max(most, default=0) <= 2 * neurons
+
+
+def _transposed(g, known, fresh, inputs, avoided, tap_by_tap, precision):
+    """Return directions and innovations of training gradients, and the image of all gradients.
+
+    Test samples leave no directions: what is new in their gradients is uncorrelated with all
+    else, and only correlations with training samples matter. The images of orthonormal
+    directions are orthonormal, response included, for each tap and between taps. With few neurons
+    that is kept for the sum over taps only.
+    """
+    weight, neurons = precision.weight, fresh.shape[1]
+    patches, answers = inputs
+    features, anchors = avoided
+    basis, _ = new_directions(g[:known], precision)
+    taps = patches.shape[1] // neurons
+    response = weight * (answers @ basis.T).T @ patches
+    if taps == 1:
+        features = patches
+    else:  # what patches are made of, with the digits that a basis of them needs
+        features, anchors = features.astype(np.float64), anchors.astype(np.float64)
+    size = len(basis) * taps
+    each = response.reshape(size, neurons) if tap_by_tap else response
+    wanted = taps * len(basis) / len(each) * np.eye(len(each)) - each @ each.T / neurons
+    avoid = np.concatenate([features, anchors])
+    xi = orthonormal(fresh[:size], avoid, wanted, taps * len(basis) // len(each))
+    xi = xi.reshape(len(basis), -1).astype(g.dtype)
+    return basis, xi, weight * ((g @ basis.T) @ xi + (g @ answers.T) @ patches)
+
+
+def new_directions(x: np.ndarray, precision: Precision) -> tuple[np.ndarray, np.ndarray]:
+    """Return an orthonormal basis of rows, up to the tolerance, and their coordinates in it."""
+    weight = float(precision.weight)
+    gram = (weight * (x @ x.T)).astype(np.float64)
+    size = np.sqrt(np.diag(gram)) + np.finfo(x.dtype).tiny
+    values, vectors = np.linalg.eigh(gram / (size[:, None] * size))
+    keep = values > precision.tolerance**2
+    mix = (vectors[:, keep] / np.sqrt(values[keep]) / size[:, None]).astype(x.dtype)
+    basis = straightened(mix.T @ x, weight)
+    return basis, weight * (basis @ x.T)
+
+
+def _values(function, h: np.ndarray) -> np.ndarray:
+    with in_precision(h):
+        return np.array(function(jnp.asarray(h)))

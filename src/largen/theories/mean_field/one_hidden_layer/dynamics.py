@@ -1,0 +1,257 @@
+"""How neurons move, and what the network computes meanwhile.
+
+With κ = η₀γ₀/P, a full batch and F the directions of the samples, gradient descent is exactly
+
+    f_μ = ⟨z φ(h_μ)⟩/γ₀ + b,            h_μ = F_μ·a
+    a ← a + κ ρ ∘ Σ_ν Δ_ν z φ'(h_ν) F_ν,   z ← z + κ ρ_out σ_out² Σ_ν Δ_ν φ(h_ν),
+    b ← b + (η₀/P) ρ_b σ_b² Σ_ν Δ_ν
+
+(Pehlevan and Bordelon's lecture notes, eq. (64), at finite step size). A minibatch replaces the
+mean over samples; momentum, weight decay and Langevin noise act on a, z and b as they do on any
+weight, since these are linear in the weights.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Shaped
+
+from largen.expectations import ActivationFunction
+from largen.parameterizations import GradientDescent, temperature_of
+from largen.runs import Loss, Run
+from largen.theories.mean_field.one_hidden_layer.adaptive import Average
+from largen.theories.mean_field.one_hidden_layer.neurons import Neurons
+from largen.theories.mean_field.one_hidden_layer.problem import Problem
+
+
+class State(NamedTuple):
+    """What moves: directions a, read-out weights z and the read-out's bias b."""
+
+    directions: Float[Array, "neuron direction"]
+    readout: Float[Array, "neuron output"]
+    bias: Float[Array, " output"]
+
+
+class Constants(NamedTuple):
+    """What stands still; ``decay`` is λ₀ of everything that moves, ``noise`` √(2T₀ρ) of it."""
+
+    weights: Float[Array, " neuron"]
+    train: Float[Array, "sample direction"]
+    test: Float[Array, "test_sample direction"]
+    rate: Float[Array, " direction"]
+    targets: Shaped[Array, "sample *target"]
+    gamma: Float[Array, ""]
+    rates: Float[Array, " entry"]
+    decay: State
+    momentum: Float[Array, ""]
+    out_rate: Float[Array, ""]
+    out_bias_rate: Float[Array, ""]
+    steps: State | None
+    noise: State | None = None
+
+
+class Records(NamedTuple):
+    """Kernels on the training samples at the recorded entries, and between pairs of them."""
+
+    feature_kernel: Float[Array, "*record sample sample"]
+    gradient_kernel: Float[Array, "*record sample sample output output"]
+    ntk: Float[Array, "*record sample sample output output"]
+    feature_kernel_pair: Float[Array, "pair sample sample"] | None = None
+    gradient_kernel_pair: Float[Array, "pair sample sample output output"] | None = None
+    ntk_test: Float[Array, "*record test_sample sample output output"] | None = None
+
+
+class Fields(NamedTuple):
+    """φ(h), φ'(h) and z of neurons at some entries."""
+
+    features: Float[Array, "*entry neuron sample"]
+    derivatives: Float[Array, "*entry neuron sample"]
+    readout: Float[Array, "*entry neuron output"]
+
+
+class Model(NamedTuple):
+    """What is compiled in: activation, loss, shape of a sample's output, adaptive averages.
+
+    And whether the tangent kernel between test and training samples is recorded.
+    """
+
+    phi: ActivationFunction
+    loss: Loss
+    output_shape: tuple[int, ...]
+    average: Average | None = None
+    test_kernel: bool = False
+
+
+def prepare(problem: Problem, run: Run, neurons: Neurons, dtype) -> tuple[State, Constants]:
+    """Return the initial state and the constants of a run, in the precision of the neurons."""
+    y, optimizer = run.data.y_train, run.optimizer
+
+    def real(value) -> Array:
+        return jnp.asarray(value, dtype)
+
+    state = State(real(neurons.directions), real(neurons.readout), real(np.zeros(problem.outputs)))
+    constants = Constants(
+        weights=real(neurons.weights),
+        train=real(problem.train),
+        test=real(problem.test),
+        rate=real(problem.rate),
+        targets=real(y) if y.dtype.kind == "f" else jnp.asarray(y),
+        gamma=real(problem.gamma),
+        rates=real([optimizer.lr] if run.steps is None else np.append(run.rates, 0.0)),
+        decay=_decay(problem, optimizer.weight_decay, real),
+        momentum=real(optimizer.momentum if isinstance(optimizer, GradientDescent) else 0.0),
+        out_rate=real(problem.out_rate),
+        out_bias_rate=real(problem.out_bias_rate),
+        steps=_steps(problem, real),
+        noise=_noise(problem, temperature_of(optimizer), real),
+    )
+    return state, constants
+
+
+def _steps(problem: Problem, real) -> State | None:
+    steps = problem.steps
+    if steps is None:
+        return None
+    return State(*(real(step) for step in (steps.directions, steps.readout, steps.bias)))
+
+
+def _decay(problem: Problem, decay: float, real) -> State:
+    """Return λ₀ of everything that moves; 0 of what is frozen."""
+    steps = problem.steps
+    rates = (problem.rate, problem.out_rate, problem.out_bias_rate)
+    if steps is not None:
+        rates = (steps.directions, steps.readout, steps.bias)
+    return State(*(real(decay * np.sign(rate)) for rate in rates))
+
+
+def _noise(problem: Problem, temperature: float, real) -> State | None:
+    """Return √(2T₀ρ) in the units of a and z; b, which is no mean over neurons, feels none."""
+    if not temperature:
+        return None
+    rates = (problem.rate, problem.out_rate, 0.0)
+    return State(*(real(np.sqrt(2 * temperature * np.asarray(rate))) for rate in rates))
+
+
+def sample_weights(run: Run, dtype) -> Float[Array, "_ sample"]:
+    """Return what each sample counts in the gradient of each step; one row if always alike."""
+    samples = len(run.data.x_train)
+    if run.batches is None:
+        return jnp.full((1, samples), 1 / samples, dtype)
+    counts = np.zeros((len(run.batches) + 1, samples))
+    np.put_along_axis(counts[:-1], run.batches, 1 / run.batches.shape[1], axis=1)
+    return jnp.asarray(counts, dtype)
+
+
+def _read_out(state: State, constants: Constants, features: Float[Array, "neuron points"]):
+    """Return outputs ``(sample, output)`` from features ``(neuron, sample)``."""
+    weighted = constants.weights[:, None] * state.readout
+    return features.T @ weighted / constants.gamma + state.bias
+
+
+def forward(model: Model, state: State, constants: Constants):
+    """Return φ(h), φ'(h) and f on the training samples."""
+    h = state.directions @ constants.train.T
+    features, derivatives = model.phi(h), model.phi.derivative(h)
+    return features, derivatives, _read_out(state, constants, features)
+
+
+def test_outputs(model: Model, state: State, constants: Constants):
+    """Return f on the test samples."""
+    features = model.phi(state.directions @ constants.test.T)
+    return _read_out(state, constants, features)
+
+
+def drift(model: Model, state: State, constants: Constants, counts, ahead) -> State:
+    """Return −∇ in the coordinates of the state."""
+    return driven(state, constants, counts, ahead, residual(model, constants, ahead[2]))
+
+
+def residual(model: Model, constants: Constants, f: Float[Array, "sample output"]):
+    """Return Δ = −∂ℓ/∂f."""
+    shaped = f.reshape(f.shape[0], *model.output_shape)
+    return model.loss.residual(shaped, constants.targets).reshape(f.shape)
+
+
+def driven(state: State, constants: Constants, counts, ahead, residual) -> State:
+    """Return −∇ of neurons in the field of residuals that are given."""
+    features, derivatives, _ = ahead
+    pull = counts[:, None] * residual
+    kick = constants.gamma * pull
+    backward = derivatives * (state.readout @ kick.T)
+    return State(
+        backward @ constants.train * constants.rate,
+        features @ kick * constants.out_rate,
+        pull.sum(0) * constants.out_bias_rate,
+    )
+
+
+def stepped(move: State, state: State, constants: Constants, rate) -> State:
+    """Return a step η(move − λθ)."""
+    return jax.tree.map(lambda dx, x, l: rate * (dx - l * x), move, state, constants.decay)
+
+
+def shaken(move: State, noise: State | None, rate, key) -> State:
+    """Return a step with noise √(2ηT) ξ, another one for each neuron."""
+    if noise is None:
+        return move
+    keys = State(*jax.random.split(key, 3))
+
+    def noisy(dx, size, key):
+        return dx + jnp.sqrt(rate) * size * jax.random.normal(key, dx.shape, dx.dtype)
+
+    return jax.tree.map(noisy, move, noise, keys)
+
+
+def kernels(model: Model, state: State, constants: Constants) -> Records:
+    """Return Φ, G and the NTK on the training samples."""
+    features, derivatives, _ = forward(model, state, constants)
+    now = Fields(features, derivatives, state.readout)
+    feature_kernel, gradient_kernel = kernels_between(constants, now, now)
+    ntk = _tangent(constants, constants.train, feature_kernel, gradient_kernel)
+    if not model.test_kernel:
+        return Records(feature_kernel, gradient_kernel, ntk)
+    h = state.directions @ constants.test.T
+    test = Fields(model.phi(h), model.phi.derivative(h), state.readout)
+    across = _tangent(constants, constants.test, *kernels_between(constants, test, now))
+    return Records(feature_kernel, gradient_kernel, ntk, ntk_test=across)
+
+
+def _tangent(constants: Constants, rows: Float[Array, "row direction"], features, gradients):
+    """Return K = ρ_out σ_out² Φ + ρ_b σ_b² + G K⁰ between some samples and those for training.
+
+    Φ = ⟨φ(h)φ(h)⟩ and G = ⟨g g⟩ with g = z φ'(h).
+    """
+    inputs = (rows * constants.rate) @ constants.train.T
+    readout = constants.out_rate * features + constants.out_bias_rate
+    ntk = readout[..., None, None] * jnp.eye(gradients.shape[-1], dtype=readout.dtype)
+    return ntk + gradients * inputs[..., None, None]
+
+
+def kernels_between(constants: Constants, t: Fields, s: Fields):
+    """Return Φ_μν(t, s) = ⟨φ(h_μ(t))φ(h_ν(s))⟩ and G_μν(t, s) = ⟨g_μ(t)g_ν(s)⟩."""
+    phi = (constants.weights[:, None] * t.features).T @ s.features
+    outputs = t.readout.shape[1]
+
+    def gradient(c, d):
+        weight = constants.weights * t.readout[:, c] * s.readout[:, d]
+        return (weight[:, None] * t.derivatives).T @ s.derivatives
+
+    rows, columns = jnp.divmod(jnp.arange(outputs**2), outputs)
+    stacked = jax.lax.map(lambda pair: gradient(*pair), (rows, columns))
+    return phi, jnp.moveaxis(stacked, 0, -1).reshape(*phi.shape, outputs, outputs)
+
+
+def empty_records(model: Model, state: State, constants: Constants, entries: int) -> Records:
+    """Return room for the kernels of some entries."""
+    samples, outputs = constants.train.shape[0], state.readout.shape[1]
+    shape = (entries, samples, samples)
+    scalar = jnp.zeros(shape, state.readout.dtype)
+    vector = jnp.zeros((*shape, outputs, outputs), state.readout.dtype)
+    if not model.test_kernel:
+        return Records(scalar, vector, vector)
+    shape = (entries, constants.test.shape[0], samples, outputs, outputs)
+    return Records(scalar, vector, vector, ntk_test=jnp.zeros(shape, state.readout.dtype))

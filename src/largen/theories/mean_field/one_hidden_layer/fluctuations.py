@@ -1,0 +1,249 @@
+r"""Fluctuations of networks of finite width around their mean-field limit, by linear response.
+
+The neurons of a network of width N are coupled through its residuals alone. Its outputs therefore
+differ from the limit's by √N⁻¹ times
+
+    δf(t) = ε(t) + Σ_{s<t} R(t, s) δΔ(s),     δΔ = −ℓ″ δf,
+
+with the Gaussian ε of covariance Cov_neuron[z φ(h)/γ₀] between any two times and samples, and with
+R = ⟨∂(z φ(h)/γ₀)(t)/∂Δ(s)⟩ in the field of given residuals. Hence, as matrices over times and
+samples,
+
+    N Cov(f) = (1 + Rℓ″)⁻¹ Cov_neuron[z φ(h)/γ₀] (1 + Rℓ″)⁻ᵀ
+
+to leading order. The read-out's bias starts as one more Gaussian number of order 1/√N.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float
+
+from largen.errors import InvalidInput
+from largen.parameterizations import GradientDescent
+from largen.runs import Run
+from largen.theories.mean_field.one_hidden_layer import neurons as sets
+from largen.theories.mean_field.one_hidden_layer.dynamics import (
+    Constants,
+    Model,
+    State,
+    driven,
+    forward,
+    prepare,
+    residual,
+    sample_weights,
+    stepped,
+    test_outputs,
+)
+from largen.theories.mean_field.one_hidden_layer.problem import Problem
+
+MOST_ENTRIES = 6000  # times, samples and outputs together, whose square is held in memory
+OF_SITES, OF_RESPONSE = 2**13, 2**12  # neurons for the covariance of one and for its response
+
+
+class Fluctuations(NamedTuple):
+    """What √N times the outputs of a network vary by.
+
+    Attributes
+    ----------
+    train, test
+        √N times the standard deviation of f, ``(step, sample, output)``.
+    covariance
+        N times the covariance of f on training samples at equal times,
+        ``(step, sample, sample_2, output, output_2)``.
+    """
+
+    train: np.ndarray
+    test: np.ndarray
+    covariance: np.ndarray
+
+
+class Path(NamedTuple):
+    """The limit's trajectory, as a set of neurons sees it.
+
+    Attributes
+    ----------
+    states, velocities
+        Of the neurons, at each entry.
+    residuals
+        Δ.
+    curvatures
+        ∂Δ/∂f of each sample.
+    """
+
+    states: State
+    velocities: State
+    residuals: Float[Array, "step sample output"]
+    curvatures: Float[Array, "step sample output output"]
+
+
+def check(run: Run, problem: Problem) -> None:
+    """Check that linear response applies, and that its matrices are not too large.
+
+    Raises
+    ------
+    InvalidInput
+        If it does not, with what to do instead.
+    """
+    instead = "measure them on networks: lg.train(run, width=…, seeds=…)"
+    if not isinstance(run.optimizer, GradientDescent):
+        raise InvalidInput(
+            "fluctuations: linear response is implemented for gradient descent, this run has "
+            f"{run.optimizer}; {instead}."
+        )
+    samples = len(problem.train) + len(problem.test)
+    entries = len(run.times) * samples * problem.outputs
+    if entries > MOST_ENTRIES:
+        raise InvalidInput(
+            f"fluctuations: {len(run.times)} entries of {samples} samples and {problem.outputs} "
+            f"outputs make matrices of {entries} rows, more than {MOST_ENTRIES}; {instead}."
+        )
+
+
+def fluctuations(problem: Problem, run: Run, rng: np.random.Generator) -> Fluctuations:
+    """Return how networks of finite width vary, for a run that :func:`check` has passed."""
+    few = problem.dimensions <= 2 and problem.start is None
+    grid = sets.grid(problem, sets.first_step(problem) / 2) if few else None
+    model = Model(problem.phi, run.loss, run.output_shape)
+    counts = sample_weights(run, np.float64)
+    steps = len(run.times)
+    state, constants = prepare(
+        problem, run, grid or sets.quasi_random(problem, OF_SITES, rng), np.float64
+    )
+    path = _path(model, steps, state, constants, counts)
+    sites = np.asarray(_sites(model, constants, path)).reshape(len(constants.weights), -1)
+    weighted = np.asarray(constants.weights)[:, None] * sites
+    covariance = weighted.T @ sites - np.outer(weighted.sum(0), weighted.sum(0))
+    if not few:
+        draw = sets.quasi_random(problem, OF_RESPONSE, rng)
+        state, constants = prepare(problem, run, draw, np.float64)
+        path = _path(model, steps, state, constants, counts)
+    response, of_bias = _responses(model, constants, path, counts)
+    shape = (steps, len(problem.train) + len(problem.test), problem.outputs)
+    # A bias of deviation σ_b/γ₀ at the start, the same for all samples.
+    for part in np.moveaxis(np.asarray(of_bias), -1, 0):
+        start = problem.out_bias_std / problem.gamma * part.reshape(-1)
+        covariance += np.outer(start, start)
+    covariance /= problem.ratio  # so many neurons there are per unit of width
+    return _closed(np.asarray(response), covariance, np.asarray(path.curvatures), shape)
+
+
+def _closed(response, covariance, curvatures, shape) -> Fluctuations:
+    """Close the loop δΔ = (∂Δ/∂f) δf, and return what is left at equal times."""
+    steps, _, outputs = shape
+    train, entries = curvatures.shape[1], int(np.prod(shape))
+    # (t, sample, output; s, train, output) times ∂Δ/∂f at s.
+    loop = np.einsum("taosnc,sncd->taosnd", response, curvatures)
+    loop = loop.reshape(entries, -1)
+    inside = np.zeros(shape[:2], bool)
+    inside[:, :train] = True
+    inside = np.repeat(inside.reshape(-1), outputs)
+    closed = np.linalg.inv(np.eye(loop.shape[1]) - loop[inside])
+    gain = np.eye(entries)
+    gain[:, inside] += loop @ closed
+    full = (gain @ covariance @ gain.T).reshape(*shape, *shape)
+    equal = np.stack([full[t, :, :, t] for t in range(steps)])
+    deviation = np.sqrt(np.maximum(np.einsum("taoao->tao", equal), 0))
+    inner = equal[:, :train, :, :train].transpose(0, 1, 3, 2, 4)
+    return Fluctuations(deviation[:, :train], deviation[:, train:], inner)
+
+
+def _outputs(model: Model, state: State, constants: Constants):
+    return jnp.concatenate(
+        [forward(model, state, constants)[2], test_outputs(model, state, constants)]
+    )
+
+
+def _advance(model: Model, constants: Constants, counts, moving, delta, index):
+    """Make one step in the field of given residuals."""
+    state, velocity = moving
+    row = counts[jnp.minimum(index, len(counts) - 1)]
+    move = driven(state, constants, row, forward(model, state, constants), delta)
+    move = stepped(move, state, constants, constants.rates[index])
+    velocity = jax.tree.map(lambda v, dx: constants.momentum * v + dx, velocity, move)
+    return jax.tree.map(jnp.add, state, velocity), velocity
+
+
+@partial(jax.jit, static_argnames=("model", "steps"))
+def _path(model: Model, steps: int, state: State, constants: Constants, counts) -> Path:
+    def slope(f):
+        return residual(model, constants, f)
+
+    def entry(moving, index):
+        f = forward(model, moving[0], constants)[2]
+        delta = slope(f)
+        # A sample's residual depends on its own output alone.
+        ones = jnp.eye(f.shape[1], dtype=f.dtype)
+        columns = [jax.jvp(slope, (f,), (jnp.broadcast_to(one, f.shape),))[1] for one in ones]
+        found = Path(moving[0], moving[1], delta, jnp.stack(columns, -1))
+        return _advance(model, constants, counts, moving, delta, index), found
+
+    moving = (state, jax.tree.map(jnp.zeros_like, state))
+    return lax.scan(entry, moving, jnp.arange(steps))[1]
+
+
+@partial(jax.jit, static_argnames="model")
+def _sites(
+    model: Model, constants: Constants, path: Path
+) -> Float[Array, "neuron step points output"]:
+    """Return z φ(h)/γ₀ of every neuron."""
+    fields = jnp.concatenate([constants.train, constants.test])
+
+    def entry(state: State):
+        features = model.phi(state.directions @ fields.T)
+        return features[..., None] * state.readout[:, None] / constants.gamma
+
+    return jnp.moveaxis(lax.map(entry, path.states), 0, 1)
+
+
+@partial(jax.jit, static_argnames="model")
+def _responses(model: Model, constants: Constants, path: Path, counts) -> tuple[Any, Any]:
+    """Return R (step, points, output, step, sample, output), and the response to b(0)."""
+    steps, samples, outputs = path.residuals.shape
+    units = jnp.eye(samples * outputs).reshape(-1, samples, outputs)
+
+    def at(index):
+        moving = jax.tree.map(lambda part: part[index], (path.states, path.velocities))
+        return moving, path.residuals[index]
+
+    def along(start, tangents):
+        """Carry tangents of the state from an entry to the last one, and read the outputs."""
+
+        def entry(index, carry):
+            tangents, out = carry
+            moving, delta = at(index)
+
+            def both(moving):
+                f = _outputs(model, moving[0], constants)
+                return f, _advance(model, constants, counts, moving, delta, index)
+
+            f, tangents = jax.vmap(lambda t: jax.jvp(both, (moving,), (t,))[1])(tangents)
+            return tangents, out.at[index].set(f)
+
+        points = len(constants.train) + len(constants.test)
+        count = len(jax.tree.leaves(tangents)[0])
+        out = jnp.zeros((steps, count, points, outputs), constants.train.dtype)
+        return lax.fori_loop(start, steps, entry, (tangents, out))[1]
+
+    def kicked(index):
+        moving, delta = at(index)
+
+        def step(delta):
+            return _advance(model, constants, counts, moving, delta, index)
+
+        tangents = jax.vmap(lambda unit: jax.jvp(step, (delta,), (unit,))[1])(units)
+        return along(index + 1, tangents)
+
+    found = lax.map(kicked, jnp.arange(steps))
+    found = found.transpose(1, 3, 4, 0, 2).reshape(steps, -1, outputs, steps, samples, outputs)
+    still = jax.tree.map(
+        lambda part: jnp.zeros((outputs, *part.shape[1:])), (path.states, path.velocities)
+    )
+    state = still[0]._replace(bias=jnp.eye(outputs))
+    return found, along(0, (state, still[1])).transpose(0, 2, 3, 1)

@@ -1,0 +1,278 @@
+"""The methods, and the error that each of them leaves."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple, get_args
+
+import jax
+import numpy as np
+
+from largen.arrays import random_key
+from largen.errors import InvalidInput
+from largen.memory import check_fits
+from largen.parameterizations import GradientFlow, temperature_of
+from largen.progress import Report
+from largen.runs import Run
+from largen.theories.mean_field.one_hidden_layer import neurons as sets
+from largen.theories.mean_field.one_hidden_layer.dynamics import Records
+from largen.theories.mean_field.one_hidden_layer.problem import LINEAR, Problem
+from largen.theories.mean_field.one_hidden_layer.training import train
+from largen.theories.mean_field.options import NO_KERNELS, Sampling, Wanted
+
+Method = Literal["auto", "closed", "quadrature", "particles"]
+METHODS: tuple[Method, ...] = get_args(Method)
+# How neurons are drawn, and what they are then called.
+DRAWN: dict[Sampling, tuple[Any, str]] = {
+    "variance_reduced": (sets.quasi_random, "quasi-random"),
+    "finite_width": (sets.independent, "independent"),
+}
+
+FEWEST, REPLICATES = 2048, 8  # neurons of a replicate; replicates
+MOST_GRID_DIMENSIONS = 3
+WANTED_OF_GRID = 1e-9  # relative; refinement goes on to here where it is cheap
+SLOW_GAIN = 4.0  # of one refinement: a kink gains 2, an analytic function squares the error
+WANTED_OF_FLOW = 1e-10  # relative, of closed equations and quadrature
+LEAST_ORDER = 2.6  # of the flow's convergence for φ to count as smooth
+MOST_SUBSTEPS = 2**16
+
+
+class Particles(NamedTuple):
+    """How particles are drawn, and how many in each replicate; None for as many as it takes."""
+
+    sampling: Sampling
+    each: int | None
+
+
+class Estimate(NamedTuple):
+    """Outputs ``(step, sample, output)``, kernels, errors, and how they were got.
+
+    Closed equations leave no error in kernels but rounding, and none is told.
+    """
+
+    f_train: np.ndarray
+    f_test: np.ndarray
+    records: Records
+    f_train_error: np.ndarray
+    f_test_error: np.ndarray
+    record_errors: Records | None
+    how: str
+
+    @property
+    def finite(self) -> bool:
+        """Whether no output overflowed."""
+        return bool(np.isfinite(self.f_train).all() and np.isfinite(self.f_test).all())
+
+    @property
+    def relative_error(self) -> float:
+        """|error| / |f| over all entries and samples, training and test."""
+        return _ratio((self.f_train_error, self.f_test_error), (self.f_train, self.f_test))
+
+
+def estimate(
+    posed: Problem,
+    run: Run,
+    method: str,
+    rtol: float,
+    budget: int,
+    wanted: Wanted,
+    key: Any,
+    drawn: Particles,
+    report: Report,
+) -> Estimate:
+    """Solve a problem by a method, or by the first that applies and reaches ``rtol``.
+
+    Raises
+    ------
+    InvalidInput
+        If the method that is asked for does not apply.
+    """
+    noisy = temperature_of(run.optimizer) > 0
+    if noisy and method in ("closed", "quadrature"):
+        raise InvalidInput(
+            f"method: {method!r} follows neurons from their initial weights alone, and those of "
+            f"{run.optimizer} move at random. Use 'particles' or 'auto'."
+        )
+    linear = posed.phi == LINEAR and posed.steps is None and not noisy
+    if method == "closed" and not linear:
+        raise InvalidInput(
+            "method: closed equations exist for the linear activation and gradient descent, this "
+            f"run has {posed.phi} and {run.optimizer}. Use 'quadrature', 'particles' or 'auto'."
+        )
+    if method == "closed" or (method == "auto" and linear):
+        return closed(posed, run, wanted)
+    if method == "quadrature" and posed.start is not None:
+        raise InvalidInput(
+            "method: quadrature is over Gaussian weights; those of this run are not. Use "
+            "'particles' or 'auto'."
+        )
+    few = posed.dimensions <= MOST_GRID_DIMENSIONS and posed.start is None and not noisy
+    if method == "quadrature" and not few:
+        raise InvalidInput(
+            f"method: quadrature takes at most {MOST_GRID_DIMENSIONS} Gaussian variables, this "
+            f"run has {posed.dimensions} (rank {posed.directions} of the inputs, "
+            f"{posed.outputs} output{'s' * (posed.outputs > 1)}). Use 'particles' or 'auto'."
+        )
+    if method == "quadrature" or (method == "auto" and few):
+        patient = method == "quadrature" or posed.dimensions <= 2
+        found = quadrature(posed, run, rtol, budget, wanted, patient)
+        if method == "quadrature" or not found.finite or found.relative_error <= rtol:
+            return found
+    return particles(posed, run, rtol, budget, wanted, key, drawn, report)
+
+
+def closed(posed: Problem, run: Run, wanted: Wanted) -> Estimate:
+    """Solve the closed equations of linear φ: its neurons are linear in their initial state."""
+    units = sets.unit_vectors(posed)
+    substeps, late = _flow_steps(posed, run, units, WANTED_OF_FLOW, 0.0)
+    *f, records = train(posed, run, units, wanted, substeps=substeps)
+    rounding = np.finfo(np.float64).eps * (1 + np.arange(len(run.times)))[:, None, None]
+    errors = [rounding * np.abs(values) + e for values, e in zip(f, late, strict=True)]
+    how = "closed equations of linear φ"
+    return Estimate(f[0], f[1], records, errors[0], errors[1], None, how)
+
+
+def quadrature(
+    posed: Problem, run: Run, rtol: float, budget: int, wanted: Wanted, patient: bool
+) -> Estimate:
+    """Refine a grid until two of them agree; their difference is the error of the coarser one.
+
+    Refinement that gains little is given up, unless it is wanted for ``rtol`` and patience is
+    asked for: particles are better then.
+    """
+    step, before = sets.first_step(posed), np.inf
+    neurons = sets.grid(posed, step)
+    substeps, late = _flow_steps(posed, run, neurons, WANTED_OF_FLOW, rtol / 10)
+    *coarse, coarse_records = train(posed, run, neurons, wanted, substeps=substeps)
+    while True:
+        step /= np.sqrt(2)
+        neurons = sets.grid(posed, step)
+        *fine, records = train(posed, run, neurons, wanted, substeps=substeps)
+        errors = [np.abs(a - b) + e for a, b, e in zip(fine, coarse, late, strict=True)]
+        how = f"trapezoidal rule of {len(neurons)} neurons"
+        gaps = jax.tree.map(lambda a, b: np.abs(a - b), records, coarse_records)
+        found = Estimate(fine[0], fine[1], records, errors[0], errors[1], gaps, how)
+        error = found.relative_error
+        slow = before < SLOW_GAIN * error and (error <= rtol or not patient)
+        too_large = 3 * len(neurons) > budget
+        if error <= WANTED_OF_GRID or slow or too_large or not found.finite:
+            return found
+        coarse, coarse_records, before = fine, records, error
+
+
+def particles(
+    posed: Problem,
+    run: Run,
+    rtol: float,
+    budget: int,
+    wanted: Wanted,
+    key: Any,
+    drawn: Particles,
+    report: Report,
+) -> Estimate:
+    """Average independent replicates of sets of neurons, more of them until they agree."""
+    draw, called = DRAWN[drawn.sampling]
+    rng = np.random.default_rng(np.asarray(jax.random.key_data(random_key(key))))
+    # Single precision is exact enough beside the sampling error, unless f = ⟨zφ⟩/γ₀ is a small
+    # difference, or little error is wanted.
+    single = posed.gamma >= 0.03 and rtol >= 1e-4
+    dtype = np.float32 if single else np.float64
+    count, replicates = drawn.each or FEWEST, REPLICATES
+    fields = posed.dimensions + len(posed.train) + len(posed.test)
+    check_fits(
+        8.0 * 6 * count * fields, f"particles: {count} neurons of a replicate", "Take fewer."
+    )
+    pilot = sets.quasi_random(posed, FEWEST, rng)
+    substeps, late = _flow_steps(posed, run, pilot, rtol / 10, rtol / 10)
+    noisy = temperature_of(run.optimizer) > 0
+    while True:
+        samples = []
+        for done in range(replicates):
+            report(done, replicates)
+            neurons, noise = draw(posed, count, rng), int(rng.integers(2**31)) if noisy else 0
+            one = train(posed, run, neurons, wanted, substeps=substeps, dtype=dtype, key=noise)
+            samples.append(one)
+        report(replicates, replicates)
+        how = f"{replicates} replicates of {count} {called} neurons"
+        found = _replicated(samples, late, how)
+        error, spent = found.relative_error, replicates * count
+        enough = drawn.each is not None or error <= rtol or 2 * spent > budget
+        if enough or not found.finite:
+            return found
+        # The error falls at least as the square root of the number.
+        further = min(int(spent * np.clip((error / rtol) ** 2 * 1.2, 2, 32)), budget)
+        count = 2 ** int(np.log2(further / REPLICATES))
+        replicates = further // count
+
+
+def _replicated(samples: list, late: tuple[Any, Any], how: str) -> Estimate:
+    """Return the mean of replicates with its standard error, and the integrator's beside it."""
+
+    def mean(*values):
+        return np.mean(np.stack(values).astype(np.float64), 0)
+
+    def error(*values):
+        return np.std(np.stack(values).astype(np.float64), 0, ddof=1) / np.sqrt(len(values))
+
+    with np.errstate(invalid="ignore", over="ignore"):
+        f_train, f_test, records = jax.tree.map(mean, *samples)
+        *sampling, of_records = jax.tree.map(error, *samples)
+        errors = [np.hypot(s, e) for s, e in zip(sampling, late, strict=True)]
+    return Estimate(f_train, f_test, records, errors[0], errors[1], of_records, how)
+
+
+def _flow_steps(
+    posed: Problem, run: Run, neurons: sets.Neurons, wanted: float, enough: float
+) -> tuple[np.ndarray | None, tuple[Any, Any]]:
+    """Return the number of steps of gradient flow between entries, and the error that they leave.
+
+    Steps are divided until the outputs of a set of neurons agree to ``wanted``, relative; or
+    to ``enough``, if they do not converge with the order 4 of the method, since φ' jumps. From
+    steps h and h/m, the error of the finer one is at most their difference over m² − 1: with
+    jumps the order is 2 on average.
+    """
+    if not isinstance(run.optimizer, GradientFlow):
+        return None, (0.0, 0.0)
+
+    def solve(substeps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        f_train, f_test, _ = train(posed, run, neurons, NO_KERNELS, substeps=substeps)
+        return f_train, f_test
+
+    first = 0.5 * _fastest_time(posed, run, neurons)
+    substeps, divisor = np.ceil(np.append(np.diff(run.times), 0.0) / first).astype(int), 2
+    before, expected = solve(substeps), np.inf
+    while True:
+        substeps = divisor * substeps
+        now = solve(substeps)
+        with np.errstate(invalid="ignore", over="ignore"):
+            gaps = np.abs(now[0] - before[0]), np.abs(now[1] - before[1])
+        late = gaps[0] / (divisor**2 - 1), gaps[1] / (divisor**2 - 1)
+        gap, error = _ratio(gaps, now), _ratio(late, now)
+        done = error <= wanted or (error <= enough and gap > expected)
+        if done or divisor * substeps.sum() > MOST_SUBSTEPS:
+            return substeps, late
+        # A gap is the error of the coarser step, so the next one shrinks by this step's divisor.
+        expected = gap / divisor**LEAST_ORDER
+        ratio = error / wanted if np.isfinite(error) else 16.0
+        divisor = int(2 ** np.clip(np.ceil(np.log2(ratio) / 4), 1, 3))
+        before = now
+
+
+def _fastest_time(posed: Problem, run: Run, neurons: sets.Neurons) -> float:
+    """Return the inverse rate of the fastest mode of the tangent kernel at initialisation."""
+    weighted = neurons.weights[:, None] * neurons.readout
+    h = neurons.directions @ posed.train.T
+    features, slopes = np.asarray(posed.phi(h)), np.asarray(posed.phi.derivative(h))
+    backward = np.sum(weighted * neurons.readout, axis=1) / posed.outputs
+    kernel = posed.out_rate * (neurons.weights[:, None] * features).T @ features
+    kernel += (backward[:, None] * slopes).T @ slopes * ((posed.train * posed.rate) @ posed.train.T)
+    kernel += posed.out_bias_rate
+    rate = run.optimizer.lr * np.linalg.eigvalsh(kernel)[-1] / len(kernel)
+    return min(1 / max(rate, 1e-300), float(run.times[-1]))
+
+
+def _ratio(errors: tuple[np.ndarray, ...], values: tuple[np.ndarray, ...]) -> float:
+    """Return the norm of some arrays over that of others; 0/0 is 0."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        above = np.sqrt(sum(np.sum(e**2) for e in errors))
+        below = np.sqrt(sum(np.sum(v**2) for v in values))
+        return float(above / below) if above else 0.0

@@ -1,0 +1,116 @@
+"""Which neurons stand for the distribution of neurons at initialisation.
+
+Averages over the hidden layer are sums over neurons with weights:
+
+* linear φ: a neuron stays a linear function of its initial state, so everything is a second
+  moment, and the unit vectors, with weight 1 each, have those of a standard Gaussian exactly;
+* few directions: the trapezoidal rule on a grid, which for φ analytic in a strip converges as
+  exp(−c/step), faster than Gauss-Hermite quadrature, whose error decays with its square root;
+* otherwise scrambled Sobol points, each with both signs of the read-out weights, so that f(0) = 0.
+  Making their second moments exact as well was measured to gain at most 15 % in the error;
+* independent draws, for whoever wants the particle system of the weight-space measure as it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+
+import numpy as np
+
+from largen.parameterizations.laws import from_normal
+from largen.theories.mean_field.one_hidden_layer.problem import Problem
+
+REACH = 7.5  # where the tail of a Gaussian times a polynomial is below 1e-10
+
+
+@dataclass(frozen=True)
+class Neurons:
+    """A set of neurons at initialisation.
+
+    Attributes
+    ----------
+    directions
+        Their coordinates a, shape ``(neuron, direction)``.
+    readout
+        Their read-out weights z, shape ``(neuron, output)``.
+    weights
+        What each of them counts in an average, shape ``(neuron,)``.
+    """
+
+    directions: np.ndarray
+    readout: np.ndarray
+    weights: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.weights)
+
+
+def unit_vectors(problem: Problem) -> Neurons:
+    """Return neurons with the exact second moments of a Gaussian, for linear φ."""
+    states = np.eye(problem.dimensions)
+    return _split(problem, states, np.ones(len(states)))
+
+
+def first_step(problem: Problem) -> float:
+    """Return the step of a coarse grid that still has several digits for smooth φ."""
+    return 0.35 if problem.dimensions <= 2 else 0.6
+
+
+def grid(problem: Problem, step: float) -> Neurons:
+    """Return the trapezoidal rule of a step, in all directions and read-out weights.
+
+    The step is in units of the preactivation, where φ is as smooth as it is: it is shorter in
+    directions in which some sample has |F_μi| > 1. Nodes outside a ball are left out.
+    """
+    fields = np.concatenate([problem.train, problem.test])
+    stretch = np.concatenate([np.abs(fields).max(0), np.ones(problem.outputs)])
+    axes, masses = [], []
+    for scale in np.maximum(stretch, 1):
+        half = round(REACH * scale / step)
+        nodes = (np.arange(-half, half) + 0.5) * (REACH / half)
+        axes.append(nodes)
+        masses.append(np.exp(-(nodes**2) / 2))
+    states = np.stack(np.meshgrid(*axes, indexing="ij"), -1).reshape(-1, problem.dimensions)
+    weights = reduce(np.multiply.outer, masses).reshape(-1)
+    inside = np.sum(states**2, 1) <= REACH**2
+    states, weights = states[inside], weights[inside]
+    return _split(problem, states, weights / weights.sum())
+
+
+def independent(problem: Problem, count: int, rng: np.random.Generator) -> Neurons:
+    """Return independent neurons: a network of width ``count``, without any further order."""
+    return _started(problem, rng.standard_normal((count, problem.dimensions)), False)
+
+
+def quasi_random(problem: Problem, count: int, rng: np.random.Generator) -> Neurons:
+    """Return scrambled Sobol neurons, ``count`` of them, a power of two.
+
+    Read-out weights take the first coordinates of the sequence, which are its best.
+    """
+    from scipy.special import ndtri
+    from scipy.stats import qmc
+
+    half = count // 2
+    uniform = qmc.Sobol(problem.dimensions, scramble=True, rng=rng).random(half)
+    tiny = np.finfo(np.float64).eps
+    return _started(problem, ndtri(np.clip(uniform, tiny, 1 - tiny)), True)
+
+
+def _started(problem: Problem, normals: np.ndarray, both_signs: bool) -> Neurons:
+    """Return neurons of equal weight from Gaussian numbers, those of the read-out first."""
+    readout, inner = np.split(normals, [problem.outputs], axis=1)
+    if problem.start is not None:
+        laws = np.array(problem.start.laws)
+        for law in set(laws):
+            inner[:, laws == law] = from_normal(law, inner[:, laws == law])
+        inner, readout = inner @ problem.start.basis, from_normal(problem.start.readout, readout)
+    if both_signs:
+        inner, readout = np.tile(inner, (2, 1)), np.concatenate([readout, -readout])
+    weights = np.full(len(inner), 1 / len(inner))
+    return Neurons(inner, problem.out_std * np.asarray(readout), weights)
+
+
+def _split(problem: Problem, states: np.ndarray, weights: np.ndarray) -> Neurons:
+    directions, readout = np.split(states, [problem.directions], axis=1)
+    return Neurons(directions, problem.out_std * readout, weights)

@@ -1,0 +1,279 @@
+"""What a run says of a single hidden neuron in the mean-field limit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from largen.architectures import (
+    Dense,
+    Elementwise,
+    Layer,
+    Repeat,
+    Residual,
+    Serial,
+    layers_of,
+    parts_of,
+)
+from largen.errors import NoRule, NoTheory
+from largen.expectations import ActivationFunction, activation
+from largen.parameterizations import CanonicalForm, canonical_form
+from largen.parameterizations.laws import GAUSSIAN
+from largen.runs import Posed, Run
+from largen.theories.mean_field.one_hidden_layer.adaptive import (
+    Average,
+    average_of,
+    ratio_of,
+    weights_of,
+)
+
+LINEAR = activation("linear")
+
+
+@dataclass(frozen=True)
+class Start:
+    """How a neuron starts, where not all of its weights are Gaussian.
+
+    Attributes
+    ----------
+    laws
+        The law of each of its weights, inputs before bias.
+    basis
+        What takes these weights to its directions, shape ``(weight, direction)``.
+    readout
+        The law of its read-out weights.
+    """
+
+    laws: tuple[str, ...]
+    basis: np.ndarray
+    readout: str
+
+
+@dataclass(frozen=True)
+class Steps:
+    """How far an adaptive optimizer moves a, z and the read-out's bias: r/s times their size."""
+
+    average: Average
+    directions: np.ndarray
+    readout: float
+    bias: float
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One hidden layer at infinite width, in coordinates of its neurons.
+
+    A neuron's preactivations are h_μ = Σ_i F_μi a_i, where a starts as a standard Gaussian
+    vector and F Fᵀ = K⁰ = σ_w² x·x′/D + σ_b². Directions of weight space that no sample sees
+    are left out: there are at most as many a_i as samples, or inputs and bias.
+
+    Attributes
+    ----------
+    phi
+        The activation φ.
+    train, test
+        F of training and test samples, shape ``(sample, direction)``.
+    rate
+        ρ of each direction: a moves by η₀γ₀ρ F_μi per unit of Δ_μ z φ'(h_μ).
+    out_std
+        σ_out, so that z ~ N(0, σ_out²) at initialisation.
+    out_rate
+        ρσ_out² of the read-out weights.
+    out_bias_rate
+        ρσ_b² of the read-out bias; 0 if there is none.
+    gamma
+        γ₀ of a network whose width is that of its hidden layer: one of rN neurons is the network
+        of width rN with γ₀/√r, whose γ = γ₀√N is the same.
+    outputs
+        C, the number of outputs.
+    start
+        How neurons start if their weights are not Gaussian, for which a and z are.
+    steps
+        Of an adaptive optimizer. Rates are then what turns the gradient into its units, at
+        η₀ = 1, and directions are single weights.
+    out_bias_std
+        σ_b of the read-out bias, which starts as σ_b/(γ₀√N) times a Gaussian: 0 in the limit.
+    ratio
+        r, how many neurons there are per unit of width.
+    """
+
+    phi: ActivationFunction
+    train: np.ndarray
+    test: np.ndarray
+    rate: np.ndarray
+    out_std: float
+    out_rate: float
+    out_bias_rate: float
+    gamma: float
+    outputs: int
+    start: Start | None = None
+    steps: Steps | None = None
+    out_bias_std: float = 0.0
+    ratio: float = 1.0
+
+    @property
+    def directions(self) -> int:
+        """Number of coordinates a_i of a neuron."""
+        return self.train.shape[1]
+
+    @property
+    def dimensions(self) -> int:
+        """Number of independent variables of a neuron, read-out weights included."""
+        inner = self.directions if self.start is None else len(self.start.laws)
+        return inner + self.outputs
+
+
+REASON = (
+    "γ = γ₀√N, so features move at order one; with one hidden layer its neurons are independent, "
+    "coupled through the residuals only"
+)
+
+
+def posed_by(run: Run) -> Posed[Problem]:
+    """Return the problem that a run poses, in float64.
+
+    Raises
+    ------
+    NoTheory
+        If features do not move (d ≠ ½), if there is not exactly one hidden layer, or if a
+        weight's update vanishes or diverges with the width.
+    NoRule
+        For a layer that is neither affine nor an activation.
+    """
+    phi = _activation(run.net)
+    if run.param.d == Fraction(1, 2) and (average := average_of(run)):
+        return Posed(run, REASON, _by_weight(run, phi, average))
+    form = _form(run)
+    if run.param.d != Fraction(1, 2):
+        raise NoTheory(
+            f"{run.param} divides the output by N^{run.param.d} beyond the kernel scaling; "
+            "features move at order one, and the mean-field limit applies, for N^(1/2) only. "
+            "The kernel limit is the theory of d = 0."
+        )
+    return Posed(run, REASON, _by_gradient(run, phi, form))
+
+
+def _form(run: Run) -> CanonicalForm:
+    data = run.data
+    return canonical_form(run.param, run.net, run.optimizer, data.inputs, gaussian=(), noise=True)
+
+
+def _by_gradient(run: Run, phi: ActivationFunction, form: CanonicalForm) -> Problem:
+    """Return the problem of gradient descent or flow, in independent directions."""
+    inner, outer = (
+        {weight.kind: weight for weight in form.weights.values() if weight.site.role == role}
+        for role in ("input", "output")
+    )
+    columns = _columns(run, {kind: weight.std for kind, weight in inner.items()})
+    rate = [np.full(c.shape[1], inner[kind].rate) for kind, c in columns.items()]
+    laws = [inner[kind].law for kind, c in columns.items() for _ in range(c.shape[1])]
+    parts = list(columns.values())
+    if len({r[0] for r in rate}) == 1:
+        # Rates are equal: any rotation of weights and bias together leaves the problem as it is.
+        parts, rate = [np.concatenate(parts, 1)], [np.concatenate(rate)]
+    found = [_compress(part) for part in parts]
+    fields = np.concatenate([columns for columns, _ in found], 1)
+    rates = [np.full(c.shape[1], r[0]) for (c, _), r in zip(found, rate, strict=True)]
+    weight, bias = outer["weight"], outer.get("bias")
+    ratio = ratio_of(run)
+    start = None
+    if {*laws, weight.law} != {GAUSSIAN}:
+        from scipy.linalg import block_diag
+
+        basis = np.asarray(block_diag(*(basis for _, basis in found)))
+        start = Start(tuple(laws), basis, weight.law)
+    return Problem(
+        phi=phi,
+        train=fields[: len(run.data.x_train)],
+        test=fields[len(run.data.x_train) :],
+        rate=np.concatenate(rates),
+        out_std=weight.std,
+        out_rate=weight.rate * weight.std**2,
+        out_bias_rate=0.0 if bias is None else bias.rate * bias.std**2,
+        gamma=form.gamma / np.sqrt(ratio),
+        outputs=_outputs(run),
+        start=start,
+        out_bias_std=0.0 if bias is None else bias.std,
+        ratio=ratio,
+    )
+
+
+def _by_weight(run: Run, phi: ActivationFunction, average: Average) -> Problem:
+    """Return the problem of an adaptive optimizer, in single weights."""
+    weights, ratio = weights_of(run), ratio_of(run)
+    gamma = run.param.gamma / np.sqrt(ratio)
+    inner = {kind: w for (role, kind), w in weights.items() if role == "input"}
+    out, bias = weights["output", "weight"], weights.get(("output", "bias"))
+    columns = _columns(run, {kind: weight.std for kind, weight in inner.items()})
+    fields = np.concatenate(list(columns.values()), 1)
+
+    def each(field: str) -> np.ndarray:
+        parts = [np.full(c.shape[1], getattr(inner[k], field)) for k, c in columns.items()]
+        return np.concatenate(parts)
+
+    laws = tuple(each("law").tolist())
+    gaussian = {*laws, out.law} == {GAUSSIAN}
+    return Problem(
+        phi=phi,
+        train=fields[: len(run.data.x_train)],
+        test=fields[len(run.data.x_train) :],
+        # Moves come with γ₀ Δ z for the read-in, γ₀ Δ φ for the read-out; ∂f/∂(neuron) has
+        # z/(γ₀N) = (σ_out/(γ₀N)) ẑ, and its unit already counts σ_out/(γ₀N).
+        rate=each("unit") / (gamma * out.std),
+        out_std=out.std,
+        out_rate=out.unit / gamma,
+        out_bias_rate=0.0 if bias is None else bias.unit,
+        gamma=gamma,
+        outputs=_outputs(run),
+        start=None if gaussian else Start(laws, np.eye(len(laws)), out.law),
+        steps=Steps(
+            average,
+            each("step"),
+            out.std * out.step,
+            0.0 if bias is None else bias.std * bias.step,
+        ),
+        ratio=ratio,
+    )
+
+
+def _columns(run: Run, std: dict[str, float]) -> dict[str, np.ndarray]:
+    """Return what each weight of a neuron contributes to h, by kind: ``(sample, weight)``."""
+    x = run.data.x.astype(np.float64)
+    columns = {"weight": std["weight"] * x / np.sqrt(x.shape[1])}
+    if "bias" in std:
+        columns["bias"] = np.full((len(x), 1), std["bias"])
+    return columns
+
+
+def _outputs(run: Run) -> int:
+    return int(np.prod(run.output_shape, dtype=int))
+
+
+def _activation(net: Layer) -> ActivationFunction:
+    """Return φ of a network with one hidden layer."""
+    match net:
+        case Serial((Dense(), Dense())):
+            return LINEAR
+        case Serial((Dense(), Elementwise() as layer, Dense())):
+            return layer.activation
+    if any(isinstance(layer, Residual | Repeat) for layer in (net, *parts_of(net))):
+        raise NoTheory("this is the theory of one hidden layer, without residual branches")
+    layers = list(layers_of(net))
+    for layer in layers:
+        if not isinstance(layer, Dense | Elementwise):
+            raise NoRule("the mean-field limit", layer, [Dense, Elementwise])
+    if sum(isinstance(layer, Dense) for layer in layers) > 2:
+        raise NoTheory("this is the theory of one hidden layer, such as that of lg.mlp(1, …)")
+    raise NoTheory(
+        f"the mean-field limit is implemented for Dense, Activation, Dense; this network is {net!r}"
+    )
+
+
+def _compress(columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return independent columns with the same Gram matrix of rows, and the rotation to them."""
+    u, s, v = np.linalg.svd(columns, full_matrices=False)
+    keep = s > 1e-12 * max(s[0], np.finfo(float).tiny)
+    keep[0] = True
+    return (u * s)[:, keep], v[keep].T

@@ -1,0 +1,286 @@
+"""The record of options, and the trajectory that answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import jax
+import numpy as np
+
+from largen.arrays import precision, random_key
+from largen.errors import InvalidInput, NumericalFailure, one_of
+from largen.interrupts import interruptible
+from largen.progress import Report, reporter
+from largen.runs import Posed, Run, Theory, Trajectory
+from largen.runs.theory import set_fields
+from largen.theories.mean_field.one_hidden_layer import fluctuations as response
+from largen.theories.mean_field.one_hidden_layer.dynamics import Records
+from largen.theories.mean_field.one_hidden_layer.methods import (
+    METHODS,
+    Estimate,
+    Method,
+    Particles,
+    estimate,
+)
+from largen.theories.mean_field.one_hidden_layer.problem import Problem, posed_by
+from largen.theories.mean_field.options import (
+    Sampling,
+    Wanted,
+    check_shared,
+    wanted_kernels,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeanField(Theory):
+    """The mean-field limit of networks with one hidden layer.
+
+    It is the limit of runs in ``lg.mean_field(gamma)``, or what is equivalent to it. Discrete-time
+    gradient descent is exact at any step size: it is not an approximation of gradient flow.
+    Pehlevan and Bordelon's lecture notes, eq. (64); Golikov, *Towards a general theory of
+    infinite-width limits of neural classifiers*, Theorem 1: the measure of weights moves as
+    μ ← T(μ). Gradient flow is its Wasserstein gradient flow (Hanin's primer, §4.1). RMSProp and
+    Adam move each weight of a neuron by averages of its own gradient.
+
+    Parameters
+    ----------
+    method
+        ``"closed"``: the closed equations of linear φ, exact to rounding. ``"quadrature"``: the
+        trapezoidal rule over the Gaussian variables of a neuron, when there are at most 3 of
+        them (the rank of K⁰ and the outputs; for adaptive optimizers the inputs and the outputs)
+        and weights are Gaussian. ``"particles"``: a finite set of neurons that stands for the
+        measure, always.
+        ``"auto"`` takes the first of these that applies and reaches ``rtol``.
+    rtol
+        Wanted error of the whole trajectory of outputs, relative: |error|/|f|.
+    max_particles
+        Most neurons to spend. If they do not reach ``rtol``, the result says so in its notes.
+    particles
+        Neurons of each of 8 replicates, whatever error they leave; the method is then
+        ``"particles"``. By default there are as many as ``rtol`` takes.
+    sampling
+        Of particles. ``"variance_reduced"``: scrambled Sobol points (then ``particles`` is a power
+        of two), with both signs of the read-out. ``"finite_width"``: independent neurons, so that
+        each replicate is a network of that width; its error falls as the square root of their
+        number only.
+    record
+        Kernels to keep, as in :func:`largen.train`: ``"features"``, ``"gradients"``, ``"ntk"``
+        (among training samples, and between test and training samples). By default all of them
+        among training samples.
+    record_at
+        Time indices of the trajectory at which kernels are kept; the first and the last by
+        default.
+    record_pairs
+        Pairs (t, s) of time indices between which Φ(t, s) and G(t, s) are kept. The neurons at
+        these times are remembered.
+    fluctuations
+        Whether to compute, by linear response, how networks of finite width vary: see
+        ``fluctuations.py``. For gradient descent and as many time indices times samples
+        as fit into a matrix.
+    key
+        Of the particles: a JAX key or an integer.
+    progress
+        Of replicates: a bar in a terminal if None; or a function of (done, total).
+
+    Notes
+    -----
+    The trajectory has ``f_train``, ``f_test`` and losses, with
+
+    * ``f_train_error``, ``f_test_error``, of the same axes: with particles the standard
+      error of the mean of independent replicates, with quadrature the difference of two
+      grids, with closed equations the rounding error or the tolerance of the integrator; and
+      by quadrature and particles ``…_error`` of every kernel likewise;
+    * ``feature_kernel`` Φ and ``gradient_kernel`` G, ``(record, layer, sample, sample_2)``,
+      and ``ntk``, ``(record, sample, sample_2)``; on request ``ntk_test``, ``(record, test_sample,
+      sample)``; with several outputs all but Φ have ``output, output_2`` behind. ``record_step``
+      says where they were recorded. Adaptive optimizers do not follow the NTK, and have none;
+    * with ``record_pairs``, ``feature_kernel_pair`` and ``gradient_kernel_pair``, ``(pair,
+      layer, sample, sample_2)``, the first sample at t and the second at s; ``pair_step`` and
+      ``pair_step_2`` are t and s;
+    * with ``fluctuations``, ``f_train_fluctuation`` and ``f_test_fluctuation``, of the axes
+      of f: √N times the standard deviation of the outputs of a network of width N, to leading
+      order; and ``f_train_fluctuation_covariance (step, sample, sample_2)``, N times their
+      covariance. :func:`largen.compare` sets them beside the networks' distances.
+
+    Raises
+    ------
+    InvalidInput
+        For an option that cannot be meant.
+
+    Examples
+    --------
+    >>> import largen as lg, numpy as np
+    >>> data = lg.Dataset(np.eye(2), np.array([1.0, -1.0]))
+    >>> run = lg.Run(lg.mlp(1, "linear"), lg.mean_field(), data, optimizer=lg.gd(0.5), steps=60)
+    >>> limit = lg.solve(run, theory=lg.theories.MeanField(rtol=1e-3))
+    >>> limit.f_train[-1].round(6).tolist()
+    [1.0, -1.0]
+    """
+
+    name: ClassVar[str] = "mean field, one hidden layer"
+
+    method: Method = "auto"
+    rtol: float = 2e-3
+    max_particles: int = 2**18
+    particles: int | None = None
+    sampling: Sampling = "variance_reduced"
+    record: str | Sequence[str] | None = None
+    record_at: Sequence[int] | None = None
+    record_pairs: Sequence[tuple[int, int]] = ()
+    fluctuations: bool = False
+    key: Any = 0
+    progress: bool | Report | None = None
+
+    def __post_init__(self):
+        one_of("method", self.method, METHODS)
+        check_shared(self, fewest=2)
+        if self.particles is None:
+            return
+        if self.sampling == "variance_reduced" and self.particles & (self.particles - 1):
+            raise InvalidInput(f"particles: wanted a power of two, got {self.particles}.")
+        if self.method == "auto":
+            set_fields(self, method="particles")
+        if self.method != "particles":
+            raise InvalidInput(
+                f"particles: are for method='particles', got method={self.method!r}."
+            )
+
+    @classmethod
+    def pose(cls, run: Run) -> Posed[Problem]:
+        """Return what a run says of a single neuron.
+
+        Raises
+        ------
+        NoTheory
+            If features do not move (d ≠ ½), if there is not exactly one hidden layer, or if a
+            weight's update vanishes or diverges with the width.
+        NoRule
+            For a layer that is neither affine nor an activation.
+        """
+        return posed_by(run)
+
+    @interruptible()
+    def solve(self, posed: Posed[Problem], *, throw: bool = True) -> Trajectory:
+        """Solve the mean-field limit of a network with one hidden layer."""
+        run, problem = posed.run, posed.problem
+        wanted = wanted_kernels(run, self.record, self.record_at, self.record_pairs)
+        if self.record is not None and "ntk" in wanted.names and run.optimizer.adaptive:
+            raise InvalidInput(
+                f"record: {run.optimizer} does not follow the NTK, and the limit has none; take "
+                "'features' and 'gradients'."
+            )
+        if self.fluctuations:
+            response.check(run, problem)
+        # Neurons compute in the precision that their own error asks for, whatever that of the data.
+        with precision(np.zeros((), np.float64)):
+            drawn = Particles(self.sampling, self.particles)
+            with reporter(self.progress, "mean field") as report:
+                found = estimate(
+                    problem,
+                    run,
+                    self.method,
+                    self.rtol,
+                    self.max_particles,
+                    wanted,
+                    self.key,
+                    drawn,
+                    report,
+                )
+            varies = None
+            if self.fluctuations and found.finite:
+                rng = np.random.default_rng(np.asarray(jax.random.key_data(random_key(self.key))))
+                varies = response.fluctuations(problem, run, rng)
+        result = _trajectory(posed, found, varies, wanted, self.rtol)
+        if throw and not found.finite:
+            first = int(np.argmin(np.isfinite(found.f_train).all(axis=(1, 2))))
+            raise NumericalFailure(
+                f"the mean-field limit diverges: outputs are not finite from time index {first} "
+                f"(time {run.times[first]:g}) on. Lower the learning rate or gamma, or pass "
+                "throw=False to get what was computed.",
+                result,
+            )
+        return result
+
+
+def _trajectory(
+    posed: Posed[Problem],
+    found: Estimate,
+    varies: response.Fluctuations | None,
+    wanted: Wanted,
+    rtol: float,
+) -> Trajectory:
+    run, recorded = posed.run, wanted.recorded
+    dtype = run.data.x_train.dtype
+    out = ("output",) if run.output_shape else ()
+    pair = ("output", "output_2") if run.output_shape else ()
+
+    def shaped(f: np.ndarray) -> np.ndarray:
+        return f.reshape(*f.shape[:2], *run.output_shape).astype(dtype)
+
+    def paired(kernel: Any) -> np.ndarray:
+        return (kernel if run.output_shape else kernel[..., 0, 0]).astype(dtype)
+
+    samples = ("sample", "sample_2")
+
+    def kernels(records: Records, suffix: str = "") -> dict[str, Any]:
+        kept: dict[str, Any] = {}
+        if len(recorded.alone):
+            features, gradients = records.feature_kernel, paired(records.gradient_kernel)
+            kept["feature_kernel"] = (("record", "layer", *samples), features[:, None])
+            kept["gradient_kernel"] = (("record", "layer", *samples, *pair), gradients[:, None])
+            if not run.optimizer.adaptive:
+                kept["ntk"] = (("record", *samples, *pair), paired(records.ntk))
+                if records.ntk_test is not None:
+                    across = ("record", "test_sample", "sample", *pair)
+                    kept["ntk_test"] = (across, paired(records.ntk_test))
+        if len(recorded.pairs):
+            features, gradients = records.feature_kernel_pair, records.gradient_kernel_pair
+            assert features is not None
+            assert gradients is not None
+            gradients = paired(gradients)
+            kept["feature_kernel_pair"] = (("pair", "layer", *samples), features[:, None])
+            kept["gradient_kernel_pair"] = (("pair", "layer", *samples, *pair), gradients[:, None])
+        return {
+            name + suffix: (axes, part.astype(dtype))
+            for name, (axes, part) in kept.items()
+            if wanted.has(name)
+        }
+
+    extra: dict[str, Any] = {
+        "f_train_error": (("step", "sample", *out), shaped(found.f_train_error)),
+        "f_test_error": (("step", "test_sample", *out), shaped(found.f_test_error)),
+    }
+    if len(recorded.alone) or len(recorded.pairs):
+        extra["layer"] = (("layer",), np.array([1]))
+    if len(recorded.alone):
+        extra["record_step"] = (("record",), recorded.alone)
+    if len(recorded.pairs):
+        extra["pair_step"] = (("pair",), recorded.pairs[:, 0])
+        extra["pair_step_2"] = (("pair",), recorded.pairs[:, 1])
+    extra |= kernels(found.records)
+    if found.record_errors is not None:
+        extra |= kernels(found.record_errors, "_error")
+    if varies is not None:
+        extra |= {
+            "f_train_fluctuation": (("step", "sample", *out), shaped(varies.train)),
+            "f_test_fluctuation": (("step", "test_sample", *out), shaped(varies.test)),
+            "f_train_fluctuation_covariance": (
+                ("step", *samples, *pair),
+                paired(varies.covariance),
+            ),
+        }
+    error = found.relative_error
+    note = f"{found.how}; estimated error of the outputs {error:.1e} of their size"
+    if error > rtol:
+        note += f", more than rtol={rtol:g}: raise max_particles for more"
+    return Trajectory.of(
+        run,
+        shaped(found.f_train),
+        shaped(found.f_test),
+        theory=MeanField.name,
+        reason=posed.reason,
+        extra=extra,
+        notes=(note,),
+    )

@@ -1,0 +1,245 @@
+"""Training of a set of neurons, by gradient descent or by gradient flow.
+
+Gradient flow is integrated by the classical Runge-Kutta method at a fixed step. Its right-hand
+side is stiff enough for the step to be bounded by the largest eigenvalue of the tangent kernel
+all along, so that an adaptive step gains little; and where φ has a kink, step control neuron by
+neuron makes it ever shorter for errors that the average over neurons does not feel. The step is
+chosen from what it does to the outputs instead: see ``methods``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from largen.runs import Run
+from largen.segments import scanned
+from largen.theories.mean_field.one_hidden_layer.adaptive import adapt
+from largen.theories.mean_field.one_hidden_layer.dynamics import (
+    Constants,
+    Fields,
+    Model,
+    Records,
+    State,
+    drift,
+    empty_records,
+    forward,
+    kernels,
+    kernels_between,
+    prepare,
+    sample_weights,
+    shaken,
+    stepped,
+    test_outputs,
+)
+from largen.theories.mean_field.one_hidden_layer.neurons import Neurons
+from largen.theories.mean_field.one_hidden_layer.problem import Problem
+from largen.theories.mean_field.options import Wanted
+
+
+class Found(NamedTuple):
+    """Outputs at every entry, kernels at the recorded ones, and fields at further ones."""
+
+    f_train: Float[Array, "entry sample output"]
+    f_test: Float[Array, "entry test_sample output"]
+    records: Records
+    fields: Fields
+
+
+def train(
+    posed: Problem,
+    run: Run,
+    neurons: Neurons,
+    wanted: Wanted,
+    *,
+    substeps: np.ndarray | None = None,
+    dtype: Any = np.float64,
+    key: int = 0,
+) -> tuple[np.ndarray, np.ndarray, Records]:
+    """Train a set of neurons.
+
+    Parameters
+    ----------
+    posed, run
+        The problem, and the run that poses it.
+    neurons
+        The set.
+    wanted
+        Which kernels are kept, and when.
+    substeps
+        Steps of gradient flow after each entry, shape ``(step,)``.
+    dtype
+        Precision of the neurons.
+    key
+        Of the noise, if there is any.
+
+    Returns
+    -------
+    f_train, f_test
+        Outputs, shape ``(step, sample, output)``.
+    records
+        Kernels, with a leading axis of recorded entries.
+    """
+    average = None if posed.steps is None else posed.steps.average
+    recorded = wanted.recorded
+    model = Model(posed.phi, run.loss, run.output_shape, average, wanted.test)
+    state, constants = prepare(posed, run, neurons, dtype)
+    counts = sample_weights(run, dtype)
+    at = jnp.asarray(recorded.alone, int), jnp.asarray(sorted(recorded.paired), int)
+    if substeps is None:
+        noise = jax.random.key(key)
+        found = _descend(model, state, constants, counts, at, noise)
+    else:
+        gaps = np.append(np.diff(run.times), 0.0)
+        lengths = jnp.asarray(gaps / np.maximum(substeps, 1), dtype)
+        found = _flow(model, substeps, lengths, state, constants, counts, at)
+    pairs = jnp.searchsorted(at[1], jnp.asarray(recorded.pairs, int))
+    both = _pairs(constants, found.fields, pairs) if len(recorded.pairs) else (None, None)
+    records = found.records._replace(feature_kernel_pair=both[0], gradient_kernel_pair=both[1])
+    return jax.tree.map(np.asarray, (found.f_train, found.f_test, records))
+
+
+@jax.jit
+def _pairs(constants: Constants, fields: Fields, pairs: Int[Array, "pair 2"]):
+    def one(pair):
+        t, s = (jax.tree.map(lambda field, i=i: field[pair[i]], fields) for i in range(2))
+        return kernels_between(constants, t, s)
+
+    return jax.lax.map(one, pairs)
+
+
+def _descend(
+    model: Model,
+    state: State,
+    constants: Constants,
+    counts: Float[Array, "_ sample"],
+    record_at: tuple[Int[Array, " record"], Int[Array, " entry"]],
+    key: Any,
+) -> Found:
+    """Train by steps, one between two entries."""
+    zero = jax.tree.map(jnp.zeros_like, state)
+    moving = (state, zero if model.average is None else (zero, zero))
+    entries = len(constants.rates)
+    found = _nothing(model, moving, constants, entries, record_at)
+    arrays = (constants, counts, record_at, key)
+    return scanned(_step, model, (moving, found), entries, *arrays)[0][1]
+
+
+def _step(model: Model, index, carry, constants: Constants, counts, record_at, key):
+    """Observe an entry, and make the step behind it."""
+    moving, found = carry
+    ahead = forward(model, moving[0], constants)
+    found = _observed(model, index, moving[0], ahead, found, constants, record_at)
+    state, velocity = moving
+    row, rate = counts[jnp.minimum(index, len(counts) - 1)], constants.rates[index]
+    move = drift(model, state, constants, row, ahead)
+    if model.average is not None:
+        change, velocity = adapt(model.average, move, velocity, 1 + index.astype(row.dtype))
+        change = jax.tree.map(jnp.multiply, change, constants.steps)
+        change = stepped(change, state, constants, rate)
+        return ((jax.tree.map(jnp.add, state, change), velocity), found), ()
+    move = stepped(move, state, constants, rate)
+    move = shaken(move, constants.noise, rate, jax.random.fold_in(key, index))
+    velocity = jax.tree.map(lambda v, dx: constants.momentum * v + dx, velocity, move)
+    return ((jax.tree.map(jnp.add, state, velocity), velocity), found), ()
+
+
+def _flow(
+    model: Model,
+    substeps: np.ndarray,
+    lengths: Float[Array, " step"],
+    state: State,
+    constants: Constants,
+    counts: Float[Array, "1 sample"],
+    record_at: tuple[Int[Array, " record"], Int[Array, " entry"]],
+) -> Found:
+    """Integrate, with so many steps between two entries; none, of no length, behind the last."""
+    each = np.maximum(substeps, 1)
+    begins = jnp.asarray(np.cumsum(each) - each)
+    found = _nothing(model, (state,), constants, len(each), record_at)
+    arrays = (begins, lengths, constants, counts, record_at)
+    return scanned(_substep, model, (state, found), int(each.sum()), *arrays)[0][1]
+
+
+def _substep(model: Model, number, carry, begins, lengths, constants, counts, record_at):
+    """Make one step of the flow; observe an entry in front of its first one."""
+    state, found = carry
+    index = jnp.searchsorted(begins, number, side="right") - 1
+
+    def observed(found):
+        ahead = forward(model, state, constants)
+        return _observed(model, index, state, ahead, found, constants, record_at)
+
+    found = jax.lax.cond(begins[index] == number, observed, lambda found: found, found)
+    return (_runge_kutta(model, lengths[index], state, constants, counts[0]), found), ()
+
+
+def _runge_kutta(model: Model, length, state: State, constants: Constants, row) -> State:
+    def slope(state: State) -> State:
+        ahead = forward(model, state, constants)
+        move = drift(model, state, constants, row, ahead)
+        return stepped(move, state, constants, constants.rates[0])
+
+    def along(fraction, move):
+        return jax.tree.map(lambda x, dx: x + fraction * length * dx, state, move)
+
+    # The four slopes come from a scan, so that the network is compiled once.
+    def stage(carry, now):
+        move, total = carry
+        fraction, weight = now
+        move = slope(along(fraction, move))
+        return (move, jax.tree.map(lambda a, m: a + weight * m, total, move)), None
+
+    zero = jax.tree.map(jnp.zeros_like, state)
+    fractions = jnp.asarray([0, 0.5, 0.5, 1], length.dtype)
+    weights = jnp.asarray([1 / 6, 1 / 3, 1 / 3, 1 / 6], length.dtype)
+    (_, total), _ = jax.lax.scan(stage, (zero, zero), (fractions, weights))
+    return along(1, total)
+
+
+def _nothing(
+    model: Model,
+    moving: tuple[Any, ...],
+    constants: Constants,
+    entries: int,
+    record_at: tuple[Int[Array, " record"], Int[Array, " entry"]],
+) -> Found:
+    """Return room for what is found."""
+    alone, paired = record_at
+    state, neurons = moving[0], len(constants.weights)
+    dtype, outputs = state.readout.dtype, state.readout.shape[1]
+    hidden = jnp.zeros((len(paired), neurons, len(constants.train)), dtype)
+    readout = jnp.zeros((len(paired), neurons, outputs), dtype)
+    f_train, f_test = (
+        jnp.zeros((entries, len(x), outputs), dtype) for x in (constants.train, constants.test)
+    )
+    records = empty_records(model, state, constants, len(alone))
+    return Found(f_train, f_test, records, Fields(hidden, hidden, readout))
+
+
+def _observed(
+    model: Model, index, state: State, ahead, found: Found, constants: Constants, record_at
+) -> Found:
+    """Return what is found, with outputs at an entry, and kernels and fields if it is recorded."""
+    alone, paired = record_at
+
+    def put(here, old, new):
+        return jax.tree.map(
+            lambda old, new: jnp.where(here.reshape(-1, *[1] * new.ndim), new, old), old, new
+        )
+
+    def write(records):
+        return put(alone == index, records, kernels(model, state, constants))
+
+    records = jax.lax.cond((alone == index).any(), write, lambda r: r, found.records)
+    fields = found.fields
+    if len(paired):
+        fields = put(paired == index, fields, Fields(ahead[0], ahead[1], state.readout))
+    f_test = test_outputs(model, state, constants)
+    return Found(
+        found.f_train.at[index].set(ahead[2]), found.f_test.at[index].set(f_test), records, fields
+    )

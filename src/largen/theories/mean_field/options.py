@@ -1,0 +1,111 @@
+"""Options that the mean-field theories have in common, and their checks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+
+from largen.arrays import flag, integer, integers, random_key, real
+from largen.errors import one_of
+from largen.progress import check_progress
+from largen.runs import Run
+from largen.runs.records import pairs_of, record_names
+from largen.runs.theory import set_fields
+from largen.theories.mean_field.record_times import NOTHING, Recorded
+
+Sampling = Literal["variance_reduced", "finite_width"]
+SAMPLINGS: tuple[Sampling, ...] = get_args(Sampling)
+
+
+def check_shared(options: Any, fewest: int) -> None:
+    """Check the shared options of a record, and turn its lists into tuples.
+
+    Parameters
+    ----------
+    options
+        The record: a frozen dataclass.
+    fewest
+        Least number of particles.
+
+    Raises
+    ------
+    InvalidInput
+        For a value that cannot be meant, whatever the run.
+    """
+    record, at, particles = options.record, options.record_at, options.particles
+    set_fields(
+        options,
+        rtol=real("rtol", options.rtol, above=0),
+        particles=optional_count("particles", particles, fewest),
+        max_particles=integer("max_particles", options.max_particles, at_least=1),
+        sampling=one_of("sampling", options.sampling, SAMPLINGS),
+        fluctuations=flag("fluctuations", options.fluctuations),
+        record=None if record is None else record_names(record),
+        record_at=None if at is None else tuple(integers("record_at", at, at_least=0)),
+        record_pairs=pairs_of("record_pairs", options.record_pairs),
+    )
+    random_key(options.key)
+    check_progress(options.progress)
+
+
+def optional_count(name: str, value: Any, at_least: int) -> int | None:
+    """Check a count that may be None."""
+    return None if value is None else integer(name, value, at_least=at_least)
+
+
+class Wanted(NamedTuple):
+    """Which kernels are kept of a run, and when.
+
+    Attributes
+    ----------
+    recorded
+        The time indices.
+    names
+        The kernels, as :func:`largen.runs.records.record_names` has them.
+    test
+        Whether the tangent kernel between test and training samples is among them.
+    """
+
+    recorded: Recorded
+    names: tuple[str, ...]
+    test: bool
+
+    def has(self, variable: str) -> bool:
+        """Whether a variable of the trajectory is kept."""
+        kinds = {"feature_kernel": "features", "gradient_kernel": "gradients", "ntk": "ntk"}
+        plain = variable.removesuffix("_error").removesuffix("_pair").removesuffix("_test")
+        return plain not in kinds or kinds[plain] in self.names
+
+
+NO_KERNELS = Wanted(NOTHING, (), False)
+
+
+def wanted_kernels(
+    run: Run,
+    record: str | Sequence[str] | None,
+    record_at: Sequence[int] | None,
+    record_pairs: Sequence[tuple[int, int]],
+) -> Wanted:
+    """Return what is kept of a run.
+
+    Parameters
+    ----------
+    run
+        What is solved.
+    record, record_at, record_pairs
+        Options of the record.
+
+    Raises
+    ------
+    InvalidInput
+        If the trajectory does not have a time index.
+    """
+    alone = np.array(run.entries("record_at", record_at), dtype=int)
+    pairs = run.pairs("record_pairs", record_pairs)
+    names = ("features", "gradients", "ntk") if record is None else record_names(record)
+    if not names:
+        alone, pairs = alone[:0], pairs[:0]
+    test = record is not None and "ntk" in names and len(run.data.x_test) > 0
+    return Wanted(Recorded(alone, pairs), names, test)

@@ -1,0 +1,126 @@
+"""The theories that there are, in the order in which ``lg.solve`` asks them."""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, fields, is_dataclass
+from inspect import isabstract
+from typing import Any, TypeVar
+
+from largen.errors import InvalidInput, one_of
+from largen.runs import Theory
+from largen.text import shown
+from largen.theories.kernel_limit import KernelLimit
+from largen.theories.mean_field import DeepMeanField, MeanField
+
+Kind = TypeVar("Kind", bound=type[Theory])
+
+_THEORIES: dict[str, type[Theory]] = {
+    kind.name: kind for kind in (KernelLimit, MeanField, DeepMeanField)
+}
+
+
+def registered() -> tuple[type[Theory], ...]:
+    """Return all registered theories, in the order in which ``lg.solve`` asks them.
+
+    Examples
+    --------
+    >>> import largen as lg
+    >>> [theory.name for theory in lg.theories.registered()]
+    ['kernel', 'mean field, one hidden layer', 'mean field, deep']
+    """
+    return tuple(_THEORIES.values())
+
+
+def by_name(name: str) -> type[Theory]:
+    """Return a registered theory.
+
+    Raises
+    ------
+    InvalidInput
+        If there is none of that name.
+    """
+    return _THEORIES[one_of("theory", name, _THEORIES)]
+
+
+def register(theory: Kind) -> Kind:
+    """Make a theory one that ``lg.solve(run)`` chooses from; it is asked after all others.
+
+    Parameters
+    ----------
+    theory
+        A subclass of :class:`largen.Theory`, a frozen dataclass whose fields all have defaults.
+
+    Returns
+    -------
+    type
+        The theory, so that this can decorate it.
+
+    Raises
+    ------
+    InvalidInput
+        If it is something else, or its name is taken.
+
+    Examples
+    --------
+    See :class:`largen.Theory` for a theory of one's own.
+
+    >>> import largen as lg
+    >>> lg.theories.unregister(lg.theories.DeepMeanField)
+    >>> lg.theories.register(lg.theories.DeepMeanField).name
+    'mean field, deep'
+    """
+    check_theory("theory", theory)
+    if theory.name in _THEORIES:
+        holder = _THEORIES[theory.name].__name__
+        raise InvalidInput(f"theory: the name {theory.name!r} is taken by {holder}.")
+    _THEORIES[theory.name] = theory
+    return theory
+
+
+def unregister(theory: type[Theory]) -> None:
+    """Take a theory out of those that ``lg.solve(run)`` chooses from.
+
+    Parameters
+    ----------
+    theory
+        What :func:`register` was given.
+
+    Raises
+    ------
+    InvalidInput
+        If it is not registered.
+    """
+    check_theory("theory", theory)
+    if _THEORIES.get(theory.name) is not theory:
+        raise InvalidInput(f"theory: {theory.__name__} is not registered.")
+    del _THEORIES[theory.name]
+
+
+def options_of(theory: type[Theory]) -> tuple[str, ...]:
+    """Return the names of a theory's options."""
+    return tuple(field.name for field in fields(theory) if field.init)  # type: ignore[arg-type]
+
+
+def check_theory(name: str, theory: Any) -> None:
+    """Check that an argument is a theory: a class whose records can be made without options.
+
+    Raises
+    ------
+    InvalidInput
+        With what is missing.
+    """
+    if not isinstance(theory, type) or not issubclass(theory, Theory):
+        raise InvalidInput(f"{name}: wanted a subclass of lg.Theory, got {shown(theory)}.")
+    if isabstract(theory):
+        missing = ", ".join(sorted(theory.__abstractmethods__))
+        raise InvalidInput(f"{name}: {theory.__name__} lacks {missing}.")
+    if not isinstance(getattr(theory, "name", None), str) or not theory.name:
+        raise InvalidInput(f"{name}: {theory.__name__} lacks a name, name: ClassVar[str] = '…'.")
+    made: Any = getattr(theory, "__dataclass_params__", None)
+    if not is_dataclass(theory) or not made.frozen:
+        raise InvalidInput(f"{name}: {theory.__name__} is no @dataclass(frozen=True).")
+    for field in fields(theory):
+        if field.init and field.default is MISSING and field.default_factory is MISSING:
+            raise InvalidInput(
+                f"{name}: the option {field.name!r} of {theory.__name__} lacks a default."
+            )

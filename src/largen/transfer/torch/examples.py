@@ -1,0 +1,209 @@
+"""What a model can be called with: the user's example, or one that is made up.
+
+Token ids, images, sound and rows of features are told apart by the names of the forward pass's
+arguments and by the layers that the model has; what runs is kept.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice, product
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from largen.errors import InvalidInput
+from largen.text import shown
+from largen.transfer.torch.process import seeded
+from largen.transfer.torch.recording import Record, record
+
+BATCH = 2
+LENGTHS = (13, 5, 3)
+IMAGES = (32, 64, 224, 8, 28)
+SOUNDS = (2000, 16000)
+MOST_TRIES = 60
+Inputs = tuple[tuple, dict[str, Any]]
+# Arguments of Hugging Face's models, in the order in which they are passed.
+IDS = ("input_ids", "decoder_input_ids")
+HINTS = {
+    "images": ("image", "pixel", "img"),
+    "ids": ("token", "ids", "idx", "code", "text", "word", "input_ids"),
+}
+
+
+class NotCallable(Exception):
+    """The model could not be called; the message says with what, and what it raised."""
+
+
+def called(model: nn.Module, example: Any, sizes: Mapping[str, Any]) -> tuple[Record, Inputs]:
+    """Record a forward pass of a model, and return what it was called with.
+
+    Parameters
+    ----------
+    model
+        In evaluation mode.
+    example
+        The user's: a tensor, a tuple of arguments, a dict of keyword arguments, or a function of
+        the builder's arguments that returns one of these. None to make one up.
+    sizes
+        The builder's arguments.
+
+    Raises
+    ------
+    NotCallable
+        If the model could not be called.
+    """
+    tried, error = [], None
+    inputs = made_up(model) if example is None else iter([_given(example, sizes)])
+    for args, kwargs in islice(inputs, MOST_TRIES):
+        try:
+            with seeded(0):
+                found = record(model, args, kwargs)
+        except InvalidInput:
+            raise
+        except Exception as raised:
+            error = error or raised
+            tried.append(_words(args, kwargs))
+            continue
+        if found.output is None:
+            raise NotCallable("it returns no tensor of real numbers")
+        return found, (args, kwargs)
+    if not tried:
+        raise NotCallable("it has no layer that says what it takes")
+    what = "; ".join(tried[:3])
+    raise NotCallable(f"it was called with {what}: {type(error).__name__}: {str(error)[:150]}")
+
+
+def _given(example: Any, sizes: Mapping[str, Any]) -> Inputs:
+    if callable(example) and not isinstance(example, (Tensor, Mapping)):
+        try:
+            inspect.signature(example).bind(**sizes)
+        except TypeError as error:
+            wanted = f"example: wanted a function of {', '.join(sizes)}"
+            raise InvalidInput(f"{wanted}, got {shown(example)}: {error}.") from None
+        except ValueError:
+            pass  # some functions written in C have no signature
+        example = example(**sizes)
+    if isinstance(example, Mapping):
+        return (), dict(example)
+    if isinstance(example, (tuple, list)):
+        return tuple(example), {}
+    return (example,), {}
+
+
+def _words(args: tuple, kwargs: Mapping[str, Any]) -> str:
+    named = [*((None, value) for value in args), *kwargs.items()]
+    return ", ".join(
+        (f"{name}=" if name else "")
+        + (f"{str(v.dtype)[6:]}{tuple(v.shape)}" if isinstance(v, Tensor) else type(v).__name__)
+        for name, v in named
+    )
+
+
+def made_up(model: nn.Module) -> Iterator[Inputs]:
+    """Yield what a model might take, the likelier first."""
+    with seeded(0):
+        yield from _made_up(model)
+
+
+def _made_up(model: nn.Module) -> Iterator[Inputs]:
+    parameters = list(inspect.signature(model.forward).parameters.values())
+    names = [p.name for p in parameters]
+    makers: dict[str, Callable[[nn.Module], Iterator[Tensor]]] = {
+        "input_ids": _ids,
+        "input_features": _features,
+        "pixel_values": _images,
+        "input_values": _sounds,
+        "decoder_input_ids": _ids,
+    }
+    known = [name for name in makers if name in names]
+    if known:
+        for values in product(*(list(makers[name](model)) for name in known)):
+            yield (), dict(zip(known, values, strict=True))
+    plain = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    needed = [p.name for p in parameters if p.kind in plain and p.default is p.empty]
+    needed = needed or [p.name for p in parameters if p.kind in plain][:1] or ["x"]
+    for values in product(*(_by_hint(model, name) for name in needed)):
+        yield values, {}
+
+
+def _by_hint(model: nn.Module, name: str) -> list[Tensor]:
+    """Return tensors that an argument of this name might take."""
+    ids, images, rest = list(_ids(model)), list(_images(model)), list(_rows(model))
+    if any(hint in name.lower() for hint in HINTS["images"]) and images:
+        return images
+    if any(hint in name.lower() for hint in HINTS["ids"]) and ids:
+        return ids
+    return [*ids, *images, *rest]
+
+
+def _ids(model: nn.Module) -> Iterator[Tensor]:
+    """Yield token ids, if there is an embedding."""
+    tables = sorted(
+        m.num_embeddings for m in model.modules() if isinstance(m, (nn.Embedding, nn.EmbeddingBag))
+    )
+    if tables:
+        rows = next((rows for rows in tables if rows > 8), tables[-1])
+        low = 3 if rows > 8 else 0  # special tokens come first
+        for length in LENGTHS:
+            yield torch.randint(low, rows, (BATCH, length))
+
+
+def _images(model: nn.Module) -> Iterator[Tensor]:
+    convolutions = [m for m in model.modules() if isinstance(m, nn.Conv2d)]
+    if convolutions:
+        channels = convolutions[0].in_channels
+        stated = [_stated_side(m) for m in (model, *model.modules())]
+        for side in dict.fromkeys((*filter(None, stated), *IMAGES)):
+            yield torch.randn(BATCH, channels, side, side)
+
+
+def _stated_side(module: nn.Module) -> int | None:
+    config = getattr(module, "config", None)
+    for owner in (module, config):
+        for name in ("img_size", "image_size"):
+            value = getattr(owner, name, None)
+            value = value[0] if isinstance(value, (tuple, list)) and value else value
+            if isinstance(value, int):
+                return value
+    return None
+
+
+def _sounds(model: nn.Module) -> Iterator[Tensor]:
+    for length in SOUNDS:
+        yield torch.randn(BATCH, length)
+
+
+def _features(model: nn.Module) -> Iterator[Tensor]:
+    """Yield spectrograms, as Whisper takes them."""
+    layer = next((m for m in model.modules() if isinstance(m, nn.Conv1d)), None)
+    if layer is None:
+        yield from _rows(model)
+        return
+    longest = getattr(getattr(model, "config", None), "max_source_positions", 16)
+    for length in (2 * longest, 64):
+        yield torch.randn(BATCH, layer.in_channels, length)
+
+
+def _rows(model: nn.Module) -> Iterator[Tensor]:
+    """Yield sequences and rows of as many features as the first layers take."""
+    sizes: dict[int, None] = {}
+    for module in model.modules():
+        if isinstance(module, (nn.Conv1d, nn.Conv3d)) and not sizes:
+            side = (BATCH, module.in_channels, *[16] * (1 if isinstance(module, nn.Conv1d) else 3))
+            yield torch.randn(side)
+        for name in ("in_features", "input_size", "embed_dim"):
+            size = getattr(module, name, None)
+            if isinstance(size, int) and not list(module.children()):
+                sizes.setdefault(size)
+    for parameter in model.parameters():
+        for size in parameter.shape[::-1] if parameter.ndim in (1, 2) else ():
+            sizes.setdefault(size)
+    for size in islice(sizes, 6):
+        yield torch.randn(BATCH, LENGTHS[0], size)
+        yield torch.randn(BATCH, size)
+    for side in filter(None, (_stated_side(model), 8)):
+        for channels in (3, 1):
+            yield torch.randn(BATCH, channels, side, side)

@@ -1,0 +1,279 @@
+"""What a model's forward pass says of it, by base models of two widths and two depths.
+
+The models are built small and for real, with random weights, and called once each: see
+:mod:`largen.transfer.torch.recording`. All names here are the base model's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import nn
+
+from largen.errors import InvalidInput
+from largen.transfer.shapes import Shapes
+from largen.transfer.torch.examples import called
+from largen.transfer.torch.logits import Logits, all_logits, users
+from largen.transfer.torch.process import seeded
+from largen.transfer.torch.recording import Node, Record
+from largen.transfer.torch.streams import Sum, residual_sums
+from largen.transfer.torch.survey import real
+from largen.transfer.torch.trial import Run, Specimen, run_again, same
+from largen.transfer.torch.walks import GATES, LINEAR, PRODUCTS, End, end_at, walk
+
+BRANCH, LOGITS = 1.5, 2.0  # factors of the check
+
+
+class Reading:
+    """Recorded forward passes of base, wider and deeper models.
+
+    Parameters
+    ----------
+    make_model, sizes
+        What to build.
+    example
+        What to call the models with; see :func:`largen.transfer.torch.examples.called`.
+
+    Raises
+    ------
+    NotCallable
+        If a model could not be called.
+    """
+
+    def __init__(self, make_model: Callable[..., nn.Module], sizes: Shapes, example: Any):
+        self.make_model, self.sizes, self.example = make_model, sizes, example
+        self.base = self.specimen(sizes.base)
+
+    @cached_property
+    def wide(self) -> Specimen:
+        """The wider model."""
+        return self.specimen(self.sizes.wide)
+
+    @cached_property
+    def deep(self) -> Specimen | None:
+        """The deeper model, if there is a depth."""
+        return None if self.sizes.deep is None else self.specimen(self.sizes.deep)
+
+    def specimen(self, at: Mapping[str, Any]) -> Specimen:
+        """Build a model with random weights and record it."""
+        model = randomised(real(self.make_model, at, 0))
+        versions = [p._version for p in model.parameters()]
+        record, (args, kwargs) = called(model, self.example, at)
+        if versions != [p._version for p in model.parameters()]:
+            # It prepared its weights at its first call.
+            record, (args, kwargs) = called(model, self.example, at)
+        return Specimen(model, record, args, kwargs)
+
+    @cached_property
+    def sums(self) -> list[Sum]:
+        """The residual sums of the base model."""
+        return residual_sums(self.base.record)
+
+    @cached_property
+    def deep_sums(self) -> list[Sum]:
+        """The residual sums of the deeper model."""
+        return [] if self.deep is None else residual_sums(self.deep.record)
+
+    @cached_property
+    def logits(self) -> list[tuple[Logits, Logits]]:
+        """The attention logits of the base model, and the wider one's."""
+        both = [all_logits(s.record) for s in (self.base, self.wide)]
+        if len(both[0]) != len(both[1]):
+            raise InvalidInput(
+                f"attention: the model makes {len(both[0])} attentions at {self.sizes.base} and "
+                f"{len(both[1])} at {self.sizes.wide}; name the queries in attention={{…}}."
+            )
+        return list(zip(*both, strict=True))
+
+    def depth_ratio(self, growing: list[int], base: int, deep: int, target: int) -> float:
+        """Return l: by how much sums grow from the base to the target.
+
+        Parameters
+        ----------
+        growing
+            The base's sums that repeat with the depth; others are no part of it.
+        base, deep, target
+            The depths; sums are counted at the first two.
+
+        Raises
+        ------
+        InvalidInput
+            If streams grow unlike.
+        """
+        ratios = set()
+        small, large = (_by_stream(own) for own in (self.sums, self.deep_sums))
+        if len(small) != len(large):
+            small, large = [sum(small)], [sum(large)]
+            own = [len(growing)]
+        else:
+            own = _by_stream([self.sums[i] for i in growing], [s.stream for s in self.sums])
+        for before, after, moving in zip(small, large, own, strict=True):
+            if after != before and moving:
+                ratios.add(1 + (after - before) / moving * (target - base) / (deep - base))
+        if len(ratios) > 1:
+            words = ", ".join(f"{a} sums → {b}" for a, b in zip(small, large, strict=True))
+            raise InvalidInput(
+                f"branches: residual streams grow unlike from depth {base} to {deep}: {words}. "
+                "Let the depth be that of one of them, or name the modules that branches end in."
+            )
+        return ratios.pop() if ratios else 1.0
+
+    @cached_property
+    def reference(self) -> Run:
+        """The base model's sums and logits as they are."""
+        return run_again(self.base, self._checked, {})
+
+    @property
+    def _checked(self) -> list[int]:
+        products = [p.node for own, _ in self.logits for p in own.products]
+        return [s.node for s in self.sums] + products
+
+    def run(self, multiplied: Mapping[str, Any]) -> Run:
+        """Run the base model with weights multiplied, with its own sums and logits."""
+        return run_again(self.base, self._checked, multiplied, self.reference.results)
+
+    @cached_property
+    def foldable(self) -> list[bool]:
+        """Whether the factor of each sum's branch can be folded into the weights found."""
+        weights: dict[str, float] = {}
+        for own in self.sums:
+            if own.walk.takes_a_factor:
+                weights |= dict.fromkeys(all_of(own.walk), BRANCH)
+        again, found = self.run(weights), []
+        whole = same(again.output, self.reference.output)
+        for own in self.sums:
+            node = self.base.record.nodes[own.node]
+            was, now = (run.inputs[own.node] for run in (self.reference, again))
+            b, t = node.inputs.index(own.branch), node.inputs.index(own.trunk)
+            found.append(
+                whole and own.walk.takes_a_factor
+                and same(now[b], was[b], BRANCH) and same(now[t], was[t])
+            )  # fmt: skip
+        return found
+
+    def multiplies_logits(
+        self, own: Logits, multiplied: Mapping[str, Any], wanted: float = LOGITS
+    ) -> bool:
+        """Whether multiplying weights multiplies one side of every product, and nothing else."""
+        again = self.run(multiplied)
+        for product in own.products:
+            was, now = (run.inputs[product.node] for run in (self.reference, again))
+            node = self.base.record.nodes[product.node]
+            q, k = node.inputs.index(product.queries), node.inputs.index(product.keys)
+            pair = [(same(now[i], was[i], wanted), same(now[i], was[i])) for i in (q, k)]
+            if not ((pair[0] == (True, False) and pair[1][1]) or (pair[1][0] and pair[0][1])):
+                return False
+        return same(again.output, self.reference.output)
+
+    @cached_property
+    def read_outs(self) -> list[End]:
+        """Where the model's output is made: products with weights."""
+        return outputs_of(self.base.record)
+
+    @cached_property
+    def contracted(self) -> dict[str, set[int]]:
+        """Weights that are multiplied with signals → the axes that are summed over."""
+        return contracted_axes(self.base.record)
+
+    @cached_property
+    def bottlenecks(self) -> set[str]:
+        """Weights of products from which the model goes on with other weights or attention."""
+        record, found = self.base.record, set()
+        consumers = users(record)
+        last = {end.node for end in self.read_outs}
+        for node in record.nodes:
+            if node.op not in PRODUCTS or not node.is_data or node.index in last:
+                continue
+            end = end_at(record, node)
+            if end.weights and record.output is not None:
+                inner = record.before(node.index, record.output)
+                if inner and not _routes(record, node, consumers):
+                    found.update(end.weights)
+        return found
+
+
+def all_of(found: Any) -> list[str]:
+    """Return the weights and biases that multiply what a walk started from."""
+    ends = found.ends.values()
+    names = [name for end in ends for name in (*end.weights, *end.biases)]
+    return list(dict.fromkeys([*names, *sorted(found.biases)]))
+
+
+def outputs_of(record: Record) -> list[End]:
+    """Return the ends of the walk from the output, also through nonlinearities of one signal."""
+    found, stack, visited = [], [record.output], set()
+    while stack:
+        place = stack.pop()
+        if place is None or place in visited:
+            continue
+        visited.add(place)
+        for end in walk(record, place).ends.values():
+            node = record.nodes[end.node]
+            data = [i for i in dict.fromkeys(node.inputs) if record.nodes[i].is_data]
+            if end.kind == "other" and len(data) == 1:
+                stack.append(data[0])
+            elif end.kind == "product":
+                found.append(end)
+    return found
+
+
+def contracted_axes(record: Record) -> dict[str, set[int]]:
+    """Return which axes of weights are summed over, by their strides in memory."""
+    found: dict[str, set[int]] = {}
+    named = {
+        node.value.untyped_storage()._cdata: node
+        for node in record.nodes
+        if node.parameter is not None
+    }
+    for node in record.nodes:
+        if node.op not in PRODUCTS or not node.is_data or "conv" in node.op:
+            continue
+        added = node.op in ("addmm", "baddbmm", "addbmm", "addmv")
+        for side, i in enumerate(node.inputs[1:3] if added else node.inputs[:2]):
+            weight = record.nodes[i]
+            own = named.get(weight.value.untyped_storage()._cdata)
+            if own is None or not weight.is_weight or own.parameter is None:
+                continue
+            axis = -1 if side == 0 else max(-2, -weight.value.ndim)
+            stride = weight.value.stride()[axis]
+            axes = {a for a, s in enumerate(own.value.stride()) if s == stride}
+            found.setdefault(own.parameter, set()).update(axes)
+    return found
+
+
+def _routes(record: Record, node: Node, consumers: dict[int, list[int]]) -> bool:
+    """Whether a product is turned into weights of experts: a softmax, a sigmoid or a choice."""
+    stack, visited = [node.index], set()
+    while stack:
+        for i in consumers.get(stack.pop(), ()):
+            user = record.nodes[i]
+            if user.op in GATES or user.op in ("topk", "sort", "argmax"):
+                return True
+            if i not in visited and user.op in LINEAR:
+                visited.add(i)
+                stack.append(i)
+    return False
+
+
+def _by_stream(sums: list[Sum], streams: list[int] | None = None) -> list[int]:
+    """Return the number of sums of each stream."""
+    own = [each.stream for each in sums]
+    return [own.count(stream) for stream in dict.fromkeys(own if streams is None else streams)]
+
+
+def randomised(model: nn.Module) -> nn.Module:
+    """Return the model with no weight at zero, which would hide what is behind it."""
+    with seeded(1), torch.no_grad():
+        for name, parameter in model.eval().named_parameters():
+            if not parameter.is_floating_point():
+                continue
+            if parameter.ndim > 1:
+                table = "emb" in name.lower() or "wte" in name
+                fan_in = parameter.shape[-1] if parameter.ndim == 3 else parameter[0].numel()
+                parameter.normal_(std=1.0 if table else fan_in**-0.5)
+            else:
+                parameter.add_(0.1 * torch.randn_like(parameter))
+    return model

@@ -1,0 +1,184 @@
+"""Residual sums of a recorded forward pass, and the streams that they add to.
+
+A sum is residual if one of its terms, the branch, is computed with weights from the other, the
+trunk: x + f(x). Sums are connected to streams by their trunks, so that what repeats with the
+depth is counted in sums, whatever blocks look like.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from largen.transfer.torch.recording import Node, Record
+from largen.transfer.torch.walks import NORMS, PRODUCTS, Walk, end_at, through_views, walk
+
+SUMS = frozenset({"add"})
+
+
+@dataclass(frozen=True)
+class Sum:
+    """One residual sum.
+
+    Attributes
+    ----------
+    node, trunk, branch
+        Places of the sum and of its terms.
+    source
+        The tensor behind views that the branch is computed from.
+    walk
+        From the branch to the weights that it is proportional to.
+    stream
+        The number of the stream that it adds to.
+    post_norm
+        Whether a norm lies between the sum before and this one's trunk.
+    """
+
+    node: int
+    trunk: int
+    branch: int
+    source: int
+    walk: Walk
+    stream: int = 0
+    post_norm: bool = False
+
+    def between(self, record: Record) -> Iterator[Node]:
+        """Yield the nodes that lie in the branch."""
+        above = record.ancestors[self.branch] | 1 << self.branch
+        for node in record.nodes[self.source + 1 : self.branch + 1]:
+            if above >> node.index & 1 and record.before(self.source, node.index):
+                yield node
+
+
+def residual_sums(record: Record) -> list[Sum]:
+    """Return every residual sum, in the order of the forward pass."""
+    found: dict[int, tuple[int, int, int]] = {}
+    candidates = []
+    for node in record.nodes:
+        terms = _terms(record, node)
+        if terms is None:
+            continue
+        for trunk, branch in (terms, terms[::-1]):
+            source = _source(record, trunk, branch, found)
+            if source is not None:
+                found[node.index] = (trunk, branch, source)
+                break
+        else:
+            candidates.append((node.index, terms))
+    if found:
+        _add_projected(record, candidates, found)
+    return _in_streams(record, found)
+
+
+def _terms(record: Record, node: Node) -> tuple[int, int] | None:
+    if node.op not in SUMS or len(node.inputs) != 2 or not node.is_data:
+        return None
+    a, b = (record.nodes[i] for i in node.inputs)
+    same = a.shape == b.shape == node.shape and a.index != b.index
+    return (a.index, b.index) if same and a.is_data and b.is_data and node.shape else None
+
+
+def _source(record: Record, trunk: int, branch: int, found: dict) -> int | None:
+    """Return the tensor on the trunk that a branch is computed from with weights."""
+    source = through_views(record, trunk)
+    while True:
+        if record.before(source, branch) and _weighted(record, source, branch):
+            return source
+        if source not in found:
+            return None
+        source = through_views(record, found[source][0])  # the sum before this one
+
+
+def _weighted(record: Record, early: int, late: int) -> bool:
+    above = record.ancestors[late] | 1 << late
+    return any(
+        above >> node.index & 1
+        and node.op in PRODUCTS
+        and record.before(early, node.index)
+        and any(record.nodes[i].is_weight for i in node.inputs)
+        for node in record.nodes[early + 1 : late + 1]
+    )
+
+
+def _add_projected(record: Record, candidates: list, found: dict) -> None:
+    """Add the sums on a known stream whose trunk is an affine map, as ResNets' first blocks have.
+
+    Exactly one term is affine in a signal that the other one is computed from, too.
+    """
+    on_spine: set[int] = set()
+    for trunk, _, _ in found.values():
+        on_spine.update(_spine(record, trunk, found))
+    for place, terms in reversed(candidates):
+        if place not in on_spine:
+            continue
+        for trunk, branch in (terms, terms[::-1]):
+            source = _affine_source(record, trunk, branch)
+            if source is not None and _affine_source(record, branch, trunk) is None:
+                found[place] = (trunk, branch, source)
+                on_spine.update(_spine(record, trunk, found))
+                break
+
+
+def _affine_source(record: Record, place: int, other: int) -> int | None:
+    """Return the signal in which a term is affine and from which the other one is computed."""
+    while True:
+        node = record.nodes[place]
+        data = [i for i in node.inputs if record.nodes[i].is_data]
+        affine = len(data) == 1 and (
+            bool(walk(record, place).ends.keys() != {place}) or end_at(record, node).weights
+        )
+        if not affine:
+            return None
+        place = data[0]
+        if record.before(place, other) and record.nodes[place].of_weights:
+            return place
+
+
+def _spine(record: Record, place: int, found: dict) -> Iterator[int]:
+    """Yield where a trunk comes from: through what has one signal as its input, and sums."""
+    while True:
+        yield place
+        if place in found:
+            place = found[place][0]
+            continue
+        node = record.nodes[place]
+        data = list(dict.fromkeys(i for i in node.inputs if record.nodes[i].is_data))
+        if len(data) > 1:
+            data = _joint(record, data)
+        if len(data) != 1:
+            return
+        place = data[0]
+
+
+def _joint(record: Record, data: list[int]) -> list[int]:
+    """Return the one signal that several are parts or statistics of."""
+    last = max(data)
+    for first in sorted(data, reverse=True):
+        if all(first == i or record.before(first, i) for i in data):
+            return [first]  # x · rsqrt(mean x²): from x
+    roots = {through_views(record, i) for i in data}
+    return [roots.pop()] if len(roots) == 1 and last not in roots else []
+
+
+def _in_streams(record: Record, found: dict) -> list[Sum]:
+    streams: dict[int, int] = {}
+    sums = []
+    for place in sorted(found):
+        trunk, branch, source = found[place]
+        stream, normed = None, False
+        for before in _spine(record, trunk, {}):
+            if before in streams:
+                stream = streams[before]
+                break
+            normed = normed or _is_norm(record, before)
+        streams[place] = len(set(streams.values())) if stream is None else stream
+        post = normed and stream is not None
+        sums.append(Sum(place, trunk, branch, source, walk(record, branch), streams[place], post))
+    return sums
+
+
+def _is_norm(record: Record, place: int) -> bool:
+    node = record.nodes[place]
+    if node.op in NORMS:
+        return not node.op.count("batch")
+    return node.op == "rsqrt"

@@ -1,0 +1,118 @@
+"""The check of what was read: weights are multiplied, and the forward pass is run again.
+
+Where a tensor is checked, what comes after it goes on with the value of the first run, so that
+all places are checked by one run, and the model's output must come out as it was: what multiplies
+a branch or logits and something else besides changes the output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from largen.transfer.torch.process import seeded
+from largen.transfer.torch.recording import Record, Recorder, output_of, tensors_in, watching
+
+CLOSE = 2e-3  # in single precision, through reductions of some thousand terms
+
+
+@dataclass(eq=False)
+class Specimen:
+    """A model with random weights, its record, and what it was called with."""
+
+    model: nn.Module
+    record: Record
+    args: tuple
+    kwargs: Mapping[str, Any]
+
+
+@dataclass(eq=False)
+class Run:
+    """What went into and came out of some places, and the output."""
+
+    inputs: dict[int, list[Tensor]]
+    results: dict[int, Tensor]
+    output: Tensor
+
+
+# A weight's name → the factor, or the factors of its entries.
+Multiplied = Mapping[str, float | Tensor]
+
+
+def run_again(
+    specimen: Specimen,
+    places: Sequence[int],
+    multiplied: Multiplied,
+    results: Mapping[int, Tensor] | None = None,
+) -> Run:
+    """Run a model with some weights multiplied.
+
+    Parameters
+    ----------
+    specimen
+        The model.
+    places
+        Where to look.
+    multiplied
+        Weights and what they are multiplied by, for this run.
+    results
+        What comes out of places, in place of what would.
+    """
+    watch = _Replay(specimen, set(places), results or {})
+    running = watching(watch, specimen.model, watch.enter, watch.leave)
+    with seeded(0), _multiplied(specimen.model, multiplied), running:
+        output = output_of(specimen.model(*specimen.args, **specimen.kwargs))
+    assert output is not None
+    return Run(watch.inputs, watch.results, output.clone())
+
+
+def same(found: Tensor, wanted: Tensor, factor: float = 1.0) -> bool:
+    """Whether a tensor is a multiple of another."""
+    scale = wanted.abs().max() * abs(factor)
+    finite = torch.isfinite(wanted)
+    if found.shape != wanted.shape or not bool((torch.isfinite(found) == finite).all()):
+        return False
+    difference = (found - factor * wanted)[finite].abs().max() if bool(finite.any()) else scale * 0
+    return bool(difference <= CLOSE * scale)
+
+
+@contextmanager
+def _multiplied(model: nn.Module, factors: Multiplied) -> Iterator[None]:
+    weights = dict(model.named_parameters())
+    before = {name: weights[name].detach().clone() for name in factors}
+    with torch.no_grad():
+        for name, factor in factors.items():
+            weights[name].mul_(factor)
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for name, value in before.items():
+                weights[name].copy_(value)
+
+
+class _Replay(Recorder):
+    def __init__(self, specimen: Specimen, places: set[int], instead: Mapping[int, Tensor]):
+        super().__init__(specimen.model, (specimen.args, specimen.kwargs))
+        self.places, self.instead = places, instead
+        self.inputs: dict[int, list[Tensor]] = {}
+        self.results: dict[int, Tensor] = {}
+
+    def before(self, index: int, inputs: list[Tensor]) -> None:
+        """Keep what goes in, which may be written to."""
+        if index in self.places:
+            self.inputs[index] = [t.clone() for t in inputs]
+
+    def after(self, index: int, output: Any) -> None:
+        """Keep what comes out, or replace it."""
+        if index in self.places:
+            first = next(tensors_in(output))
+            if index in self.instead:
+                first.copy_(self.instead[index])
+            else:
+                self.results[index] = first.clone()

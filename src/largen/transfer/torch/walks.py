@@ -1,0 +1,241 @@
+"""From a tensor of a recorded forward pass back to the weights that it is proportional to.
+
+Views, sums, means, constants and gates pass a factor on. A product with a weight takes one up: if
+weight (and biases) are multiplied, so is the tensor. Everything else is a nonlinear end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from largen.transfer.torch.recording import Node, Record
+
+# Linear in all of their floating-point arguments.
+LINEAR = frozenset({
+    "view", "_unsafe_view", "reshape", "_reshape_alias", "t", "transpose", "permute", "expand",
+    "slice", "select", "unsqueeze", "squeeze", "clone", "contiguous", "_to_copy", "to", "detach",
+    "alias", "unbind", "split", "split_with_sizes", "chunk", "narrow", "index", "index_select",
+    "gather", "take", "flip", "roll", "repeat", "repeat_interleave", "constant_pad_nd", "mean",
+    "sum", "avg_pool1d", "avg_pool2d", "avg_pool3d", "_adaptive_avg_pool2d",
+    "_adaptive_avg_pool3d", "adaptive_avg_pool1d", "mkldnn_adaptive_avg_pool2d", "dropout",
+    "native_dropout", "lift_fresh", "unfold", "as_strided", "diagonal", "movedim", "flatten",
+    "masked_fill", "tril", "triu", "upsample_bilinear2d", "upsample_nearest2d",
+    "upsample_bicubic2d", "cumsum", "pixel_shuffle", "pixel_unshuffle", "neg", "im2col",
+    "add", "sub", "rsub", "cat", "stack", "where", "index_add", "index_put", "_index_put_impl",
+    "scatter", "scatter_add", "copy", "masked_scatter", "sort", "swapaxes", "split_copy",
+    "unbind_copy", "view_copy", "_pad_circular", "reflection_pad2d", "replication_pad2d",
+})  # fmt: skip
+VIEWS = frozenset({
+    "view", "_unsafe_view", "reshape", "_reshape_alias", "t", "transpose", "permute", "expand",
+    "unsqueeze", "squeeze", "clone", "contiguous", "_to_copy", "to", "detach", "alias",
+    "lift_fresh", "dropout", "native_dropout", "flatten", "movedim", "swapaxes", "roll", "slice",
+    "select", "constant_pad_nd", "index", "unbind", "split", "split_with_sizes", "narrow",
+})  # fmt: skip
+PRODUCTS = frozenset({
+    "mm", "bmm", "addmm", "baddbmm", "addbmm", "matmul", "linear", "mv", "addmv", "dot",
+    "_grouped_mm", "convolution", "_convolution", "convolution_overrideable", "conv1d", "conv2d",
+    "conv3d", "mkldnn_convolution", "_scaled_grouped_mm", "addcmul",
+})  # fmt: skip
+NORMS = frozenset({
+    "native_layer_norm", "native_group_norm", "native_batch_norm", "_fused_rms_norm", "rms_norm",
+    "_native_batch_norm_legit", "_native_batch_norm_legit_no_training", "cudnn_batch_norm",
+    "_batch_norm_with_update", "batch_norm", "layer_norm", "group_norm", "_batch_norm_no_update",
+    "instance_norm",
+})  # fmt: skip
+GATES = frozenset({"_softmax", "_safe_softmax", "sigmoid", "hardsigmoid"})
+MULTIPLIES = frozenset({"mul", "div", "multiply", "divide", "true_divide"})
+
+
+@dataclass(frozen=True)
+class End:
+    """Where a walk ended.
+
+    Attributes
+    ----------
+    node
+        The tensor.
+    kind
+        ``"product"`` or ``"gain"`` (of a weight), ``"table"`` (a row of one), ``"input"``, or
+        ``"other"``.
+    weights
+        Parameters to which it is proportional, one of which can take up a factor.
+    biases
+        Parameters that are added to it in the same operation.
+    """
+
+    node: int
+    kind: str
+    weights: tuple[str, ...] = ()
+    biases: tuple[str, ...] = ()
+
+
+@dataclass
+class Walk:
+    """A walk from one tensor.
+
+    Attributes
+    ----------
+    ends
+        Where it ended, each once.
+    biases
+        Parameters that were added on the way.
+    factor
+        The product of the numbers that multiply on the way to the first end.
+    seen
+        Places of the tensors on the way.
+    """
+
+    ends: dict[int, End] = field(default_factory=dict)
+    biases: set[str] = field(default_factory=set)
+    factor: float = 1.0
+    seen: list[int] = field(default_factory=list)
+
+    @property
+    def takes_a_factor(self) -> bool:
+        """Whether every end has weights that can take one up."""
+        return bool(self.ends) and all(end.weights for end in self.ends.values())
+
+
+def walk(record: Record, start: int) -> Walk:
+    """Walk back from a tensor to the weights that it is proportional to."""
+    found, visited = Walk(), set()
+    stack = [(start, 1.0)]
+    while stack:
+        place, factor = stack.pop()
+        if place in visited:
+            continue
+        visited.add(place)
+        node = record.nodes[place]
+        onward = _onward(record, node, found)
+        if onward is None:
+            if not found.ends:
+                found.factor = factor
+            found.ends[place] = end_at(record, node)
+        else:
+            found.seen.append(place)
+            factor *= constant_factor(record, node)
+            stack.extend((i, factor) for i in reversed(onward))
+    return found
+
+
+def _onward(record: Record, node: Node, found: Walk) -> list[int] | None:
+    """Return what a factor comes from; None where the walk ends."""
+    inputs = [record.nodes[i] for i in node.inputs]
+    data = [n for n in inputs if n.is_data]
+    if not node.is_data or not data:
+        return None
+    if node.op in LINEAR:
+        if node.op in ("add", "sub", "rsub", "copy"):
+            for other in inputs:
+                if other.is_weight:
+                    found.biases.update(record.parameters(other.index))
+        return list(dict.fromkeys(n.index for n in data))
+    if node.op in MULTIPLIES:
+        if any(n.is_weight for n in inputs):
+            return None
+        if len(data) == 1:
+            return [data[0].index] if inputs[0].is_data or node.op.startswith("mul") else None
+        return _gated(record, node, data)
+    return None
+
+
+def _gated(record: Record, node: Node, data: list[Node]) -> list[int] | None:
+    """Return the side of a product of two signals that a weight makes, if the other is a gate."""
+    sides = data[:1] if node.op.startswith("div") or node.op.startswith("true") else data
+    for side in sides:
+        others = [n for n in data if n is not side]
+        inner = walk(record, side.index)
+        if not inner.takes_a_factor or not others:
+            continue
+        gate = any(record.nodes[i].op in GATES for i in (*inner.seen, *inner.ends))
+        # A norm undoes a factor: its other side is computed from this one.
+        undone = any(
+            record.before(end, other.index) or end == other.index
+            for end in inner.ends for other in others
+        )  # fmt: skip
+        if not gate and not undone:
+            return [side.index]
+    return None
+
+
+def constant_factor(record: Record, node: Node) -> float:
+    """Return the number by which a node multiplies its signal; 1 if it is none."""
+    if node.op not in MULTIPLIES:
+        return 1.0
+    inputs = [record.nodes[i] for i in node.inputs]
+    if len(inputs) == 1 and node.numbers:
+        number = node.numbers[0]
+    else:
+        numbers = [n.number for n in inputs if n.number is not None]
+        if len(inputs) != 2 or not numbers:
+            return 1.0
+        number = numbers[0]
+    if node.op.startswith("mul"):
+        return number
+    return 1.0 / number if number else 1.0
+
+
+def end_at(record: Record, node: Node) -> End:
+    """Return what a walk's end is, and which weights multiply it."""
+    inputs = [record.nodes[i] for i in node.inputs]
+    if node.op == "input":
+        return End(node.index, "input")
+    if node.op == "embedding" or (node.op in ("index", "index_select") and inputs[0].is_weight):
+        return End(node.index, "table", _proportional(record, inputs[0].index))
+    weights = [n for n in inputs if n.is_weight]
+    if not weights or not node.is_data:
+        return End(node.index, "other")
+    if node.op in MULTIPLIES:
+        divided = node.op.startswith(("div", "true")) and inputs[-1].is_weight
+        names = () if divided else _proportional(record, weights[0].index)
+        return End(node.index, "gain", names)
+    if node.op in NORMS:
+        rest = tuple(p for n in weights[1:] for p in record.parameters(n.index))
+        return End(node.index, "gain", _proportional(record, weights[0].index), rest)
+    if node.op in PRODUCTS:
+        added = node.op in ("addmm", "baddbmm", "addbmm", "addmv")
+        # The first argument of these is added; of convolutions the third.
+        factors = inputs[1:3] if added else inputs[:2]
+        bias = inputs[:1] if added else inputs[2:]
+        multiplied = [n for n in factors if n.is_weight]
+        if len(multiplied) != 1:
+            return End(node.index, "other")
+        rest = tuple(p for n in bias if n.is_weight for p in record.parameters(n.index))
+        names = _proportional(record, multiplied[0].index)
+        return End(node.index, "product", names, rest)
+    return End(node.index, "other")
+
+
+def _proportional(record: Record, place: int) -> tuple[str, ...]:
+    """Return a parameter that a tensor made of weights is proportional to; none if there is none.
+
+    Of weight normalisation, w = g v/|v|, it is g; of 1 + w there is none.
+    """
+    node = record.nodes[place]
+    while node.parameter is None:
+        inputs = [record.nodes[i] for i in node.inputs]
+        own = [n for n in inputs if n.is_weight]
+        if node.op == "_weight_norm_interface":
+            node = inputs[1]
+        elif node.op in LINEAR and node.op not in ("add", "sub", "rsub") and len(own) == 1:
+            node = own[0]
+        elif node.op.startswith("mul") and own:
+            node = own[-1]
+        elif node.op in MULTIPLIES and own and inputs[0].is_weight:
+            node = inputs[0]
+        else:
+            return ()
+    return (node.parameter,)
+
+
+def through_views(record: Record, place: int) -> int:
+    """Return the tensor behind views, casts, copies and factors that are numbers."""
+    while True:
+        node = record.nodes[place]
+        data = [i for i in node.inputs if record.nodes[i].is_data]
+        passes = node.op in VIEWS or (
+            node.op in MULTIPLIES and not any(record.nodes[i].is_weight for i in node.inputs)
+        )
+        if not passes or len(data) != 1 or not record.nodes[node.inputs[0]].is_data:
+            return place
+        place = data[0]

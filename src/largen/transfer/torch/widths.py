@@ -1,0 +1,164 @@
+"""Factors of width that a model's forward pass applies by itself.
+
+Gemma multiplies its embeddings by √d, T5 divides its features by √d before a tied read-out. Base
+and wider models do the same operations, and their numbers are compared one by one. Factors of
+attention logits are found with the attention (:mod:`largen.transfer.torch.attention`); those that
+are part of a norm leave the size of their result as it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from math import log, log2
+
+from largen.errors import InvalidInput
+from largen.transfer.torch.logits import Logits
+from largen.transfer.torch.reading import Reading, all_of
+from largen.transfer.torch.recording import Node, Record
+from largen.transfer.torch.walks import MULTIPLIES, VIEWS, constant_factor, walk
+
+FLAT = 0.25  # a power of the width that is smaller than this is none
+
+
+@dataclass(frozen=True)
+class OwnFactor:
+    """A factor n^power of the user's own.
+
+    Attributes
+    ----------
+    kind
+        ``"table"``: of an embedding; ``"read-out"``: of the features before the read-out;
+        ``"product"``: of what weights make.
+    weights
+        The weights that it multiplies; for ``"read-out"`` those that it is multiplied with.
+    module
+        Whose output it multiplies, for ``"table"``.
+    power
+        The power of n.
+    """
+
+    kind: str
+    weights: tuple[str, ...]
+    module: str
+    power: Fraction
+
+
+def own_factors(reading: Reading) -> list[OwnFactor]:
+    """Return the user's factors of width outside of attention.
+
+    Raises
+    ------
+    InvalidInput
+        If the two forward passes do different things, or a factor multiplies what is neither an
+        embedding, nor a product with weights, nor the read-out's input.
+    """
+    base, wide = reading.base.record, reading.wide.record
+    pairs = reading.logits
+    numbers = [
+        _numbers(base, [small for small, _ in pairs]),
+        _numbers(wide, [large for _, large in pairs]),
+    ]
+    keys = [[(node.op, node.module) for node in own] for own in numbers]
+    if keys[0] != keys[1]:
+        at = next((a for a, b in zip(*keys, strict=False) if a != b), ("", ""))[1]
+        raise InvalidInput(
+            f"make_model: the forward pass does different things at {reading.sizes.base} and "
+            f"{reading.sizes.wide}, first in {at or 'the model'}, so that its factors of width "
+            "cannot be compared; take a base and a delta of one kind."
+        )
+    found = []
+    for small, large in zip(*numbers, strict=True):
+        was, now = constant_factor(base, small), constant_factor(wide, large)
+        if was == 0 or now == 0 or abs(now / was - 1) < 1e-6:
+            continue
+        power, flat = _power(reading, small, large, now / was)
+        if not flat:
+            found.append(_placed(reading, small, power))
+    return found
+
+
+def _numbers(record: Record, logits: list[Logits]) -> list[Node]:
+    """Return what numbers multiply and weights have a part in, but for attention logits."""
+    logits_own = {i for own in logits for i in own.seen}
+    for own in logits:
+        for product in own.products:
+            for side in (product.queries, product.keys):
+                logits_own.update(walk(record, side).seen)
+    return [
+        node
+        for node in record.nodes
+        if node.op in MULTIPLIES
+        and node.of_weights
+        and node.value.is_floating_point()
+        and node.index not in logits_own
+        and ((len(node.inputs) == 1 and node.numbers) or _constant(record, node))
+    ]
+
+
+def _constant(record: Record, node: Node) -> bool:
+    return any(record.nodes[i].number is not None for i in node.inputs)
+
+
+def _power(reading: Reading, small: Node, large: Node, ratio: float) -> tuple[Fraction, bool]:
+    """Return the factor's power of the width, and whether its result does not grow."""
+    sizes = reading.sizes
+    grown = max(sizes.wide[key] / sizes.base[key] for key in sizes.base)
+    if small.shape and large.shape and small.shape[-1] != large.shape[-1]:
+        grown = large.shape[-1] / small.shape[-1]
+    norms = [float(n.value.double().square().mean().sqrt()) for n in (small, large)]
+    flat = min(norms) > 0 and abs(log2(norms[1] / norms[0])) < FLAT * log2(grown)
+    return Fraction(round(4 * log(ratio) / log(grown)), 4), flat
+
+
+def _placed(reading: Reading, node: Node, power: Fraction) -> OwnFactor:
+    record = reading.base.record
+    for end in reading.read_outs:
+        data = [i for i in record.nodes[end.node].inputs if record.nodes[i].is_data]
+        if data and node.index in behind(record, data[0]):
+            return OwnFactor("read-out", end.weights, "", power)
+    if node.is_weight:
+        names = record.parameters(node.index)
+        module = module_at(record, node.inputs[0])
+        if module is not None:
+            return OwnFactor("table", names, module, power)
+    found = walk(record, node.index)
+    kinds = {end.kind for end in found.ends.values()}
+    if found.takes_a_factor and kinds == {"table"} and len(found.ends) == 1:
+        (place,) = found.ends
+        module = module_at(record, place) or module_at(record, node.index)
+        if module is not None:
+            return OwnFactor("table", tuple(all_of(found)), module, power)
+    if found.takes_a_factor and kinds <= {"product", "gain"}:
+        return OwnFactor("product", tuple(all_of(found)), "", power)
+    raise InvalidInput(
+        f"make_model: in {node.module or 'the model'}, the forward pass multiplies by a number "
+        f"that grows as width^({power}), and what it multiplies ({node.op} of the shape "
+        f"{node.shape}) is neither an embedding, nor made by weights, nor the read-out's input. "
+        "Take the number out, or make it independent of the width."
+    )
+
+
+def behind(record: Record, place: int) -> list[int]:
+    """Return a place and those behind it, through views and numbers."""
+    found = [place]
+    while True:
+        node = record.nodes[found[-1]]
+        data = [i for i in node.inputs if record.nodes[i].is_data]
+        weighted = any(record.nodes[i].is_weight for i in node.inputs)
+        if len(data) != 1 or weighted or node.op not in VIEWS | MULTIPLIES:
+            return found
+        found.append(data[0])
+
+
+def module_at(record: Record, place: int, views: bool = True) -> str | None:
+    """Return the innermost module whose output a tensor is, seen through views if wanted."""
+    places = {place}
+    if views:
+        for node in record.nodes[place + 1 :]:
+            if node.op in VIEWS and node.inputs and node.inputs[0] in places:
+                places.add(node.index)
+    for call in record.calls:
+        if call.path and call.outputs[:1] and call.outputs[0] in places:
+            return call.path
+    return None

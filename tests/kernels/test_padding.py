@@ -1,0 +1,56 @@
+"""Other numbers of samples compile nothing anew, and change nothing but rounding."""
+
+import jax
+import numpy as np
+import pytest
+
+import largen as lg
+
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((24, 3))
+Y = np.sin(X[:, 0])
+COMPILED = "/jax/core/compile/backend_compile_duration"
+
+
+@pytest.fixture
+def compiled():
+    """How often XLA has compiled so far, as a function."""
+    events = []
+
+    def listen(event, _, **__):
+        if event == COMPILED:
+            events.append(event)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    yield lambda: len(events)
+    jax.monitoring.unregister_event_duration_listener(listen)
+
+
+CALLS = {
+    "one set": lambda n: lg.kernel(lg.mlp(2, "tanh"), X[:n]),
+    "two sets": lambda n: lg.ntk_kernel(lg.mlp(2, "tanh"), X[:n], X[n - 2 : n]),
+    "likelihood": lambda n: lg.log_likelihood(lg.mlp(1, "relu"), X[:n], Y[:n], noise=0.1),
+    "cross-validation": lambda n: lg.fit_cross_validation(
+        lg.mlp(1, "erf"), X[:n], Y[:n], noise=1.0, throw=False
+    ),
+    "training": lambda n: lg.posterior(lg.mlp(1, "erf"), X[:n], Y[:n], noise=0.1),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_another_number_of_samples_compiles_nothing(call, compiled):
+    call(20)
+    jax.jit(lambda x: x + 2)(1.0)
+    before = compiled()
+    assert before > 0
+    call(19)
+    call(21)
+    assert compiled() == before
+
+
+@pytest.mark.parametrize("activation", ["relu", "tanh"])
+def test_rows_that_fill_up_change_nothing(activation):
+    net = lg.mlp(2, activation, bias_std=0.3)
+    many, few = lg.kernel(net, X), lg.kernel(net, X[:7])
+    for one, other in zip(many, few, strict=True):
+        np.testing.assert_allclose(one[:7, :7], other, rtol=1e-13, atol=1e-14)

@@ -1,0 +1,164 @@
+"""Layers of a user's own, made as CONTRIBUTING says: records, and rules registered from outside."""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+
+import largen as lg
+from largen.architectures import Affine, Elementwise, Layer, Parallel, Sequence
+from largen.kernels.rules import nature_behind, rule, wanted
+from largen.kernels.rules.scaling import rescaled
+from largen.kernels.rules.structure import advance_parts
+from largen.kernels.state import Wanted
+from largen.networks import build, weightless
+from largen.networks.layers import branches_of, each, together
+
+
+@dataclass(frozen=True, repr=False)
+class Scale(Layer):
+    """y = c·x."""
+
+    c: float
+    linear = True
+
+
+@build.register(Scale)
+def _(layer, frame, path, features):
+    return weightless(lambda x: layer.c * x, features)
+
+
+@rule.register(Scale)
+def _(layer, constants, state, behind):
+    return rescaled(state, layer.c, layer.c)
+
+
+@dataclass(frozen=True, repr=False)
+class Swish(Elementwise):
+    """y = x/(1 + e^(−βx)); elementwise layers need no rule."""
+
+    beta: float
+
+    def __call__(self, x):
+        return x * jax.nn.sigmoid(self.beta * x)
+
+
+@dataclass(frozen=True, repr=False)
+class FullSum(Affine):
+    """An affine map of the sum over all positions, as if behind GlobalSumPool: with weights."""
+
+    def space_behind(self, space):
+        return () if space is not None else None
+
+
+@build.register(FullSum)
+def _(layer, frame, path, features):
+    dense = build(lg.Dense(width_ratio=layer.width_ratio), frame, path, features[-1:])
+
+    def forward(params, x, taps):
+        return dense.forward(params, x.sum(axis=tuple(range(1, x.ndim - 1))), taps)
+
+    return type(dense)(**{**vars(dense), "forward": forward})
+
+
+@rule.register(FullSum)
+def _(layer, constants, state, behind):
+    summed = rule(lg.GlobalSumPool(), (), state, behind)
+    return rule(lg.Dense(), constants, summed, behind)
+
+
+@wanted.register(FullSum)
+def _(layer, behind):
+    return Wanted(pairs=True)
+
+
+@dataclass(frozen=True, repr=False)
+class Twice(Sequence):
+    """A layer and a copy of it with weights of its own; sequences need no rule."""
+
+    layer: Layer
+    times = 2
+
+
+@dataclass(frozen=True, repr=False)
+class Mean(Parallel):
+    """y = (a(x) + b(x))/2 for two independent branches."""
+
+    a: Layer
+    b: Layer
+
+    def signal_behind(self, signal):
+        return self.a.signal_behind(signal)
+
+
+@build.register(Mean)
+def _(layer, frame, path, features):
+    parts = branches_of(layer, frame, path, features)
+    return together(parts, parts[0].features, each(parts, lambda found: sum(found) / 2))
+
+
+@rule.register(Mean)
+def _(layer, constants, state, behind):
+    a, b = advance_parts(layer, constants, state, behind)
+    total = jax.tree.map(lambda x, y: x if x.dtype == bool else x + y, a, b)
+    return rescaled(total, 0.5, 0.5)
+
+
+@nature_behind.register(Mean)
+def _(layer, nature):
+    a, b = (nature_behind(part, nature) for part in layer.parts)
+    assert a == b
+    return a
+
+
+@dataclass(frozen=True, repr=False)
+class Standardise(Layer):
+    """y = g·x/√(mean x²): a normalisation, without any traits."""
+
+    gain: float
+
+
+@build.register(Standardise)
+def _(layer, frame, path, features):
+    def normalised(x):
+        return layer.gain * x / jnp.sqrt((x**2).mean(axis=-1, keepdims=True))
+
+    return weightless(normalised, features)
+
+
+@rule.register(Standardise)
+def _(layer, constants, state, behind):
+    scales = (layer.gain / jnp.sqrt(side.q) for side in (state.first, state.second))
+    return rescaled(state, *scales)
+
+
+@dataclass(frozen=True, repr=False)
+class Unknown(Layer):
+    """A layer that nobody has a rule for."""
+
+
+@dataclass(frozen=True, repr=False)
+class HiddenTanh(Layer):
+    """tanh(40·x) by a rule that takes the expectations itself, so that it is no activation."""
+
+
+@build.register(HiddenTanh)
+def _(layer, frame, path, features):
+    return weightless(lambda x: jnp.tanh(40 * x), features)
+
+
+@rule.register(HiddenTanh)
+def _(layer, constants, state, behind):
+    return rule(lg.Activation("tanh"), (), rescaled(state, 40.0, 40.0), behind)
+
+
+@dataclass(frozen=True, repr=False)
+class Half(Layer):
+    """Every other channel; does not say that there are fewer behind it."""
+
+    linear = True
+
+
+@build.register(Half)
+def _(layer, frame, path, features):
+    return weightless(lambda x: x[..., ::2], (*features[:-1], features[-1] // 2))

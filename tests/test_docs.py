@@ -1,0 +1,25 @@
+"""Code of the documentation's pages runs, each page from its top in a namespace of its own."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).parents[1] / "docs"
+CELL = re.compile(r"^```\{code-cell\} python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PAGES = sorted(
+    p for p in DOCS.rglob("*.md") if "_build" not in p.parts and CELL.search(p.read_text())
+)
+
+
+def test_there_are_pages():
+    assert len(PAGES) > 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS)))
+def test_page(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    namespace = {"__name__": "__main__"}
+    for cell in CELL.findall(page.read_text()):
+        exec(compile(cell, str(page), "exec"), namespace)

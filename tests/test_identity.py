@@ -1,0 +1,224 @@
+"""Functions, objects and settings told by what they do."""
+
+import subprocess
+import sys
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property, lru_cache, partial
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import largen as lg
+from largen.errors import InvalidInput
+from largen.identity import identity
+from largen.transfer import warmup_cosine
+
+GAIN = 2.0
+
+
+def told(value):
+    return identity("value", value, "Name it")
+
+
+class Net(nn.Module):
+    def __init__(self, width, gain=1.0):
+        super().__init__()
+        self.layer, self.gain = nn.Linear(2, width), gain
+
+    def forward(self, x):
+        return GAIN * torch.relu(self.layer(x))
+
+
+def closing_over(c):
+    return lambda x: c * x
+
+
+def reads_global(x):
+    return GAIN * x
+
+
+def takes_from_module(x):
+    from math import cosh, sinh  # noqa: F401
+
+    return np.linalg.norm(x) + cosh(x)
+
+
+def seeded(make):
+    torch.manual_seed(0)
+    return make()
+
+
+def counted(calls=()):
+    net = Net(2)
+    net.load_state_dict(seeded(lambda: Net(2)).state_dict())
+    net.calls = {"n": len(calls)}
+    return net
+
+
+@dataclass(frozen=True)
+class Setting:
+    a: int = 1
+    b: object = None
+
+    @cached_property
+    def computed(self):
+        return object()
+
+
+class Slotted:
+    __slots__ = ("x",)
+
+    def __init__(self, x):
+        self.x = x
+
+
+class Own(eqx.Module):
+    w: jax.Array
+    name: str = "own"
+
+    def __call__(self, x):
+        return self.w @ x
+
+
+class Colour(Enum):
+    red = 1
+    blue = 2
+
+
+def recursive(n):
+    return n * recursive(n - 1) if n else 1
+
+
+def circle(size):
+    own = [size]
+    own.append(own)
+    return own
+
+
+# Values that are made twice and told alike, each of them from all others.
+VALUES = {
+    "none": lambda: None, "true": lambda: True, "one": lambda: 1, "one.": lambda: 1.0,
+    "text": lambda: "1", "bytes": lambda: b"1", "list": lambda: [1, 2], "tuple": lambda: (1, 2),
+    "nested": lambda: [1, [2]], "set": lambda: {"a", "b", "c"}, "dict": lambda: {"a": 1, "b": 2},
+    "dict in another order": lambda: {"b": 2, "a": 1}, "nan": lambda: float("nan"),
+    "array": lambda: np.arange(3.0), "float32": lambda: np.arange(3, dtype="float32"),
+    "jax": lambda: jnp.arange(4.0), "key": lambda: jax.random.key(3),
+    "torch": lambda: torch.arange(5.0), "parameter": lambda: nn.Parameter(torch.arange(5.0)),
+    "bfloat16": lambda: torch.arange(5, dtype=torch.bfloat16), "objects": lambda:
+    np.array([1, "a"], dtype=object), "dtype": lambda: torch.float16, "numpy type":
+    lambda: np.float32, "closure": lambda: closing_over(2.0), "other closure": lambda:
+    closing_over(3.0), "closure over array": lambda: closing_over(np.ones(2)),
+    "lambda": lambda: lambda x: x + 1, "other lambda": lambda: lambda x: x + 2,
+    "default": lambda: lambda x, y=1: x, "keyword": lambda: lambda x, *, y=1: x,
+    "global": lambda: reads_global, "module": lambda: takes_from_module, "recursive":
+    lambda: recursive, "partial": lambda: partial(reads_global, 1), "partial, keyword":
+    lambda: partial(reads_global, x=1), "cached": lambda: lru_cache(reads_global),
+    "ufunc": lambda: np.tanh, "jax function": lambda: jax.nn.relu, "torch function":
+    lambda: nn.functional.relu, "builtin": lambda: len, "method of list": lambda:
+    [1.0, 2.0].__getitem__, "jitted": lambda: jax.jit(lambda x: x + 1), "mapped": lambda:
+    jax.vmap(reads_global), "class": lambda: Net, "class with settings": lambda: partial(Net, 4),
+    "installed class": lambda: nn.Linear, "net": lambda: seeded(lambda: Net(2)), "wider net":
+    lambda: seeded(lambda: Net(3)), "net's gain": lambda: seeded(lambda: Net(2, 2.0)),
+    "method": lambda: seeded(lambda: Net(2)).forward, "net that counts": counted,
+    "net that has counted": lambda: counted([0]), "setting": Setting, "other setting":
+    lambda: Setting(2), "setting of class": lambda: Setting(1, Setting), "slots": lambda:
+    Slotted(1), "other slots": lambda: Slotted(2), "equinox": lambda: Own(jnp.ones((2, 2))),
+    "other equinox": lambda: Own(jnp.zeros((2, 2))), "enum": lambda: Colour.red,
+    "other enum": lambda: Colour.blue, "circle": lambda: circle(1), "other circle":
+    lambda: circle(2), "mup": lg.mup, "gamma": lambda: lg.mup(gamma=2.0), "layers":
+    lambda: lg.mlp(2, "tanh"), "schedule": lambda: warmup_cosine(10),
+    "other schedule": lambda: warmup_cosine(11), "generator": lambda:
+    np.random.default_rng(0), "other generator": lambda: np.random.default_rng(1),
+    "ordered": lambda: OrderedDict(a=1), "grad": lambda: jax.grad(reads_global),
+}  # fmt: skip
+
+
+def test_each_is_told_from_all_others_and_alike_when_it_is_made_again():
+    found = {name: told(make()) for name, make in VALUES.items()}
+    again = {name: told(make()) for name, make in VALUES.items()}
+    assert again == found
+    alike = {}
+    for name, own in found.items():
+        alike.setdefault(own, []).append(name)
+    assert [names for names in alike.values() if len(names) > 1] == []
+
+
+def test_another_process_tells_the_same():
+    code = (
+        "import sys; sys.path.insert(0, 'tests'); import test_identity as t; "
+        "print({n: t.told(m()) for n, m in t.VALUES.items()})"
+    )
+    out = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True,
+        env=dict(__import__("os").environ, PYTHONHASHSEED="7"),
+    )  # fmt: skip
+    found = {name: told(make()) for name, make in VALUES.items()}
+    theirs = eval(out.stdout)
+    for name in ("schedule", "other schedule"):  # under pytest their types are checked
+        del theirs[name], found[name]
+    assert theirs == found
+
+
+def test_what_a_function_reads_is_part_of_it(monkeypatch):
+    before = told(reads_global), told(Net), told(seeded(lambda: Net(2)))
+    monkeypatch.setitem(globals(), "GAIN", 3.0)
+    after = told(reads_global), told(Net), told(seeded(lambda: Net(2)))
+    assert all(a != b for a, b in zip(before, after, strict=True))
+
+
+def test_shared_weights_are_not_equal_ones():
+    a, b = torch.ones(2), torch.ones(2)
+    assert told([a, a]) != told([a, b])
+
+
+def test_what_is_computed_from_the_rest_does_not_count():
+    setting = Setting()
+    before = told(setting)
+    assert setting.computed is not None
+    assert told(setting) == before
+
+
+def test_a_module_of_the_users_own_is_its_source(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    file = tmp_path / "own_helpers.py"
+
+    def helper():
+        import own_helpers
+
+        return own_helpers
+
+    def one():
+        from own_helpers import f
+
+        return f
+
+    found = []
+    for text in ("def f(x):\n    return x\n", "def f(x):\n    return x + 100\n"):
+        file.write_text(text)
+        sys.modules.pop("own_helpers", None)
+        found.append((told(helper), told(one)))
+    assert found[0][0] != found[1][0]
+    assert found[0][1] != found[1][1]
+
+
+UNTOLD = {
+    "lock": threading.Lock,
+    "file": lambda: sys.__stdout__,
+    "generator": lambda: (x for x in ()),
+    "closure over a lock": lambda: closing_over(threading.Lock()),
+    "in a container": lambda: {"a": [threading.Lock()]},
+}
+
+
+@pytest.mark.parametrize("name", UNTOLD)
+def test_what_nothing_tells_is_refused(name):
+    with pytest.raises(InvalidInput, match=r"value: it holds .*nothing tells one.*Name it\."):
+        told(UNTOLD[name]())

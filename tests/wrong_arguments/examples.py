@@ -1,0 +1,399 @@
+"""A call that works for every public name: what the table of wrong arguments starts from."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from inspect import Parameter, signature
+from pathlib import Path
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import largen as lg
+
+X = np.array([[0.3, -1.2, 0.5], [1.0, 0.4, -0.7]])
+XT = np.array([[0.8, 0.1, -0.4]])
+Y, YT = np.array([1.0, -0.5]), np.array([0.2])
+IMAGES = np.stack([np.outer(row, row)[:, :, None] for row in X])
+GRAM = np.array([[1.0, 0.3], [0.3, 1.5]])
+FOLDER = Path(tempfile.mkdtemp())
+VARIADIC = (Parameter.VAR_KEYWORD, Parameter.VAR_POSITIONAL)
+
+
+@dataclass(frozen=True)
+class Example:
+    """A call that works, and the arguments of it that are replaced one at a time."""
+
+    call: Callable[..., Any]
+    arguments: dict[str, Any] = field(default_factory=dict)
+    further: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+
+    def parameters(self) -> Iterator[str]:
+        """Names of all arguments, given or not."""
+        # A class is asked for its fields: layers answer for wrong ones before these are looked at.
+        maker = self.call.__init__ if isinstance(self.call, type) else self.call
+        for name, parameter in signature(maker).parameters.items():
+            if parameter.kind not in VARIADIC and name not in ("self", *self.kept):
+                yield name
+        yield from self.further
+
+
+@cache
+def net() -> lg.Layer:
+    return lg.mlp(1, "relu")
+
+
+@cache
+def data() -> lg.Dataset:
+    return lg.Dataset(X, Y, XT, YT)
+
+
+def run(param: Any = None, **changed: Any) -> lg.Run:
+    given = {"optimizer": lg.gd(lr=0.1), "steps": 2, **changed}
+    return lg.Run(net(), lg.ntk() if param is None else param, data(), **given)
+
+
+def smooth_run() -> lg.Run:
+    return lg.Run(lg.mlp(1, "erf"), lg.mean_field(), data(), optimizer=lg.gd(lr=0.1), steps=2)
+
+
+@cache
+def limit() -> lg.Trajectory:
+    return lg.solve(run())
+
+
+@cache
+def networks() -> lg.Trajectory:
+    return lg.train(run(), width=4, seeds=2, key=0)
+
+
+@cache
+def finite() -> lg.FiniteNetwork:
+    return lg.finite_network(net(), lg.ntk(), width=4, inputs=3)
+
+
+@cache
+def weights() -> Any:
+    return finite().init(0)
+
+
+def network_function(params: Any, x: Any) -> Any:
+    """A network of the user's own, with one output."""
+    return jnp.tanh(x @ params["w"]) @ params["v"]
+
+
+@cache
+def own_weights() -> Any:
+    return {"w": jnp.ones((3, 2), jnp.float32), "v": jnp.ones((2,), jnp.float32)}
+
+
+def first_weight(network: Any, start: Any, end: Any, x: Any) -> Any:
+    """Something to observe of a network."""
+    return jax.tree.leaves(end)[0]
+
+
+@dataclass(frozen=True)
+class Known(lg.Theory):
+    """A theory of the user's own that knows the answer."""
+
+    name: ClassVar[str] = "known"
+    limit: Any = None
+
+    @classmethod
+    def pose(cls, run: lg.Run) -> lg.runs.Posed:
+        return lg.runs.Posed(run, "always", None)
+
+    def solve(self, posed: lg.runs.Posed, *, throw: bool = True) -> lg.Trajectory:
+        return self.limit
+
+
+def solved_by(theory: Any, throw: Any = True) -> lg.Trajectory:
+    """Return what a theory of the user's own says."""
+    return lg.solve(run(), theory=theory, throw=throw)
+
+
+def registered(theory: Any) -> None:
+    """Register a theory, and take it out again."""
+    lg.theories.register(theory)
+    lg.theories.unregister(theory)
+
+
+def estimator(kind: Any) -> Callable[..., Any]:
+    """Return a function that makes an estimator, fits it and predicts with it."""
+
+    def fitted(X=X, y=Y, X_test=XT, **options):
+        return kind(**options).fit(X, y).predict(X_test)
+
+    return fitted
+
+
+def examples() -> dict[str, Example]:
+    """Return an example for each public name."""
+    x, y = X, Y
+    small32 = X.astype(np.float32)
+    kernels = {"net": net(), "x1": X}
+    fit = {"net": net(), "x": X, "y": Y}
+    of_function = {"f": network_function, "params": own_weights(), "x1": small32}
+    found = {
+        "Activation": Example(lg.Activation, {"function": "tanh"}),
+        "AvgPool": Example(lg.AvgPool, {"window": (2, 2)}),
+        "Axes": Example(lg.Axes, {"order": "NHWC"}),
+        "BatchNorm": Example(lg.BatchNorm),
+        "Comparison": Example(lg.compare(limit(), networks()).plot),
+        "Concatenate": Example(
+            lambda branch: lg.Concatenate(branch, lg.Dense()), {"branch": net()}
+        ),
+        "Conv": Example(lg.Conv, {"window": (2, 2)}),
+        "ConvTranspose": Example(lg.ConvTranspose, {"window": (2, 2)}),
+        "Dataset": Example(lg.Dataset, {"x_train": x, "y_train": y, "x_test": XT, "y_test": YT}),
+        "Dense": Example(lg.Dense),
+        "Dropout": Example(lg.Dropout, {"rate": 0.5}),
+        "FiniteNetwork": Example(finite().apply, {"params": weights(), "x": small32}),
+        "FiniteNetwork.init": Example(finite().init, {"key": 0}),
+        "Flatten": Example(lg.Flatten),
+        "GlobalAvgPool": Example(lg.GlobalAvgPool),
+        "GlobalSumPool": Example(lg.GlobalSumPool),
+        "Layer": Example(lg.Layer),
+        "LayerNorm": Example(lg.LayerNorm),
+        "LocallyConnected": Example(lg.LocallyConnected, {"window": (2, 2)}),
+        "Loss": Example(lg.loss("mse").residual, {"f": y, "y": y}),
+        "Loss.mean": Example(lg.loss("mse").mean, {"f": y, "y": y}),
+        "MaxPool": Example(lg.MaxPool, {"window": (2, 2)}),
+        "MeasuredExponents": Example(
+            lg.measure_exponents(run(), [2, 4, 8], seeds=2, key=0, progress=False).plot
+        ),
+        "MultiHeadAttention": Example(lg.MultiHeadAttention),
+        "Product": Example(lambda branch: lg.Product(branch, lg.Dense()), {"branch": net()}),
+        "Parameterization": Example(lg.ntk().table, {"net": net(), "width": 8, "inputs": 3}),
+        "Parameterization.shift": Example(lg.ntk().shift, {"theta": {"hidden": "1/2"}}),
+        "Parameterization.with_law": Example(lg.ntk().with_law, {"law": "uniform"}),
+        "Parameterization.with_rates": Example(lg.ntk().with_rates, {"rates": {"input": 0.5}}),
+        "from_reference": Example(lg.from_reference, {"width": 8, "scaling": "mean field"}),
+        "classify": Example(lg.classify, {"param": lg.mup(), "net": 2, "optimizer": "adam"}),
+        "RMSNorm": Example(lg.RMSNorm),
+        "Residual": Example(lg.Residual, {"branch": lg.Dense()}),
+        "Run": Example(
+            lg.Run,
+            {"net": net(), "param": lg.ntk(), "data": data(), "optimizer": lg.gd(0.1), "steps": 2},
+        ),
+        "Run.times": Example(
+            lg.Run,
+            {
+                "net": net(),
+                "param": lg.ntk(),
+                "data": data(),
+                "optimizer": lg.gradient_flow(1.0),
+                "times": [0.5, 1.0],
+            },
+        ),
+        "SelfAttention": Example(lg.SelfAttention),
+        "SumPool": Example(lg.SumPool, {"window": (2, 2)}),
+        "Theory": Example(solved_by, {"theory": Known(limit=limit())}),
+        "theories.register": Example(registered, {"theory": Known}),
+        "theories.KernelLimit": Example(lg.theories.KernelLimit),
+        "theories.MeanField": Example(lg.theories.MeanField),
+        "theories.DeepMeanField": Example(lg.theories.DeepMeanField),
+        "Trajectory": Example(lg.Trajectory, {"dataset": limit().to_xarray(), "run": run()}),
+        "Trajectory.of": Example(
+            lg.Trajectory.of,
+            {
+                "run": run(),
+                "f_train": np.zeros((3, 2)),
+                "f_test": np.zeros((3, 1)),
+                "theory": "mine",
+                "reason": "none",
+            },
+        ),
+        "Trajectory.save": Example(limit().save, {"path": FOLDER / "limit.nc"}),
+        "Trajectory.load": Example(lg.Trajectory.load, {"path": limit().save(FOLDER / "saved.nc")}),
+        "abc": Example(lg.abc, {"a": (0, "1/2", "1/2"), "b": 0, "c": 0}),
+        "activation": Example(lg.activation, {"spec": "tanh"}),
+        "adam": Example(lg.adam, {"lr": 0.1}),
+        "apply": Example(lg.apply, {"net": net(), "params": weights(), "x": small32}),
+        "compare": Example(lg.compare, {"limit": limit(), "nets": networks()}),
+        "complete_p": Example(lg.complete_p),
+        "critical_initialization": Example(
+            lg.critical_initialization, {"activation": "relu", "depth": 3, "widths": 10}
+        ),
+        "edge_of_chaos": Example(lg.edge_of_chaos, {"activation": "relu", "variances": [1.0]}),
+        "fixed_points": Example(lg.fixed_points, {"activation": "relu", "weight_std": 1.0}),
+        "jacobian_moments": Example(
+            lg.jacobian_moments, {"activation": "relu", "weight_std": 1.4, "layers": 2}
+        ),
+        "phase_diagram": Example(
+            lg.phase_diagram, {"activation": "relu", "weight_std": [0.5], "bias_std": [0.1]}
+        ),
+        "propagate": Example(lg.propagate, {"net": net(), "x": X}),
+        "convergence_bound": Example(
+            lg.convergence_bound, {"run": run(loss="mse"), "params": weights()}
+        ),
+        "covariance_sde": Example(
+            lg.covariance_sde,
+            {"covariance": GRAM, "slopes": (0, -1), "time": 0.1, "draws": 2, "steps": 2, "key": 0},
+            kept=("activation",),
+        ),
+        "critical_learning_rate": Example(lg.critical_learning_rate, {"ntk": GRAM}),
+        "deep_linear": Example(
+            lg.deep_linear, {"kernel": GRAM, "y": y, "hidden_layers": 1, "steps": 2}
+        ),
+        "depth_mup": Example(lg.depth_mup),
+        "empirical_ntk": Example(
+            lg.empirical_ntk, {"net": net(), "params": weights(), "x1": small32}
+        ),
+        "finite_network": Example(
+            lg.finite_network, {"net": net(), "param": lg.ntk(), "width": 4, "inputs": 3}
+        ),
+        "fit_cross_validation": Example(
+            lg.fit_cross_validation, {**fit, "noise": 0.1, "max_steps": 2, "throw": False}
+        ),
+        "fit_likelihood": Example(lg.fit_likelihood, {**fit, "max_steps": 2, "throw": False}),
+        "flow_posterior": Example(lg.flow_posterior, {**fit, "time": 1.0}),
+        "FlowPosterior.predict": Example(
+            lg.flow_posterior(**fit, time=1.0).predict, {"x_test": XT}
+        ),
+        "flow_posterior_from_kernel": Example(
+            lg.flow_posterior_from_kernel, {"ntk": GRAM, "y": y, "time": 1.0}
+        ),
+        "gamma_regimes": Example(
+            lg.gamma_regimes,
+            {"run": run(), "gammas": [0.5, 1.0], "widths": [2, 4], "seeds": 2, "key": 0},
+        ),
+        "gaussian_moments": Example(
+            lg.gaussian_moments, {"activation": "relu", "q1": 1.0, "q12": 0.5, "q2": 1.0}
+        ),
+        "gd": Example(lg.gd, {"lr": 0.1}),
+        "gradient_flow": Example(lg.gradient_flow),
+        "homogeneous_jacobian": Example(
+            lg.homogeneous_jacobian, {"net": lg.mlp(1, "linear"), "width": 10, "inputs": 3}
+        ),
+        "homogeneous_limits": Example(
+            lg.homogeneous_limits, {"activation": "relu", "depth_over_width": 0.1}
+        ),
+        "homogeneous_moments": Example(
+            lg.homogeneous_moments, {"net": lg.mlp(1, "linear"), "x": X[:1], "width": 10}
+        ),
+        "init": Example(
+            lg.init, {"net": net(), "param": lg.ntk(), "width": 4, "inputs": 3, "key": 0}
+        ),
+        "kernel": Example(lg.kernel, kernels),
+        "kernel_after_one_step": Example(lg.kernel_after_one_step, {"y": 1.0}),
+        "kernel_estimate": Example(lg.kernel_estimate, kernels),
+        "kernel_function": Example(lg.kernel_function, kernels),
+        "langevin": Example(lg.langevin, {"lr": 0.1, "temperature": 0.1}),
+        "layer_learning_rates": Example(
+            lg.layer_learning_rates, {"net": net(), "x": X, "width": 10}
+        ),
+        "linear_output": Example(
+            lg.linear_output, {"net": lg.mlp(1, "linear"), "x": X[:1], "width": 10}
+        ),
+        "linearize": Example(
+            lambda f, params, at, x: lg.linearize(f, params)(at, x),
+            {"f": network_function, "params": own_weights(), "at": own_weights(), "x": small32},
+        ),
+        "log_likelihood": Example(lg.log_likelihood, {**fit, "noise": 0.1}),
+        "loss": Example(lg.loss, {"spec": "mse"}),
+        "low_rank_posterior": Example(lg.low_rank_posterior, {**fit, "noise": 0.1, "landmarks": 2}),
+        "LowRankPosterior.predict": Example(
+            lg.low_rank_posterior(**fit, noise=0.1, landmarks=2).predict, {"x_test": XT}
+        ),
+        "mean_field": Example(lg.mean_field),
+        "measure_exponents": Example(
+            lg.measure_exponents, {"run": run(), "widths": [2, 4, 8], "seeds": 2, "key": 0}
+        ),
+        "mlp": Example(lg.mlp, {"hidden_layers": 1}),
+        "monte_carlo_kernel": Example(
+            lg.monte_carlo_kernel, {**kernels, "width": 4, "draws": 2, "key": 0}
+        ),
+        "mup": Example(lg.mup),
+        "nngp": Example(lg.nngp, kernels),
+        "ntk": Example(lg.ntk),
+        "ntk_kernel": Example(lg.ntk_kernel, kernels),
+        "observe": Example(
+            lg.observe,
+            {"run": run(), "width": 4, "seeds": 2, "key": 0, "measure": first_weight},
+        ),
+        "optimal_learning_rate": Example(lg.optimal_learning_rate, {"ntk": GRAM}),
+        "output_kernel": Example(lg.output_kernel, of_function),
+        "posterior": Example(lg.posterior, {**fit, "noise": 0.1}),
+        "Posterior.predict": Example(lg.posterior(**fit, noise=0.1).predict, {"x_test": XT}),
+        "posterior_from_kernel": Example(
+            lg.posterior_from_kernel, {"kernel": GRAM, "y": y, "noise": 0.1}
+        ),
+        "repeat": Example(lg.repeat, {"layer": lg.Dense(), "times": 2}),
+        "residual_mlp": Example(lg.residual_mlp, {"blocks": 2}),
+        "response_functions": Example(
+            lg.response_functions,
+            {"run": smooth_run(), "particles": 64, "replicates": 2},
+        ),
+        "ridge_test_error": Example(
+            lg.ridge_test_error, {"features_per_sample": 0.5, "penalty": 0.1}
+        ),
+        "rmsprop": Example(lg.rmsprop, {"lr": 0.1}),
+        "sample_kernels": Example(
+            lg.sample_kernels, {"net": net(), "x": X, "width": 10, "draws": 4, "key": 0}
+        ),
+        "sample_tangent_kernels": Example(
+            lg.sample_tangent_kernels, {"net": net(), "x": X, "width": 10, "draws": 4, "key": 0}
+        ),
+        "scaling": Example(lg.scaling, {"q_sigma": "-1/2", "rate_a": 0}),
+        "scaling_class": Example(lg.scaling_class, {"q_sigma": "-1/2", "rate_a": 0}),
+        "scaling_map": Example(lg.scaling_map, {"per_unit": 4}),
+        "serial": Example(lambda layer: lg.serial(lg.Dense(), layer), {"layer": lg.Dense()}),
+        "sgd": Example(lg.sgd, {"lr": 0.1, "batch_size": 1}),
+        "solve": Example(lg.solve, {"run": run()}),
+        "solve.mean_field": Example(lg.solve, {"run": run(lg.mean_field())}),
+        "solve_kernel": Example(lg.solve_kernel, {"matrix": GRAM, "y": y, "noise": 0.1, "rank": 1}),
+        "standard": Example(lg.standard),
+        "stored_kernel": Example(lg.stored_kernel, {"path": FOLDER / "kernel.zarr", **kernels}),
+        "tangent_kernel": Example(lg.tangent_kernel, of_function),
+        "tangent_operator": Example(lg.tangent_operator, of_function),
+        "taylor_expand": Example(
+            lambda f, params, degree, at, x: lg.taylor_expand(f, params, degree)(at, x),
+            {
+                "f": network_function,
+                "params": own_weights(),
+                "degree": 2,
+                "at": own_weights(),
+                "x": small32,
+            },
+        ),
+        "time_scales": Example(lg.time_scales, {"ntk": GRAM}),
+        "token_inputs": Example(lg.token_inputs, {"tokens": [[0, 1], [1, 2]], "vocabulary": 3}),
+        "train": Example(lg.train, {"run": run(), "width": 4, "seeds": 2, "key": 0}),
+        "whitened_linear_flow": Example(lg.whitened_linear_flow, {"times": [0.5, 1.0], "y": 1.0}),
+        "width_corrections": Example(lg.width_corrections, {"net": net(), "x": X, "width": 10}),
+        "width_fluctuations": Example(
+            lg.width_fluctuations,
+            {"net": net(), "x": X, "width": 10, "samples": 4, "key": 0},
+        ),
+        "width_posterior": Example(
+            lg.width_posterior,
+            {
+                "net": net(),
+                "x_train": X,
+                "y_train": Y,
+                "x_test": XT,
+                "width": 10,
+                "noise": 0.1,
+                "samples": 4,
+                "key": 0,
+            },
+        ),
+        "with_positions": Example(lg.with_positions, {"x": np.ones((1, 4, 2))}),
+    }
+    for name in ("NNGP", "NTK", "KernelFlow"):
+        for task, labels in (("Regressor", Y), ("Classifier", np.array([0, 1]))):
+            kind = getattr(lg, name + task)
+
+            def fitted(net=None, X=X, y=labels, X_test=XT, estimator=kind, **options):
+                return estimator(net, **options).fit(X, y).predict(X_test)
+
+            constants = tuple(n for n in signature(kind).parameters if n != "net")
+            found[name + task] = Example(fitted, {"net": net()}, constants, ("estimator",))
+    return found

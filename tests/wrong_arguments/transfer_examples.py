@@ -1,0 +1,184 @@
+"""A call that works for every public name of transfer and sweeps."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import torch
+from tests.wrong_arguments.examples import Example
+from torch import nn
+
+import largen.transfer.jax as in_jax
+import largen.transfer.torch as in_torch
+from largen import transfer
+from largen.sweeps import Sweep, Task, sweep
+from largen.sweeps.tasks import digits_task, teacher_task
+from largen.transfer.jax import replicas as jax_replicas
+from largen.transfer.replicas import Replica
+from largen.transfer.torch import replicas as torch_replicas
+
+X = np.linspace(-1, 1, 24, dtype=np.float32).reshape(8, 3)
+Y = np.arange(8) % 2
+BATCH = torch.tensor(X), torch.tensor(Y)
+SIZES = {"base": {"width": 4, "depth": 1}, "target": {"width": 8, "depth": 2}}
+
+
+class Net(nn.Module):
+    """A residual network."""
+
+    def __init__(self, width, depth):
+        super().__init__()
+        self.read_in, self.read_out = nn.Linear(3, width), nn.Linear(width, 2)
+        self.blocks = nn.ModuleList(nn.Linear(width, width) for _ in range(depth))
+
+    def forward(self, x):
+        h = self.read_in(x)
+        for block in self.blocks:
+            h = h + block(torch.relu(h))
+        return self.read_out(h)
+
+
+def init(key: Any, width: int, depth: int) -> Any:
+    blocks = [{"w": jnp.eye(width)} for _ in range(depth)]
+    return {"inp": jnp.ones((3, width)), "blocks": blocks, "out": jnp.ones((width, 2))}
+
+
+def forward(params: Any, x: Any) -> Any:
+    h = x @ params["inp"]
+    for block in params["blocks"]:
+        h = h + jnp.tanh(h) @ block["w"]
+    return h @ params["out"]
+
+
+def activations(params: Any, x: Any) -> Any:
+    return {"inp": x @ params["inp"], "out": forward(params, x)}
+
+
+def jax_loss(params: Any, x: Any) -> Any:
+    return (forward(params, x) ** 2).mean()
+
+
+def loss(model: nn.Module, batch: Any) -> Any:
+    return nn.functional.cross_entropy(model(batch[0]), batch[1])
+
+
+@cache
+def plan() -> in_torch.TorchPlan:
+    return in_torch.scale(Net, **SIZES, optimizer="sgd", scheme="mup")
+
+
+@cache
+def jax_plan() -> in_jax.JaxPlan:
+    return in_jax.scale(init, **SIZES, optimizer="sgd", scheme="mup", layout="in_out")
+
+
+def built() -> nn.Module:
+    return plan().build(seed=0)
+
+
+def optimizer() -> Any:
+    return torch.optim.SGD(plan().param_groups(built(), lr=0.1))
+
+
+@cache
+def task() -> Task:
+    return Task(X, Y, batch_size=4, steps=2)
+
+
+def batches(t: int) -> Any:
+    return X, Y
+
+
+@cache
+def swept() -> Sweep:
+    return sweep(Net, task(), lrs=[0.1], base=(4, 1), schemes=["mup"], progress=False)
+
+
+def clipped(max_norm: Any) -> Any:
+    model = built()
+    loss(model, BATCH).backward()
+    return plan().clip_grad_norm_(model, max_norm)
+
+
+def examples() -> dict[str, Example]:
+    """Return an example for each public name."""
+    scaled = {"optimizer": "sgd", "scheme": "mup"}
+    many = [{"width": 8, "depth": 1}, {"width": 16, "depth": 1}]
+    check = {"base": SIZES["base"], "targets": many, "lr": 0.01, "steps": 1, "seeds": 1}
+    common = {"steps": 2, "evaluation": [(X, Y)], "replicas": [Replica(0.1)]}
+    swept_by = {"lrs": [0.1], "base": (4, 1), "schemes": ["mup"], "progress": False}
+    text = plan().to_json()
+    return {
+        "transfer.constant": Example(transfer.constant),
+        "transfer.plan_from_json": Example(transfer.plan_from_json, {"text": text}),
+        "transfer.rule_table": Example(transfer.rule_table),
+        "transfer.warmup_cosine": Example(transfer.warmup_cosine, {"steps": 10}),
+        "torch.Residual": Example(in_torch.Residual, {"branch": nn.Linear(2, 2)}),
+        "torch.scale": Example(in_torch.scale, {"make_model": Net, **SIZES, **scaled}),
+        "torch.coordinate_check": Example(
+            in_torch.coordinate_check,
+            {"make_model": Net, "batches": [BATCH], "loss": loss, **check, **scaled},
+        ),
+        "torch.check_optimizer": Example(in_torch.check_optimizer, {"optimizer": optimizer()}),
+        "torch.check_rates": Example(in_torch.check_rates, {"optimizer": optimizer()}),
+        "torch.check_scheduler": Example(
+            in_torch.check_scheduler,
+            {"scheduler": torch.optim.lr_scheduler.LambdaLR(optimizer(), lambda t: 1.0)},
+        ),
+        "torch.TorchPlan.build": Example(plan().build, {"seed": 0}),
+        "torch.TorchPlan.attach": Example(plan().attach, {"model": built()}),
+        "torch.TorchPlan.param_groups": Example(
+            plan().param_groups, {"model": built(), "lr": 0.1}
+        ),
+        "torch.TorchPlan.clip_grad_norm_": Example(clipped, {"max_norm": 1.0}),
+        "torch.TorchPlan.from_json": Example(in_torch.TorchPlan.from_json, {"text": text}),
+        "torch.train_replicas": Example(
+            torch_replicas.train_replicas,
+            {"plan": plan(), "batches": batches, "loss": "cross_entropy", **common},
+        ),
+        "jax.scale": Example(in_jax.scale, {"init": init, **SIZES, **scaled, "layout": "in_out"}),
+        "jax.coordinate_check": Example(
+            in_jax.coordinate_check,
+            {
+                "init": init, "batches": [jnp.asarray(X)], "loss": jax_loss,
+                "activations": activations, **check, "layout": "in_out", **scaled,
+            },
+        ),
+        "jax.JaxPlan.init": Example(jax_plan().init, {"key": 0}),
+        "jax.JaxPlan.optax": Example(
+            lambda **own: jax_plan().optax(**own).init(jax_plan().init(0)),
+            {"lr": 0.1}, ("weight_decay", "eps", "schedule", "matrix_lr", "nesterov"), ("own",),
+        ),
+        "jax.JaxPlan.clip_by_global_norm": Example(
+            jax_plan().clip_by_global_norm, {"max_norm": 1.0}
+        ),
+        "jax.JaxPlan.check": Example(jax_plan().check, {"parameters": jax_plan().init(0)}),
+        "jax.JaxPlan.factor": Example(
+            in_jax.scale(init, **SIZES, **scaled, layout="in_out", tied=["inp"]).factor,
+            {"name": "inp"},
+        ),
+        "jax.JaxPlan.from_json": Example(in_jax.JaxPlan.from_json, {"text": text}),
+        "jax.train_replicas": Example(
+            jax_replicas.train_replicas,
+            {
+                "plan": jax_plan(), "apply": forward, "batches": batches,
+                "loss": "cross_entropy", **common,
+            },
+        ),
+        "sweeps.Task": Example(Task, {"x": X, "y": Y, "batch_size": 4, "steps": 2}),
+        "sweeps.Task.mse": Example(
+            Task, {"x": X, "y": X[:, :2], "loss": "mse", "batch_size": 4, "steps": 2}
+        ),
+        "sweeps.sweep": Example(sweep, {"make_model": Net, "task": task(), **swept_by}),
+        "sweeps.sweep.jax": Example(
+            sweep,
+            {"make_model": init, "task": task(), **swept_by, "apply": forward, "layout": "in_out"},
+        ),
+        "sweeps.Sweep": Example(lambda data: str(Sweep(data)), {"data": swept().data}),
+        "sweeps.Sweep.drift": Example(swept().drift, {"along": "width"}),
+        "sweeps.digits_task": Example(digits_task),
+        "sweeps.teacher_task": Example(teacher_task, {"steps": 2, "batch_size": 4}),
+    }  # fmt: skip
