@@ -2,11 +2,17 @@
 
 import gc
 import os
+import signal
 from pathlib import Path
 
 # One thread for PyTorch and BLAS, read when they load: arrays are small here, and tests run
 # beside each other; threads that wait for each other take most of the time.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# A shell starts what runs in the background with SIGINT ignored, and so are the commands that tests
+# start then: a test that interrupts one would wait for it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import hypothesis
 import pytest

@@ -9,54 +9,78 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from largen.arrays import sequence
-from largen.errors import InvalidInput, instance_of
-from largen.experiments.power_law import PowerLaw, fit_exponent
+from largen.errors import instance_of
+from largen.experiments.distances import (
+    between_limits,
+    chosen_samples,
+    distances_of,
+    error_of_limit,
+    mean_shift,
+)
+from largen.experiments.matching import MATCHING, check_matching
+from largen.experiments.power_law import PowerLaw, fit_exponent, fit_two_exponents
 from largen.files import save_figure
-from largen.runs import Status, Trajectory
-from largen.runs.trajectory import mean_loss
-from largen.text import shown
-from largen.theories import by_name
+from largen.runs import Trajectory
 
 if TYPE_CHECKING:
     import xarray
     from matplotlib.figure import Figure
 
-RESAMPLES = 1000
-MATCHING = ("net", "parameterization", "optimizer", "loss")
+KINDS = ("single", "mean")
+# What is only drawn, and its axis.
+DRAWN = {
+    **dict.fromkeys(("loss", "loss_low", "loss_high", "loss_limit"), "step"),
+    **dict.fromkeys(("network", "prediction"), "point"),
+}
 
 
 class Comparison:
-    """Distances of networks from their limit, by width; made by :func:`compare`.
+    """Distances of networks from their limit, by size; made by :func:`compare`.
 
     Attributes
     ----------
     exponents
         ``{"single": …, "mean": …}``: the fitted powers of the width, each an estimate with
         ``value`` and ``error``; NaN where fewer than two distances are resolved.
+    depth_exponents
+        The fitted powers of the depth alike, for limits of infinite depth; else None.
     """
 
-    def __init__(self, dataset: xarray.Dataset, exponents: dict[str, PowerLaw]):
+    def __init__(
+        self,
+        dataset: xarray.Dataset,
+        exponents: dict[str, PowerLaw],
+        depth_exponents: dict[str, PowerLaw] | None = None,
+    ):
         self._dataset = dataset
         self.exponents = exponents
+        self.depth_exponents = depth_exponents
 
     def to_xarray(self) -> xarray.Dataset:
-        """Return all numbers as an ``xarray.Dataset`` over ``width`` and ``step``."""
+        """Return all numbers as an ``xarray.Dataset`` over ``width`` and ``step``.
+
+        Of a limit of infinite depth over ``network``, with the coordinates ``width`` and ``depth``.
+        """
         return self._dataset.copy()
 
     def plot(self, path: str | PathLike[str] | None = None) -> Figure:
         """Draw the learning curves and the distances; write them to ``path`` if given."""
-        from largen.plots import comparison_figure
+        from largen.plots import comparison_figure, depth_figure
 
-        figure = comparison_figure(
-            [(self._dataset.attrs["parameterization"], self._dataset, self.exponents)]
-        )
+        if self.depth_exponents is None:
+            title = self._dataset.attrs["parameterization"]
+            figure = comparison_figure([(title, self._dataset, self.exponents)])
+        else:
+            figure = depth_figure(self._dataset, self.exponents, self.depth_exponents)
         if path is not None:
             save_figure(path, figure)
         return figure
 
     def __str__(self) -> str:
         d = self._dataset
-        head = f"{'width':>7} {'seeds':>6}  {'single network':>21}  {'ensemble mean':>21}"
+        (rows,) = d["single"].dims
+        depth = f" {'depth':>6}" if self.depth_exponents else ""
+        head = f"{'width':>7}{depth} {'seeds':>6}  {'single network':>21}  {'ensemble mean':>21}"
         if "single_predicted" in d:
             head += f"  {'single, predicted':>17}"
         lines = [
@@ -65,17 +89,22 @@ class Comparison:
             head,
             "-" * len(head),
         ]
-        for row in d["width"].values:
-            at = d.sel(width=row)
+        for row in range(d.sizes[rows]):
+            at = d.isel({rows: row})
+            width = f"{int(at['width'])}" if np.isfinite(at["width"]) else "∞"
+            depth = f" {int(at['depth']):>6}" if self.depth_exponents else ""
             lines.append(
-                f"{int(row):>7} {int(at['seeds']):>6}"
+                f"{width:>7}{depth} {int(at['seeds']):>6}"
                 f"  {_value(at['single'], at['single_error']):>21}"
                 f"  {_value(at['mean'], at['mean_error']):>21}"
                 + (f"  {float(at['single_predicted']):>17.2e}" if "single_predicted" in d else "")
             )
         lines.append("-" * len(head))
-        single, mean = self.exponents["single"], self.exponents["mean"]
-        lines.append(f"{'exponent':>14}  {single!s:>21}  {mean!s:>21}")
+        if self.depth_exponents is None:
+            lines.append(_powers(f"{'exponent':>14}", self.exponents))
+        else:
+            lines.append(_powers(f"{'power of the width':>21}", self.exponents))
+            lines.append(_powers(f"{'power of the depth':>21}", self.depth_exponents))
         if (d["mean"] <= 2 * d["mean_error"]).any():
             lines.append("(below: not larger than twice its statistical error)")
         if d.attrs["limit_error"] > 0:
@@ -101,6 +130,11 @@ def compare(
 
     ``mean_shift``, among the report's variables, is the coefficient of 1/N in the ensemble's mean,
     lim N(⟨f⟩ − f_limit), extrapolated from all widths, with its statistical error.
+
+    A limit of infinite depth is compared with networks of several widths and depths, and both
+    powers are fitted together, ⟨d_s²⟩ = (a Nᵖ)² + (b L^q)². There ``nets`` may hold limits of
+    infinite width and finite depth, too (what :func:`largen.solve` returned for the same blocks, so
+    many times): they tell the power of the depth without that of the width.
 
     In the kernel limit the output at initialisation is random and of order one; there every
     network is compared with the limit's prediction given its own initial output.
@@ -136,198 +170,99 @@ def compare(
     >>> report.exponents["single"].value < 0
     True
     """
-    import xarray
-
     instance_of("limit", limit, Trajectory, "the result of lg.solve")
     wanted = "results of lg.train"
     nets = [nets] if isinstance(nets, Trajectory) else sequence("nets", nets, wanted)
     for net in nets:
         instance_of("nets", net, Trajectory, wanted)
-    _check(limit, nets)
-    nets = sorted(nets, key=lambda net: net.width or 0)
-    has_test = limit.f_test.size > 0
-    on = chosen_samples(on, has_test)
+    endless = limit.depth == np.inf
+    check_matching(limit, nets, any_depth=endless)
+    nets = sorted(nets, key=lambda net: (net.width or np.inf, net.depth))
+    on = chosen_samples(on, limit.f_test.size > 0)
 
     draw = np.random.default_rng(0)
     columns: dict[str, list[Any]] = {}
     for net in nets:
-        for name, value in _one_width(limit, net, on, draw).items():
+        found = distances_of(limit, net, on, draw) if net.width else between_limits(limit, net, on)
+        for name, value in found.items():
             columns.setdefault(name, []).append(value)
-    widths = np.array([net.width for net in nets])
-    limit_error = _limit_error(limit, on)
-    shift = _mean_shift(limit, nets, on)
+    error = error_of_limit(limit, on)
+    widths = np.array([net.width or np.inf for net in nets])
+    if endless:
+        depths = np.array([net.depth for net in nets])
+        dataset = _by_network(limit, on, error, columns, widths, depths)
+        both = {
+            kind: fit_two_exponents(
+                widths, depths, *_squares(dataset, kind, error), common=kind == "mean"
+            )
+            for kind in KINDS
+        }
+        in_width, in_depth = ({kind: laws[i] for kind, laws in both.items()} for i in (0, 1))
+        return Comparison(dataset, in_width, in_depth)
+    dataset = _by_width(limit, nets, on, error, columns, widths.astype(int))
+    laws = {kind: fit_exponent(widths, *_squares(dataset, kind, error)) for kind in KINDS}
+    return Comparison(dataset, laws)
+
+
+def _by_width(
+    limit: Trajectory,
+    nets: list[Trajectory],
+    on: str,
+    error: float,
+    columns: dict[str, list[Any]],
+    widths: np.ndarray,
+) -> xarray.Dataset:
+    """Return what was found over the axis ``width``."""
+    import xarray
+
     spread = getattr(limit, f"f_{on}_fluctuation") if f"f_{on}_fluctuation" in limit else None
     if spread is not None:
         columns["single_predicted"] = [*(np.sqrt(np.mean(spread**2) / widths))]
-    curves = dict.fromkeys(("loss", "loss_low", "loss_high", "loss_limit"), "step")
-    axes = {**curves, "network": "point", "prediction": "point"}
     variables: dict[str, Any] = {
-        name: (("width", axes[name]) if name in axes else "width", np.array(values))
+        name: (("width", DRAWN[name]) if name in DRAWN else "width", np.array(values))
         for name, values in columns.items()
     }
     sample = ("step", "sample" if on == "train" else "test_sample", "output")
+    shift = mean_shift(limit, nets, on)
     for name, values in zip(("mean_shift", "mean_shift_error"), shift, strict=True):
         variables[name] = (sample[: values.ndim], values)
     coordinates = {"width": widths, "step": limit.step, "time": ("step", limit.time)}
-    attributes = {
-        key: value
-        for key, value in limit.to_xarray().attrs.items()
-        if key in (*MATCHING, "theory", "reason")
-    }
-    dataset = xarray.Dataset(
-        variables, coordinates, {**attributes, "on": on, "limit_error": limit_error}
-    )
-    # An error e of the limit changes a square d² by 2de + e².
-    exponents = {
-        kind: fit_exponent(
-            widths,
-            dataset[f"{kind}_square"].values,
-            np.hypot(
-                dataset[f"{kind}_square_error"].values,
-                limit_error * (2 * dataset[kind].values + limit_error),
-            ),
-        )
-        for kind in ("single", "mean")
-    }
-    return Comparison(dataset, exponents)
+    return xarray.Dataset(variables, coordinates, _attributes(limit, on, error))
 
 
-def _one_width(
-    limit: Trajectory, net: Trajectory, on: str, draw: np.random.Generator
-) -> dict[str, Any]:
-    """Return the distances at one width with their errors, and what there is to draw."""
-    prediction = _prediction(limit, net, on)
-    outputs = getattr(net, f"f_{on}")
-    distance = (outputs - prediction).reshape(len(outputs), -1).astype(np.float64)
-    seeds = len(distance)
-    # All that follows needs only the inner products of the networks' distances.
-    gram = distance @ distance.T / distance.shape[1]
-    counts = draw.multinomial(seeds, np.full(seeds, 1 / seeds), size=RESAMPLES)
-    found = dict(zip(("single", "mean"), _squares(gram, np.ones((1, seeds))), strict=True))
-    resampled = dict(zip(("single", "mean"), _squares(gram, counts), strict=True))
-    numbers: dict[str, Any] = {"seeds": seeds}
-    for kind, (square,) in found.items():
-        enough = seeds > (1 if kind == "single" else 2)
-        spread = float(np.std(resampled[kind])) if enough else float("inf")
-        root = float(np.sqrt(max(square, 0.0)))
-        # d√m = dm/(2√m) where the square is resolved; where it is not, the error is √dm.
-        error = min(spread / (2 * root), spread**0.5) if root else spread**0.5
-        numbers |= {kind: root, f"{kind}_error": error}
-        numbers |= {f"{kind}_square": float(square), f"{kind}_square_error": spread}
-    losses = getattr(net, f"loss_{on}")
-    numbers["loss"] = losses.mean(0)
-    numbers["loss_low"], numbers["loss_high"] = np.quantile(losses, (0.1, 0.9), axis=0)
-    if net.run is not None:
-        targets = getattr(net, f"y_{on}")
-        shape = np.broadcast_shapes(prediction.shape, outputs.shape[:1] + prediction.shape[1:])
-        predicted = np.broadcast_to(prediction, shape)
-        numbers["loss_limit"] = mean_loss(net.run.loss, predicted, targets, leading=1).mean(0)
-    # The first network's outputs after training beside the limit's, for the eye.
-    numbers["network"] = outputs[0, -1].reshape(-1)
-    numbers["prediction"] = prediction[0, -1].reshape(-1)
-    return numbers
+def _by_network(
+    limit: Trajectory,
+    on: str,
+    error: float,
+    columns: dict[str, list[Any]],
+    widths: np.ndarray,
+    depths: np.ndarray,
+) -> xarray.Dataset:
+    """Return the distances over the axis ``network``, each of a width and a depth."""
+    import xarray
+
+    variables = {name: ("network", np.array(v)) for name, v in columns.items() if name not in DRAWN}
+    coordinates = {"width": ("network", widths), "depth": ("network", depths)}
+    return xarray.Dataset(variables, coordinates, _attributes(limit, on, error))
 
 
-def _mean_shift(
-    limit: Trajectory, nets: list[Trajectory], on: str
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return N times the distance of the mean from the limit, all widths together, and its error.
+def _attributes(limit: Trajectory, on: str, error: float) -> dict[str, Any]:
+    said = limit.to_xarray().attrs
+    same = {key: said[key] for key in (*MATCHING, "theory", "reason")}
+    return {**same, "on": on, "limit_error": error}
 
-    N d̄ has the variance N · (N Var f)/S for S networks: widths count as S/N.
+
+def _squares(dataset: xarray.Dataset, kind: str, error: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return squared distances and their errors.
+
+    An error e of the limit changes a square d² by 2de + e².
     """
-    shifts, errors, weights = [], [], []
-    for net in nets:
-        distance = getattr(net, f"f_{on}") - _prediction(limit, net, on)
-        seeds, width = len(distance), net.width or 1
-        shifts.append(width * distance.mean(0))
-        deviation = distance.std(0, ddof=1) if seeds > 1 else np.full(distance.shape[1:], np.nan)
-        errors.append(width * deviation / np.sqrt(seeds))
-        weights.append(seeds / width)
-    share = np.array(weights) / np.sum(weights)
-    error = np.sqrt(np.tensordot(share**2, np.square(errors), 1))
-    return np.tensordot(share, np.array(shifts), 1), error
+    own, distance = dataset[f"{kind}_square_error"].values, dataset[kind].values
+    return dataset[f"{kind}_square"].values, np.hypot(own, error * (2 * distance + error))
 
 
-def _squares(gram: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return ⟨d_s²⟩ and the mean of ⟨d_s d_s′⟩ over pairs s ≠ s′, for resampled networks."""
-    own = np.diag(gram)
-    single = counts @ own / counts.sum(1)
-    pairs = counts.sum(1) ** 2 - (counts**2).sum(1)
-    products = np.einsum("rs,rs->r", counts @ gram, counts) - counts**2 @ own
-    return single, np.where(pairs > 0, products / np.maximum(pairs, 1), np.nan)
-
-
-def _limit_error(limit: Trajectory, on: str) -> float:
-    """Return the error of the limit's outputs; its predictions for known starts have none."""
-    name = f"f_{on}_error"
-    if by_name(limit.theory).random_outputs or name not in limit:
-        return 0.0
-    return float(np.sqrt(np.mean(getattr(limit, name) ** 2)))
-
-
-def chosen_samples(on: Any, tested: bool) -> str:
-    """Return the samples that outputs are compared on: ``"test"`` by default, if there are any.
-
-    Raises
-    ------
-    InvalidInput
-        For anything but ``"train"``, or ``"test"`` where there are test samples.
-    """
-    if on is None:
-        return "test" if tested else "train"
-    if not isinstance(on, str) or on not in (("train", "test") if tested else ("train",)):
-        raise InvalidInput(f"on: wanted 'train', or 'test' where there are any, got {shown(on)}.")
-    return on
-
-
-def _prediction(limit: Trajectory, net: Trajectory, on: str) -> np.ndarray:
-    """Return the limit's outputs, given the networks' initial ones where these matter."""
-    theory = by_name(limit.theory)
-    if not theory.random_outputs:
-        return getattr(limit, f"f_{on}")[None]
-    # A limit read from a file has lost its run; the networks were asked the same.
-    limit = limit if limit.run is not None else Trajectory(limit.to_xarray(), net.run)
-    train, test = theory().given(limit, net.f_train[:, 0], net.f_test[:, 0])
-    return np.asarray(train if on == "train" else test)
-
-
-def _check(limit: Trajectory, nets: list[Trajectory]) -> None:
-    if limit.seeds is not None:
-        raise InvalidInput("limit: wanted the result of lg.solve, got trained networks.")
-    if not nets:
-        raise InvalidInput("nets: wanted at least one result of lg.train, got none.")
-    if limit.status is not Status.OK:
-        raise InvalidInput(
-            f"limit: its status is {limit.status!s}; networks have no distance to it."
-        )
-    theirs = limit.to_xarray()
-    for net in nets:
-        if net.seeds is None or net.width is None:
-            raise InvalidInput("nets: wanted results of lg.train, got a limit.")
-        if net.status is not Status.OK:
-            raise InvalidInput(
-                f"nets: the status at width {net.width} is {net.status!s}; there is no distance "
-                "from the limit."
-            )
-        ours = net.to_xarray()
-        for key in MATCHING:
-            if ours.attrs[key] != theirs.attrs[key]:
-                raise InvalidInput(
-                    f"nets: the {key} at width {net.width} is {ours.attrs[key]}, the limit's "
-                    f"{theirs.attrs[key]}."
-                )
-        # In files without the digests of all parts there still are these.
-        arrays = {"times": "time", "y_train": "y_train", "y_test": "y_test"}
-        other = [
-            part
-            for part, name in arrays.items()
-            if not np.array_equal(getattr(net, name), getattr(limit, name))
-        ]
-        digests = limit.identity
-        other += [p for p, one in net.identity.items() if digests.get(p, one) != one]
-        if other:
-            named = ", ".join(dict.fromkeys(other))
-            raise InvalidInput(f"nets: at width {net.width}, not the limit's are: {named}.")
+def _powers(name: str, laws: dict[str, PowerLaw]) -> str:
+    return "  ".join([name, *(f"{laws[kind]!s:>21}" for kind in KINDS)])
 
 
 def _value(value: Any, error: Any) -> str:

@@ -81,3 +81,69 @@ def fit_exponent(sizes: np.ndarray, squares: np.ndarray, errors: np.ndarray) -> 
         worst = max(1.0, float(residual @ residual) / max(len(x) - 2, 1))
     error = float(np.sqrt(worst * covariance[0, 0])) / 2
     return PowerLaw(float(parameters[0]) / 2, error, float(np.exp(parameters[1] / 2)))
+
+
+def fit_two_exponents(
+    widths: np.ndarray,
+    depths: np.ndarray,
+    squares: np.ndarray,
+    errors: np.ndarray,
+    *,
+    common: bool = False,
+) -> tuple[PowerLaw, PowerLaw]:
+    """Fit p and q in squares = (a Nᵖ)² + (b L^q)² by weighted least squares.
+
+    Parameters
+    ----------
+    widths, depths, squares, errors
+        N (∞ where there is none), L, squared distances and their standard errors, ``(network,)``.
+    common
+        Whether the two parts are displacements a Nᵖ u + b L^q v of the same outputs, with unit
+        vectors u and v, so that the square has the term 2 (u·v) a b Nᵖ L^q, too.
+
+    Returns
+    -------
+    tuple
+        The laws in N and in L; NaN for a size of which there are not two values, or if there are
+        fewer resolved squares than parameters.
+    """
+    from scipy.optimize import least_squares
+
+    usable = np.isfinite(squares) & np.isfinite(errors)
+    resolved = usable & (squares > 2 * errors)
+    at_width = np.isfinite(widths)
+    of_width = len(np.unique(widths[resolved & at_width])) > 1
+    of_depth = len(np.unique(depths[resolved])) > 1
+    if not (of_width and of_depth):
+        some = resolved & ~at_width if (resolved & ~at_width).any() else resolved
+        in_depth = fit_exponent(depths[some], squares[some], errors[some]) if of_depth else None
+        in_width = fit_exponent(widths[some], squares[some], errors[some]) if of_width else None
+        return in_width or PowerLaw(), in_depth or PowerLaw()
+    parameters = 5 if common else 4
+    if resolved.sum() <= parameters:
+        return PowerLaw(), PowerLaw()
+    n, l, y, noise = (part[usable] for part in (widths, depths, squares, errors))
+    inverse = np.where(np.isfinite(n), n, 1.0)
+
+    def parts(theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        first = np.where(np.isfinite(n), np.exp(theta[0]) * inverse ** theta[1], 0.0)
+        return first, np.exp(theta[2]) * l ** theta[3]
+
+    def law(theta: np.ndarray) -> np.ndarray:
+        first, second = parts(theta)
+        product = np.tanh(theta[4]) if common else 0.0
+        return first**2 + second**2 + 2 * product * first * second
+
+    largest = np.sqrt(np.max(y[np.isfinite(y)]))
+    found = np.array([np.log(largest), -0.5, np.log(largest), -1.0, 0.0][:parameters])
+    sigma = np.hypot(noise, 2 * HIGHER_ORDERS * np.abs(y))
+    for _ in range(REWEIGHTINGS // 4):
+        fit = least_squares(lambda theta: (y - law(theta)) / sigma, found)  # noqa: B023
+        found, sigma = fit.x, np.hypot(noise, 2 * HIGHER_ORDERS * np.abs(law(fit.x)))
+    covariance = np.linalg.pinv(fit.jac.T @ fit.jac)
+    worst = max(1.0, 2 * fit.cost / max(len(y) - parameters, 1))
+    error = np.sqrt(worst * np.diag(covariance))
+    return (
+        PowerLaw(float(found[1]), float(error[1]), float(np.exp(found[0]))),
+        PowerLaw(float(found[3]), float(error[3]), float(np.exp(found[2]))),
+    )

@@ -1,6 +1,6 @@
 """Pictures. The only room that imports matplotlib."""
 
-from largen.plots.comparison import comparison_figure
+from largen.plots.comparison import comparison_figure, depth_figure
 from largen.plots.coordinates import coordinate_figure
 from largen.plots.criticality import edge_figure, phase_figure, propagation_figure
 from largen.plots.exponents import exponents_figure
@@ -10,6 +10,7 @@ from largen.plots.scaling_map import scaling_figure
 __all__ = [
     "comparison_figure",
     "coordinate_figure",
+    "depth_figure",
     "edge_figure",
     "exponents_figure",
     "phase_figure",

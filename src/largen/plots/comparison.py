@@ -100,3 +100,48 @@ def _distances(ax: Any, data: xarray.Dataset, exponents: Mapping[str, Any]) -> N
     low, high = ax.get_ylim()
     ax.set_ylim(low / (high / low) ** 0.35, high)
     ax.legend(loc="lower left")
+
+
+def depth_figure(
+    data: xarray.Dataset, in_width: Mapping[str, Any], in_depth: Mapping[str, Any]
+) -> Figure:
+    """Draw distances against the width, a line for each depth, and against the depth.
+
+    Parameters
+    ----------
+    data, in_width, in_depth
+        Of a :class:`largen.Comparison` with a limit of infinite depth: the data set and the powers.
+    """
+    titles = {"single": "single network", "mean": "ensemble mean"}
+    with style():
+        figure, axes = panels(2, 2)
+        for (kind, title), (by_width, by_depth) in zip(titles.items(), axes, strict=True):
+            _against(by_width, data, kind, "width", "depth")
+            _against(by_depth, data, kind, "depth", "width")
+            by_width.set(title=f"{title}: $N^{{{in_width[kind].value:.2f}}}$ in the width")
+            by_depth.set(title=f"{title}: $L^{{{in_depth[kind].value:.2f}}}$ in the depth")
+    return figure
+
+
+def _against(ax: Any, data: xarray.Dataset, kind: str, along: str, beside: str) -> None:
+    """Draw distances against one size, a colour for each value of the other one."""
+    values = np.unique(data[beside].values)
+    symbol = {"width": "N", "depth": "L"}
+    for colour, each in zip(shades(len(values)), values, strict=True):
+        some = data.isel(network=np.flatnonzero(data[beside].values == each)).sortby(along)
+        some = some.isel(network=np.flatnonzero(np.isfinite(some[along].values)))
+        if not some.sizes["network"]:
+            continue
+        name = f"{int(each)}" if np.isfinite(each) else r"$\infty$"
+        bars = np.minimum(some[f"{kind}_error"], 0.9 * some[kind])
+        ax.errorbar(
+            some[along],
+            some[kind],
+            bars,
+            fmt="o-",
+            ms=4,
+            color=colour,
+            label=f"${symbol[beside]}$ = {name}",
+        )
+    ax.set(xscale="log", yscale="log", xlabel=f"{along} ${symbol[along]}$", ylabel="distance")
+    ax.legend()

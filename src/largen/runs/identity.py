@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import re
+from dataclasses import replace
 
 import jax
 import numpy as np
 
-from largen.architectures import fingerprint
+from largen.architectures import Layer, Repeat, depth, fingerprint, mapped
 from largen.runs.run import Run
 
 ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # of a function, in its repr
@@ -28,6 +30,7 @@ def identity_of(run: Run) -> dict[str, str]:
     with jax.enable_x64(False), np.errstate(over="ignore"):
         words = {
             "net": fingerprint(run.net),
+            "net of any depth": fingerprint(mapped(run.net, _endless)),
             "parameterization": repr(run.param),
             "optimizer": repr(run.optimizer),
             "loss": run.loss.fingerprint(data.y_train, run.output_shape),
@@ -37,3 +40,10 @@ def identity_of(run: Run) -> dict[str, str]:
         # −0.0 is 0.0 by value, and other bits.
         parts[name] = f"{array.shape}".encode() + np.ascontiguousarray(array + 0.0).tobytes()
     return {name: hashlib.sha256(part).hexdigest()[:16] for name, part in parts.items()}
+
+
+def _endless(layer: Layer, path: tuple[int, ...]) -> Layer:
+    """Return infinitely many residual blocks for a number of them."""
+    if isinstance(layer, Repeat) and depth(layer) > 0:
+        return replace(layer, times=math.inf)
+    return layer

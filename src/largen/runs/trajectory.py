@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from largen.architectures import depth
 from largen.arrays import precision
 from largen.errors import DamagedFile, InvalidInput, NumericalFailure, instance_of
 from largen.files import load_dataset, save_dataset
@@ -135,6 +136,7 @@ class Trajectory:
             "optimizer": str(run.optimizer),
             "loss": run.loss.name,
             "run": json.dumps(identity_of(run)),
+            "depth": float(depth(run.net)),
             **({} if width is None else {"width": width}),
         }
         coordinates = {"step": np.arange(len(run.times)), "time": ("step", run.times)}
@@ -210,6 +212,11 @@ class Trajectory:
     def width(self) -> int | None:
         """N; None for a limit."""
         return self._dataset.attrs.get("width")
+
+    @property
+    def depth(self) -> float:
+        """L, the number of residual branches; ``math.inf`` for infinitely deep networks."""
+        return self._dataset.attrs.get("depth", float("nan"))
 
     @property
     def seeds(self) -> int | None:

@@ -2,7 +2,8 @@
 
 =================  ===============================================================
 ``kernel_limit``   features stand still: :class:`KernelLimit`
-``mean_field``     features move: :class:`MeanField`, :class:`DeepMeanField`
+``mean_field``     features move: :class:`MeanField`, :class:`DeepMeanField`,
+                   :class:`InfiniteDepth`
 ``chains``         what limits of affine maps after one another share
 ``registry``       which theories there are
 ``select``         :func:`solve`: the choice among them
@@ -10,12 +11,13 @@
 """
 
 from largen.theories.kernel_limit import KernelLimit
-from largen.theories.mean_field import DeepMeanField, MeanField
+from largen.theories.mean_field import DeepMeanField, InfiniteDepth, MeanField
 from largen.theories.registry import by_name, register, registered, unregister
 from largen.theories.select import choose, solve
 
 __all__ = [
     "DeepMeanField",
+    "InfiniteDepth",
     "KernelLimit",
     "MeanField",
     "by_name",

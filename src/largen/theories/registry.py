@@ -10,12 +10,12 @@ from largen.errors import InvalidInput, one_of
 from largen.runs import Theory
 from largen.text import shown
 from largen.theories.kernel_limit import KernelLimit
-from largen.theories.mean_field import DeepMeanField, MeanField
+from largen.theories.mean_field import DeepMeanField, InfiniteDepth, MeanField
 
 Kind = TypeVar("Kind", bound=type[Theory])
 
 _THEORIES: dict[str, type[Theory]] = {
-    kind.name: kind for kind in (KernelLimit, MeanField, DeepMeanField)
+    kind.name: kind for kind in (KernelLimit, MeanField, DeepMeanField, InfiniteDepth)
 }
 
 
@@ -26,7 +26,7 @@ def registered() -> tuple[type[Theory], ...]:
     --------
     >>> import largen as lg
     >>> [theory.name for theory in lg.theories.registered()]
-    ['kernel', 'mean field, one hidden layer', 'mean field, deep']
+    ['kernel', 'mean field, one hidden layer', 'mean field, deep', 'mean field, infinite depth']
     """
     return tuple(_THEORIES.values())
 

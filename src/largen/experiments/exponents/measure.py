@@ -10,7 +10,7 @@ import numpy as np
 
 from largen.arrays import integer, random_key, real
 from largen.errors import InvalidInput, instance_of
-from largen.experiments.comparison import chosen_samples
+from largen.experiments.distances import chosen_samples
 from largen.experiments.exponents.fit import exponent, exponent_of_sum
 from largen.experiments.exponents.predicted import predicted
 from largen.experiments.exponents.quantities import GROUPS, SIGNED, TERMS, has_terms, quantities

@@ -1,6 +1,7 @@
 """Mean-field limits: wide networks whose features move while they learn."""
 
 from largen.theories.mean_field.deep import DeepMeanField, ResponseFunctions, response_functions
+from largen.theories.mean_field.infinite_depth import InfiniteDepth
 from largen.theories.mean_field.one_hidden_layer import MeanField
 from largen.theories.mean_field.solvable import (
     deep_linear,
@@ -10,6 +11,7 @@ from largen.theories.mean_field.solvable import (
 
 __all__ = [
     "DeepMeanField",
+    "InfiniteDepth",
     "MeanField",
     "ResponseFunctions",
     "deep_linear",

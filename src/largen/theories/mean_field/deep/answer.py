@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from largen.runs import Posed, Trajectory
+from largen.errors import NumericalFailure
+from largen.runs import Posed, Run, Trajectory
 from largen.theories.chains.problem import Problem
 from largen.theories.mean_field.deep.estimation.averages import Estimate
 from largen.theories.mean_field.options import Wanted
@@ -19,6 +20,7 @@ def trajectory(
     spread: np.ndarray | None,
     wanted: Wanted,
     rtol: float,
+    layers: np.ndarray | None = None,
 ) -> Trajectory:
     """Return an estimate as a trajectory.
 
@@ -34,9 +36,12 @@ def trajectory(
         Which kernels are kept, and when.
     rtol
         The error that was wanted.
+    layers
+        What the axis ``layer`` counts; 1 … L by default.
     """
     run, recorded = posed.run, wanted.recorded
-    dtype, p = run.data.x_train.dtype, posed.problem.samples
+    problem = posed.problem
+    dtype, p = run.data.x_train.dtype, problem.samples
     out = ("output",) if run.output_shape else ()
     pair = ("output", "output_2") if run.output_shape else ()
 
@@ -55,7 +60,7 @@ def trajectory(
     if spread is not None:
         extra |= named("fluctuation", spread)
     if estimate.kernels:
-        space = ("position",) if max(posed.problem.positions) > 1 else ()
+        space = ("position",) if max(problem.positions) > 1 else ()
         axes = {
             "feature_kernel": ("layer", "sample", "sample_2"),
             "gradient_kernel": ("layer", "sample", "sample_2", *pair),
@@ -65,7 +70,9 @@ def trajectory(
             "neuron_g": ("layer", "neuron", "sample", *space, *out),
             "neuron_z": ("layer", "neuron", "sample", *space, *out),
         }
-        extra["layer"] = (("layer",), np.arange(1, posed.problem.hidden_layers + 1))
+        if layers is None:
+            layers = np.arange(1, problem.hidden_layers + 1)
+        extra["layer"] = (("layer",), layers)
         if len(recorded.alone):
             extra["record_step"] = (("record",), recorded.alone)
         if len(recorded.pairs):
@@ -93,3 +100,22 @@ def trajectory(
         extra=extra,
         notes=(note,),
     )
+
+
+def check_bounded(run: Run, estimate: Estimate, result: Trajectory) -> None:
+    """Raise if the outputs of a solution escape.
+
+    Raises
+    ------
+    NumericalFailure
+        With the result, and what to try.
+    """
+    finite = np.isfinite(estimate.f).all(axis=(1, 2))
+    if not finite.all():
+        first = int(np.argmin(finite))
+        raise NumericalFailure(
+            f"the mean-field limit diverges: outputs escape before time index {first} (time "
+            f"{run.times[first]:g}). Lower the learning rate or gamma, or pass throw=False to "
+            "get what was computed.",
+            result,
+        )

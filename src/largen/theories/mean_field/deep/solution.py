@@ -19,7 +19,7 @@ from largen.progress import Report, reporter
 from largen.runs import Posed, Run, Status, Theory, Trajectory
 from largen.runs.theory import set_fields
 from largen.theories.chains.problem import Problem, posed_by
-from largen.theories.mean_field.deep.answer import trajectory
+from largen.theories.mean_field.deep.answer import check_bounded, trajectory
 from largen.theories.mean_field.deep.estimation.averages import Estimate
 from largen.theories.mean_field.deep.estimation.effort import Effort
 from largen.theories.mean_field.deep.estimation.memory import (
@@ -268,15 +268,8 @@ class DeepMeanField(Theory):
             if throw:
                 raise NumericalFailure(f"{stopped} throw=False returns what was computed.", result)
             return result
-        finite = np.isfinite(estimate.f).all(axis=(1, 2))
-        if throw and not finite.all():
-            first = int(np.argmin(finite))
-            raise NumericalFailure(
-                f"the mean-field limit diverges: outputs escape before time index {first} (time "
-                f"{run.times[first]:g}). Lower the learning rate or gamma, or pass throw=False to "
-                "get what was computed.",
-                result,
-            )
+        if throw:
+            check_bounded(run, estimate, result)
         return result
 
     def _method(self, run: Run, problem: Problem) -> Method:
@@ -297,15 +290,14 @@ class DeepMeanField(Theory):
 
     def _effort(self, problem: Problem, method: Method, particles: int, kept: Kept) -> Effort:
         """Return what is spent on replicates of random matrices."""
-        single = self.rtol >= SINGLE and problem.gamma >= SMALL_GAMMA
         effort = Effort(
             rtol=self.rtol,
             particles=particles,
             replicates=self.replicates,
             max_particles=self.max_particles,
             sampling=self.sampling,
-            tolerance=float(np.clip(5 * self.rtol, LEAST_TOLERANCE, 0.05)),
-            dtype=np.float32 if single else np.float64,
+            tolerance=direction_tolerance(self.rtol),
+            dtype=neuron_dtype(self.rtol, problem),
             dense=method == "dense",
             budget=self.memory_budget,
             kept=kept,
@@ -355,3 +347,13 @@ class DeepMeanField(Theory):
             found = sampled(problem, posed.run, NOTHING, effort._replace(report=report), rng)
         assert found.f_std is not None
         return width**0.5 * found.f_std
+
+
+def direction_tolerance(rtol: float) -> float:
+    """Return the relative size of directions that may be left out for an error of outputs."""
+    return float(np.clip(5 * rtol, LEAST_TOLERANCE, 0.05))
+
+
+def neuron_dtype(rtol: float, problem: Problem) -> Any:
+    """Return the precision of neurons that an error of outputs takes."""
+    return np.float32 if rtol >= SINGLE and problem.gamma >= SMALL_GAMMA else np.float64

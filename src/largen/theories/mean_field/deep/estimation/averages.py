@@ -95,6 +95,16 @@ def averaged(
     return Estimate(f, error, one, kernels, how, sample_neurons)
 
 
+def extrapolation_error(found: list[Swept]) -> np.ndarray | float:
+    """Return what is not known of f because every replicate is extrapolated; 0 if none is.
+
+    A further term takes away at least two thirds of the error e, so that what is left is at most
+    half of what it has changed: e′ ≤ e/3 ⟹ e′ ≤ (e − e′)/2.
+    """
+    changes = [one.outputs - one.rougher for one in found if one.rougher is not None]
+    return np.abs(np.mean(changes, 0)) / 2 if changes else 0.0
+
+
 def means_and_errors(
     problem: Problem, run: Run, found: list[Swept]
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +14,12 @@ from largen.arrays import precision as in_precision
 from largen.errors import NumericalFailure
 from largen.runs import Run
 from largen.theories.chains.problem import Problem
-from largen.theories.mean_field.deep.estimation.averages import Estimate, averaged, ratio
+from largen.theories.mean_field.deep.estimation.averages import (
+    Estimate,
+    averaged,
+    extrapolation_error,
+    ratio,
+)
 from largen.theories.mean_field.deep.estimation.effort import Effort
 from largen.theories.mean_field.deep.estimation.memory import replicates_at_once
 from largen.theories.mean_field.deep.estimation.parallel import (
@@ -48,8 +54,23 @@ FIRST_STEP = 0.5  # times the curvature of the loss
 MOST_REFINEMENTS = 4
 LEAST_TOLERANCE = 1e-3
 
-Known = Matrices | None
+Known = Matrices | tuple[Matrices | None, ...] | None
 Sweep = Callable[..., Swept]
+
+
+class Replication(NamedTuple):
+    """How one replicate is computed that is made of several sweeps.
+
+    Attributes
+    ----------
+    one
+        Called as ``one(effort, seed, schedule, known, tell=…)``.
+    problem
+        The network whose layers its records have.
+    """
+
+    one: Sweep
+    problem: Problem
 
 
 class Stopped(Exception):
@@ -108,10 +129,12 @@ def sampled(
     effort: Effort,
     rng: np.random.Generator,
     saved: Checkpoint | None = None,
+    how: Replication | None = None,
 ) -> Estimate:
     """Return the mean over as many replicates as the wanted error takes.
 
-    What is done is kept in files, if there is a checkpoint, and taken up from there.
+    What is done is kept in files, if there is a checkpoint, and taken up from there. By default a
+    replicate is one sweep of the problem.
 
     Raises
     ------
@@ -119,24 +142,25 @@ def sampled(
         If directions outgrow the memory budget.
     """
     found: list[Swept] = []
+    how = how or Replication(partial(_random, problem, run, recorded, saved=saved), problem)
     try:
         with one_thread_of_blas():
-            return _sampled(problem, run, recorded, effort, rng, saved, found)
+            return _sampled(problem, run, effort, rng, saved, how, found)
     except NumericalFailure as failure:
         swept = failure.result
         assert isinstance(swept, Swept)
         whole = found[: len(found) // len(effort.widths) * len(effort.widths)]
-        estimate = averaged(problem, run, whole or [swept], effort)
+        estimate = averaged(how.problem, run, whole or [swept], effort)
         raise Stopped(str(failure), estimate) from None
 
 
 def _sampled(
     problem: Problem,
     run: Run,
-    recorded: Recorded,
     effort: Effort,
     rng: np.random.Generator,
     saved: Checkpoint | None,
+    how: Replication,
     found: list[Swept],
 ) -> Estimate:
     """Return the same, and leave the replicates in a list on the way."""
@@ -155,7 +179,7 @@ def _sampled(
 
     def sweep(i: int) -> Sweep:
         now = effort._replace(particles=widths[i % len(widths)])
-        return partial(_random, problem, run, recorded, now, seed(i), saved=saved)
+        return partial(how.one, now, seed(i))
 
     def replicate(i: int) -> Callable[[], Swept]:
         """Let a replicate begin."""
@@ -180,7 +204,7 @@ def _sampled(
             found += done
             loaded = len(done)
         elif trial is not None:
-            find = partial(_tolerance, problem, run, schedule, recorded, effort, trial, saved)
+            find = partial(_tolerance, how, run, schedule, effort, trial)
             ended = team.start(0, find)
             # The tolerance is likely to do: the others begin beside its trial.
             begun = [] if flows else [replicate(i) for i in range(1, goal)]
@@ -204,10 +228,11 @@ def _sampled(
                 if not np.isfinite(found[-1].outputs).all():
                     now = effort._replace(particles=widths[(len(found) - 1) % len(widths)])
                     shown = found[-1:] if effort.dense else found
-                    return averaged(problem, run, shown, now, stepping)
+                    return averaged(how.problem, run, shown, now, stepping)
             begun = []
-            estimate = averaged(problem, run, found, effort, stepping, change)
-            random = averaged(problem, run, found, effort).relative_error
+            left = np.hypot(stepping, extrapolation_error(found))
+            estimate = averaged(how.problem, run, found, effort, left, change)
+            random = averaged(how.problem, run, found, effort).relative_error
             most = effort.max_particles // sum(widths)
             if effort.replicates or random <= effort.rtol or most <= rounds:
                 return estimate
@@ -216,13 +241,11 @@ def _sampled(
 
 
 def _tolerance(
-    problem: Problem,
+    how: Replication,
     run: Run,
     schedule: Schedule,
-    recorded: Recorded,
     effort: Effort,
     seed: int,
-    saved: Checkpoint | None,
     tell: Tell = unheard,
 ) -> tuple[float, Changes, Swept]:
     """Return the tolerance that is enough, what it leaves out, and a replicate with it.
@@ -230,11 +253,11 @@ def _tolerance(
     What it leaves out is NaN where a finer one fails, because there are hardly more neurons than
     directions.
     """
-    one = partial(_random, problem, run, recorded, seed=seed, schedule=schedule, saved=saved)
-    swept = one(effort, tell=part(tell, 0, 2))
+    problem = how.problem
+    swept = how.one(effort, seed, schedule, tell=part(tell, 0, 2))
     while True:
         finer = effort._replace(tolerance=effort.tolerance / FINER)
-        again = one(finer, known=swept.matrices, tell=part(tell, 1, 2))
+        again = how.one(finer, seed, schedule, swept.matrices, tell=part(tell, 1, 2))
         change = change_of(problem, run, swept, again)
         left = uncertain(problem, "f", change["f"])
         enough = ratio(left, swept.outputs) <= effort.rtol / 2
@@ -273,6 +296,7 @@ def _random(
             matrices = stored(*sides, effort.particles, start.live, rng, effort.dtype)
         else:
             most = max(counts(problem, effort.particles))
+            assert not isinstance(known, tuple)
             matrices = known or unasked(start, first_capacities(problem, most))
         state, constants = begin(problem, run, schedule, start, keys, rule, matrices)
         return advance(

@@ -94,7 +94,8 @@ class Checkpoint:
         for i in range(int(held["replicates"])):
             kernels, pairs = (_kernels(held, f"{i}/{kind}") for kind in ("kernels", "pairs"))
             f, linear, linear_kernels, ranks = (held[f"{i}/{name}"] for name in ARRAYS)
-            found.append(Swept(f, kernels, pairs, linear, linear_kernels, ranks))
+            rougher = held.get(f"{i}/rougher")
+            found.append(Swept(f, kernels, pairs, linear, linear_kernels, ranks, rougher=rougher))
         inside = {name.partition("left_out/")[2]: change for name, change in held.items()}
         left = {name: change for name, change in inside.items() if name}
         tolerance, stepping, longest = (held[name] for name in NUMBERS)
@@ -125,6 +126,8 @@ class Checkpoint:
         held["replicates"] = len(done.found)
         for i, swept in enumerate(done.found):
             held |= {f"{i}/{name}": getattr(swept, name) for name in ARRAYS}
+            if swept.rougher is not None:
+                held[f"{i}/rougher"] = swept.rougher
             for kind, kernels in (("kernels", swept.kernels), ("pairs", swept.pairs)):
                 held[f"{i}/{kind}"] = len(kernels)
                 for name in Kernels._fields:

@@ -50,7 +50,11 @@ class Swept(NamedTuple):
     ranks
         Of each matrix, features and gradients.
     matrices
-        As they are in the end, with all that they have answered; None if they are stored.
+        As they are in the end, with all that they have answered; None if they are stored. Of
+        several sweeps that one replicate is made of, those of each.
+    rougher
+        Outputs of an extrapolation with one term less, if there is one: its error is told by the
+        difference.
     """
 
     outputs: np.ndarray
@@ -59,7 +63,8 @@ class Swept(NamedTuple):
     linear: np.ndarray
     linear_kernels: np.ndarray
     ranks: np.ndarray
-    matrices: Matrices | None = None
+    matrices: Matrices | tuple[Matrices | None, ...] | None = None
+    rougher: np.ndarray | None = None
 
 
 def first_capacities(problem: Problem, neurons: int) -> tuple[int, int]:

@@ -134,6 +134,11 @@ def sweep(model: Model, state: State, constants: Constants, stop) -> tuple[State
     return lax.while_loop(goes_on, step, (state, nothing))
 
 
+def hidden(state: State, constants: Constants) -> Index:
+    """Return how many matrices there are between hidden layers, the number of the last layer."""
+    return state.matrices.number if constants.hidden is None else constants.hidden
+
+
 def forward_pass(model: Model, state: State, constants: Constants) -> tuple[State, Passed]:
     """Return f and all that leads to it, and the state with what the matrices learnt of it."""
     params, precision, matrices = state.params, constants.precision, state.matrices
@@ -159,11 +164,14 @@ def forward_pass(model: Model, state: State, constants: Constants) -> tuple[Stat
         draws, hs = draws.at[stream].set(used), hs.at[l + 1].set(h)
         return matrices, draws, hs, coordinates.at[l].set(c)
 
-    carry = (matrices, state.draws, hs.at[0].set(h), coordinates)
+    carry, last_layer = (
+        (matrices, state.draws, hs.at[0].set(h), coordinates),
+        hidden(state, constants),
+    )
     if matrices.number:
-        carry = lax.fori_loop(0, matrices.number, layer, carry)
+        carry = lax.fori_loop(0, last_layer, layer, carry)
     matrices, draws, hs, coordinates = carry
-    last = at.readable(live_features(model, constants, matrices.number, hs[-1]))
+    last = at.readable(live_features(model, constants, last_layer, hs[last_layer]))
     f = precision.weight * (last @ params.readout.T) * constants.std[-1]
     f = f / constants.gamma + params.constant
     state = state._replace(matrices=matrices, draws=draws)
@@ -178,10 +186,10 @@ def backward_pass(
     z: Float[Array, "sample tap_n"],
 ) -> tuple[State, Float[Array, "layer k n"], Float[Array, "matrix row asked"]]:
     """Return g¹ … gᴸ from what the read-out returns, and their coordinates in the bases."""
-    matrices, at, count = state.matrices, constants.positions, state.matrices.number
+    matrices, at, count = state.matrices, constants.positions, hidden(state, constants)
     skips, streams = jnp.asarray(model.skips, int), jnp.asarray(model.streams)
-    g = jnp.zeros_like(h).at[-1].set(model.slope(count, h[-1]) * at.from_readout(z))
-    coordinates = jnp.zeros((count, matrices.change.shape[1], len(z) * at.asked), z.dtype)
+    g = jnp.zeros_like(h).at[count].set(model.slope(count, h[count]) * at.from_readout(z))
+    coordinates = jnp.zeros((matrices.number, matrices.change.shape[1], len(z) * at.asked), z.dtype)
 
     def layer(done, carry):
         matrices, draws, g, coordinates = carry
@@ -196,7 +204,7 @@ def backward_pass(
         return matrices, draws.at[stream].set(used), g, coordinates.at[l].set(d)
 
     carry = (matrices, state.draws, g, coordinates)
-    if count:
+    if matrices.number:
         carry = lax.fori_loop(0, count, layer, carry)
     matrices, draws, g, coordinates = carry
     return state._replace(matrices=matrices, draws=draws), g, coordinates

@@ -16,6 +16,7 @@ from largen.theories.mean_field.deep.sweep.causal_sweep import (
     Seen,
     backward_pass,
     forward_pass,
+    hidden,
     live_features,
     pulled,
 )
@@ -135,17 +136,17 @@ def _gradients(model: Model, state: State, constants: Constants, h) -> tuple[Sta
 
 def _pulled(model: Model, state: State, constants: Constants, g: Array) -> Array:
     """Return z¹ … zᴸ behind gradients whose directions the matrices know."""
-    at, count = constants.positions, state.matrices.number
+    at, count = constants.positions, hidden(state, constants)
     readout = constants.std[-1] * state.params.readout
     samples = g.shape[1] // (len(readout) * at.places)
-    z = jnp.zeros_like(g).at[-1].set(at.from_readout(jnp.tile(readout, (samples, 1))))
+    z = jnp.zeros_like(g).at[count].set(at.from_readout(jnp.tile(readout, (samples, 1))))
 
     def layer(l, z):
         draws = state.draws[model.streams[0]]
         _, z_l, *_ = pulled(model, state.matrices, state.params, constants, l, g[l + 1], draws)
         return z.at[l].set(z_l)
 
-    return lax.fori_loop(0, count, layer, z) if count else z
+    return lax.fori_loop(0, count, layer, z) if state.matrices.number else z
 
 
 @partial(jax.jit, static_argnums=0)

@@ -44,16 +44,51 @@ def draw(
     dtype,
 ) -> Start:
     """Draw a network of random matrices at initialisation."""
+    raw = gaussian_rows(problem, sampling, neurons, rng, dtype)
+    return made_of(problem, raw, sampling, neurons, precision)
+
+
+def gaussian_rows(
+    problem: Problem, sampling: Sampling, neurons: int, rng: np.random.Generator, dtype
+) -> list[np.ndarray]:
+    """Return the Gaussian rows that each hidden layer's initialisation is made of.
+
+    Behind one another those of the read-out, one of a bias, those with which gradients come back
+    to the layer (from row ``outputs + 1`` on), and the last ones with which it answers to features
+    below, or for the first layer those of its fields.
+    """
     directions = problem.fields.shape[1]
     outputs = problem.outputs * problem.maps[-1].reading.number
     rows = outputs + 1 + problem.taps * problem.columns + max(problem.columns, directions)
-    own = counts(problem, neurons)
-    raw = _raw(problem, rows, own, sampling, rng, dtype)
+    return _raw(problem, rows, counts(problem, neurons), sampling, rng, dtype)
+
+
+def made_of(
+    problem: Problem,
+    raw: list[np.ndarray],
+    sampling: Sampling,
+    neurons: int,
+    precision: Precision,
+    by_sample: bool = False,
+) -> Start:
+    """Return the network of random matrices that Gaussian rows make.
+
+    Parameters
+    ----------
+    problem, sampling, neurons, precision
+        As in :func:`draw`.
+    raw
+        Of :func:`gaussian_rows`.
+    by_sample
+        As in :func:`largen.theories.mean_field.deep.sweep.variance_reduction.reduced`.
+    """
+    directions, own, dtype = problem.fields.shape[1], counts(problem, neurons), raw[0].dtype
+    outputs = problem.outputs * problem.maps[-1].reading.number
     fields, readout = raw[0][-directions:], raw[-1][:outputs]
     has = np.array([bool(affine.bias_std) for affine in problem.maps[:-1]])
     biases = [there * part[outputs : outputs + 1] for there, part in zip(has, raw[1:], strict=True)]
     if sampling == "variance_reduced":
-        start = reduced(problem, raw, fields, biases, has, readout, precision)
+        start = reduced(problem, raw, fields, biases, has, readout, precision, by_sample)
     else:
         fields, readout, *biases = (padded(part, max(own)) for part in (fields, readout, *biases))
         start = _without_directions(problem, fields, readout, np.concatenate([fields[:0], *biases]))
@@ -145,11 +180,13 @@ def begin(
     draws: Any,
     precision: Precision,
     matrices: Matrices | DenseMatrices,
+    hidden: int | None = None,
 ) -> tuple[State, Constants]:
     """Return the initial state and the constants, on the device.
 
     ``matrices`` may be those of an earlier sweep of the same network, whose answers then hold for
-    this one too; they are used up.
+    this one too; they are used up. ``hidden`` is the number of matrices that the network has, if
+    the problem has more.
     """
     dtype = start.fields.dtype
     optimizer = run.optimizer
@@ -205,5 +242,6 @@ def begin(
         live=None if start.live is None else real(start.live),
         batches=None if run.batches is None else jnp.asarray(run.batches),
         noise=_noise(problem, temperature_of(optimizer), precision.weight, dtype),
+        hidden=None if hidden is None else jnp.asarray(hidden, jnp.int32),
     )
     return state, constants

@@ -191,6 +191,9 @@ class Constants(NamedTuple):
         Samples of each step; None for full batches.
     noise
         None without.
+    hidden
+        How many of the matrices the network has, where buffers have room for those of a deeper one;
+        None for all of them.
     """
 
     positions: OnePosition | Positions
@@ -212,6 +215,7 @@ class Constants(NamedTuple):
     live: Float[Array, "layer n"] | None
     batches: Int[Array, "_ batch"] | None
     noise: Noise | None = None
+    hidden: Int[Array, ""] | None = None
 
 
 class Start(NamedTuple):

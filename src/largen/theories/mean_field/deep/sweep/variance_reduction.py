@@ -34,6 +34,7 @@ def reduced(
     has: np.ndarray,
     readout: np.ndarray,
     precision: Precision,
+    by_sample: bool = False,
 ) -> Start:
     """Return a network of random matrices that is exact at initialisation.
 
@@ -49,6 +50,10 @@ def reduced(
         Which hidden layers behind the first have a bias.
     precision
         Of the directions.
+    by_sample
+        Whether a Gaussian row belongs to a sample, whichever directions features span, so that
+        networks with nearly the same features have nearly the same images of them. (Directions are
+        eigenvectors, whose signs and order mean nothing.)
     """
     samples, maps, skips, positions = (
         problem.samples,
@@ -70,10 +75,9 @@ def reduced(
     h = [problem.fields.astype(dtype) @ fields]
     features, inputs = [_values(problem.phi[0], h[0])], []
     for l, (affine, skip) in enumerate(zip(maps[:-1], skips, strict=True)):
-        basis, c = new_directions(gathered(taps[l], features[l]), precision)
-        rows = np.concatenate(
-            [biases[l][: int(has[l])], raw[l + 1][-problem.columns :][: len(basis)]]
-        )
+        basis, c, turn = new_directions(gathered(taps[l], features[l]), precision)
+        fresh = _rows(raw[l + 1][-problem.columns :], turn, by_sample)
+        rows = np.concatenate([biases[l][: int(has[l])], fresh])
         both = orthonormal(rows, apart(l + 1))
         xi = both[int(has[l]) :]
         image = affine.std * (c.T @ xi)
@@ -106,6 +110,7 @@ def reduced(
                 (features[l], apart(l)),
                 tap_by_tap,
                 precision,
+                by_sample,
             )
             outputs[l] = (basis, xi)
             if skips[l] >= 0:
@@ -170,7 +175,13 @@ def _apart(problem: Problem, neurons: int) -> bool:
     return 5 * max(most, default=0) <= 2 * neurons
 
 
-def _transposed(g, known, fresh, inputs, avoided, tap_by_tap, precision):
+def _rows(fresh: np.ndarray, turn: np.ndarray, by_sample: bool) -> np.ndarray:
+    """Return a Gaussian row for each direction: one of its own, or turned from those of samples."""
+    columns, directions = turn.shape
+    return turn.T.astype(fresh.dtype) @ fresh[:columns] if by_sample else fresh[:directions]
+
+
+def _transposed(g, known, fresh, inputs, avoided, tap_by_tap, precision, by_sample):
     """Return directions and innovations of training gradients, and the image of all gradients.
 
     Test samples leave no directions: what is new in their gradients is uncorrelated with all
@@ -181,7 +192,7 @@ def _transposed(g, known, fresh, inputs, avoided, tap_by_tap, precision):
     weight, neurons = precision.weight, fresh.shape[1]
     patches, answers = inputs
     features, anchors = avoided
-    basis, _ = new_directions(g[:known], precision)
+    basis, _, turn = new_directions(g[:known], precision)
     taps = patches.shape[1] // neurons
     response = weight * (answers @ basis.T).T @ patches
     if taps == 1:
@@ -192,13 +203,20 @@ def _transposed(g, known, fresh, inputs, avoided, tap_by_tap, precision):
     each = response.reshape(size, neurons) if tap_by_tap else response
     wanted = taps * len(basis) / len(each) * np.eye(len(each)) - each @ each.T / neurons
     avoid = np.concatenate([features, anchors])
+    if taps == 1:
+        fresh = _rows(fresh, turn, by_sample)
     xi = orthonormal(fresh[:size], avoid, wanted, taps * len(basis) // len(each))
     xi = xi.reshape(len(basis), -1).astype(g.dtype)
     return basis, xi, weight * ((g @ basis.T) @ xi + (g @ answers.T) @ patches)
 
 
-def new_directions(x: np.ndarray, precision: Precision) -> tuple[np.ndarray, np.ndarray]:
-    """Return an orthonormal basis of rows, up to the tolerance, and their coordinates in it."""
+def new_directions(
+    x: np.ndarray, precision: Precision
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return an orthonormal basis of rows, up to the tolerance, and their coordinates in it.
+
+    And the eigenvectors that it is made of, ``(row, direction)``.
+    """
     weight = float(precision.weight)
     gram = (weight * (x @ x.T)).astype(np.float64)
     size = np.sqrt(np.diag(gram)) + np.finfo(x.dtype).tiny
@@ -206,7 +224,7 @@ def new_directions(x: np.ndarray, precision: Precision) -> tuple[np.ndarray, np.
     keep = values > precision.tolerance**2
     mix = (vectors[:, keep] / np.sqrt(values[keep]) / size[:, None]).astype(x.dtype)
     basis = straightened(mix.T @ x, weight)
-    return basis, weight * (basis @ x.T)
+    return basis, weight * (basis @ x.T), vectors[:, keep]
 
 
 def _values(function, h: np.ndarray) -> np.ndarray:

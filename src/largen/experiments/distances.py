@@ -1,0 +1,127 @@
+"""Distances of networks from their limit, and what is drawn beside them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from largen.errors import InvalidInput
+from largen.runs import Trajectory
+from largen.runs.trajectory import mean_loss
+from largen.text import shown
+from largen.theories import by_name
+
+RESAMPLES = 1000
+
+
+def distances_of(
+    limit: Trajectory, net: Trajectory, on: str, draw: np.random.Generator
+) -> dict[str, Any]:
+    """Return the distances of networks of one size with their errors, and what there is to draw."""
+    prediction = prediction_for(limit, net, on)
+    outputs = getattr(net, f"f_{on}")
+    distance = (outputs - prediction).reshape(len(outputs), -1).astype(np.float64)
+    seeds = len(distance)
+    # All that follows needs only the inner products of the networks' distances.
+    gram = distance @ distance.T / distance.shape[1]
+    counts = draw.multinomial(seeds, np.full(seeds, 1 / seeds), size=RESAMPLES)
+    found = dict(zip(("single", "mean"), _squares(gram, np.ones((1, seeds))), strict=True))
+    resampled = dict(zip(("single", "mean"), _squares(gram, counts), strict=True))
+    numbers: dict[str, Any] = {"seeds": seeds}
+    for kind, (square,) in found.items():
+        enough = seeds > (1 if kind == "single" else 2)
+        spread = float(np.std(resampled[kind])) if enough else float("inf")
+        root = float(np.sqrt(max(square, 0.0)))
+        # d√m = dm/(2√m) where the square is resolved; where it is not, the error is √dm.
+        error = min(spread / (2 * root), spread**0.5) if root else spread**0.5
+        numbers |= {kind: root, f"{kind}_error": error}
+        numbers |= {f"{kind}_square": float(square), f"{kind}_square_error": spread}
+    losses = getattr(net, f"loss_{on}")
+    numbers["loss"] = losses.mean(0)
+    numbers["loss_low"], numbers["loss_high"] = np.quantile(losses, (0.1, 0.9), axis=0)
+    if net.run is not None:
+        targets = getattr(net, f"y_{on}")
+        shape = np.broadcast_shapes(prediction.shape, outputs.shape[:1] + prediction.shape[1:])
+        predicted = np.broadcast_to(prediction, shape)
+        numbers["loss_limit"] = mean_loss(net.run.loss, predicted, targets, leading=1).mean(0)
+    # The first network's outputs after training beside the limit's, for the eye.
+    numbers["network"] = outputs[0, -1].reshape(-1)
+    numbers["prediction"] = prediction[0, -1].reshape(-1)
+    return numbers
+
+
+def between_limits(limit: Trajectory, net: Trajectory, on: str) -> dict[str, Any]:
+    """Return how far a limit of infinite width and finite depth is from another one."""
+    difference = getattr(net, f"f_{on}") - getattr(limit, f"f_{on}")
+    square = float(np.mean(difference.astype(np.float64) ** 2))
+    root, error = square**0.5, error_of_limit(net, on)
+    one = {
+        "": root,
+        "_error": error,
+        "_square": square,
+        "_square_error": error * (2 * root + error),
+    }
+    both = {f"{kind}{name}": v for kind in ("single", "mean") for name, v in one.items()}
+    return {"seeds": 1, **both}
+
+
+def mean_shift(limit: Trajectory, nets: list[Trajectory], on: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return N times the distance of the mean from the limit, all widths together, and its error.
+
+    N d̄ has the variance N · (N Var f)/S for S networks: widths count as S/N.
+    """
+    shifts, errors, weights = [], [], []
+    for net in nets:
+        distance = getattr(net, f"f_{on}") - prediction_for(limit, net, on)
+        seeds, width = len(distance), net.width or 1
+        shifts.append(width * distance.mean(0))
+        deviation = distance.std(0, ddof=1) if seeds > 1 else np.full(distance.shape[1:], np.nan)
+        errors.append(width * deviation / np.sqrt(seeds))
+        weights.append(seeds / width)
+    share = np.array(weights) / np.sum(weights)
+    error = np.sqrt(np.tensordot(share**2, np.square(errors), 1))
+    return np.tensordot(share, np.array(shifts), 1), error
+
+
+def _squares(gram: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return ⟨d_s²⟩ and the mean of ⟨d_s d_s′⟩ over pairs s ≠ s′, for resampled networks."""
+    own = np.diag(gram)
+    single = counts @ own / counts.sum(1)
+    pairs = counts.sum(1) ** 2 - (counts**2).sum(1)
+    products = np.einsum("rs,rs->r", counts @ gram, counts) - counts**2 @ own
+    return single, np.where(pairs > 0, products / np.maximum(pairs, 1), np.nan)
+
+
+def error_of_limit(limit: Trajectory, on: str) -> float:
+    """Return the error of the limit's outputs; its predictions for known starts have none."""
+    name = f"f_{on}_error"
+    if by_name(limit.theory).random_outputs or name not in limit:
+        return 0.0
+    return float(np.sqrt(np.mean(getattr(limit, name) ** 2)))
+
+
+def chosen_samples(on: Any, tested: bool) -> str:
+    """Return the samples that outputs are compared on: ``"test"`` by default, if there are any.
+
+    Raises
+    ------
+    InvalidInput
+        For anything but ``"train"``, or ``"test"`` where there are test samples.
+    """
+    if on is None:
+        return "test" if tested else "train"
+    if not isinstance(on, str) or on not in (("train", "test") if tested else ("train",)):
+        raise InvalidInput(f"on: wanted 'train', or 'test' where there are any, got {shown(on)}.")
+    return on
+
+
+def prediction_for(limit: Trajectory, net: Trajectory, on: str) -> np.ndarray:
+    """Return the limit's outputs, given the networks' initial ones where these matter."""
+    theory = by_name(limit.theory)
+    if not theory.random_outputs:
+        return getattr(limit, f"f_{on}")[None]
+    # A limit read from a file has lost its run; the networks were asked the same.
+    limit = limit if limit.run is not None else Trajectory(limit.to_xarray(), net.run)
+    train, test = theory().given(limit, net.f_train[:, 0], net.f_test[:, 0])
+    return np.asarray(train if on == "train" else test)

@@ -1,0 +1,75 @@
+"""Which trajectories can be compared: those that are of the same run."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from largen.errors import InvalidInput
+from largen.runs import Status, Trajectory
+
+MATCHING = ("net", "parameterization", "optimizer", "loss")
+
+
+def check_matching(limit: Trajectory, nets: list[Trajectory], *, any_depth: bool = False) -> None:
+    """Check that networks are those of a limit.
+
+    Parameters
+    ----------
+    limit, nets
+        What is compared.
+    any_depth
+        Whether the limit is of infinite depth: then networks may have any number of blocks, and an
+        infinite width.
+
+    Raises
+    ------
+    InvalidInput
+        With what differs.
+    """
+    if limit.seeds is not None:
+        raise InvalidInput("limit: wanted the result of lg.solve, got trained networks.")
+    if not nets:
+        raise InvalidInput("nets: wanted at least one result of lg.train, got none.")
+    if limit.status is not Status.OK:
+        raise InvalidInput(
+            f"limit: its status is {limit.status!s}; networks have no distance to it."
+        )
+    theirs = limit.to_xarray()
+    for net in nets:
+        if any_depth and not np.isfinite(net.depth):
+            raise InvalidInput(
+                "nets: wanted networks with a number of blocks, got infinitely many."
+            )
+        if not any_depth and (net.seeds is None or net.width is None):
+            raise InvalidInput("nets: wanted results of lg.train, got a limit.")
+        where = _words(net)
+        if net.status is not Status.OK:
+            raise InvalidInput(
+                f"nets: the status {where} is {net.status!s}; there is no distance from the limit."
+            )
+        ours = net.to_xarray()
+        for key in MATCHING[any_depth:]:
+            if ours.attrs[key] != theirs.attrs[key]:
+                raise InvalidInput(
+                    f"nets: the {key} {where} is {ours.attrs[key]}, the limit's "
+                    f"{theirs.attrs[key]}."
+                )
+        # In files without the digests of all parts there still are these.
+        arrays = {"times": "time", "y_train": "y_train", "y_test": "y_test"}
+        other = [
+            part
+            for part, name in arrays.items()
+            if not np.array_equal(getattr(net, name), getattr(limit, name))
+        ]
+        digests = limit.identity
+        ignored = "net" if any_depth else "net of any depth"
+        other += [
+            p for p, one in net.identity.items() if p != ignored and digests.get(p, one) != one
+        ]
+        if other:
+            named = ", ".join(dict.fromkeys(other))
+            raise InvalidInput(f"nets: {where}, not the limit's are: {named}.")
+
+
+def _words(net: Trajectory) -> str:
+    return "at infinite width" if net.width is None else f"at width {net.width}"

@@ -1,0 +1,260 @@
+"""Infinite depth from the causal sweep at several depths.
+
+A residual network of L blocks with branches L^(−1/2) is the Euler-Maruyama scheme, with steps
+dτ = 1/L, of the equations of infinite depth (Bordelon, Noci, Li, Hanin and Pehlevan, *Depthwise
+hyperparameter transfer in residual networks*, (60)-(75)), noise and responses included, and misses
+their solution by powers of 1/L. Each replicate solves networks of several depths and goes on along
+the polynomial in 1/L through them to 1/L = 0. With branches 1/L it is Euler's scheme, and the same
+holds.
+
+The weights of this extrapolation, such as −1 and 2, make the sampling error larger than that of one
+network, unless the networks have it in common: they are driven by the same Brownian motion. What
+the deepest one draws at initialisation is added in pairs, over √2, for networks of half the depth,
+
+    u_m^(L) = (u_2m^(2L) + u_(2m+1)^(2L))/√2,
+
+with a row for each sample rather than for each direction, whose sign would mean nothing. One
+program serves all depths: shallow networks have room for as many matrices as the deepest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import jax
+import numpy as np
+
+from largen.arrays import precision as in_precision
+from largen.runs import Run
+from largen.theories.chains.problem import Problem
+from largen.theories.mean_field.deep.estimation.effort import Effort
+from largen.theories.mean_field.deep.matrices.by_directions import Precision
+from largen.theories.mean_field.deep.matrices.dense import stored
+from largen.theories.mean_field.deep.restarts.checkpoint import Checkpoint
+from largen.theories.mean_field.deep.sweep.advance import Swept, advance, first_capacities
+from largen.theories.mean_field.deep.sweep.kernel_records import Kernels
+from largen.theories.mean_field.deep.sweep.layer_widths import counts
+from largen.theories.mean_field.deep.sweep.listeners import Tell, unheard
+from largen.theories.mean_field.deep.sweep.schedule import Schedule
+from largen.theories.mean_field.deep.sweep.smoothness import smooth
+from largen.theories.mean_field.deep.sweep.start import begin, gaussian_rows, made_of, unasked
+from largen.theories.mean_field.deep.sweep.state import Model, Start
+from largen.theories.mean_field.infinite_depth.problem import EndlessProblem, Stack
+from largen.theories.mean_field.record_times import Recorded
+
+
+@dataclass(frozen=True)
+class Depths:
+    """Networks of several depths, each of twice the depth of the one before it.
+
+    Attributes
+    ----------
+    stack
+        Where the blocks are.
+    times
+        How often the stack is repeated in each network.
+    problems
+        The networks.
+    """
+
+    stack: Stack
+    times: tuple[int, ...]
+    problems: tuple[Problem, ...]
+
+    @classmethod
+    def of(cls, endless: EndlessProblem, times: Sequence[int]) -> Depths:
+        """Return the networks in which the stack is repeated so many times."""
+        return cls(endless.stack, tuple(times), tuple(map(endless.finite, times)))
+
+    @property
+    def deepest(self) -> Problem:
+        """The network of which the others are prefixes, but for the factor of branches."""
+        return self.problems[-1]
+
+    @cached_property
+    def reported(self) -> Problem:
+        """The network of the layers that are recorded, for which activations count throughout."""
+        kept = self.layers(0)
+        net = self.problems[0]
+        phi = [net.phi[l] for l in kept]
+        rough = [each for each in net.phi if not smooth(each)]
+        return replace(
+            net,
+            phi=(*rough[:1], *phi[len(rough[:1]) :]),
+            positions=tuple(net.positions[l] for l in kept),
+            inside=tuple(net.inside[l] for l in kept),
+            ratios=tuple(net.ratios[l] for l in kept),
+        )
+
+    def layers(self, level: int) -> list[int]:
+        """Return the layers of a network that are recorded."""
+        return self.stack.layers(self.times[level], self.times[0])
+
+    @cached_property
+    def shares(self) -> np.ndarray:
+        """τ of each recorded layer: the share of blocks before it."""
+        stream = np.linspace(0, 1, self.times[0] + 1)
+        return np.concatenate([np.zeros(self.stack.before), stream, np.ones(self.stack.behind)])
+
+    def with_room(self, level: int) -> Problem:
+        """Return a network with room for the matrices of the deepest, which are not used.
+
+        Layers behind the stack are in the way of that: then every network has a program of its own.
+        """
+        own, deepest = self.problems[level], self.deepest
+        if self.stack.behind:
+            return own
+        more = deepest.maps[len(own.skips) : -1]
+        return replace(deepest, maps=(*own.maps[:-1], *more, own.maps[-1]))
+
+
+def coarser(fine: list[np.ndarray], depths: Depths, level: int) -> list[np.ndarray]:
+    """Return the Gaussian rows of a network from those of the network of twice its depth."""
+    problem, stack = depths.problems[level], depths.stack
+    outputs = problem.outputs * problem.maps[-1].reading.number
+    columns, directions = problem.columns, problem.fields.shape[1]
+    bias, answers = slice(outputs, outputs + 1), slice(len(fine[0]) - columns, None)
+    back = slice(outputs + 1, outputs + 1 + problem.taps * columns)
+    found = [np.zeros_like(fine[0]) for _ in range(len(problem.skips) + 1)]
+    found[0][-max(columns, directions) :] = fine[0][-max(columns, directions) :]
+    found[-1][:outputs] = fine[-1][:outputs]
+    for m in range(len(problem.skips)):
+        twins = _twins(m, stack, depths.times[level])
+        root = len(twins) ** 0.5
+        for rows, end in ((bias, 1), (answers, 1), (back, 0)):
+            found[m + end][rows] = sum(fine[twin + end][rows] for twin in twins) / root
+    return found
+
+
+def _twins(m: int, stack: Stack, times: int) -> list[int]:
+    """Return which matrices of a network of twice the depth a matrix stands for."""
+    inside = m - stack.before
+    if inside < 0:
+        return [m]
+    turn, place = divmod(inside, stack.unit)
+    if turn >= times:
+        return [m + stack.unit * times]
+    first = stack.before + 2 * turn * stack.unit + place
+    return [first, first + stack.unit]
+
+
+def weights(times: Sequence[int]) -> np.ndarray:
+    """Return those of Lagrange's extrapolation to 1/L = 0 from networks of several depths."""
+    h = 1 / np.asarray(times, float)
+    return np.array([np.prod([b / (b - a) for b in h if b != a]) for a in h])
+
+
+def replicate(
+    depths: Depths,
+    run: Run,
+    recorded: Recorded,
+    effort: Effort,
+    seed: int,
+    schedule: Schedule,
+    known: Any = None,
+    *,
+    tell: Tell = unheard,
+    saved: Checkpoint | None = None,
+) -> Swept:
+    """Return the solution with one set of random matrices for each depth, extrapolated."""
+    rng, count = np.random.default_rng(seed), len(depths.times)
+    rule = Precision(1 / effort.particles, effort.tolerance)
+    deepest = depths.deepest
+    found, known = [], known or (None,) * count
+    with in_precision(np.zeros((), effort.dtype)):
+        raw = gaussian_rows(deepest, effort.sampling, effort.particles, rng, effort.dtype)
+        seeds = rng.integers(2**31, size=count)
+        room = 0  # for anchors, of which the deepest network has most
+        for level in reversed(range(count)):
+            if level + 1 < count:
+                raw = coarser(raw, depths, level)
+            problem, roomy = depths.problems[level], depths.with_room(level)
+            start = made_of(problem, raw, effort.sampling, effort.particles, rule, by_sample=True)
+            start = _with_room(start, len(roomy.skips), room)
+            room = 0 if start.anchors is None else start.anchors.shape[1]
+            keys = jax.random.split(jax.random.key(seeds[level]), max(roomy.streams) + 1)
+            if effort.dense:
+                start = start._replace(anchors=None)
+                sides, own = (start.inputs, start.outputs), np.random.default_rng(seeds[level])
+                matrices = stored(*sides, effort.particles, start.live, own, effort.dtype)
+            else:
+                most = max(counts(problem, effort.particles))
+                fresh = unasked(start, first_capacities(problem, most))
+                matrices = fresh if known[level] is None else known[level]
+            hidden = len(problem.skips)
+            state, constants = begin(roomy, run, schedule, start, keys, rule, matrices, hidden)
+            model = Model.of(roomy, run, effort.sampling, effort.kept)
+            place = None
+            if saved is not None:
+                size = effort.particles, effort.tolerance, depths.times[level]
+                fresh = known[level] is None
+                place = saved.place(seed, size, schedule, recorded.at(schedule.entries), fresh)
+            done = sum(depths.times[level + 1 :]) / sum(depths.times)
+            share = depths.times[level] / sum(depths.times)
+            swept = advance(
+                model,
+                state,
+                constants,
+                roomy,
+                schedule,
+                recorded,
+                budget=effort.budget,
+                tell=lambda fraction, done=done, share=share: tell(done + share * fraction),
+                keeper=place,
+            )
+            found.insert(0, swept)
+    return _extrapolated(found, depths)
+
+
+def _with_room(start: Start, matrices: int, anchors: int) -> Start:
+    """Return a start with room for more matrices, and for more anchors of each layer."""
+    more = matrices - len(start.inputs)
+    none = [tuple(part[:0] for part in side[-1]) for side in (start.inputs, start.outputs)]
+    held = start.anchors
+    if held is not None:
+        short = max(anchors - held.shape[1], 0)
+        held = np.pad(held, ((0, more), (0, short), (0, 0)))
+    live = start.live
+    return start._replace(
+        biases=np.pad(start.biases, ((0, more), (0, 0))),
+        inputs=(*start.inputs, *[none[0]] * more),
+        outputs=(*start.outputs, *[none[1]] * more),
+        anchors=held,
+        live=None if live is None else np.concatenate([live, *[live[-1:]] * more]),
+    )
+
+
+def _extrapolated(found: list[Swept], depths: Depths) -> Swept:
+    """Return a sweep at infinite depth, on the layers that all networks have."""
+    some = [_recorded(swept, depths.layers(level)) for level, swept in enumerate(found)]
+
+    def mean(levels: list[Any], times: Sequence[int]) -> Any:
+        return jax.tree.map(lambda *parts: sum(map(np.multiply, weights(times), parts)), *levels)
+
+    whole = [(one.outputs, one.kernels, one.pairs, one.linear, one.linear_kernels) for one in some]
+    with np.errstate(invalid="ignore", over="ignore"):
+        f, kernels, pairs, linear, linear_kernels = mean(whole, depths.times)
+        rougher = mean([one.outputs for one in some[1:]], depths.times[1:])
+    return Swept(
+        f,
+        kernels,
+        pairs,
+        linear,
+        linear_kernels,
+        np.concatenate([one.ranks for one in found]),
+        tuple(one.matrices for one in found),
+        rougher,
+    )
+
+
+def _recorded(swept: Swept, layers: list[int]) -> Swept:
+    def kept(kernels: Kernels) -> Kernels:
+        by_layer = {n: getattr(kernels, n)[layers] for n in Kernels._fields if n != "tangent"}
+        return kernels._replace(**by_layer)
+
+    return swept._replace(
+        kernels=list(map(kept, swept.kernels)), pairs=list(map(kept, swept.pairs))
+    )

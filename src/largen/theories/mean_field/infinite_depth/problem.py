@@ -1,0 +1,157 @@
+"""What a run says of a residual network without end, and its networks of finite depth."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from largen.architectures import Layer, Repeat, endless_stack, mapped
+from largen.errors import NoTheory
+from largen.parameterizations import canonical_form, temperature_of
+from largen.runs import Posed, Run
+from largen.theories.chains.problem import GAUSSIAN_ROLES, Problem, posed_by
+
+HALF = Fraction(1, 2)
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Where the residual blocks are among the matrices between hidden layers.
+
+    Attributes
+    ----------
+    before, behind
+        Matrices before the stack and behind it.
+    unit
+        Matrices of what is repeated.
+    blocks
+        Residual blocks of what is repeated.
+    """
+
+    before: int
+    behind: int
+    unit: int
+    blocks: int
+
+    def layers(self, times: int, shares: int) -> list[int]:
+        """Return the hidden layers of a network that networks of every depth have.
+
+        Those before the stack, the stream behind each share of the blocks, and those behind it.
+        """
+        stream = [
+            self.before + self.unit * (times * share // shares) for share in range(shares + 1)
+        ]
+        end = stream[-1]
+        return [*range(self.before), *stream, *range(end + 1, end + 1 + self.behind)]
+
+
+@dataclass(frozen=True)
+class EndlessProblem:
+    """A residual network of infinite width and depth, with branches L^(−α).
+
+    Attributes
+    ----------
+    run
+        What is asked.
+    alpha
+        α.
+    stack
+        Where its blocks are.
+    """
+
+    run: Run
+    alpha: Fraction
+    stack: Stack
+
+    @property
+    def diffusive(self) -> bool:
+        """Whether α = ½, so that the stream is a diffusion in depth."""
+        return self.alpha == HALF
+
+    @property
+    def matrices_per_block(self) -> int:
+        """K, for blocks that are all alike."""
+        return self.stack.unit // self.stack.blocks
+
+    def finite(self, times: int) -> Problem:
+        """Return the problem of the network in which the stack is repeated so many times."""
+        return posed_by(with_blocks(self.run, times)).problem
+
+
+def with_blocks(run: Run, times: int) -> Run:
+    """Return the run of a network in which the endless stack ends after so many repetitions."""
+
+    def ended(layer: Layer, path: tuple[int, ...]) -> Layer:
+        endless = isinstance(layer, Repeat) and layer.times == math.inf
+        return replace(layer, times=times) if endless else layer
+
+    net = mapped(run.net, ended)
+    times_of_flow = run.recorded or None
+    return Run(net, run.param, run.data, run.loss, run.optimizer, run.steps, times_of_flow)
+
+
+def endless_problem(run: Run) -> Posed[EndlessProblem]:
+    """Return the problem that a run poses at infinite depth, and why it does.
+
+    Raises
+    ------
+    NoTheory
+        If the network has a number of blocks, features do not move, the depth has no limit, or
+        what is added is not known at infinite depth.
+    NoRule
+        For a layer that the mean-field limit does not know.
+    """
+    if endless_stack(run.net) is None:
+        raise NoTheory(
+            "the network has a number of blocks; infinitely many are written "
+            "lg.residual_mlp(math.inf, …) or lg.repeat(block, math.inf)."
+        )
+    if temperature_of(run.optimizer):
+        raise NoTheory(
+            f"{run.optimizer} has no implemented limit of infinite depth: its noise would be "
+            "another Gaussian matrix in each block at every step."
+        )
+    inputs, param = run.data.inputs, run.param
+    form = canonical_form(
+        param, run.net, run.optimizer, inputs, gaussian=GAUSSIAN_ROLES, infinite_depth=True
+    )
+    if form.d != HALF:
+        raise NoTheory(
+            f"{param} divides the output by N^{form.d} beyond the kernel scaling; features move at "
+            "order one, and the mean-field limit applies, for N^(1/2) only. The kernel limit is "
+            "the theory of d = 0."
+        )
+    alpha = -Fraction(param.table(run.net, run.optimizer, inputs=inputs).branch.depth)
+    problem = EndlessProblem(run, alpha, _stack(run))
+    matrices = problem.matrices_per_block
+    if HALF < alpha < 1 and matrices > 1:
+        raise NoTheory(
+            f"infinite depth with branches L^(−{alpha}) is implemented for blocks of one matrix: "
+            f"inside of blocks of {matrices} features move as L^(−{1 - alpha}), which is neither "
+            "the limit of α = 1/2 nor that of α = 1 (lg.complete_p())."
+        )
+    return Posed(run, _reason(problem), problem)
+
+
+def _stack(run: Run) -> Stack:
+    once, twice = (posed_by(with_blocks(run, times)).problem for times in (1, 2))
+    starts = [(m, skip) for m, skip in enumerate(once.skips) if skip >= 0]
+    before, end = starts[0][1], starts[-1][0]
+    return Stack(
+        before=before,
+        behind=len(once.skips) - 1 - end,
+        unit=len(twice.skips) - len(once.skips),
+        blocks=len(starts),
+    )
+
+
+def _reason(problem: EndlessProblem) -> str:
+    alpha = problem.alpha
+    start = f"γ = γ₀√N, so features move at order one; infinitely many blocks times L^(−{alpha})"
+    if problem.diffusive:
+        return f"{start}: the stream is a diffusion in depth, and blocks are lazy inside"
+    if problem.matrices_per_block > 1:
+        return f"{start}: the stream is deterministic in depth, and blocks learn inside"
+    limit = f", the limit of every α > 1/2, approached as L^{1 - 2 * alpha}"
+    return f"{start}: the stream is deterministic in depth, without noise or responses{limit}"

@@ -1,0 +1,224 @@
+"""The record of options of infinitely deep networks, and their solution."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from os import PathLike
+from typing import Any, ClassVar
+
+import jax
+import numpy as np
+
+from largen.arrays import integers, random_key, real
+from largen.errors import InvalidInput, NumericalFailure
+from largen.interrupts import go_on_with, interruptible
+from largen.memory import MEMORY_BUDGET
+from largen.progress import Report, reporter
+from largen.runs import Posed, Run, Status, Theory, Trajectory
+from largen.runs.theory import set_fields
+from largen.theories.mean_field.deep.answer import check_bounded, trajectory
+from largen.theories.mean_field.deep.estimation.averages import Estimate
+from largen.theories.mean_field.deep.estimation.effort import Effort
+from largen.theories.mean_field.deep.estimation.memory import check_memory
+from largen.theories.mean_field.deep.estimation.replicates import Replication, Stopped, sampled
+from largen.theories.mean_field.deep.method import check_particles, chosen, wanted_particles
+from largen.theories.mean_field.deep.restarts.checkpoint import Checkpoint
+from largen.theories.mean_field.deep.solution import direction_tolerance, neuron_dtype
+from largen.theories.mean_field.deep.sweep.state import Kept
+from largen.theories.mean_field.infinite_depth.extrapolation import Depths, replicate
+from largen.theories.mean_field.infinite_depth.problem import EndlessProblem, endless_problem
+from largen.theories.mean_field.options import (
+    Sampling,
+    Wanted,
+    check_shared,
+    optional_count,
+    wanted_kernels,
+)
+
+FEW, MANY = (2, 4, 8), (2, 4, 8, 16)  # repetitions of the stack, for rtol above and below
+FINE = 5e-3
+
+
+@dataclass(frozen=True, kw_only=True)
+class InfiniteDepth(Theory):
+    """The mean-field limit of residual networks of infinite width and depth.
+
+    Branches L^(−α) with α ≥ 1/2 have a limit L → ∞ (Bordelon, Noci, Li, Hanin and Pehlevan,
+    *Depthwise hyperparameter transfer in residual networks*, (60)-(75), corrected: C_g is where
+    δg/δr has C_h, and the response B at equal times stays). For α = 1/2, with τ the share of
+    blocks,
+
+        dh(τ, t) = du(τ, t) + dτ Σ_{s<t} C_h(τ; t, s) g(τ, s),     ⟨du du⟩ = Φ(τ; t, s) dτ,
+
+    and the gradient alike, backwards, with dr and G. A network of L blocks is the Euler-Maruyama
+    scheme of these equations, with noise and responses, and misses their solution by powers of
+    1/L: the causal sweep of :class:`DeepMeanField` solves networks of several depths that are
+    driven by the same Brownian motion, and each replicate is extrapolated to 1/L = 0.
+
+    Parameters
+    ----------
+    rtol
+        Wanted error of the whole trajectory of outputs, relative: |error|/|f|. More replicates
+        are spent until the sampling error is that small.
+    depths
+        How often the stack of blocks is repeated in the networks that are solved, each twice as
+        often as the one before it; by default (2, 4, 8), and 16 as well for an ``rtol`` below
+        5e-3. The error that this leaves falls by a factor of 2 to 4 with each further depth.
+    particles, replicates, max_particles, memory_budget
+        As in :class:`DeepMeanField`, for the networks of all depths.
+    record
+        Kernels to keep, as in :func:`largen.train`: ``"features"``, ``"gradients"``, ``"ntk"``.
+    record_at
+        Time indices of the trajectory at which kernels are kept; the first and the last by
+        default.
+    record_pairs
+        Pairs (t, s) of time indices between which Φ(t, s) and G(t, s) are kept.
+    checkpoint
+        A file that keeps what is done, as in :class:`DeepMeanField`.
+    key
+        Of the random matrices: a JAX key or an integer.
+    progress
+        Whether to show a bar; by default in terminals, after two seconds.
+
+    Notes
+    -----
+    The trajectory is that of :class:`DeepMeanField`. Kernels are those of the stream behind the
+    shares τ of all blocks that the shallowest network has, (0, 1/2, 1) by default, which the axis
+    ``layer`` counts; layers before and behind the stack are counted by 0 and 1, too.
+    ``f_train_error`` has the standard error of the mean of replicates, what is not known of
+    directions that were left out, and half of what the last term of the extrapolation has changed.
+
+    Raises
+    ------
+    InvalidInput
+        For an option that cannot be meant.
+
+    Examples
+    --------
+    >>> import largen as lg, math, numpy as np
+    >>> data = lg.Dataset(np.eye(2), np.array([1.0, -1.0]))
+    >>> net = lg.residual_mlp(math.inf, "tanh")
+    >>> run = lg.Run(net, lg.depth_mup(), data, optimizer=lg.gd(0.3), steps=3)
+    >>> limit = lg.solve(run, theory=lg.theories.InfiniteDepth(rtol=5e-2, particles=256))
+    >>> limit.theory, limit.layer.tolist()
+    ('mean field, infinite depth', [0.0, 0.5, 1.0])
+    """
+
+    name: ClassVar[str] = "mean field, infinite depth"
+
+    rtol: float = 1e-2
+    depths: Sequence[int] | None = None
+    particles: int | None = None
+    replicates: int | None = None
+    max_particles: int = 2**17
+    memory_budget: float = MEMORY_BUDGET
+    record: str | Sequence[str] | None = None
+    record_at: Sequence[int] | None = None
+    record_pairs: Sequence[tuple[int, int]] = ()
+    checkpoint: str | PathLike[str] | None = None
+    key: Any = 0
+    progress: bool | Report | None = None
+
+    # What the options shared by mean fields are here.
+    sampling: ClassVar[Sampling] = "variance_reduced"
+    fluctuations: ClassVar[bool] = False
+
+    def __post_init__(self):
+        check_shared(self, fewest=1)
+        set_fields(
+            self,
+            depths=None if self.depths is None else _doubling(self.depths),
+            replicates=optional_count("replicates", self.replicates, 1),
+            memory_budget=real("memory_budget", self.memory_budget, above=0),
+        )
+
+    @classmethod
+    def pose(cls, run: Run) -> Posed[EndlessProblem]:
+        """Return what a run says of the network.
+
+        Raises
+        ------
+        NoTheory
+            If the network has a number of blocks, features do not move (d ≠ ½), the depth has no
+            limit (α < ½, Adam), or what is added is not known at infinite depth.
+        NoRule
+            For a layer that the mean-field limit does not know.
+        """
+        return endless_problem(run)
+
+    @interruptible()
+    def solve(self, posed: Posed[EndlessProblem], *, throw: bool = True) -> Trajectory:
+        """Solve the mean-field limit of an infinitely deep network."""
+        run = posed.run
+        wanted = wanted_kernels(run, self.record, self.record_at, self.record_pairs)
+        depths = Depths.of(posed.problem, self.depths or (FEW if self.rtol >= FINE else MANY))
+        estimate, stopped = self._extrapolated(run, depths, wanted)
+        told = Posed(run, posed.reason, depths.reported)
+        result = trajectory(told, self.name, estimate, None, wanted, self.rtol, depths.shares)
+        if stopped is not None:
+            result = result.with_status(Status.OUT_OF_MEMORY)
+            if throw:
+                raise NumericalFailure(f"{stopped} throw=False returns what was computed.", result)
+        elif throw:
+            check_bounded(run, estimate, result)
+        return result
+
+    def _extrapolated(
+        self, run: Run, depths: Depths, wanted: Wanted
+    ) -> tuple[Estimate, str | None]:
+        """Return means over replicates; and why they end early, if directions outgrow memory."""
+        deepest, seed = depths.deepest, np.asarray(jax.random.key_data(random_key(self.key)))
+        method = chosen("auto", deepest, len(run.times) - 1, self.particles, True)
+        particles = self.particles or wanted_particles(method, deepest)
+        check_particles(deepest, method, particles, 0)
+        effort = Effort(
+            rtol=self.rtol,
+            particles=particles,
+            replicates=self.replicates,
+            max_particles=self.max_particles,
+            sampling=self.sampling,
+            tolerance=direction_tolerance(self.rtol),
+            dtype=neuron_dtype(self.rtol, deepest),
+            dense=method == "dense",
+            budget=self.memory_budget,
+            kept=Kept(wanted.test),
+        )
+        check_memory(method, deepest, particles, effort.dtype, self.memory_budget)
+        saved, goes_on = None, "Nothing is kept of it; with checkpoint= the same call would go on."
+        if self.checkpoint is not None:
+            options = {
+                "method": method,
+                "depths": depths.times,
+                "number of particles": particles,
+                "rtol": (effort.tolerance, str(effort.dtype)),
+                "key": seed,
+            }
+            saved = Checkpoint(self.checkpoint, run, options, wanted.recorded)
+            goes_on = f"What is done is in {self.checkpoint}: the same call goes on from there."
+        one = partial(replicate, depths, run, wanted.recorded, saved=saved)
+        how = Replication(one, depths.reported)
+        with reporter(self.progress, "mean field, infinite depth") as report, go_on_with(goes_on):
+            effort = effort._replace(report=report)
+            rng = np.random.default_rng(seed)
+            try:
+                found = sampled(deepest, run, wanted.recorded, effort, rng, saved, how)
+                stopped = None
+            except Stopped as failure:
+                found, stopped = failure.estimate, str(failure)
+        times = ", ".join(map(str, depths.times))
+        words = f"the stack of blocks repeated {times} times and extrapolated; {found.how}"
+        return found._replace(how=words), stopped
+
+
+def _doubling(depths: Any) -> tuple[int, ...]:
+    """Check numbers of repetitions of which each is twice the one before it."""
+    found = tuple(integers("depths", depths, at_least=1))
+    if len(found) < 2 or any(b != 2 * a for a, b in pairwise(found)):
+        raise InvalidInput(
+            "depths: wanted at least two numbers, each twice the one before it, e.g. (4, 8, 16), "
+            f"got {found}."
+        )
+    return found
