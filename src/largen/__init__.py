@@ -75,6 +75,7 @@ if TYPE_CHECKING:
         compare,
         convergence_bound,
         gamma_regimes,
+        learning_rate_curve,
         measure_exponents,
         scaling_map,
     )
@@ -169,7 +170,7 @@ _ROOMS = {
     "phase_diagram propagate",
     "expectations": "activation gaussian_moments",
     "experiments": "Comparison MeasuredExponents compare convergence_bound gamma_regimes "
-    "measure_exponents scaling_map",
+    "learning_rate_curve measure_exponents scaling_map",
     "kernels": "kernel kernel_estimate kernel_function nngp ntk_kernel",
     "finite_width": "covariance_sde homogeneous_jacobian homogeneous_limits homogeneous_moments "
     "layer_learning_rates linear_output sample_kernels sample_tangent_kernels width_corrections "

@@ -199,6 +199,7 @@ def examples() -> dict[str, Example]:
         "theories.KernelLimit": Example(lg.theories.KernelLimit),
         "theories.MeanField": Example(lg.theories.MeanField),
         "theories.DeepMeanField": Example(lg.theories.DeepMeanField),
+        "theories.InfiniteDepth": Example(lg.theories.InfiniteDepth),
         "Trajectory": Example(lg.Trajectory, {"dataset": limit().to_xarray(), "run": run()}),
         "Trajectory.of": Example(
             lg.Trajectory.of,
@@ -288,6 +289,9 @@ def examples() -> dict[str, Example]:
         "langevin": Example(lg.langevin, {"lr": 0.1, "temperature": 0.1}),
         "layer_learning_rates": Example(
             lg.layer_learning_rates, {"net": net(), "x": X, "width": 10}
+        ),
+        "learning_rate_curve": Example(
+            lg.learning_rate_curve, {"run": run(), "rates": [0.1, 0.2], "width": 4, "seeds": 2}
         ),
         "linear_output": Example(
             lg.linear_output, {"net": lg.mlp(1, "linear"), "x": X[:1], "width": 10}

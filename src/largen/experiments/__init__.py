@@ -7,6 +7,7 @@ from largen.experiments.exponents import (
     MeasuredExponents,
     measure_exponents,
 )
+from largen.experiments.learning_rates import LearningRateCurve, learning_rate_curve
 from largen.experiments.phase_plane import ScalingMap, scaling_map
 from largen.experiments.power_law import PowerLaw, fit_exponent
 from largen.experiments.regimes import Regimes, gamma_regimes
@@ -14,6 +15,7 @@ from largen.experiments.regimes import Regimes, gamma_regimes
 __all__ = [
     "Comparison",
     "ConvergenceBound",
+    "LearningRateCurve",
     "MeasuredExponent",
     "MeasuredExponents",
     "PowerLaw",
@@ -23,6 +25,7 @@ __all__ = [
     "convergence_bound",
     "fit_exponent",
     "gamma_regimes",
+    "learning_rate_curve",
     "measure_exponents",
     "scaling_map",
 ]

@@ -4,6 +4,7 @@ from largen.plots.comparison import comparison_figure, depth_figure
 from largen.plots.coordinates import coordinate_figure
 from largen.plots.criticality import edge_figure, phase_figure, propagation_figure
 from largen.plots.exponents import exponents_figure
+from largen.plots.learning_rates import learning_rate_figure
 from largen.plots.regimes import regimes_figure
 from largen.plots.scaling_map import scaling_figure
 
@@ -13,6 +14,7 @@ __all__ = [
     "depth_figure",
     "edge_figure",
     "exponents_figure",
+    "learning_rate_figure",
     "phase_figure",
     "propagation_figure",
     "regimes_figure",

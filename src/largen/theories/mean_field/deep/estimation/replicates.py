@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -33,7 +33,7 @@ from largen.theories.mean_field.deep.estimation.truncation import (
     change_of,
     uncertain,
 )
-from largen.theories.mean_field.deep.matrices.by_directions import Matrices, Precision
+from largen.theories.mean_field.deep.matrices.by_directions import Precision
 from largen.theories.mean_field.deep.matrices.dense import stored
 from largen.theories.mean_field.deep.restarts.checkpoint import Checkpoint, Done
 from largen.theories.mean_field.deep.sweep.advance import Swept, advance, first_capacities
@@ -54,7 +54,7 @@ FIRST_STEP = 0.5  # times the curvature of the loss
 MOST_REFINEMENTS = 4
 LEAST_TOLERANCE = 1e-3
 
-Known = Matrices | tuple[Matrices | None, ...] | None
+Known = Any  # Matrices that have been asked before, those of each sweep of a replicate; or None
 Sweep = Callable[..., Swept]
 
 
@@ -296,7 +296,6 @@ def _random(
             matrices = stored(*sides, effort.particles, start.live, rng, effort.dtype)
         else:
             most = max(counts(problem, effort.particles))
-            assert not isinstance(known, tuple)
             matrices = known or unasked(start, first_capacities(problem, most))
         state, constants = begin(problem, run, schedule, start, keys, rule, matrices)
         return advance(

@@ -1,0 +1,293 @@
+"""The loss after training against the learning rate, of a limit or of networks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jax.typing import ArrayLike
+
+from largen.arrays import integer, real, sequence
+from largen.errors import InvalidInput, instance_of
+from largen.experiments.distances import chosen_samples
+from largen.files import save_figure
+from largen.networks import train
+from largen.parameterizations import Stepped
+from largen.progress import Report, reporter
+from largen.runs import Run, Status, Theory, Trajectory
+from largen.theories import by_name, choose, solve
+from largen.theories.registry import options_of
+
+if TYPE_CHECKING:
+    import xarray
+    from matplotlib.figure import Figure
+
+GOOD = 1.1  # times the smallest loss
+
+
+@dataclass(frozen=True, repr=False)
+class LearningRateCurve:
+    """Losses after training against the learning rate; made by :func:`learning_rate_curve`.
+
+    Attributes
+    ----------
+    rates
+        η₀, ``(rate,)``, increasing.
+    losses
+        Of the limit, or the mean over networks, ``(rate,)``; NaN where training diverged.
+    errors
+        Their standard errors; NaN where they are not known.
+    initial
+        The loss before training.
+    of
+        What was trained or solved, in words.
+    on
+        ``"train"`` or ``"test"``: the samples of the loss.
+    """
+
+    rates: np.ndarray
+    losses: np.ndarray
+    errors: np.ndarray
+    initial: float
+    of: str
+    on: str
+
+    @property
+    def diverged(self) -> np.ndarray:
+        """Where training diverged, or left the loss above its initial value."""
+        return ~(self.losses <= self.initial)
+
+    @property
+    def optimum(self) -> float:
+        """The rate of the smallest loss, by a parabola in logarithms; NaN if all diverge.
+
+        At an end of the rates, that end: then the optimum may lie beyond it.
+        """
+        return self._best()[0]
+
+    @property
+    def good(self) -> tuple[float, float]:
+        """The rates between which the loss is within a tenth of its smallest value.
+
+        Interpolated in logarithms; an end of the range of rates where the loss is still that small.
+        """
+        usable = np.flatnonzero(~self.diverged)
+        if not len(usable):
+            return np.nan, np.nan
+        best = usable[np.argmin(self.losses[usable])]
+        level = np.log(GOOD * np.exp(self._best()[1]))
+        x, y = np.log(self.rates), np.log(np.where(self.diverged, np.inf, self.losses))
+
+        def crossing(step: int) -> float:
+            i = best
+            while 0 <= i + step < len(x) and y[i + step] <= level:
+                i += step
+            beyond = i + step
+            if not 0 <= beyond < len(x) or not np.isfinite(y[beyond]):
+                return float(self.rates[i])
+            share = (level - y[i]) / (y[beyond] - y[i])
+            return float(np.exp(x[i] + max(share, 0.0) * (x[beyond] - x[i])))
+
+        return crossing(-1), crossing(1)
+
+    @property
+    def threshold(self) -> tuple[float, float]:
+        """The largest rate of the stable ones, and the next, at which training diverges.
+
+        ∞ for the latter if none diverges, 0 for the former if all do.
+        """
+        bad = np.flatnonzero(self.diverged)
+        if not len(bad):
+            return float(self.rates[-1]), np.inf
+        first = bad[0]
+        return (float(self.rates[first - 1]) if first else 0.0), float(self.rates[first])
+
+    def _best(self) -> tuple[float, float]:
+        """Return the best rate and the logarithm of its loss."""
+        usable = ~self.diverged
+        if not usable.any():
+            return np.nan, np.nan
+        x, y = np.log(self.rates), np.log(np.where(usable, self.losses, np.inf))
+        i = int(np.argmin(y))
+        near = slice(i - 1, i + 2)
+        if i in (0, len(x) - 1) or not np.isfinite(y[near]).all():
+            return float(self.rates[i]), float(y[i])
+        a, b, c = np.polyfit(x[near] - x[i], y[near], 2)
+        return float(np.exp(x[i] - b / (2 * a))), float(c - b**2 / (4 * a))
+
+    def to_xarray(self) -> xarray.Dataset:
+        """Return ``loss`` and ``loss_error`` over ``rate``."""
+        import xarray
+
+        return xarray.Dataset(
+            {"loss": ("rate", self.losses), "loss_error": ("rate", self.errors)},
+            {"rate": self.rates},
+            {"of": self.of, "on": self.on, "initial_loss": self.initial, "optimum": self.optimum},
+        )
+
+    def plot(
+        self,
+        path: str | PathLike[str] | None = None,
+        *,
+        beside: Sequence[LearningRateCurve] = (),
+    ) -> Figure:
+        """Draw the loss against the rate, with other curves beside it; write it to ``path``.
+
+        Parameters
+        ----------
+        path
+            Of the picture, if it is to be written.
+        beside
+            Further curves, such as those of finite networks.
+        """
+        from largen.plots import learning_rate_figure
+
+        figure = learning_rate_figure([self, *beside])
+        if path is not None:
+            save_figure(path, figure)
+        return figure
+
+    def __repr__(self) -> str:
+        low, high = self.good
+        stable, unstable = self.threshold
+        loss = np.exp(self._best()[1])
+        edge = " (an end of the rates)" if self.optimum in self.rates[[0, -1]] else ""
+        where = f"between {stable:.4g} and {unstable:.4g}"
+        return "\n".join(
+            [
+                f"{self.on} loss of {self.of} after training, at {len(self.rates)} rates",
+                f"  optimum    {self.optimum:.4g}{edge}, loss {loss:.4g}",
+                f"  within 10% {low:.4g} to {high:.4g}",
+                f"  diverges   {where if np.isfinite(unstable) else 'at none of the rates'}",
+            ]
+        )
+
+
+def learning_rate_curve(
+    run: Run,
+    rates: Sequence[float] | ArrayLike,
+    *,
+    width: int | None = None,
+    seeds: int = 8,
+    key: Any = 0,
+    on: str | None = None,
+    progress: bool | Report | None = None,
+    **options: Any,
+) -> LearningRateCurve:
+    """Return the loss after training against the learning rate η₀, at infinite or finite width.
+
+    In a parameterization whose limit is reached, the best rate of the limit is that of large
+    networks (Bordelon, Noci, Li, Hanin and Pehlevan, *Depthwise hyperparameter transfer in
+    residual networks*): the limit is solved once for each rate, by one compiled program.
+
+    Parameters
+    ----------
+    run
+        What is trained; its rate is replaced by each of ``rates``, schedules stay.
+    rates
+        Two or more positive numbers.
+    width
+        N of networks to train instead of solving the limit.
+    seeds
+        How many networks.
+    key
+        Of the networks, or of the limit's random matrices: the same for all rates.
+    on
+        Samples of the loss, ``"test"`` or ``"train"``; test by default if there are any.
+    progress
+        Whether to show a bar; by default in terminals, after two seconds.
+    options
+        Of :func:`largen.solve`.
+
+    Returns
+    -------
+    LearningRateCurve
+        Prints the optimum, the interval within a tenth of the smallest loss, and where training
+        diverges; ``.plot(beside=[…])``, ``.to_xarray()``.
+
+    Raises
+    ------
+    InvalidInput
+        For gradient flow, which has no rate, or options of :func:`largen.solve` with a width.
+    NoTheory
+        If no theory covers the run.
+
+    Notes
+    -----
+    In the kernel limit networks differ at random. For ``"mse"`` the loss is its mean over them,
+    which adds half of the variance of outputs to the loss of the mean; for other losses it is the
+    loss of the mean output.
+
+    Examples
+    --------
+    >>> import largen as lg, numpy as np
+    >>> data = lg.Dataset(np.eye(2), np.array([1.0, -1.0]))
+    >>> run = lg.Run(lg.mlp(2, "linear"), lg.mean_field(), data, optimizer=lg.gd(1.0), steps=4)
+    >>> curve = lg.learning_rate_curve(run, [0.25, 0.5, 1.0, 2.0, 4.0])
+    >>> curve.diverged.tolist()
+    [False, False, False, False, True]
+    """
+    instance_of("run", run, Run, "an lg.Run")
+    if not isinstance(run.optimizer, Stepped):
+        raise InvalidInput(f"run: {run.optimizer} has no learning rate; take e.g. lg.gd(0.1).")
+    found = sequence("rates", rates, "a list of positive numbers")
+    found = np.array(sorted(real("rates", rate, above=0) for rate in found))
+    if len(found) < 2 or (np.diff(found) == 0).any():
+        raise InvalidInput(f"rates: wanted two or more that differ, got {found.tolist()}.")
+    on = chosen_samples(on, len(run.data.x_test) > 0)
+    if width is not None:
+        width, seeds = integer("width", width, at_least=1), integer("seeds", seeds, at_least=1)
+        if options:
+            named = ", ".join(options)
+            raise InvalidInput(f"{named}: of lg.solve, which is not called with width={width}.")
+    else:
+        options = _with_key(run, key, options)
+    losses, errors, initial, of = [], [], np.nan, ""
+    with reporter(progress, "learning rates") as report:
+        for i, rate in enumerate(found):
+            report(i, len(found))
+            optimizer = replace(run.optimizer, lr=float(rate))
+            one = Run(run.net, run.param, run.data, run.loss, optimizer, run.steps)
+            if width is None:
+                trained = solve(one, throw=False, **options)
+                of = f"the limit ({trained.theory})"
+            else:
+                trained = train(one, width=width, seeds=seeds, key=key, throw=False)
+                blocks = f" with {int(trained.depth)} blocks" if trained.depth else ""
+                of = f"{seeds} networks of width {width}{blocks}"
+            first, loss, error = _losses(trained, on)
+            initial = first if not np.isfinite(initial) else initial
+            losses.append(loss)
+            errors.append(error)
+        report(len(found), len(found))
+    return LearningRateCurve(found, np.array(losses), np.array(errors), initial, of, on)
+
+
+def _with_key(run: Run, key: Any, options: dict[str, Any]) -> dict[str, Any]:
+    """Return options with the theory that is taken for all rates, and its key if it has one."""
+    theory = options.get("theory")
+    if isinstance(theory, Theory):
+        return options
+    if theory is None:
+        theory = choose(run, [name for name in options if name != "theory"])[0]
+    kind = by_name(theory) if isinstance(theory, str) else theory
+    keyed = isinstance(kind, type) and "key" in options_of(kind)
+    return {**({"key": key} if keyed else {}), **options, "theory": kind}
+
+
+def _losses(trained: Trajectory, on: str) -> tuple[float, float, float]:
+    """Return the loss before and after training, and the latter's error; NaN if it diverged."""
+    curve = getattr(trained, f"loss_{on}").astype(np.float64)
+    std = f"f_{on}_std"
+    if trained.seeds is None and std in trained and trained.to_xarray().attrs["loss"] == "mse":
+        variance = np.square(getattr(trained, std).astype(np.float64))
+        curve = curve + variance.reshape(len(curve), len(variance[0]), -1).sum(2).mean(1) / 2
+    if trained.seeds is None:
+        first, last = float(curve[0]), float(curve[-1])
+        return first, last if trained.status is Status.OK else np.nan, np.nan
+    last = curve[:, -1]
+    error = last.std(ddof=1) / len(last) ** 0.5 if len(last) > 1 else np.nan
+    return float(curve[:, 0].mean()), float(last.mean()), float(error)

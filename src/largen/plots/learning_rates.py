@@ -1,0 +1,52 @@
+"""The picture of learning-rate curves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from largen.plots.style import LIMIT, panels, shades, style
+
+
+def learning_rate_figure(curves: Sequence[Any]) -> Figure:
+    """Draw losses against learning rates; crosses mark rates at which training diverges.
+
+    Parameters
+    ----------
+    curves
+        Each a :class:`largen.LearningRateCurve`; the first one, usually the limit, is drawn in
+        black, and its optimum is marked.
+    """
+    with style():
+        figure, axes = panels(1, 1)
+        ax = axes[0, 0]
+        colours = iter(shades(max(len(curves) - 1, 1)))
+        for i, curve in enumerate(curves):
+            line: dict[str, Any] = dict(LIMIT) if i == 0 else {"color": next(colours)}
+            stable = ~curve.diverged
+            ax.errorbar(
+                curve.rates[stable],
+                curve.losses[stable],
+                np.nan_to_num(2 * curve.errors[stable]),
+                marker="o",
+                markersize=3,
+                label=curve.of,
+                **line,
+            )
+            most = max(each.initial for each in curves)
+            bad = curve.rates[~stable]
+            ax.plot(bad, np.full(len(bad), 1.3 * most), "x", color=line["color"], markersize=5)
+        if np.isfinite(curves[0].optimum):
+            ax.axvline(curves[0].optimum, color="grey", linestyle=":", label="optimum of the first")
+        ax.set(
+            xscale="log",
+            yscale="log",
+            xlabel=r"learning rate $\eta_0$",
+            ylabel=f"{curves[0].on} loss after training",
+            title="crosses: training diverges",
+        )
+        ax.legend()
+    return figure
