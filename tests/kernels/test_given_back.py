@@ -13,9 +13,9 @@ def resident():
         return next(int(line.split()[1]) / 1024 for line in status if line.startswith("VmRSS"))
 
 x = jnp.asarray(np.random.default_rng(0).standard_normal((3000, 20)), jnp.float32)
-net = lg.mlp(3, "erf")
+net, kernel = lg.mlp(3, "erf"), lg.kernel
 before = resident()
-kernels = [np.asarray(k) for k in lg.kernel(net, x)]
+kernels = [np.asarray(k) for k in kernel(net, x)]
 print(resident() - before, sum(k.nbytes for k in kernels) / 2**20)
 """
 

@@ -56,8 +56,8 @@ def called(model: nn.Module, example: Any, sizes: Mapping[str, Any]) -> tuple[Re
         If the model could not be called.
     """
     tried, error = [], None
-    inputs = made_up(model) if example is None else iter([_given(example, sizes)])
-    for args, kwargs in islice(inputs, MOST_TRIES):
+    inputs = made_up(model) if example is None else [_given(example, sizes)]
+    for args, kwargs in inputs:
         try:
             with seeded(0):
                 found = record(model, args, kwargs)
@@ -102,10 +102,11 @@ def _words(args: tuple, kwargs: Mapping[str, Any]) -> str:
     )
 
 
-def made_up(model: nn.Module) -> Iterator[Inputs]:
-    """Yield what a model might take, the likelier first."""
+def made_up(model: nn.Module) -> list[Inputs]:
+    """Return what a model might take, the likelier first."""
+    # All at once: whoever waits for the next one would hold PyTorch's random state until then.
     with seeded(0):
-        yield from _made_up(model)
+        return list(islice(_made_up(model), MOST_TRIES))
 
 
 def _made_up(model: nn.Module) -> Iterator[Inputs]:

@@ -6,8 +6,9 @@ import pytest
 import largen as lg
 from largen.errors import InvalidInput, NumericalFailure, OutOfMemory
 from largen.runs import Status
-from largen.theories.chains.problem import problem
-from largen.theories.mean_field.deep.method import chosen, closed_fits
+from largen.theories.chains.problem import posed_by
+from largen.theories.mean_field.deep.estimation.memory import closed_fits
+from largen.theories.mean_field.deep.method import chosen
 from largen.theories.mean_field.deep.sweep.advance import COPIES
 from largen.theories.mean_field.deep.sweep.linear import Size, first_rows
 from largen.theories.mean_field.deep.sweep.start import unasked, unit
@@ -20,6 +21,10 @@ BUDGET = 2.0**32
 def run_of(blocks, steps, rate=0.2):
     net, data = lg.residual_mlp(blocks, "linear"), lg.Dataset(X, Y)
     return lg.Run(net, lg.depth_mup(), data, optimizer=lg.gd(rate), steps=steps)
+
+
+def problem(run):
+    return posed_by(run).problem
 
 
 def test_what_is_counted_is_what_matrices_take():
