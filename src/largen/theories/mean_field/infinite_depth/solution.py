@@ -67,8 +67,14 @@ class InfiniteDepth(Theory):
         How often the stack of blocks is repeated in the networks that are solved, each twice as
         often as the one before it; by default (2, 4, 8), and 16 as well for an ``rtol`` below
         5e-3. The error that this leaves falls by a factor of 2 to 4 with each further depth.
-    particles, replicates, max_particles, memory_budget
-        As in :class:`DeepMeanField`, for the networks of all depths.
+    particles
+        N, the neurons of a layer in each network; by default as in :class:`DeepMeanField`.
+    replicates
+        How many; by default at least 4, and as many as ``rtol`` takes.
+    max_particles
+        Most neurons of a layer to spend on all replicates together.
+    memory_budget
+        Bytes that the deepest network may take.
     record
         Kernels to keep, as in :func:`largen.train`: ``"features"``, ``"gradients"``, ``"ntk"``.
     record_at
