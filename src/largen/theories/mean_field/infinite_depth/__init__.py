@@ -1,0 +1,1 @@
+"""The mean-field limit of residual networks without end: infinite width and infinite depth."""
