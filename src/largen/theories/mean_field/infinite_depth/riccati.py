@@ -39,6 +39,7 @@ import numpy as np
 from jaxtyping import Float
 
 from largen.theories.mean_field.infinite_depth.depth_grid import DepthGrid, lobatto
+from largen.theories.mean_field.infinite_depth.linear_network import LinearNetwork
 from largen.theories.mean_field.infinite_depth.sites import (
     Row,
     Side,
@@ -50,53 +51,11 @@ from largen.theories.mean_field.infinite_depth.sites import (
 from largen.theories.mean_field.infinite_depth.time_filters import Link
 
 ITERATIONS = 200
-CLOSE = 1e-14  # of an iteration, relative
-ESCAPED = 1e6
+CLOSE = 1e-11  # of an iteration, relative
+ESCAPED = 1e6  # outputs beyond this many times the residuals have diverged
+FEWEST_NODES = 6
 
 Pull = Callable[[int, Float[np.ndarray, "sample output"]], Float[np.ndarray, "sample output"]]
-
-
-class LinearNetwork(NamedTuple):
-    """A linear residual network without end, and how it trains.
-
-    Attributes
-    ----------
-    fields
-        F of all samples, h(0) = F a: shape ``(sample, direction)``.
-    constant
-        e with F e = 1, in the direction of which biases act; None without biases in the blocks.
-    start
-        Variance of a at initialisation, 1 or 0 for each direction.
-    read_in
-        ρ of each direction of a.
-    read_in_kept, read_in_taken
-        d(t)d(s), shape ``(direction, time, time)``, and k(t, s) of a.
-    links
-        Of the maps of a block.
-    inner
-        Whether the fields inside of a block learn (α = 1). Otherwise there is one link.
-    read_out
-        Of the read-out, w; its bias makes the output's constant.
-    gamma
-        γ₀.
-    """
-
-    fields: Float[np.ndarray, "sample direction"]
-    constant: Float[np.ndarray, " direction"] | None
-    start: Float[np.ndarray, " direction"]
-    read_in: Float[np.ndarray, " direction"]
-    read_in_kept: Float[np.ndarray, "direction time time"]
-    read_in_taken: Float[np.ndarray, "time time"]
-    links: Sequence[Link]
-    inner: bool
-    read_out: Link
-    gamma: float
-    outputs: int
-
-    @property
-    def times(self) -> int:
-        """How many, the first included."""
-        return len(self.read_in_taken)
 
 
 class LinearLimit(NamedTuple):
@@ -116,6 +75,8 @@ class LinearLimit(NamedTuple):
         The depths.
     unsolved
         How far the iteration was from its end, relative.
+    error
+        Of f, of the same shape: what changed with the last refinement of the grid.
     """
 
     outputs: Float[np.ndarray, "time sample output"]
@@ -124,14 +85,38 @@ class LinearLimit(NamedTuple):
     ntk: Float[np.ndarray, "record sample sample output output"]
     grid: DepthGrid
     unsolved: float
+    error: Float[np.ndarray, "time sample output"] | None = None
 
 
-def numbers_held(network: LinearNetwork, nodes: int) -> int:
-    """Return how many numbers the equations keep."""
-    forward, backward = len(network.start), network.outputs
-    inner = len(network.links) - 1 if network.inner else 0
-    each = 5 * forward**2 + 4 * forward * backward + 5 * backward**2
-    return (1 + inner) * nodes * network.times**2 * each
+def linear_limit(
+    network: LinearNetwork,
+    pull: Pull,
+    record_at: Sequence[int] = (),
+    *,
+    rtol: float = 1e-7,
+    most_nodes: int = 40,
+) -> LinearLimit:
+    """Solve the equations on grids of depth that are refined until f stands still.
+
+    Parameters
+    ----------
+    network, pull, record_at
+        As in :func:`solve`.
+    rtol
+        Wanted error of f, relative to the largest.
+    most_nodes
+        At which refinement ends; ``error`` says how far it came.
+    """
+    nodes = FEWEST_NODES
+    coarse = solve(network, pull, (), nodes).outputs
+    while True:
+        nodes += 1 + nodes // 3
+        fine = solve(network, pull, record_at, nodes)
+        error = np.abs(fine.outputs - coarse)
+        largest = np.max(np.abs(fine.outputs), initial=0, where=np.isfinite(fine.outputs))
+        if np.nanmax(error, initial=0) <= rtol * largest or nodes >= most_nodes:
+            return fine._replace(error=error + fine.unsolved * largest)
+        coarse = fine.outputs
 
 
 def solve(network: LinearNetwork, pull: Pull, record_at: Sequence[int], nodes: int) -> LinearLimit:
@@ -149,8 +134,6 @@ def solve(network: LinearNetwork, pull: Pull, record_at: Sequence[int], nodes: i
     nodes
         Of the depth.
     """
-    if network.inner and len(network.links) == 1:
-        network = network._replace(inner=False, links=[network.links[0].quiet])
     march = _March(network, nodes)
     times, samples = network.times, len(network.fields)
     outputs = np.full((times, samples, network.outputs), np.nan)
@@ -174,18 +157,17 @@ class _March:
         # D(s), for h, and its transpose, for g.
         self.pulls = np.zeros((network.times, len(network.start), network.outputs))
         self.constant = np.zeros((network.times, network.outputs))
-        self.largest, self.unsolved = 0.0, 0.0
+        self.largest, self.unsolved, self.reached = 0.0, 0.0, 0
 
     def step(self, t: int) -> np.ndarray:
         """Return f at a time, and keep its rows."""
         rows = self._solved(t, 0), self._solved(t, 1)
-        links = self.network.links
         if self.inner:
             ahead, back = self._through(0, t, rows[0])[2], self._through(1, t, rows[1])[2]
             for site, *pair in zip(self.inner, ahead, reversed(back), strict=True):
                 site.keep(t, (pair[0], pair[1]))
-        found = self.stream.keep(t, rows)
-        for i, (row, known) in enumerate(zip(rows, found, strict=True)):
+        self.stream.keep(t, rows)
+        for i, row in enumerate(rows):
             side = self.stream.sides[i]
             before, here = slice(0, t * side.near), slice(t * side.near, (t + 1) * side.near)
             symmetric(side.own, before, here, row.own, row.own_now)
@@ -206,11 +188,12 @@ class _March:
         """Keep the residuals of a time."""
         self.pulls[t], self.constant[t] = self.network.fields.T @ residual, residual.sum(0)
         self.largest = max(self.largest, float(np.abs(residual).max()))
+        self.reached = t + 1
 
     def _solved(self, t: int, i: int) -> Row:
         """Return the row of a time as a function of depth."""
         first, integral = self._boundary(t, i), (self.grid.rise, self.grid.fall)[i]
-        row = Row(*(np.repeat(part[None], len(integral), 0) for part in first))
+        row = self._guess(t, i, first)
         size = max(float(np.abs(part).max(initial=0)) for part in first)
         for _ in range(ITERATIONS):
             slopes = self._slopes(t, i, row)
@@ -221,13 +204,24 @@ class _March:
                 )
             )
             size = max(size, *(float(np.abs(part).max(initial=0)) for part in new))
-            gap = max(
-                float(np.abs(a - b).max(initial=0)) for a, b in zip(new, row, strict=True)
-            )
+            gap = max(float(np.abs(a - b).max(initial=0)) for a, b in zip(new, row, strict=True))
             row = new
             if not gap > CLOSE * size:
                 break
         self.unsolved = max(self.unsolved, gap / size if size else 0.0)
+        return row
+
+    def _guess(self, t: int, i: int, first: Row) -> Row:
+        """Return the row of the time before, with the ends of this one for what that lacks."""
+        row = Row(*(np.repeat(part[None], len(self.grid.nodes), 0) for part in first))
+        if t:
+            side = self.stream.sides[i]
+            here, before = slice((t - 1) * side.near, t * side.near), (t - 1) * side.near
+            row.path[:, :, : first.path.shape[1] * (t - 1) // t] = side.path[
+                :, here, : first.path.shape[1] * (t - 1) // t
+            ]
+            row.own[:, :, : t * side.near] = side.own[:, here, : t * side.near]
+            row.own_now[:] = side.own[:, here, before : before + side.near]
         return row
 
     def _boundary(self, t: int, i: int) -> Row:
@@ -248,7 +242,7 @@ class _March:
 
     def _slopes(self, t: int, i: int, row: Row) -> Row:
         """Return the change of a row with depth."""
-        path, own, own_now = row
+        path, own, _ = row
         near, far = self.stream.sides[i], self.stream.sides[1 - i]
         a, b = own.shape[2], path.shape[2]
         drift, (noise, noise_now), _ = self._through(i, t, row)
@@ -298,13 +292,17 @@ class _March:
         return drift + driven.reshape(nodes, near, t * far), (noise, noise_now)
 
     def kernels(self, record_at: Sequence[int]):
-        """Return H and G between samples, and the tangent kernel, at some times."""
-        network, fields = self.network, self.network.fields
-        found = [self._now(self.stream, t) for t in record_at]
-        features = np.stack([fields @ h @ fields.T for h, _ in found])
-        return features, np.stack([g for _, g in found]), np.stack(
-            [self._tangent(t, *pair) for t, pair in zip(record_at, found, strict=True)]
-        )
+        """Return H and G, and the tangent kernel, at some times; NaN where none was reached."""
+        fields, records, nodes = self.network.fields, len(record_at), len(self.grid.nodes)
+        samples, outputs = len(fields), self.network.outputs
+        features = np.full((records, nodes, samples, samples), np.nan)
+        gradients = np.full((records, nodes, outputs, outputs), np.nan)
+        tangents = np.full((records, samples, samples, outputs, outputs), np.nan)
+        for i, t in enumerate(record_at):
+            if t < self.reached:
+                h, gradients[i] = self._now(self.stream, t)
+                features[i], tangents[i] = fields @ h @ fields.T, self._tangent(t, h, gradients[i])
+        return features, gradients, tangents
 
     def _now(self, site: Site, t: int) -> tuple[np.ndarray, np.ndarray]:
         here = [slice(t * side.near, (t + 1) * side.near) for side in site.sides]
@@ -321,8 +319,4 @@ class _March:
         ends = (fields * network.read_in) @ fields.T
         out = network.read_out
         last = out.rate[t] * fields @ h[-1] @ fields.T + out.bias_rate[t]
-        return (
-            body
-            + ends[..., None, None] * g[0]
-            + last[..., None, None] * np.eye(network.outputs)
-        )
+        return body + ends[..., None, None] * g[0] + last[..., None, None] * np.eye(network.outputs)

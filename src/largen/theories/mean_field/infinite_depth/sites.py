@@ -62,7 +62,10 @@ class Site:
     """Both sides of a place, and X = ⟨h gᵀ⟩."""
 
     def __init__(self, kind: type[Side], nodes: int, times: int, directions: int, outputs: int):
-        self.sides = kind(nodes, times, directions, outputs), kind(nodes, times, outputs, directions)
+        self.sides = (
+            kind(nodes, times, directions, outputs),
+            kind(nodes, times, outputs, directions),
+        )
         self.cross = np.zeros((nodes, times * directions, times * outputs))
 
     def known(self, i: int, t: int, row: Row) -> Known:
@@ -83,37 +86,32 @@ class Site:
         cross = self.cross[:, :a, :b]
         return turned(cross) if i else cross
 
-    def keep(self, t: int, rows: tuple[Row, Row]) -> tuple[Known, Known]:
+    def keep(self, t: int, rows: tuple[Row, Row]) -> None:
         """Keep what belongs to a time."""
-        found = self.known(0, t, rows[0]), self.known(1, t, rows[1])
-        crosses = []
-        for i, (row, known) in enumerate(zip(rows, found, strict=True)):
-            far = self.sides[1 - i]
-            a, b = row.own.shape[2], row.path.shape[2]
-            crosses.append(
-                row.path @ far.kernel[:, :b, :b] + row.own @ turned(far.response[:, :b, :a])
-            )
-        # ⟨h_t g_tᵀ⟩ = P_t ⟨g g_tᵀ⟩ + ⟨ξ_t hᵀ⟩ Q_tᵀ
-        (forward, backward), (ahead, back) = rows, found
-        a = forward.own.shape[2]
-        lag = self.sides[0].lag[:, :a, :a]
-        now = forward.path @ turned(back.kernel) + forward.own @ turned(lag) @ turned(backward.path)
+        known = self.known(0, t, rows[0]), self.known(1, t, rows[1])
         before = [slice(0, t * side.near) for side in self.sides]
         here = [slice(t * side.near, (t + 1) * side.near) for side in self.sides]
-        lags = [
-            row.path @ self.sides[1 - i].response[:, before[1 - i], before[i]]
-            for i, row in enumerate(rows)
-        ]
+        (forward, backward), lag = rows, self.sides[0].lag[:, before[0], before[0]]
+        # ⟨h_t g_tᵀ⟩ = P_t⟨g g_tᵀ⟩ + ⟨ξ_t hᵀ⟩Q_tᵀ; all is of earlier times on the right.
+        now = forward.path @ turned(known[1].kernel)
+        now = now + forward.own @ turned(lag) @ turned(backward.path)
+        lags, crosses = [], []
+        for i, row in enumerate(rows):
+            far, there = self.sides[1 - i], before[1 - i]
+            response = far.response[:, there, before[i]]
+            lags.append(row.path @ response)
+            crosses.append(row.path @ far.kernel[:, there, there] + row.own @ turned(response))
         for i, side in enumerate(self.sides):
             side.path[:, here[i], before[1 - i]] = rows[i].path
-            side.response[:, here[i], before[1 - i]] = found[i].response
-            side.lag[:, here[i], before[i]] = lags[i]
-            side.lag[:, here[i], here[i]] = np.eye(side.near)
-            symmetric(side.kernel, before[i], here[i], found[i].kernel, found[i].kernel_now)
+            side.response[:, here[i], before[1 - i]] = known[i].response
+            side.lag[:, here[i], before[i]], side.lag[:, here[i], here[i]] = (
+                lags[i],
+                np.eye(side.near),
+            )
+            symmetric(side.kernel, before[i], here[i], known[i].kernel, known[i].kernel_now)
         self.cross[:, here[0], before[1]] = crosses[0]
         self.cross[:, before[0], here[1]] = turned(crosses[1])
         self.cross[:, here[0], here[1]] = now
-        return found
 
 
 def symmetric(whole: np.ndarray, before: slice, here: slice, row, now) -> None:
