@@ -142,7 +142,7 @@ def deterministic_limit(
     *,
     particles: int = 8192,
     replicates: int = 4,
-    nodes: int = 4,
+    nodes: int = 3,
     tolerance: float = 1e-3,
     dtype: Any = np.float32,
     key: int = 0,
@@ -167,7 +167,7 @@ def deterministic_limit(
     tell
         Called with the fraction that is done.
     """
-    found = []
+    network, found = _by_size(network), []
     for i, child in enumerate(np.random.SeedSequence(key).spawn(replicates)):
         start = neurons(network, particles, np.random.default_rng(child), dtype)
         found.append(solve(network, training, record_at, start, nodes, nodes, tolerance))
@@ -184,6 +184,16 @@ def deterministic_limit(
     tau = np.concatenate([[0.0], gauss(nodes).nodes, [1.0]])
     ranks = np.max([one.ranks for one in found], axis=0)
     return Estimate(mean, np.hypot(spread, depth), depth, kernels, error, tau, ranks)
+
+
+def _by_size(network: NeuronNetwork) -> NeuronNetwork:
+    """Return the network with its directions rotated to the samples' principal ones."""
+    if len(set(network.field_rate.tolist())) != 1:
+        return network
+    u, s, _ = np.linalg.svd(network.fields, full_matrices=False)
+    keep = s > 1e-12 * max(s[0], np.finfo(float).tiny)
+    keep[0] = True
+    return network._replace(fields=(u * s)[:, keep], field_rate=network.field_rate[: keep.sum()])
 
 
 def _mean(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -203,7 +213,9 @@ def neurons(
     """Return a and w of quasi-random neurons, with exact second moments and f = 0."""
     outputs, directions = network.outputs, network.fields.shape[1]
     rows = initial(outputs + directions, count, "variance_reduced", rng, np.float64)
-    readout, fields = rows[:outputs], rows[outputs:]
+    # The first coordinates of the sequence are its best.
+    order = np.argsort(-np.sum(network.fields**2, 0), kind="stable")
+    readout, fields = rows[:outputs], rows[outputs:][np.argsort(order)]
     fields = orthonormal(fields, fields[:0])
     with in_precision(fields):
         features = np.asarray(network.phi_out(jnp.asarray(network.fields @ fields)))
@@ -224,13 +236,14 @@ def solve(
 
     ``nodes`` of the ``padded`` nodes are used: one program serves several grids of depth.
     """
-    fields, readout = start
+    fields, _ = start
     dtype, times = fields.dtype, len(training.rates) + 1
     model = Model(network.phi, network.phi_out, training.loss, network.output_shape)
     with in_precision(fields):
-        batch = len(training.targets) if training.batches is None else training.batches.shape[1]
+        trained = len(training.targets)
+        batch = trained if training.batches is None else training.batches.shape[1]
         rows = min(times * batch + TOGETHER, FIRST_ROWS)
-        state = _begin(network, fields, readout, padded, capacity_for(rows), times)
+        state = _begin(network, trained, start, padded, capacity_for(rows), times)
         constants = _constants(network, training, nodes, padded, tolerance, len(fields.T), dtype)
         kernels = []
         for stop in sorted({*record_at, times}):
@@ -251,7 +264,10 @@ def solve(
     return Found(outputs, kernels, ranks)
 
 
-def _begin(network: NeuronNetwork, fields, readout, nodes: int, capacity: int, times: int) -> State:
+def _begin(
+    network: NeuronNetwork, trained: int, start, nodes: int, capacity: int, times: int
+) -> State:
+    fields, readout = start
     dtype, count = fields.dtype, fields.shape[1]
 
     def zeros(*shape: int) -> Array:
@@ -271,8 +287,9 @@ def _begin(network: NeuronNetwork, fields, readout, nodes: int, capacity: int, t
     samples = len(network.fields)
     outputs = jnp.full((times, samples, network.outputs), jnp.nan, dtype)
     velocity = jax.tree.map(jnp.zeros_like, params)
-    moved = zeros(nodes, samples, count)
-    return State(jnp.zeros((), jnp.int32), params, velocity, side(), side(), moved, outputs)
+    moved, pulled = zeros(2, nodes, samples, count), zeros(2, nodes, trained, count)
+    start = jnp.zeros((), jnp.int32)
+    return State(start, params, velocity, side(), side(), moved, pulled, outputs)
 
 
 def _constants(

@@ -76,8 +76,9 @@ class State(NamedTuple):
         What trains, and its momentum.
     features, gradients
         Q_i and Q_o at the nodes.
-    moved
-        h(τ) − h(0) at the nodes, of all samples.
+    moved, pulled
+        h(τ) − h(0) of all samples, and g(τ) − g(1) of training samples, at the nodes, at the last
+        two steps.
     outputs
         f at every time so far.
     """
@@ -87,7 +88,8 @@ class State(NamedTuple):
     velocity: Moving
     features: Side
     gradients: Side
-    moved: Float[Array, "node sample n"]
+    moved: Float[Array, "2 node sample n"]
+    pulled: Float[Array, "2 node train n"]
     outputs: Float[Array, "time sample output"]
 
 
@@ -161,7 +163,8 @@ def forward(model: Model, state: State, constants: Constants) -> Ahead:
         rank = state.gradients.rank[m]
         return combine(state.gradients.basis, m, params.change[m] @ c, rank) + params.biases[m]
 
-    h, last = _integrated(slope, constants.rise, first, state.moved, constants)
+    guess = _continued(state.moved)
+    h, last = _integrated(slope, constants.rise, first, guess, constants)
     last_features = model.phi_out(last)
     f = constants.readout[0] * weight * (last_features @ params.readout.T)
     return Ahead(h, first, last, f / constants.gamma + params.constant)
@@ -174,6 +177,7 @@ def backward(
     h: Float[Array, "node k n"],
     last: Float[Array, "k n"],
     z: Float[Array, "k n"],
+    guess: Float[Array, "node k n"] | None = None,
 ) -> Back:
     """Return g of some samples from what the read-out returns."""
     weight = constants.precision.weight
@@ -186,8 +190,14 @@ def backward(
 
     end = model.phi_out.derivative(last) * z
     fall = constants.whole - constants.rise
-    g, first = _integrated(slope, fall, end, jnp.zeros_like(h), constants)
+    guess = jnp.zeros_like(h) if guess is None else guess
+    g, first = _integrated(slope, fall, end, guess, constants)
     return Back(g, first, end)
+
+
+def _continued(last_two):
+    """Return what follows in a straight line."""
+    return 2 * last_two[0] - last_two[1]
 
 
 def _integrated(slope, integral, start, guess, constants: Constants):
@@ -228,7 +238,10 @@ def stepped(model: Model, state: State, constants: Constants) -> State:
         pull = jnp.abs(delta).max(1) + jnp.finfo(f.dtype).tiny
         z = (delta / pull[:, None]) @ readout
     h, last = ahead.h[:, batch], ahead.last[batch]
-    back = backward(model, state, constants, h, last, z)
+    # Of all samples each time, and of one output, gradients change little from step to step.
+    steady = model.outputs == 1 and constants.batches is None
+    guess = _continued(state.pulled) if steady else None
+    back = backward(model, state, constants, h, last, z, guess)
     features, c = _extended(state.features, model.phi(h), constants)
     gradients, d = _extended(state.gradients, back.g, constants)
 
@@ -257,7 +270,8 @@ def stepped(model: Model, state: State, constants: Constants) -> State:
         velocity=velocity,
         features=features,
         gradients=gradients,
-        moved=ahead.h - ahead.first,
+        moved=jnp.stack([ahead.h - ahead.first, state.moved[0]]),
+        pulled=jnp.stack([back.g - back.last, state.pulled[0]]) if steady else state.pulled,
         outputs=lax.dynamic_update_index_in_dim(state.outputs, ahead.outputs, state.step, 0),
     )
 
