@@ -17,10 +17,8 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from largen.arrays import precision as in_precision
-from largen.expectations import ActivationFunction
-from largen.runs import Loss
+from largen.interrupts import Pace
 from largen.theories.mean_field.deep.matrices.by_directions import TOGETHER, Precision, Side
-from largen.theories.mean_field.deep.matrices.fresh_vectors import initial, orthonormal
 from largen.theories.mean_field.deep.matrices.row_buffers import capacity_for
 from largen.theories.mean_field.infinite_depth.depth_grid import gauss
 from largen.theories.mean_field.infinite_depth.neuron_fields import (
@@ -34,53 +32,14 @@ from largen.theories.mean_field.infinite_depth.neuron_fields import (
     has_room,
     stepped,
 )
-from largen.theories.mean_field.infinite_depth.time_filters import Map
+from largen.theories.mean_field.infinite_depth.neuron_network import (
+    NeuronNetwork,
+    Training,
+    by_size,
+    neurons,
+)
 
 FIRST_ROWS = 256
-
-
-class NeuronNetwork(NamedTuple):
-    """A residual network without end, with blocks of one matrix and α > ½.
-
-    Attributes
-    ----------
-    phi, phi_out
-        φ of the branches and in front of the read-out.
-    fields, field_rate
-        F of all samples, training samples first, h(0) = F a, and ρ of its directions.
-    block, read_out
-        The maps of a block, with rates ρ that L does not enter, L^(1−2α) times those of a finite
-        network; and of the read-out.
-    gamma
-        γ₀.
-    output_shape
-        Of a sample's output.
-    """
-
-    phi: ActivationFunction
-    phi_out: ActivationFunction
-    fields: Float[np.ndarray, "sample direction"]
-    field_rate: Float[np.ndarray, " direction"]
-    block: Map
-    read_out: Map
-    gamma: float
-    output_shape: tuple[int, ...] = ()
-
-    @property
-    def outputs(self) -> int:
-        """C."""
-        return int(np.prod(self.output_shape, dtype=int))
-
-
-class Training(NamedTuple):
-    """How it trains: loss, y, η₀ of each step, β, λ₀, and the samples of each step or None."""
-
-    loss: Loss
-    targets: Any
-    rates: Float[np.ndarray, " step"]
-    momentum: float = 0.0
-    decay: float = 0.0
-    batches: Any = None
 
 
 class Kernels(NamedTuple):
@@ -167,13 +126,13 @@ def deterministic_limit(
     tell
         Called with the fraction that is done.
     """
-    network, found = _by_size(network), []
-    for i, child in enumerate(np.random.SeedSequence(key).spawn(replicates)):
-        start = neurons(network, particles, np.random.default_rng(child), dtype)
-        found.append(solve(network, training, record_at, start, nodes, nodes, tolerance))
+    network, found = by_size(network), []
+    seeds = np.random.SeedSequence(key).spawn(replicates)
+    starts = [neurons(network, particles, np.random.default_rng(s), dtype) for s in seeds]
+    coarse = solve(network, training, (), starts[0], nodes - 1, nodes, tolerance)
+    for i, start in enumerate(starts):
         tell((i + 1) / (replicates + 1))
-        if i == 0:
-            coarse = solve(network, training, (), start, nodes - 1, nodes, tolerance)
+        found.append(solve(network, training, record_at, start, nodes, nodes, tolerance))
     tell(1.0)
     outputs = np.stack([one.outputs for one in found])
     depth = np.abs(coarse.outputs - outputs[0])
@@ -184,16 +143,6 @@ def deterministic_limit(
     tau = np.concatenate([[0.0], gauss(nodes).nodes, [1.0]])
     ranks = np.max([one.ranks for one in found], axis=0)
     return Estimate(mean, np.hypot(spread, depth), depth, kernels, error, tau, ranks)
-
-
-def _by_size(network: NeuronNetwork) -> NeuronNetwork:
-    """Return the network with its directions rotated to the samples' principal ones."""
-    if len(set(network.field_rate.tolist())) != 1:
-        return network
-    u, s, _ = np.linalg.svd(network.fields, full_matrices=False)
-    keep = s > 1e-12 * max(s[0], np.finfo(float).tiny)
-    keep[0] = True
-    return network._replace(fields=(u * s)[:, keep], field_rate=network.field_rate[: keep.sum()])
 
 
 def _mean(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -207,20 +156,14 @@ def _no_kernels() -> tuple:
     return ((empty, empty),) * 3
 
 
-def neurons(
-    network: NeuronNetwork, count: int, rng: np.random.Generator, dtype: Any
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return a and w of quasi-random neurons, with exact second moments and f = 0."""
-    outputs, directions = network.outputs, network.fields.shape[1]
-    rows = initial(outputs + directions, count, "variance_reduced", rng, np.float64)
-    # The first coordinates of the sequence are its best.
-    order = np.argsort(-np.sum(network.fields**2, 0), kind="stable")
-    readout, fields = rows[:outputs], rows[outputs:][np.argsort(order)]
-    fields = orthonormal(fields, fields[:0])
-    with in_precision(fields):
-        features = np.asarray(network.phi_out(jnp.asarray(network.fields @ fields)))
-    readout = orthonormal(readout, np.concatenate([fields, features]))
-    return fields.astype(dtype), readout.astype(dtype)
+def bytes_held(
+    network: NeuronNetwork, training: Training, particles: int, nodes: int, dtype: Any
+) -> int:
+    """Return how many bytes one set of neurons takes, unless its directions outgrow their room."""
+    samples, trained = len(network.fields), len(training.targets)
+    rows = min((len(training.rates) + 1) * trained + TOGETHER, FIRST_ROWS)
+    each = 2 * capacity_for(rows) + 6 * samples + 6 * trained
+    return int(np.dtype(dtype).itemsize * nodes * each * particles)
 
 
 def solve(
@@ -245,23 +188,28 @@ def solve(
         rows = min(times * batch + TOGETHER, FIRST_ROWS)
         state = _begin(network, trained, start, padded, capacity_for(rows), times)
         constants = _constants(network, training, nodes, padded, tolerance, len(fields.T), dtype)
-        kernels = []
+        kernels, pace = {}, Pace()
         for stop in sorted({*record_at, times}):
             while int(state.step) < stop:
-                before = int(state.step)
-                state = _advance(model, state, constants, stop)
-                if int(state.step) < stop and int(state.step) == before:
-                    if bool(has_room(state, batch)):
-                        break  # the outputs have escaped
+                for _, goal in pace.segments(int(state.step), stop):
+                    state = _advance(model, state, constants, goal)
+                    if int(state.step) < goal:
+                        break
+                if int(state.step) < stop and bool(has_room(state, batch)):
+                    break  # the outputs have escaped
+                if int(state.step) < stop:
                     state = _grown(state)
             if stop < times:
-                kernels.append(jax.tree.map(np.asarray, _look(model, state, constants)))
+                found = jax.tree.map(np.asarray, _look(model, state, constants))
+                if int(state.step) < stop:
+                    found = jax.tree.map(lambda x: np.full_like(x, np.nan), found)
+                kernels[stop] = found
         outputs = np.array(state.outputs, np.float64)
         ranks = np.stack([np.asarray(s.rank) for s in (state.features, state.gradients)])
     largest = ESCAPED * (1 + np.abs(np.asarray(training.targets)).max())
     escaped = ~(np.abs(outputs).max((1, 2)) < largest)
     outputs[np.logical_or.accumulate(escaped)] = np.nan
-    return Found(outputs, kernels, ranks)
+    return Found(outputs, [kernels[t] for t in record_at], ranks)
 
 
 def _begin(

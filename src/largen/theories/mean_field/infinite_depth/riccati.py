@@ -38,6 +38,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from largen.interrupts import check
 from largen.theories.mean_field.infinite_depth.depth_grid import DepthGrid, lobatto
 from largen.theories.mean_field.infinite_depth.linear_network import LinearNetwork
 from largen.theories.mean_field.infinite_depth.sites import (
@@ -138,7 +139,9 @@ def solve(network: LinearNetwork, pull: Pull, record_at: Sequence[int], nodes: i
     times, samples = network.times, len(network.fields)
     outputs = np.full((times, samples, network.outputs), np.nan)
     for t in range(times):
-        outputs[t] = march.step(t)
+        check()
+        with np.errstate(over="ignore", invalid="ignore"):
+            outputs[t] = march.step(t)
         if not np.abs(outputs[t]).max() < ESCAPED * (1 + march.largest):
             outputs[t] = np.nan
             break
@@ -195,6 +198,7 @@ class _March:
         first, integral = self._boundary(t, i), (self.grid.rise, self.grid.fall)[i]
         row = self._guess(t, i, first)
         size = max(float(np.abs(part).max(initial=0)) for part in first)
+        gap = 0.0
         for _ in range(ITERATIONS):
             slopes = self._slopes(t, i, row)
             new = Row(

@@ -17,7 +17,7 @@ Arrays have an axis of nodes in front; times and components (directions, or outp
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 from jaxtyping import Float
@@ -58,10 +58,13 @@ class Stream(Side):
         self.drift = np.zeros_like(self.path)
 
 
-class Site:
+S = TypeVar("S", bound=Side)
+
+
+class Site(Generic[S]):
     """Both sides of a place, and X = ⟨h gᵀ⟩."""
 
-    def __init__(self, kind: type[Side], nodes: int, times: int, directions: int, outputs: int):
+    def __init__(self, kind: type[S], nodes: int, times: int, directions: int, outputs: int):
         self.sides = (
             kind(nodes, times, directions, outputs),
             kind(nodes, times, outputs, directions),
