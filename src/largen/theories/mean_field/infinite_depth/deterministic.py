@@ -1,0 +1,335 @@
+"""The limit of infinite width and depth for branches L^(−α), α > ½, of one matrix each.
+
+Averages over neurons are means over quasi-random ones; several independent sets of them give the
+error. Fields at the nodes of depth are in ``neuron_fields``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float
+
+from largen.arrays import precision as in_precision
+from largen.interrupts import Pace
+from largen.theories.mean_field.deep.matrices.by_directions import TOGETHER, Precision, Side
+from largen.theories.mean_field.deep.matrices.row_buffers import capacity_for
+from largen.theories.mean_field.infinite_depth.depth_grid import gauss
+from largen.theories.mean_field.infinite_depth.neuron_fields import (
+    ESCAPED,
+    Constants,
+    Model,
+    Moving,
+    State,
+    backward,
+    forward,
+    has_room,
+    stepped,
+)
+from largen.theories.mean_field.infinite_depth.neuron_network import (
+    NeuronNetwork,
+    Training,
+    by_size,
+    neurons,
+)
+
+FIRST_ROWS = 256
+
+
+class Kernels(NamedTuple):
+    """At a record, at the depths 0, the nodes, and 1.
+
+    Attributes
+    ----------
+    features
+        Φ(τ) = ⟨φ(h)φ(h)⟩, with φ of the branches.
+    gradients
+        G(τ).
+    ntk
+        K.
+    """
+
+    features: Float[Array, "depth sample sample"]
+    gradients: Float[Array, "depth sample sample output output"]
+    ntk: Float[Array, "sample sample output output"]
+
+
+class Found(NamedTuple):
+    """What one set of neurons gives: f, NaN after it has escaped, kernels, and ranks of bases."""
+
+    outputs: Float[np.ndarray, "time sample output"]
+    kernels: list[Kernels]
+    ranks: np.ndarray
+
+
+class Estimate(NamedTuple):
+    """Means over sets of neurons.
+
+    Attributes
+    ----------
+    outputs, error
+        f and its standard error, with the error of depth.
+    depth_error
+        How much f changes with one node of depth less, in one set.
+    kernels, kernels_error
+        At the records, with a leading axis of them, and standard errors.
+    tau
+        Depths of the kernels.
+    ranks
+        Of the bases of features and gradients, at each node.
+    """
+
+    outputs: Float[np.ndarray, "time sample output"]
+    error: Float[np.ndarray, "time sample output"]
+    depth_error: Float[np.ndarray, "time sample output"]
+    kernels: Kernels
+    kernels_error: Kernels
+    tau: Float[np.ndarray, " depth"]
+    ranks: np.ndarray
+
+
+def deterministic_limit(
+    network: NeuronNetwork,
+    training: Training,
+    record_at: Sequence[int] = (),
+    *,
+    particles: int = 8192,
+    replicates: int = 4,
+    nodes: int = 3,
+    tolerance: float = 1e-3,
+    dtype: Any = np.float32,
+    key: int = 0,
+    tell: Callable[[float], Any] = lambda done: None,
+) -> Estimate:
+    """Solve with several sets of neurons.
+
+    Parameters
+    ----------
+    network, training, record_at
+        What is solved, and times at which kernels are kept.
+    particles, replicates
+        Neurons of a set, and sets.
+    nodes
+        Of the depth.
+    tolerance
+        Relative size of features and gradients that are left out beside those seen before.
+    dtype
+        Of the neurons.
+    key
+        Of the sets of neurons.
+    tell
+        Called with the fraction that is done.
+    """
+    network, found = by_size(network), []
+    seeds = np.random.SeedSequence(key).spawn(replicates)
+    starts = [neurons(network, particles, np.random.default_rng(s), dtype) for s in seeds]
+    coarse = solve(network, training, (), starts[0], nodes - 1, nodes, tolerance)
+    for i, start in enumerate(starts):
+        tell((i + 1) / (replicates + 1))
+        found.append(solve(network, training, record_at, start, nodes, nodes, tolerance))
+    tell(1.0)
+    outputs = np.stack([one.outputs for one in found])
+    depth = np.abs(coarse.outputs - outputs[0])
+    mean, spread = _mean(outputs)
+    trees = [jax.tree.map(lambda *each: np.stack(each), *one.kernels) for one in found if record_at]
+    both = jax.tree.map(lambda *each: _mean(np.stack(each)), *trees) if trees else _no_kernels()
+    kernels, error = (Kernels(*(part[i] for part in both)) for i in range(2))
+    tau = np.concatenate([[0.0], gauss(nodes).nodes, [1.0]])
+    ranks = np.max([one.ranks for one in found], axis=0)
+    return Estimate(mean, np.hypot(spread, depth), depth, kernels, error, tau, ranks)
+
+
+def _mean(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    number = len(values)
+    error = values.std(0, ddof=1) / number**0.5 if number > 1 else np.full(values.shape[1:], np.nan)
+    return values.mean(0), error
+
+
+def _no_kernels() -> tuple:
+    empty = np.zeros((0,))
+    return ((empty, empty),) * 3
+
+
+def bytes_held(
+    network: NeuronNetwork, training: Training, particles: int, nodes: int, dtype: Any
+) -> int:
+    """Return how many bytes one set of neurons takes, unless its directions outgrow their room."""
+    samples, trained = len(network.fields), len(training.targets)
+    rows = min((len(training.rates) + 1) * trained + TOGETHER, FIRST_ROWS)
+    each = 2 * capacity_for(rows) + 6 * samples + 6 * trained
+    return int(np.dtype(dtype).itemsize * nodes * each * particles)
+
+
+def solve(
+    network: NeuronNetwork,
+    training: Training,
+    record_at: Sequence[int],
+    start: tuple[np.ndarray, np.ndarray],
+    nodes: int,
+    padded: int,
+    tolerance: float,
+) -> Found:
+    """Train one set of neurons.
+
+    ``nodes`` of the ``padded`` nodes are used: one program serves several grids of depth.
+    """
+    fields, _ = start
+    dtype, times = fields.dtype, len(training.rates) + 1
+    model = Model(network.phi, network.phi_out, training.loss, network.output_shape)
+    with in_precision(fields):
+        trained = len(training.targets)
+        batch = trained if training.batches is None else training.batches.shape[1]
+        rows = min(times * batch + TOGETHER, FIRST_ROWS)
+        state = _begin(network, trained, start, padded, capacity_for(rows), times)
+        constants = _constants(network, training, nodes, padded, tolerance, len(fields.T), dtype)
+        kernels, pace = {}, Pace()
+        for stop in sorted({*record_at, times}):
+            while int(state.step) < stop:
+                for _, goal in pace.segments(int(state.step), stop):
+                    state = _advance(model, state, constants, goal)
+                    if int(state.step) < goal:
+                        break
+                if int(state.step) < stop and bool(has_room(state, batch)):
+                    break  # the outputs have escaped
+                if int(state.step) < stop:
+                    state = _grown(state)
+            if stop < times:
+                found = jax.tree.map(np.asarray, _look(model, state, constants))
+                if int(state.step) < stop:
+                    found = jax.tree.map(lambda x: np.full_like(x, np.nan), found)
+                kernels[stop] = found
+        outputs = np.array(state.outputs, np.float64)
+        ranks = np.stack([np.asarray(s.rank) for s in (state.features, state.gradients)])
+    largest = ESCAPED * (1 + np.abs(np.asarray(training.targets)).max())
+    escaped = ~(np.abs(outputs).max((1, 2)) < largest)
+    outputs[np.logical_or.accumulate(escaped)] = np.nan
+    return Found(outputs, [kernels[t] for t in record_at], ranks)
+
+
+def _begin(
+    network: NeuronNetwork, trained: int, start, nodes: int, capacity: int, times: int
+) -> State:
+    fields, readout = start
+    dtype, count = fields.dtype, fields.shape[1]
+
+    def zeros(*shape: int) -> Array:
+        return jnp.zeros(shape, dtype)
+
+    def side() -> Side:
+        empty = zeros(nodes, capacity, count), zeros(nodes, capacity, 0)
+        return Side(*empty, jnp.zeros(nodes, jnp.int32))
+
+    params = Moving(
+        jnp.asarray(fields),
+        jnp.asarray(readout),
+        zeros(nodes, count),
+        zeros(network.outputs),
+        zeros(nodes, capacity, capacity),
+    )
+    samples = len(network.fields)
+    outputs = jnp.full((times, samples, network.outputs), jnp.nan, dtype)
+    velocity = jax.tree.map(jnp.zeros_like, params)
+    moved, pulled = zeros(2, nodes, samples, count), zeros(2, nodes, trained, count)
+    start = jnp.zeros((), jnp.int32)
+    return State(start, params, velocity, side(), side(), moved, pulled, outputs)
+
+
+def _constants(
+    network: NeuronNetwork,
+    training: Training,
+    nodes: int,
+    padded: int,
+    tolerance: float,
+    count: int,
+    dtype: Any,
+) -> Constants:
+    def real(value) -> Array:
+        return jnp.asarray(value, dtype)
+
+    grid, y = gauss(nodes), np.asarray(training.targets)
+    more = padded - nodes
+    block, out, decay = network.block, network.read_out, training.decay
+    rates = Moving(
+        real(network.field_rate)[:, None],
+        real(out.rate),
+        real(block.bias_rate),
+        real(out.bias_rate * out.bias_std**2),
+        real(block.rate),
+    )
+    return Constants(
+        fields=real(network.fields),
+        field_rate=real(network.field_rate),
+        targets=real(y) if y.dtype.kind == "f" else jnp.asarray(y),
+        batches=None if training.batches is None else jnp.asarray(training.batches),
+        rise=real(np.pad(grid.rise, ((0, more), (0, more)))),
+        whole=real(np.pad(grid.whole, (0, more))),
+        block=real([block.rate * block.std**2, block.bias_rate * block.bias_std**2]),
+        readout=real([out.std, out.rate, out.bias_rate * out.bias_std**2]),
+        gamma=real(network.gamma),
+        momentum=real(training.momentum),
+        rates=real(np.append(training.rates, 0.0)),
+        decay=jax.tree.map(lambda rate: decay * jnp.sign(rate), rates),
+        precision=Precision(real(1 / count), real(tolerance)),
+        close=real(20 * np.finfo(dtype).eps),
+    )
+
+
+def _grown(state: State) -> State:
+    """Return the state with twice the room for directions."""
+    capacity = state.params.change.shape[1]
+
+    def rows(x: Array, axes: tuple[int, ...]) -> Array:
+        return jnp.pad(x, [(0, capacity if axis in axes else 0) for axis in range(x.ndim)])
+
+    def larger(side: Side) -> Side:
+        return Side(rows(side.basis, (1,)), rows(side.innovations, (1,)), side.rank)
+
+    params, velocity = (
+        part._replace(change=rows(part.change, (1, 2))) for part in (state.params, state.velocity)
+    )
+    features, gradients = larger(state.features), larger(state.gradients)
+    return state._replace(params=params, velocity=velocity, features=features, gradients=gradients)
+
+
+@partial(jax.jit, static_argnums=0, donate_argnums=1)
+def _advance(model: Model, state: State, constants: Constants, stop) -> State:
+    """Train until a step, or until a basis is full or the outputs have escaped."""
+    batch = len(constants.targets) if constants.batches is None else constants.batches.shape[1]
+    most = ESCAPED * (1 + jnp.abs(constants.targets).max())
+
+    def goes_on(state: State):
+        last = state.outputs[jnp.maximum(state.step - 1, 0)]
+        bounded = (state.step == 0) | jnp.all(jnp.abs(last) < most)
+        return (state.step < stop) & bounded & has_room(state, batch)
+
+    return lax.while_loop(goes_on, lambda state: stepped(model, state, constants), state)
+
+
+@partial(jax.jit, static_argnums=0)
+def _look(model: Model, state: State, constants: Constants) -> Kernels:
+    """Return kernels between all samples."""
+    ahead, weight = forward(model, state, constants), constants.precision.weight
+    h = jnp.concatenate([ahead.first[None], ahead.h, ahead.last[None]])
+    x = model.phi(h)
+    features = weight * jnp.einsum("dkn,dln->dkl", x, x)
+
+    def pulled(row):
+        z = jnp.broadcast_to(constants.readout[0] * row, ahead.last.shape)
+        back = backward(model, state, constants, ahead.h, ahead.last, z)
+        return jnp.concatenate([back.first[None], back.g, back.last[None]])
+
+    g = lax.map(pulled, state.params.readout)
+    gradients = weight * jnp.einsum("adkn,bdln->dklab", g, g)
+    moved = constants.block[0] * features[1:-1] + constants.block[1]
+    body = jnp.einsum("m,mkl,mklab->klab", constants.whole, moved, gradients[1:-1])
+    ends = (constants.fields * constants.field_rate) @ constants.fields.T
+    last = model.phi_out(ahead.last)
+    out = constants.readout[0] ** 2 * constants.readout[1] * weight * (last @ last.T)
+    out = (out + constants.readout[2])[..., None, None] * jnp.eye(model.outputs, dtype=out.dtype)
+    return Kernels(features, gradients, body + ends[..., None, None] * gradients[0] + out)

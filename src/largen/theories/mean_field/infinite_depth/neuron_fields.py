@@ -1,0 +1,300 @@
+r"""Neurons of a residual network of infinite depth without noise, as functions of depth.
+
+With branches L^(−α)V φ(h), α > ½ and one matrix V = σW in each block, whose rate is multiplied by
+L^(2α−1), noise and responses vanish as L^(1−2α). What is left for a neuron, with its read-in a and
+its read-out w, is deterministic (Bordelon et al., Depthwise hyperparameter transfer in residual
+networks, give the limit L⁻¹ in App. M, without equations):
+
+    ∂h/∂τ = ρσ² Σ_{s<t,ν} k(t, s) Δ_ν(s) Φ(τ; t, s) g(τ, s) + β(τ, t),   h(0) = F·a
+   −∂g/∂τ = ρσ² φ'(h) Σ_{s<t,ν} k(t, s) Δ_ν(s) G(τ; t, s) φ(h(τ, s)),    g(1) = φ_o'(h(1)) w
+    β = ρ_b σ_b² Σ k Δ g,   f = ⟨w φ_o(h(1))⟩/γ₀ + c
+
+with k(t, s) = κ for plain gradient descent. Fields are kept at Gauss's nodes of τ; the integrals
+over depth are iterated until they stand still, which begins from the last step's.
+
+The sums over earlier times are a matrix at each node that training makes, Q_o M Q_iᵀ/N, between
+orthonormal bases of the features and the gradients seen so far. What of a new one is less than a
+tolerance beside the bases is left out, and errs by its square.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float, Int, Shaped
+
+from largen.expectations import ActivationFunction
+from largen.runs import Loss
+from largen.theories.mean_field.deep.matrices.by_directions import (
+    TOGETHER,
+    Precision,
+    Side,
+    extend,
+)
+from largen.theories.mean_field.deep.matrices.row_buffers import combine, inner
+
+ITERATIONS = 60
+ESCAPED = 1e6  # outputs beyond this many times the size of the targets have diverged
+
+
+class Model(NamedTuple):
+    """What is compiled in: φ of the branches and of the read-out, loss, a sample's output shape."""
+
+    phi: ActivationFunction
+    phi_out: ActivationFunction
+    loss: Loss
+    output_shape: tuple[int, ...]
+
+    @property
+    def outputs(self) -> int:
+        """C."""
+        return math.prod(self.output_shape)
+
+
+class Moving(NamedTuple):
+    """What trains: a, w, the biases β of the blocks, the output's c, and M of each node."""
+
+    fields: Float[Array, "direction n"]
+    readout: Float[Array, "output n"]
+    biases: Float[Array, "node n"]
+    constant: Float[Array, " output"]
+    change: Float[Array, "node gradient feature"]
+
+
+class State(NamedTuple):
+    """Everything that changes.
+
+    Attributes
+    ----------
+    step
+        How many steps have been made.
+    params, velocity
+        What trains, and its momentum.
+    features, gradients
+        Q_i and Q_o at the nodes.
+    moved, pulled
+        h(τ) − h(0) of all samples, and g(τ) − g(1) of training samples, at the nodes, at the last
+        two steps.
+    outputs
+        f at every time so far.
+    """
+
+    step: Int[Array, ""]
+    params: Moving
+    velocity: Moving
+    features: Side
+    gradients: Side
+    moved: Float[Array, "2 node sample n"]
+    pulled: Float[Array, "2 node train n"]
+    outputs: Float[Array, "time sample output"]
+
+
+class Constants(NamedTuple):
+    """What stands still.
+
+    Attributes
+    ----------
+    fields, field_rate
+        F, of all samples, and ρ of its directions.
+    targets
+        y of training samples.
+    batches
+        Samples of each step; None for full batches.
+    rise, whole
+        Integrals over depth, see ``depth_grid``.
+    block
+        ρσ² and ρ_bσ_b² of the maps in the blocks.
+    readout
+        σ, ρ, and ρσ_b² of its bias.
+    gamma, momentum, rates
+        γ₀, β, and η₀ of each step.
+    decay
+        λ₀ of everything that trains.
+    precision
+        1/N and the tolerance of directions.
+    close
+        When an integral over depth stands still, relative.
+    """
+
+    fields: Float[Array, "sample direction"]
+    field_rate: Float[Array, " direction"]
+    targets: Shaped[Array, "train *target"]
+    batches: Int[Array, "_ batch"] | None
+    rise: Float[Array, "node node"]
+    whole: Float[Array, " node"]
+    block: Float[Array, "2"]
+    readout: Float[Array, "3"]
+    gamma: Float[Array, ""]
+    momentum: Float[Array, ""]
+    rates: Float[Array, " step"]
+    decay: Moving
+    precision: Precision
+    close: Float[Array, ""]
+
+
+class Ahead(NamedTuple):
+    """A forward pass: h at the nodes, at both ends, and f."""
+
+    h: Float[Array, "node sample n"]
+    first: Float[Array, "sample n"]
+    last: Float[Array, "sample n"]
+    outputs: Float[Array, "sample output"]
+
+
+class Back(NamedTuple):
+    """A backward pass: g at the nodes and at both ends."""
+
+    g: Float[Array, "node sample n"]
+    first: Float[Array, "sample n"]
+    last: Float[Array, "sample n"]
+
+
+def forward(model: Model, state: State, constants: Constants) -> Ahead:
+    """Return h and f of all samples."""
+    params, weight = state.params, constants.precision.weight
+    first = constants.fields @ params.fields
+
+    def slope(m, h):
+        c = weight * inner(state.features.basis, m, model.phi(h), state.features.rank[m])
+        rank = state.gradients.rank[m]
+        return combine(state.gradients.basis, m, params.change[m] @ c, rank) + params.biases[m]
+
+    guess = _continued(state.moved)
+    h, last = _integrated(slope, constants.rise, first, guess, constants)
+    last_features = model.phi_out(last)
+    f = constants.readout[0] * weight * (last_features @ params.readout.T)
+    return Ahead(h, first, last, f / constants.gamma + params.constant)
+
+
+def backward(
+    model: Model,
+    state: State,
+    constants: Constants,
+    h: Float[Array, "node k n"],
+    last: Float[Array, "k n"],
+    z: Float[Array, "k n"],
+    guess: Float[Array, "node k n"] | None = None,
+) -> Back:
+    """Return g of some samples from what the read-out returns."""
+    weight = constants.precision.weight
+    slopes = model.phi.derivative(h)
+
+    def slope(m, g):
+        d = weight * inner(state.gradients.basis, m, g, state.gradients.rank[m])
+        rank = state.features.rank[m]
+        return slopes[m] * combine(state.features.basis, m, state.params.change[m].T @ d, rank)
+
+    end = model.phi_out.derivative(last) * z
+    fall = constants.whole - constants.rise
+    guess = jnp.zeros_like(h) if guess is None else guess
+    g, first = _integrated(slope, fall, end, guess, constants)
+    return Back(g, first, end)
+
+
+def _continued(last_two):
+    """Return what follows in a straight line."""
+    return 2 * last_two[0] - last_two[1]
+
+
+def _integrated(slope, integral, start, guess, constants: Constants):
+    """Return x at the nodes, and at the far end, of x' = slope(x)."""
+    nodes = len(constants.whole)
+
+    def iterate(carry):
+        i, moved, _, _ = carry
+
+        def at(m, slopes):
+            return slopes.at[m].set(slope(m, start + moved[m]))
+
+        slopes = lax.fori_loop(0, nodes, at, jnp.zeros_like(moved))
+        new = jnp.einsum("mj,jkn->mkn", integral, slopes)
+        gap = jnp.sqrt(jnp.mean((new - moved) ** 2, 2).max())
+        size = jnp.sqrt(jnp.mean((start + new) ** 2, 2).max())
+        return i + 1, new, slopes, gap > constants.close * size
+
+    carry = (jnp.zeros((), jnp.int32), guess, guess, jnp.asarray(True))
+    _, moved, slopes, _ = lax.while_loop(lambda c: c[3] & (c[0] < ITERATIONS), iterate, carry)
+    return start + moved, start + jnp.einsum("j,jkn->kn", constants.whole, slopes)
+
+
+def stepped(model: Model, state: State, constants: Constants) -> State:
+    """Make a step of gradient descent."""
+    ahead = forward(model, state, constants)
+    samples = len(constants.targets)
+    batch: Any = jnp.arange(samples)
+    if constants.batches is not None:
+        batch = constants.batches[jnp.minimum(state.step, len(constants.batches) - 1)]
+    f = ahead.outputs[batch]
+    delta = model.loss.residual(f.reshape(-1, *model.output_shape), constants.targets[batch])
+    delta = delta.reshape(f.shape).astype(f.dtype) / len(f)
+    readout = constants.readout[0] * state.params.readout
+    if model.outputs == 1:
+        z, pull = jnp.broadcast_to(readout, (len(f), readout.shape[1])), delta[:, 0]
+    else:  # only Σ_c Δ_c ∂f_c/∂h enters the update
+        pull = jnp.abs(delta).max(1) + jnp.finfo(f.dtype).tiny
+        z = (delta / pull[:, None]) @ readout
+    h, last = ahead.h[:, batch], ahead.last[batch]
+    # Of all samples each time, and of one output, gradients change little from step to step.
+    steady = model.outputs == 1 and constants.batches is None
+    guess = _continued(state.pulled) if steady else None
+    back = backward(model, state, constants, h, last, z, guess)
+    features, c = _extended(state.features, model.phi(h), constants)
+    gradients, d = _extended(state.gradients, back.g, constants)
+
+    lr = constants.rates[state.step]
+    kappa = lr * constants.gamma
+    seen, pulled = constants.fields[batch], pull[:, None]
+    change = Moving(
+        fields=kappa * constants.field_rate[:, None] * (seen.T @ (pulled * back.first)),
+        readout=kappa
+        * (constants.readout[0] * constants.readout[1])
+        * (delta.T @ model.phi_out(last)),
+        biases=kappa * constants.block[1] * jnp.einsum("k,mkn->mn", pull, back.g),
+        constant=lr * constants.readout[2] * delta.sum(0),
+        change=kappa * constants.block[0] * jnp.einsum("mgk,mfk->mgf", d * pull, c),
+    )
+    velocity = jax.tree.map(
+        lambda v, dx, x, shrink: constants.momentum * v + dx - lr * shrink * x,
+        state.velocity,
+        change,
+        state.params,
+        constants.decay,
+    )
+    return State(
+        step=state.step + 1,
+        params=jax.tree.map(jnp.add, state.params, velocity),
+        velocity=velocity,
+        features=features,
+        gradients=gradients,
+        moved=jnp.stack([ahead.h - ahead.first, state.moved[0]]),
+        pulled=jnp.stack([back.g - back.last, state.pulled[0]]) if steady else state.pulled,
+        outputs=lax.dynamic_update_index_in_dim(state.outputs, ahead.outputs, state.step, 0),
+    )
+
+
+def _extended(side: Side, x: Float[Array, "node k n"], constants: Constants):
+    """Add to the bases of all nodes what is new, and return the coordinates of x."""
+    nothing = jnp.zeros(())
+
+    def innovate(far, l, fills, rank, draws):
+        return jnp.zeros((len(fills), 0), x.dtype), draws
+
+    def at(m, carry):
+        side, found = carry
+        side, c, _ = extend(side, side, m, x[m], nothing, innovate, constants.precision)
+        return side, found.at[m].set(c)
+
+    found = jnp.zeros((len(x), side.basis.shape[1], x.shape[1]), x.dtype)
+    return lax.fori_loop(0, len(x), at, (side, found))
+
+
+def has_room(state: State, most: int):
+    """Whether all bases can take so many directions more."""
+    room = jnp.asarray(True)
+    for side in (state.features, state.gradients):
+        room &= jnp.all(side.rank + most + TOGETHER <= side.basis.shape[1])
+    return room

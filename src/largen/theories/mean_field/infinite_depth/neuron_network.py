@@ -1,0 +1,85 @@
+"""A residual network of infinite depth whose neurons are deterministic, and sets of its neurons."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from largen.arrays import precision as in_precision
+from largen.expectations import ActivationFunction
+from largen.runs import Loss
+from largen.theories.mean_field.deep.matrices.fresh_vectors import initial, orthonormal
+from largen.theories.mean_field.infinite_depth.time_filters import Map
+
+
+class NeuronNetwork(NamedTuple):
+    """A residual network without end, with blocks of one matrix and α > ½.
+
+    Attributes
+    ----------
+    phi, phi_out
+        φ of the branches and in front of the read-out.
+    fields, field_rate
+        F of all samples, training samples first, h(0) = F a, and ρ of its directions.
+    block, read_out
+        The maps of a block, with rates ρ that L does not enter, L^(1−2α) times those of a finite
+        network; and of the read-out.
+    gamma
+        γ₀.
+    output_shape
+        Of a sample's output.
+    """
+
+    phi: ActivationFunction
+    phi_out: ActivationFunction
+    fields: Float[np.ndarray, "sample direction"]
+    field_rate: Float[np.ndarray, " direction"]
+    block: Map
+    read_out: Map
+    gamma: float
+    output_shape: tuple[int, ...] = ()
+
+    @property
+    def outputs(self) -> int:
+        """C."""
+        return int(np.prod(self.output_shape, dtype=int))
+
+
+class Training(NamedTuple):
+    """How it trains: loss, y, η₀ of each step, β, λ₀, and the samples of each step or None."""
+
+    loss: Loss
+    targets: Any
+    rates: Float[np.ndarray, " step"]
+    momentum: float = 0.0
+    decay: float = 0.0
+    batches: Any = None
+
+
+def by_size(network: NeuronNetwork) -> NeuronNetwork:
+    """Return the network with its directions rotated to the samples' principal ones."""
+    if len(set(network.field_rate.tolist())) != 1:
+        return network
+    u, s, _ = np.linalg.svd(network.fields, full_matrices=False)
+    keep = s > 1e-12 * max(s[0], np.finfo(float).tiny)
+    keep[0] = True
+    return network._replace(fields=(u * s)[:, keep], field_rate=network.field_rate[: keep.sum()])
+
+
+def neurons(
+    network: NeuronNetwork, count: int, rng: np.random.Generator, dtype: Any
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return a and w of quasi-random neurons, with exact second moments and f = 0."""
+    outputs, directions = network.outputs, network.fields.shape[1]
+    rows = initial(outputs + directions, count, "variance_reduced", rng, np.float64)
+    # The first coordinates of the sequence are its best.
+    order = np.argsort(-np.sum(network.fields**2, 0), kind="stable")
+    readout, fields = rows[:outputs], rows[outputs:][np.argsort(order)]
+    fields = orthonormal(fields, fields[:0])
+    with in_precision(fields):
+        features = np.asarray(network.phi_out(jnp.asarray(network.fields @ fields)))
+    readout = orthonormal(readout, np.concatenate([fields, features]))
+    return fields.astype(dtype), readout.astype(dtype)
