@@ -137,9 +137,15 @@ def fit_two_exponents(
     largest = np.sqrt(np.max(y[np.isfinite(y)]))
     found = np.array([np.log(largest), -0.5, np.log(largest), -1.0, 0.0][:parameters])
     sigma = np.hypot(noise, 2 * HIGHER_ORDERS * np.abs(y))
+
+    def off(theta: np.ndarray, sigma: np.ndarray) -> np.ndarray:
+        return (y - law(theta)) / sigma
+
+    fit = least_squares(off, found, args=(sigma,))
     for _ in range(REWEIGHTINGS // 4):
-        fit = least_squares(lambda theta: (y - law(theta)) / sigma, found)  # noqa: B023
-        found, sigma = fit.x, np.hypot(noise, 2 * HIGHER_ORDERS * np.abs(law(fit.x)))
+        sigma = np.hypot(noise, 2 * HIGHER_ORDERS * np.abs(law(fit.x)))
+        fit = least_squares(off, fit.x, args=(sigma,))
+    found = fit.x
     covariance = np.linalg.pinv(fit.jac.T @ fit.jac)
     worst = max(1.0, 2 * fit.cost / max(len(y) - parameters, 1))
     error = np.sqrt(worst * np.diag(covariance))

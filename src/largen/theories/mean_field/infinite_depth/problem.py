@@ -74,6 +74,32 @@ class EndlessProblem:
         """K, for blocks that are all alike."""
         return self.stack.unit // self.stack.blocks
 
+    @property
+    def plain(self) -> bool:
+        """Whether a fully connected network is a read-in, equal blocks, and a read-out.
+
+        Trained by steps, which equations without random matrices take.
+        """
+        net = self.finite(1)
+        readings = all(affine.reading.plain for affine in net.maps) and max(net.positions) == 1
+        alone = self.stack.before == self.stack.behind == 0 and self.stack.blocks == 1
+        return readings and alone and not net.unequal and self.run.steps is not None
+
+    @property
+    def closed(self) -> bool:
+        """Whether there are closed equations."""
+        return self.plain and self.finite(1).linear
+
+    @property
+    def deterministic(self) -> bool:
+        """Whether neurons are deterministic given where they start."""
+        return self.plain and not self.diffusive and self.matrices_per_block == 1
+
+    @property
+    def extrapolated(self) -> bool:
+        """Whether networks of several depths approach it by powers of 1/L."""
+        return self.alpha in (HALF, 1)
+
     def finite(self, times: int) -> Problem:
         """Return the problem of the network in which the stack is repeated so many times."""
         return posed_by(with_blocks(self.run, times)).problem
@@ -124,12 +150,12 @@ def endless_problem(run: Run) -> Posed[EndlessProblem]:
         )
     alpha = -Fraction(param.table(run.net, run.optimizer, inputs=inputs).branch.depth)
     problem = EndlessProblem(run, alpha, _stack(run))
-    matrices = problem.matrices_per_block
-    if HALF < alpha < 1 and matrices > 1:
+    if not (problem.closed or problem.deterministic or problem.extrapolated):
         raise NoTheory(
-            f"infinite depth with branches L^(−{alpha}) is implemented for blocks of one matrix: "
-            f"inside of blocks of {matrices} features move as L^(−{1 - alpha}), which is neither "
-            "the limit of α = 1/2 nor that of α = 1 (lg.complete_p())."
+            f"infinite depth with branches L^(−{alpha}) is implemented for fully connected "
+            "networks of a read-in, equal blocks of one matrix (or linear ones) and a read-out, "
+            "trained by steps. Networks of other kinds have the limits of α = 1/2 "
+            "(lg.depth_mup()) and α = 1 (lg.complete_p())."
         )
     return Posed(run, _reason(problem), problem)
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from os import PathLike
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, get_args
 
 import jax
 import numpy as np
 
 from largen.arrays import integers, random_key, real
-from largen.errors import InvalidInput, NumericalFailure
+from largen.errors import InvalidInput, NumericalFailure, one_of
 from largen.interrupts import go_on_with, interruptible
 from largen.memory import MEMORY_BUDGET
 from largen.progress import Report, reporter
@@ -28,6 +28,13 @@ from largen.theories.mean_field.deep.method import check_particles, chosen, want
 from largen.theories.mean_field.deep.restarts.checkpoint import Checkpoint
 from largen.theories.mean_field.deep.solution import direction_tolerance, neuron_dtype
 from largen.theories.mean_field.deep.sweep.state import Kept
+from largen.theories.mean_field.infinite_depth.exact import (
+    Solved,
+    closed,
+    closed_bytes,
+    deterministic,
+    reported,
+)
 from largen.theories.mean_field.infinite_depth.extrapolation import Depths, replicate
 from largen.theories.mean_field.infinite_depth.problem import EndlessProblem, endless_problem
 from largen.theories.mean_field.options import (
@@ -38,6 +45,9 @@ from largen.theories.mean_field.options import (
     wanted_kernels,
 )
 
+Method = Literal["auto", "closed", "deterministic", "sweep"]
+METHODS: tuple[Method, ...] = get_args(Method)
+CLOSED_RTOL = 1e-7  # of closed equations, which take little more for it
 FEW, MANY = (2, 4, 8), (2, 4, 8, 16)  # repetitions of the stack, for rtol above and below
 FINE = 5e-3
 
@@ -58,8 +68,21 @@ class InfiniteDepth(Theory):
     1/L: the causal sweep of :class:`DeepMeanField` solves networks of several depths that are
     driven by the same Brownian motion, and each replicate is extrapolated to 1/L = 0.
 
+    For α > 1/2 noise and responses vanish as L^(1−2α), and with one matrix a block neurons follow
+
+        ∂_τ h(τ, t) = κ Σ_{s<t} Δ(s) Φ(τ; t, s) g(τ, s)
+
+    and the like for g from where they start, on a few nodes of depth. Blocks of several matrices
+    learn inside for α = 1; they are solved at several depths, too. Linear networks have closed
+    equations for all α, a Riccati system in depth.
+
     Parameters
     ----------
+    method
+        ``"closed"``: the equations of linear networks. ``"deterministic"``: neurons of α > 1/2.
+        ``"sweep"``: networks of several depths, extrapolated, for α = 1/2 and α = 1. ``"auto"``
+        takes the first that applies; the first two are of fully connected networks of a read-in,
+        equal blocks and a read-out, under gradient descent.
     rtol
         Wanted error of the whole trajectory of outputs, relative: |error|/|f|. More replicates
         are spent until the sampling error is that small.
@@ -68,7 +91,8 @@ class InfiniteDepth(Theory):
         often as the one before it; by default (2, 4, 8), and 16 as well for an ``rtol`` below
         5e-3. The error that this leaves falls by a factor of 2 to 4 with each further depth.
     particles
-        N, the neurons of a layer in each network; by default as in :class:`DeepMeanField`.
+        N, the neurons of a layer in each network; by default as in :class:`DeepMeanField`, of
+        deterministic neurons 2048, or 8192 for an ``rtol`` below 1e-3.
     replicates
         How many; by default at least 4, and as many as ``rtol`` takes.
     max_particles
@@ -91,9 +115,10 @@ class InfiniteDepth(Theory):
 
     Notes
     -----
-    The trajectory is that of :class:`DeepMeanField`. Kernels are those of the stream behind the
-    shares τ of all blocks that the shallowest network has, (0, 1/2, 1) by default, which the axis
-    ``layer`` counts; layers before and behind the stack are counted by 0 and 1, too.
+    The trajectory is that of :class:`DeepMeanField`. Kernels are those of the stream, and the axis
+    ``layer`` has the shares τ of all blocks behind which they are: those that the shallowest
+    network has, (0, 1/2, 1) by default, quarters for closed equations, and 0, the nodes of depth
+    and 1 for deterministic neurons. Layers before and behind the stack count as 0 and 1.
     ``f_train_error`` has the standard error of the mean of replicates, what is not known of
     directions that were left out, and half of what the last term of the extrapolation has changed.
 
@@ -115,6 +140,7 @@ class InfiniteDepth(Theory):
 
     name: ClassVar[str] = "mean field, infinite depth"
 
+    method: Method = "auto"
     rtol: float = 1e-2
     depths: Sequence[int] | None = None
     particles: int | None = None
@@ -133,6 +159,7 @@ class InfiniteDepth(Theory):
     fluctuations: ClassVar[bool] = False
 
     def __post_init__(self):
+        one_of("method", self.method, METHODS)
         check_shared(self, fewest=1)
         set_fields(
             self,
@@ -158,12 +185,23 @@ class InfiniteDepth(Theory):
     @interruptible()
     def solve(self, posed: Posed[EndlessProblem], *, throw: bool = True) -> Trajectory:
         """Solve the mean-field limit of an infinitely deep network."""
-        run = posed.run
+        run, endless = posed.run, posed.problem
         wanted = wanted_kernels(run, self.record, self.record_at, self.record_pairs)
-        depths = Depths.of(posed.problem, self.depths or (FEW if self.rtol >= FINE else MANY))
-        estimate, stopped = self._extrapolated(run, depths, wanted)
-        told = Posed(run, posed.reason, depths.reported)
-        result = trajectory(told, self.name, estimate, None, wanted, self.rtol, depths.shares)
+        method, stopped = self._method(endless), None
+        if method == "sweep":
+            times = self.depths or (FEW if self.rtol >= FINE else MANY)
+            depths = Depths.of(endless, times)
+            net, shares = depths.reported, depths.shares
+            estimate, stopped = self._extrapolated(run, depths, wanted)
+        elif method == "closed":
+            rtol = min(self.rtol, CLOSED_RTOL)
+            estimate, shares = closed(endless, wanted, rtol, self.memory_budget)
+            net = reported(endless.finite(1), shares)
+        else:
+            estimate, shares = self._deterministic(endless, wanted)
+            net = reported(endless.finite(1), shares)
+        told = Posed(run, posed.reason, net)
+        result = trajectory(told, self.name, estimate, None, wanted, self.rtol, shares)
         if stopped is not None:
             result = result.with_status(Status.OUT_OF_MEMORY)
             if throw:
@@ -171,6 +209,53 @@ class InfiniteDepth(Theory):
         elif throw:
             check_bounded(run, estimate, result)
         return result
+
+    def _method(self, endless: EndlessProblem) -> Method:
+        """Return the method, ``"auto"`` resolved.
+
+        Raises
+        ------
+        InvalidInput
+            If the one that was asked for does not apply.
+        """
+        applies = {
+            "closed": endless.closed and not self.record_pairs,
+            "deterministic": endless.deterministic and not self.record_pairs,
+            "sweep": endless.extrapolated,
+        }
+        if self.method == "auto":
+            if applies["closed"] and closed_bytes(endless) <= self.memory_budget:
+                return "closed"
+            for method in ("deterministic", "sweep"):
+                if applies[method]:
+                    return method
+            raise InvalidInput(
+                "record_pairs: kernels between two times are implemented for α = 1/2 and α = 1, by "
+                "method='sweep'."
+            )
+        if not applies[self.method]:
+            pairs = "; 'sweep' alone has record_pairs" if self.record_pairs else ""
+            raise InvalidInput(
+                f"method: {self.method!r} does not apply to {endless.run.net!r} with branches "
+                f"L^(−{endless.alpha}){pairs}. Take 'auto'."
+            )
+        return self.method
+
+    def _deterministic(self, endless: EndlessProblem, wanted: Wanted) -> Solved:
+        """Return the solution by deterministic neurons."""
+        seed = np.asarray(jax.random.key_data(random_key(self.key)))
+        with reporter(self.progress, "mean field, infinite depth") as report:
+            return deterministic(
+                endless,
+                wanted,
+                rtol=self.rtol,
+                particles=self.particles or (2048 if self.rtol >= 1e-3 else 8192),
+                replicates=self.replicates,
+                most=self.max_particles,
+                dtype=neuron_dtype(self.rtol, endless.finite(1)),
+                key=int(seed[-1]),
+                tell=lambda done: report(int(100 * done), 100),
+            )
 
     def _extrapolated(
         self, run: Run, depths: Depths, wanted: Wanted

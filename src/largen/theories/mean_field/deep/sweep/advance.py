@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -63,7 +63,7 @@ class Swept(NamedTuple):
     linear: np.ndarray
     linear_kernels: np.ndarray
     ranks: np.ndarray
-    matrices: Matrices | tuple[Matrices | None, ...] | None = None
+    matrices: Matrices | tuple[Any, ...] | None = None
     rougher: np.ndarray | None = None
 
 

@@ -1,0 +1,238 @@
+"""Solutions without random matrices: closed equations of linear networks, deterministic neurons.
+
+Both are of gradient descent, and take the constants of a network of one block, which L does not
+enter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from largen.arrays import precision as in_precision
+from largen.errors import OutOfMemory
+from largen.memory import check_fits
+from largen.parameterizations import GradientDescent
+from largen.runs import Run
+from largen.theories.chains.problem import Affine, Problem
+from largen.theories.mean_field.deep.estimation.averages import Estimate, ratio
+from largen.theories.mean_field.deep.sweep.kernel_records import Kernels, kernel_variables
+from largen.theories.mean_field.infinite_depth.deterministic import (
+    bytes_held,
+    deterministic_limit,
+)
+from largen.theories.mean_field.infinite_depth.linear_network import LinearNetwork, numbers_held
+from largen.theories.mean_field.infinite_depth.neuron_network import NeuronNetwork, Training
+from largen.theories.mean_field.infinite_depth.problem import EndlessProblem
+from largen.theories.mean_field.infinite_depth.riccati import linear_limit
+from largen.theories.mean_field.infinite_depth.time_filters import Map
+from largen.theories.mean_field.options import Wanted
+
+SHARES = np.linspace(0, 1, 5)  # of the blocks, at which closed equations are recorded
+MOST_DEPTHS = 40  # nodes of closed equations
+FEWEST_NODES, MOST_NODES, FEWEST_SETS = 3, 8, 4  # of deterministic neurons
+
+
+class Solved(NamedTuple):
+    """An estimate, and the shares τ of the blocks at which its kernels are."""
+
+    estimate: Estimate
+    shares: np.ndarray
+
+
+def linear_network(endless: EndlessProblem) -> LinearNetwork:
+    """Return a linear network in the terms of its closed equations."""
+    run, net = endless.run, endless.finite(1)
+    return LinearNetwork.of(
+        net.fields,
+        net.field_rate,
+        list(map(_map, net.maps[:-1])),
+        _map(net.maps[-1]),
+        float(endless.alpha),
+        run.rates,
+        gamma=net.gamma,
+        outputs=net.outputs,
+        momentum=_momentum(run),
+        decay=run.optimizer.weight_decay,
+    )
+
+
+def closed_bytes(endless: EndlessProblem) -> float:
+    """Return about how many bytes the closed equations of a linear network take."""
+    return 8 * numbers_held(linear_network(endless), MOST_DEPTHS // 2)
+
+
+def closed(endless: EndlessProblem, wanted: Wanted, rtol: float, budget: float) -> Solved:
+    """Return the solution of the closed equations of a linear network, and its error.
+
+    Raises
+    ------
+    OutOfMemory
+        If they fit into the budget or into memory not.
+    """
+    run, net, network = endless.run, endless.finite(1), linear_network(endless)
+    needed = closed_bytes(endless)
+    if needed > budget:
+        raise OutOfMemory(
+            f"memory_budget: closed equations of {network.times} times take about {needed:.2g} "
+            f"bytes, and the budget is {budget:.2g}. Take method='sweep', or raise it."
+        )
+    check_fits(needed, f"method: closed equations of {network.times} times", "Take 'sweep'.")
+    at = wanted.recorded.alone.tolist()
+    limit = linear_limit(network, partial(_pull, run), at, rtol=rtol, most_nodes=MOST_DEPTHS)
+    p, rows, between = net.samples, _rows(net, wanted), limit.grid.at(SHARES)
+    features = np.einsum("dn,rnij->rdij", between, limit.feature_kernel[..., :rows, :p])
+    gradients = np.einsum("dn,rnab->rdab", between, limit.gradient_kernel)
+    gradients = np.broadcast_to(
+        gradients[:, :, None, None], (*features.shape, net.outputs, net.outputs)
+    )
+    kernels = [
+        _kernels(*each) for each in zip(features, gradients, limit.ntk[:, :rows, :p], strict=True)
+    ]
+    variables = kernel_variables(reported(net, SHARES), run.output_shape, kernels, [])
+    error = limit.error
+    assert error is not None
+    how = f"closed equations of linear φ on {len(limit.grid.nodes)} nodes of depth"
+    return Solved(Estimate(limit.outputs, error, None, variables, how, {}), SHARES)
+
+
+def deterministic(
+    endless: EndlessProblem,
+    wanted: Wanted,
+    *,
+    rtol: float,
+    particles: int,
+    replicates: int | None,
+    most: int,
+    dtype: Any,
+    key: int,
+    tell: Callable[[float], Any],
+) -> Solved:
+    """Return the solution with neurons that no noise reaches, and its error.
+
+    Nodes of depth, and sets of neurons, are added until the error is small enough.
+
+    Parameters
+    ----------
+    endless, wanted
+        What is solved, and what is kept of it.
+    rtol, particles, replicates, most
+        Wanted error; neurons of a set, sets (None: as many as the error takes), and the most
+        neurons of all sets.
+    dtype, key, tell
+        Of the neurons; of the sets; called with the fraction that is done.
+
+    Raises
+    ------
+    OutOfMemory
+        If a set does not fit into memory.
+    """
+    run, net = endless.run, endless.finite(1)
+    block, read_out = map(_map, net.maps)
+    phi, phi_out = net.phi
+    network = NeuronNetwork(
+        phi,
+        phi_out,
+        net.fields,
+        net.field_rate,
+        block,
+        read_out,
+        net.gamma,
+        run.output_shape,
+    )
+    training = Training(
+        run.loss,
+        run.data.y_train,
+        run.rates,
+        _momentum(run),
+        run.optimizer.weight_decay,
+        run.batches,
+    )
+    nodes, sets = FEWEST_NODES, replicates or FEWEST_SETS
+    while True:
+        held = bytes_held(network, training, particles, nodes, dtype)
+        check_fits(held, f"particles: {particles} neurons", "Take fewer.")
+        found = deterministic_limit(
+            network,
+            training,
+            wanted.recorded.alone.tolist(),
+            particles=particles,
+            replicates=sets,
+            nodes=nodes,
+            tolerance=float(np.clip(rtol / 10, 1e-6, 1e-3)),
+            dtype=dtype,
+            key=key,
+            tell=tell,
+        )
+        if not np.isfinite(found.outputs).all():
+            break
+        if ratio(found.depth_error, found.outputs) > rtol / 2 and nodes < MOST_NODES:
+            nodes += 1
+            continue
+        if replicates or ratio(found.error, found.outputs) <= rtol or 2 * sets * particles > most:
+            break
+        sets *= 2
+    variables = {}
+    for name, kernels in (("", found.kernels), ("_error", found.kernels_error)):
+        p, rows = net.samples, _rows(net, wanted)
+        by_record = [
+            _kernels(phi[:, :rows, :p], g[:, :rows, :p], k[:rows, :p])
+            for phi, g, k in zip(*kernels, strict=True)
+        ]
+        each = kernel_variables(reported(net, found.tau), run.output_shape, by_record, [])
+        variables |= {f"{kind}{name}": values for kind, values in each.items()}
+    how = (
+        f"{sets} sets of {particles} quasi-random neurons on {nodes} nodes of depth, ranks up to "
+        f"{found.ranks.max()}"
+    )
+    return Solved(Estimate(found.outputs, found.error, None, variables, how, {}), found.tau)
+
+
+def _rows(net: Problem, wanted: Wanted) -> int:
+    """Return between how many samples and the training samples kernels are kept."""
+    return net.total if wanted.test else net.samples
+
+
+def _map(affine: Affine) -> Map:
+    return Map(affine.std, affine.rate, affine.bias_std, affine.bias_rate)
+
+
+def _momentum(run: Run) -> float:
+    return run.optimizer.momentum if isinstance(run.optimizer, GradientDescent) else 0.0
+
+
+def _pull(run: Run, t: int, f: np.ndarray) -> np.ndarray:
+    """Return Δ over the number of samples in the batch; 0 for samples outside of it."""
+    found, count = np.zeros_like(f), len(run.data.x_train)
+    batch = np.arange(count)
+    if run.batches is not None:
+        batch = run.batches[min(t, len(run.batches) - 1)]
+    with in_precision(f):
+        y = jnp.asarray(run.data.y_train[batch])
+        delta = run.loss.residual(jnp.asarray(f[batch].reshape(-1, *run.output_shape)), y)
+    np.add.at(found, batch, np.asarray(delta, np.float64).reshape(len(batch), -1) / len(batch))
+    return found
+
+
+def _kernels(features: np.ndarray, gradients: np.ndarray, tangent: np.ndarray) -> Kernels:
+    """Return kernels without neurons."""
+    depths, _, p, outputs, _ = gradients.shape
+    none = (depths, p, 1, 0), (depths, p, outputs, 1, 0), (depths, p, outputs, 1, 0)
+    return Kernels(features, gradients, tangent, *map(np.zeros, none))
+
+
+def reported(net: Problem, shares: np.ndarray) -> Problem:
+    """Return a network with a layer of the stream at each share of the blocks."""
+    layers = len(shares)
+    return replace(
+        net,
+        phi=(net.phi[0],) * layers,
+        positions=(1,) * layers,
+        inside=(False,) * layers,
+        ratios=(net.ratios[0],) * layers,
+    )
