@@ -104,8 +104,9 @@ def copies_of(layer: Sequence) -> int:
     """
     if layer.times == math.inf:
         raise NoTheory(
-            f"{layer!r}: infinite depth is not implemented here, and what is asked for needs a "
-            "number of blocks. Kernels have the limit of infinite depth: lg.kernel."
+            f"{layer!r}: what is asked for needs a number of blocks, and there are infinitely "
+            "many. Kernels and mean fields have the limit of infinite depth: lg.kernel, "
+            "lg.theories.InfiniteDepth."
         )
     return int(layer.times)
 
