@@ -70,7 +70,7 @@ class LearningRateCurve:
 
     @property
     def good(self) -> tuple[float, float]:
-        """The rates between which the loss is within a tenth of its smallest value.
+        """The rates between which the loss is within a tenth of the smallest one that was found.
 
         Interpolated in logarithms; an end of the range of rates where the loss is still that small.
         """
@@ -78,8 +78,8 @@ class LearningRateCurve:
         if not len(usable):
             return np.nan, np.nan
         best = usable[np.argmin(self.losses[usable])]
-        level = np.log(GOOD * np.exp(self._best()[1]))
         x, y = np.log(self.rates), np.log(np.where(self.diverged, np.inf, self.losses))
+        level = np.log(GOOD) + y[best]
 
         def crossing(step: int) -> float:
             i = best
@@ -91,7 +91,7 @@ class LearningRateCurve:
             share = (level - y[i]) / (y[beyond] - y[i])
             return float(np.exp(x[i] + max(share, 0.0) * (x[beyond] - x[i])))
 
-        return crossing(-1), crossing(1)
+        return min(crossing(-1), self.optimum), max(crossing(1), self.optimum)
 
     @property
     def threshold(self) -> tuple[float, float]:
