@@ -68,3 +68,10 @@ def test_errors_name_what_is_wrong(tmp_path):
         lg.Trajectory.load(tmp_path / "text.nc")
     with pytest.raises(InvalidInput, match="folder"):
         trajectory().save(tmp_path / "none" / "t.nc")
+
+
+def test_notebooks_show_the_text_and_the_variables():
+    shown = trajectory()._repr_html_()
+    assert "theory  finite: a test" in shown
+    assert "loss_train" in shown
+    assert "test_sample" in shown

@@ -264,7 +264,7 @@ def _accuracy(phi, q, dtype, rtol) -> tuple[str | None, ActivationFunction]:
     return shortfall(phi, q, rtol, dtype), phi
 
 
-_activation = activation  # the door above has an argument of that name
+_activation = activation  # the function above has an argument of that name
 
 
 def _check_covariance(q1, q12, q2) -> None:

@@ -49,7 +49,7 @@ def masked(name: str, mask: Any, x: Any) -> Masked:
 
 
 def kernel_of(
-    door: Callable[..., Any],
+    kernel: Callable[..., Any],
     net: Layer,
     first: Masked,
     second: Masked | None = None,
@@ -58,7 +58,7 @@ def kernel_of(
 ) -> Any:
     """Return what :func:`largen.kernel`, or another of its kind, says of such samples."""
     x2, mask2 = (None, None) if second is None else second
-    return door(net, first.x, x2, mask1=first.mask, mask2=mask2, param=param)
+    return kernel(net, first.x, x2, mask1=first.mask, mask2=mask2, param=param)
 
 
 def diagonal_of(prior: Callable[[Masked], Any], samples: Masked) -> Any:

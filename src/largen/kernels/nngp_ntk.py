@@ -268,7 +268,7 @@ def _kernels(net, inputs, masks, param, rtol, resources, throw, pick, with_ntk=T
 
 
 def checked_inputs(net: Any, inputs: tuple[Any, Any], param: Any) -> tuple[Any, Any]:
-    """Check a network, samples of the same kind and a parameterization at the door."""
+    """Check a network, samples of the same kind and a parameterization."""
     x1, x2 = samples("x1", inputs[0]), inputs[1]
     if x2 is not None:
         x2 = floating("x2", x2, ndim=x1.ndim)
@@ -284,7 +284,7 @@ def checked_inputs(net: Any, inputs: tuple[Any, Any], param: Any) -> tuple[Any, 
 
 
 def checked_masks(masks: tuple[Any, Any], x1: Any, x2: Any, lowered: Lowered) -> tuple[Any, Any]:
-    """Check masks at the door; where only one of two sets has one, all of the other is there."""
+    """Check masks; where only one of two sets has one, all of the other is there."""
     one = checked_mask("mask1", masks[0], x1, lowered)
     two = checked_mask("mask2", masks[1], x2, lowered)
     if x2 is None or (one is None) == (two is None):
@@ -296,7 +296,7 @@ def checked_masks(masks: tuple[Any, Any], x1: Any, x2: Any, lowered: Lowered) ->
 
 
 def checked_mask(name: str, mask: Any, x: Any, lowered: Lowered) -> Any:
-    """Check a mask at the door."""
+    """Check a mask."""
     mask = masked(name, mask, x).mask
     if mask is None:
         return None

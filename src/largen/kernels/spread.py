@@ -20,7 +20,7 @@ ACROSS, EVERYWHERE = PartitionSpec("tile"), PartitionSpec()
 
 
 def checked(devices: Any) -> tuple[Any, ...]:
-    """Check devices at the door; none of them are those of JAX's default."""
+    """Check devices; none of them are those of JAX's default."""
     if devices is None:
         return ()
     known = isinstance(devices, Sequence) and len(devices) > 0

@@ -175,7 +175,7 @@ class FiniteNetwork:
         return jax.tree.map(lambda name: getattr(table[name], field), self.module.names)
 
     def check_inputs(self, name: str, x: ArrayLike) -> Any:
-        """Check inputs at the door.
+        """Check inputs.
 
         Raises
         ------
@@ -191,7 +191,7 @@ class FiniteNetwork:
         return array
 
     def check_params(self, params: Params) -> None:
-        """Check at the door that parameters fit the network.
+        """Check that parameters fit the network.
 
         Raises
         ------

@@ -37,7 +37,7 @@ def from_normal(law: str, z: Any) -> Any:
 
 
 def laws_of(law: Any) -> Laws:
-    """Check at the door: one law for all roles, or a law for each of some roles.
+    """Check: one law for all roles, or a law for each of some roles.
 
     Raises
     ------

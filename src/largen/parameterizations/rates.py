@@ -15,7 +15,7 @@ Rates = tuple[tuple[str, float], ...]
 
 
 def rates_of(rates: Mapping[str, float]) -> Rates:
-    """Check factors at the door.
+    """Check factors.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Data of a run: training and test samples, checked once at the door."""
+"""Data of a run: training and test samples, checked."""
 
 from __future__ import annotations
 

@@ -194,7 +194,7 @@ def check_loss(loss: Loss, y: np.ndarray, shape: tuple[int, ...]) -> None:
 
 
 def check_targets(loss: Loss, name: str, y: np.ndarray) -> None:
-    """Check at the door that targets fit a loss.
+    """Check that targets fit a loss.
 
     Raises
     ------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from functools import partial
+from html import escape
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -279,6 +280,10 @@ class Trajectory:
             *(f"  note    {note}" for note in self.notes),
         ]
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        """Show the text, and the data set with its axes, in notebooks."""
+        return f"<pre>{escape(repr(self))}</pre>{self._dataset._repr_html_()}"
 
 
 def mean_loss(loss: Loss, f: np.ndarray, y: np.ndarray, leading: int) -> np.ndarray:
