@@ -237,8 +237,19 @@ def backward(
 
 
 def _fresh(constants: Constants, l):
-    """Return the rule for innovations of the neurons behind matrix l, within a block."""
-    return gaussian(constants.anchors[l], constants.precision.weight)
+    """Return the rule for innovations of the neurons behind matrix l, within a block.
+
+    They have unit norm, as in the limit; what is orthogonal to a basis has less in a network.
+    """
+    weight = constants.precision.weight
+    rule = gaussian(constants.anchors[l], weight)
+
+    def innovate(far, l, fills, rank, key):
+        xi, key = rule(far, l, fills, rank, key)
+        norm = weight * jnp.sum(xi**2, 1, keepdims=True)
+        return xi / jnp.sqrt(jnp.where(fills[:, None], norm, 1)), key
+
+    return innovate
 
 
 def _muted(far, l, fills, rank, key):
@@ -321,6 +332,7 @@ def stepped(model: Model, state: State, constants: Constants) -> State:
     learnt = kappa * constants.rate[everywhere, None, None] * learnt
     before, after = (part.scale[:, None, None] for part in (state.params, params))
     # The velocity of V is U beside that of s: M ← M + U/s, referred to the new s.
+    assert state.matrices.velocity is not None
     learnt = learnt + constants.momentum * state.matrices.velocity
     matrices = state.matrices._replace(
         change=state.matrices.change + learnt / after, velocity=learnt * (before / after)

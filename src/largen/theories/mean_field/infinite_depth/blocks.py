@@ -159,40 +159,39 @@ def begin(
         with in_precision(x):
             return np.asarray(phi(jnp.asarray(x)))
 
-    h = (stream.fields.astype(dtype)) @ fields
-    none, trained = h[:0], len(training.targets)
+    h = stream.fields.astype(dtype) @ fields
+    none, trained, last = h[:0], len(training.targets), len(network.maps) - 1
+    # Directions of all gradients on training samples, and their images in the last layer.
+    slopes = values(stream.phi_out.derivative, h[:trained]) * stream.read_out.std
+    g = np.concatenate([slopes * row for row in readout])
+    seen = new_directions(g, precision)[0] if last and 8 * len(g) <= count else none
     inputs, outputs, biases, anchors = [], [], [], []
-    columns, last = len(h), len(network.maps) - 1
     for _ in range(nodes):
-        x = h
+        x, answers = h, none
         for k, (phi, map_) in enumerate(zip(network.phi, network.maps, strict=True)):
             basis, c = new_directions(values(phi, x), precision)
+            innovations, bias = np.zeros_like(basis), np.zeros_like(h[:1])
+            outputs.append((seen, answers) if k == last and len(seen) else (none, none))
             if k == last:
-                inputs.append((basis, np.zeros_like(basis)))
-                outputs.append((none, none))
-                biases.append(np.zeros((1, count), dtype))
                 anchors.append(none)
-                continue
-            rows = initial(2 * columns + 1, count, "variance_reduced", rng, dtype)
-            both = orthonormal(rows[: len(basis) + 1], none)
-            xi, bias = both[1:], both[:1]
-            inputs.append((basis, xi))
-            outputs.append((none, none))
+            else:
+                size = len(basis) + 1
+                rows = initial(size + len(seen), count, "variance_reduced", rng, dtype)
+                known = orthonormal(rows[:size], none)
+                innovations, bias = known[1:], known[:1]
+                x = map_.std * (c.T @ innovations) + map_.bias_std * bias
+                if k + 1 == last and len(seen):
+                    behind = network.phi[last]
+                    avoid = np.concatenate([known, values(behind, x)])
+                    # So that responses are 0 at first, as far as there are neurons for it.
+                    turned = values(behind.derivative, x[:trained])[:, None] * known
+                    turned = turned.reshape(-1, count)
+                    if 4 * len(turned) <= count:
+                        avoid = np.concatenate([avoid, turned])
+                    answers = orthonormal(rows[size:], avoid.astype(np.float64)).astype(dtype)
+                anchors.append(np.concatenate([known, answers]))
+            inputs.append((basis, innovations))
             biases.append(bias)
-            x = map_.std * (c.T @ xi) + map_.bias_std * bias
-            anchored = both
-            if k + 1 == last and stream.outputs == 1:
-                slopes = values(stream.phi_out.derivative, h[:trained])
-                seen, _ = new_directions(slopes * readout * stream.read_out.std, precision)
-                phi = network.phi[last]
-                turned = values(phi.derivative, x[:trained])[:, None] * both
-                avoid = np.concatenate([both, values(phi, x), turned.reshape(-1, count)])
-                answers = orthonormal(rows[-len(seen) :], avoid.astype(np.float64)).astype(dtype)
-                pending = seen, answers
-                anchored = np.concatenate([both, answers])
-            anchors.append(anchored)
-        if last and stream.outputs == 1:
-            outputs[-1] = pending
     most = max(len(rows) for rows in anchors)
     anchors = [np.pad(rows, ((0, most - len(rows)), (0, 0))) for rows in anchors]
     return Start(fields, readout, inputs, outputs, np.concatenate(biases), np.stack(anchors))

@@ -43,21 +43,21 @@ FIRST_ROWS = 256
 
 
 class Kernels(NamedTuple):
-    """At a record, at the depths 0, the nodes, and 1.
+    """At a record, at the depths 0, the nodes, and 1; of all samples.
 
     Attributes
     ----------
     features
-        Φ(τ) = ⟨φ(h)φ(h)⟩, with φ of the branches.
+        Φ(τ) = ⟨φ(h)φ(h)⟩, with φ of the branches, ``(depth, sample, sample)``.
     gradients
-        G(τ).
+        G(τ), ``(depth, sample, sample, output, output)``.
     ntk
-        K.
+        K, ``(sample, sample, output, output)``.
     """
 
-    features: Float[Array, "depth sample sample"]
-    gradients: Float[Array, "depth sample sample output output"]
-    ntk: Float[Array, "sample sample output output"]
+    features: Any
+    gradients: Any
+    ntk: Any
 
 
 class Found(NamedTuple):
