@@ -43,21 +43,21 @@ FIRST_ROWS = 256
 
 
 class Kernels(NamedTuple):
-    """At a record, at the depths 0, the nodes, and 1.
+    """At a record, at the depths 0, the nodes, and 1; of all samples.
 
     Attributes
     ----------
     features
-        Φ(τ) = ⟨φ(h)φ(h)⟩, with φ of the branches.
+        Φ(τ) = ⟨φ(h)φ(h)⟩, with φ of the branches, ``(depth, sample, sample)``.
     gradients
-        G(τ).
+        G(τ), ``(depth, sample, sample, output, output)``.
     ntk
-        K.
+        K, ``(sample, sample, output, output)``.
     """
 
-    features: Float[Array, "depth sample sample"]
-    gradients: Float[Array, "depth sample sample output output"]
-    ntk: Float[Array, "sample sample output output"]
+    features: Any
+    gradients: Any
+    ntk: Any
 
 
 class Found(NamedTuple):
@@ -136,24 +136,28 @@ def deterministic_limit(
     tell(1.0)
     outputs = np.stack([one.outputs for one in found])
     depth = np.abs(coarse.outputs - outputs[0])
-    mean, spread = _mean(outputs)
-    trees = [jax.tree.map(lambda *each: np.stack(each), *one.kernels) for one in found if record_at]
-    both = jax.tree.map(lambda *each: _mean(np.stack(each)), *trees) if trees else _no_kernels()
-    kernels, error = (Kernels(*(part[i] for part in both)) for i in range(2))
+    mean, spread = mean_of(outputs)
+    kernels, error = mean_kernels(found)
     tau = np.concatenate([[0.0], gauss(nodes).nodes, [1.0]])
     ranks = np.max([one.ranks for one in found], axis=0)
     return Estimate(mean, np.hypot(spread, depth), depth, kernels, error, tau, ranks)
 
 
-def _mean(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def mean_of(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the mean over the first axis, and its standard error."""
     number = len(values)
     error = values.std(0, ddof=1) / number**0.5 if number > 1 else np.full(values.shape[1:], np.nan)
     return values.mean(0), error
 
 
-def _no_kernels() -> tuple:
-    empty = np.zeros((0,))
-    return ((empty, empty),) * 3
+def mean_kernels(found: Sequence[Found]) -> tuple[Kernels, Kernels]:
+    """Return means of kernels over sets of neurons, with a leading axis of records, and errors."""
+    if not found[0].kernels:
+        empty = Kernels(*(np.zeros(0) for _ in Kernels._fields))
+        return empty, empty
+    trees = [Kernels(*map(np.stack, zip(*one.kernels, strict=True))) for one in found]
+    both = [mean_of(np.stack(parts)) for parts in zip(*trees, strict=True)]
+    return Kernels(*(mean for mean, _ in both)), Kernels(*(error for _, error in both))
 
 
 def bytes_held(

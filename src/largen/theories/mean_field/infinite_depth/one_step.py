@@ -91,7 +91,7 @@ def infinite_depth_one_step(
     --------
     >>> step = infinite_depth_one_step(0.5, points=2)
     >>> step.feature_after.round(3).tolist(), round(step.f, 3)
-    ([1.68, 18.676], 4.077)
+    ([1.68, 18.728], 4.077)
     """
     y, q = real("y", y), real("kernel", kernel, above=0)
     lr, gamma = real("lr", lr, above=0), real("gamma", gamma, above=0)

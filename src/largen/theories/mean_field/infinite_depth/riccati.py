@@ -54,7 +54,7 @@ from largen.theories.mean_field.infinite_depth.time_filters import Link
 ITERATIONS = 200
 CLOSE = 1e-11  # of an iteration, relative
 ESCAPED = 1e6  # outputs beyond this many times the residuals have diverged
-FEWEST_NODES = 6
+FEWEST_NODES = 8
 
 Pull = Callable[[int, Float[np.ndarray, "sample output"]], Float[np.ndarray, "sample output"]]
 

@@ -1,0 +1,379 @@
+"""The limit of infinite width and depth at α = 1 for blocks of several matrices.
+
+Averages are over neurons of the stream, and over neurons of the blocks at each node of depth.
+Independent sets of both give the error. Fields are in ``block_fields``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array
+
+from largen.arrays import precision as in_precision
+from largen.expectations import ActivationFunction
+from largen.interrupts import Pace
+from largen.theories.mean_field.deep.matrices.by_directions import Matrices, Precision
+from largen.theories.mean_field.deep.matrices.fresh_vectors import initial, orthonormal
+from largen.theories.mean_field.deep.matrices.row_buffers import capacity_for
+from largen.theories.mean_field.deep.sweep.state import filled_side
+from largen.theories.mean_field.deep.sweep.variance_reduction import new_directions
+from largen.theories.mean_field.infinite_depth.block_fields import (
+    ESCAPED,
+    Constants,
+    Model,
+    Moving,
+    State,
+    backward,
+    forward,
+    has_room,
+    room_for,
+    stepped,
+)
+from largen.theories.mean_field.infinite_depth.depth_grid import gauss
+from largen.theories.mean_field.infinite_depth.deterministic import (
+    Estimate,
+    Found,
+    Kernels,
+    mean_kernels,
+    mean_of,
+)
+from largen.theories.mean_field.infinite_depth.neuron_network import (
+    NeuronNetwork,
+    Training,
+    by_size,
+    neurons,
+)
+from largen.theories.mean_field.infinite_depth.time_filters import Map
+
+
+class BlockNetwork(NamedTuple):
+    """A residual network without end whose blocks have several matrices, α = 1.
+
+    Attributes
+    ----------
+    stream
+        Read-in, read-out, and φ in front of the first map. Its ``block`` is not used.
+    phi, maps
+        φ in front of each map of a block, and the maps, with rates ρ that L does not enter, 1/L
+        times those of a finite network.
+    """
+
+    stream: NeuronNetwork
+    phi: tuple[ActivationFunction, ...]
+    maps: tuple[Map, ...]
+
+
+class Start(NamedTuple):
+    """Neurons at initialisation.
+
+    Attributes
+    ----------
+    fields, readout
+        a and w.
+    inputs, outputs
+        Directions and innovations of each matrix.
+    biases
+        b of each matrix.
+    anchors
+        Innovations of the layer behind each matrix, to which later ones are orthogonal.
+    """
+
+    fields: np.ndarray
+    readout: np.ndarray
+    inputs: list[tuple[np.ndarray, np.ndarray]]
+    outputs: list[tuple[np.ndarray, np.ndarray]]
+    biases: np.ndarray
+    anchors: np.ndarray
+
+
+def blocks_limit(
+    network: BlockNetwork,
+    training: Training,
+    record_at: Sequence[int] = (),
+    *,
+    particles: int = 8192,
+    replicates: int = 4,
+    nodes: int = 3,
+    tolerance: float = 1e-2,
+    dtype: Any = np.float32,
+    key: int = 0,
+    tell: Callable[[float], Any] = lambda done: None,
+) -> Estimate:
+    """Solve with several sets of neurons.
+
+    Parameters
+    ----------
+    network, training, record_at
+        What is solved, and times at which kernels are kept.
+    particles, replicates
+        Neurons of the stream, and of each layer of the blocks at a node, in a set; and sets.
+    nodes
+        Of the depth. Two and three agree within a sampling error of 3e-3, so that no error of
+        depth is estimated.
+    tolerance
+        Relative size of features and gradients that are left out beside those seen before.
+    dtype
+        Of the neurons.
+    key
+        Of the sets of neurons.
+    tell
+        Called with the fraction that is done.
+    """
+    network = network._replace(stream=by_size(network.stream))
+    found: list[Found] = []
+    for i, seed in enumerate(np.random.SeedSequence(key).spawn(replicates)):
+        tell(i / replicates)
+        rng = np.random.default_rng(seed)
+        start = begin(network, training, particles, nodes, tolerance, rng, dtype)
+        random = jax.random.key(int(rng.integers(2**31)))
+        found.append(solve(network, training, record_at, start, nodes, tolerance, random))
+    tell(1.0)
+    mean, error = mean_of(np.stack([one.outputs for one in found]))
+    kernels, spread = mean_kernels(found)
+    tau = np.concatenate([[0.0], gauss(nodes).nodes, [1.0]])
+    ranks = np.max([one.ranks for one in found], axis=0)
+    return Estimate(mean, error, np.zeros_like(error), kernels, spread, tau, ranks)
+
+
+def begin(
+    network: BlockNetwork,
+    training: Training,
+    count: int,
+    nodes: int,
+    tolerance: float,
+    rng: np.random.Generator,
+    dtype: Any,
+) -> Start:
+    """Draw neurons, with innovations that have their exact second moments at initialisation."""
+    stream, precision = network.stream, Precision(1 / count, tolerance)
+    fields, readout = neurons(stream, count, rng, dtype)
+
+    def values(phi, x: np.ndarray) -> np.ndarray:
+        with in_precision(x):
+            return np.asarray(phi(jnp.asarray(x)))
+
+    h = stream.fields.astype(dtype) @ fields
+    none, trained, last = h[:0], len(training.targets), len(network.maps) - 1
+    # Directions of all gradients on training samples, and their images in the last layer.
+    slopes = values(stream.phi_out.derivative, h[:trained]) * stream.read_out.std
+    g = np.concatenate([slopes * row for row in readout])
+    seen = new_directions(g, precision)[0] if last and 8 * len(g) <= count else none
+    inputs, outputs, biases, anchors = [], [], [], []
+    for _ in range(nodes):
+        x, answers = h, none
+        for k, (phi, map_) in enumerate(zip(network.phi, network.maps, strict=True)):
+            basis, c = new_directions(values(phi, x), precision)
+            innovations, bias = np.zeros_like(basis), np.zeros_like(h[:1])
+            outputs.append((seen, answers) if k == last and len(seen) else (none, none))
+            if k == last:
+                anchors.append(none)
+            else:
+                size = len(basis) + 1
+                rows = initial(size + len(seen), count, "variance_reduced", rng, dtype)
+                known = orthonormal(rows[:size], none)
+                innovations, bias = known[1:], known[:1]
+                x = map_.std * (c.T @ innovations) + map_.bias_std * bias
+                if k + 1 == last and len(seen):
+                    behind = network.phi[last]
+                    avoid = np.concatenate([known, values(behind, x)])
+                    # So that responses are 0 at first, as far as there are neurons for it.
+                    turned = values(behind.derivative, x[:trained])[:, None] * known
+                    turned = turned.reshape(-1, count)
+                    if 4 * len(turned) <= count:
+                        avoid = np.concatenate([avoid, turned])
+                    answers = orthonormal(rows[size:], avoid.astype(np.float64)).astype(dtype)
+                anchors.append(np.concatenate([known, answers]))
+            inputs.append((basis, innovations))
+            biases.append(bias)
+    most = max(len(rows) for rows in anchors)
+    anchors = [np.pad(rows, ((0, most - len(rows)), (0, 0))) for rows in anchors]
+    return Start(fields, readout, inputs, outputs, np.concatenate(biases), np.stack(anchors))
+
+
+def solve(
+    network: BlockNetwork,
+    training: Training,
+    record_at: Sequence[int],
+    start: Start,
+    nodes: int,
+    tolerance: float,
+    key: Any,
+) -> Found:
+    """Train one set of neurons."""
+    stream, times = network.stream, len(training.rates) + 1
+    model = Model(network.phi, stream.phi_out, training.loss, stream.output_shape, nodes)
+    trained, columns = len(training.targets), len(stream.fields)
+    batch = trained if training.batches is None else training.batches.shape[1]
+    with in_precision(start.fields):
+        state = _begin(network, training, start, nodes, (columns, batch), times, key)
+        constants = _constants(network, training, start, nodes, tolerance)
+        kernels, pace = {}, Pace()
+        for stop in sorted({*record_at, times}):
+            while int(state.step) < stop:
+                for _, goal in pace.segments(int(state.step), stop):
+                    state = _advance(model, state, constants, goal)
+                    if int(state.step) < goal:
+                        break
+                if int(state.step) < stop and bool(has_room(state, columns, batch)):
+                    break  # the outputs have escaped
+                if int(state.step) < stop:
+                    state = _grown(state)
+            if stop < times:
+                found = jax.tree.map(np.asarray, _look(model, state, constants))
+                if int(state.step) < stop:
+                    found = jax.tree.map(lambda x: np.full_like(x, np.nan), found)
+                kernels[stop] = found
+        outputs = np.array(state.outputs, np.float64)
+        ranks = state.matrices.ranks.T
+    largest = ESCAPED * (1 + np.abs(np.asarray(training.targets)).max())
+    escaped = ~(np.abs(outputs).max((1, 2)) < largest)
+    outputs[np.logical_or.accumulate(escaped)] = np.nan
+    return Found(outputs, [kernels[t] for t in record_at], ranks)
+
+
+def _begin(network, training, start: Start, nodes: int, asked, times: int, key) -> State:
+    stream, (_, count), dtype = network.stream, start.fields.shape, start.fields.dtype
+    matrices = nodes * len(network.maps)
+    samples, trained = len(stream.fields), len(training.targets)
+
+    def zeros(*shape: int) -> Array:
+        return jnp.zeros(shape, dtype)
+
+    # Most runs of smooth activations are within 10 directions for each column.
+    capacities = [capacity_for(min(10, times) * size + room_for(size)) for size in asked]
+    inputs, outputs = (
+        filled_side(parts, capacity, (count, count), dtype)
+        for parts, capacity in zip((start.inputs, start.outputs), capacities, strict=True)
+    )
+    change = zeros(matrices, capacities[1], capacities[0])
+    params = Moving(
+        jnp.asarray(start.fields),
+        jnp.asarray(start.readout),
+        jnp.asarray(start.biases),
+        zeros(stream.outputs),
+        jnp.ones(matrices, dtype),
+    )
+    return State(
+        step=jnp.zeros((), jnp.int32),
+        params=params,
+        velocity=jax.tree.map(jnp.zeros_like, params),
+        matrices=Matrices(inputs, outputs, change, jnp.zeros_like(change)),
+        key=key,
+        moved=zeros(2, nodes, samples, count),
+        pulled=zeros(2, nodes, trained, count),
+        outputs=jnp.full((times, samples, stream.outputs), jnp.nan, dtype),
+    )
+
+
+def _constants(network, training, start: Start, nodes: int, tolerance: float) -> Constants:
+    stream, dtype = network.stream, start.fields.dtype
+
+    def real(value) -> Array:
+        return jnp.asarray(value, dtype)
+
+    grid, y, out = gauss(nodes), np.asarray(training.targets), stream.read_out
+    std, rate, bias_std, bias_rate = (real(column) for column in zip(*network.maps, strict=True))
+    rates = Moving(
+        real(stream.field_rate)[:, None],
+        real(out.rate),
+        jnp.tile(bias_rate, nodes)[:, None],
+        real(out.bias_rate * out.bias_std**2),
+        jnp.tile(rate, nodes),
+    )
+    return Constants(
+        fields=real(stream.fields),
+        field_rate=real(stream.field_rate),
+        targets=real(y) if y.dtype.kind == "f" else jnp.asarray(y),
+        batches=None if training.batches is None else jnp.asarray(training.batches),
+        rise=real(grid.rise),
+        whole=real(grid.whole),
+        anchors=real(start.anchors),
+        std=std,
+        rate=rate * std,
+        bias_std=bias_std,
+        bias_rate=bias_rate * bias_std,
+        readout=real([out.std, out.rate, out.bias_rate * out.bias_std**2]),
+        gamma=real(stream.gamma),
+        momentum=real(training.momentum),
+        rates=real(np.append(training.rates, 0.0)),
+        decay=jax.tree.map(lambda rate: training.decay * jnp.sign(rate), rates),
+        precision=Precision(real(1 / start.fields.shape[1]), real(tolerance)),
+        close=real(max(1e-5, 20 * np.finfo(dtype).eps)),
+    )
+
+
+def _grown(state: State) -> State:
+    """Return the state with twice the room for directions."""
+    matrices = state.matrices
+    _, rows, across = matrices.change.shape
+
+    def larger(side):
+        more = ((0, 0), (0, side.basis.shape[1]), (0, 0))
+        return side._replace(
+            basis=jnp.pad(side.basis, more), innovations=jnp.pad(side.innovations, more)
+        )
+
+    more = ((0, 0), (0, rows), (0, across))
+    assert matrices.velocity is not None
+    return state._replace(
+        matrices=Matrices(
+            larger(matrices.inputs),
+            larger(matrices.outputs),
+            jnp.pad(matrices.change, more),
+            jnp.pad(matrices.velocity, more),
+        )
+    )
+
+
+@partial(jax.jit, static_argnums=0, donate_argnums=1)
+def _advance(model: Model, state: State, constants: Constants, stop) -> State:
+    """Train until a step, or until a basis is full or the outputs have escaped."""
+    trained, columns = len(constants.targets), len(constants.fields)
+    batch = trained if constants.batches is None else constants.batches.shape[1]
+    most = ESCAPED * (1 + jnp.abs(constants.targets).max())
+
+    def goes_on(state: State):
+        last = state.outputs[jnp.maximum(state.step - 1, 0)]
+        bounded = (state.step == 0) | jnp.all(jnp.abs(last) < most)
+        return (state.step < stop) & bounded & has_room(state, columns, batch)
+
+    return lax.while_loop(goes_on, lambda state: stepped(model, state, constants), state)
+
+
+@partial(jax.jit, static_argnums=0)
+def _look(model: Model, state: State, constants: Constants) -> Kernels:
+    """Return kernels between all samples."""
+    state, ahead = forward(model, state, constants)
+    weight, maps = constants.precision.weight, model.maps
+    x = model.phi[0](jnp.concatenate([ahead.first[None], ahead.h, ahead.last[None]]))
+    features = weight * jnp.einsum("dkn,dln->dkl", x, x)
+    everything = jnp.arange(len(ahead.last))
+
+    def pulled(row):
+        z = jnp.broadcast_to(constants.readout[0] * row, ahead.last.shape)
+        _, back = backward(model, state, constants, ahead, everything, z)
+        return jnp.concatenate([back.first[None], back.g, back.last[None]]), back.inner
+
+    g, inner = lax.map(pulled, state.params.readout)
+    gradients = weight * jnp.einsum("adkn,bdln->dklab", g, g)
+    body = 0.0
+    for k in range(maps):
+        read = x[1:-1] if k == 0 else model.phi[k](ahead.inner[k - 1 :: maps])
+        moved = (
+            constants.rate[k] * constants.std[k] * weight * jnp.einsum("mkn,mln->mkl", read, read)
+        )
+        moved = moved + constants.bias_rate[k] * constants.bias_std[k]
+        behind = weight * jnp.einsum("amkn,bmln->mklab", inner[:, k::maps], inner[:, k::maps])
+        body = body + jnp.einsum("m,mkl,mklab->klab", constants.whole, moved, behind)
+    ends = (constants.fields * constants.field_rate) @ constants.fields.T
+    last = model.phi_out(ahead.last)
+    out = constants.readout[0] ** 2 * constants.readout[1] * weight * (last @ last.T)
+    out = (out + constants.readout[2])[..., None, None] * jnp.eye(model.outputs, dtype=out.dtype)
+    return Kernels(features, gradients, body + ends[..., None, None] * gradients[0] + out)
