@@ -154,6 +154,7 @@ if TYPE_CHECKING:
     from largen.theories import solve
     from largen.theories.mean_field import (
         deep_linear,
+        infinite_depth_one_step,
         kernel_after_one_step,
         response_functions,
         whitened_linear_flow,
@@ -187,8 +188,8 @@ _ROOMS = {
     "regression.large": "low_rank_posterior solve_kernel stored_kernel",
     "runs": "Dataset Loss Run Theory Trajectory loss",
     "theories": "solve",
-    "theories.mean_field": "deep_linear kernel_after_one_step response_functions "
-    "whitened_linear_flow",
+    "theories.mean_field": "deep_linear infinite_depth_one_step kernel_after_one_step "
+    "response_functions whitened_linear_flow",
 }
 _HOME = {name: room for room, names in _ROOMS.items() for name in names.split()}
 

@@ -279,6 +279,7 @@ def examples() -> dict[str, Example]:
         "homogeneous_moments": Example(
             lg.homogeneous_moments, {"net": lg.mlp(1, "linear"), "x": X[:1], "width": 10}
         ),
+        "infinite_depth_one_step": Example(lg.infinite_depth_one_step, {"y": 1.0}),
         "init": Example(
             lg.init, {"net": net(), "param": lg.ntk(), "width": 4, "inputs": 3, "key": 0}
         ),

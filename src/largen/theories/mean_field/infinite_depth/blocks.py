@@ -17,6 +17,7 @@ from jax import lax
 from jaxtyping import Array
 
 from largen.arrays import precision as in_precision
+from largen.errors import NumericalFailure
 from largen.expectations import ActivationFunction
 from largen.interrupts import Pace
 from largen.theories.mean_field.deep.matrices.by_directions import Matrices, Precision
@@ -169,7 +170,7 @@ def begin(
     for _ in range(nodes):
         x, answers = h, none
         for k, (phi, map_) in enumerate(zip(network.phi, network.maps, strict=True)):
-            basis, c = new_directions(values(phi, x), precision)
+            basis, c, _ = new_directions(values(phi, x), precision)
             innovations, bias = np.zeros_like(basis), np.zeros_like(h[:1])
             outputs.append((seen, answers) if k == last and len(seen) else (none, none))
             if k == last:
@@ -221,6 +222,7 @@ def solve(
                     state = _advance(model, state, constants, goal)
                     if int(state.step) < goal:
                         break
+                _check_room(state)
                 if int(state.step) < stop and bool(has_room(state, columns, batch)):
                     break  # the outputs have escaped
                 if int(state.step) < stop:
@@ -236,6 +238,17 @@ def solve(
     escaped = ~(np.abs(outputs).max((1, 2)) < largest)
     outputs[np.logical_or.accumulate(escaped)] = np.nan
     return Found(outputs, [kernels[t] for t in record_at], ranks)
+
+
+def _check_room(state: State) -> None:
+    """Raise if a step has asked in more directions than there was room for."""
+    for side in (state.matrices.inputs, state.matrices.outputs):
+        if int(side.rank.max()) > side.basis.shape[1]:
+            raise NumericalFailure(
+                "mean field, infinite depth: a single step has asked the matrices of a block in "
+                f"{int(side.rank.max())} directions, more than there was room for. Lower the rate, "
+                "or take method='sweep'."
+            )
 
 
 def _begin(network, training, start: Start, nodes: int, asked, times: int, key) -> State:

@@ -22,6 +22,7 @@ from largen.runs import Run
 from largen.theories.chains.problem import Affine, Problem
 from largen.theories.mean_field.deep.estimation.averages import Estimate, ratio
 from largen.theories.mean_field.deep.sweep.kernel_records import Kernels, kernel_variables
+from largen.theories.mean_field.infinite_depth.blocks import BlockNetwork, blocks_limit
 from largen.theories.mean_field.infinite_depth.deterministic import (
     bytes_held,
     deterministic_limit,
@@ -113,7 +114,7 @@ def deterministic(
     key: int,
     tell: Callable[[float], Any],
 ) -> Solved:
-    """Return the solution with neurons that no noise reaches, and its error.
+    """Return the solution with neurons of a stream that no noise reaches, and its error.
 
     Nodes of depth, and sets of neurons, are added until the error is small enough.
 
@@ -133,18 +134,19 @@ def deterministic(
         If a set does not fit into memory.
     """
     run, net = endless.run, endless.finite(1)
-    block, read_out = map(_map, net.maps)
-    phi, phi_out = net.phi
-    network = NeuronNetwork(
-        phi,
-        phi_out,
+    *maps, read_out = map(_map, net.maps)
+    stream = NeuronNetwork(
+        net.phi[0],
+        net.phi[-1],
         net.fields,
         net.field_rate,
-        block,
+        maps[0],
         read_out,
         net.gamma,
         run.output_shape,
     )
+    several = len(maps) > 1
+    network = BlockNetwork(stream, net.phi[:-1], tuple(maps))
     training = Training(
         run.loss,
         run.data.y_train,
@@ -153,25 +155,30 @@ def deterministic(
         run.optimizer.weight_decay,
         run.batches,
     )
+    options: dict[str, Any] = {"particles": particles, "dtype": dtype, "key": key, "tell": tell}
     nodes, sets = FEWEST_NODES, replicates or FEWEST_SETS
     while True:
-        held = bytes_held(network, training, particles, nodes, dtype)
+        held = (1 + several) * bytes_held(stream, training, particles, nodes, dtype)
         check_fits(held, f"particles: {particles} neurons", "Take fewer.")
-        found = deterministic_limit(
-            network,
-            training,
-            wanted.recorded.alone.tolist(),
-            particles=particles,
-            replicates=sets,
-            nodes=nodes,
-            tolerance=float(np.clip(rtol / 10, 1e-6, 1e-3)),
-            dtype=dtype,
-            key=key,
-            tell=tell,
-        )
+        at, options["replicates"] = wanted.recorded.alone.tolist(), sets
+        if several:
+            options["tolerance"] = float(np.clip(rtol, 1e-3, 1e-2))
+            found = blocks_limit(network, training, at, nodes=nodes, **options)
+            rough = blocks_limit(network, training, (), nodes=nodes - 1, **options)
+            depth = np.abs(found.outputs - rough.outputs)
+            error = np.hypot(found.error, depth)
+            found = found._replace(depth_error=depth, error=error)
+        else:
+            options["tolerance"] = float(np.clip(rtol / 10, 1e-6, 1e-3))
+            found = deterministic_limit(stream, training, at, nodes=nodes, **options)
         if not np.isfinite(found.outputs).all():
             break
-        if ratio(found.depth_error, found.outputs) > rtol / 2 and nodes < MOST_NODES:
+        # Sets of neurons of blocks differ from node to node: what depth changes is random, too.
+        if (
+            not several
+            and ratio(found.depth_error, found.outputs) > rtol / 2
+            and nodes < MOST_NODES
+        ):
             nodes += 1
             continue
         if replicates or ratio(found.error, found.outputs) <= rtol or 2 * sets * particles > most:

@@ -92,8 +92,12 @@ class EndlessProblem:
 
     @property
     def deterministic(self) -> bool:
-        """Whether neurons are deterministic given where they start."""
-        return self.plain and not self.diffusive and self.matrices_per_block == 1
+        """Whether no noise reaches the stream, and equations for its neurons are known.
+
+        Blocks of several matrices learn inside at α = 1.
+        """
+        known = self.matrices_per_block == 1 or self.alpha == 1
+        return self.plain and not self.diffusive and known
 
     @property
     def extrapolated(self) -> bool:

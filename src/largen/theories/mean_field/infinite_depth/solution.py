@@ -73,7 +73,8 @@ class InfiniteDepth(Theory):
         ∂_τ h(τ, t) = κ Σ_{s<t} Δ(s) Φ(τ; t, s) g(τ, s)
 
     and the like for g from where they start, on a few nodes of depth. Blocks of several matrices
-    learn inside for α = 1; they are solved at several depths, too. Linear networks have closed
+    learn inside for α = 1: at each node they are neurons with noise and responses of their own,
+    none of which the stream feels. Linear networks have closed
     equations for all α, a Riccati system in depth.
 
     Parameters
