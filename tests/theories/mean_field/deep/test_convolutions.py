@@ -99,8 +99,8 @@ def swept(run, mode, dense):
         found, state = jax.tree.map(np.asarray, (found, state._replace(draws=None)))
     if not dense:
         inputs, outputs = state.matrices.inputs, state.matrices.outputs
-        weights = np.einsum("lri,lrj->lij", inputs.innovations, inputs.basis)
-        weights += np.einsum("lri,lrj->lij", outputs.basis, outputs.innovations)
+        weights = np.einsum("lri,lrj->lij", inputs.images, inputs.basis)
+        weights += np.einsum("lri,lrj->lij", outputs.basis, outputs.images)
         weights /= NEURONS
     variables = trajectory_variables(posed, run.output_shape, [found])
     return posed, start, state.outputs[:, 0], variables, weights

@@ -90,8 +90,8 @@ def swept(run, mode, dense_start=False):
 def dense(matrices):
     """Return V(0) of every matrix, neurons behind by neurons before."""
     inputs, outputs = matrices.inputs, matrices.outputs
-    seen = np.einsum("lri,lrj->lij", inputs.innovations, inputs.basis)
-    return (seen + np.einsum("lri,lrj->lij", outputs.basis, outputs.innovations)) / NEURONS
+    seen = np.einsum("lri,lrj->lij", inputs.images, inputs.basis)
+    return (seen + np.einsum("lri,lrj->lij", outputs.basis, outputs.images)) / NEURONS
 
 
 def trained(run, posed, start, weights):

@@ -10,9 +10,9 @@ at the depth τ are Gaussian at first, and learn at order one. For K = 2
    −∂g/∂τ = φ'(h) Σ_{s≤t} [⟨∂g̃(t)/∂χ(s)⟩ + k Δ ⟨g̃g̃⟩] φ(h(τ, s))
 
 At Gauss's nodes of τ there are random matrices that are known by the directions in which they were
-asked (``deep/matrices/by_directions``), with innovations of zero for answers into the stream: what
+asked (``deep/matrices/by_directions``), with images of zero for answers into the stream: what
 is left of these are the responses and the change by training. A direction is asked at each
-iteration over depth, so that innovations exist before it has converged.
+iteration over depth, so that images exist before it has converged.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class State(NamedTuple):
     matrices
         With their changes.
     key
-        Of innovations to come.
+        Of images to come.
     moved, pulled
         h(τ) − h(0) of all samples, and g(τ) − g(1) of training samples, at the last two steps.
     outputs
@@ -112,7 +112,7 @@ class Constants(NamedTuple):
     rise, whole
         Integrals over depth, see ``depth_grid``.
     anchors
-        Innovations of a block's neurons at initialisation, orthonormal: those of the layer behind
+        Images of a block's neurons at initialisation, orthonormal: those of the layer behind
         each matrix but the last, ``(matrix, row, n)``.
     std, rate, bias_std, bias_rate
         σ, ρσ, σ_b and ρσ_b of the K maps.
@@ -237,23 +237,23 @@ def backward(
 
 
 def _fresh(constants: Constants, l):
-    """Return the rule for innovations of the neurons behind matrix l, within a block.
+    """Return the rule for images of the neurons behind matrix l, within a block.
 
     They have unit norm, as in the limit; what is orthogonal to a basis has less in a network.
     """
     weight = constants.precision.weight
     rule = gaussian(constants.anchors[l], weight)
 
-    def innovate(far, l, fills, rank, key):
+    def fresh_vectors(far, l, fills, rank, key):
         xi, key = rule(far, l, fills, rank, key)
         norm = weight * jnp.sum(xi**2, 1, keepdims=True)
         return xi / jnp.sqrt(jnp.where(fills[:, None], norm, 1)), key
 
-    return innovate
+    return fresh_vectors
 
 
 def _muted(far, l, fills, rank, key):
-    """Return no innovations, for those of the stream."""
+    """Return no images, for those of the stream."""
     return jnp.zeros((len(fills), far.basis.shape[2]), far.basis.dtype), key
 
 

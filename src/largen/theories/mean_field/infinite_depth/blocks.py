@@ -79,11 +79,11 @@ class Start(NamedTuple):
     fields, readout
         a and w.
     inputs, outputs
-        Directions and innovations of each matrix.
+        Directions and images of each matrix.
     biases
         b of each matrix.
     anchors
-        Innovations of the layer behind each matrix, to which later ones are orthogonal.
+        Fresh vectors of the layer behind each matrix, to which later ones are orthogonal.
     """
 
     fields: np.ndarray
@@ -152,7 +152,7 @@ def begin(
     rng: np.random.Generator,
     dtype: Any,
 ) -> Start:
-    """Draw neurons, with innovations that have their exact second moments at initialisation."""
+    """Draw neurons, with images that have their exact second moments at initialisation."""
     stream, precision = network.stream, Precision(1 / count, tolerance)
     fields, readout = neurons(stream, count, rng, dtype)
 
@@ -171,7 +171,7 @@ def begin(
         x, answers = h, none
         for k, (phi, map_) in enumerate(zip(network.phi, network.maps, strict=True)):
             basis, c, _ = new_directions(values(phi, x), precision)
-            innovations, bias = np.zeros_like(basis), np.zeros_like(h[:1])
+            images, bias = np.zeros_like(basis), np.zeros_like(h[:1])
             outputs.append((seen, answers) if k == last and len(seen) else (none, none))
             if k == last:
                 anchors.append(none)
@@ -179,8 +179,8 @@ def begin(
                 size = len(basis) + 1
                 rows = initial(size + len(seen), count, "variance_reduced", rng, dtype)
                 known = orthonormal(rows[:size], none)
-                innovations, bias = known[1:], known[:1]
-                x = map_.std * (c.T @ innovations) + map_.bias_std * bias
+                images, bias = known[1:], known[:1]
+                x = map_.std * (c.T @ images) + map_.bias_std * bias
                 if k + 1 == last and len(seen):
                     behind = network.phi[last]
                     avoid = np.concatenate([known, values(behind, x)])
@@ -191,7 +191,7 @@ def begin(
                         avoid = np.concatenate([avoid, turned])
                     answers = orthonormal(rows[size:], avoid.astype(np.float64)).astype(dtype)
                 anchors.append(np.concatenate([known, answers]))
-            inputs.append((basis, innovations))
+            inputs.append((basis, images))
             biases.append(bias)
     most = max(len(rows) for rows in anchors)
     anchors = [np.pad(rows, ((0, most - len(rows)), (0, 0))) for rows in anchors]
@@ -329,9 +329,7 @@ def _grown(state: State) -> State:
 
     def larger(side):
         more = ((0, 0), (0, side.basis.shape[1]), (0, 0))
-        return side._replace(
-            basis=jnp.pad(side.basis, more), innovations=jnp.pad(side.innovations, more)
-        )
+        return side._replace(basis=jnp.pad(side.basis, more), images=jnp.pad(side.images, more))
 
     more = ((0, 0), (0, rows), (0, across))
     assert matrices.velocity is not None

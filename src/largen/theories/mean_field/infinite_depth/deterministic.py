@@ -292,7 +292,7 @@ def _grown(state: State) -> State:
         return jnp.pad(x, [(0, capacity if axis in axes else 0) for axis in range(x.ndim)])
 
     def larger(side: Side) -> Side:
-        return Side(rows(side.basis, (1,)), rows(side.innovations, (1,)), side.rank)
+        return Side(rows(side.basis, (1,)), rows(side.images, (1,)), side.rank)
 
     params, velocity = (
         part._replace(change=rows(part.change, (1, 2))) for part in (state.params, state.velocity)

@@ -280,12 +280,12 @@ def _extended(side: Side, x: Float[Array, "node k n"], constants: Constants):
     """Add to the bases of all nodes what is new, and return the coordinates of x."""
     nothing = jnp.zeros(())
 
-    def innovate(far, l, fills, rank, draws):
+    def fresh_vectors(far, l, fills, rank, draws):
         return jnp.zeros((len(fills), 0), x.dtype), draws
 
     def at(m, carry):
         side, found = carry
-        side, c, _ = extend(side, side, m, x[m], nothing, innovate, constants.precision)
+        side, c, _ = extend(side, side, m, x[m], nothing, fresh_vectors, constants.precision)
         return side, found.at[m].set(c)
 
     found = jnp.zeros((len(x), side.basis.shape[1], x.shape[1]), x.dtype)

@@ -6,7 +6,7 @@ transpose was applied to (QᵀQ = N·1 for columns of N neurons), it acts on all
 
     V(0) = (Ξ_i Q_iᵀ + Q_o Ξ_oᵀ)/N,
 
-where every direction has a Gaussian *innovation* ξ, drawn when the direction first appears and
+where every direction has a Gaussian *image* ξ, drawn when the direction first appears and
 orthogonal to the other side's basis of that moment: then old answers stay what they were, the
 two sides are exactly each other's transpose, and the answers have the law of a Gaussian matrix.
 Averages Ξ_oᵀφ/N converge to the response function A, Ξ_iᵀg/N to B, equal times included
@@ -17,7 +17,7 @@ Gradient descent adds V − V(0) = Q_o M Q_iᵀ/N with a small matrix M.
 
 A convolution is a matrix for each tap (``theories/chains/receptive_fields.py``). Put side by side
 they are one, N × (taps · N), whose inputs are patches; all inner products are over N, so that
-innovations have unit variance on either side.
+images have unit variance on either side.
 
 The matrices of all layers are kept together, with a leading axis, and addressed by their number.
 """
@@ -41,27 +41,27 @@ from largen.theories.mean_field.deep.matrices.row_buffers import (
     written,
 )
 
-Draws = Any  # what innovations come from: a random key, or a count of unit vectors
-Innovate = Callable[..., tuple[Array, Draws]]
+Draws = Any  # what fresh vectors come from: a random key, or a count of unit vectors
+FreshVectors = Callable[..., tuple[Array, Draws]]
 
 TOGETHER = 4  # directions that are orthonormalised at once; most steps ask in fewer new ones
 
 
 class Side(NamedTuple):
-    """Directions that matrices were applied to, as rows, with their innovations.
+    """Directions that matrices were applied to, as rows, with their images.
 
     Attributes
     ----------
     basis
         Q, orthonormal: Q Qᵀ = 1/weight.
-    innovations
+    images
         Ξ, on the neurons of the matrix's other side.
     rank
         How many rows are filled.
     """
 
     basis: Float[Array, "matrix capacity near"]
-    innovations: Float[Array, "matrix capacity far"]
+    images: Float[Array, "matrix capacity far"]
     rank: Int[Array, " matrix"]
 
 
@@ -98,7 +98,7 @@ class Matrices(NamedTuple):
         l: Index,
         x: Float[Array, "k near"],
         draws: Draws,
-        innovate: Innovate,
+        fresh_vectors: FreshVectors,
         precision: Precision,
         *,
         transposed: bool = False,
@@ -110,10 +110,10 @@ class Matrices(NamedTuple):
         near, far, change = self.inputs, self.outputs, self.change[l]
         if transposed:
             near, far, change = far, near, change.T
-        near, c, draws = extend(near, far, l, x, draws, innovate, precision)
+        near, c, draws = extend(near, far, l, x, draws, fresh_vectors, precision)
         rank = far.rank[l]
-        response = precision.weight * inner(far.innovations, l, x, rank)
-        y = combine(near.innovations, l, c, near.rank[l])
+        response = precision.weight * inner(far.images, l, x, rank)
+        y = combine(near.images, l, c, near.rank[l])
         y = y + combine(far.basis, l, response + inner(change[None], 0, c.T, rank), rank)
         sides = {"outputs": near} if transposed else {"inputs": near}
         return self._replace(**sides), y, c, draws
@@ -140,7 +140,7 @@ def extend(
     l: Index,
     x: Float[Array, "k n"],
     draws: Draws,
-    innovate: Innovate,
+    fresh_vectors: FreshVectors,
     precision: Precision,
 ) -> tuple[Side, Float[Array, "capacity k"], Draws]:
     """Add to a basis what is new in x, and return the coordinates of x.
@@ -162,7 +162,7 @@ def extend(
     vectors = jnp.pad(vectors, ((0, 0), (0, short)))
 
     def add(carry):
-        first, basis, innovations, rank, c, draws = carry
+        first, basis, images, rank, c, draws = carry
         fills = first + jnp.arange(TOGETHER) < new
         mix = lax.dynamic_slice_in_dim(vectors, first, TOGETHER, 1) * fills
 
@@ -170,14 +170,14 @@ def extend(
             return _orthonormal(beside(basis, l, rows, rank, weight), fills, weight)
 
         q = lax.fori_loop(0, 2, orthonormal, mix.T @ x)
-        xi, draws = innovate(far, l, fills, rank, draws)
-        basis, innovations = written(basis, l, q, rank), written(innovations, l, xi, rank)
+        xi, draws = fresh_vectors(far, l, fills, rank, draws)
+        basis, images = written(basis, l, q, rank), written(images, l, xi, rank)
         c = lax.dynamic_update_slice_in_dim(c, weight * (q @ x.T), rank, 0)
-        return first + TOGETHER, basis, innovations, rank + fills.sum(dtype=jnp.int32), c, draws
+        return first + TOGETHER, basis, images, rank + fills.sum(dtype=jnp.int32), c, draws
 
-    start = (jnp.zeros((), jnp.int32), side.basis, side.innovations, side.rank[l], c, draws)
-    _, basis, innovations, rank, c, draws = lax.while_loop(lambda carry: carry[0] < new, add, start)
-    return Side(basis, innovations, side.rank.at[l].set(rank)), c, draws
+    start = (jnp.zeros((), jnp.int32), side.basis, side.images, side.rank[l], c, draws)
+    _, basis, images, rank, c, draws = lax.while_loop(lambda carry: carry[0] < new, add, start)
+    return Side(basis, images, side.rank.at[l].set(rank)), c, draws
 
 
 def _orthonormal(

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from largen.theories.mean_field.deep.matrices.by_directions import Draws, Innovate, Precision
+from largen.theories.mean_field.deep.matrices.by_directions import Draws, FreshVectors, Precision
 from largen.theories.mean_field.deep.matrices.row_buffers import Index
 
 
@@ -53,7 +53,7 @@ class DenseMatrices(NamedTuple):
         l: Index,
         x: Float[Array, "k near"],
         draws: Draws,
-        innovate: Innovate,
+        fresh_vectors: FreshVectors,
         precision: Precision,
         *,
         transposed: bool = False,

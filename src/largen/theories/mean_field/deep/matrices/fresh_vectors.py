@@ -1,7 +1,7 @@
-"""Gaussian innovations: what a random matrix answers to a direction it has not seen.
+"""Fresh Gaussian vectors: what a random matrix answers to a direction it has not seen.
 
 ========================  ====================================================================
-sampling                  the innovations of a layer
+sampling                  the fresh vectors of a layer
 ========================  ====================================================================
 ``"variance_reduced"``    those of initialisation are scrambled Sobol points, made orthonormal
                           among themselves and orthogonal to the layer's initial features; later
@@ -10,7 +10,7 @@ sampling                  the innovations of a layer
                           of networks whose width is the number of neurons
 ========================  ====================================================================
 
-For linear networks fields are linear in the innovations, and all averages follow if these are
+For linear networks fields are linear in these vectors, and all averages follow if these are
 orthonormal: unit vectors then stand for them, and nothing is random.
 """
 
@@ -24,7 +24,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-from largen.theories.mean_field.deep.matrices.by_directions import Innovate
+from largen.theories.mean_field.deep.matrices.by_directions import FreshVectors
 from largen.theories.mean_field.deep.matrices.row_buffers import beside
 from largen.theories.mean_field.options import Sampling
 
@@ -37,19 +37,19 @@ def gaussian(
     taps=None,
     live: Float[Array, " n"] | None = None,
     ratio: Any = 1.0,
-) -> Innovate:
-    """Return the rule for innovations after initialisation.
+) -> FreshVectors:
+    """Return the rule for fresh vectors after initialisation.
 
     Parameters
     ----------
     anchors
-        Orthonormal rows to which innovations are orthogonal: the layer's innovations at
+        Orthonormal rows to which fresh vectors are orthogonal: those of the layer at
         initialisation, and gradients of test samples, which spare f its noise; None for the law
         of a finite width.
     weight
         Of a neuron, 1/N.
     taps
-        For innovations over the taps of a matrix: how many it has. Those behind stay 0.
+        For vectors over the taps of a matrix: how many it has. Those behind stay 0.
     live, ratio
         Which neurons the layer has, None for all, and how many per unit of width.
     """
@@ -60,7 +60,7 @@ def gaussian(
         each = xi.reshape(-1, anchors.shape[1])
         return xi - weight * ((each @ anchors.T) @ anchors).reshape(xi.shape)
 
-    def innovate(far, l, fills, rank, key):
+    def fresh_vectors(far, l, fills, rank, key):
         known = far.rank[l]
 
         def drawn(i, carry):
@@ -86,7 +86,7 @@ def gaussian(
             xi = xi * jnp.sqrt(left / jnp.maximum(norm, 1e-6))
         return xi * fills[:, None], key
 
-    return innovate
+    return fresh_vectors
 
 
 def _following(key):
@@ -95,7 +95,7 @@ def _following(key):
     return jax.random.wrap_key_data(words.at[-1].add(1), impl=jax.random.key_impl(key))
 
 
-def unit_vectors(units: int, taps=None, ratio: Any = 1.0) -> Innovate:
+def unit_vectors(units: int, taps=None, ratio: Any = 1.0) -> FreshVectors:
     """Return the rule for linear networks: the next unit vectors of the layer, of size √r.
 
     Parameters
@@ -103,12 +103,12 @@ def unit_vectors(units: int, taps=None, ratio: Any = 1.0) -> Innovate:
     units
         How many there are.
     taps
-        For innovations over the taps of a matrix, each of which takes one: how many it has.
+        For vectors over the taps of a matrix, each of which takes one: how many it has.
     ratio
         r, how many neurons the layer has per unit of width.
     """
 
-    def innovate(far, l, fills, rank, count):
+    def fresh_vectors(far, l, fills, rank, count):
         blocks = far.basis.shape[2] // units
         place = count + jnp.arange(len(fills) * blocks)
         xi = (place[:, None] == jnp.arange(units)).astype(far.basis.dtype) * jnp.sqrt(ratio)
@@ -118,13 +118,13 @@ def unit_vectors(units: int, taps=None, ratio: Any = 1.0) -> Innovate:
         used = blocks * fills.sum(dtype=jnp.int32)
         return xi.reshape(len(fills), -1) * fills[:, None], count + used
 
-    return innovate
+    return fresh_vectors
 
 
 def initial(
     rows: int, neurons: int, sampling: Sampling, rng: np.random.Generator, dtype
 ) -> Float[np.ndarray, "rows neurons"]:
-    """Return the raw innovations of a layer at initialisation."""
+    """Return the raw fresh vectors of a layer at initialisation."""
     if sampling == "finite_width" or rows > MOST_SOBOL_DIMENSIONS:
         return rng.standard_normal((rows, neurons)).astype(dtype)
     from scipy.special import ndtri

@@ -27,7 +27,7 @@ from largen.theories.mean_field.deep.sweep.kernel_records import Kernels
 from largen.theories.mean_field.deep.sweep.schedule import Schedule, course
 from largen.theories.mean_field.record_times import Recorded
 
-FORMAT = 3  # of the files; counted up when what they hold changes
+FORMAT = 4  # of the files; counted up when what they hold changes
 NUMBERS = "tolerance", "stepping", "longest"
 ARRAYS = "outputs", "linear", "linear_kernels", "ranks"  # of a replicate
 

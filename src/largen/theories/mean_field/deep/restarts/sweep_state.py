@@ -24,9 +24,9 @@ from largen.theories.mean_field.record_times import Recorded
 SECONDS = 60.0  # between two states that are written within a sweep
 MATRICES = (
     ("inputs", "basis"),
-    ("inputs", "innovations"),
+    ("inputs", "images"),
     ("outputs", "basis"),
-    ("outputs", "innovations"),
+    ("outputs", "images"),
 )
 
 
@@ -132,7 +132,7 @@ def _unpacked(state: State, held: dict[str, np.ndarray], step: int) -> State:
         shape = list(old.shape)
         if rows and name in (".matrices.change", ".matrices.velocity"):
             shape[1:] = rows["outputs"], rows["inputs"]
-        elif rows and name.endswith((".basis", ".innovations")):
+        elif rows and name.endswith((".basis", ".images")):
             shape[1] = rows[name.split(".")[2]]
         full = np.zeros(shape, old.dtype)
         full[tuple(slice(size) for size in value.shape)] = value

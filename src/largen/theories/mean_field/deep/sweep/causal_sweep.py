@@ -314,7 +314,7 @@ def _descend_matrices(matrices, change, before, after, momentum) -> Matrices | D
 
 
 def _rule(model: Model, constants: Constants, layer: Index, taps: Any = None):
-    """Return the rule for innovations on a layer's neurons, or on so many taps of them."""
+    """Return the rule for fresh vectors on a layer's neurons, or on so many taps of them."""
     ratio = constants.ratios[layer]
     if model.sampling == "linear":
         return unit_vectors(model.units, taps, ratio)

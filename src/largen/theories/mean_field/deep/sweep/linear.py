@@ -1,13 +1,13 @@
 """Deep linear networks: the closed equations.
 
-In a linear network all fields are linear in the innovations of their layer, and averages follow
+In a linear network all fields are linear in the fresh vectors of their layer, and averages follow
 from these being orthonormal. With C = A^(l−1) + κ tril(H^(l−1), −1)Δ and D = Bˡ + κ tril(G^(l+1),
 −1)Δ over all times and samples,
 
     Hˡ = (1−CD)⁻¹ (H^(l−1) + C G^(l+1) Cᵀ) (1−CD)⁻ᵀ,    Aˡ = (1−CD)⁻¹C,    B^(l−1) = (1−DC)⁻¹D
 
 and Gˡ alike with C and D exchanged. Solving them needs no matrices of that size: the sweep, with
-unit vectors for innovations in place of neurons, is their solution by forward substitution.
+unit vectors for them in place of neurons, is their solution by forward substitution.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Size(NamedTuple):
     rows, capacity
         Directions of a matrix's side that units are counted for, and that buffers hold.
     units
-        Unit vectors of a layer, one for each innovation. Layers of a residual stream share them:
+        Unit vectors of a layer, one for each fresh vector. Layers of a residual stream share them:
         a network of L blocks takes L² · capacity · rows numbers.
     held
         Bytes of all matrices, while they are worked with.

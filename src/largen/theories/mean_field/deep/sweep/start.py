@@ -108,7 +108,7 @@ def _raw(problem, rows, own, sampling, rng, dtype) -> list[np.ndarray]:
 
 
 def unit(problem: Problem, size: int, dtype) -> tuple[Start, tuple[int, ...]]:
-    """Return a linear network in coordinates of its innovations, and how many each stream used."""
+    """Return a linear network in coordinates of its fresh vectors, and how many streams used."""
     used = [0] * (max(problem.streams) + 1)
 
     def unused(layer: int, rows: int) -> np.ndarray:

@@ -137,7 +137,7 @@ class State(NamedTuple):
     matrices
         The L − 1 matrices between hidden layers, by their directions or as they are.
     draws
-        For each stream of neurons, the random key (or the count) of its innovations.
+        For each stream of neurons, the random key (or the count) of its fresh vectors.
     outputs
         f of all samples at every step so far: the network's, and behind it those of the models
         that are linear in their parameters.
@@ -172,7 +172,7 @@ class Constants(NamedTuple):
     targets
         y of training samples.
     anchors
-        Initial innovations of each layer; None if later ones need not avoid them.
+        Fresh vectors of each layer at initialisation; None if later ones need not avoid them.
     std, rate, bias_std, bias_rate
         σ, ρσ, σ_b and ρσ_b of the L affine maps behind the first.
     kernels
@@ -226,10 +226,10 @@ class Start(NamedTuple):
     fields, readout, biases
         Standard Gaussian parameters; 0 for layers 2 … L without a bias.
     inputs, outputs
-        Directions and innovations of each matrix at initialisation, those on the side of its
+        Directions and images of each matrix at initialisation, those on the side of its
         inputs over all its taps.
     anchors
-        All innovations of each layer, and gradients of test samples; None for a finite width.
+        All fresh vectors of each layer, and gradients of test samples; None for a finite width.
     kernels
         The tangent kernel at initialisation, exact and of these neurons; empty if they are not to
         be compared.
@@ -250,7 +250,7 @@ class Start(NamedTuple):
 def filled_side(
     found: Sequence[tuple[np.ndarray, np.ndarray]], capacity: int, widths: tuple[int, int], dtype
 ) -> Side:
-    """Return sides with the directions and innovations of each matrix, of so many neurons."""
+    """Return sides with the directions and images of each matrix, of so many neurons."""
 
     def stacked(parts: Sequence[np.ndarray], width: int):
         buffer = np.zeros((len(parts), capacity, width), dtype)
@@ -259,10 +259,8 @@ def filled_side(
         return jnp.asarray(buffer)
 
     rank = jnp.asarray([len(basis) for basis, _ in found], jnp.int32)
-    bases, innovations = (
-        stacked([part[i] for part in found], width) for i, width in enumerate(widths)
-    )
-    return Side(bases, innovations, rank)
+    bases, images = (stacked([part[i] for part in found], width) for i, width in enumerate(widths))
+    return Side(bases, images, rank)
 
 
 def grown(state: State, columns: int, samples: int, factor: float) -> State:
@@ -286,7 +284,7 @@ def _larger(side: Side, most: int, factor: float) -> Side:
     # There are no more directions than neurons, over all taps.
     wanted = max(min(int(factor * capacity), neurons + most + TOGETHER), needed)
     more = ((0, 0), (0, capacity_for(wanted) - capacity), (0, 0))
-    return Side(jnp.pad(side.basis, more), jnp.pad(side.innovations, more), side.rank)
+    return Side(jnp.pad(side.basis, more), jnp.pad(side.images, more), side.rank)
 
 
 def has_room(state: State, columns: int, samples: int, model: Model) -> Bool[Array, ""]:

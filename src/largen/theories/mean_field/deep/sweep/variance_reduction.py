@@ -129,7 +129,7 @@ def reduced(
         )
         kernels = np.stack([initial_tangent(problem), tangent(problem, phi, gradients)])
     bases = [fields[:0], *(basis for basis, _ in outputs)]
-    # Gradients of training samples are among the bases from which innovations keep away.
+    # Gradients of training samples are among the bases from which fresh vectors keep away.
     tests = [x[samples * each :] for x, each in zip(g, positions, strict=True)]
     frames = [_frame(np.concatenate([apart(l), tests[l]]), bases[l], weight) for l in range(len(h))]
     most, longest = max(map(len, frames)), max(own)
@@ -165,7 +165,7 @@ def _frame(rows: np.ndarray, basis: np.ndarray, weight: float) -> np.ndarray:
 
 
 def _apart(problem: Problem, neurons: int) -> bool:
-    """Whether there are enough neurons for innovations that are orthonormal tap by tap."""
+    """Whether there are enough neurons for images that are orthonormal tap by tap."""
     taps = [affine.reading.number for affine in problem.maps[:-1]]
     ends = zip(problem.positions, taps, problem.positions[1:], strict=False)
     most = [
@@ -182,7 +182,7 @@ def _rows(fresh: np.ndarray, turn: np.ndarray, by_sample: bool) -> np.ndarray:
 
 
 def _transposed(g, known, fresh, inputs, avoided, tap_by_tap, precision, by_sample):
-    """Return directions and innovations of training gradients, and the image of all gradients.
+    """Return directions and images of training gradients, and the image of all gradients.
 
     Test samples leave no directions: what is new in their gradients is uncorrelated with all
     else, and only correlations with training samples matter. The images of orthonormal
