@@ -95,8 +95,8 @@ def as_array(name: str, value: Any) -> Any:
         return _of_numbers(name, value)
     if _has_mask(value):
         raise InvalidInput(
-            f"{name}: is or holds a masked array, whose mask would be lost. Fill or drop what is masked, "
-            f"e.g. {name}.filled(0.0)."
+            f"{name}: is or holds a masked array, whose mask would be lost. Fill or drop what is "
+            f"masked, e.g. {name}.filled(0.0)."
         )
     try:
         known(name, value)
@@ -174,8 +174,8 @@ def floating(name: str, array: Any, ndim: int | tuple[int, ...] | None = None) -
 def converted(name: str, array: Any, dtype: Any) -> np.ndarray:
     """Return a new NumPy array of another type that holds the same numbers.
 
-    Floats are rounded, but not all of them to zero; integers must stay what they are. The array is the caller's in nothing: it
-    shares no memory with what was given.
+    Floats are rounded, but not all of them to zero; integers must stay what they are. The array is
+    the caller's in nothing: it shares no memory with what was given.
 
     Raises
     ------
