@@ -12,6 +12,7 @@ import resource
 import sys
 from pathlib import Path
 
+import jax
 from tests.wrong_arguments.examples import FOLDER
 from tests.wrong_arguments.outcomes import outcome
 from tests.wrong_arguments.rows import everything, pairs, table
@@ -27,6 +28,7 @@ def main(what: str, *options: str) -> None:
         places = os.environ["PYTHONPATH"].split(os.pathsep)
         os.environ["PYTHONPATH"] = os.pathsep.join(str(Path(each).resolve()) for each in places)
     os.chdir(FOLDER)
+    jax.config.update("jax_disable_most_optimizations", True)  # as in other tests: conftest.py
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     match what:
         case "pairs":
