@@ -200,13 +200,20 @@ class TorchPlan(Plan):
         Raises
         ------
         DamagedFile, InvalidInput
-            As :func:`largen.transfer.plan_from_json` does.
+            As :func:`largen.transfer.plan_from_json` does; for a builder that is no function.
         """
+        if make_model is not None and not callable(make_model):
+            raise InvalidInput(f"make_model: wanted a function, got {shown(make_model)}.")
         return cls(**read_json(text), make_model=make_model)
 
     def _built(self, make: Any, device: Any) -> nn.Module:
         with torch.device(device if device is not None else torch.get_default_device()):
-            model = make(**self.target)
+            try:
+                model = make(**self.target)
+            except TypeError as error:
+                raise InvalidInput(
+                    f"make_model: could not be called with {dict(self.target)}: {error}."
+                ) from error
         tensors = self._check(model)
         with torch.no_grad():
             for name, tensor in tensors.items():
