@@ -48,6 +48,7 @@ LISTED = {
     "task": ("None", "dict", "vector"),
     "replicas": ("1", "list", "empty list", "None"),
     "X": ("subnormal array",),
+    "init": ("masked", "text", "no arguments"),
     "make_parameters": ("nan array", "text"),
     "batches": (
         "number texts",
