@@ -99,8 +99,9 @@ def replicates(folder):
 
 
 def blocks(folder):
-    """Return how many chunks are there."""
-    return {path: True for path in folder.glob("kernel/*/c/**/*") if path.is_file()}
+    """Return which chunks are there; drafts of the killed are deleted by whoever writes next."""
+    files = (path for path in folder.glob("kernel/*/c/**/*") if path.is_file())
+    return {path: True for path in files if path.suffix != ".part"}
 
 
 def whole(folder):

@@ -6,7 +6,7 @@ import threading
 from collections import OrderedDict
 from dataclasses import dataclass
 from enum import Enum
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, lru_cache, partial, update_wrapper
 
 import equinox as eqx
 import jax
@@ -80,6 +80,17 @@ class Slotted:
         self.x = x
 
 
+class Times:
+    """A wrapper with a number of its own beside the function."""
+
+    def __init__(self, function, factor):
+        update_wrapper(self, function)
+        self.factor = factor
+
+    def __call__(self, x):
+        return self.factor * self.__wrapped__(x)
+
+
 class Own(eqx.Module):
     w: jax.Array
     name: str = "own"
@@ -138,6 +149,10 @@ VALUES = {
     "other schedule": lambda: warmup_cosine(11), "generator": lambda:
     np.random.default_rng(0), "other generator": lambda: np.random.default_rng(1),
     "ordered": lambda: OrderedDict(a=1), "grad": lambda: jax.grad(reads_global),
+    "wrapper": lambda: Times(reads_global, 2.0), "other wrapper": lambda: Times(reads_global, 3.0),
+    "wrapper of another": lambda: Times(recursive, 2.0), "eqx.filter_vmap": lambda:
+    eqx.filter_vmap(reads_global, in_axes=0), "eqx.filter_vmap, other axes": lambda:
+    eqx.filter_vmap(reads_global, in_axes=1),
 }  # fmt: skip
 
 

@@ -235,6 +235,64 @@ def test_kernels_of_networks(monkeypatch):
     interrupted(estimate)
 
 
+DRAWN = {
+    "sample_kernels": lambda: lg.sample_kernels(
+        lg.mlp(1, "relu"), X[:2], width=2**15, draws=70, key=0
+    ),
+    "sample_tangent_kernels": lambda: (
+        lg.sample_tangent_kernels(lg.mlp(1, "relu"), X[:2], width=2**12, draws=150, key=0).ntk
+    ),
+    "covariance_sde": lambda: (
+        lg.covariance_sde(
+            np.eye(2), slopes=(0, -1), time=0.1, draws=2500, steps=3, key=0
+        ).covariance
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_drawn_networks(name, monkeypatch):
+    long, short = of_any_length(monkeypatch, DRAWN[name])
+    np.testing.assert_array_equal(long, short)
+    interrupted(DRAWN[name])
+
+
+@pytest.mark.parametrize("fit", ["fit_likelihood", "fit_cross_validation"])
+def test_fits_stop_between_two_evaluations(fit, monkeypatch):
+    """Nothing is running then: a process that ends while something is may crash."""
+    from largen.regression import fit as fitting
+
+    reached, look = [], fitting.check
+
+    def look_after_an_interrupt():
+        reached.append(fit)
+        if len(reached) == 2:
+            interrupt()  # waits for the look
+            reached.append("the look")
+        look()
+
+    monkeypatch.setattr(fitting, "check", look_after_an_interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        getattr(lg, fit)(lg.mlp(1, "relu"), X[:6], X[:6, 0], noise=0.1)
+    assert reached == [fit, fit, "the look"]
+
+
+def test_an_interrupt_that_was_swallowed_in_plain_numpy_is_raised_again(monkeypatch):
+    from largen.regression.large import iterative
+
+    swallowed, look = [], iterative.check
+
+    def look_after_a_callback():
+        if not swallowed:
+            swallowed.append(_swallowed())
+        look()
+
+    monkeypatch.setattr(iterative, "check", look_after_a_callback)
+    with pytest.raises(KeyboardInterrupt):
+        lg.solve_kernel(np.eye(4), X[:4, 0], noise=0.1)
+    assert swallowed == ["raised at once"]
+
+
 def test_blocks_on_disk_say_how_to_go_on(tmp_path):
     pytest.importorskip("zarr")
 
@@ -296,7 +354,16 @@ lg.monte_carlo_kernel(lg.mlp(3, "tanh"), x, width=512, draws=10**5, key=0)
 x = np.random.default_rng(0).normal(size=(4000, 10))
 K = lg.nngp(lg.mlp(1, "relu"), x)
 print("segment", flush=True)
-lg.solve_kernel(K, x[:, 0], noise=1e-12, rank=3500, rtol=1e-300, max_steps=10**6)
+lg.solve_kernel(K, x[:, 0], noise=1e-12, rank=3500, rtol=1e-140, max_steps=10**6)
+""",
+    "sample_kernels": COMMON
+    + """
+lg.sample_kernels(lg.mlp(3, "relu"), x[:3], width=64, draws=10**7, key=0)
+""",
+    "fit_likelihood": """
+x = np.random.default_rng(0).normal(size=(900, 10))
+print("segment", flush=True)
+lg.fit_likelihood(lg.mlp(5, "relu"), x, np.sin(3 * x[:, 0]), max_steps=10_000)
 """,
     "response_functions": COMMON
     + """
@@ -324,7 +391,7 @@ sys.argv = ["largen", "quickstart", "-o", tempfile.mkdtemp()]
 main()
 """,
 }
-ONCE = ("solve_kernel",)  # how often these say that they have begun
+ONCE = ("solve_kernel", "fit_likelihood")  # how often these say that they have begun
 
 
 @pytest.mark.slow

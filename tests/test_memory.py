@@ -29,6 +29,13 @@ CALLS = {
     "empirical_ntk": lambda: lg.empirical_ntk(
         NET, lg.init(NET, lg.ntk(), width=2, inputs=1, key=0), X
     ),
+    "sample_kernels": lambda: lg.sample_kernels(NET, X[:4], width=4, draws=2**31 - 1, key=0),
+    "sample_tangent_kernels": lambda: lg.sample_tangent_kernels(
+        NET, X[:4], width=4, draws=2**31 - 1, key=0
+    ),
+    "covariance_sde": lambda: lg.covariance_sde(
+        np.eye(4), slopes=(0, -1), time=1.0, draws=10**6, steps=10**6, key=0
+    ),
     "monte_carlo_kernel": lambda: lg.monte_carlo_kernel(NET, X, width=4, draws=2, key=0),
 }
 

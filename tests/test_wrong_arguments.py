@@ -39,6 +39,7 @@ def outcomes(folder, *what):
         text=True,
         check=False,
     )
+    assert not list(folder.iterdir()), "something was written where the table was made"
     lines = [line.split("\t") for line in ran.stdout.splitlines() if line.startswith("[")]
     assert ran.returncode == 0, f"the process ended in {lines[-1]}: {ran.stderr[-2000:]}"
     return [(*json.loads(row), json.loads(found)) for row, found in lines]

@@ -201,7 +201,11 @@ __all__ = ["__version__", *sorted(_HOME)]
 
 def __getattr__(name: str) -> Any:
     if name in _HOME:
-        value = getattr(import_module(f"largen.{_HOME[name]}"), name)
+        from largen.interrupts import interruptible
+
+        # JAX's callbacks of the garbage collector swallow interrupts while modules load, too.
+        with interruptible():
+            value = getattr(import_module(f"largen.{_HOME[name]}"), name)
         globals()[name] = value
         return value
     return _room(name)

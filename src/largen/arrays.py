@@ -93,10 +93,10 @@ def as_array(name: str, value: Any) -> Any:
     """
     if isinstance(value, jax.Array):
         return _of_numbers(name, value)
-    if isinstance(value, np.ma.MaskedArray):
+    if _has_mask(value):
         raise InvalidInput(
-            f"{name}: is a masked array, whose mask would be lost. Fill or drop what is masked, "
-            f"e.g. {name}.filled(0.0)."
+            f"{name}: is or holds a masked array, whose mask would be lost. Fill or drop what is "
+            f"masked, e.g. {name}.filled(0.0)."
         )
     try:
         known(name, value)
@@ -113,6 +113,13 @@ def as_array(name: str, value: Any) -> Any:
         ) from None
     array = _of_numbers(name, array)
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+def _has_mask(value: Any) -> bool:
+    """Whether this is a masked array, or a list of such."""
+    return isinstance(value, np.ma.MaskedArray) or (
+        isinstance(value, (list, tuple)) and any(map(_has_mask, value))
+    )
 
 
 def _of_numbers(name: str, array: Any) -> Any:
@@ -167,8 +174,8 @@ def floating(name: str, array: Any, ndim: int | tuple[int, ...] | None = None) -
 def converted(name: str, array: Any, dtype: Any) -> np.ndarray:
     """Return a new NumPy array of another type that holds the same numbers.
 
-    Floats are rounded; integers must stay what they are. The array is the caller's in nothing: it
-    shares no memory with what was given.
+    Floats are rounded, but not all of them to zero; integers must stay what they are. The array is
+    the caller's in nothing: it shares no memory with what was given.
 
     Raises
     ------
@@ -180,6 +187,7 @@ def converted(name: str, array: Any, dtype: Any) -> np.ndarray:
         new = np.array(array, dtype)
     if array.dtype.kind == "f":
         lost = ~np.isfinite(new) & np.isfinite(array)
+        lost |= (array != 0) & ~new.any()  # as of targets of 1e-60 in 32 bits
     else:
         lost = _rounded(array, dtype)
     if lost.any():

@@ -19,7 +19,7 @@ import sysconfig
 import types
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache, cached_property, partial
+from functools import WRAPPER_ASSIGNMENTS, cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -155,8 +155,7 @@ class _Digest:
         elif isinstance(value, type):
             yield from self._class(value)
         elif hasattr(value, "__wrapped__"):
-            yield self.of(type(value))
-            yield self.of(getattr(value, "__wrapped__"))  # noqa: B009
+            yield from self._wrapper(value)
         else:
             yield from self._object(value)
 
@@ -204,6 +203,19 @@ class _Digest:
                 yield name
                 yield self._inside(f".{name}", held)
 
+    def _wrapper(self, value: Any) -> Iterator[str | bytes]:
+        """An object around a function, and what it holds besides: a factor, axes, …"""
+        kind = type(value)
+        yield "wrapper"
+        yield self.of(kind)
+        yield self._inside(".__wrapped__", getattr(value, "__wrapped__"))  # noqa: B009
+        # What is compiled or remembered of a function makes it no other one.
+        if kind.__module__.partition(".")[0] not in COMPILED:
+            for name, held in (_state(value) or {}).items():
+                if name not in (*WRAPPER_ASSIGNMENTS, "__wrapped__"):
+                    yield name
+                    yield self._inside(f".{name}", held)
+
     def _object(self, value: Any) -> Iterator[str | bytes]:
         kind = type(value)
         yield "object"
@@ -231,6 +243,7 @@ class _Digest:
 SHARED_OR_NOT = (tuple, frozenset, types.CodeType, np.generic)
 PLAIN = (bool, int, str, type(None), type(Ellipsis), list, tuple)
 METHODS = (types.FunctionType, staticmethod, classmethod)
+COMPILED = ("functools", "jaxlib", "torch")
 COMPUTED = {"_abc_impl", "__annotate__", "__annotate_func__"}
 DESCRIPTORS = (types.GetSetDescriptorType, types.MemberDescriptorType)
 # Whose state is not in Python's hands, or is another one every time.

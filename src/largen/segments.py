@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from largen.interrupts import Pace, interruptible
+from largen.memory import check_fits
 
 # A function of constants that are compiled in, of the number of the step, of what one step hands
 # to the next, and of arrays; it returns the latter two of what is handed on, and what is seen.
@@ -55,6 +56,49 @@ def scanned(step: Step, fixed: Hashable, carry: Any, number: int, *arrays: Any) 
             passed = _advanced(step, fixed, passed, begin, end, arrays)
             jax.block_until_ready(passed)
     return passed
+
+
+def mapped(one: Callable[..., Any], fixed: Hashable, entries: Any, *arrays: Any, what: str) -> Any:
+    """Return a function of each entry, stacked: as ``lax.map`` does, in segments.
+
+    Parameters
+    ----------
+    one
+        ``one(fixed, entry, *arrays)``, a function of a module, which is compiled once.
+    fixed
+        What is compiled in.
+    entries
+        A tree of arrays, whose first axis is that of the entries.
+    arrays
+        What is the same for all.
+    what
+        The argument and what takes memory, as in :func:`largen.memory.check_fits`.
+
+    Raises
+    ------
+    OutOfMemory
+        If the results do not fit into memory twice, as they are computed and as they are returned.
+    KeyboardInterrupt
+        Between two segments.
+
+    Examples
+    --------
+    >>> def power(exponent, base):
+    ...     return base**exponent
+    >>> mapped(power, 2, jnp.arange(4), what="base: powers").tolist()
+    [0, 1, 4, 9]
+    """
+    number = len(jax.tree.leaves(entries)[0])
+    first = jax.tree.map(lambda each: each[0], entries)
+    shapes = jax.tree.leaves(jax.eval_shape(partial(one, fixed), first, *arrays))
+    needed = 2.0 * number * sum(shape.size * shape.dtype.itemsize for shape in shapes)
+    check_fits(needed, what, "Ask for fewer.")
+    return scanned(_of_entry, (one, fixed), (), number, entries, *arrays)[1]
+
+
+def _of_entry(given: Any, i: Any, carry: Any, entries: Any, *arrays: Any) -> tuple[Any, Any]:
+    one, fixed = given
+    return carry, one(fixed, jax.tree.map(lambda each: each[i], entries), *arrays)
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))

@@ -49,7 +49,15 @@ def test_wrong_input(arguments, message):
 
 
 @pytest.mark.parametrize(
-    "function", [np.tanh, lambda x: jnp.sum(x), lambda x: float(x), lambda x: x > 0]
+    "function",
+    [
+        np.tanh,
+        jax.nn.softmax,
+        lambda x: jnp.sum(x),
+        lambda x: float(x),
+        lambda x: x > 0,
+        lambda x: x * x.ndim,  # another function of batches of samples than of one
+    ],
 )
 def test_not_an_elementwise_function(function):
     with pytest.raises(InvalidInput, match="activation"):

@@ -1,13 +1,19 @@
 """Makes the calls of the table, without the type checker of the tests, and prints what came of it.
 
+What the calls write is in a temporary folder: some of the wrong paths are names of files.
+
 ``python -m tests.wrong_arguments table``, ``... transfer``, ``... pairs SEED COUNT`` or
 ``... everything [NAME]``.
 """
 
 import json
+import os
 import resource
 import sys
+from pathlib import Path
 
+import jax
+from tests.wrong_arguments.examples import FOLDER
 from tests.wrong_arguments.outcomes import outcome
 from tests.wrong_arguments.rows import everything, pairs, table
 
@@ -16,6 +22,13 @@ MEMORY = 16 * 2**30
 
 def main(what: str, *options: str) -> None:
     """Print one line of JSON for each row: name, argument, value, outcome."""
+    # Modules are found from there as well, also by processes that calls start.
+    sys.path[:] = [str(Path(place).resolve()) for place in sys.path]
+    if "PYTHONPATH" in os.environ:
+        places = os.environ["PYTHONPATH"].split(os.pathsep)
+        os.environ["PYTHONPATH"] = os.pathsep.join(str(Path(each).resolve()) for each in places)
+    os.chdir(FOLDER)
+    jax.config.update("jax_disable_most_optimizations", True)  # as in other tests: conftest.py
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     match what:
         case "pairs":

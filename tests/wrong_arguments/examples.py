@@ -21,7 +21,8 @@ XT = np.array([[0.8, 0.1, -0.4]])
 Y, YT = np.array([1.0, -0.5]), np.array([0.2])
 IMAGES = np.stack([np.outer(row, row)[:, :, None] for row in X])
 GRAM = np.array([[1.0, 0.3], [0.3, 1.5]])
-FOLDER = Path(tempfile.mkdtemp())
+_FOLDER = tempfile.TemporaryDirectory()  # deleted when the process ends
+FOLDER = Path(_FOLDER.name)
 VARIADIC = (Parameter.VAR_KEYWORD, Parameter.VAR_POSITIONAL)
 
 

@@ -47,6 +47,20 @@ LISTED = {
     "lrs": ("0.5", "list with nan", "negative list", "text", "no arguments", "empty list"),
     "task": ("None", "dict", "vector"),
     "replicas": ("1", "list", "empty list", "None"),
+    "X": ("subnormal array",),
+    "init": ("masked", "text", "no arguments"),
+    "make_parameters": ("nan array", "text"),
+    "batches": (
+        "number texts",
+        "gives text",
+        "gives vector",
+        "gives None",
+        "cumsum",
+        "raises",
+        "list",
+    ),
+    "make_model": ("nan array", "text", "no arguments", "None"),
+    "tolerance": ("traced array", "nan", "-1", "text"),
     "throw": ("text", "1", "None", "vector"),
 }
 

@@ -229,8 +229,8 @@ def _check_elementwise(function: Elementwise) -> None:
             f"activation: {name} must map floats of shape {shape.shape} to floats of the same "
             f"shape, got {shown(out)}."
         )
-    alone = outputs_on_shapes("activation", function, jax.ShapeDtypeStruct((1,), np.float32))
-    if getattr(alone, "shape", None) == (1,):
+    alone = outputs_on_shapes("activation", function, jax.ShapeDtypeStruct((1, 1), np.float32))
+    if getattr(alone, "shape", None) == (1, 1):
         with jax.ensure_compile_time_eval():
             together, alone = map(np.asarray, _values(function, jnp.asarray(_TRIED, np.float32)))
         if np.isnan(together).any():
@@ -246,5 +246,6 @@ def _check_elementwise(function: Elementwise) -> None:
 
 @partial(jax.jit, static_argnums=0)
 def _values(function: Elementwise, x: Array) -> tuple[Array, Array]:
-    """Return φ of all numbers together, and of each by itself."""
-    return function(x), jnp.concatenate([function(x[i : i + 1]) for i in range(len(x))])
+    """Return φ of all numbers together, and of each by itself, in an array of another shape."""
+    alone = [function(x[i].reshape(1, 1))[0] for i in range(len(x))]
+    return function(x), jnp.concatenate(alone)

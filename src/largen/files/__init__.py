@@ -10,9 +10,10 @@ from largen.files.contents import (
     save_figure,
     save_text,
 )
-from largen.files.whole import as_path, made_folder, written_whole
+from largen.files.whole import as_file, as_path, made_folder, written_whole
 
 __all__ = [
+    "as_file",
     "as_path",
     "json_with_checksum",
     "load_arrays",

@@ -80,6 +80,19 @@ def as_path(name: str, path: str | PathLike[str]) -> Path:
     return found
 
 
+def as_file(name: str, path: str | PathLike[str]) -> Path:
+    """Return the path of a file, before much is computed that is to be written to it.
+
+    Raises
+    ------
+    InvalidInput
+        If an argument is no path, or something that is no ordinary file has that name.
+    """
+    given = as_path(name, path)
+    _mode(name, Path(os.path.realpath(given)))
+    return given
+
+
 @contextmanager
 def written_whole(
     path: str | PathLike[str], *, name: str = "path", checksum: bool = False

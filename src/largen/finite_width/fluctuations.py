@@ -33,6 +33,7 @@ from largen.expectations import ActivationFunction
 from largen.finite_width.chain import Chain, HiddenLayer, chain_of, check_alive, checked_inputs
 from largen.finite_width.next_order import SMALL, variance_at_next_order
 from largen.finite_width.pairs import PairDerivatives, pair_derivatives
+from largen.interrupts import interruptible
 from largen.text import shown
 
 if TYPE_CHECKING:
@@ -112,6 +113,7 @@ class WidthFluctuations:
         )
 
 
+@interruptible()
 def width_fluctuations(
     net: Layer, x: ArrayLike, *, width: int | Sequence[int], samples: int = 4000, key: Any
 ) -> WidthFluctuations:

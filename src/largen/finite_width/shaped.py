@@ -34,8 +34,10 @@ from jax.typing import ArrayLike
 from largen.arrays import finite_result, floating, integer, known, random_key, real, sequence
 from largen.errors import InvalidInput, NoTheory
 from largen.expectations import activation as activation_of
+from largen.segments import mapped
 
 _BLOWN = 1e4  # times the largest initial variance
+_AT_ONCE, _STEPS = 1000, 2**21  # paths of a batch, and steps of all of them
 
 
 class CovariancePaths(NamedTuple):
@@ -135,8 +137,11 @@ def covariance_sde(
     with jax.enable_x64(True):
         keys = jax.random.split(key, draws)
         start, given = jnp.asarray(np.linalg.cholesky(V)), jnp.asarray([*constants, bias])
-        paths, blown, when = _paths(steps, start, given, jnp.asarray(last), keys)
-        found = [np.asarray(each) for each in (paths, blown, when)]
+        batch = max(1, min(draws, _AT_ONCE, _STEPS // steps))
+        apart = jnp.arange(-(-draws // batch) * batch).reshape(-1, batch) % draws
+        what = f"draws: {draws} paths of {steps} steps"
+        found = mapped(_paths, steps, keys[apart], start, given, jnp.asarray(last), what=what)
+        found = [np.asarray(each).reshape(-1, *each.shape[2:])[:draws] for each in found]
     finite_result("covariance_sde", found)
     return CovariancePaths(np.linspace(0, last, steps + 1), *found)
 
@@ -183,8 +188,7 @@ def _drift(V: Any, given: Any) -> Any:
     return relu * folded * root + smooth + bias
 
 
-@jax.jit(static_argnums=0)
-def _paths(steps: int, start: Any, given: Any, last: Any, keys: Any) -> Any:
+def _paths(steps: int, keys: Any, start: Any, given: Any, last: Any) -> Any:
     P = start.shape[0]
     shape = jax.ShapeDtypeStruct(start.shape, start.dtype)
     most = _BLOWN * jnp.max(jnp.sum(start**2, axis=1))
@@ -216,4 +220,4 @@ def _paths(steps: int, start: Any, given: Any, last: Any, keys: Any) -> Any:
         blown = over.any()
         return V, blown, jnp.where(blown, times[jnp.argmax(over)], last)
 
-    return jax.lax.map(path, keys, batch_size=1000)
+    return jax.vmap(path)(keys)

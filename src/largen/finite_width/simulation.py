@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jax.typing import ArrayLike
 
 from largen.architectures import Layer
@@ -17,9 +15,11 @@ from largen.arrays import integer, random_key
 from largen.errors import InvalidInput
 from largen.expectations import ActivationFunction
 from largen.finite_width.chain import chain_of, checked_inputs
+from largen.segments import mapped
 
+Layers = tuple[tuple[ActivationFunction, int], ...]  # activations and widths
 MOST_INPUTS = 16  # whose Cholesky factor is written out
-_AT_ONCE = 2**22  # Gaussian numbers
+_AT_ONCE = 2**20  # Gaussian numbers: far less than half a second
 
 
 def sample_kernels(
@@ -84,26 +84,22 @@ def sample_kernels(
         first = jnp.asarray(chain.first_kernel(inputs))
         constants = jnp.array([(layer.weight, layer.bias) for layer in chain.hidden])
         keys = jax.random.split(key, batches)
-        found = _drawn(layers, batch, first, constants, keys)
+        what = f"draws: kernels of {draws} networks"
+        found = mapped(_batch, (layers, batch), keys, first, constants, what=what)
         return np.asarray(found).reshape(batches * batch, P, P)[:draws]
 
 
-@partial(jax.jit, static_argnums=(0, 1))
-def _drawn(
-    layers: tuple[tuple[ActivationFunction, int], ...], batch: int, first: Any, constants: Any,
-    keys: Any,
-) -> Any:  # fmt: skip
-    def one_batch(key: Any) -> Any:
-        S = jnp.broadcast_to(first, (batch, *first.shape))
-        for number, (phi, width) in enumerate(layers):
-            key, now = jax.random.split(key)
-            noise = jax.random.normal(now, (batch, width, first.shape[0]), S.dtype)
-            value = phi(jnp.einsum("rna,rba->rnb", noise, cholesky(S)))
-            weight, bias = constants[number]
-            S = bias + weight / width * jnp.einsum("rna,rnb->rab", value, value)
-        return S
-
-    return lax.map(one_batch, keys)
+def _batch(given: tuple[Layers, int], key: Any, first: Any, constants: Any) -> Any:
+    """Return the kernels of a batch of networks, (batch, P, P)."""
+    layers, batch = given
+    S = jnp.broadcast_to(first, (batch, *first.shape))
+    for number, (phi, width) in enumerate(layers):
+        key, now = jax.random.split(key)
+        noise = jax.random.normal(now, (batch, width, first.shape[0]), S.dtype)
+        value = phi(jnp.einsum("rna,rba->rnb", noise, cholesky(S)))
+        weight, bias = constants[number]
+        S = bias + weight / width * jnp.einsum("rna,rnb->rab", value, value)
+    return S
 
 
 def cholesky(S: Any) -> Any:

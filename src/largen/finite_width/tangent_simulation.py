@@ -23,16 +23,15 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jax.typing import ArrayLike
 
 from largen.architectures import Layer
 from largen.arrays import finite_result, integer, random_key
 from largen.errors import InvalidInput
-from largen.expectations import ActivationFunction
 from largen.expectations.nodes import derivatives_in_variance, nodes_for, values
 from largen.finite_width.chain import Chain, HiddenLayer, chain_of, checked_inputs
-from largen.finite_width.simulation import MOST_INPUTS, cholesky
+from largen.finite_width.simulation import MOST_INPUTS, Layers, cholesky
+from largen.segments import mapped
 
 _AT_ONCE = 2**19  # numbers of one layer of a batch
 _DEGREE = 48  # of polynomials in log S
@@ -160,7 +159,8 @@ def sample_tangent_kernels(
     with jax.enable_x64(True):
         first = jnp.asarray(chain.first_kernel(inputs))
         constants = jnp.array([(layer.weight, layer.bias) for layer in chain.hidden])
-        found = _drawn(layers, batch, first, constants, jax.random.split(key, batches))
+        keys, what = jax.random.split(key, batches), f"draws: kernels of {draws} networks"
+        found = mapped(_batch, (layers, batch), keys, first, constants, what=what)
         found = [np.asarray(f).reshape(batches * batch, *f.shape[2:])[:draws] for f in found]
     outputs, kernel, ntk, forward, variances, backward = found
     finite_result("sample_tangent_kernels", found)
@@ -171,68 +171,63 @@ def sample_tangent_kernels(
     return TangentSamples(outputs, kernel, ntk, controls)
 
 
-@partial(jax.jit, static_argnums=(0, 1))
-def _drawn(
-    layers: tuple[tuple[ActivationFunction, int], ...], batch: int, first: Any, constants: Any,
-    keys: Any,
-) -> Any:  # fmt: skip
+def _batch(given: tuple[Layers, int], key: Any, first: Any, constants: Any) -> Any:
+    """Return outputs, kernels, tangent kernels and control variates of a batch of networks."""
+    layers, batch = given
     P, depth = first.shape[0], len(layers)
 
     def normal(key: Any, width: int) -> Any:
         return jax.random.normal(key, (batch, width, P), np.float32).astype(first.dtype)
 
-    def one_batch(key: Any) -> Any:
-        keys = jax.random.split(key, 3 * depth)
-        S = jnp.broadcast_to(first, (batch, P, P))
-        z = normal(keys[0], layers[0][1]) @ jnp.swapaxes(cholesky(S), 1, 2)
-        kernels, passed, statistics, paired = [S], [], [], []
-        for number, (phi, width) in enumerate(layers):
-            weight, bias = constants[number]
-            value, slope = phi(z), phi.derivative(z)
-            both = value * slope
-            averages = (value**2, slope**2, z * both, both**2)
-            statistics.append(jnp.stack([f.mean(axis=1) for f in averages], axis=1))
-            paired.append(_polynomials(z, S))
-            gram = jnp.einsum("rna,rnb->rab", value, value)
-            C = cholesky(gram)
-            Y = None
-            S = bias + weight / width * gram
-            passed.append((z, value, slope, C))
-            kernels.append(S)
-            if number + 1 < depth:
-                wide = layers[number + 1][1]
-                Y = jnp.sqrt(weight / width) * normal(keys[3 * number + 3], wide)
-                shared = jax.random.normal(keys[3 * number + 4], (batch, wide, 1), np.float32)
-                z = Y @ jnp.swapaxes(C, 1, 2) + jnp.sqrt(bias) * shared
-            passed[-1] += (Y,)
-        (weight, bias), (_, value, slope, _, _) = constants[-1], passed[-1]
-        u = jax.random.normal(keys[1], (batch, layers[-1][1], 1), np.float32)
-        u = jnp.sqrt(weight / layers[-1][1]) * u
-        shift = jnp.sqrt(bias) * jax.random.normal(keys[2], (batch, 1), np.float32)
-        outputs = jnp.sum(u * value, axis=1) + shift
-        G = slope * u
-        tangent = kernels[-1] + kernels[-2] * _squares(G)
-        none = jnp.zeros_like(value)
-        spread = jnp.broadcast_to(weight / layers[-1][1], kernels[-1].shape)
-        differences = [_differences(passed[-1][0], slope, none, u, none[..., :0], spread)]
-        for number in range(depth - 2, -1, -1):
-            z, value, slope, C, Y = passed[number]
-            share = constants[number, 0] / layers[number][1]
-            Q = _orthonormal(value, C)
-            inner = _squares(G)
-            mean = Q @ jnp.einsum("rna,rnb->rab", Y, G)
-            noise = normal(keys[3 * number + 5], layers[number][1])
-            noise = jnp.sqrt(share) * (noise @ jnp.swapaxes(cholesky(inner), 1, 2))
-            noise = noise - Q @ jnp.einsum("rna,rnb->rab", Q, noise)
-            G = slope * (mean + noise)
-            differences.append(_differences(z, slope, mean, noise, Q, share * inner))
-            tangent = tangent + kernels[number] * _squares(G)
-        forward = jnp.stack(statistics, axis=1)
-        variances = jnp.stack([jnp.diagonal(S, axis1=1, axis2=2) for S in kernels[:-1]], axis=1)
-        others = jnp.concatenate(differences + paired, axis=1)
-        return outputs, kernels[-1], tangent, forward, variances, others
-
-    return lax.map(one_batch, keys)
+    keys = jax.random.split(key, 3 * depth)
+    S = jnp.broadcast_to(first, (batch, P, P))
+    z = normal(keys[0], layers[0][1]) @ jnp.swapaxes(cholesky(S), 1, 2)
+    kernels, passed, statistics, paired = [S], [], [], []
+    for number, (phi, width) in enumerate(layers):
+        weight, bias = constants[number]
+        value, slope = phi(z), phi.derivative(z)
+        both = value * slope
+        averages = (value**2, slope**2, z * both, both**2)
+        statistics.append(jnp.stack([f.mean(axis=1) for f in averages], axis=1))
+        paired.append(_polynomials(z, S))
+        gram = jnp.einsum("rna,rnb->rab", value, value)
+        C = cholesky(gram)
+        Y = None
+        S = bias + weight / width * gram
+        passed.append((z, value, slope, C))
+        kernels.append(S)
+        if number + 1 < depth:
+            wide = layers[number + 1][1]
+            Y = jnp.sqrt(weight / width) * normal(keys[3 * number + 3], wide)
+            shared = jax.random.normal(keys[3 * number + 4], (batch, wide, 1), np.float32)
+            z = Y @ jnp.swapaxes(C, 1, 2) + jnp.sqrt(bias) * shared
+        passed[-1] += (Y,)
+    (weight, bias), (_, value, slope, _, _) = constants[-1], passed[-1]
+    u = jax.random.normal(keys[1], (batch, layers[-1][1], 1), np.float32)
+    u = jnp.sqrt(weight / layers[-1][1]) * u
+    shift = jnp.sqrt(bias) * jax.random.normal(keys[2], (batch, 1), np.float32)
+    outputs = jnp.sum(u * value, axis=1) + shift
+    G = slope * u
+    tangent = kernels[-1] + kernels[-2] * _squares(G)
+    none = jnp.zeros_like(value)
+    spread = jnp.broadcast_to(weight / layers[-1][1], kernels[-1].shape)
+    differences = [_differences(passed[-1][0], slope, none, u, none[..., :0], spread)]
+    for number in range(depth - 2, -1, -1):
+        z, value, slope, C, Y = passed[number]
+        share = constants[number, 0] / layers[number][1]
+        Q = _orthonormal(value, C)
+        inner = _squares(G)
+        mean = Q @ jnp.einsum("rna,rnb->rab", Y, G)
+        noise = normal(keys[3 * number + 5], layers[number][1])
+        noise = jnp.sqrt(share) * (noise @ jnp.swapaxes(cholesky(inner), 1, 2))
+        noise = noise - Q @ jnp.einsum("rna,rnb->rab", Q, noise)
+        G = slope * (mean + noise)
+        differences.append(_differences(z, slope, mean, noise, Q, share * inner))
+        tangent = tangent + kernels[number] * _squares(G)
+    forward = jnp.stack(statistics, axis=1)
+    variances = jnp.stack([jnp.diagonal(S, axis1=1, axis2=2) for S in kernels[:-1]], axis=1)
+    others = jnp.concatenate(differences + paired, axis=1)
+    return outputs, kernels[-1], tangent, forward, variances, others
 
 
 def _differences(z: Any, slope: Any, mean: Any, noise: Any, Q: Any, spread: Any) -> Any:

@@ -98,7 +98,10 @@ def kernel(
     rtol
         Relative error that is accepted of the Gaussian expectations, 1e-8 by default. It is
         bounded before use: activations with closed forms, and those at moderate variances that
-        are smooth but for up to eight kinks, stay far below; others may not.
+        are smooth but for up to eight kinks, stay far below; others may not. The bound is of
+        functions that samples of them resolve: what is narrower than √q/72 at a variance q, and
+        than 1/128, such as e^(−(u/w)²) with w = 1e-4, may be seen by neither the kernel nor the
+        bound.
     memory_budget
         Bytes that intermediate layers may take, 4 GiB by default; inputs and results come on
         top. The kernels are computed in tiles that are as large as suits the processor's cache,

@@ -14,6 +14,7 @@ from jax.typing import ArrayLike
 from largen.arrays import finite_result, floating, is_traced, like, precision, tree_of_floats
 from largen.callables import outputs_on_shapes, takes
 from largen.errors import InvalidInput, one_of
+from largen.interrupts import interruptible
 from largen.memory import check_fits
 from largen.text import shown
 
@@ -24,6 +25,7 @@ Function = Callable[[Any, Any], Any]
 METHODS = ("auto", "jacobian", "products")
 
 
+@interruptible()
 def tangent_kernel(
     f: Function,
     params: Any,
@@ -90,6 +92,7 @@ def tangent_kernel(
         return finite_result("tangent_kernel", like(kernel, params, x1, x2))
 
 
+@interruptible()
 def output_kernel(f: Function, params: Any, x1: ArrayLike, x2: ArrayLike | None = None) -> Any:
     """Return the mean over outputs of f(x)f(x'), an estimate of the NNGP kernel from one draw.
 

@@ -14,12 +14,14 @@ from jaxtyping import Array, Float
 from largen.architectures import Layer, layers_of
 from largen.arrays import finite_result, like, precision, samples, shape_of
 from largen.errors import NoTheory
+from largen.interrupts import interruptible
 from largen.memory import check_fits
 from largen.networks.modules import Kernels, Params, Probe
 from largen.networks.network import FiniteNetwork, network_of
 from largen.parameterizations import Parameterization
 
 
+@interruptible()
 def empirical_ntk(
     net: Layer,
     params: Params,

@@ -25,6 +25,7 @@ from jaxtyping import Array, Bool, Float
 from largen.architectures import Layer
 from largen.arrays import flag, integer, real
 from largen.errors import InvalidInput, NumericalFailure, one_of
+from largen.interrupts import interruptible
 from largen.kernels.hyperparameters import Hyperparameters, kernel_at
 from largen.parameterizations import Parameterization
 from largen.regression.fit import ascend, groups_of
@@ -96,6 +97,7 @@ class Validation(NamedTuple):
             return float(value), slopes, float(by_number)
 
 
+@interruptible()
 def fit_cross_validation(
     net: Layer,
     x: ArrayLike,

@@ -11,6 +11,7 @@ from jax.typing import ArrayLike
 from largen.architectures import Layer
 from largen.arrays import flag, real
 from largen.errors import InvalidInput, NumericalFailure
+from largen.interrupts import interruptible
 from largen.kernels.masked import masked
 from largen.parameterizations import Parameterization
 from largen.regression.checks import sample_weights, training_inputs, training_targets
@@ -36,6 +37,7 @@ class FlowPosterior(Posterior):
         return f"FlowPosterior({times} on {len(self.x)} samples, {self.status}, {self.net!r})"
 
 
+@interruptible()
 def flow_posterior(
     net: Layer,
     x: ArrayLike,

@@ -11,6 +11,7 @@ from jax.typing import ArrayLike
 from largen.architectures import Layer
 from largen.arrays import flag, integer, real
 from largen.errors import NumericalFailure, one_of
+from largen.interrupts import check, interruptible
 from largen.kernels.hyperparameters import Hyperparameters, rebuilt
 from largen.parameterizations import Parameterization
 from largen.regression.likelihood import PRIORS, evidence
@@ -47,6 +48,7 @@ class LikelihoodFit:
     at_bound: tuple[str, ...]
 
 
+@interruptible()
 def fit_likelihood(
     net: Layer,
     x: ArrayLike,
@@ -222,6 +224,7 @@ def ascend(
         return of.given.deviations * np.exp(logs[groups]), now
 
     def cost(logs):
+        check()
         deviations, now = constants(logs)
         value, slopes, by_number = of.at(deviations, now)
         if not np.isfinite(value):

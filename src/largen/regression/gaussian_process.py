@@ -13,6 +13,7 @@ from jax.typing import ArrayLike
 from largen.architectures import Layer
 from largen.arrays import flag, integer, is_traced, random_key
 from largen.errors import InvalidInput, NumericalFailure, one_of
+from largen.interrupts import interruptible
 from largen.kernels.masked import Masked, diagonal_of, kernel_of, masked
 from largen.kernels.nngp_ntk import kernel, nngp, ntk_kernel
 from largen.kernels.padding import filled
@@ -120,6 +121,7 @@ class Posterior:
             )
         return self.given.log_likelihood(self.y.reshape(len(self.y), -1))
 
+    @interruptible()
     def predict(
         self, x_test: ArrayLike, *, mask: ArrayLike | None = None, covariance: bool = False
     ) -> Prediction:
@@ -232,6 +234,7 @@ class Posterior:
         )
 
 
+@interruptible()
 def posterior(
     net: Layer,
     x: ArrayLike,

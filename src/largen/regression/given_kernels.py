@@ -10,6 +10,7 @@ import numpy as np
 
 from largen.arrays import flag, floating, integer, random_key
 from largen.errors import InvalidInput, NumericalFailure, one_of
+from largen.interrupts import interruptible
 from largen.regression.checks import noise_variance, sample_weights, training_targets
 from largen.regression.conditioning import Inference, Relaxation, draw, infer, relax
 from largen.regression.early_stopping import singular_at_infinity, training_times
@@ -189,6 +190,7 @@ class KernelPosterior:
         )
 
 
+@interruptible()
 def posterior_from_kernel(
     kernel: Any,
     y: Any,
@@ -257,6 +259,7 @@ def posterior_from_kernel(
     return result
 
 
+@interruptible()
 def flow_posterior_from_kernel(
     ntk: Any,
     y: Any,

@@ -15,6 +15,7 @@ from jaxtyping import Array, Bool, Float
 from largen.architectures import Layer
 from largen.arrays import real, shape_of
 from largen.errors import InvalidInput, NoTheory, NumericalFailure, one_of
+from largen.interrupts import interruptible
 from largen.kernels.accuracy import (
     check_tangent,
     inaccuracy,
@@ -154,6 +155,7 @@ def _rates(given: Hyperparameters) -> Any:
     )
 
 
+@interruptible()
 def log_likelihood(
     net: Layer,
     x: ArrayLike,

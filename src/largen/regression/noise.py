@@ -28,8 +28,11 @@ from collections.abc import Callable
 import numpy as np
 from scipy.optimize import minimize_scalar
 
+from largen.errors import NumericalFailure
+
 _SMALLEST = 1e-10  # of the largest eigenvalue: below, the kernel is singular in float64
 _LARGEST = 1e3  # of the largest eigenvalue, or of the mean square of the targets
+_LONGEST = 1e290  # time scale
 _TRIED = 53  # on a grid of logarithms, between whose best neighbours the minimum is refined
 
 Matrix = np.ndarray
@@ -75,10 +78,21 @@ def best_time(kernel: Matrix, y: Matrix, weights: Matrix | None = None) -> float
     -------
     float
         Between 1e-3 and 1e10 of the time scale of the fastest mode.
+
+    Raises
+    ------
+    NumericalFailure
+        If the kernel is 0, but for numbers that are nearly none.
     """
     w = np.ones(len(y)) if weights is None else weights
     values, _, z = _decomposed(kernel, y, w)
     fastest = w.sum() / max(values[-1], np.finfo(float).tiny)
+    if fastest > _LONGEST:
+        raise NumericalFailure(
+            f"time: the largest eigenvalue of the tangent kernel is {values[-1]:.1g}, and 'auto' "
+            "finds no time within which anything is learned. Scale the inputs to a mean square of "
+            "order one."
+        )
     return _minimum(_cross_validation(values, z, w), 1e-3 * fastest, 1e10 * fastest)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from largen.arrays import MOST_COUNTED, as_array, integer
+from largen.arrays import MOST_COUNTED, as_array, integer, known
 from largen.errors import InvalidInput, one_of
 
 LOSSES = ("cross_entropy", "mse")
@@ -144,6 +144,7 @@ class Task:
 
 def _numbers(name: str, values: Any) -> np.ndarray:
     """Return samples of finite numbers."""
+    known(name, values)
     array = np.asarray(as_array(name, values))
     if array.ndim == 0 or not array.size:
         raise InvalidInput(f"{name}: wanted at least one sample, got shape {array.shape}.")

@@ -159,7 +159,9 @@ class CoordinateCheck:
         return float(np.polyfit(np.log2(self.ratios), np.log2(mean), 1)[0])
 
 
-def effort(steps: Any, seeds: Any, batches: Any, targets: Any, loss: Any, lr: Any) -> None:
+def effort(
+    steps: Any, seeds: Any, batches: Any, targets: Any, loss: Any, lr: Any, tolerance: Any
+) -> None:
     """Check how much is measured, and by what.
 
     Raises
@@ -170,6 +172,8 @@ def effort(steps: Any, seeds: Any, batches: Any, targets: Any, loss: Any, lr: An
     integer("steps", steps, at_least=1)
     integer("seeds", seeds, at_least=1)
     real("lr", lr, at_least=0)
+    if tolerance is not None:
+        real("tolerance", tolerance, above=0)
     takes("loss", loss, ("model", "batch"))
     sequence("targets", targets, "a list of shapes")
     if not sequence("batches", batches, "a list of batches"):
@@ -216,7 +220,7 @@ def checked(
         What was done.
     """
     along, ratios = one_direction(plans)
-    tolerance = TOLERANCE[along] if tolerance is None else real("tolerance", tolerance, above=0)
+    tolerance = TOLERANCE[along] if tolerance is None else float(tolerance)
     layers = tuple(name for name in records[0][0] if all(name in r for own in records for r in own))
     numbers = np.array([[[r[name] for name in layers] for r in own] for own in records])
     start, size, change = np.moveaxis(numbers, -1, 0)

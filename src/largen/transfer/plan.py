@@ -305,7 +305,15 @@ def grouped(
     eps: Any = None,
     step: Callable[[ScaledWeight], float] = lambda weight: 1.0,
 ) -> list[tuple[dict[str, Any], list[str]]]:
-    """Return the distinct settings among these weights, and which weights have each of them."""
+    """Return the distinct settings among these weights, and which weights have each of them.
+
+    Raises
+    ------
+    InvalidInput
+        As :meth:`Plan.settings` does, and for an ε that the optimizer does not have.
+    """
+    if eps is not None and plan.update.eps is None:
+        raise InvalidInput(f"eps: {plan.optimizer} has none, got {shown(eps)}.")
     groups: dict[tuple, tuple[dict[str, Any], list[str]]] = {}
     for name in names:
         weight = plan[name]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,6 +79,22 @@ class TrainedReplicas:
     def diverged(self) -> np.ndarray:
         """Which replicas diverged, shape ``(replica,)``."""
         return ~np.isfinite(self.final)
+
+
+def batch_of(batches: Callable[[int], Any], t: int) -> tuple[Any, Any]:
+    """Return inputs and targets of a step.
+
+    Raises
+    ------
+    InvalidInput
+        If they are no pair.
+    """
+    pair = batches(t)
+    if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+        raise InvalidInput(
+            f"batches: wanted a pair of inputs and targets at step {t}, got {shown(pair)}."
+        )
+    return pair[0], pair[1]
 
 
 def checked(

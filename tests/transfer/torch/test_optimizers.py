@@ -140,6 +140,23 @@ def test_rates_that_are_none_are_refused(wrong):
         plan.param_groups(plan.build(seed=0), lr=wrong)
 
 
+@pytest.mark.parametrize(
+    ("optimizer", "options", "words"),
+    [
+        ("sgd", {"eps": 1e-8}, "eps: sgd has none"),
+        ("lion", {"eps": 1e-8}, "eps: lion has none"),
+        ("adam", {"moved_by": "muon"}, "moved_by: 'muon' is not known.*adam, all"),
+        ("sgd", {"moved_by": "adamw"}, "moved_by: 'adamw' is not known"),
+        ("muon", {"moved_by": "adam"}, "moved_by: 'adam' is not known"),
+        ("sgd", {"adjust_lr_fn": "original"}, "adjust_lr_fn: sgd has none"),
+    ],
+)
+def test_what_an_optimizer_does_not_have_is_refused(optimizer, options, words):
+    plan = scale(SmallNet, *SIZES, optimizer=optimizer, scheme="mup")
+    with pytest.raises(InvalidInput, match=words):
+        plan.param_groups(plan.build(seed=0), lr=0.1, **options)
+
+
 def test_independent_decay_wants_a_rate():
     plan = scale(SmallNet, *SIZES, decay="independent")
     model = plan.build(seed=0)

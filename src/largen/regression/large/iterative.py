@@ -10,6 +10,7 @@ from scipy.linalg import cho_factor, cho_solve
 
 from largen.arrays import flag, floating, integer, known, real
 from largen.errors import InvalidInput, NumericalFailure
+from largen.interrupts import check, interruptible
 from largen.regression.checks import training_targets
 from largen.text import shown
 
@@ -37,6 +38,7 @@ class KernelSolution(NamedTuple):
     status: str
 
 
+@interruptible(at_once=True)
 def solve_kernel(
     matrix: Any,
     y: Any,
@@ -104,7 +106,10 @@ def solve_kernel(
     rows = _rows_of_a_block(matrix)
 
     def product(v):
-        parts = [np.asarray(matrix[i : i + rows], np.float64) @ v for i in range(0, len(v), rows)]
+        parts = []
+        for i in range(0, len(v), rows):
+            check()
+            parts.append(np.asarray(matrix[i : i + rows], np.float64) @ v)
         return np.concatenate(parts) + variance * v
 
     precondition = _preconditioner(matrix, variance, min(rank, shape[0]))
@@ -162,6 +167,7 @@ def partial_cholesky(matrix: Any, rank: int) -> np.ndarray:
     ).copy()
     largest, root = diagonal.max(initial=0), np.zeros((samples, rank))
     for k in range(rank):
+        check()
         pivot = int(np.argmax(diagonal))
         if diagonal[pivot] <= 1e-13 * largest:
             return root[:, :k]

@@ -14,6 +14,7 @@ from scipy.linalg import cho_factor, cho_solve
 from largen.architectures import Layer
 from largen.arrays import as_array, integer, known, random_key, real
 from largen.errors import InvalidInput, instance_of, one_of
+from largen.interrupts import interruptible
 from largen.kernels.masked import Masked, diagonal_of, kernel_of, masked
 from largen.kernels.nngp_ntk import nngp, ntk_kernel
 from largen.memory import check_fits
@@ -59,6 +60,7 @@ class LowRankPosterior:
     weights: np.ndarray
     scalar: bool
 
+    @interruptible()
     def predict(self, x_test: ArrayLike, *, mask: ArrayLike | None = None) -> Prediction:
         """Return mean and variance of the outputs at test samples, without the targets' noise.
 
@@ -99,6 +101,7 @@ class LowRankPosterior:
         )
 
 
+@interruptible()
 def low_rank_posterior(
     net: Layer,
     x: ArrayLike,

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from largen.arrays import as_array
 from largen.callables import outputs_on_shapes, takes
 from largen.errors import InvalidInput
 from largen.text import shown
@@ -99,7 +100,10 @@ def coordinate_check(
     >>> check.guilty, bool(check["out"].change > 0.5)
     ('inp', True)
     """
-    effort(steps, seeds, batches, targets, loss, lr)
+    effort(steps, seeds, batches, targets, loss, lr, tolerance)
+    for leaf in jax.tree.leaves(list(batches)):
+        if not isinstance(leaf, jax.Array):  # which may be keys
+            as_array("batches", leaf)
     takes("activations", activations, ("parameters", "batch"))
     plans = [
         scale(init, base, target, optimizer=optimizer, depth=depth, **options) for target in targets

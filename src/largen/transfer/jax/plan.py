@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from largen.arrays import random_key, real
 from largen.errors import InvalidInput, instance_of
+from largen.text import shown
 from largen.transfer.jax.trees import map_named, map_weights, weights_of
 from largen.transfer.plan import Plan, grouped, matched_step, read_json
 from largen.transfer.schedules import Schedule, check_factor
@@ -188,6 +189,8 @@ class JaxPlan(Plan):
         Raises
         ------
         DamagedFile, InvalidInput
-            As :func:`largen.transfer.plan_from_json` does.
+            As :func:`largen.transfer.plan_from_json` does; for a builder that is no function.
         """
+        if make_parameters is not None and not callable(make_parameters):
+            raise InvalidInput(f"make_parameters: wanted a function, got {shown(make_parameters)}.")
         return cls(**read_json(text), make_parameters=make_parameters)

@@ -15,7 +15,14 @@ from largen.text import shown
 from largen.transfer.jax.plan import JaxPlan
 from largen.transfer.jax.survey import shapes_of
 from largen.transfer.jax.trees import is_weight
-from largen.transfer.replicas import DIVERGED, LOOK_EVERY, Replica, TrainedReplicas, checked
+from largen.transfer.replicas import (
+    DIVERGED,
+    LOOK_EVERY,
+    Replica,
+    TrainedReplicas,
+    batch_of,
+    checked,
+)
 from largen.transfer.schedules import Schedule
 
 Batch = tuple[Any, Any]
@@ -115,7 +122,7 @@ def train_replicas(
     for pair in evaluation:
         _check_batch(apply, measure, plan, *pair)
     for t in range(steps):
-        x, y = batches(t)
+        x, y = batch_of(batches, t)
         if t == 0 or measure is cross_entropy:
             _check_batch(apply, measure, plan, x, y)
         value, parameters, state = step(parameters, state, lr, x, y)

@@ -10,6 +10,7 @@ from typing import Any
 import jax
 
 from largen.errors import InvalidInput
+from largen.text import shown
 from largen.transfer.alignment import Alignment
 from largen.transfer.initial import InitialLaw, Moments, measured
 from largen.transfer.jax.draws import Draws
@@ -182,6 +183,8 @@ def shapes_of(init: Callable[..., Any], sizes: Mapping[str, Any]) -> Any:
     """
     import equinox as eqx
 
+    if not callable(init):
+        raise InvalidInput(f"init: wanted a function of (key, **sizes), got {shown(init)}.")
     try:
         return eqx.filter_eval_shape(init, jax.random.key(0), **sizes)
     except TypeError as error:

@@ -76,7 +76,7 @@ def coordinate_check(
     InvalidInput
         If the targets differ in both or in none, or an argument is out of range.
     """
-    effort(steps, seeds, batches, targets, loss, lr)
+    effort(steps, seeds, batches, targets, loss, lr, tolerance)
     if make_optimizer is not None and not isinstance(make_optimizer, type):
         takes("make_optimizer", make_optimizer, ("groups",))
     known = update(optimizer, options.get("decay")).name

@@ -121,7 +121,8 @@ class TorchPlan(Plan):
         ------
         InvalidInput
             If a weight is not in the plan or has another shape, a rate is negative or not finite,
-            or if it is not said which of Muon's groups are wanted.
+            the optimizer does not have what is given, or if it is not said which of Muon's groups
+            are wanted.
         """
         tensors = self._check(model)
         if adjust_lr_fn is not None:
@@ -129,7 +130,8 @@ class TorchPlan(Plan):
             if self.update.kind != "orthogonal":
                 raise InvalidInput(f"adjust_lr_fn: {self.optimizer} has none; it is Muon's.")
         if moved_by is not None:
-            one_of("moved_by", moved_by, ("muon", "adamw", "all", self.optimizer))
+            movers = ("muon", "adamw") if self.update.kind == "orthogonal" else (self.optimizer,)
+            one_of("moved_by", moved_by, (*movers, "all"))
         if self.update.kind == "orthogonal" and moved_by not in ("muon", "adamw", "all"):
             raise InvalidInput(
                 "moved_by: Muon moves matrices only; make two optimizers, one of "
@@ -198,13 +200,20 @@ class TorchPlan(Plan):
         Raises
         ------
         DamagedFile, InvalidInput
-            As :func:`largen.transfer.plan_from_json` does.
+            As :func:`largen.transfer.plan_from_json` does; for a builder that is no function.
         """
+        if make_model is not None and not callable(make_model):
+            raise InvalidInput(f"make_model: wanted a function, got {shown(make_model)}.")
         return cls(**read_json(text), make_model=make_model)
 
     def _built(self, make: Any, device: Any) -> nn.Module:
         with torch.device(device if device is not None else torch.get_default_device()):
-            model = make(**self.target)
+            try:
+                model = make(**self.target)
+            except TypeError as error:
+                raise InvalidInput(
+                    f"make_model: could not be called with {dict(self.target)}: {error}."
+                ) from error
         tensors = self._check(model)
         with torch.no_grad():
             for name, tensor in tensors.items():

@@ -16,7 +16,14 @@ from torch import Tensor, nn
 
 from largen.errors import InvalidInput
 from largen.text import shown
-from largen.transfer.replicas import DIVERGED, LOOK_EVERY, Replica, TrainedReplicas, checked
+from largen.transfer.replicas import (
+    DIVERGED,
+    LOOK_EVERY,
+    Replica,
+    TrainedReplicas,
+    batch_of,
+    checked,
+)
 from largen.transfer.schedules import factor_at
 from largen.transfer.torch.gradients import Loss, Replicated
 from largen.transfer.torch.names import parameters
@@ -192,7 +199,7 @@ def train_replicas(
     first: Tensor | None = None
     for t in range(steps):
         s = 1.0 if schedule is None else factor_at(schedule, t)
-        value = stack.step(*stack.tensors(batches(t)), measure, s, t + 1)
+        value = stack.step(*stack.tensors(batch_of(batches, t)), measure, s, t + 1)
         found.append(value)
         first = value if first is None else first
         if (t + 1) % LOOK_EVERY == 0 or t + 1 == steps:

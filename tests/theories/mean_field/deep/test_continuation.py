@@ -208,3 +208,11 @@ def test_what_differs_is_named(tmp_path):
     (tmp_path / "other.npz.states").write_bytes(b"a file where the folder should be")
     with pytest.raises(InvalidInput, match="cannot make"):
         Checkpoint(tmp_path / "other.npz", mine, {}, NOTHING)
+
+
+@pytest.mark.parametrize(("wrong", "words"), [(".", "is a folder"), ("a\0b", "null character")])
+def test_what_is_no_place_for_a_checkpoint_is_refused_at_once(wrong, words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(f"{DEEP}.solution.sampled", lambda *_: pytest.fail("it computes"))
+    with pytest.raises(InvalidInput, match=f"checkpoint: .*{words}"):
+        solve(run_of(), particles=64, replicates=1, checkpoint=wrong)

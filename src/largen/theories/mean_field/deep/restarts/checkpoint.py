@@ -11,13 +11,12 @@ from __future__ import annotations
 import hashlib
 from dataclasses import replace
 from os import PathLike
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from largen.architectures import fingerprint
-from largen.files import made_folder
+from largen.files import as_file, made_folder
 from largen.parameterizations import Stepped
 from largen.runs import Run
 from largen.theories.mean_field.deep.restarts.marked_files import load_marked, other, save_marked
@@ -68,13 +67,13 @@ class Checkpoint:
     Raises
     ------
     InvalidInput
-        If the folder cannot be made.
+        If it is no path of a file, or the folder cannot be made.
     """
 
     def __init__(
         self, path: str | PathLike[str], run: Run, options: dict[str, Any], recorded: Recorded
     ):
-        self.path = Path(path)
+        self.path = as_file("checkpoint", path)
         self._folder = made_folder("checkpoint", self.path.with_name(self.path.name + ".states"))
         self._marks = _marks(run, options)
         self._course, self._recorded = course(run), recorded
