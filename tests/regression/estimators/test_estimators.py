@@ -45,7 +45,7 @@ ALL = (
 @pytest.mark.parametrize("estimator", ALL)
 def test_contract_of_scikit_learn(estimator, monkeypatch):
     # The checks fit many sizes; with fewer standard ones less is compiled.
-    monkeypatch.setattr(padding, "standard_size", lambda n: 32 if n <= 32 else max(256, n))
+    monkeypatch.setattr(padding, "standard_size", lambda n, *_: 32 if n <= 32 else max(256, n))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         results = check_estimator(estimator(LINEAR), on_fail=None)
