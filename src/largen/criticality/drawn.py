@@ -62,12 +62,21 @@ def draw(
     ]
     growth, correlation = np.moveaxis(np.concatenate(found, axis=2).astype(np.float64), 1, 0)
     with np.errstate(invalid="ignore"):
-        summary = [
-            each.reshape(weight.shape)
-            for seen in (growth, correlation)
-            for each in (seen.mean(axis=0), seen.std(axis=0, ddof=1) / np.sqrt(draws))
-        ]
-    return DrawnNetworks(*summary, width, depth, draws)
+        means, errors = (
+            [of(seen).reshape(weight.shape) for seen in (growth, correlation)]
+            for of in (_mean, _standard_error)
+        )
+    return DrawnNetworks(
+        means[0], errors[0], means[1], errors[1], width=width, depth=depth, draws=draws
+    )
+
+
+def _mean(seen: np.ndarray) -> np.ndarray:
+    return seen.mean(axis=0)
+
+
+def _standard_error(seen: np.ndarray) -> np.ndarray:
+    return seen.std(axis=0, ddof=1) / np.sqrt(len(seen))
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))

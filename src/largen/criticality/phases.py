@@ -105,9 +105,9 @@ class PhaseDiagram:
         seen = np.isfinite(self.networks.growth) & np.isfinite(self.chi_perp)
         same = (self.networks.growth > 0) == (self.chi_perp > 1)
         return (
-            f"\n  {self.networks.draws} networks of width {self.networks.width} and depth "
-            f"{self.networks.depth}: gradients grow or vanish as at infinite width at "
-            f"{np.mean(same[seen]) if seen.any() else 0.0:.0%} of them"
+            f"\n  {self.networks.draws} networks of width {self.networks.width}, depth "
+            f"{self.networks.depth}: at {np.mean(same[seen]) if seen.any() else 0.0:.0%} of points "
+            "gradients grow or vanish as in the limit"
         )
 
 
@@ -161,7 +161,7 @@ def phase_diagram(
     PhaseDiagram: tanh, 2 × 2 points, 50% of them chaotic, 0% with unbounded variance
     >>> lg.phase_diagram("tanh", [0.5, 2.0], [0.1], width=50, depth=5, networks=4, key=0)
     PhaseDiagram: tanh, 2 × 1 points, 50% of them chaotic, 0% with unbounded variance
-      4 networks of width 50 and depth 5: gradients grow or vanish as at infinite width at 100% of them
+      4 networks of width 50, depth 5: at 100% of points gradients grow or vanish as in the limit
     """
     phi = checked_activation(activation, "lg.phase_diagram")
     w = _axis("weight_std", np.linspace(0.5, 3.0, 61) if weight_std is None else weight_std, 1e-12)
@@ -171,7 +171,8 @@ def phase_diagram(
     networks = integer("networks", networks, at_least=0)
     if networks and (width is None or networks == 1):
         raise InvalidInput(
-            f"networks: wanted width, depth and at least 2 networks, got {networks} of width {width}."
+            f"networks: wanted width, depth and at least 2 networks, got {networks} of width "
+            f"{width}."
         )
     drawing = random_key(key) if networks else None
     second, slope, fourth = _tables(phi)

@@ -114,6 +114,55 @@ def third_averages(phi: ActivationFunction, kernel: np.ndarray) -> Third:
     return Third(whole[:M], whole[M:])
 
 
+def covariance_along(
+    phi: ActivationFunction, before: np.ndarray, now: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return how products φφ of a stream in two layers vary together.
+
+    Parameters
+    ----------
+    phi
+        φ of both.
+    before, now
+        Covariances of the stream in the earlier and in the later layer, (P, P) each; the earlier
+        one is that between the layers, too.
+
+    Returns
+    -------
+    tuple
+        Cov(s_b, s_a) for pairs b of the earlier and a of the later layer, (b, a), and its
+        derivatives in the later covariance alone, (c, b, a).
+    """
+    P = len(now)
+    joint = np.block([[before, before], [before, now]])
+    pairs = pairs_of(2 * P)
+    early = [n for n, (_, j) in enumerate(pairs) if j < P]
+    late = [n for n, (i, _) in enumerate(pairs) if i >= P]
+    slopes = slopes_of(phi) if kinks_of(phi) else None
+    if slopes is not None:
+        averages = HomogeneousAverages(slopes, joint)
+        mean = np.array([averages.mean([*pair]) for pair in pairs])
+        second = _exact_fourth(averages).values - np.outer(mean, mean)
+        return second[np.ix_(early, late)], _exact_third(averages).change[np.ix_(late, early, late)]
+    grid = grid_for(phi, joint)
+    mean = np.zeros(len(pairs))
+    one, other = (np.array(each) for each in zip(*pairs, strict=True))
+    for points, weights in _in_parts(grid):
+        value = values(phi, points)[0].T
+        mean += (value[one] * value[other]) @ weights
+    total = np.zeros((1 + len(late), len(early) * len(late)))
+    for points, weights in _in_parts(grid):
+        value = values(phi, points)[0].T
+        centred = value[one] * value[other] - mean[:, None]
+        products = (centred[early][:, None] * centred[late]).reshape(-1, len(weights))
+        factors = np.vstack(
+            [np.ones(len(weights)), scores_of(Grid(points, weights), joint).T[late]]
+        )
+        total += (factors * weights) @ products.T
+    whole = total.reshape(1 + len(late), len(early), len(late))
+    return whole[0], whole[1:]
+
+
 def _in_parts(grid: Grid) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield points and weights by parts whose features stay in a processor's cache."""
     for first in range(0, len(grid.weights), _AT_ONCE):

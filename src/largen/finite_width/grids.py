@@ -5,8 +5,8 @@ falls exponentially with the inverse of its step; in four dimensions every other
 checkerboard, does as well as all of them. The step is the largest with which the fourth
 powers of φ and φ' have the right averages under each single variance, since a lattice is least good
 for functions of one direction. The ball's radius is the smallest outside of which powers of φ weigh
-nothing, whose averages far out grow with their degree. For functions with kinks, Gauss and Legendre's rule dimension by
-dimension, with panels that end where a preactivation is at a kink.
+nothing, whose averages far out grow with their degree. For functions with kinks, Gauss and
+Legendre's rule dimension by dimension, with panels that end where a preactivation is at a kink.
 """
 
 from __future__ import annotations

@@ -32,7 +32,8 @@ from largen.errors import InvalidInput
 from largen.expectations import ActivationFunction
 from largen.expectations.nodes import derivatives_in_variance, nodes_for, values
 from largen.finite_width.chain import Chain, HiddenLayer, chain_of, checked_inputs
-from largen.finite_width.simulation import MOST_INPUTS, cholesky
+from largen.finite_width.linear_algebra import cholesky
+from largen.finite_width.simulation import MOST_INPUTS
 
 _AT_ONCE = 2**19  # numbers of one layer of a batch
 _DEGREE = 48  # of polynomials in log S
