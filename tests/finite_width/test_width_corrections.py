@@ -260,8 +260,6 @@ def test_cumulants_decay_with_one_power_of_the_width_less():
 def test_bad_inputs_are_named():
     with pytest.raises(NoRule, match="Conv"):
         lg.width_corrections(lg.serial(lg.Conv((3,)), lg.Flatten(), lg.Dense()), X, width=8)
-    with pytest.raises(NoRule, match="Residual"):
-        lg.width_corrections(lg.residual_mlp(2), X, width=8)
     with pytest.raises(NoTheory, match="jumps"):
         lg.width_corrections(lg.mlp(1, "sign"), X, width=8)
     with pytest.raises(InvalidInput, match="width"):

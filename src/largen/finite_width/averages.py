@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from largen.errors import NumericalFailure
 from largen.expectations import ActivationFunction
 from largen.expectations.nodes import kinks_of, values
 from largen.finite_width.grids import Grid, grid_for
@@ -15,6 +16,7 @@ from largen.finite_width.orthants import HomogeneousAverages, slopes_of
 from largen.finite_width.pairs import hermite
 
 _AT_ONCE = 4096  # nodes
+_SINGULAR = 1e-8  # of the smallest eigenvalue of correlations
 
 
 class Fourth(NamedTuple):
@@ -132,9 +134,20 @@ def covariance_along(
     tuple
         Cov(s_b, s_a) for pairs b of the earlier and a of the later layer, (b, a), and its
         derivatives in the later covariance alone, (c, b, a).
+
+    Raises
+    ------
+    NumericalFailure
+        If the stream hardly changes in between, or inputs coincide.
     """
     P = len(now)
     joint = np.block([[before, before], [before, now]])
+    scale = np.sqrt(np.diagonal(joint))
+    if np.linalg.eigvalsh(joint / np.outer(scale, scale))[0] < _SINGULAR:
+        raise NumericalFailure(
+            "inputs coincide, or a residual branch adds next to nothing to the stream, so that "
+            "its derivatives are not resolved. Leave such inputs or branches out."
+        )
     pairs = pairs_of(2 * P)
     early = [n for n, (_, j) in enumerate(pairs) if j < P]
     late = [n for n, (i, _) in enumerate(pairs) if i >= P]

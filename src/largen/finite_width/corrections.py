@@ -232,7 +232,8 @@ def width_corrections(
     NoTheory
         If φ jumps, or layers come in another order, or skips have layers of their own.
     NumericalFailure
-        If averages are not resolved at a layer's variances, or an input's signal has died.
+        If averages are not resolved at a layer's variances, or an input's signal has died; with
+        residual branches also if inputs coincide.
 
     Examples
     --------
