@@ -29,8 +29,8 @@ def test_two_point_functions_are_those_of_the_layer_before():
 
 
 def test_logarithms_of_chi_squares():
-    # LH §4.6: ½ log(χ²_n/n) has mean −1/4n and variance 1/4n, as printed; both are 1/2n. H §1.3.3
-    # has |z| ≈ exp N(−L/4n, L/4n).
+    # LH §4.6: ½ log(χ²_n/n) has mean −1/4n and variance 1/4n, as printed; it is 1/2n. H §1.3.3
+    # prints the same as |z|² ≈ exp N(−L/2n, L/n).
     n, layers, draws = 50, 25, 20_000
     net = lg.mlp(layers, "linear")
     S = lg.sample_kernels(net, X, width=n, draws=draws, key=0)[:, 0, 0]

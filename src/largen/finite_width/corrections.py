@@ -72,6 +72,12 @@ class WidthCorrections:
         Cov(Θ̂_a, z_γ z_δ) = D + F_{αγβδ} + F_{αδβγ} of one output, (M, M).
     between_outputs
         A = Cov(Θ̂_ii, Θ̂_jj) of two outputs i ≠ j, (M, M).
+    kernel_between_outputs
+        D = Cov(Θ̂_ii, z_j z_j) of two outputs, (M, M).
+    off_diagonal
+        B_{αβγδ} = E[Θ̂_ij(α, β) Θ̂_ij(γ, δ)] of two outputs, (P, P, P, P).
+    off_diagonal_kernel
+        F_{αγβδ} = E[Θ̂_ij(α, β) z_i(γ) z_j(δ)] of two outputs, over α, γ, β, δ, (P, P, P, P).
     next_order
         What the order 1/n² adds to each input's variance of S, relative to order 1/n, (P,). With
         residual branches an estimate, V/2K², which is what it is for deep relu networks.
@@ -90,6 +96,9 @@ class WidthCorrections:
     ntk_covariance: np.ndarray | None
     ntk_kernel_covariance: np.ndarray | None
     between_outputs: np.ndarray | None
+    kernel_between_outputs: np.ndarray | None
+    off_diagonal: np.ndarray | None
+    off_diagonal_kernel: np.ndarray | None
     next_order: np.ndarray
     trusted: bool
 
@@ -150,7 +159,7 @@ class WidthCorrections:
         return Expectation(limit, float(((f - limit) * grid.weights) @ weight))
 
     def to_xarray(self) -> xarray.Dataset:
-        """Return all tensors over ``input``, ``input_2``, ``pair``, ``pair_2`` and ``pair_3``."""
+        """Return all tensors over ``input``, …, ``pair``, ``pair_2`` and ``pair_3``."""
         import xarray
 
         square, pairs = ("input", "input_2"), ("pair", "pair_2", "pair_3")
@@ -164,11 +173,15 @@ class WidthCorrections:
             "ntk_covariance",
             "ntk_kernel_covariance",
             "between_outputs",
+            "kernel_between_outputs",
         ):
             if getattr(self, name) is not None:
                 found[name] = (pairs[:2], getattr(self, name))
         if self.kernel_third_cumulant is not None:
             found["kernel_third_cumulant"] = (pairs, self.kernel_third_cumulant)
+        for name in ("off_diagonal", "off_diagonal_kernel"):
+            if getattr(self, name) is not None:
+                found[name] = ((*square, "input_3", "input_4"), getattr(self, name))
         found["next_order"] = ("input", self.next_order)
         return xarray.Dataset(
             found,
@@ -295,6 +308,9 @@ def _of_stream(stream: Stream, inputs: np.ndarray) -> WidthCorrections:
         ntk_covariance=None,
         ntk_kernel_covariance=None,
         between_outputs=None,
+        kernel_between_outputs=None,
+        off_diagonal=None,
+        off_diagonal_kernel=None,
         next_order=ratio,
         trusted=bool(np.all(ratio <= SMALL)),
     )
@@ -326,6 +342,9 @@ def _result(found: Cumulants, widths: tuple[int, ...], ratio: np.ndarray) -> Wid
         ntk_covariance=found.A + B,
         ntk_kernel_covariance=found.D + F,
         between_outputs=found.A,
+        kernel_between_outputs=found.D,
+        off_diagonal=found.B,
+        off_diagonal_kernel=found.F,
         next_order=ratio,
         trusted=bool(np.all(np.abs(ratio) <= SMALL)),
     )
