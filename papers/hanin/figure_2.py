@@ -107,7 +107,7 @@ FIGURE = Figure(
     "Figure 2",
     images=(),
     settings=Settings(50, 6, 200_000),
-    fast=Settings(50, 3, 20_000),
+    fast=Settings(50, 3, 60_000),
     parts=_parts,
     claims=claims,
     draw=_draw,

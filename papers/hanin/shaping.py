@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import xarray
@@ -64,9 +64,11 @@ def _parts(settings: Settings, images: Mapping[str, Images]) -> Sequence[Part]:
             found[f"{name}_log"] = mean_of(np.log(S[:, 0, 0]))
             found[f"{name}_spread"] = mean_of((np.log(S[:, 0, 0]) - np.log(S[:, 0, 0]).mean()) ** 2)
             found[f"{name}_correlation"] = mean_of(_correlation(S))
-        for given, name in (
-            ({"activation": "tanh", "growth": 2.0}, "tanh"), ({"slopes": (0, -1)}, "relu"),
-        ):  # fmt: skip
+        shapes: dict[str, dict[str, Any]] = {
+            "tanh": {"activation": "tanh", "growth": 2.0},
+            "relu": {"slopes": (0, -1)},
+        }
+        for name, given in shapes.items():
             paths = lg.covariance_sde(START, **given, time=TIME, draws=2 * draws, steps=100, key=0)
             V = paths.covariance[:, -1]
             log = np.log(V[:, 0, 0])
