@@ -47,6 +47,9 @@ class DrawnNetworks(NamedTuple):
     depth: int
     draws: int
 
+    def __repr__(self) -> str:
+        return f"DrawnNetworks: {self.draws} of width {self.width} and depth {self.depth}"
+
 
 def draw(
     phi: ActivationFunction, weight: np.ndarray, bias: np.ndarray, width: int, depth: int,

@@ -260,7 +260,7 @@ def width_corrections(
       NTK     shift 0, standard deviation 0.32
       next order 0.05 of the leading one: trusted
     """
-    if has_branches(net):
+    if has_branches(net, param):
         return _of_stream(stream_of(net, width, param, "lg.width_corrections"), checked_inputs(x))
     chain = chain_of(net, width, "lg.width_corrections")
     inputs = checked_inputs(x)

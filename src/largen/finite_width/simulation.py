@@ -79,7 +79,7 @@ def sample_kernels(
     >>> bool(abs(drawn.var() / 4 / exact - 1) < 0.2)
     True
     """
-    residual = has_branches(net)
+    residual = has_branches(net, param)
     stream = stream_of(net, width, param, "lg.sample_kernels") if residual else None
     chain = None if residual else chain_of(net, width, "lg.sample_kernels")
     inputs, draws = checked_inputs(x), integer("draws", draws, at_least=1)

@@ -59,8 +59,10 @@ class Stream:
         return tuple(layer.width for part in layers for layer in part)
 
 
-def has_branches(net: object) -> bool:
-    """Whether a network is a sequence with a residual connection in it."""
+def has_branches(net: object, param: Parameterization | None) -> bool:
+    """Whether a network is a sequence with a residual connection in it; checks ``param``, too."""
+    if param is not None:
+        instance_of("param", param, Parameterization, "a Parameterization such as lg.depth_mup()")
     return isinstance(net, Layer) and any(isinstance(layer, Residual) for layer in _flat(net))
 
 
@@ -79,7 +81,6 @@ def stream_of(
         For a width that is not one positive integer, or branches of another width than the stream.
     """
     param = ntk() if param is None else param
-    instance_of("param", param, Parameterization, "a Parameterization such as lg.depth_mup()")
     layers = list(_flat(net))
     if not isinstance(width, (int, np.integer)):
         raise InvalidInput(f"width: residual networks have one width, got {width!r}.")
