@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _AT_ONCE = 2**19  # numbers of one layer of a batch
 _DEGREE = 48  # of polynomials in log S
 _PER_CONTROL = 20  # networks
-_HEAVY, _FEW = 0.1, 20.0  # share of one network in the variance, of many and of few
+_HEAVY, _FEW = 0.4, 20.0  # share of one network in the variance, of many and of few
 _PAIRED = 6  # inputs up to which their pairs have controls
 
 
