@@ -158,6 +158,9 @@ def test_phase_diagram_agrees_with_fixed_points():
             point = lg.fixed_points("tanh", w, b)[-1]
             assert diagram.variance[i, j] == pytest.approx(point.variance, rel=1e-6)
             assert diagram.chi_perp[i, j] == pytest.approx(point.chi_perp, rel=1e-6)
+            assert diagram.correlation[i, j] == pytest.approx(point.correlation, abs=1e-6)
+            depth = abs(point.correlation_depth)
+            assert diagram.correlation_depth[i, j] == pytest.approx(depth, rel=1e-5)
     assert diagram.to_xarray()["kernel_variance"].dims == ("weight_std", "bias_std")
     relu = lg.phase_diagram("relu", [1.0, 3.0], [0.1])
     assert np.isinf(relu.variance[1, 0])

@@ -14,6 +14,7 @@ from largen.arrays import floating, integer, numbers, random_key
 from largen.criticality.drawn import DrawnNetworks, draw
 from largen.criticality.edge import edge_of_chaos
 from largen.criticality.maps import LARGEST, checked_activation, on_grid
+from largen.criticality.plane import stationary_correlations
 from largen.errors import InvalidInput
 from largen.expectations import ActivationFunction
 
@@ -39,6 +40,11 @@ class PhaseDiagram:
         K* that an input of variance 1 comes to, (i, j); infinite where it grows without bound.
     chi_parallel, chi_perp
         There; χ_⊥ < 1 is order, χ_⊥ > 1 chaos. NaN where the variance grows.
+    correlation
+        c* that two inputs come to, (i, j): 1 in order, less in chaos. NaN where the variance grows.
+    correlation_depth
+        ξ_c = −1/log(σ_w² E[φ'φ'] at c*), the layers in which correlations come closer to c* by e,
+        (i, j).
     edge
         (σ_w, σ_b) along the line χ_⊥ = 1, (point, 2).
     kernel_variance
@@ -54,6 +60,8 @@ class PhaseDiagram:
     variance: np.ndarray
     chi_parallel: np.ndarray
     chi_perp: np.ndarray
+    correlation: np.ndarray
+    correlation_depth: np.ndarray
     edge: np.ndarray
     kernel_variance: np.ndarray | None
     networks: DrawnNetworks | None = None
@@ -75,7 +83,10 @@ class PhaseDiagram:
         import xarray
 
         axes = ("weight_std", "bias_std")
-        names = ("variance", "chi_parallel", "chi_perp", "gradient_depth", "variance_depth")
+        names = (
+            "variance", "chi_parallel", "chi_perp", "correlation", "correlation_depth",
+            "gradient_depth", "variance_depth",
+        )  # fmt: skip
         found: dict[str, Any] = {name: (axes, getattr(self, name)) for name in names}
         if self.kernel_variance is not None:
             found["kernel_variance"] = (axes, self.kernel_variance)
@@ -124,7 +135,8 @@ def phase_diagram(
     """Return order and chaos over the plane of σ_w and σ_b (Poole et al., 2016).
 
     An input of variance 1 is carried through as many layers as it takes; averages are
-    interpolated between 1080 variances, to about eight digits.
+    interpolated between 1080 variances, to about eight digits. Stationary correlations are those of
+    :mod:`largen.criticality.plane`, with eight digits of a smooth φ and three of one with kinks.
 
     Parameters
     ----------
@@ -190,6 +202,14 @@ def phase_diagram(
     at = np.where(unbounded, 1.0, K)
     parallel = np.where(unbounded, np.nan, weight * second(at, 1))
     perp = np.where(unbounded, np.nan, weight * slope(at))
+    correlation, slope = (
+        np.where(unbounded, np.nan, each.reshape(K.shape))
+        for each in stationary_correlations(
+            phi, weight.ravel(), bias.ravel(), at.ravel(), np.nan_to_num(perp).ravel()
+        )
+    )
+    with np.errstate(divide="ignore"):
+        depth_of_correlation = np.abs(1 / np.log(slope))
     line = edge_of_chaos(phi)
     spread = drawn = None
     if width is not None and depth is not None:
@@ -198,7 +218,9 @@ def phase_diagram(
         if networks:
             drawn = draw(phi, np.sqrt(weight), np.sqrt(bias), width, depth, networks, drawing)
     edge = np.stack([line.weight_std, line.bias_std], axis=1)
-    return PhaseDiagram(phi, w, b, K, parallel, perp, edge, spread, drawn)
+    return PhaseDiagram(
+        phi, w, b, K, parallel, perp, correlation, depth_of_correlation, edge, spread, drawn
+    )
 
 
 def _axis(name: str, given: ArrayLike | Sequence[float], least: float) -> np.ndarray:

@@ -32,7 +32,7 @@ def phase_figure(diagram: PhaseDiagram) -> Figure:
         )
         figure.colorbar(image, ax=ax, label="log χ_⊥  (order < 0 < chaos)")
         if min(len(x), len(y)) > 1:
-            depth = np.clip(data["gradient_depth"].values.T, 0, 1e6)
+            depth = np.clip(np.nan_to_num(data["correlation_depth"].values.T), 0, 1e6)
             lines = ax.contour(x, y, depth, levels=[3, 10, 30], colors="0.3", linewidths=0.7)
             ax.clabel(lines, fmt=lambda level: f"{level:g} layers", fontsize=7)
             if "network_growth" in data:
