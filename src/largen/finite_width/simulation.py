@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from itertools import groupby
 from typing import Any
 
 import jax
@@ -108,13 +109,22 @@ def _drawn(
     keys: Any,
 ) -> Any:  # fmt: skip
     def one_batch(key: Any) -> Any:
-        S = jnp.broadcast_to(first, (batch, *first.shape))
-        for number, (phi, width) in enumerate(layers):
-            key, now = jax.random.split(key)
-            noise = jax.random.normal(now, (batch, width, first.shape[0]), S.dtype)
-            value = phi(jnp.einsum("rna,rba->rnb", noise, cholesky(S)))
-            weight, bias = constants[number]
-            S = bias + weight / width * jnp.einsum("rna,rnb->rab", value, value)
-        return S
+        state, place = (jnp.broadcast_to(first, (batch, *first.shape)), key), 0
+        for (phi, width), alike in groupby(layers):
+            # Equal layers are compiled once.
+            count = len(list(alike))
+            layer = partial(_behind, phi, width)
+            state, _ = lax.scan(layer, state, constants[place : place + count])
+            place += count
+        return state[0]
 
     return lax.map(one_batch, keys)
+
+
+def _behind(phi: ActivationFunction, width: int, state: Any, constant: Any) -> Any:
+    S, key = state
+    key, now = jax.random.split(key)
+    noise = jax.random.normal(now, (S.shape[0], width, S.shape[1]), S.dtype)
+    value = phi(jnp.einsum("rna,rba->rnb", noise, cholesky(S)))
+    weight, bias = constant
+    return (bias + weight / width * jnp.einsum("rna,rnb->rab", value, value), key), None
