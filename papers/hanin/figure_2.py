@@ -11,6 +11,7 @@ from matplotlib.figure import Figure as Picture
 
 import largen as lg
 from largen.experiments.claims import Claim
+from papers.hanin.verdicts import equals
 from papers.images import Images
 from papers.record import Figure, Found, Part, Report
 
@@ -65,12 +66,8 @@ def claims(settings: Settings, found: Found) -> list[Claim]:
     exact = _exact(settings.depth, settings.width)
 
     def against(says: str, name: str, wanted: float) -> Claim:
-        value, error = seen[name], 1.96 * seen[f"{name}_error"]
-        low, high = value - error, value + error
-        agrees = abs(value - wanted) < 1.8 * error
-        return Claim(
-            f"{says}: {wanted:.4g}", f"of drawn networks, L/n = {t:g}", value, low, high, agrees
-        )
+        pair = seen[name], seen[f"{name}_error"]
+        return equals(says, f"of drawn networks, L/n = {t:g}", pair, wanted, 0.03)
 
     kernel = exact.kernel_variance / exact.kernel**2 + 1
     ntk = exact.ntk_variance / exact.ntk**2 + 1
@@ -110,7 +107,7 @@ FIGURE = Figure(
     "Figure 2",
     images=(),
     settings=Settings(50, 6, 200_000),
-    fast=Settings(50, 3, 20_000),
+    fast=Settings(50, 3, 60_000),
     parts=_parts,
     claims=claims,
     draw=_draw,

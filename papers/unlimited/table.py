@@ -39,6 +39,9 @@ def _parts(settings: Settings, images: Mapping[str, Images]) -> Sequence[Part]:
             drawn = lg.sample_tangent_kernels(
                 settings.net(), X, width=n, draws=settings.draws, key=n
             )
+            assert theory.ntk is not None
+            assert theory.ntk_shift is not None
+            assert theory.ntk_covariance is not None
             rows = []
             i, j = theory.pairs.T
             for limit, shift, covariance, values in (

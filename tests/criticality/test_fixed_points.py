@@ -187,3 +187,54 @@ def test_results_become_data_sets():
     assert found.attrs["activation"] == "tanh"
     edge = lg.edge_of_chaos("gelu", [1.0, 4.0]).to_xarray()
     assert edge["critical_kind"].values.tolist() == ["K* = 0", "half-stable"]
+
+
+def test_variances_come_to_half_stable_points_from_their_side():
+    # 1/(K − K*) grows by −M''/2 a layer, and χ_⊥ = 1 − p/ℓ.
+    for name, side in (("gelu", 1), ("silu", -1)):
+        point, phi = critical(name, "half-stable"), activation(name)
+        K = point.variance * (1 + 1e-4 * side)  # silu's other fixed point is close by
+        steps, slopes, last = 0.0, 0.0, K
+        for _ in range(40):
+            found = expectations(phi, np.array([last]))
+            new = point.bias_std**2 + point.weight_std**2 * float(found.second[0, 0])
+            steps += 1 / (new - point.variance) - 1 / (last - point.variance)
+            # 1/ℓ is −M''(K − K*)/2.
+            effective = -point.curvature * (last - point.variance) / 2
+            slopes += (1 - point.weight_std**2 * float(found.slope[0, 0])) / effective
+            last = new
+        assert steps / 40 == pytest.approx(-point.curvature / 2, rel=1e-2)
+        assert slopes / 40 == pytest.approx(point.gradient_exponent, rel=1e-2)
+        assert point.correlation_exponent == 1
+    assert lg.edge_of_chaos("relu", [1.0]).critical_points[0].correlation_exponent == 2
+
+
+BENT = ("tanh", "sin", lambda x: jax.numpy.sin(x) + 0.8 * (1 - jax.numpy.cos(x)))
+
+
+@pytest.mark.parametrize("name", BENT, ids=["tanh", "sin", "bent"])
+def test_gradients_fall_by_their_exponent(name):
+    point, phi, K, layers = critical(name, "K* = 0"), activation(name), 1e-3, 200
+    start, growth = K, 0.0
+    for _ in range(layers):
+        found = expectations(phi, np.array([K]))
+        growth += np.log(point.weight_std**2 * float(found.slope[0, 0]))
+        K = point.weight_std**2 * float(found.second[0, 0])
+    # K falls as 1/ℓ, and gradients as ℓ^(−p).
+    assert growth / np.log(K / start) == pytest.approx(point.gradient_exponent, rel=1e-2)
+
+
+def test_correlations_come_to_a_half_by_their_exponent():
+    point, phi, K = critical(BENT[2], "K* = 0"), activation(BENT[2]), 1e-4
+    assert point.correlation_exponent == pytest.approx(0.64 / (4 * 0.52), rel=1e-9)
+    fall = np.log(float(expectations(phi, np.array([K])).second[0, 0]) / K)
+    # Changes at ½ ± δ, whose difference is linear in δ: δ falls as K^p.
+    above, below = (c_next(phi, BENT[2], K, c) - c for c in (0.6, 0.4))
+    assert (above - below) / 0.2 / fall == pytest.approx(point.correlation_exponent, rel=1e-2)
+    near_one = c_next(phi, BENT[2], K, 0.95) - 0.95
+    assert near_one == pytest.approx(K * 0.16 * 0.05 * (1 - 1.9), rel=1e-2)
+
+
+def c_next(phi, name, K, c):
+    second = float(gaussian_moments(name, K, c * K, K)[0])
+    return second / float(expectations(phi, np.array([K])).second[0, 0])

@@ -49,6 +49,45 @@ def test_residual_networks_need_no_tuning():
     assert deep.gradient_growth < 5
 
 
+def test_depth_scales_are_relative_to_the_depth():
+    elu = lg.critical_initialization("elu", depth=30, widths=100)
+    assert elu.relative_depth == np.inf
+    edge = lg.edge_of_chaos("elu", [1e-3])
+    assert elu.variance_depth == pytest.approx(-1 / np.log(edge.chi_parallel[0]), rel=1e-6)
+    layer = lg.critical_initialization("relu", depth=50, widths=100, network="layer_norm")
+    assert layer.relative_depth == pytest.approx(-1 / np.log(1.467) / 50, rel=1e-3)
+    assert layer.effective_depth == 0
+    assert "ξ_c/L" in repr(layer)
+    with pytest.raises(InvalidInput, match="residual"):
+        lg.critical_initialization("relu", depth=2, widths=[3, 4], network="residual")
+
+
+def test_normalised_kernels_are_the_same_in_every_network():
+    # At any width: the normalised features of one input have mean square 1.
+    rng = np.random.default_rng(1)
+    f = np.maximum(rng.normal(size=(5, 7)), 0)
+    f = f - f.mean(axis=1, keepdims=True)
+    normalised = f / np.sqrt(np.mean(f**2, axis=1, keepdims=True))
+    assert np.ptp(np.mean(normalised**2, axis=1)) < 1e-12
+
+
+@pytest.mark.parametrize(("name", "phi"), [("tanh", np.tanh), ("relu", lambda z: np.maximum(z, 0))])
+def test_streams_fluctuate_as_residual_networks(name, phi):
+    rng, depth, draws, left = np.random.default_rng(0), 6, 8000, []
+    for n in (40, 160):
+        found = lg.critical_initialization(name, depth=depth, widths=n, network="residual")
+        h, Q = rng.normal(size=(draws, n)), np.ones(draws)
+        for _ in range(depth):
+            S = found.weight_std**2 * np.mean(phi(h) ** 2, axis=1) / depth
+            h, Q = h + np.sqrt(S)[:, None] * rng.normal(size=(draws, n)), Q + S
+        seen = Q.var() / Q.mean() ** 2
+        error = np.std((Q - Q.mean()) ** 2) / np.sqrt(draws) / Q.mean() ** 2
+        # With independent layers it would be about a third of this.
+        left.append((seen - found.effective_depth) / error)
+        assert abs(seen / found.effective_depth - 1) < 3.5 * error / seen + 3 / n
+    assert abs(left[1]) < 3.5
+
+
 def test_propagation_is_the_kernels():
     net = lg.mlp(3, "gelu", weight_std=1.3, bias_std=0.4)
     x = RNG.normal(size=(3, 5))
@@ -119,6 +158,9 @@ def test_phase_diagram_agrees_with_fixed_points():
             point = lg.fixed_points("tanh", w, b)[-1]
             assert diagram.variance[i, j] == pytest.approx(point.variance, rel=1e-6)
             assert diagram.chi_perp[i, j] == pytest.approx(point.chi_perp, rel=1e-6)
+            assert diagram.correlation[i, j] == pytest.approx(point.correlation, abs=1e-6)
+            depth = abs(point.correlation_depth)
+            assert diagram.correlation_depth[i, j] == pytest.approx(depth, rel=1e-5)
     assert diagram.to_xarray()["kernel_variance"].dims == ("weight_std", "bias_std")
     relu = lg.phase_diagram("relu", [1.0, 3.0], [0.1])
     assert np.isinf(relu.variance[1, 0])
@@ -126,9 +168,35 @@ def test_phase_diagram_agrees_with_fixed_points():
         lg.phase_diagram("tanh", width=10)
 
 
+def test_networks_over_the_phase_diagram():
+    weight, bias, width, depth = [0.8, 2.0], [0.3], 300, 6
+    found = lg.phase_diagram("tanh", weight, bias, width=width, depth=depth, networks=12, key=0)
+    drawn = found.networks
+    for i, w in enumerate(weight):
+        for j, b in enumerate(bias):
+            # Two inputs of variance 1 and correlation ½, carried through the same layers.
+            net = lg.mlp(depth, "tanh", weight_std=w, bias_std=b)
+            a = np.array([[1.0, 0.0], [0.5, 0.75**0.5]])
+            layers = [lg.Dense(), *net.layers[1:]]
+            theory = lg.propagate(lg.serial(*layers), 2**0.5 * a)
+            growth = np.log(theory.chi_perp[1:, 0]).mean()
+            slack = 2 / width  # of order 1/width a layer
+            assert abs(drawn.growth[i, j] - growth) < 3.5 * drawn.growth_error[i, j] + slack
+            correlation = theory.correlation[-1, 0, 1]
+            error = drawn.correlation_error[i, j]
+            assert abs(drawn.correlation[i, j] - correlation) < 3.5 * error + 3 * slack
+    assert "at 100% of points" in repr(found)
+    assert found.to_xarray()["network_growth"].dims == ("weight_std", "bias_std")
+    for given in ({"networks": 4}, {"networks": 1, "width": 5, "depth": 2, "key": 0}):
+        with pytest.raises(InvalidInput, match="networks"):
+            lg.phase_diagram("tanh", [1.0], [0.1], **given)
+    with pytest.raises(InvalidInput, match="key"):
+        lg.phase_diagram("tanh", [1.0], [0.1], width=5, depth=2, networks=4)
+
+
 def test_pictures_are_drawn(tmp_path):
     diagram = lg.phase_diagram(
-        "tanh", np.linspace(0.5, 3, 9), np.linspace(0, 1, 7), width=50, depth=9
+        "tanh", np.linspace(0.5, 3, 9), np.linspace(0, 1, 7), width=50, depth=9, networks=2, key=0
     )
     figures = [
         phase_figure(diagram),

@@ -24,6 +24,20 @@ def test_first_order_is_that_of_the_expansion():
         assert seen == pytest.approx(first, rel=1e-4)
 
 
+@pytest.mark.parametrize(("name", "std", "gate"), [("linear", 1.0, 1.0), ("relu", 2**0.5, 2.0)])
+def test_layers_of_one_neuron_in_closed_form(name, std, gate):
+    # z = √K ∏ d_j ∏ w_l with L gates and L + 1 Gaussians: Θ = z² Σ 1/w_l², and
+    # z∇z∇²z∇z = z⁴ Σ_{l ≠ m} 1/(w_l w_m)².
+    layers = 4
+    found = lg.homogeneous_moments(lg.mlp(layers, name, weight_std=std), X / std, width=1)
+    K, pairs = X[0] @ X[0] / 3, (layers + 1) * layers
+    own, crossed = (layers + 1) * 3.0**layers, pairs * 3.0 ** (layers - 1)
+    second = found.ntk_variance + found.ntk**2
+    assert found.kernel == pytest.approx(K, rel=1e-12)
+    assert second == pytest.approx(K**2 * gate**layers * (own + crossed), rel=1e-12)
+    assert found.ntk_change == pytest.approx(K**2 * gate**layers * crossed, rel=1e-12)
+
+
 def test_limit_at_fixed_depth_over_width():
     # e^β [1/3 + (4/3) I(6β/5)] with β = 5L/n; the printed e^β and e^{5β} are far off.
     found = lg.homogeneous_moments(lg.mlp(200, "relu", weight_std=2**0.5), X, width=1000)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import largen as lg
-from largen.errors import InvalidInput
+from largen.errors import InvalidInput, NumericalFailure
 
 X = np.random.default_rng(3).normal(size=(2, 4))
 
@@ -92,3 +92,15 @@ def test_dead_and_repeated_inputs():
         same.estimate(same.ntk)
     with pytest.raises(InvalidInput, match="rows"):
         dead.estimate(np.ones(3))
+
+
+def test_heavy_tails_are_not_averaged():
+    net = lg.mlp(8, "relu", weight_std=2**0.5)
+    drawn = lg.sample_tangent_kernels(net, X[:1], width=5, draws=20_000, key=0)
+    # Its mean would come out as little more than half of E Θ², many standard errors away.
+    with pytest.raises(NumericalFailure, match="heavy"):
+        drawn.estimate(drawn.ntk**2)
+    mean, error = drawn.estimate(np.log(drawn.kernel[:, 0, 0] + 1e-300))
+    assert np.isfinite([mean, error]).all()
+    assert repr(drawn).startswith("TangentSamples: 20000 networks")
+    assert drawn.to_xarray()["ntk"].dims == ("draw", "input", "input_2")

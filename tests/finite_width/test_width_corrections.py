@@ -18,6 +18,16 @@ def one_input(name, layers, width, std=1.0):
     return lg.width_corrections(lg.mlp(layers, name, weight_std=std), np.ones((1, 1)), width=width)
 
 
+def tensor_constants(found):
+    """A/H², B/H², D/HK and F/HK over the depth, of one input and width 1."""
+    K, H = found.kernel[0, 0], found.ntk[0, 0]
+    tensors = (
+        (found.between_outputs, H**2), (found.off_diagonal, H**2),
+        (found.kernel_between_outputs, H * K), (found.off_diagonal_kernel, H * K),
+    )  # fmt: skip
+    return np.array([entry.ravel()[0] / unit for entry, unit in tensors]) / len(found.widths)
+
+
 def test_universal_constants_of_relu():
     layers, found = 60, one_input("relu", 60, 1, 2**0.5)
     K, H = found.kernel[0, 0], found.ntk[0, 0]
@@ -31,6 +41,9 @@ def test_universal_constants_of_relu():
     deeper = one_input("relu", 240, 1, 2**0.5)
     near = [r.ntk_covariance[0, 0] / r.ntk[0, 0] ** 2 / n for r, n in ((found, 60), (deeper, 240))]
     assert (near[1] * 240 - near[0] * 60) / 180 == pytest.approx(11 / 3, rel=1e-3)
+    # A, B, D and F, by the rate per layer.
+    rates = (240 * tensor_constants(deeper) - 60 * tensor_constants(found)) / 180
+    assert np.allclose(rates, [7 / 3, 2 / 3, 3, 1], rtol=2e-3)
 
 
 def test_universal_constants_of_smooth_odd_activations():
@@ -65,11 +78,15 @@ def test_universal_constants_to_three_digits(name):
             (found.ntk_kernel_covariance, H * K),
             (found.ntk_shift, H),
             (found.between_outputs, H**2),
+            (found.off_diagonal, H**2),
+            (found.kernel_between_outputs, H * K),
+            (found.off_diagonal_kernel, H * K),
+            (found.kernel_third_cumulant, K**3 * layers),
         )
-        seen.append([float(entry[0, 0] / unit) for entry, unit in pairs])
+        seen.append([float(entry.ravel()[0] / unit) for entry, unit in pairs])
     first, second = np.diff(seen, axis=0) / np.array([[400], [800]])
-    constants = [2 / 3, -1 / 3, 2 / 3, 1 / 2, -1 / 4, 0]
-    assert np.allclose(2 * second - first, constants, rtol=0, atol=5e-5)
+    constants = [2 / 3, -1 / 3, 2 / 3, 1 / 2, -1 / 4, 0, 1 / 3, 0, 1 / 4, 16 / 15]
+    assert np.allclose(2 * second - first, constants, rtol=0, atol=1e-4)
 
 
 def relu_pair(q1, q2, c):
@@ -260,8 +277,6 @@ def test_cumulants_decay_with_one_power_of_the_width_less():
 def test_bad_inputs_are_named():
     with pytest.raises(NoRule, match="Conv"):
         lg.width_corrections(lg.serial(lg.Conv((3,)), lg.Flatten(), lg.Dense()), X, width=8)
-    with pytest.raises(NoRule, match="Residual"):
-        lg.width_corrections(lg.residual_mlp(2), X, width=8)
     with pytest.raises(NoTheory, match="jumps"):
         lg.width_corrections(lg.mlp(1, "sign"), X, width=8)
     with pytest.raises(InvalidInput, match="width"):

@@ -229,7 +229,16 @@ def examples() -> dict[str, Example]:
             lg.jacobian_moments, {"activation": "relu", "weight_std": 1.4, "layers": 2}
         ),
         "phase_diagram": Example(
-            lg.phase_diagram, {"activation": "relu", "weight_std": [0.5], "bias_std": [0.1]}
+            lg.phase_diagram,
+            {
+                "activation": "relu",
+                "weight_std": [0.5],
+                "bias_std": [0.1],
+                "width": 4,
+                "depth": 2,
+                "networks": 2,
+                "key": 0,
+            },
         ),
         "propagate": Example(lg.propagate, {"net": net(), "x": X}),
         "convergence_bound": Example(

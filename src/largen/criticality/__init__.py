@@ -1,5 +1,6 @@
 """Order, chaos and the edge between them: which networks let signals through."""
 
+from largen.criticality.drawn import DrawnNetworks
 from largen.criticality.edge import CriticalPoint, EdgeOfChaos, edge_of_chaos
 from largen.criticality.fixed_points import FixedPoint, FixedPoints, fixed_points
 from largen.criticality.initialization import Initialization, critical_initialization
@@ -9,6 +10,7 @@ from largen.criticality.propagation import Propagation, propagate
 
 __all__ = [
     "CriticalPoint",
+    "DrawnNetworks",
     "EdgeOfChaos",
     "FixedPoint",
     "FixedPoints",

@@ -55,6 +55,9 @@ class CriticalPoint:
     correlation
         Where correlations go: 1, or ½ at K* = 0 if φ has a second derivative there; NaN if they
         stop on the way at a value that depends on where they began, as for an odd φ.
+    correlation_exponent
+        p in the distance ℓ^(−p) that is left to it: 1 of a smooth φ and 2 of one with kinks at
+        K* > 0, s₂²/(4|a₁|) at K* = 0; NaN if they stop on the way.
     """
 
     kind: Kind
@@ -65,6 +68,7 @@ class CriticalPoint:
     attracts: str
     gradient_exponent: float
     correlation: float
+    correlation_exponent: float
 
     def variance_after(self, layers: ArrayLike) -> np.ndarray:
         """Return K after many layers, K* − 2/(M''ℓ); K* itself if it is scale-invariant."""
@@ -236,9 +240,8 @@ def _checked(variances: ArrayLike | Sequence[float]) -> np.ndarray:
 def _critical_points(phi: ActivationFunction) -> tuple[CriticalPoint, ...]:
     if scale_invariant(phi):
         weight = 1 / float(expectations(phi, np.ones(1)).slope[0, 0])
-        linear = not kinks_of(phi)
-        gap = float("nan") if linear else 1.0
-        return (CriticalPoint("scale-invariant", 1.0, weight**0.5, 0.0, 0.0, "both", 0.0, gap),)
+        end = (1.0, 2.0) if kinks_of(phi) else (float("nan"), float("nan"))
+        return (CriticalPoint("scale-invariant", 1.0, weight**0.5, 0.0, 0.0, "both", 0.0, *end),)
     points = [] if (at_zero := _at_zero(phi)) is None else [at_zero]
     grid, known = on_grid(phi)
 
@@ -259,11 +262,9 @@ def _critical_points(phi: ActivationFunction) -> tuple[CriticalPoint, ...]:
             curvature = weight * float(found.second[2, 0])
             exponent = 2 * weight * float(found.slope[1, 0]) / curvature
             side = "below" if curvature > 0 else "above"
-            points.append(
-                CriticalPoint(
-                    "half-stable", K, weight**0.5, bias**0.5, curvature, side, exponent, 1.0
-                )
-            )
+            power = 2.0 if _bends(phi) else 1.0
+            constants = K, weight**0.5, bias**0.5, curvature, side, exponent, 1.0, power
+            points.append(CriticalPoint("half-stable", *constants))
     return tuple(points)
 
 
@@ -304,23 +305,31 @@ def _at_zero(phi: ActivationFunction) -> CriticalPoint | None:
         "above" if a1 < 0 else "nothing",
         float(b1 / a1),
         0.5 if s2 else float("nan"),
+        float(s2**2 / (4 * abs(a1))) if s2 else float("nan"),
     )
 
 
 def gap_law(phi: ActivationFunction, K: float, layers: np.ndarray) -> Any:
     """Return the leading order of 1 − c on the edge at K > 0."""
     weight = 1 / float(expectations(phi, np.array([K])).slope[0, 0])
-    kinks = np.asarray(kinks_of(phi))
-    if not kinks.size:
-        bend = _second_derivative_square(phi, K)
-        return 2 / (weight * K * bend * layers)
-    beside = 1e-7 * np.maximum(1, np.abs(kinks))
-    jumps = values(phi, kinks + beside)[1] - values(phi, kinks - beside)[1]
-    density = np.exp(-(kinks**2) / (2 * K)) / np.sqrt(2 * np.pi)
-    total = weight * float(np.sum(jumps**2 * density)) / np.sqrt(np.pi)
-    if total < 1e-10:  # kinks of φ' only: its own derivative is what counts
+    if not _bends(phi):
         return 2 / (weight * K * _second_derivative_square(phi, K) * layers)
+    kinks = np.asarray(kinks_of(phi))
+    density = np.exp(-(kinks**2) / (2 * K)) / np.sqrt(2 * np.pi)
+    total = weight * float(np.sum(_jumps(phi) ** 2 * density)) / np.sqrt(np.pi)
     return 9 / (total**2 * layers**2)
+
+
+def _jumps(phi: ActivationFunction) -> np.ndarray:
+    """Return by how much φ' jumps at its kinks."""
+    kinks = np.asarray(kinks_of(phi))
+    beside = 1e-7 * np.maximum(1, np.abs(kinks))
+    return values(phi, kinks + beside)[1] - values(phi, kinks - beside)[1]
+
+
+def _bends(phi: ActivationFunction) -> bool:
+    """Whether φ' jumps; kinks of φ' alone, as elu has, do not count."""
+    return bool(np.any(np.abs(_jumps(phi)) > 1e-5))
 
 
 def _second_derivative_square(phi: ActivationFunction, K: float) -> float:

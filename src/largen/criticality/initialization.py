@@ -13,6 +13,7 @@ from largen.arrays import integer, integers
 from largen.criticality.edge import CriticalPoint, edge_of_chaos
 from largen.criticality.fixed_points import depth_scale
 from largen.criticality.maps import checked_activation, expectations
+from largen.criticality.residual import relative_variance
 from largen.errors import InvalidInput, NoTheory, one_of
 from largen.expectations import ActivationFunction
 
@@ -36,10 +37,15 @@ class Initialization:
         By what factor the mean square of gradients changes over the depth, ∏ χ_⊥.
     correlation_depth
         ξ_c in layers: infinite at criticality, negative where gradients grow.
+    variance_depth
+        ξ_q in layers: infinite at criticality, and where every variance stays.
+    depth
+        L, what it was asked for.
     effective_depth
         V/K² at the last layer: the relative variance of a single network's kernel, which grows
         with depth over width; None without widths. Beyond about 1 the infinite-width limit says
-        little about a single network.
+        little about a single network. 0 for normalised networks, whose kernel of one input is the
+        same in every network.
     reason
         Why, in words.
     """
@@ -49,8 +55,15 @@ class Initialization:
     variance: float
     gradient_growth: float
     correlation_depth: float
+    variance_depth: float
+    depth: int
     effective_depth: float | None
     reason: str
+
+    @property
+    def relative_depth(self) -> float:
+        """ξ_c/L: signals get through where its size is 1 or more."""
+        return self.correlation_depth / self.depth
 
     def to_xarray(self) -> xarray.Dataset:
         """Return the numbers, each a variable without axes; the reason is an attribute."""
@@ -65,12 +78,20 @@ class Initialization:
     def __repr__(self) -> str:
         head = f"Initialization: weight_std={self.weight_std:.9g}, bias_std={self.bias_std:.9g}"
         lines = [head, self.reason]
-        lines.append(f"mean square of gradients × {self.gradient_growth:.4g} over the depth")
+        lines.append(
+            f"mean square of gradients × {self.gradient_growth:.4g} over the depth, "
+            f"ξ_c/L = {_shown(self.relative_depth)}, ξ_q/L = "
+            f"{_shown(self.variance_depth / self.depth)}"
+        )
         if self.effective_depth is not None:
             lines.append(
                 f"relative variance of the kernel at this width {self.effective_depth:.3g}"
             )
         return "\n  ".join(lines)
+
+
+def _shown(depth: float) -> str:
+    return "∞" if depth == inf else f"{depth:.3g}"
 
 
 def critical_initialization(
@@ -97,7 +118,8 @@ def critical_initialization(
     depth
         Hidden layers L; for a residual network branches.
     widths
-        Neurons of every hidden layer: one number, or one for each.
+        Neurons of every hidden layer: one number, or one for each, which are equal in a residual
+        network.
     network
         ``"plain"``; ``"residual"``, h ← h + Wφ(h)/√(Ln), which needs no tuning;
         ``"layer_norm"`` or ``"rms_norm"``, a plain network that normalises φ(h) in every layer,
@@ -111,7 +133,8 @@ def critical_initialization(
     Raises
     ------
     InvalidInput
-        For counts that are not positive, or not one width for each layer.
+        For counts that are not positive, not one width for each layer, or unequal ones in a
+        residual network.
     NoTheory
         If φ jumps, or has no edge of chaos with σ_b² ≥ 0.
 
@@ -121,7 +144,7 @@ def critical_initialization(
     >>> lg.critical_initialization("relu", depth=50, widths=100)
     Initialization: weight_std=1.41421356, bias_std=0
       scale-invariant: every variance is kept, and so are gradients
-      mean square of gradients × 1 over the depth
+      mean square of gradients × 1 over the depth, ξ_c/L = ∞, ξ_q/L = ∞
       relative variance of the kernel at this width 2.5
     """
     phi = checked_activation(activation, "lg.critical_initialization")
@@ -129,9 +152,9 @@ def critical_initialization(
     inverse = _inverse_widths(widths, depth)
     one_of("network", network, NETWORKS)
     if network == "residual":
-        return _residual(phi, depth)
+        return _residual(phi, depth, inverse)
     if network != "plain":
-        return _normalised(phi, depth, network)
+        return _normalised(phi, depth, network, inverse)
     edge = edge_of_chaos(phi)
     attracting = [p for p in edge.critical_points if p.attracts != "nothing"]
     if attracting:
@@ -150,7 +173,7 @@ def critical_initialization(
         "critical in both"
     )
     constants = float(edge.weight_std[i]), float(edge.bias_std[i]), float(edge.variance[i])
-    return _at(phi, *constants, depth, inverse, reason)
+    return _at(phi, *constants, depth, inverse, reason, float(edge.chi_parallel[i]))
 
 
 def _inverse_widths(widths: int | Sequence[int] | None, depth: int) -> np.ndarray | None:
@@ -179,7 +202,7 @@ def _reason(point: CriticalPoint) -> str:
     )
 
 
-def _at(phi, weight_std, bias_std, K, depth, inverse, reason) -> Initialization:
+def _at(phi, weight_std, bias_std, K, depth, inverse, reason, parallel=1.0) -> Initialization:
     weight, bias, start = weight_std**2, bias_std**2, float(K)
     growth, V = 1.0, 0.0
     for layer in range(depth):
@@ -191,24 +214,35 @@ def _at(phi, weight_std, bias_std, K, depth, inverse, reason) -> Initialization:
         growth *= weight * slope
         K = bias + weight * second
     effective = None if inverse is None else V / K**2
-    return Initialization(weight_std, bias_std, start, growth, inf, effective, reason)
+    scales = inf, depth_scale(parallel), depth
+    return Initialization(weight_std, bias_std, start, growth, *scales, effective, reason)
 
 
-def _residual(phi: ActivationFunction, depth: int) -> Initialization:
+def _residual(phi: ActivationFunction, depth: int, inverse: np.ndarray | None) -> Initialization:
     weight_std = float(expectations(phi, np.ones(1)).slope[0, 0]) ** -0.5
-    K, growth = 1.0, 1.0
+    K, growth, deviation = 1.0, 1.0, 1.0
     for _ in range(depth):
         found = expectations(phi, np.array([K]))
+        deviation *= 1 + weight_std**2 * float(found.second[1, 0]) / depth
         growth *= 1 + weight_std**2 * float(found.slope[0, 0]) / depth
         K += weight_std**2 * float(found.second[0, 0]) / depth
     reason = (
         "branches of 1/√L: variances and gradients grow by a bounded factor at any depth and any "
         "constants of order one; these let gradients grow by about e"
     )
-    return Initialization(weight_std, 0.0, 1.0, growth, -depth / np.log(growth), None, reason)
+    effective = None
+    if inverse is not None:
+        if np.ptp(inverse) > 0:
+            raise InvalidInput("widths: a residual network has one width, got several.")
+        width = round(1 / inverse[0])
+        effective = relative_variance(phi, weight_std**2, 1 / depth, depth, width, 1.0)
+    scales = depth_scale(growth ** (1 / depth)), depth_scale(deviation ** (1 / depth)), depth
+    return Initialization(weight_std, 0.0, 1.0, growth, *scales, effective, reason)
 
 
-def _normalised(phi: ActivationFunction, depth: int, network: str) -> Initialization:
+def _normalised(
+    phi: ActivationFunction, depth: int, network: str, inverse: np.ndarray | None
+) -> Initialization:
     found = expectations(phi, np.ones(1))
     second, mean = float(found.second[0, 0]), float(found.mean[0])
     spread = second - (mean**2 if network == "layer_norm" else 0)
@@ -218,4 +252,6 @@ def _normalised(phi: ActivationFunction, depth: int, network: str) -> Initializa
         "at every K (Poincaré's inequality: only a linear φ has 1). Put the normalisation into "
         "residual branches instead"
     )
-    return Initialization(1.0, 0.0, 1.0, chi**depth, depth_scale(chi), None, reason)
+    scales = depth_scale(chi), 0.0, depth  # every input has the same variance in each layer
+    effective = None if inverse is None else 0.0
+    return Initialization(1.0, 0.0, 1.0, chi**depth, *scales, effective, reason)

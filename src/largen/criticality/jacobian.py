@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
 from largen.arrays import integer, real
 from largen.criticality.maps import checked_activation, checked_constants, expectations
 from largen.errors import NumericalFailure, one_of
+
+if TYPE_CHECKING:
+    import xarray
 
 
 class JacobianMoments(NamedTuple):
@@ -24,6 +27,23 @@ class JacobianMoments(NamedTuple):
 
     mean: np.ndarray
     variance: np.ndarray
+
+    def __repr__(self) -> str:
+        if not len(self.mean):
+            return "JacobianMoments: no layers"
+        return (
+            f"JacobianMoments: behind {len(self.mean)} layers eigenvalues of JJᵀ have mean "
+            f"{self.mean[-1]:.4g} and variance {self.variance[-1]:.4g}"
+        )
+
+    def to_xarray(self) -> xarray.Dataset:
+        """Return both over ``layer``, counted from 1."""
+        import xarray
+
+        layers = np.arange(1, len(self.mean) + 1)
+        return xarray.Dataset(
+            {"mean": ("layer", self.mean), "variance": ("layer", self.variance)}, {"layer": layers}
+        )
 
 
 def jacobian_moments(

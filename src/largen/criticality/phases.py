@@ -10,9 +10,11 @@ import numpy as np
 from jax.typing import ArrayLike
 from scipy.interpolate import CubicHermiteSpline
 
-from largen.arrays import floating, integer, numbers
+from largen.arrays import floating, integer, numbers, random_key
+from largen.criticality.drawn import DrawnNetworks, draw
 from largen.criticality.edge import edge_of_chaos
 from largen.criticality.maps import LARGEST, checked_activation, on_grid
+from largen.criticality.plane import stationary_correlations
 from largen.errors import InvalidInput
 from largen.expectations import ActivationFunction
 
@@ -38,11 +40,18 @@ class PhaseDiagram:
         K* that an input of variance 1 comes to, (i, j); infinite where it grows without bound.
     chi_parallel, chi_perp
         There; χ_⊥ < 1 is order, χ_⊥ > 1 chaos. NaN where the variance grows.
+    correlation
+        c* that two inputs come to, (i, j): 1 in order, less in chaos. NaN where the variance grows.
+    correlation_depth
+        ξ_c = −1/log(σ_w² E[φ'φ'] at c*), the layers in which correlations come closer to c* by e,
+        (i, j).
     edge
         (σ_w, σ_b) along the line χ_⊥ = 1, (point, 2).
     kernel_variance
         V/K² of a network's last layer, (i, j), at the width and depth that were given; None
         without.
+    networks
+        What drawn networks of that size do at every point; None if none were asked for.
     """
 
     activation: ActivationFunction
@@ -51,8 +60,11 @@ class PhaseDiagram:
     variance: np.ndarray
     chi_parallel: np.ndarray
     chi_perp: np.ndarray
+    correlation: np.ndarray
+    correlation_depth: np.ndarray
     edge: np.ndarray
     kernel_variance: np.ndarray | None
+    networks: DrawnNetworks | None = None
 
     @property
     def gradient_depth(self) -> np.ndarray:
@@ -60,15 +72,27 @@ class PhaseDiagram:
         with np.errstate(divide="ignore"):
             return np.abs(1 / np.log(self.chi_perp))
 
+    @property
+    def variance_depth(self) -> np.ndarray:
+        """|1/log |χ_∥||, the layers in which deviations of the variance change by e; (i, j)."""
+        with np.errstate(divide="ignore"):
+            return np.abs(1 / np.log(np.abs(self.chi_parallel)))
+
     def to_xarray(self) -> xarray.Dataset:
         """Return the numbers over ``weight_std`` and ``bias_std``, and the edge over ``point``."""
         import xarray
 
         axes = ("weight_std", "bias_std")
-        names = ("variance", "chi_parallel", "chi_perp", "gradient_depth")
+        names = (
+            "variance", "chi_parallel", "chi_perp", "correlation", "correlation_depth",
+            "gradient_depth", "variance_depth",
+        )  # fmt: skip
         found: dict[str, Any] = {name: (axes, getattr(self, name)) for name in names}
         if self.kernel_variance is not None:
             found["kernel_variance"] = (axes, self.kernel_variance)
+        if self.networks is not None:
+            for name in ("growth", "growth_error", "correlation", "correlation_error"):
+                found[f"network_{name}"] = (axes, getattr(self.networks, name))
         found["edge_weight_std"] = ("point", self.edge[:, 0])
         found["edge_bias_std"] = ("point", self.edge[:, 1])
         return xarray.Dataset(
@@ -83,6 +107,18 @@ class PhaseDiagram:
         return (
             f"PhaseDiagram: {self.activation}, {len(self.weight_std)} × {len(self.bias_std)} "
             f"points, {chaos:.0%} of them chaotic, {np.mean(~known):.0%} with unbounded variance"
+            f"{self._agreement()}"
+        )
+
+    def _agreement(self) -> str:
+        if self.networks is None:
+            return ""
+        seen = np.isfinite(self.networks.growth) & np.isfinite(self.chi_perp)
+        same = (self.networks.growth > 0) == (self.chi_perp > 1)
+        return (
+            f"\n  {self.networks.draws} networks of width {self.networks.width}, depth "
+            f"{self.networks.depth}: at {np.mean(same[seen]) if seen.any() else 0.0:.0%} of points "
+            "gradients grow or vanish as in the limit"
         )
 
 
@@ -93,11 +129,14 @@ def phase_diagram(
     *,
     width: int | None = None,
     depth: int | None = None,
+    networks: int = 0,
+    key: Any = None,
 ) -> PhaseDiagram:
     """Return order and chaos over the plane of σ_w and σ_b (Poole et al., 2016).
 
     An input of variance 1 is carried through as many layers as it takes; averages are
-    interpolated between 1080 variances, to about eight digits.
+    interpolated between 1080 variances, to about eight digits. Stationary correlations are those of
+    :mod:`largen.criticality.plane`, with eight digits of a smooth φ and three of one with kinks.
 
     Parameters
     ----------
@@ -109,6 +148,11 @@ def phase_diagram(
         If both are given, the relative variance V/K² of the kernel of a network of this size is
         computed at every point, to leading order in 1/width: where it passes 1 infinite width
         says little about a single network.
+    networks
+        How many networks of this width and depth to draw at every point, with the same weights
+        everywhere, and lay over the diagram: at least 2, or none.
+    key
+        A JAX key or an integer, for networks.
 
     Returns
     -------
@@ -117,7 +161,8 @@ def phase_diagram(
     Raises
     ------
     InvalidInput
-        For values that are not positive (σ_b: not negative), or only one of width and depth.
+        For values that are not positive (σ_b: not negative), only one of width and depth, or
+        networks without width, depth and key.
     NoTheory
         If φ jumps.
 
@@ -126,12 +171,22 @@ def phase_diagram(
     >>> import largen as lg
     >>> lg.phase_diagram("tanh", [0.5, 2.0], [0.1, 0.2])
     PhaseDiagram: tanh, 2 × 2 points, 50% of them chaotic, 0% with unbounded variance
+    >>> lg.phase_diagram("tanh", [0.5, 2.0], [0.1], width=50, depth=5, networks=4, key=0)
+    PhaseDiagram: tanh, 2 × 1 points, 50% of them chaotic, 0% with unbounded variance
+      4 networks of width 50, depth 5: at 100% of points gradients grow or vanish as in the limit
     """
     phi = checked_activation(activation, "lg.phase_diagram")
     w = _axis("weight_std", np.linspace(0.5, 3.0, 61) if weight_std is None else weight_std, 1e-12)
     b = _axis("bias_std", np.linspace(0.0, 1.5, 61) if bias_std is None else bias_std, 0.0)
     if (width is None) != (depth is None):
         raise InvalidInput("width, depth: wanted both or neither.")
+    networks = integer("networks", networks, at_least=0)
+    if networks and (width is None or networks == 1):
+        raise InvalidInput(
+            f"networks: wanted width, depth and at least 2 networks, got {networks} of width "
+            f"{width}."
+        )
+    drawing = random_key(key) if networks else None
     second, slope, fourth = _tables(phi)
     weight, bias = np.meshgrid(w**2, b**2, indexing="ij")
     K = np.ones_like(weight)
@@ -147,13 +202,24 @@ def phase_diagram(
     at = np.where(unbounded, 1.0, K)
     parallel = np.where(unbounded, np.nan, weight * second(at, 1))
     perp = np.where(unbounded, np.nan, weight * slope(at))
+    correlation, slope = (
+        np.where(unbounded, np.nan, each.reshape(K.shape))
+        for each in stationary_correlations(
+            phi, weight.ravel(), bias.ravel(), at.ravel(), np.nan_to_num(perp).ravel()
+        )
+    )
+    with np.errstate(divide="ignore"):
+        depth_of_correlation = np.abs(1 / np.log(slope))
     line = edge_of_chaos(phi)
-    spread = None
+    spread = drawn = None
     if width is not None and depth is not None:
         width, depth = integer("width", width, at_least=1), integer("depth", depth, at_least=1)
         spread = _kernel_variance(weight, bias, second, fourth, width, depth)
+        if networks:
+            drawn = draw(phi, np.sqrt(weight), np.sqrt(bias), width, depth, networks, drawing)
+    edge = np.stack([line.weight_std, line.bias_std], axis=1)
     return PhaseDiagram(
-        phi, w, b, K, parallel, perp, np.stack([line.weight_std, line.bias_std], axis=1), spread
+        phi, w, b, K, parallel, perp, correlation, depth_of_correlation, edge, spread, drawn
     )
 
 

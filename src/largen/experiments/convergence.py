@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -11,6 +11,9 @@ from largen.errors import InvalidInput, NoTheory, NumericalFailure, instance_of
 from largen.networks import apply, empirical_ntk
 from largen.parameterizations.optimizers import GradientDescent, GradientFlow
 from largen.runs import Run
+
+if TYPE_CHECKING:
+    import xarray
 
 _SINGULAR = 1e-12  # of the largest eigenvalue
 
@@ -36,6 +39,21 @@ class ConvergenceBound(NamedTuple):
     rate: float
     times: np.ndarray
     loss: np.ndarray
+
+    def __repr__(self) -> str:
+        return (
+            f"ConvergenceBound: eigenvalues {self.smallest:.3g} to {self.largest:.3g}, rate "
+            f"{self.rate:.3g}; loss at most {self.loss[0]:.3g} → {self.loss[-1]:.3g}"
+        )
+
+    def to_xarray(self) -> xarray.Dataset:
+        """Return the bound over ``entry``, with the eigenvalues and the rate."""
+        import xarray
+
+        numbers = {name: ((), getattr(self, name)) for name in ("smallest", "largest", "rate")}
+        return xarray.Dataset(
+            {**numbers, "loss": ("entry", self.loss)}, {"time": ("entry", self.times)}
+        )
 
 
 def convergence_bound(run: Run, params: Any) -> ConvergenceBound:

@@ -30,12 +30,11 @@ def save_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
         As :func:`largen.files.written_whole` does.
     """
     held: dict[str, Any] = {name: np.asarray(value) for name, value in arrays.items()}
-    with written_whole(path, checksum=True) as file:
-        # As np.savez does, whose older versions leave the archive open where the disk is full.
-        with ZipFile(file, "w") as archive:
-            for name, array in held.items():
-                with archive.open(f"{name}.npy", "w", force_zip64=True) as part:
-                    np.lib.format.write_array(part, array, allow_pickle=False)
+    # As np.savez does, whose older versions leave the archive open where the disk is full.
+    with written_whole(path, checksum=True) as file, ZipFile(file, "w") as archive:
+        for name, array in held.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as part:
+                np.lib.format.write_array(part, array, allow_pickle=False)
 
 
 def load_arrays(path: Path) -> dict[str, np.ndarray] | None:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from largen.errors import NumericalFailure
 from largen.expectations import ActivationFunction
 from largen.expectations.nodes import kinks_of, values
 from largen.finite_width.grids import Grid, grid_for
@@ -15,6 +16,7 @@ from largen.finite_width.orthants import HomogeneousAverages, slopes_of
 from largen.finite_width.pairs import hermite
 
 _AT_ONCE = 4096  # nodes
+_SINGULAR = 1e-8  # of the smallest eigenvalue of correlations
 
 
 class Fourth(NamedTuple):
@@ -112,6 +114,66 @@ def third_averages(phi: ActivationFunction, kernel: np.ndarray) -> Third:
     whole = np.zeros((2 * M, M, M))
     whole[:, upper[0], upper[1]] = whole[:, upper[1], upper[0]] = total
     return Third(whole[:M], whole[M:])
+
+
+def covariance_along(
+    phi: ActivationFunction, before: np.ndarray, now: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return how products φφ of a stream in two layers vary together.
+
+    Parameters
+    ----------
+    phi
+        φ of both.
+    before, now
+        Covariances of the stream in the earlier and in the later layer, (P, P) each; the earlier
+        one is that between the layers, too.
+
+    Returns
+    -------
+    tuple
+        Cov(s_b, s_a) for pairs b of the earlier and a of the later layer, (b, a), and its
+        derivatives in the later covariance alone, (c, b, a).
+
+    Raises
+    ------
+    NumericalFailure
+        If the stream hardly changes in between, or inputs coincide.
+    """
+    P = len(now)
+    joint = np.block([[before, before], [before, now]])
+    scale = np.sqrt(np.diagonal(joint))
+    if np.linalg.eigvalsh(joint / np.outer(scale, scale))[0] < _SINGULAR:
+        raise NumericalFailure(
+            "inputs coincide, or a residual branch adds next to nothing to the stream, so that "
+            "its derivatives are not resolved. Leave such inputs or branches out."
+        )
+    pairs = pairs_of(2 * P)
+    early = [n for n, (_, j) in enumerate(pairs) if j < P]
+    late = [n for n, (i, _) in enumerate(pairs) if i >= P]
+    slopes = slopes_of(phi) if kinks_of(phi) else None
+    if slopes is not None:
+        averages = HomogeneousAverages(slopes, joint)
+        mean = np.array([averages.mean([*pair]) for pair in pairs])
+        second = _exact_fourth(averages).values - np.outer(mean, mean)
+        return second[np.ix_(early, late)], _exact_third(averages).change[np.ix_(late, early, late)]
+    grid = grid_for(phi, joint)
+    mean = np.zeros(len(pairs))
+    one, other = (np.array(each) for each in zip(*pairs, strict=True))
+    for points, weights in _in_parts(grid):
+        value = values(phi, points)[0].T
+        mean += (value[one] * value[other]) @ weights
+    total = np.zeros((1 + len(late), len(early) * len(late)))
+    for points, weights in _in_parts(grid):
+        value = values(phi, points)[0].T
+        centred = value[one] * value[other] - mean[:, None]
+        products = (centred[early][:, None] * centred[late]).reshape(-1, len(weights))
+        factors = np.vstack(
+            [np.ones(len(weights)), scores_of(Grid(points, weights), joint).T[late]]
+        )
+        total += (factors * weights) @ products.T
+    whole = total.reshape(1 + len(late), len(early), len(late))
+    return whole[0], whole[1:]
 
 
 def _in_parts(grid: Grid) -> Iterator[tuple[np.ndarray, np.ndarray]]:

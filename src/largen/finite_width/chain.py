@@ -86,7 +86,7 @@ def chain_of(net: Layer, width: int | Sequence[int], what: str) -> Chain:
     functions: list[Any] = layers[1::2]
     widths = _widths(width, [layer.width_ratio for layer in maps[:-1]])
     for layer in functions:
-        _check_derivative(layer.function, what)
+        check_derivative(layer.function, what)
     hidden = tuple(
         HiddenLayer(layer.function, n, float(then.weight_std) ** 2, float(then.bias_std) ** 2)
         for layer, n, then in zip(functions, widths, maps[1:], strict=True)
@@ -117,7 +117,14 @@ def _widths(width: int | Sequence[int], ratios: list[Any]) -> list[int]:
     return found
 
 
-def _check_derivative(phi: ActivationFunction, what: str) -> None:
+def check_derivative(phi: ActivationFunction, what: str) -> None:
+    """Raise if φ jumps, so that φ' is not a function.
+
+    Raises
+    ------
+    NoTheory
+        It names φ.
+    """
     kinks = np.asarray(kinks_of(phi))
     if not kinks.size:
         return

@@ -18,11 +18,15 @@ from largen.finite_width.grids import Grid, grid_for
 from largen.finite_width.next_order import SMALL, variance_at_next_order
 from largen.finite_width.pairs import hermite
 from largen.finite_width.recursion import Cumulants, start, through
+from largen.finite_width.residual import kernel_through
+from largen.finite_width.streams import Stream, has_branches, stream_of
+from largen.parameterizations import Parameterization
 
 if TYPE_CHECKING:
     import xarray
 
 MOST_INPUTS = 8  # whose quadruples are all averaged over
+MOST_IN_STREAMS = 2  # with residual branches
 _SINGULAR = 1e-9  # of the smallest eigenvalue of a correlation, for derivatives of averages
 
 
@@ -57,18 +61,26 @@ class WidthCorrections:
         V_ab = Cov(S_a, S_b) of the covariance S of the outputs given the last hidden layer,
         (M, M): the connected four-point function of two different outputs.
     kernel_third_cumulant
-        T_abc of S, of order 1/n², (M, M, M); None for more than four inputs, or for nearly
-        coincident ones.
+        T_abc of S, of order 1/n², (M, M, M); None for more than four inputs, for nearly
+        coincident ones, and with residual branches.
     ntk, ntk_shift
-        Θ at infinite width and E[Θ̂] − Θ to order 1/n, (P, P).
+        Θ at infinite width and E[Θ̂] − Θ to order 1/n, (P, P). With residual branches all that
+        belongs to the NTK is None: its order 1/n is not known there.
     ntk_covariance
         Cov(Θ̂_a, Θ̂_b) = A + B_{αβγδ} + B_{αβδγ} of one output, (M, M).
     ntk_kernel_covariance
         Cov(Θ̂_a, z_γ z_δ) = D + F_{αγβδ} + F_{αδβγ} of one output, (M, M).
     between_outputs
         A = Cov(Θ̂_ii, Θ̂_jj) of two outputs i ≠ j, (M, M).
+    kernel_between_outputs
+        D = Cov(Θ̂_ii, z_j z_j) of two outputs, (M, M).
+    off_diagonal
+        B_{αβγδ} = E[Θ̂_ij(α, β) Θ̂_ij(γ, δ)] of two outputs, (P, P, P, P).
+    off_diagonal_kernel
+        F_{αγβδ} = E[Θ̂_ij(α, β) z_i(γ) z_j(δ)] of two outputs, over α, γ, β, δ, (P, P, P, P).
     next_order
-        What the order 1/n² adds to each input's variance of S, relative to order 1/n, (P,).
+        What the order 1/n² adds to each input's variance of S, relative to order 1/n, (P,). With
+        residual branches an estimate, V/2K², which is what it is for deep relu networks.
     trusted
         Whether that is at most a fifth for every input.
     """
@@ -79,11 +91,14 @@ class WidthCorrections:
     kernel_shift: np.ndarray
     kernel_covariance: np.ndarray
     kernel_third_cumulant: np.ndarray | None
-    ntk: np.ndarray
-    ntk_shift: np.ndarray
-    ntk_covariance: np.ndarray
-    ntk_kernel_covariance: np.ndarray
-    between_outputs: np.ndarray
+    ntk: np.ndarray | None
+    ntk_shift: np.ndarray | None
+    ntk_covariance: np.ndarray | None
+    ntk_kernel_covariance: np.ndarray | None
+    between_outputs: np.ndarray | None
+    kernel_between_outputs: np.ndarray | None
+    off_diagonal: np.ndarray | None
+    off_diagonal_kernel: np.ndarray | None
     next_order: np.ndarray
     trusted: bool
 
@@ -144,23 +159,29 @@ class WidthCorrections:
         return Expectation(limit, float(((f - limit) * grid.weights) @ weight))
 
     def to_xarray(self) -> xarray.Dataset:
-        """Return all tensors over ``input``, ``input_2``, ``pair``, ``pair_2`` and ``pair_3``."""
+        """Return all tensors over ``input``, …, ``pair``, ``pair_2`` and ``pair_3``."""
         import xarray
 
         square, pairs = ("input", "input_2"), ("pair", "pair_2", "pair_3")
         found: dict[str, Any] = {
             name: (square, getattr(self, name))
             for name in ("kernel", "kernel_shift", "ntk", "ntk_shift")
+            if getattr(self, name) is not None
         }
         for name in (
             "kernel_covariance",
             "ntk_covariance",
             "ntk_kernel_covariance",
             "between_outputs",
+            "kernel_between_outputs",
         ):
-            found[name] = (pairs[:2], getattr(self, name))
+            if getattr(self, name) is not None:
+                found[name] = (pairs[:2], getattr(self, name))
         if self.kernel_third_cumulant is not None:
             found["kernel_third_cumulant"] = (pairs, self.kernel_third_cumulant)
+        for name in ("off_diagonal", "off_diagonal_kernel"):
+            if getattr(self, name) is not None:
+                found[name] = ((*square, "input_3", "input_4"), getattr(self, name))
         found["next_order"] = ("input", self.next_order)
         return xarray.Dataset(
             found,
@@ -172,33 +193,43 @@ class WidthCorrections:
         q = np.diagonal(self.kernel)
         own = [n for n, (i, j) in enumerate(self.pairs) if i == j]
         spread = np.sqrt(np.diagonal(self.kernel_covariance)[own]) / q
-        tangent = np.sqrt(np.diagonal(self.ntk_covariance)[own]) / np.diagonal(self.ntk)
         words = "trusted" if self.trusted else "not to be trusted"
-        return (
-            f"WidthCorrections: {len(q)} inputs, hidden layers of {_in_words(self.widths)}\n"
-            f"  kernel  shift {_rounded(self.kernel_shift, self.kernel)}, "
-            f"standard deviation {spread.max():.2g} of itself at most\n"
-            f"  NTK     shift {_rounded(self.ntk_shift, self.ntk)}, "
-            f"standard deviation {tangent.max():.2g}\n"
-            f"  next order {np.abs(self.next_order).max():.2g} of the leading one: {words}"
-        )
+        lines = [
+            f"WidthCorrections: {len(q)} inputs, hidden layers of {_in_words(self.widths)}",
+            f"kernel  shift {_rounded(self.kernel_shift, self.kernel)}, "
+            f"standard deviation {spread.max():.2g} of itself at most",
+        ]
+        if self.ntk is not None and self.ntk_shift is not None and self.ntk_covariance is not None:
+            tangent = np.sqrt(np.diagonal(self.ntk_covariance)[own]) / np.diagonal(self.ntk)
+            lines.append(
+                f"NTK     shift {_rounded(self.ntk_shift, self.ntk)}, "
+                f"standard deviation {tangent.max():.2g}"
+            )
+        lines.append(f"next order {np.abs(self.next_order).max():.2g} of the leading one: {words}")
+        return "\n  ".join(lines)
 
 
-def width_corrections(net: Layer, x: ArrayLike, *, width: int | Sequence[int]) -> WidthCorrections:
+def width_corrections(
+    net: Layer, x: ArrayLike, *, width: int | Sequence[int], param: Parameterization | None = None
+) -> WidthCorrections:
     """Return kernel and NTK of networks of finite width at initialisation, to order 1/width.
 
     Means, covariances and a third cumulant over initialisations, in the NTK parameterization
     (:func:`largen.ntk`), for fully connected networks with biases and any activation that is
-    continuous: the equations are in :mod:`largen.finite_width.recursion`.
+    continuous: the equations are in :mod:`largen.finite_width.recursion`. With residual branches,
+    such as in :func:`largen.residual_mlp`, the kernel's shift and covariance are found, by
+    :mod:`largen.finite_width.residual`.
 
     Parameters
     ----------
     net
-        :class:`largen.Dense` and :class:`largen.Activation` in turn.
+        :class:`largen.Dense` and :class:`largen.Activation` in turn, and residual branches of them.
     x
-        Inputs, (P, D), at most eight.
+        Inputs, (P, D), at most eight; at most two with residual branches.
     width
         Neurons of all hidden layers (times their ``width_ratio``), or one number for each.
+    param
+        Sets the factor L^(−α) of residual branches; :func:`largen.ntk` by default, with 1.
 
     Returns
     -------
@@ -210,11 +241,12 @@ def width_corrections(net: Layer, x: ArrayLike, *, width: int | Sequence[int]) -
         For inputs that are not finite floats, too many of them, widths that are not positive, or
         parallel inputs if φ has kinks.
     NoRule
-        For other layers, such as convolutions and residual connections.
+        For other layers, such as convolutions.
     NoTheory
-        If φ jumps, or layers come in another order.
+        If φ jumps, or layers come in another order, or skips have layers of their own.
     NumericalFailure
-        If averages are not resolved at a layer's variances, or an input's signal has died.
+        If averages are not resolved at a layer's variances, or an input's signal has died; with
+        residual branches also if inputs coincide.
 
     Examples
     --------
@@ -228,6 +260,8 @@ def width_corrections(net: Layer, x: ArrayLike, *, width: int | Sequence[int]) -
       NTK     shift 0, standard deviation 0.32
       next order 0.05 of the leading one: trusted
     """
+    if has_branches(net, param):
+        return _of_stream(stream_of(net, width, param, "lg.width_corrections"), checked_inputs(x))
     chain = chain_of(net, width, "lg.width_corrections")
     inputs = checked_inputs(x)
     if len(inputs) > MOST_INPUTS:
@@ -249,6 +283,46 @@ def width_corrections(net: Layer, x: ArrayLike, *, width: int | Sequence[int]) -
     return _result(found, tuple(layer.width for layer in chain.hidden), ratio)
 
 
+def _of_stream(stream: Stream, inputs: np.ndarray) -> WidthCorrections:
+    P = len(inputs)
+    if P > MOST_IN_STREAMS:
+        raise InvalidInput(
+            f"x: wanted at most {MOST_IN_STREAMS} inputs with residual branches, got {P}: each "
+            "pair of layers is averaged over. Take two at a time: their tensors do not depend on "
+            "others."
+        )
+    found = kernel_through(stream, stream.first_kernel(inputs))
+    check_alive(found.K, len(stream.parts) + 1)
+    pairs = np.array(pairs_of(P))
+    own = [n for n, (i, j) in enumerate(pairs) if i == j]
+    ratio = np.diagonal(found.V)[own] / np.diagonal(found.K) ** 2 / 2
+    return WidthCorrections(
+        pairs=pairs,
+        widths=stream.widths,
+        kernel=found.K,
+        kernel_shift=_square(found.m, P),
+        kernel_covariance=found.V,
+        kernel_third_cumulant=None,
+        ntk=None,
+        ntk_shift=None,
+        ntk_covariance=None,
+        ntk_kernel_covariance=None,
+        between_outputs=None,
+        kernel_between_outputs=None,
+        off_diagonal=None,
+        off_diagonal_kernel=None,
+        next_order=ratio,
+        trusted=bool(np.all(ratio <= SMALL)),
+    )
+
+
+def _square(of_pairs: np.ndarray, P: int) -> np.ndarray:
+    i, j = np.array(pairs_of(P)).T
+    whole = np.zeros((P, P))
+    whole[i, j] = whole[j, i] = of_pairs
+    return whole
+
+
 def _result(found: Cumulants, widths: tuple[int, ...], ratio: np.ndarray) -> WidthCorrections:
     P = len(found.K)
     pairs = np.array(pairs_of(P))
@@ -256,23 +330,21 @@ def _result(found: Cumulants, widths: tuple[int, ...], ratio: np.ndarray) -> Wid
     B = found.B[i[:, None], j[:, None], i, j] + found.B[i[:, None], j[:, None], j, i]
     F = found.F[i[:, None], i, j[:, None], j] + found.F[i[:, None], j, j[:, None], i]
 
-    def square(of_pairs: np.ndarray) -> np.ndarray:
-        whole = np.zeros((P, P))
-        whole[i, j] = whole[j, i] = of_pairs
-        return whole
-
     return WidthCorrections(
         pairs=pairs,
         widths=widths,
         kernel=found.K,
-        kernel_shift=square(found.m),
+        kernel_shift=_square(found.m, P),
         kernel_covariance=found.V,
         kernel_third_cumulant=found.T,
         ntk=found.H,
-        ntk_shift=square(found.m_H),
+        ntk_shift=_square(found.m_H, P),
         ntk_covariance=found.A + B,
         ntk_kernel_covariance=found.D + F,
         between_outputs=found.A,
+        kernel_between_outputs=found.D,
+        off_diagonal=found.B,
+        off_diagonal_kernel=found.F,
         next_order=ratio,
         trusted=bool(np.all(np.abs(ratio) <= SMALL)),
     )

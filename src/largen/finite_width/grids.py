@@ -4,8 +4,9 @@ For smooth functions, a lattice in a ball: the trapezoidal rule in several dimen
 falls exponentially with the inverse of its step; in four dimensions every other point of it, a
 checkerboard, does as well as all of them. The step is the largest with which the fourth
 powers of φ and φ' have the right averages under each single variance, since a lattice is least good
-for functions of one direction. For functions with kinks, Gauss and Legendre's rule dimension by
-dimension, with panels that end where a preactivation is at a kink.
+for functions of one direction. The ball's radius is the smallest outside of which powers of φ weigh
+nothing, whose averages far out grow with their degree. For functions with kinks, Gauss and
+Legendre's rule dimension by dimension, with panels that end where a preactivation is at a kink.
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ from largen.expectations.panels import panels
 _STEPS = tuple(0.65 * 0.9**i for i in range(20))
 # Of the averages along a line, by the number of Gaussians; those over all are better by three
 # and more digits, since lines of the lattice have no special directions among them.
-_TOLERANCE = {1: 1e-10, 2: 1e-9, 3: 1e-6, 4: 1e-4}
+_TOLERANCE = {1: 1e-10, 2: 1e-9, 3: 1e-6, 4: 2e-5}
 _MOST_NODES = 3_000_000
-_REACH = 6.3  # standard deviations of the ball
+_REACHES = 6.3, 6.8, 7.3, 7.8, 8.3  # radii of the ball in standard deviations
+_OUTSIDE = {3: 1e-8, 4: 1e-6}  # of an average, by the number of Gaussians
 # Ends of panels and nodes in each, by the number of Gaussians.
 _PANELS = {
     1: ((-9.0, -6.5, -4.5, -2.5, -1.0, 1.0, 2.5, 4.5, 6.5, 9.0), 14),
@@ -65,19 +67,20 @@ def grid_for(phi: ActivationFunction, kernel: np.ndarray, power: int = 4) -> Gri
     # Directions without variance take no nodes.
     kept = eigenvalues > 1e-13 * eigenvalues[-1]
     root = vectors[:, kept] * np.sqrt(eigenvalues[kept])
-    step = _step(phi, np.diagonal(kernel), power, _TOLERANCE[int(kept.sum())])
-    if kept.sum() > 2 and (2 * _REACH / step) ** kept.sum() * 0.16 > _MOST_NODES:
+    dimensions = int(kept.sum())
+    step = _step(phi, np.diagonal(kernel), power, _TOLERANCE[dimensions])
+    reach = 8.5 if dimensions <= 2 else _reach(phi, np.diagonal(kernel), power, dimensions)
+    if dimensions > 2 and (2 * reach / step) ** dimensions * 0.16 > _MOST_NODES:
         raise NumericalFailure(
-            f"averages of {phi} over {kept.sum()} Gaussians of variances up to "
+            f"averages of {phi} over {dimensions} Gaussians of variances up to "
             f"{kernel.diagonal().max():.3g} take too many nodes. Take fewer inputs or smaller ones."
         )
-    z, weights = _lattice(int(kept.sum()), step)
+    z, weights = _lattice(dimensions, step, reach)
     return Grid(z @ root.T, weights)
 
 
 @lru_cache(maxsize=32)
-def _lattice(dimensions: int, step: float) -> tuple[np.ndarray, np.ndarray]:
-    reach = 8.5 if dimensions <= 2 else _REACH
+def _lattice(dimensions: int, step: float, reach: float) -> tuple[np.ndarray, np.ndarray]:
     line = step * np.arange(-int(reach / step), int(reach / step) + 1)
     axes = np.meshgrid(*[line] * dimensions, indexing="ij")
     square = np.sum(np.square(axes), axis=0)
@@ -88,6 +91,21 @@ def _lattice(dimensions: int, step: float) -> tuple[np.ndarray, np.ndarray]:
     z = np.stack([axis[inside] for axis in axes], axis=1)
     weights = np.exp(-square[inside] / 2)
     return z, weights / weights.sum()
+
+
+def _reach(phi: ActivationFunction, q: np.ndarray, power: int, dimensions: int) -> float:
+    """Return the radius outside of which φ^power weighs too little to be counted.
+
+    Its weight is taken along the direction of the variable itself, on which it is largest.
+    """
+    r = np.linspace(0, 12, 241)
+    mass = r ** (dimensions - 1) * np.exp(-(r**2) / 2)
+    x = r[:, None] * np.sqrt(q)
+    size = mass[:, None] * (values(phi, x)[0] ** power + values(phi, -x)[0] ** power)
+    for reach in _REACHES:
+        if np.all(size[r > reach].sum(axis=0) <= _OUTSIDE[dimensions] * size.sum(axis=0)):
+            return reach
+    return _REACHES[-1]
 
 
 def _step(phi: ActivationFunction, q: np.ndarray, power: int, tolerance: float) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from jax.typing import ArrayLike
@@ -12,6 +12,9 @@ from largen.architectures import Layer
 from largen.errors import NoTheory
 from largen.expectations.nodes import nodes_for, values
 from largen.finite_width.chain import chain_of, check_alive, checked_inputs
+
+if TYPE_CHECKING:
+    import xarray
 
 
 class LayerRates(NamedTuple):
@@ -27,6 +30,16 @@ class LayerRates(NamedTuple):
 
     gradients: np.ndarray
     rates: np.ndarray
+
+    def __repr__(self) -> str:
+        rates = ", ".join(f"{rate:.3g}" for rate in self.rates)
+        return f"LayerRates: {rates}"
+
+    def to_xarray(self) -> xarray.Dataset:
+        """Return both over ``layer``, from the input to the output."""
+        import xarray
+
+        return xarray.Dataset({name: ("layer", getattr(self, name)) for name in self._fields})
 
 
 def layer_learning_rates(net: Layer, x: ArrayLike, *, width: int | Sequence[int]) -> LayerRates:

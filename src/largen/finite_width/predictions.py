@@ -13,7 +13,7 @@ order 1/width.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from jax.typing import ArrayLike
@@ -23,6 +23,9 @@ from largen.arrays import finite_result, floating, known, real
 from largen.errors import InvalidInput, NumericalFailure, one_of
 from largen.finite_width.chain import checked_inputs
 from largen.finite_width.fluctuations import width_fluctuations
+
+if TYPE_CHECKING:
+    import xarray
 
 KINDS = ("readout", "bayesian", "linearized")
 _AT_ONCE = 2**22  # numbers
@@ -53,6 +56,26 @@ class WidthPosterior(NamedTuple):
     covariance_shift: np.ndarray
     width_covariance: np.ndarray
     trusted: bool
+
+    def __repr__(self) -> str:
+        spread = np.sqrt(np.diagonal(self.width_covariance).max())
+        return (
+            f"WidthPosterior: {len(self.mean)} test inputs; the width shifts predictions by "
+            f"{np.abs(self.mean_shift).max():.2g} at most and spreads them by {spread:.2g}; "
+            f"{'trusted' if self.trusted else 'not to be trusted'}"
+        )
+
+    def to_xarray(self) -> xarray.Dataset:
+        """Return everything over ``input`` and ``input_2``, the test inputs."""
+        import xarray
+
+        axes = ("input", "input_2")
+        names = [name for name in self._fields if name != "trusted"]
+        values = {name: getattr(self, name) for name in names}
+        return xarray.Dataset(
+            {name: (axes[: value.ndim], value) for name, value in values.items()},
+            attrs={"trusted": int(self.trusted)},
+        )
 
 
 def width_posterior(

@@ -78,8 +78,8 @@ def through(layer: HiddenLayer, before: Cumulants) -> Cumulants:
     rows, columns = (np.array(each) for each in zip(*pairs, strict=True))
     w, n = layer.weight, layer.width
     of_value, of_slope = pair_derivatives(layer.phi, K)
-    J, hessian = (w * each for each in _on_pairs(of_value, pairs))
-    J_p, hessian_p = (w * each for each in _on_pairs(of_slope, pairs))
+    J, hessian = (w * each for each in on_pairs(of_value, pairs))
+    J_p, hessian_p = (w * each for each in on_pairs(of_slope, pairs))
     tangent, slopes = H[rows, columns], of_slope.value[rows, columns]
     J_S, J_H = J + tangent[:, None] * J_p, w * slopes
     hessian_N = hessian + tangent[:, None, None] * hessian_p
@@ -139,7 +139,7 @@ def _third(layer: HiddenLayer, before: Cumulants, J, hessian) -> np.ndarray:
     return T + w**3 * found.central / n**2
 
 
-def _on_pairs(found: PairDerivatives, pairs: list[tuple[int, int]]):
+def on_pairs(found: PairDerivatives, pairs: list[tuple[int, int]]):
     """Return first and second derivatives in the entries of S, (M, M) and (M, M, M)."""
     M = len(pairs)
     index = {pair: n for n, pair in enumerate(pairs)}

@@ -22,7 +22,7 @@ is integrated in Itô's sense.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import diffrax
 import jax
@@ -35,6 +35,9 @@ from largen.arrays import finite_result, floating, integer, known, random_key, r
 from largen.errors import InvalidInput, NoTheory
 from largen.expectations import activation as activation_of
 from largen.segments import mapped
+
+if TYPE_CHECKING:
+    import xarray
 
 _BLOWN = 1e4  # times the largest initial variance
 _AT_ONCE, _STEPS = 1000, 2**21  # paths of a batch, and steps of all of them
@@ -59,6 +62,27 @@ class CovariancePaths(NamedTuple):
     covariance: np.ndarray
     blown_up: np.ndarray
     blow_up: np.ndarray
+
+    def __repr__(self) -> str:
+        draws, _, P, _ = self.covariance.shape
+        head = f"CovariancePaths: {draws} paths, {P} inputs, to τ = {self.times[-1]:g}"
+        if self.blown_up.any():
+            first = self.blow_up[self.blown_up].min()
+            head += f"; {self.blown_up.mean():.0%} have blown up, the first at τ = {first:.3g}"
+        return head
+
+    def to_xarray(self) -> xarray.Dataset:
+        """Return all paths over ``draw``, ``time``, ``input`` and ``input_2``."""
+        import xarray
+
+        return xarray.Dataset(
+            {
+                "covariance": (("draw", "time", "input", "input_2"), self.covariance),
+                "blown_up": ("draw", self.blown_up),
+                "blow_up": ("draw", self.blow_up),
+            },
+            {"time": self.times},
+        )
 
 
 def covariance_sde(

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
+from itertools import groupby
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jax.typing import ArrayLike
 
 from largen.architectures import Layer
@@ -15,6 +18,10 @@ from largen.arrays import integer, random_key
 from largen.errors import InvalidInput
 from largen.expectations import ActivationFunction
 from largen.finite_width.chain import chain_of, checked_inputs
+from largen.finite_width.linear_algebra import cholesky
+from largen.finite_width.stream_simulation import draw_streams
+from largen.finite_width.streams import has_branches, stream_of
+from largen.parameterizations import Parameterization
 from largen.segments import mapped
 
 Layers = tuple[tuple[ActivationFunction, int], ...]  # activations and widths
@@ -23,8 +30,9 @@ _AT_ONCE = 2**20  # Gaussian numbers: far less than half a second
 
 
 def sample_kernels(
-    net: Layer, x: ArrayLike, *, width: int | Sequence[int], draws: int, key: Any
-) -> np.ndarray:
+    net: Layer, x: ArrayLike, *, width: int | Sequence[int], draws: int,
+    param: Parameterization | None = None, key: Any,
+) -> np.ndarray:  # fmt: skip
     """Draw the covariance of a finite network's outputs given its last hidden layer.
 
     Given a layer, the neurons behind it are independent Gaussians of covariance S, so that
@@ -35,17 +43,21 @@ def sample_kernels(
     a layer instead of n² weights. It is an oracle beside :func:`largen.init` and
     :func:`largen.apply`, and knows nothing of expansions in 1/n; outputs are N(0, S) given S. For
     relu and deep networks S has heavy tails: look at log S, means of its powers converge slowly.
+    Residual networks keep their neurons, h ← h + βN(0, S), which are carried along.
 
     Parameters
     ----------
     net
-        :class:`largen.Dense` and :class:`largen.Activation` in turn, in :func:`largen.ntk`.
+        :class:`largen.Dense` and :class:`largen.Activation` in turn, in :func:`largen.ntk`, and
+        residual branches of them, such as :func:`largen.residual_mlp`.
     x
         Inputs, (P, D), at most 16.
     width
         Neurons of all hidden layers (times their ``width_ratio``), or one number for each.
     draws
         Number of networks.
+    param
+        Sets the factor β = L^(−α) of residual branches; :func:`largen.ntk` by default, with 1.
     key
         A JAX key or an integer.
 
@@ -70,12 +82,17 @@ def sample_kernels(
     >>> bool(abs(drawn.var() / 4 / exact - 1) < 0.2)
     True
     """
-    chain = chain_of(net, width, "lg.sample_kernels")
+    residual = has_branches(net, param)
+    stream = stream_of(net, width, param, "lg.sample_kernels") if residual else None
+    chain = None if residual else chain_of(net, width, "lg.sample_kernels")
     inputs, draws = checked_inputs(x), integer("draws", draws, at_least=1)
     key = random_key(key)
     P = len(inputs)
     if P > MOST_INPUTS:
         raise InvalidInput(f"x: wanted at most {MOST_INPUTS} inputs, got {P}.")
+    if stream is not None:
+        return draw_streams(stream, inputs, draws, key)
+    assert chain is not None
     layers = tuple((layer.phi, layer.width) for layer in chain.hidden)
     widest = max(n for _, n in layers)
     batch = max(1, min(draws, _AT_ONCE // (widest * P)))
@@ -92,26 +109,20 @@ def sample_kernels(
 def _batch(given: tuple[Layers, int], key: Any, first: Any, constants: Any) -> Any:
     """Return the kernels of a batch of networks, (batch, P, P)."""
     layers, batch = given
-    S = jnp.broadcast_to(first, (batch, *first.shape))
-    for number, (phi, width) in enumerate(layers):
-        key, now = jax.random.split(key)
-        noise = jax.random.normal(now, (batch, width, first.shape[0]), S.dtype)
-        value = phi(jnp.einsum("rna,rba->rnb", noise, cholesky(S)))
-        weight, bias = constants[number]
-        S = bias + weight / width * jnp.einsum("rna,rnb->rab", value, value)
-    return S
+    state, place = (jnp.broadcast_to(first, (batch, *first.shape)), key), 0
+    for (phi, width), alike in groupby(layers):
+        # Equal layers are compiled once.
+        count = len(list(alike))
+        layer = partial(_behind, phi, width)
+        state, _ = lax.scan(layer, state, constants[place : place + count])
+        place += count
+    return state[0]
 
 
-def cholesky(S: Any) -> Any:
-    """Return a factor of covariances (…, P, P), with zeros where a direction has no variance."""
-    P = S.shape[-1]
-    columns: list[Any] = []
-    for j in range(P):
-        left = S[..., :, j]
-        for column in columns:
-            left = left - column * column[..., j : j + 1]
-        pivot = left[..., j : j + 1]
-        there = pivot > 1e-14 * S[..., j, j][..., None]
-        scaled = left / jnp.sqrt(jnp.where(there, pivot, 1))
-        columns.append(jnp.where(there & (jnp.arange(P) >= j), scaled, 0))
-    return jnp.stack(columns, axis=-1)
+def _behind(phi: ActivationFunction, width: int, state: Any, constant: Any) -> Any:
+    S, key = state
+    key, now = jax.random.split(key)
+    noise = jax.random.normal(now, (S.shape[0], width, S.shape[1]), S.dtype)
+    value = phi(jnp.einsum("rna,rba->rnb", noise, cholesky(S)))
+    weight, bias = constant
+    return (bias + weight / width * jnp.einsum("rna,rnb->rab", value, value), key), None

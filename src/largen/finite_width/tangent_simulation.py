@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -27,15 +27,20 @@ from jax.typing import ArrayLike
 
 from largen.architectures import Layer
 from largen.arrays import finite_result, integer, random_key
-from largen.errors import InvalidInput
+from largen.errors import InvalidInput, NumericalFailure
 from largen.expectations.nodes import derivatives_in_variance, nodes_for, values
 from largen.finite_width.chain import Chain, HiddenLayer, chain_of, checked_inputs
-from largen.finite_width.simulation import MOST_INPUTS, Layers, cholesky
+from largen.finite_width.linear_algebra import cholesky
+from largen.finite_width.simulation import MOST_INPUTS, Layers
 from largen.segments import mapped
+
+if TYPE_CHECKING:
+    import xarray
 
 _AT_ONCE = 2**19  # numbers of one layer of a batch
 _DEGREE = 48  # of polynomials in log S
 _PER_CONTROL = 20  # networks
+_HEAVY, _FEW = 0.3, 20.0  # share of one network in the variance, of many and of few
 _PAIRED = 6  # inputs up to which their pairs have controls
 
 
@@ -66,6 +71,24 @@ class TangentSamples(NamedTuple):
     ntk: np.ndarray
     controls: np.ndarray
 
+    def __repr__(self) -> str:
+        draws, P = self.outputs.shape
+        return f"TangentSamples: {draws} networks, {P} inputs, {self.controls.shape[1]} controls"
+
+    def to_xarray(self) -> xarray.Dataset:
+        """Return all draws over ``draw``, ``input``, ``input_2`` and ``control``."""
+        import xarray
+
+        square = ("draw", "input", "input_2")
+        return xarray.Dataset(
+            {
+                "outputs": (square[:2], self.outputs),
+                "kernel": (square, self.kernel),
+                "ntk": (square, self.ntk),
+                "controls": (("draw", "control"), self.controls),
+            }
+        )
+
     def estimate(self, observed: ArrayLike) -> Estimate:
         """Return the mean of what was observed of each network, by regression on the controls.
 
@@ -78,6 +101,9 @@ class TangentSamples(NamedTuple):
         ------
         InvalidInput
             If it has not one row for each network.
+        NumericalFailure
+            If a single network carries much of the variance, so that the mean of so heavy a tail
+            is not known by its standard error.
         """
         seen = np.asarray(observed, np.float64)
         draws, number = self.controls.shape
@@ -96,6 +122,16 @@ class TangentSamples(NamedTuple):
         fitted = gram @ (design.T @ flat)
         left = flat - design @ fitted
         variance = np.sum(left**2, axis=0) / (draws - design.shape[1]) * gram[0, 0]
+        # Of what was observed itself: a regression also takes rare large values away, which count.
+        squares = (flat - flat.mean(axis=0)) ** 2
+        share = np.max(squares, axis=0) / np.maximum(np.sum(squares, axis=0), 1e-300)
+        if np.any(share > _HEAVY + _FEW / draws):
+            raise NumericalFailure(
+                f"observed: one of {draws} networks carries {share.max():.0%} of the variance. "
+                "Means of so heavy a tail are not known from draws: look at logarithms, or take "
+                "wider or shallower networks.",
+                Estimate(fitted[0].reshape(seen.shape[1:]), np.full(seen.shape[1:], np.inf)),
+            )
         shape = seen.shape[1:]
         return Estimate(fitted[0].reshape(shape), np.sqrt(variance).reshape(shape))
 

@@ -14,7 +14,11 @@ if TYPE_CHECKING:
 
 
 def phase_figure(diagram: PhaseDiagram) -> Figure:
-    """Draw log χ_⊥ over σ_w and σ_b, the edge, contours of depth, and of V/K² = 1 if known."""
+    """Draw log χ_⊥ over σ_w and σ_b, the edge, and depth scales as contours.
+
+    With a width and a depth, dotted, where V/K² = 1; with networks, in orange, where their
+    gradients neither grow nor vanish.
+    """
     data = diagram.to_xarray()
     with style():
         figure, axes = panels(1, 1)
@@ -28,9 +32,13 @@ def phase_figure(diagram: PhaseDiagram) -> Figure:
         )
         figure.colorbar(image, ax=ax, label="log χ_⊥  (order < 0 < chaos)")
         if min(len(x), len(y)) > 1:
-            depth = np.clip(data["gradient_depth"].values.T, 0, 1e6)
+            depth = np.clip(np.nan_to_num(data["correlation_depth"].values.T), 0, 1e6)
             lines = ax.contour(x, y, depth, levels=[3, 10, 30], colors="0.3", linewidths=0.7)
             ax.clabel(lines, fmt=lambda level: f"{level:g} layers", fontsize=7)
+            if "network_growth" in data:
+                growth = data["network_growth"].values.T
+                if np.nanmin(growth) < 0 < np.nanmax(growth):
+                    ax.contour(x, y, growth, levels=[0.0], colors="tab:orange", linewidths=1.5)
             if "kernel_variance" in data:
                 spread = np.nan_to_num(data["kernel_variance"].values.T, nan=np.inf, posinf=1e6)
                 ax.contour(x, y, spread, levels=[1.0], colors="tab:green", linestyles="dotted")

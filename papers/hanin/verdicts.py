@@ -1,0 +1,94 @@
+"""Numbers with errors, and whether they are what was printed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import xarray
+from matplotlib.figure import Figure as Picture
+
+from largen.experiments.claims import Claim
+
+WITHIN = 1.96  # standard errors of an interval of 95 %
+
+
+def mean_of(observed: np.ndarray) -> tuple[float, float]:
+    """Return the mean of independent observations and its standard error."""
+    values = np.asarray(observed, np.float64)
+    return float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values)))
+
+
+def ratio_of_moments(observed: np.ndarray) -> tuple[float, float]:
+    """Return E x²/(E x)² and its standard error, to first order."""
+    x = np.asarray(observed, np.float64) / np.mean(observed)
+    second = float(np.mean(x**2))
+    deviation = np.std(x**2 - 2 * second * x, ddof=1)
+    return second, float(deviation / np.sqrt(len(x)))
+
+
+def numbers(**found: tuple[float, float]) -> xarray.Dataset:
+    """Return values with their errors, each over ``what``: value, error."""
+    return xarray.Dataset(
+        {name: ("what", np.array(pair, float)) for name, pair in found.items()},
+        {"what": ["value", "error"]},
+    )
+
+
+def equals(
+    says: str, measured: str, pair: Sequence[float], wanted: float, tolerance: float
+) -> Claim:
+    """Hold a number with its error against what is printed.
+
+    It agrees if all of its interval is within the tolerance of it, relative to its size, and
+    disagrees if none is; else its error leaves the verdict open.
+
+    Parameters
+    ----------
+    says, measured
+        Claim and number in words.
+    pair
+        The number and its standard error, 0 of one without an error.
+    wanted
+        What is printed.
+    tolerance
+        Relative.
+
+    Examples
+    --------
+    >>> [equals("", "", (1.0, error), 1.01, 0.05).agrees for error in (0.0, 0.01, 0.1)]
+    [True, True, None]
+    >>> equals("", "", (1.0, 0.01), 2.0, 0.05).agrees
+    False
+    """
+    value, error = (float(each) for each in pair)
+    low, high = value - WITHIN * error, value + WITHIN * error
+    slack = tolerance * abs(wanted)
+    inside = wanted - slack <= low and high <= wanted + slack
+    outside = high < wanted - slack or low > wanted + slack
+    says = f"{says}: {wanted:.4g}"
+    return Claim(says, measured, value, low, high, True if inside else False if outside else None)
+
+
+def pair_of(data: xarray.Dataset, name: str) -> tuple[float, float]:
+    """Return a value and its error of :func:`numbers`."""
+    value, error = data[name].values
+    return float(value), float(error)
+
+
+def intervals(claims: Sequence[Claim]) -> Picture:
+    """Draw all numbers with their intervals, each divided by its own size."""
+    picture = Picture(figsize=(7, 0.8 + 0.35 * len(claims)), layout="constrained")
+    axes = picture.subplots()
+    colors = {True: "tab:green", False: "tab:red", None: "gray"}
+    for row, claim in enumerate(claims):
+        wanted = float(claim.says.rsplit(":", 1)[1])
+        size = abs(wanted) or 1.0
+        ends = np.array([claim.low, claim.value, claim.high]) / size
+        axes.plot(ends[[0, 2]], [row, row], color=colors[claim.agrees])
+        axes.plot(ends[1], row, "o", color=colors[claim.agrees])
+        axes.plot(wanted / size, row, "|", color="black", markersize=12)
+    axes.set_yticks(range(len(claims)), [claim.says.rsplit(":", 1)[0][:60] for claim in claims])
+    axes.set(xlabel="measured over printed (bars)", ylim=(len(claims) - 0.5, -0.5))
+    axes.set_xscale("symlog", linthresh=1.0)
+    return picture

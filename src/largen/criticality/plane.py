@@ -1,0 +1,76 @@
+"""Where correlations go at every point of the plane of σ_w and σ_b, and how fast.
+
+At a fixed variance K the correlation's map is a power series with coefficients that are not
+negative, f(c) = [σ_b² + σ_w² Σ_k a_k² c^k]/K with a_k = E[φ(√K z)h_k(z)], which is convex: with
+f'(1) = χ_⊥ > 1 it meets the diagonal once more below c = 1.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from largen.expectations import ActivationFunction
+from largen.expectations.nodes import nodes_for, values
+
+_TERMS = 80  # what is left of the series is given to the last one
+_BISECTIONS = 48
+_AT_ONCE = 400  # points
+
+
+def stationary_correlations(
+    phi: ActivationFunction, weight: np.ndarray, bias: np.ndarray, K: np.ndarray, perp: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return c* and the slope of the map there, (point,) each.
+
+    Parameters
+    ----------
+    phi
+        φ.
+    weight, bias, K, perp
+        σ_w², σ_b², the variance and χ_⊥ of every point.
+    """
+    c, slope = np.ones_like(K), perp.copy()
+    chaotic = np.flatnonzero((perp > 1) & (K > 0))
+    for first in range(0, len(chaotic), _AT_ONCE):
+        own = chaotic[first : first + _AT_ONCE]
+        b = weight[own] / K[own] * _squares(phi, K[own])
+        b[0] += bias[own] / K[own]
+        b[-1] += 1 - b.sum(axis=0)
+        place = _root(lambda x, b=b: _sum(b, x) - x, _root(lambda x, b=b: 1 - _slope(b, x), 1.0))
+        c[own], slope[own] = place, _slope(b, place)
+    return c, slope
+
+
+def _root(excess, last: np.ndarray | float) -> np.ndarray:
+    """Return where a function that is positive at 0 first vanishes, up to ``last``."""
+    high = last * np.ones_like(excess(0.0))
+    low = np.zeros_like(high)
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        positive = excess(middle) > 0
+        low, high = np.where(positive, middle, low), np.where(positive, high, middle)
+    return (low + high) / 2
+
+
+def _sum(b: np.ndarray, x: np.ndarray | float) -> np.ndarray:
+    found = np.zeros(b.shape[1:])
+    for each in b[::-1]:
+        found = found * x + each
+    return found
+
+
+def _slope(b: np.ndarray, x: np.ndarray | float) -> np.ndarray:
+    return _sum(np.arange(1, len(b))[:, None] * b[1:], x)
+
+
+def _squares(phi: ActivationFunction, K: np.ndarray) -> np.ndarray:
+    """Return a_k² for k = 0, 1, …, (term, point)."""
+    nodes = nodes_for(phi, K)
+    z = nodes.z
+    weighted = values(phi, np.sqrt(K) * z)[0] * nodes.weights
+    before, now = np.zeros_like(z), np.ones_like(z)
+    found = np.empty((_TERMS, len(K)))
+    for k in range(_TERMS):
+        found[k] = np.sum(weighted * now, axis=0) ** 2
+        before, now = now, (z * now - np.sqrt(k) * before) / np.sqrt(k + 1)
+    return found

@@ -1,0 +1,66 @@
+"""How much the kernel of one input fluctuates in residual networks of finite width.
+
+The stream h ← h + βN(0, S), S = σ_w²⟨φ(h)²⟩, keeps its neurons, so that averages over them in
+different layers fluctuate together. With ε^ℓ the deviation of σ_w²⟨φ²⟩ in layer ℓ,
+
+    δQ ← (1 + β²χ_∥) δQ + β²ε^ℓ,   Cov(ε^j, ε^ℓ) = (σ_w⁴/n) Cov(φ(h^j)², φ(h^ℓ)²),
+
+and the two Gaussians of the latter have the variances Q^j < Q^ℓ and the covariance Q^j. In Hermite
+coefficients a_k of φ² it is Σ_{k>0} a_k(Q^j) a_k(Q^ℓ) (Q^j/Q^ℓ)^{k/2}.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from largen.expectations import ActivationFunction
+from largen.expectations.nodes import derivatives_in_variance, nodes_for, values
+
+_TERMS = 60
+
+
+def relative_variance(
+    phi: ActivationFunction, weight: float, branch: float, depth: int, width: int, start: float
+) -> float:
+    """Return V/Q² of the stream behind all branches, to leading order in 1/width.
+
+    Parameters
+    ----------
+    phi, weight
+        φ and σ_w² of the branches, which have no biases.
+    branch
+        β².
+    depth, width
+        L and n.
+    start
+        Q of the first layer.
+    """
+    Q, V = start, 0.0
+    places, coefficients, response = np.zeros(depth), np.zeros((depth, _TERMS)), np.zeros(depth)
+    for layer in range(depth):
+        at = np.array([Q])
+        nodes = nodes_for(phi, at)
+        square = values(phi, np.sqrt(at) * nodes.z)[0] ** 2
+        second, slope = derivatives_in_variance(square, nodes, at, 1)[:, 0]
+        own = _coefficients(nodes.z[:, 0], (square * nodes.weights)[:, 0])
+        places[layer], coefficients[layer] = Q, own
+        # Covariances with all layers up to this one.
+        rho = np.sqrt(places[: layer + 1] / Q)[:, None] ** np.arange(1, _TERMS + 1)
+        noise = weight**2 / width * np.sum(coefficients[: layer + 1] * own * rho, axis=1)
+        growth = 1 + branch * weight * slope
+        V = growth**2 * V + 2 * growth * branch * response[:layer] @ noise[:layer]
+        V = float(V + branch**2 * noise[layer])
+        response[:layer] *= growth
+        response[layer] = branch
+        Q = Q + branch * weight * second
+    return V / Q**2
+
+
+def _coefficients(z: np.ndarray, weighted: np.ndarray) -> np.ndarray:
+    """Return E[f h_k] for k = 1, 2, …, with normalised Hermite polynomials h_k."""
+    before, now = np.ones_like(z), z
+    found = np.empty(_TERMS)
+    for k in range(1, _TERMS + 1):
+        found[k - 1] = weighted @ now
+        before, now = now, (z * now - np.sqrt(k) * before) / np.sqrt(k + 1)
+    return found

@@ -1,0 +1,156 @@
+"""The kernel of networks with residual branches at order 1/width.
+
+The stream h ← h + βN(0, S), with S = σ_b² + (σ_w²/n) Σ_i φ(h_iα)φ(h_iβ), keeps its neurons: given
+the past they are independent, but with S^1, …, S^ℓ as parameters each h_i is a sum of independent
+Gaussians, of covariance Q ← Q + β²S. So averages over neurons fluctuate together in all layers of
+the stream. With ε^ℓ the deviation of S at fixed parameters, J = ∂M/∂Q and A = 1 + β²J,
+
+    δS^ℓ = J δQ^ℓ + ε^ℓ,   δQ ← δQ + β²δS,   n Cov(ε^j, ε^ℓ) = Cov(s(h^j), s(h^ℓ)) = C^{jℓ},
+
+where h^j and h^ℓ, j ≤ ℓ, have the covariance Q^j with one another. With the response 𝒢^j of Q^ℓ to
+ε^j, which is β² at first and is multiplied by A in each later branch,
+
+    V ← A V Aᵀ + β²(AX + XᵀAᵀ) + β⁴C^{ℓℓ}/n,   X = Σ_{j<ℓ} 𝒢^j C^{jℓ}/n,
+    m ← m + β²[J m + ½M'':V + Σ_{j<ℓ} Σ_c ∂C^{jℓ}/∂Q^ℓ_c 𝒢^j_c/n].
+
+The last term, by which a neuron's response to earlier fluctuations is correlated with what it had
+added to them, has no counterpart without branches. An affine map of the whole stream draws all
+neurons anew, and what was before it is forgotten but for V and m; so are the inner layers of
+branches.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from largen.errors import NoTheory
+from largen.expectations import ActivationFunction
+from largen.finite_width.averages import covariance_along, fourth_averages, pairs_of
+from largen.finite_width.chain import HiddenLayer, check_alive
+from largen.finite_width.pairs import pair_derivatives
+from largen.finite_width.recursion import on_pairs
+from largen.finite_width.streams import Branch, Stream
+
+
+@dataclass(frozen=True)
+class _Source:
+    """A layer of the stream whose neurons are still there.
+
+    Its covariance Q (P, P), its σ_w², and the response of the stream to it now, (M, M).
+    """
+
+    Q: np.ndarray
+    weight: float
+    response: np.ndarray
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Kernel K (P, P), its shift m (M,) and its covariance V (M, M) over M pairs of inputs."""
+
+    K: np.ndarray
+    m: np.ndarray
+    V: np.ndarray
+
+
+@dataclass(frozen=True)
+class _Layer:
+    """What a layer of the stream makes of it.
+
+    S at the limit (P, P), J (M, M), Cov(δQ, ε), Cov(ε, ε), and mean and covariance of δS.
+    """
+
+    S: np.ndarray
+    J: np.ndarray
+    crossed: np.ndarray
+    noise: np.ndarray
+    m: np.ndarray
+    V: np.ndarray
+
+
+def kernel_through(stream: Stream, first: np.ndarray) -> Kernel:
+    """Return the kernel of the outputs at order 1/width.
+
+    Raises
+    ------
+    NoTheory
+        If a stream passes through different activations.
+    """
+    M = len(pairs_of(len(first)))
+    state = Kernel(first, np.zeros(M), np.zeros((M, M)))
+    sources: list[_Source] = []
+    of_stream: ActivationFunction | None = None
+    for number, part in enumerate(stream.parts, 1):
+        check_alive(state.K, number)
+        own = part.inner[0] if isinstance(part, Branch) else part
+        if sources and own.phi != of_stream:
+            raise NoTheory(
+                f"lg.width_corrections: the activations {of_stream} and {own.phi} act on one "
+                "stream; fluctuations at order 1/width are known for a single one."
+            )
+        of_stream = own.phi
+        found = _read(own, state, sources)
+        if isinstance(part, Branch):
+            state, sources = _added(part, state, found, sources)
+        else:
+            state, sources = Kernel(found.S, found.m, found.V), []
+    return state
+
+
+def _read(layer: HiddenLayer, state: Kernel, sources: list[_Source]) -> _Layer:
+    K, P = state.K, len(state.K)
+    pairs = pairs_of(P)
+    rows, columns = (np.array(each) for each in zip(*pairs, strict=True))
+    w, n = layer.weight, layer.width
+    of_value, _ = pair_derivatives(layer.phi, K)
+    J, hessian = (w * each for each in on_pairs(of_value, pairs))
+    second = of_value.value[rows, columns]
+    noise = w**2 / n * (fourth_averages(layer.phi, K).values - np.outer(second, second))
+    crossed, shift = np.zeros_like(noise), np.zeros(len(pairs))
+    for source in sources:
+        covariance, change = covariance_along(layer.phi, source.Q, K)
+        size = w * source.weight / n
+        crossed += size * source.response @ covariance
+        shift += size * np.einsum("cba,cb->a", change, source.response)
+    both = J @ crossed
+    return _Layer(
+        S=layer.bias + w * of_value.value,
+        J=J,
+        crossed=crossed,
+        noise=noise,
+        m=J @ state.m + np.einsum("abc,bc->a", hessian, state.V) / 2 + shift,
+        V=J @ state.V @ J.T + both + both.T + noise,
+    )
+
+
+def _added(
+    branch: Branch, state: Kernel, found: _Layer, sources: list[_Source]
+) -> tuple[Kernel, list[_Source]]:
+    """Return the stream behind a branch, and the sources that go on."""
+    S, m, V = found.S, found.m, found.V
+    through, fresh = np.eye(len(m)), np.zeros_like(V)
+    pairs = pairs_of(len(S))
+    rows, columns = (np.array(each) for each in zip(*pairs, strict=True))
+    for layer in branch.inner[1:]:
+        w = layer.weight
+        of_value, _ = pair_derivatives(layer.phi, S)
+        J, hessian = (w * each for each in on_pairs(of_value, pairs))
+        second = of_value.value[rows, columns]
+        own = fourth_averages(layer.phi, S).values - np.outer(second, second)
+        own = w**2 / layer.width * own
+        m = J @ m + np.einsum("abc,bc->a", hessian, V) / 2
+        V, fresh = J @ V @ J.T + own, J @ fresh @ J.T + own
+        through = J @ through
+        S = layer.bias + w * of_value.value
+    b = branch.square
+    A, B = np.eye(len(m)) + b * through @ found.J, b * through
+    mixed = A @ found.crossed @ B.T
+    new = Kernel(
+        K=state.K + b * S,
+        m=state.m + b * m,
+        V=A @ state.V @ A.T + mixed + mixed.T + B @ found.noise @ B.T + b**2 * fresh,
+    )
+    sources = [_Source(each.Q, each.weight, A @ each.response) for each in sources]
+    return new, [*sources, _Source(state.K, branch.inner[0].weight, B)]

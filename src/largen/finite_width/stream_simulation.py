@@ -1,0 +1,79 @@
+"""The exact distribution of the kernel of networks with residual branches, without weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from largen.expectations import ActivationFunction
+from largen.finite_width.chain import HiddenLayer
+from largen.finite_width.linear_algebra import cholesky
+from largen.finite_width.streams import Branch, Stream
+from largen.segments import mapped
+
+_AT_ONCE = 2**21  # Gaussian numbers
+
+# φ and width of every layer; of a branch in a tuple of its own.
+_Layers = tuple[tuple[tuple[ActivationFunction, int], ...] | tuple[ActivationFunction, int], ...]
+
+
+def draw_streams(stream: Stream, x: np.ndarray, draws: int, key: Any) -> np.ndarray:
+    """Draw S of the outputs of networks, (draws, P, P).
+
+    The neurons of the stream are carried along, h ← h + βN(0, S) with S of all of them, so that a
+    layer takes n·P Gaussian numbers and no matrix.
+    """
+    P = x.shape[0]
+    batch = max(1, min(draws, _AT_ONCE // (max(stream.widths) * P)))
+    batches = -(-draws // batch)
+
+    def named(layer: HiddenLayer) -> tuple[ActivationFunction, int]:
+        return layer.phi, layer.width
+
+    layers: Any = tuple(
+        tuple(map(named, part.inner)) if isinstance(part, Branch) else named(part)
+        for part in stream.parts
+    )
+    with jax.enable_x64(True):
+        constants = [
+            (part.square, [(layer.weight, layer.bias) for layer in part.inner])
+            if isinstance(part, Branch)
+            else (1.0, [(part.weight, part.bias)])
+            for part in stream.parts
+        ]
+        constants = jax.tree.map(lambda each: jnp.asarray(each, np.float64), constants)
+        first = jnp.asarray(stream.first_kernel(x))
+        keys, what = jax.random.split(key, batches), f"draws: kernels of {draws} networks"
+        found = mapped(_batch, (layers, batch), keys, first, constants, what=what)
+        return np.asarray(found).reshape(batches * batch, P, P)[:draws]
+
+
+def _batch(given: tuple[_Layers, int], key: Any, first: Any, constants: Any) -> Any:
+    """Return the kernels of a batch of networks, (batch, P, P)."""
+    (layers, batch), P = given, first.shape[0]
+    keys = iter(jax.random.split(key, 1 + sum(len(its) for _, its in constants)))
+
+    def neurons(S: Any, width: int) -> Any:
+        noise = jax.random.normal(next(keys), (batch, width, P), first.dtype)
+        return jnp.einsum("rna,rba->rnb", noise, cholesky(S))
+
+    def behind(phi: Any, z: Any, weight: Any, bias: Any) -> Any:
+        value = phi(z)
+        return bias + weight / z.shape[1] * jnp.einsum("rna,rnb->rab", value, value)
+
+    S = jnp.broadcast_to(first, (batch, P, P))
+    h = None
+    for part, (square, its) in zip(layers, constants, strict=True):
+        branch: Any = part if isinstance(part[0], tuple) else (part,)
+        if h is None:
+            h = neurons(S, branch[0][1])
+        z = h
+        for number, ((phi, width), constant) in enumerate(zip(branch, its, strict=True)):
+            z = z if number == 0 else neurons(S, width)
+            S = behind(phi, z, *constant)
+        # A map of the whole stream draws its neurons anew.
+        h = h + jnp.sqrt(square) * neurons(S, h.shape[1]) if branch is part else None
+    return S
