@@ -60,6 +60,7 @@ def test_moments_are_those_of_dense_networks():
     assert np.all(np.abs(dense.mean(axis=0) - seen.mean(axis=0)) < 4 * error)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "std", "bias"), [("tanh", 1.2, 0.3), ("gelu", 1.4, 0.0)])
 def test_shifts_at_order_one_over_width(name, std, bias):
     net, draws = lg.mlp(3, name, weight_std=std, bias_std=bias), 20_000

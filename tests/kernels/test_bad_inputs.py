@@ -84,6 +84,7 @@ def test_inputs_too_large_for_integrals(name, size):
         lg.kernel(lg.mlp(1, name), ROWS * size)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["tanh", "elu", "erf", "relu", "gaussian", "sign"])
 @pytest.mark.parametrize("size", [0.0, 5e-324, 1e-200, 1e-10])
 def test_inputs_that_vanish(name, size):

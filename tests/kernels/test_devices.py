@@ -13,6 +13,7 @@ import largen as lg
 from largen.errors import InvalidInput
 
 
+@pytest.mark.slow
 def test_four_devices():
     """In a process of its own, since the number of devices is fixed when JAX starts."""
     script = Path(__file__).with_name("on_devices.py")

@@ -69,6 +69,7 @@ def test_means_over_networks(phi):
     assert largest_z(nets.ntk[:, 0], wrong.ntk) > 2 * MOST
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("phi", ["sign", "step"])
 def test_means_over_networks_that_jump(phi):
     nets, limit = networks(phi, ["features"]), lg.nngp(network(phi), X)

@@ -61,6 +61,7 @@ def test_gradients_where_inputs_coincide(act):
         assert np.isfinite(along).all()
 
 
+@pytest.mark.slow
 def test_gradients_through_a_deep_loop():
     net = lg.mlp(30, "relu", weight_std=2**0.5)
 

@@ -48,6 +48,7 @@ def test_it_is_the_same_recursion_at_every_point(point):
     assert np.abs(by_hand(0.9) - by_hand()).max() > 0.01
 
 
+@pytest.mark.slow
 def test_networks_approach_it_as_their_initial_outputs_vanish():
     """f_∅ ∝ N^(−1/4): single networks by that power, once it is slower than the kernel's own."""
     run, widths = run_of("-3/4", "1/2"), np.array([4096, 65536])

@@ -41,6 +41,7 @@ def test_tanh_equals_quadrature(hidden, weight_std, bias_std):
         assert abs(got.ntk[i, j] - want[1]) < 1e-11
 
 
+@pytest.mark.slow
 def test_float32_at_depth_100():
     x = RNG.standard_normal((40, 6)).astype(np.float32)
     x[1], x[2], x[3] = x[0], 1.5 * x[0], x[0] * np.float32(1 + 1e-3)
@@ -55,6 +56,7 @@ def test_float32_at_depth_100():
         np.testing.assert_allclose(single, double[:, ::-1], rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("act", ["relu", "erf"])
 def test_products_in_single_precision(act):
     # Rows of sizes from 1e-2 to 1e2, some nearly equal, some nearly parallel, and a row of zeros.
@@ -198,6 +200,7 @@ def test_tiles_of_any_size(monkeypatch, tile):
     np.testing.assert_allclose(lg.ntk_kernel(net, X, X2), lg.ntk_kernel(net, X2, X).T, rtol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_twins_in_different_tiles(monkeypatch, dtype):
     # Their distance is taken from the rows themselves, wherever these lie among all of them.
@@ -269,6 +272,7 @@ def test_mixed_precision_gives_the_wider_one():
     assert lg.nngp(lg.mlp(1), X.astype(np.float32), X2).dtype == np.float64
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("door", [lg.kernel, lg.nngp, lg.ntk_kernel])
 def test_jax_arrays_in_double_precision(door):
     """They come from a context that is left by the time they are passed on."""

@@ -21,6 +21,7 @@ CNN = lg.serial(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("net", "x", "param"),
     [

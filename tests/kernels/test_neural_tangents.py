@@ -85,6 +85,7 @@ KINKED = ("relu", "leaky_relu", "abs", "sign")
 UPPER = np.triu_indices(3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_activations_of_neural_tangents(name):
     phi = lg.Activation(ACTIVATIONS[name])

@@ -69,6 +69,7 @@ def test_noise_is_the_same_fraction_of_weights_at_every_width(param):
     assert min(rates[16]) == pytest.approx(1)
 
 
+@pytest.mark.slow
 def test_zero_temperature_is_gradient_descent():
     options = {"batch_size": 2, "weight_decay": 0.1, "schedule": [1, 2, 0.5]}
     cold, plain = lg.langevin(0.3, 0.0, **options), lg.sgd(0.3, **options)
@@ -80,6 +81,7 @@ def test_zero_temperature_is_gradient_descent():
     np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.slow
 def test_noise_does_not_depend_on_chunks_and_differs_between_networks():
     run = run_of(lg.langevin(0.3, 0.5), 4)
     whole = lg.train(run, 8, 6, key=0).f_train

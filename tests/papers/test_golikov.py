@@ -247,6 +247,7 @@ def test_distances_of_limits():
     assert checks.scatter(found, "gd").agrees is False
 
 
+@pytest.mark.slow
 def test_a_figure_from_images_to_files(tmp_path):
     """Figure 3 on made-up images: data, picture, claims; the second time, all is on disk."""
     wanted = replace(figure("004-3"), fast=Settings(TINY, Ladder((128, 160), 2)))

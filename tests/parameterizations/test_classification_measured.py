@@ -152,6 +152,7 @@ def deep(param, optimizer, hidden_layers, width, seed, steps):
 INVERSE_WIDTH = lg.abc(a=(0, 1, 1), b=0, c=(-1, -2, -1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("param", "optimizer", "hidden_layers", "steps"),
     [

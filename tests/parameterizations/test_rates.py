@@ -52,6 +52,7 @@ def test_frozen_weights_stay():
     assert np.abs(z).max() < 4
 
 
+@pytest.mark.slow
 def test_kernel_with_rates_against_networks():
     param = lg.ntk().with_rates({"0.weight": 0.5, "hidden": 3, "bias": 0, "4.bias": 2})
     want = lg.ntk_kernel(NET, X, param=param)

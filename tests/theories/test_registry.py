@@ -163,6 +163,7 @@ def test_lists_of_a_record_are_its_own():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("theory", "net"),
     [

@@ -59,6 +59,7 @@ def plans(scheme, optimizer):
     return in_torch.scale(SmallNet, BASE, TARGET, **options), tree
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", UPDATES)
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_the_tables_are_equal(scheme, optimizer):

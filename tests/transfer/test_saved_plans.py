@@ -85,6 +85,7 @@ def changed(text, path, value):
     return json_with_checksum(content)
 
 
+@pytest.mark.slow
 def test_wrong_values_with_a_right_checksum(plan):
     text = plan.to_json()
     content = json.loads(text)

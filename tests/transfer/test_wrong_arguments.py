@@ -8,6 +8,8 @@ import largen.transfer
 import largen.transfer.jax
 import largen.transfer.torch
 
+pytestmark = pytest.mark.slow  # the table takes half a minute
+
 # Numbers of these are infinite, by their docstrings, where training diverged.
 DIVERGED = ("result.start", "result.size", "result.change", "result.losses", "result.each",
             "result.data.loss", "result.data.margin_error")  # fmt: skip

@@ -80,6 +80,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("estimator", "options", "kernel"), CASES)
 def test_kernels_that_are_computed_before(estimator, options, kernel):
     """Predictions, weights of samples and folds are those of the network's own kernel."""

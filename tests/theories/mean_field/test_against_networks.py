@@ -51,6 +51,7 @@ def rms(values):
     return float(np.sqrt(np.mean(values**2)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_limit_lies_within_its_error_of_wide_networks(case):
     activation, data, how, net, gamma = CASES[case]

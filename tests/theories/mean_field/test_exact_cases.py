@@ -134,6 +134,7 @@ def test_quadrature_is_honest_where_it_converges_slowly():
     assert 1e-7 < error < np.linalg.norm(rough.f_train_error) / np.linalg.norm(fine.f_train)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("activation", "bias_std"), [("tanh", 0.5), ("relu", 0.0)])
 def test_particles_lie_within_their_error_of_quadrature(activation, bias_std):
     net = lg.mlp(1, activation, bias_std=bias_std)
@@ -146,6 +147,7 @@ def test_particles_lie_within_their_error_of_quadrature(activation, bias_std):
     assert 0.3 < np.sqrt(np.mean(z**2)) < 2  # eight replicates: z is Student's, of 7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("activation", "wanted"), [("tanh", 1e-6), ("relu", 2e-3)])
 def test_flow_is_the_limit_of_descent(activation, wanted):
     data, net, param = curve(), lg.mlp(1, activation), lg.mean_field()
@@ -173,6 +175,7 @@ def run_times(times):
     return np.concatenate([[0.0], times])
 
 
+@pytest.mark.slow
 def test_small_gamma_is_the_kernel_limit():
     data, net = curve(), lg.mlp(1, "tanh", bias_std=0.5)
     kernel = lg.solve(lg.Run(net, lg.ntk(), data, optimizer=lg.gd(0.4, momentum=0.3), steps=40))

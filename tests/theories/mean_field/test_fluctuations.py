@@ -51,6 +51,7 @@ def test_linear_response_is_what_networks_do(run):
     assert "predicted" in str(report)
 
 
+@pytest.mark.slow
 def test_shift_of_the_mean():
     """Measured at one width, it predicts the mean of another one."""
     run = run_of(lg.gd(0.4), steps=10)
@@ -67,6 +68,7 @@ def test_shift_of_the_mean():
     np.testing.assert_array_less(np.abs(at["mean_shift"] - shift)[1:], 4 * error[1:])
 
 
+@pytest.mark.slow
 def test_small_gamma_has_the_covariance_of_the_kernel_limit():
     """γ₀² N Cov(f) is that of networks in the NTK parameterization."""
     optimizer = lg.gd(0.4)

@@ -43,6 +43,7 @@ def assert_within(found, exact, least=0.2, most=2.0):
     assert least < off < most
 
 
+@pytest.mark.slow
 def test_one_hidden_layer():
     found, exact = lg.solve(run_of(lg.mlp(1, "linear")), rtol=5e-3), moments(8)
     assert found.theory == "mean field, one hidden layer"
@@ -58,6 +59,7 @@ def test_dense_networks_of_one_hidden_layer():
     assert_within(found, moments(8))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ratios", [(1, 1), (2, 1)])
 def test_weights_that_see_nothing_are_an_ornstein_uhlenbeck_process(ratios):
     """Targets 0 leave f at 0: a weight has variance v ← (1 − ηλ)²v + 2ηT₀, memory (1 − ηλ)ᵗ."""

@@ -29,6 +29,7 @@ def test_exact_change_of_gamma():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("param", "optimizer"),
     [(lg.mup(), lg.gd(0.1)), (lg.mean_field(1.2), lg.adam(0.1))],

@@ -59,6 +59,7 @@ in_jax_check = partial(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("along", ["width", "depth"])
 def test_the_numbers_are_those_of_pytorch(along):
     sizes = {"width": (8, 16), "depth": (2, 4)}[along]

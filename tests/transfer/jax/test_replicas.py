@@ -58,6 +58,7 @@ def alone(plan, replica, steps):
     return losses, float(cross_entropy(apply(parameters, X), Y))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ["momentum", "adamw"])
 def test_each_replica_is_trained_as_it_is_alone(optimizer):
     own = plan(optimizer)

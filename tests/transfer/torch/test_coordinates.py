@@ -67,6 +67,7 @@ def test_in_width(batches, optimizer):
     assert standard.guilty is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
 def test_in_depth(batches, optimizer):
     check = in_depth(batches, "depth_mup", optimizer)

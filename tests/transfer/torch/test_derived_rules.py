@@ -49,6 +49,7 @@ def in_depth(batches, alpha, **options):
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("optimizer", "lr"), [("sgd", 0.03), ("momentum", 0.02)])
 @pytest.mark.parametrize("alpha", [0.5, 1.0])
 def test_rates_of_gradient_descent_in_depth(batches, alpha, optimizer, lr):

@@ -32,6 +32,7 @@ def encoder(norm_first):
     return make
 
 
+@pytest.mark.slow
 def test_torchs_own_transformer():
     plan = scale(encoder(True), BASE, TARGET)
     assert plan["1.layers.7.self_attn.in_proj_weight"].role == "attention"

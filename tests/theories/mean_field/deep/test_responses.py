@@ -30,6 +30,7 @@ def test_linear_networks():
     assert off[1] < min(2e-3, 0.6 * off[0])
 
 
+@pytest.mark.slow
 def test_outputs_follow_from_the_responses():
     """f = (κ/γ₀)ΣΔΦ + (1/γ₀)ΣA, with other constants than one and a schedule of rates."""
     net = lg.mlp(3, "tanh", weight_std=1.3, bias_std=0.4)

@@ -43,6 +43,7 @@ def networks(run, seed, tolerances):
     return found
 
 
+@pytest.mark.slow
 def test_one_network_tells_of_others():
     """What is left out by another network is made up for, up to the error that is told."""
     posed = posed_by(SMOOTH).problem

@@ -50,6 +50,7 @@ def test_one_ratio_for_all_is_another_unit_of_width():
         np.testing.assert_allclose(getattr(got, name), getattr(want, name), rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_kernels_at_initialisation():
     """Exact with any number of neurons; activations of neurons that are not there count nothing."""
     run = posed("cos", RATIOS, bias_std=0.3)

@@ -134,6 +134,7 @@ def test_kernels_at_initialisation_are_those_of_infinite_depth():
     np.testing.assert_allclose(limit.ntk[0], exact, rtol=2e-4)
 
 
+@pytest.mark.slow
 def test_layers_around_the_stack():
     block = lg.Residual(lg.serial(lg.Activation("tanh"), lg.Dense()))
     inner = lg.repeat(block, math.inf)

@@ -58,6 +58,7 @@ def test_neurons_and_closed_equations_agree():
     np.testing.assert_allclose(found.ntk, exact.ntk, rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_depths_lie_within_their_error_of_neurons():
     run = run_of("tanh", lg.complete_p())
     exact = lg.solve(run, rtol=1e-3)
@@ -74,6 +75,7 @@ def test_every_power_above_one_half_has_one_limit():
     assert "L^-1/2" in other.reason
 
 
+@pytest.mark.slow
 def test_several_outputs_batches_and_losses():
     labels = np.array([0, 2, 1])
     data = lg.Dataset(INPUTS[:3], labels, INPUTS[3:], labels[:2])
