@@ -12,6 +12,7 @@ import numpy as np
 
 from largen.arrays import integer, random_key, real
 from largen.errors import InvalidInput, NumericalFailure, one_of
+from largen.files import as_path
 from largen.interrupts import go_on_with, interruptible
 from largen.memory import MEMORY_BUDGET
 from largen.parameterizations import temperature_of
@@ -221,6 +222,7 @@ class DeepMeanField(Theory):
             self,
             replicates=optional_count("replicates", self.replicates, 1),
             memory_budget=real("memory_budget", self.memory_budget, above=0),
+            checkpoint=None if self.checkpoint is None else as_path("checkpoint", self.checkpoint),
             sample_neurons=integer("sample_neurons", self.sample_neurons, at_least=0),
         )
         if self.sampling == "finite_width" and self.method not in ("auto", "sweep"):

@@ -14,6 +14,7 @@ import numpy as np
 
 from largen.arrays import integers, random_key, real
 from largen.errors import InvalidInput, NumericalFailure, one_of
+from largen.files import as_path
 from largen.interrupts import go_on_with, interruptible
 from largen.memory import MEMORY_BUDGET
 from largen.progress import Report, reporter
@@ -167,6 +168,7 @@ class InfiniteDepth(Theory):
             depths=None if self.depths is None else _doubling(self.depths),
             replicates=optional_count("replicates", self.replicates, 1),
             memory_budget=real("memory_budget", self.memory_budget, above=0),
+            checkpoint=None if self.checkpoint is None else as_path("checkpoint", self.checkpoint),
         )
 
     @classmethod
