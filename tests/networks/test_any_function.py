@@ -8,6 +8,7 @@ from scipy.sparse.linalg import cg
 
 import largen as lg
 from largen.errors import InvalidInput, NoTheory
+from largen.networks import any_function
 from largen.networks.any_function import _by_jacobian, _cheapest, _operations, by_products
 from largen.networks.network import finite_network
 
@@ -178,3 +179,22 @@ def test_products_know_the_rates_of_a_parameterization(param):
         found = by_products(network.outputs_of, params, rates, X1, X1)
         want = lg.empirical_ntk(net, params, X1, param=param)
         np.testing.assert_allclose(found, want, rtol=1e-12)
+
+
+@pytest.mark.parametrize("method", ["auto", "jacobian", "products"])
+@pytest.mark.parametrize("outputs", [None, 2])
+def test_large_sets_are_computed_in_tiles(method, outputs, monkeypatch):
+    def model(params, x):
+        found = jnp.tanh(x @ params["a"]) @ params["b"]
+        return found if outputs else found[:, 0]
+
+    rng = np.random.default_rng(3)
+    params = {"a": rng.standard_normal((4, 6)), "b": rng.standard_normal((6, outputs or 1))}
+    x1, x2 = rng.standard_normal((11, 4)), rng.standard_normal((7, 4))
+    wanted = [lg.tangent_kernel(model, params, x1, x, method=method) for x in (x2, None)]
+    monkeypatch.setattr(any_function, "MOST_AT_ONCE", 1.0)
+    monkeypatch.setattr(any_function, "FEWEST_AT_ONCE", 4)
+    found = [lg.tangent_kernel(model, params, x1, x, method=method) for x in (x2, None)]
+    for one, other in zip(found, wanted, strict=True):
+        assert one.dtype == other.dtype
+        np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)

@@ -14,7 +14,7 @@ from jax.typing import ArrayLike
 from largen.arrays import finite_result, floating, is_traced, like, precision, tree_of_floats
 from largen.callables import outputs_on_shapes, takes
 from largen.errors import InvalidInput, one_of
-from largen.interrupts import interruptible
+from largen.interrupts import check, interruptible
 from largen.memory import check_fits
 from largen.text import shown
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 Function = Callable[[Any, Any], Any]
 METHODS = ("auto", "jacobian", "products")
+MOST_AT_ONCE = 2.0**32  # products of derivatives, far less than half a second of them
+FEWEST_AT_ONCE = 16  # samples of a tile
 
 
 @interruptible()
@@ -86,8 +88,7 @@ def tangent_kernel(
         arguments = params, rates, x1, x1 if x2 is None else x2
         if is_traced(*arguments) and method == "auto":
             method = "jacobian"
-        run = _cheapest(f, *arguments) if method == "auto" else partial(_BY_NAME[method], f)
-        kernel = run(*arguments)
+        kernel = _whole(f, method, *arguments)
         kernel = kernel if kernel.ndim == 2 else jnp.moveaxis(kernel, 1, 2)
         return finite_result("tangent_kernel", like(kernel, params, x1, x2))
 
@@ -275,6 +276,42 @@ def _product(f, params, rates, x1, x2, v):
 
 
 _BY_NAME = {"jacobian": _by_jacobian, "products": by_products}
+
+
+def _whole(f, method: str, params, rates, x1, x2):
+    """Return the kernel, of large sets tile by tile: a sample's outputs are of that sample alone.
+
+    Between two tiles an interrupt is answered.
+    """
+    shapes = [jax.eval_shape(f, params, x).shape for x in (x1, x2)]
+    weights = sum(leaf.size for leaf in jax.tree.leaves(params))
+    outputs = int(np.prod(shapes[0][1:], dtype=int))
+    side = max(int((MOST_AT_ONCE / (weights * outputs**2)) ** 0.5), FEWEST_AT_ONCE)
+    traced = is_traced(params, rates, x1, x2)
+    if traced or max(len(x1), len(x2)) <= side:
+        run = _cheapest(f, params, rates, x1, x2) if method == "auto" else None
+        return (run or partial(_BY_NAME[method], f))(params, rates, x1, x2)
+
+    def tiles(x):
+        """Return where tiles begin, and the samples of each: the last ones are filled up."""
+        count = min(side, len(x))
+        at = range(0, len(x), count)
+        return [(start, x[np.minimum(np.arange(start, start + count), len(x) - 1)]) for start in at]
+
+    rows, columns = tiles(x1), tiles(x2)
+    first = params, rates, rows[0][1], columns[0][1]
+    run = _cheapest(f, *first) if method == "auto" else partial(_BY_NAME[method], f)
+    found = None
+    for i, one in rows:
+        for j, two in columns:
+            tile = np.asarray(run(params, rates, one, two))
+            check()
+            if found is None:
+                found = np.empty((len(x1), *shapes[0][1:], len(x2), *shapes[1][1:]), tile.dtype)
+            samples = slice(i, i + len(one)), slice(j, j + len(two))
+            there = found[samples] if tile.ndim == 2 else found[samples[0], :, samples[1]]
+            there[...] = tile[tuple(map(slice, there.shape))]
+    return jnp.asarray(found)
 
 
 def _cheapest(f, *arguments):

@@ -8,12 +8,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from largen.arrays import is_traced
 from largen.errors import InvalidInput
 from largen.kernels.modes import decompose, flow_factors
 from largen.regression.checks import noise_variance
 from largen.regression.factor import LARGEST_CONDITION, Factor, factorise
-from largen.regression.moments import flowed, inferred, trained
+from largen.regression.moments import flowed, in_blocks, inferred, trained
 from largen.regression.noise import best_noise
+
+MANY = 2048  # test samples whose covariance is computed in blocks
 
 
 class Inference(NamedTuple):
@@ -64,6 +67,10 @@ class Inference(NamedTuple):
 
     def moments(self, cross: Any, own: Any, prior_cross: Any) -> tuple[Any, Any]:
         """Return mean and covariance, or its diagonal where ``own`` is one."""
+        if np.ndim(own) == 2 and len(own) >= MANY and not is_traced(cross, own):
+            kernels = (None if k is None else np.asarray(k) for k in (self.prior, prior_cross))
+            parts = self.factor.root, self.factor.singular, self.weights
+            return in_blocks(*parts, np.asarray(cross), np.asarray(own), *kernels)
         given = jnp.asarray(self.factor.root), self.factor.singular, jnp.asarray(self.weights)
         if self.prior is None:
             return inferred(*given, jnp.asarray(cross), jnp.asarray(own))

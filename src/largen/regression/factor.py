@@ -9,9 +9,13 @@ from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 from numpy.linalg import LinAlgError
 from scipy.linalg import cho_solve, cholesky
+from scipy.linalg import solve_triangular as solve_lower
+
+from largen.interrupts import check
 
 # Above this condition number predictions would keep fewer than four digits of float64.
 LARGEST_CONDITION = 1e12
+PANEL_FROM, PANEL = 4096, 1024  # rows of matrices that are factorised by panels, and of a panel
 _ROUNDS = 16  # of power and of inverse iteration: extreme eigenvalues to a few percent
 
 
@@ -69,7 +73,7 @@ def factorise(matrix: Float[np.ndarray, "sample sample"]) -> Factor:
     By LAPACK as SciPy calls it, which compiles nothing for another number of samples.
     """
     try:
-        root = cholesky(matrix, lower=True, check_finite=False)
+        root = _cholesky(matrix)
     except LinAlgError:
         root, condition = matrix, float("inf")
     else:
@@ -83,6 +87,29 @@ def factorise(matrix: Float[np.ndarray, "sample sample"]) -> Factor:
     condition = largest / smallest if smallest > 0 else float("inf")
     root = vectors[:, kept] / np.sqrt(values[kept])
     return Factor(root, True, condition, int(kept.sum()), -float("inf"))
+
+
+def _cholesky(matrix: np.ndarray) -> np.ndarray:
+    """Return the Cholesky factor; of a large matrix panel by panel, between which Ctrl-C counts."""
+    n = len(matrix)
+    if n <= PANEL_FROM:
+        return cholesky(matrix, lower=True, check_finite=False)
+    root = np.tril(matrix)
+    for start in range(0, n, PANEL):
+        end = min(start + PANEL, n)
+        own, below = slice(start, end), slice(end, n)
+        root[own, own] = cholesky(root[own, own], lower=True, check_finite=False)
+        if end < n:
+            panel = solve_lower(
+                root[own, own], root[below, own].T, lower=True, check_finite=False
+            ).T
+            root[below, own] = panel
+            for first in range(end, n, PANEL):
+                rows = slice(first, min(first + PANEL, n))
+                left = slice(end, rows.stop)
+                root[rows, left] -= root[rows, own] @ root[left, own].T
+                check()
+    return np.tril(root)
 
 
 def _condition(matrix: np.ndarray, root: np.ndarray) -> float:

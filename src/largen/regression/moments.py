@@ -6,10 +6,15 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
+from scipy.linalg import solve_triangular as solve_lower
 
+from largen.interrupts import check
 from largen.regression.factor import solve, whiten
+
+BLOCK = 512  # test samples whose covariances with all others are computed at once
 
 Own = Float[Array, "test_sample test_sample"] | Float[Array, " test_sample"]
 
@@ -108,3 +113,43 @@ def flowed(
         return mean, (covariance + covariance.T) / 2
 
     return lax.map(at, gained)
+
+
+def in_blocks(
+    root: np.ndarray,
+    singular: bool,
+    weights: np.ndarray,
+    cross: np.ndarray,
+    own: np.ndarray,
+    prior: np.ndarray | None,
+    prior_cross: np.ndarray | None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return what :func:`inferred` does, or :func:`trained` with a prior, in blocks of samples.
+
+    For covariances of many test samples: between two blocks an interrupt is answered.
+    """
+    count = len(cross)
+    blocks = [slice(i, min(i + BLOCK, count)) for i in range(0, count, BLOCK)]
+    answers = np.empty_like(cross)  # columns of Rᵀ K*ᵀ, or of A⁻¹Θ*ᵀ
+    for rows in blocks:
+        answers[rows] = _solved(root, singular, cross[rows].T, whole=prior is not None).T
+        check()
+    covariance = own.copy()
+    for rows in blocks:
+        if prior is None or prior_cross is None:
+            covariance[rows] -= answers[rows] @ answers.T
+        else:
+            pushed = answers[rows] @ prior - prior_cross[rows]
+            covariance[rows] += pushed @ answers.T - answers[rows] @ prior_cross.T
+        check()
+    return cross @ weights, (covariance + covariance.T) / 2
+
+
+def _solved(root: np.ndarray, singular: bool, columns: np.ndarray, *, whole: bool) -> np.ndarray:
+    """Return Rᵀ times columns, of as many rows as there are samples, or all of A⁻¹ times them."""
+    if singular:
+        white = root.T @ columns
+        padded = np.pad(white, ((0, len(root) - len(white)), (0, 0)))
+        return root @ white if whole else padded
+    white = solve_lower(root, columns, lower=True, check_finite=False)
+    return solve_lower(root, white, lower=True, trans=1, check_finite=False) if whole else white
