@@ -15,10 +15,13 @@ NET = lg.mlp(1, "erf", bias_std=0.3)
 def test_cholesky_by_panels(size, monkeypatch):
     monkeypatch.setattr(factor, "PANEL_FROM", 4)
     monkeypatch.setattr(factor, "PANEL", 8)
+    looks = []
+    monkeypatch.setattr(factor, "check", lambda: looks.append(1))
     root = RNG.standard_normal((size, size + 3))
     matrix = root @ root.T
     found = factor._cholesky(matrix)
     np.testing.assert_allclose(found, np.linalg.cholesky(matrix), rtol=1e-9, atol=1e-12)
+    assert len(looks) > 2  # for an interrupt
     with pytest.raises(np.linalg.LinAlgError):
         factor._cholesky(matrix - 100 * np.eye(size))
 
@@ -32,6 +35,9 @@ def test_covariances_in_blocks(kind, twins, monkeypatch):
     wanted = given.predict(NEW, covariance=True)
     monkeypatch.setattr(conditioning, "MANY", 4)
     monkeypatch.setattr(moments, "BLOCK", 7)
+    looks = []
+    monkeypatch.setattr(moments, "check", lambda: looks.append(1))
     found = given.predict(NEW, covariance=True)
+    assert len(looks) == 8  # for an interrupt, behind each of four blocks of answers and of rows
     for one, other in zip(found, wanted, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-9 * np.abs(other).max())
