@@ -314,7 +314,7 @@ def test_what_needs_a_number_of_blocks_says_so():
     with pytest.raises(InvalidInput, match="a network to train needs a number of blocks"):
         lg.monte_carlo_kernel(deep, samples(), param=lg.depth_mup(), width=8, draws=4, key=0)
     with pytest.raises(NoTheory, match="number of blocks"):
-        lg.solve(run)
+        lg.solve(run, theory="mean field, deep")
 
 
 def test_what_is_repeated_without_end_is_checked():
