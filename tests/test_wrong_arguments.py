@@ -54,17 +54,20 @@ def faults(found):
     return [row for row in found if row[3].startswith("FAULT")]
 
 
+@pytest.mark.slow
 def test_every_public_name_has_an_example_that_works(found):
     working = {name.partition(".")[0] for name, argument, _, what in found if what == "result"}
     assert not {*lg.__all__} - working - {"__version__"}
     assert not [row for row in found if not row[1] and row[3] != "result"]
 
 
+@pytest.mark.slow
 def test_no_argument_ends_in_a_traceback_or_a_number_that_is_none(found):
     assert len(found) > 2000
     assert not faults(found)
 
 
+@pytest.mark.slow
 def test_messages_name_an_argument(found):
     silent = [
         row

@@ -57,6 +57,7 @@ def test_bends_at_zero(phi):
     against_nested_integrals(phi, 1.0, 2.5, 2e-11)
 
 
+@pytest.mark.slow
 def test_large_variance():
     """A tanh of variance 900: the series is refused there, and the angle takes over."""
     tanh = activation("tanh")
@@ -83,6 +84,7 @@ def test_the_best_method_where_none_is_good_enough():
     assert "above rtol" in shortfall(tanh, q, 1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spread", [1e-20, 1e-6, 0.0])
 def test_small_variance(spread):
     """Selu becomes a leaky relu, whose bend is at 0, up to terms of the order of the deviation."""

@@ -17,6 +17,7 @@ RUN = lg.Run(
 )
 
 
+@pytest.mark.slow
 def test_movement_collapses_in_units_of_root_width(tmp_path):
     regimes = lg.gamma_regimes(RUN, [2, 4, 8], [64, 256], seeds=12, key=0)
     data = regimes.to_xarray()

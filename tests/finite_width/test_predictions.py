@@ -15,6 +15,7 @@ NET = lg.mlp(2, "tanh", weight_std=1.5, bias_std=0.2)
 NOISE = 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["readout", "bayesian", "linearized"])
 def test_averages_over_drawn_networks(kind):
     n, draws = 60, 20_000

@@ -76,6 +76,7 @@ def test_overflow(name, x, x2):
     assert lg.kernel(net, x, x2, throw=False).ntk.shape == (2, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["tanh", "elu", lambda x: x * jnp.tanh(x)])
 @pytest.mark.parametrize("size", [1e6, 1e15, 1e100, 1e200])
 def test_inputs_too_large_for_integrals(name, size):
@@ -129,6 +130,7 @@ def test_lost_digits_are_told(size, convert):
         assert said > 1e-8
 
 
+@pytest.mark.slow
 def test_every_door_tells_of_lost_digits():
     x, y, net = np.diag([1e9, 1.0, 0.0]), np.ones(3), lg.mlp(1, "erf", bias_std=0.1)
     run = lg.Run(net, lg.ntk(), lg.Dataset(x, y), optimizer=lg.gd(lr=1e-20), steps=2)

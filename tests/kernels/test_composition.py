@@ -43,6 +43,7 @@ def sech2(x):
     return 1 / np.cosh(x) ** 2
 
 
+@pytest.mark.slow
 def test_elementwise_runs_are_one_function_of_the_gaussian():
     # Once the moments of tanh of a Gaussian with the variance of the erf were returned here.
     tanh, linear = lg.Activation("tanh"), lg.Activation("linear")

@@ -87,6 +87,7 @@ def test_errors_fall_with_draws_and_are_those_of_the_mean():
     assert not exact.ntk_error.any()
 
 
+@pytest.mark.slow
 def test_positive_and_the_same_draws_in_parts_of_a_batch():
     twins = np.concatenate([X, X[:1]])
     net = lg.serial(

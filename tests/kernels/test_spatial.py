@@ -45,6 +45,7 @@ def test_convolution_on_a_line(geometry, top):
     agree(net, LINE, joint.dense())
 
 
+@pytest.mark.slow
 def test_convolution_in_the_plane_with_pooling():
     conv = lg.Conv((3, 2), strides=(1, 2), weight_std=1.2, bias_std=0.3)
     pool = lg.AvgPool((2, 3), strides=1, padding="SAME")

@@ -18,6 +18,7 @@ def test_phase_diagram(tmp_path):
     assert verdicts("003-1", tmp_path) == [True, True, True, False]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "wanted"),
     [

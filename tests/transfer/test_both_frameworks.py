@@ -115,6 +115,7 @@ def rectangular(key, width):
     return {name: linear(*both) for name, both in sides.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("precise", "tolerance", "matched"),
     [(True, 1e-5, False), (False, 1e-3, False), (True, 1e-5, True)],

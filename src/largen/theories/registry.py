@@ -65,9 +65,9 @@ def register(theory: Kind) -> Kind:
     See :class:`largen.Theory` for a theory of one's own.
 
     >>> import largen as lg
-    >>> lg.theories.unregister(lg.theories.DeepMeanField)
-    >>> lg.theories.register(lg.theories.DeepMeanField).name
-    'mean field, deep'
+    >>> lg.theories.unregister(lg.theories.InfiniteDepth)
+    >>> lg.theories.register(lg.theories.InfiniteDepth).name
+    'mean field, infinite depth'
     """
     check_theory("theory", theory)
     if theory.name in _THEORIES:

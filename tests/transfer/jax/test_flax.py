@@ -170,6 +170,7 @@ def nnx(key, **sizes):
     return State(jax.tree.map(Variable, linen(key, **sizes)))
 
 
+@pytest.mark.slow
 def test_a_state_of_nnx_gets_the_plan_of_its_dictionaries():
     plan, expected = (planned(make, TARGETS["both"], optimizer="muon") for make in (nnx, linen))
     assert plan.weights == expected.weights

@@ -124,6 +124,7 @@ def test_clipping_counts_gradients_as_in_the_forward_pass(plan):
     np.testing.assert_array_equal(loose.update(tree, loose.init(tree))[0]["wpe"], gradients["wpe"])
 
 
+@pytest.mark.slow
 def test_equinox_modules():
     class Block(eqx.Module):
         norm: eqx.nn.LayerNorm

@@ -252,6 +252,7 @@ def test_one_position_is_the_dense_network():
             np.testing.assert_allclose(getattr(ours, constant), getattr(theirs, constant))
 
 
+@pytest.mark.slow
 def test_small_gamma_is_the_kernel_limit():
     run = run_of(STREAM, (3,), param=lg.depth_mup(0.01), optimizer=lg.gd(0.4))
     half = "1/2"

@@ -88,6 +88,7 @@ def test_small_gamma_is_the_kernel_limit():
     np.testing.assert_allclose(limit.f_test, lazy.f_test, atol=2e-3)
 
 
+@pytest.mark.slow
 def test_fields_of_single_sites():
     """g = φ'z inside of branches and at the end of the stream; in it the next g is added."""
     run = run_of(lg.residual_mlp(2, "tanh", layers_per_block=2), lg.depth_mup(1.2), samples=4)

@@ -16,6 +16,7 @@ def run_of(net, steps=4, lr=0.6, **options):
     return lg.Run(net, lg.mean_field(1.2), lg.Dataset(X, Y), optimizer=optimizer, steps=steps)
 
 
+@pytest.mark.slow
 def test_linear_networks():
     """A = (1 − CD)⁻¹C and B = (1 − DC)⁻¹D; what is left falls with the number of particles."""
     _, (_, _, a, b) = closed_equations.matrices(X @ X.T / 6, Y, 3, 1.2, 0.6, 5)

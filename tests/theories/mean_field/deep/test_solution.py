@@ -33,6 +33,7 @@ def relative(a, b):
     return np.linalg.norm(a - b) / np.linalg.norm(b)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "run",
     [
@@ -53,6 +54,7 @@ def test_one_hidden_layer(run):
         assert relative(getattr(deep, what), getattr(single, what)) < 0.02
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layers", [1, 3])
 def test_with_the_read_out_alone_features_stand_still(layers):
     """Whatever γ₀: f ← f + (η₀/P)ΦΔ with the kernel at initialisation."""
@@ -106,6 +108,7 @@ def test_rtol_is_reached_or_reported():
     assert "raise max_particles" in short.notes[0]
 
 
+@pytest.mark.slow
 def test_full_bases_are_grown(monkeypatch):
     run = run_of(2, steps=10)
     options = {"replicates": 1, "particles": 256, "rtol": 1e-4, "record_at": [10]}

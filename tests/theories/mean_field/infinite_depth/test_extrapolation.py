@@ -85,6 +85,7 @@ def test_room_for_a_deeper_network_changes_nothing(swept, monkeypatch):
         np.testing.assert_allclose(padded, own, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_networks_of_two_depths_share_their_noise(swept):
     run = run_of(lg.residual_mlp(math.inf, "tanh"), steps=6)
     depths = depths_of(run, (4, 8))
