@@ -13,6 +13,8 @@ FIGURES: dict[str, tuple[str, str]] = {
     "001-2": ("bordelon.figure_2", "residual network with batch normalisation"),
     "001-3": ("bordelon.figure_3", "vision transformers under Adam"),
     "001-4": ("bordelon.figure_4", "learning curves: momentum and γ₀ at two depths"),
+    "001-6": ("bordelon.figure_6", "tangent kernels of growing depth at initialisation"),
+    "001-7": ("bordelon.figure_7", "linear residual networks of infinite depth after one step"),
     "001-B1": ("bordelon.figure_b1", "depth against width at one rate"),
     "001-B2": ("bordelon.figure_b2", "best rates in the standard parameterization"),
     "001-B3": ("bordelon.figure_b3", "learning curves: rates at two depths"),
