@@ -75,8 +75,8 @@ class InfiniteDepth(Theory):
 
     and the like for g from where they start, on a few nodes of depth. Blocks of several matrices
     learn inside for α = 1: at each node they are neurons with noise and responses of their own,
-    none of which the stream feels. Linear networks have closed
-    equations for all α, a Riccati system in depth.
+    none of which the stream feels. Linear networks have closed equations for all α, a Riccati
+    system in depth.
 
     Parameters
     ----------
