@@ -230,11 +230,9 @@ class Factors:
             return
         place = place_of(reading, i, heads_count_ratio(reading, i, ratio))
         if place.weights:
-            module = module_at(
-                reading.base.record,
-                next(iter(walk(reading.base.record, self._side(reading, i, place)).ends)),
-                views=False,
-            )
+            record = reading.base.record
+            end = next(iter(walk(record, self._side(reading, i, place)).ends))
+            module = module_at(record, end)
             n = self._ratio(place.weights[0])
             own = _in_terms_of(power, ratio, n)
             if self.fold or module is None:
