@@ -1,7 +1,10 @@
 """What forward passes say of models as people have them, in small."""
 
+from functools import partial
+
 import pytest
 import torch
+from tests.transfer.torch_models import Captioner
 from torch import nn
 from torch.nn import functional as F
 
@@ -207,3 +210,11 @@ class Inside(Odd):
 def test_factors_that_nothing_takes_up_are_refused():
     with pytest.raises(InvalidInput, match=r"multiplies by a number that grows as width\^\(1/2\)"):
         scale(Inside, {"width": 16}, {"width": 64}, scheme="mup")
+
+
+def test_a_temperature_hides_no_read_out():
+    plan = scale(
+        partial(Captioner, tied=False), {"width": 16, "depth": 2}, {"width": 64, "depth": 2}
+    )
+    assert plan["head.weight"].role == "output"
+    assert not any("read-out" in note for note in plan.notes)

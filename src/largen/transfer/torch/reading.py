@@ -213,7 +213,10 @@ def outputs_of(record: Record) -> list[End]:
         for end in walk(record, place).ends.values():
             node = record.nodes[end.node]
             data = [i for i in dict.fromkeys(node.inputs) if record.nodes[i].is_data]
-            if end.kind == "other" and len(data) == 1:
+            rest = (record.nodes[i].value for i in node.inputs if i not in data)
+            # A gain of a single number, such as a temperature, is no gain of features.
+            one = end.kind == "gain" and all(value.numel() == 1 for value in rest)
+            if (end.kind == "other" or one) and len(data) == 1:
                 stack.append(data[0])
             elif end.kind == "product":
                 found.append(end)
