@@ -19,7 +19,7 @@ SAMPLES, INPUTS, STEPS, RATE = 8, 10, 15, 0.3
 
 def seconds(call):
     """Return processor seconds of a first and of a second call."""
-    found = []
+    found, result = [], None
     for _ in range(2):
         start = time.process_time()
         result = call()
@@ -44,6 +44,7 @@ def main():
     beside = None
     for name, run in runs():
         (first, again), limit = seconds(lambda run=run: lg.solve(run, rtol=RTOL, progress=False))
+        assert limit is not None
         beside = beside or again
         error = np.sqrt(np.mean(limit.f_train_error**2) / np.mean(limit.f_train**2))
         print(f"{name:28} {first:8.1f} {again:8.2f} {again / beside:8.2f}   error {error:.1e}")
