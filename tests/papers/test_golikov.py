@@ -282,4 +282,4 @@ def test_every_figure_is_described():
         if name.startswith(("001-", "004-")):
             number = name.split("-")[1].replace("B", "B.")
             assert one.source.endswith(f"Figure {number}")
-            assert one.images
+            assert one.images or name in ("001-6", "001-7")  # of infinite depth, without data
