@@ -23,6 +23,7 @@ from largen.criticality.roots import sign_changes
 from largen.errors import InvalidInput, NumericalFailure
 from largen.expectations import ActivationFunction
 from largen.expectations.nodes import kinks_of, values
+from largen.results import in_notebooks
 from largen.text import aligned
 
 if TYPE_CHECKING:
@@ -119,6 +120,8 @@ class EdgeOfChaos:
         """
         K = real("variance", variance, above=0.0)
         return np.asarray(gap_law(self.activation, K, np.asarray(layers, np.float64)))
+
+    _repr_html_ = in_notebooks
 
     def to_xarray(self) -> xarray.Dataset:
         """Return the line over ``variance`` and the doubly critical points over ``critical``."""

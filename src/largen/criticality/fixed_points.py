@@ -24,6 +24,7 @@ from largen.criticality.roots import all_roots
 from largen.errors import NumericalFailure
 from largen.expectations import ActivationFunction
 from largen.expectations.nodes import values
+from largen.results import in_notebooks
 from largen.text import aligned
 
 if TYPE_CHECKING:
@@ -157,6 +158,8 @@ class FixedPoints:
             K = new
         near = [p for p in self.points if abs(K - p.variance) <= 1e-2 * max(p.variance, K)]
         return min(near, key=lambda p: abs(K - p.variance), default=None)
+
+    _repr_html_ = in_notebooks
 
     def to_xarray(self) -> xarray.Dataset:
         """Return the attributes of all points over ``point``."""

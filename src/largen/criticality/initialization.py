@@ -16,6 +16,7 @@ from largen.criticality.maps import checked_activation, expectations
 from largen.criticality.residual import relative_variance
 from largen.errors import InvalidInput, NoTheory, one_of
 from largen.expectations import ActivationFunction
+from largen.results import in_notebooks
 
 if TYPE_CHECKING:
     import xarray
@@ -64,6 +65,8 @@ class Initialization:
     def relative_depth(self) -> float:
         """ξ_c/L: signals get through where its size is 1 or more."""
         return self.correlation_depth / self.depth
+
+    _repr_html_ = in_notebooks
 
     def to_xarray(self) -> xarray.Dataset:
         """Return the numbers, each a variable without axes; the reason is an attribute."""

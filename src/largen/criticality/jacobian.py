@@ -9,6 +9,7 @@ import numpy as np
 from largen.arrays import integer, real
 from largen.criticality.maps import checked_activation, checked_constants, expectations
 from largen.errors import NumericalFailure, one_of
+from largen.results import in_notebooks
 
 if TYPE_CHECKING:
     import xarray
@@ -35,6 +36,8 @@ class JacobianMoments(NamedTuple):
             f"JacobianMoments: behind {len(self.mean)} layers eigenvalues of JJᵀ have mean "
             f"{self.mean[-1]:.4g} and variance {self.variance[-1]:.4g}"
         )
+
+    _repr_html_ = in_notebooks
 
     def to_xarray(self) -> xarray.Dataset:
         """Return both over ``layer``, counted from 1."""

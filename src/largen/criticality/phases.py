@@ -17,6 +17,7 @@ from largen.criticality.maps import LARGEST, checked_activation, on_grid
 from largen.criticality.plane import stationary_correlations
 from largen.errors import InvalidInput
 from largen.expectations import ActivationFunction
+from largen.results import in_notebooks
 
 if TYPE_CHECKING:
     import xarray
@@ -77,6 +78,8 @@ class PhaseDiagram:
         """|1/log |χ_∥||, the layers in which deviations of the variance change by e; (i, j)."""
         with np.errstate(divide="ignore"):
             return np.abs(1 / np.log(np.abs(self.chi_parallel)))
+
+    _repr_html_ = in_notebooks
 
     def to_xarray(self) -> xarray.Dataset:
         """Return the numbers over ``weight_std`` and ``bias_std``, and the edge over ``point``."""

@@ -19,6 +19,7 @@ from largen.kernels.pieces import taken_apart, written_out
 from largen.kernels.rules import advance, wanted
 from largen.kernels.state import Constants, State, Wanted, equal_positions
 from largen.parameterizations import Parameterization, ntk
+from largen.results import in_notebooks
 
 if TYPE_CHECKING:
     import xarray
@@ -56,6 +57,8 @@ class Propagation:
     gap: np.ndarray
     chi_parallel: np.ndarray
     chi_perp: np.ndarray
+
+    _repr_html_ = in_notebooks
 
     def to_xarray(self) -> xarray.Dataset:
         """Return all numbers over ``layer``, ``sample`` and ``sample_2``."""

@@ -20,6 +20,7 @@ from largen.experiments.distances import (
 from largen.experiments.matching import MATCHING, check_matching
 from largen.experiments.power_law import PowerLaw, fit_exponent, fit_two_exponents
 from largen.files import save_figure
+from largen.results import in_notebooks
 from largen.runs import Trajectory
 
 if TYPE_CHECKING:
@@ -55,6 +56,8 @@ class Comparison:
         self._dataset = dataset
         self.exponents = exponents
         self.depth_exponents = depth_exponents
+
+    _repr_html_ = in_notebooks
 
     def to_xarray(self) -> xarray.Dataset:
         """Return all numbers as an ``xarray.Dataset`` over ``width`` and ``step``.

@@ -10,6 +10,7 @@ from largen.arrays import tree_of_floats
 from largen.errors import InvalidInput, NoTheory, NumericalFailure, instance_of
 from largen.networks import apply, empirical_ntk
 from largen.parameterizations.optimizers import GradientDescent, GradientFlow
+from largen.results import in_notebooks
 from largen.runs import Run
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ class ConvergenceBound(NamedTuple):
             f"ConvergenceBound: eigenvalues {self.smallest:.3g} to {self.largest:.3g}, rate "
             f"{self.rate:.3g}; loss at most {self.loss[0]:.3g} → {self.loss[-1]:.3g}"
         )
+
+    _repr_html_ = in_notebooks
 
     def to_xarray(self) -> xarray.Dataset:
         """Return the bound over ``entry``, with the eigenvalues and the rate."""

@@ -17,6 +17,7 @@ from largen.files import save_figure
 from largen.networks import train
 from largen.parameterizations import Stepped
 from largen.progress import Report, reporter
+from largen.results import in_notebooks
 from largen.runs import Run, Status, Theory, Trajectory
 from largen.theories import by_name, choose, solve
 from largen.theories.registry import options_of
@@ -117,6 +118,8 @@ class LearningRateCurve:
             return float(self.rates[i]), float(y[i])
         a, b, c = np.polyfit(x[near] - x[i], y[near], 2)
         return float(np.exp(x[i] - b / (2 * a))), float(c - b**2 / (4 * a))
+
+    _repr_html_ = in_notebooks
 
     def to_xarray(self) -> xarray.Dataset:
         """Return ``loss`` and ``loss_error`` over ``rate``."""

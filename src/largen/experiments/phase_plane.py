@@ -16,6 +16,7 @@ from largen.files import save_figure
 from largen.parameterizations import ScalingClass, scaling_class
 from largen.parameterizations.classification.plane import NAMED
 from largen.parameterizations.exponents import exact
+from largen.results import in_notebooks
 from largen.text import shown
 
 MOST_POINTS = 100_000  # which take some seconds
@@ -61,6 +62,8 @@ class ScalingMap:
         """Return the class of a point of the plane; see :func:`largen.scaling_class`."""
         first = exact("rate", rate)
         return scaling_class(q_sigma, first, first + self.difference)
+
+    _repr_html_ = in_notebooks
 
     def to_xarray(self) -> xarray.Dataset:
         """Return the class at every lattice point, ``kind (rate, q_sigma)``."""

@@ -16,6 +16,7 @@ from largen.files import save_figure
 from largen.networks import FiniteNetwork, observe
 from largen.networks.ensembles import MOST_SEEDS
 from largen.networks.tangent import kernels, probe
+from largen.results import in_notebooks
 from largen.runs import Run
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ class Regimes:
 
     def __init__(self, dataset: xarray.Dataset):
         self._dataset = dataset
+
+    _repr_html_ = in_notebooks
 
     def to_xarray(self) -> xarray.Dataset:
         """Return ``features``, ``feature_kernel``, ``ntk`` over ``width`` and ``gamma``.

@@ -21,6 +21,7 @@ from largen.finite_width.recursion import Cumulants, start, through
 from largen.finite_width.residual import kernel_through
 from largen.finite_width.streams import Stream, has_branches, stream_of
 from largen.parameterizations import Parameterization
+from largen.results import in_notebooks
 
 if TYPE_CHECKING:
     import xarray
@@ -157,6 +158,8 @@ class WidthCorrections:
         limit = float(grid.weights @ f)
         weight = _expansion(z, grid, K, own, shift, V)
         return Expectation(limit, float(((f - limit) * grid.weights) @ weight))
+
+    _repr_html_ = in_notebooks
 
     def to_xarray(self) -> xarray.Dataset:
         """Return all tensors over ``input``, …, ``pair``, ``pair_2`` and ``pair_3``."""

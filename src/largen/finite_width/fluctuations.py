@@ -34,6 +34,7 @@ from largen.finite_width.chain import Chain, HiddenLayer, chain_of, check_alive,
 from largen.finite_width.next_order import SMALL, variance_at_next_order
 from largen.finite_width.pairs import PairDerivatives, pair_derivatives
 from largen.interrupts import interruptible
+from largen.results import in_notebooks
 from largen.text import shown
 
 if TYPE_CHECKING:
@@ -80,6 +81,8 @@ class WidthFluctuations:
     def ntk_covariance(self, pairs: Any) -> np.ndarray:
         """Return Cov(Θ̂_a, Θ̂_b) of chosen pairs of inputs, (pair, pair)."""
         return _covariance(self.ntk_samples, pairs)
+
+    _repr_html_ = in_notebooks
 
     def to_xarray(self) -> xarray.Dataset:
         """Return means, shifts and standard deviations over ``input`` and ``input_2``."""

@@ -15,6 +15,7 @@ from largen.expectations import ActivationFunction
 from largen.expectations import activation as own_activation
 from largen.finite_width.chain import Chain, chain_of, checked_inputs
 from largen.finite_width.orthants import slopes_of
+from largen.results import brief, in_notebooks
 
 _LARGEST_RATE = 700.0  # whose exponential is a number
 
@@ -46,6 +47,9 @@ class HomogeneousMoments(NamedTuple):
     ntk_change: float
     dead: float
 
+    __repr__ = brief
+    _repr_html_ = in_notebooks
+
 
 class HomogeneousJacobian(NamedTuple):
     """Exact moments of a network's Jacobian at one input; see :func:`homogeneous_jacobian`.
@@ -63,6 +67,9 @@ class HomogeneousJacobian(NamedTuple):
     fourth: float
     trace_of_square: float | None
     square_of_trace: float | None
+
+    __repr__ = brief
+    _repr_html_ = in_notebooks
 
 
 class HomogeneousLimits(NamedTuple):
@@ -86,6 +93,9 @@ class HomogeneousLimits(NamedTuple):
     kernel: float
     ntk: float
     ntk_change: float
+
+    __repr__ = brief
+    _repr_html_ = in_notebooks
 
 
 def homogeneous_moments(

@@ -12,6 +12,7 @@ from largen.architectures import Layer
 from largen.errors import NoTheory
 from largen.expectations.nodes import nodes_for, values
 from largen.finite_width.chain import chain_of, check_alive, checked_inputs
+from largen.results import in_notebooks
 
 if TYPE_CHECKING:
     import xarray
@@ -34,6 +35,8 @@ class LayerRates(NamedTuple):
     def __repr__(self) -> str:
         rates = ", ".join(f"{rate:.3g}" for rate in self.rates)
         return f"LayerRates: {rates}"
+
+    _repr_html_ = in_notebooks
 
     def to_xarray(self) -> xarray.Dataset:
         """Return both over ``layer``, from the input to the output."""

@@ -23,6 +23,7 @@ from largen.arrays import finite_result, floating, known, real
 from largen.errors import InvalidInput, NumericalFailure, one_of
 from largen.finite_width.chain import checked_inputs
 from largen.finite_width.fluctuations import width_fluctuations
+from largen.results import in_notebooks
 
 if TYPE_CHECKING:
     import xarray
@@ -64,6 +65,8 @@ class WidthPosterior(NamedTuple):
             f"{np.abs(self.mean_shift).max():.2g} at most and spreads them by {spread:.2g}; "
             f"{'trusted' if self.trusted else 'not to be trusted'}"
         )
+
+    _repr_html_ = in_notebooks
 
     def to_xarray(self) -> xarray.Dataset:
         """Return everything over ``input`` and ``input_2``, the test inputs."""

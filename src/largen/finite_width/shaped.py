@@ -34,6 +34,7 @@ from jax.typing import ArrayLike
 from largen.arrays import finite_result, floating, integer, known, random_key, real, sequence
 from largen.errors import InvalidInput, NoTheory
 from largen.expectations import activation as activation_of
+from largen.results import in_notebooks
 from largen.segments import mapped
 
 if TYPE_CHECKING:
@@ -70,6 +71,8 @@ class CovariancePaths(NamedTuple):
             first = self.blow_up[self.blown_up].min()
             head += f"; {self.blown_up.mean():.0%} have blown up, the first at τ = {first:.3g}"
         return head
+
+    _repr_html_ = in_notebooks
 
     def to_xarray(self) -> xarray.Dataset:
         """Return all paths over ``draw``, ``time``, ``input`` and ``input_2``."""

@@ -32,6 +32,7 @@ from largen.expectations.nodes import derivatives_in_variance, nodes_for, values
 from largen.finite_width.chain import Chain, HiddenLayer, chain_of, checked_inputs
 from largen.finite_width.linear_algebra import cholesky
 from largen.finite_width.simulation import MOST_INPUTS, Layers
+from largen.results import in_notebooks
 from largen.segments import mapped
 
 if TYPE_CHECKING:
@@ -74,6 +75,8 @@ class TangentSamples(NamedTuple):
     def __repr__(self) -> str:
         draws, P = self.outputs.shape
         return f"TangentSamples: {draws} networks, {P} inputs, {self.controls.shape[1]} controls"
+
+    _repr_html_ = in_notebooks
 
     def to_xarray(self) -> xarray.Dataset:
         """Return all draws over ``draw``, ``input``, ``input_2`` and ``control``."""

@@ -37,6 +37,7 @@ from largen.parameterizations import (
     canonical_form,
     ntk,
 )
+from largen.results import brief, in_notebooks
 
 
 class Kernels(NamedTuple):
@@ -52,6 +53,9 @@ class Kernels(NamedTuple):
 
     nngp: Any
     ntk: Any
+
+    __repr__ = brief
+    _repr_html_ = in_notebooks
 
 
 def kernel(

@@ -34,6 +34,7 @@ from largen.parameterizations.reference import Numbers, carried
 from largen.parameterizations.rules import Row, RuleTable, evaluate
 from largen.parameterizations.stepping import Optimizer
 from largen.parameterizations.weight_rules import bias_rule, first_fan_in, std_of, weight_rule
+from largen.results import in_notebooks
 
 SMALLEST_GAMMA = 1e-15  # whose inverse square is a number of 32 bits, and that of the largest
 
@@ -285,6 +286,8 @@ class Parameterization:
         True
         """
         return replace(self, rates=rates_of(rates))
+
+    _repr_html_ = in_notebooks
 
     def __str__(self) -> str:
         law = f", {in_words(self.laws)}" if self.laws else ""

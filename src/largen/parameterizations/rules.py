@@ -10,6 +10,7 @@ from largen.architectures import WeightSite
 from largen.errors import InvalidInput
 from largen.parameterizations.laws import GAUSSIAN
 from largen.parameterizations.powers import Power
+from largen.results import in_notebooks
 from largen.text import aligned
 
 SMALLEST_SCALE = 1e-30  # such numbers and their inverses are numbers of 32 bits
@@ -100,6 +101,8 @@ class RuleTable(Mapping[str, Rule[Scale]]):
     def law(self, name: str) -> str:
         """Return the law of a weight at initialisation."""
         return self._laws[name]
+
+    _repr_html_ = in_notebooks
 
     def __str__(self) -> str:
         columns = [f.name for f in fields(Rule)]

@@ -28,6 +28,7 @@ from largen.regression.checks import (
 )
 from largen.regression.conditioning import Inference, Relaxation, draw, infer
 from largen.regression.factor import explain
+from largen.results import brief, in_notebooks
 
 KINDS = {
     "nngp": "NNGP kernel",
@@ -54,6 +55,9 @@ class Prediction(NamedTuple):
     mean: Any
     variance: Any
     covariance: Any = None
+
+    __repr__ = brief
+    _repr_html_ = in_notebooks
 
 
 @dataclass(frozen=True, eq=False, repr=False)

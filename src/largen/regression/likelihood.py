@@ -31,6 +31,7 @@ from largen.kernels.padding import filled
 from largen.kernels.tiles import check_at_once, most_positions
 from largen.parameterizations import Parameterization
 from largen.regression.checks import training_inputs, training_targets
+from largen.results import brief, in_notebooks
 
 PRIORS = {"nngp": "NNGP kernel", "ntk-gp": "tangent kernel"}
 
@@ -49,6 +50,9 @@ class LogLikelihood(NamedTuple):
 
     value: float
     gradient: dict[str, float]
+
+    __repr__ = brief
+    _repr_html_ = in_notebooks
 
 
 class Evidence(NamedTuple):

@@ -12,6 +12,7 @@ from largen.arrays import like, precision, real
 from largen.errors import InvalidInput
 from largen.kernels.modes import critical_rate
 from largen.regression.kernel_rows import joined, square_kernel
+from largen.results import brief, in_notebooks
 
 
 class TimeScales(NamedTuple):
@@ -28,6 +29,9 @@ class TimeScales(NamedTuple):
 
     times: Any
     modes: Any
+
+    __repr__ = brief
+    _repr_html_ = in_notebooks
 
 
 def critical_learning_rate(ntk: Any, *, momentum: float = 0.0) -> float:

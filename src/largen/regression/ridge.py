@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from largen.arrays import real
+from largen.results import brief, in_notebooks
 
 
 class RidgeError(NamedTuple):
@@ -24,6 +25,9 @@ class RidgeError(NamedTuple):
     bias: float
     variance: float
     noise: float
+
+    __repr__ = brief
+    _repr_html_ = in_notebooks
 
 
 def ridge_test_error(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from largen.results import brief, in_notebooks
+
 
 class KernelEstimate(NamedTuple):
     """Means of kernels over independent draws, and their standard errors; (n1, n2) each.
@@ -21,3 +23,6 @@ class KernelEstimate(NamedTuple):
     ntk: Any
     nngp_error: Any
     ntk_error: Any
+
+    __repr__ = brief
+    _repr_html_ = in_notebooks

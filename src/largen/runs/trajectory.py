@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from functools import partial
-from html import escape
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ from largen.architectures import depth
 from largen.arrays import precision
 from largen.errors import DamagedFile, InvalidInput, NumericalFailure, instance_of
 from largen.files import load_dataset, save_dataset
+from largen.results import in_notebooks
 from largen.runs.checks import check_words, checked_outputs
 from largen.runs.identity import identity_of
 from largen.runs.losses import Loss
@@ -281,9 +281,7 @@ class Trajectory:
         ]
         return "\n".join(lines)
 
-    def _repr_html_(self) -> str:
-        """Show the text, and the data set with its axes, in notebooks."""
-        return f"<pre>{escape(repr(self))}</pre>{self._dataset._repr_html_()}"
+    _repr_html_ = in_notebooks
 
 
 def mean_loss(loss: Loss, f: np.ndarray, y: np.ndarray, leading: int) -> np.ndarray:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from largen.errors import InvalidInput, instance_of, one_of
+from largen.results import in_notebooks
 from largen.sweeps.cells import Cell
 from largen.sweeps.optimum import optimum
 
@@ -44,6 +45,8 @@ class Sweep:
         missing = {"loss", "margin_error"} - set(self.data)
         if missing:
             raise InvalidInput(f"data: wanted the losses of a sweep, without {sorted(missing)}.")
+
+    _repr_html_ = in_notebooks
 
     def to_xarray(self) -> xarray.Dataset:
         """Return :attr:`data`."""

@@ -19,6 +19,7 @@ import numpy as np
 from largen.arrays import integer, real, sequence
 from largen.callables import takes
 from largen.errors import InvalidInput
+from largen.results import in_notebooks
 from largen.text import aligned
 from largen.transfer.plan import Plan
 
@@ -129,6 +130,8 @@ class CoordinateCheck:
         verdict = "passed" if self.passed else f"failed, first at {self.guilty or '(model)'}"
         head = f"coordinate check in {self.along}, {self.title}: {verdict}"
         return "\n".join([f"{head} (tolerance {self.tolerance:g})", *aligned(cells)])
+
+    _repr_html_ = in_notebooks
 
     def to_xarray(self) -> xarray.Dataset:
         """Return sizes and changes as a data set ``(ratio, seed, layer)``, slopes as variables."""

@@ -17,6 +17,7 @@ from typing import Any
 from largen import files
 from largen.arrays import known, real
 from largen.errors import InvalidInput, one_of
+from largen.results import in_notebooks
 from largen.text import aligned, shown
 from largen.transfer.records import fields_of
 from largen.transfer.roles import ROLES
@@ -254,6 +255,8 @@ class Plan:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self._title}, {len(self.weights)} weights>"
+
+    _repr_html_ = in_notebooks
 
     def __str__(self) -> str:
         columns = ["init × built", "init_std", "lr", "weight_decay", "eps", "folded in"]

@@ -11,6 +11,7 @@ from largen.experiments.power_law import PowerLaw
 from largen.files import save_figure
 from largen.parameterizations import Classification
 from largen.parameterizations.classification.orders import Order
+from largen.results import in_notebooks
 
 if TYPE_CHECKING:
     import xarray
@@ -105,6 +106,8 @@ class MeasuredExponents:
         if self.classification.kind == "unstable":
             return ()
         return tuple(e for e in self.exponents if e.deviates)
+
+    _repr_html_ = in_notebooks
 
     def to_xarray(self) -> xarray.Dataset:
         """Return sizes by ``quantity`` and ``width``, and exponents by ``quantity``.

@@ -9,6 +9,7 @@ from typing import Literal
 
 from largen.parameterizations.classification.orders import Order, show
 from largen.parameterizations.classification.plane import ScalingClass
+from largen.results import in_notebooks
 from largen.text import aligned
 
 Kind = Literal[
@@ -118,6 +119,8 @@ class Classification:
     def learning_layers(self) -> tuple[str, ...]:
         """Names of the affine maps whose own update moves the outputs at order one."""
         return tuple(layer.name for layer in self.layers if layer.learns)
+
+    _repr_html_ = in_notebooks
 
     def __str__(self) -> str:
         cells = [["layer", "role", "h at start", "δh", "δh by itself", "δf by itself", "δW/W"]]

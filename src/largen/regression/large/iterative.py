@@ -12,6 +12,7 @@ from largen.arrays import flag, floating, integer, known, real
 from largen.errors import InvalidInput, NumericalFailure
 from largen.interrupts import check, interruptible
 from largen.regression.checks import training_targets
+from largen.results import brief, in_notebooks
 from largen.text import shown
 
 _BLOCK = 2**23  # bytes of rows that are turned into float64 at a time
@@ -36,6 +37,9 @@ class KernelSolution(NamedTuple):
     steps: int
     residual: float
     status: str
+
+    __repr__ = brief
+    _repr_html_ = in_notebooks
 
 
 @interruptible(at_once=True)

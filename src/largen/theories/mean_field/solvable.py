@@ -12,6 +12,7 @@ from largen.arrays import LARGEST, finite_result, floating, integer, known, like
 from largen.errors import InvalidInput
 from largen.memory import check_fits
 from largen.parameterizations import gd, mean_field
+from largen.results import brief, in_notebooks
 from largen.runs import Dataset, Run, Trajectory
 
 MOST_POINTS = 10**6
@@ -35,6 +36,9 @@ class WhitenedLinear(NamedTuple):
     feature_kernel: Any
     conserved: Any
 
+    __repr__ = brief
+    _repr_html_ = in_notebooks
+
 
 class OneStep(NamedTuple):
     """What :func:`kernel_after_one_step` returns: the depth τ = l/L, H before and H after."""
@@ -42,6 +46,9 @@ class OneStep(NamedTuple):
     tau: np.ndarray
     before: np.ndarray
     after: np.ndarray
+
+    __repr__ = brief
+    _repr_html_ = in_notebooks
 
 
 def whitened_linear_flow(

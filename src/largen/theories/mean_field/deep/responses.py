@@ -31,6 +31,7 @@ from largen.expectations import ActivationFunction
 from largen.interrupts import check, interruptible
 from largen.memory import check_fits
 from largen.parameterizations import GradientDescent
+from largen.results import brief, in_notebooks
 from largen.runs import Posed, Run, Trajectory
 from largen.theories.chains.problem import Problem, posed_by
 from largen.theories.mean_field.deep.solution import DeepMeanField
@@ -69,6 +70,9 @@ class ResponseFunctions(NamedTuple):
     B_error: np.ndarray
     f_train: np.ndarray
     f_train_error: np.ndarray
+
+    __repr__ = brief
+    _repr_html_ = in_notebooks
 
     def to_xarray(self) -> xarray.Dataset:
         """Return everything with its axes named; layers count from 1."""

@@ -8,6 +8,7 @@ import numpy as np
 
 from largen.arrays import LARGEST, finite_result, flag, integer, real
 from largen.errors import InvalidInput
+from largen.results import brief, in_notebooks
 
 MOST_POINTS = 10**6
 
@@ -36,6 +37,9 @@ class InfiniteDepthStep(NamedTuple):
     gradient_after: np.ndarray
     response: np.ndarray
     f: float
+
+    __repr__ = brief
+    _repr_html_ = in_notebooks
 
 
 def infinite_depth_one_step(

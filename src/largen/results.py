@@ -1,0 +1,80 @@
+"""How results show themselves: a few lines of text, and tables in notebooks."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Any
+
+import jax
+import numpy as np
+
+MOST_LINES = 15
+
+
+def brief(self: Any) -> str:
+    """Return a record's fields, one a line: the shape and range of arrays instead of their entries.
+
+    For use as ``__repr__`` of a named tuple.
+
+    Examples
+    --------
+    >>> from typing import NamedTuple
+    >>> class Found(NamedTuple):
+    ...     mean: np.ndarray
+    ...     status: str
+    ...     __repr__ = brief
+    >>> Found(np.array([[0.5, 2.0]]), "ok")
+    Found:
+      mean    (1, 2), from 0.5 to 2
+      status  ok
+    """
+    names = self._fields
+    width = max(map(len, names))
+    rows = [f"  {name:<{width}}  {_described(getattr(self, name))}" for name in names]
+    return "\n".join([f"{type(self).__name__}:", *rows[:MOST_LINES]])
+
+
+def _described(value: Any) -> str:
+    """Return a field in words of one line."""
+    if isinstance(value, (np.ndarray, jax.Array)):
+        return _array(value)
+    if isinstance(value, (tuple, list)) and any(np.ndim(entry) for entry in value):
+        return f"{len(value)} of {_described(value[0])}"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return str(value)
+
+
+def _array(array: Any) -> str:
+    if not isinstance(array, np.ndarray):
+        try:
+            array = np.asarray(array)
+        except jax.errors.TracerArrayConversionError:
+            return f"{array.shape}, traced"
+    if array.dtype.kind not in "fiu":
+        return f"{array.shape} {array.dtype}"
+    if not array.ndim:
+        return f"{array[()]:.6g}"
+    finite = array[np.isfinite(array)] if array.dtype.kind == "f" else array
+    if not finite.size:
+        return f"{array.shape}"
+    lost = array.size - finite.size
+    words = f"{array.shape}, from {finite.min():.4g} to {finite.max():.4g}"
+    return f"{words}, {lost} not finite" if lost else words
+
+
+def in_notebooks(self: Any) -> str:
+    """Return a result's text, and its variables with their axes, as HTML.
+
+    For use as ``_repr_html_``; variables are those of its ``to_xarray``, if it has one.
+
+    Examples
+    --------
+    >>> import largen as lg
+    >>> in_notebooks(lg.ntk())[:8]
+    '<pre>ntk'
+    """
+    text = f"<pre>{escape(str(self))}</pre>"
+    if hasattr(self, "to_xarray"):
+        return text + self.to_xarray()._repr_html_()
+    return text
