@@ -60,7 +60,10 @@ def test_single_moments_within_their_error():
         assert all(float(e.max()) < 1e-13 for e in moment_error("tanh", q[:20]))
 
 
-@pytest.mark.parametrize("door", [lg.kernel, lg.nngp, lg.ntk_kernel])
+@pytest.mark.parametrize(
+    "door",
+    [lg.kernel, *(pytest.param(f, marks=pytest.mark.slow) for f in (lg.nngp, lg.ntk_kernel))],
+)
 def test_kernels_do_not_return_inaccurate_numbers_silently(door):
     net = lg.mlp(2, bent)
     with pytest.raises(NumericalFailure, match=r"bent have an estimated relative error of") as e:

@@ -220,6 +220,7 @@ def test_limits_are_the_kernels():
     assert np.allclose(found.ntk, kernels.ntk, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_tensors_of_some_inputs_do_not_depend_on_others():
     net = lg.mlp(2, "gelu", weight_std=1.4)
     x = RNG.normal(size=(5, 6))
@@ -233,6 +234,7 @@ def test_tensors_of_some_inputs_do_not_depend_on_others():
     assert all_five.kernel_third_cumulant is None
 
 
+@pytest.mark.slow
 def test_averages_of_observables():
     net = lg.mlp(3, "tanh", weight_std=1.2)
     found = lg.width_corrections(net, X[:2], width=120)

@@ -41,6 +41,7 @@ def test_attention():
     agree(net, h.linear(np.full((1, 5), 0.2)).dense())
 
 
+@pytest.mark.slow
 def test_masks():
     there = MASK.T.ravel().astype(float)
     net = lg.serial(

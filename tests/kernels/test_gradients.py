@@ -32,7 +32,7 @@ def differences(function, x, step=1e-5):
     return out
 
 
-@pytest.mark.parametrize("act", ["relu", "erf", "tanh"])
+@pytest.mark.parametrize("act", ["relu", "erf", pytest.param("tanh", marks=pytest.mark.slow)])
 def test_gradients_against_differences(act):
     net = lg.mlp(2, act, weight_std=1.2, bias_std=0.1)
     for second in (None,) if act == "tanh" else (None, X2):

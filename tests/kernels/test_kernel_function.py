@@ -64,6 +64,7 @@ def test_gradients_against_differences(name, param):
     np.testing.assert_allclose(slope, (at(size + 1e-5) - at(size - 1e-5)) / 2e-5, rtol=1e-7)
 
 
+@pytest.mark.slow
 def test_masks():
     there = np.ones((2, 5), bool)
     there[1, 3:] = False

@@ -1,6 +1,7 @@
 """Kernels of networks with layers of unequal widths."""
 
 import numpy as np
+import pytest
 
 import largen as lg
 
@@ -23,6 +24,7 @@ def test_shares_of_a_concatenation():
     np.testing.assert_allclose(found, (3 * alone[0] + alone[1]) / 4, rtol=1e-13)
 
 
+@pytest.mark.slow
 def test_tangent_kernel_of_wide_networks():
     """With one rate for all it grows as N; extrapolated from N and 2N."""
     wanted = lg.ntk_kernel(NET, X, param=lg.standard())

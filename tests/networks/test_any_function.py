@@ -110,6 +110,7 @@ def test_expansions():
         assert 6.5 < off[0] / off[1] < 9.5  # third order
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("param", [lg.ntk(), lg.mean_field(2.0)])
 def test_monte_carlo_against_the_exact_kernels(param):
     net = lg.mlp(2, "relu", weight_std=2**0.5, bias_std=0.2)

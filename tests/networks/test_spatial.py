@@ -177,6 +177,7 @@ SPATIAL = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SPATIAL)
 def test_tangent_kernel_is_the_product_of_jacobians(name):
     inputs = (4, 3, 3)

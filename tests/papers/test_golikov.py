@@ -85,6 +85,7 @@ def test_rmsprop_scales_rates_as_it_should(name):
             assert ratio == pytest.approx(1)
 
 
+@pytest.mark.slow
 def test_what_is_measured_of_a_network():
     """Loss, variances and increments, against the definitions of App. C."""
     run = run_of(TINY, IMAGES, "NTK")

@@ -97,6 +97,7 @@ def test_rmsprop_kernel_scaling_of_section_4_1():
     assert lg.classify(with_rates(HALF, 1, HALF), 1, "rmsprop").kind == "kernel"
 
 
+@pytest.mark.slow
 @given(exponents, st.integers(1, 4))
 @few
 def test_features_move_iff_d_is_one_half(d, hidden_layers):
@@ -134,6 +135,7 @@ def test_rates_of_outputs_and_features(d, slow):
     assert report.nontrivial == (e == 2 * d and d <= HALF)
 
 
+@pytest.mark.slow
 @given(
     *[st.tuples(exponents, exponents, exponents)] * 3,
     st.sampled_from([F(0), HALF]),

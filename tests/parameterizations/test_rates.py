@@ -61,6 +61,7 @@ def test_kernel_with_rates_against_networks():
     assert np.all(np.abs(want - lg.ntk_kernel(NET, X)) > 6 * error)
 
 
+@pytest.mark.slow
 def test_kernel_of_the_standard_parameterization():
     """The limit of K/N, in which the first layer and the biases have no share."""
     param = lg.standard()

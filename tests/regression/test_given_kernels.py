@@ -17,7 +17,7 @@ K_TEST = lg.nngp(NET, X_TEST)
 WEIGHTS = np.tile([0.0, 1.0, 2.0], 10)
 
 
-@pytest.mark.parametrize("weights", [None, WEIGHTS])
+@pytest.mark.parametrize("weights", [pytest.param(None, marks=pytest.mark.slow), WEIGHTS])
 def test_kernels_of_networks_give_what_networks_give(weights):
     options = {"noise": 0.05, "weights": weights}
     bayesian = lg.posterior(NET, X, Y, **options)
@@ -75,6 +75,7 @@ def test_flow_at_many_times():
         many.sample(X_TEST, key=0)
 
 
+@pytest.mark.slow
 def test_an_infinite_time_of_a_singular_kernel():
     """Equal rows end at the mean of their targets."""
     x, y = X[[0, 0, 1]], np.array([1.0, 3.0, 0.0])
@@ -86,6 +87,7 @@ def test_an_infinite_time_of_a_singular_kernel():
     assert lg.flow_posterior(NET, x, y, time=[1.0, 1e9]).status == "ok"
 
 
+@pytest.mark.slow
 def test_outputs_that_are_coupled():
     """The empirical tangent kernel of a network of two outputs, against one large matrix."""
     net, param = lg.mlp(1, "erf"), lg.ntk()

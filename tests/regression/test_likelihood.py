@@ -36,7 +36,7 @@ def test_value_equals_plain_numpy():
     assert lg.log_likelihood(net, X, Y, noise=0.05).value == pytest.approx(wanted, rel=1e-12)
 
 
-@pytest.mark.parametrize("param", [None, lg.depth_mup()])
+@pytest.mark.parametrize("param", [pytest.param(None, marks=pytest.mark.slow), lg.depth_mup()])
 def test_slopes_equal_finite_differences(param):
     value, gradient = lg.log_likelihood(DEEP, X, Y, noise=0.05, param=param)
     given = lg.posterior(DEEP, X, Y, noise=0.05, param=param)
@@ -56,6 +56,7 @@ def test_slopes_equal_finite_differences(param):
         assert slope == pytest.approx((around[0] - around[1]) / 2e-5, rel=1e-6), name
 
 
+@pytest.mark.slow
 def test_the_tangent_kernel_as_a_prior():
     """Value by the posterior, slopes by differences, a fit where they vanish."""
     net = lg.mlp(1, "erf", weight_std=1.2, bias_std=0.5)

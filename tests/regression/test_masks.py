@@ -62,6 +62,7 @@ def test_what_is_hidden_does_not_matter(door):
     assert abs(door(X, None).predict(NEW, mask=THERE_NEW).mean - got.mean).max() > 1e-3
 
 
+@pytest.mark.slow
 def test_equals_direct_solve():
     kernel = lg.nngp(NET, X, mask1=THERE) + 0.1 * np.eye(7)
     cross = lg.nngp(NET, NEW, X, mask1=THERE_NEW, mask2=THERE)
@@ -73,6 +74,7 @@ def test_equals_direct_solve():
     np.testing.assert_allclose(covariance, want, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "kernel"), [("nngp", lg.nngp), ("ntk-gp", lg.ntk_kernel)])
 def test_low_rank_is_that_of_samples_that_are_cut(kind, kernel):
     chosen = [5, 0, 3]
@@ -89,6 +91,7 @@ def test_low_rank_is_that_of_samples_that_are_cut(kind, kernel):
     np.testing.assert_array_equal(given.mask, THERE[chosen])
 
 
+@pytest.mark.slow
 def test_likelihood_is_that_of_samples_that_are_cut():
     value, gradient = lg.log_likelihood(NET, X, Y, noise=0.1, mask=THERE)
     assert value == pytest.approx(log_p(by_hand(X, THERE), 0.1), rel=1e-11)
@@ -126,6 +129,7 @@ def test_cross_validation_is_that_of_samples_that_are_cut(kind, kernel):
     assert fit.error < fit.start
 
 
+@pytest.mark.slow
 def test_gradients_vanish_where_nothing_is_there():
     given = lg.posterior(NET, X, Y, noise=0.1, mask=THERE)
     with jax.enable_x64(True):

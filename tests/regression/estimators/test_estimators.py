@@ -285,6 +285,7 @@ SPATIAL = {"net": lg.serial(lg.Conv((2,)), lg.Activation("erf"), lg.GlobalAvgPoo
 SPATIAL |= {"sample_shape": (4, 1)}
 
 
+@pytest.mark.slow
 def test_masks_are_those_of_the_posterior():
     """Also of weighted samples, some of which are left out with their masks."""
     weight = np.tile([0, 1, 2], 10)
@@ -324,6 +325,7 @@ def test_what_is_hidden_does_not_matter(estimator):
         one.score(X_TEST, y)
 
 
+@pytest.mark.slow
 def test_masks_are_routed_through_searches():
     model = lg.NNGPRegressor(**SPATIAL)
     with config_context(enable_metadata_routing=True):

@@ -174,6 +174,7 @@ def test_a_group_that_was_not_finished_is_gone_on_with(tmp_path):
         np.testing.assert_array_equal(lg.stored_kernel(tmp_path / "k", NET, X[:5])["ntk"][:], whole)
 
 
+@pytest.mark.slow
 def test_another_function_of_the_same_name_is_another_kernel(tmp_path):
     def network(scale):
         def phi(x):

@@ -12,6 +12,7 @@ RATIO = 3 / 2
 NET = lg.mlp(1, "tanh", bias_std=0.4, width_ratios=[RATIO])
 
 
+@pytest.mark.slow
 def test_exact_change_of_gamma():
     line = lg.Dataset(X[:4, :1], DATA.y_train)
     found = []

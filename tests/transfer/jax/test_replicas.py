@@ -72,6 +72,7 @@ def test_each_replica_is_trained_as_it_is_alone(optimizer):
         np.testing.assert_allclose(found.final[i], final, rtol=2e-5)
 
 
+@pytest.mark.slow
 def test_diverged_replicas_are_dropped():
     own = plan("sgd")
     # Mean squared errors of a linear read-out grow without bound.

@@ -294,6 +294,7 @@ class _Block(nn.Module):
         return x + self.linear(torch.relu(x))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("outputs", [1, 2, 4])
 def test_a_small_bias_keeps_its_deviation_with_the_depth(outputs):
     def build(width, depth):

@@ -110,6 +110,7 @@ def test_blas_has_one_thread_within():
     assert set(done.stdout.split()) == {"1"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options", [{}, {"method": "dense", "replicates": 3}], ids=["sweep", "dense"]
 )
@@ -123,6 +124,7 @@ def test_numbers_do_not_depend_on_how_many_at_once(monkeypatch, options):
     np.testing.assert_array_equal(found[0].ntk, found[1].ntk)
 
 
+@pytest.mark.slow
 def test_flow_does_not_depend_on_how_many_at_once(monkeypatch):
     run = run_of(optimizer=lg.gradient_flow(), steps=None, times=[0.0, 0.5, 1.0])
     found = []

@@ -166,6 +166,7 @@ def test_kernels_and_neurons_on_request():
     assert found.neuron_z[0, -1].std() == pytest.approx(1, rel=0.15)
 
 
+@pytest.mark.slow
 def test_records_see_what_steps_have_seen():
     """Records that ask for more than that make passes of their own, which change nothing else."""
     options = {"replicates": 2, "particles": 512, "record_at": [0, 3, 5], "record_pairs": [(5, 0)]}
@@ -214,6 +215,7 @@ def test_an_error_that_is_not_known_is_not_told_as_small(monkeypatch):
     assert "estimated error" not in str(found)
 
 
+@pytest.mark.slow
 def test_divergence():
     run = run_of(2, "linear", optimizer=lg.gd(60.0), steps=40)
     with pytest.raises(NumericalFailure, match="Lower the learning rate") as caught:

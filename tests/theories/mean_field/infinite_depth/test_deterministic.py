@@ -127,6 +127,7 @@ def test_limit_of_blocks_with_sums_over_time():
     assert np.abs(fine - wanted).max() > 1e-3 * size
 
 
+@pytest.mark.slow
 def test_bases_grow(monkeypatch):
     network = network_of("tanh", outputs=1, field_rate=(1, 1, 1))
     training = Training(lg.loss("mse"), Y[:, :1], np.full(12, 0.8))

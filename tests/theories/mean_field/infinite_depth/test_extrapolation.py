@@ -76,6 +76,7 @@ def swept(monkeypatch):
     return found
 
 
+@pytest.mark.slow
 def test_room_for_a_deeper_network_changes_nothing(swept, monkeypatch):
     run = run_of(lg.residual_mlp(math.inf, "tanh", layers_per_block=2, bias_std=0.2), steps=2)
     replicate(depths_of(run, (1, 2)), run, NOTHING, effort_of(), 3, descent(run))
@@ -146,6 +147,7 @@ def test_layers_around_the_stack():
     assert limit.feature_kernel.shape[1] == 4
 
 
+@pytest.mark.slow
 def test_a_checkpoint_is_taken_up(tmp_path):
     run = run_of(lg.residual_mlp(math.inf, "tanh"), steps=2)
     options = {"particles": 256, "depths": (2, 4), "replicates": 2}

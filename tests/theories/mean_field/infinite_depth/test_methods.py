@@ -33,7 +33,13 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize(("activation", "param", "layers", "how"), CASES.values(), ids=CASES)
+@pytest.mark.parametrize(
+    ("activation", "param", "layers", "how"),
+    [
+        pytest.param(*case, id=name, marks=[pytest.mark.slow] if name == "linear, 1" else [])
+        for name, case in CASES.items()
+    ],
+)
 def test_kernels_at_initialisation_are_the_recursions(activation, param, layers, how):
     run = run_of(activation, param, layers=layers, steps=1)
     options = {"particles": 512, "rtol": 1e-2, "replicates": 2}
@@ -107,6 +113,7 @@ def test_what_does_not_apply_is_refused():
         lg.solve(run_of("tanh", between(Fraction(3, 4))), record_pairs=[(0, 1)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("activation", ["linear", "tanh"])
 def test_divergence_is_raised_or_returned(activation):
     run = run_of(activation, lg.complete_p(), lr=1e3, steps=60)
