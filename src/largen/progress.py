@@ -1,4 +1,4 @@
-"""Progress of an ensemble: a bar for people, a callback for programs."""
+"""Progress of long calls: a bar in terminals and notebooks, lines elsewhere, a callback."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from largen.errors import InvalidInput
 from largen.text import shown
 
 Report = Callable[[int, int], object]
-PATIENCE = 2.0
+PATIENCE = 2.0  # seconds before a bar is drawn
+IN_NOTEBOOKS = "ipykernel"  # what runs their cells
+SILENCE = 30.0  # seconds between lines where there is no bar
 
 
 def check_progress(progress: Any) -> None:
@@ -41,8 +43,9 @@ def reporter(progress: Any, what: str) -> Iterator[Report]:
     Parameters
     ----------
     progress
-        True or False for a bar or none; by default a bar in a terminal, once two seconds have
-        passed. A function is called instead.
+        True or False for a bar or none. By default a bar in terminals and notebooks, once two
+        seconds have passed, and elsewhere, as in the log of a batch job, a line every half minute.
+        A function is called instead.
     what
         The words before the bar.
 
@@ -55,8 +58,11 @@ def reporter(progress: Any, what: str) -> Iterator[Report]:
     if callable(progress):
         yield progress
         return
-    if progress is False or (progress is None and not sys.stderr.isatty()):
+    if progress is False:
         yield lambda done, total: None
+        return
+    if progress is None and not (sys.stderr.isatty() or IN_NOTEBOOKS in sys.modules):
+        yield lines(what)
         return
     from rich.console import Console
     from rich.progress import Progress, TaskID
@@ -75,3 +81,25 @@ def reporter(progress: Any, what: str) -> Iterator[Report]:
         yield report
     finally:
         bar.stop()
+
+
+def lines(what: str) -> Report:
+    """Return a function that writes how far a call has come, at most every half minute.
+
+    Parameters
+    ----------
+    what
+        The words before the numbers.
+    """
+    begin = last = time.monotonic()
+
+    def report(done: int, total: int) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last < SILENCE or done >= total:
+            return
+        last, share = now, done / total
+        left = f", about {(now - begin) * (1 / share - 1):.0f} s left" if share else ""
+        print(f"{what}: {share:.0%} after {now - begin:.0f} s{left}", file=sys.stderr, flush=True)
+
+    return report

@@ -63,6 +63,12 @@ class Layer(metaclass=_Named):
         Whether what it makes of a sample depends on the other samples of the batch.
     keeps_shape
         Whether spatial axes and features per unit of width are the same behind it.
+
+    Examples
+    --------
+    >>> import largen as lg
+    >>> lg.Dense(bias_std=0.1), lg.Dense().homogeneous, lg.BatchNorm().couples_samples
+    (Dense(bias_std=0.1), True, True)
     """
 
     linear: ClassVar[bool] = False

@@ -45,6 +45,15 @@ class Comparison:
         ``value`` and ``error``; NaN where fewer than two distances are resolved.
     depth_exponents
         The fitted powers of the depth alike, for limits of infinite depth; else None.
+
+    Examples
+    --------
+    >>> import largen as lg, numpy as np
+    >>> data = lg.Dataset(np.eye(2), np.array([1.0, -1.0]))
+    >>> run = lg.Run(lg.mlp(1, "erf"), lg.ntk(), data, optimizer=lg.gd(lr=0.5), steps=2)
+    >>> networks = [lg.train(run, width=n, seeds=8, key=0) for n in (16, 64)]
+    >>> bool(lg.compare(lg.solve(run), networks).to_xarray()["single"][1] < 0.05)
+    True
     """
 
     def __init__(

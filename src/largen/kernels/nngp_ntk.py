@@ -194,7 +194,24 @@ def nngp(
     devices: Any = None,
     throw: bool = True,
 ) -> Any:
-    """Return the NNGP kernel alone, (n1, n2): see :func:`kernel`.
+    """Return the NNGP kernel alone, the covariance of an output over initialisations.
+
+    Bahri and Hanin, Les Houches lectures, eq. (20), by the recursion of :func:`kernel`.
+
+    Parameters
+    ----------
+    net, x1, x2, mask1, mask2, param, rtol, memory_budget, devices, throw
+        As in :func:`kernel`.
+
+    Returns
+    -------
+    array
+        (n1, n2), NumPy unless an input was a JAX array.
+
+    Raises
+    ------
+    InvalidInput, NumericalFailure, OutOfMemory
+        As :func:`kernel` does.
 
     Examples
     --------
@@ -228,7 +245,24 @@ def ntk_kernel(
     devices: Any = None,
     throw: bool = True,
 ) -> Any:
-    """Return the NTK alone, (n1, n2): see :func:`kernel`.
+    """Return the NTK alone, Θ = Σ_θ ρ_θ ⟨∂f/∂θ ∂f'/∂θ⟩ with the rates ρ of the rule table.
+
+    Bahri and Hanin, Les Houches lectures, Result 7, by the recursion of :func:`kernel`.
+
+    Parameters
+    ----------
+    net, x1, x2, mask1, mask2, param, rtol, memory_budget, devices, throw
+        As in :func:`kernel`.
+
+    Returns
+    -------
+    array
+        (n1, n2), NumPy unless an input was a JAX array.
+
+    Raises
+    ------
+    InvalidInput, NumericalFailure, OutOfMemory
+        As :func:`kernel` does.
 
     Examples
     --------

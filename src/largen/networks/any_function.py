@@ -110,6 +110,11 @@ def output_kernel(f: Function, params: Any, x1: ArrayLike, x2: ArrayLike | None 
     array
         (n1, n2).
 
+    Raises
+    ------
+    InvalidInput
+        As :func:`tangent_kernel` does.
+
     Examples
     --------
     >>> import numpy as np
@@ -150,6 +155,11 @@ def tangent_operator(
     -------
     scipy.sparse.linalg.LinearOperator
         Of shape (n1·output, n2·output), samples before outputs, for NumPy vectors.
+
+    Raises
+    ------
+    InvalidInput
+        As :func:`tangent_kernel` does.
 
     Examples
     --------

@@ -35,6 +35,11 @@ def linearize(f: Function, params: Any) -> Function:
     Callable
         A function of (params, x), to be trained, compiled and differentiated like f.
 
+    Raises
+    ------
+    InvalidInput
+        If f is no function of (params, x), or ``params`` holds no arrays of floats.
+
     Examples
     --------
     >>> import numpy as np

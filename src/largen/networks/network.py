@@ -60,6 +60,13 @@ class FiniteNetwork:
         Number of outputs; None for a scalar output without an axis.
     table
         The rules of gradient descent at this size.
+
+    Examples
+    --------
+    >>> import largen as lg, numpy as np
+    >>> network = lg.finite_network(lg.mlp(1, "relu"), lg.ntk(), width=64, inputs=3)
+    >>> network.parameters, network.apply(network.init(0), np.eye(3)).shape
+    (256, (3,))
     """
 
     net: Layer

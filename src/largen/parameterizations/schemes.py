@@ -93,6 +93,11 @@ def mup(gamma: float = 1.0) -> Parameterization:
     gamma
         γ₀ as in :func:`mean_field`.
 
+    Raises
+    ------
+    InvalidInput
+        If ``gamma`` is not positive.
+
     Examples
     --------
     >>> import largen as lg
@@ -126,6 +131,11 @@ def depth_mup(gamma: float = 1.0) -> Parameterization:
     gamma
         γ₀ as in :func:`mean_field`.
 
+    Raises
+    ------
+    InvalidInput
+        If ``gamma`` is not positive.
+
     Examples
     --------
     >>> import largen as lg
@@ -150,6 +160,11 @@ def complete_p(gamma: float = 1.0) -> Parameterization:
     ----------
     gamma
         γ₀ as in :func:`mean_field`.
+
+    Raises
+    ------
+    InvalidInput
+        If ``gamma`` is not positive.
 
     Examples
     --------

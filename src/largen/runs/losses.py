@@ -39,6 +39,12 @@ class Loss:
     linear_residual
         Whether Δ is linear in f, as for the mean squared error: kernel dynamics then have a
         closed form.
+
+    Examples
+    --------
+    >>> import largen as lg, numpy as np
+    >>> lg.loss("mse").linear_residual, float(lg.loss("mse").sample(np.array(0.5), np.array(1.5)))
+    (True, 0.5)
     """
 
     name: str

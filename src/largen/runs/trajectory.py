@@ -61,6 +61,14 @@ class Trajectory:
         The variables.
     run
         What was computed; None for a trajectory that was loaded.
+
+    Examples
+    --------
+    >>> import largen as lg, numpy as np
+    >>> data = lg.Dataset(np.eye(2), np.array([1.0, -1.0]))
+    >>> limit = lg.solve(lg.Run(lg.mlp(1, "erf"), lg.ntk(), data, optimizer=lg.gd(lr=1.0), steps=3))
+    >>> limit.f_train.shape, limit.theory, bool(limit.loss_train[-1] < limit.loss_train[0])
+    ((4, 2), 'kernel', True)
     """
 
     def __init__(self, dataset: xarray.Dataset, run: Run | None = None):

@@ -82,7 +82,7 @@ class MeanField(Theory):
     key
         Of the particles: a JAX key or an integer.
     progress
-        Of replicates: a bar in a terminal if None; or a function of (done, total).
+        Of replicates: a bar or lines if None, as in :func:`largen.train`; or a function of (done, total).
 
     Notes
     -----
