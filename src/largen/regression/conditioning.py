@@ -126,6 +126,32 @@ class Relaxation(NamedTuple):
         return result if self.several else result[0]
 
 
+class Conditioned:
+    """What predictions tell of the training kernel that they are ``given``."""
+
+    given: Inference | Relaxation
+
+    @property
+    def noise(self) -> np.ndarray:
+        """Variance of the targets' noise; 0 for gradient flow, which has none."""
+        return self.given.noise if isinstance(self.given, Inference) else np.zeros(())
+
+    @property
+    def status(self) -> str:
+        """``"ok"`` or ``"singular"``."""
+        return self.given.status
+
+    @property
+    def condition(self) -> float:
+        """Estimated condition number of kernel and noise on the training samples."""
+        return self.given.condition
+
+    @property
+    def rank(self) -> int:
+        """Number of eigenvalues that are not lost in rounding."""
+        return self.given.rank
+
+
 def infer(
     matrix: np.ndarray,
     prior: np.ndarray | None,

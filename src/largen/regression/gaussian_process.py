@@ -26,7 +26,7 @@ from largen.regression.checks import (
     training_inputs,
     training_targets,
 )
-from largen.regression.conditioning import Inference, Relaxation, draw, infer
+from largen.regression.conditioning import Conditioned, Inference, Relaxation, draw, infer
 from largen.regression.factor import explain
 from largen.results import brief, in_notebooks
 
@@ -61,7 +61,7 @@ class Prediction(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Posterior:
+class Posterior(Conditioned):
     """A Gaussian process conditioned on training samples; made by :func:`posterior`.
 
     Attributes
@@ -85,26 +85,6 @@ class Posterior:
     y: np.ndarray
     mask: np.ndarray | None
     given: Inference | Relaxation
-
-    @property
-    def noise(self) -> np.ndarray:
-        """Variance of the targets' noise; 0 for gradient flow, which has none."""
-        return self.given.noise if isinstance(self.given, Inference) else np.zeros(())
-
-    @property
-    def status(self) -> str:
-        """``"ok"`` or ``"singular"``."""
-        return self.given.status
-
-    @property
-    def condition(self) -> float:
-        """Estimated condition number of kernel and noise on the training samples."""
-        return self.given.condition
-
-    @property
-    def rank(self) -> int:
-        """Number of eigenvalues that are not lost in rounding."""
-        return self.given.rank
 
     @property
     def log_likelihood(self) -> float:

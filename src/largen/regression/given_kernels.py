@@ -12,7 +12,14 @@ from largen.arrays import flag, floating, integer, random_key
 from largen.errors import InvalidInput, NumericalFailure, one_of
 from largen.interrupts import interruptible
 from largen.regression.checks import noise_variance, sample_weights, training_targets
-from largen.regression.conditioning import Inference, Relaxation, draw, infer, relax
+from largen.regression.conditioning import (
+    Conditioned,
+    Inference,
+    Relaxation,
+    draw,
+    infer,
+    relax,
+)
 from largen.regression.early_stopping import singular_at_infinity, training_times
 from largen.regression.factor import explain
 from largen.regression.gaussian_process import Prediction
@@ -20,7 +27,7 @@ from largen.regression.kernel_rows import Targets, joined, separate, square_kern
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class KernelPosterior:
+class KernelPosterior(Conditioned):
     """Predictions by a kernel matrix; made by the functions of this module.
 
     Attributes
@@ -43,26 +50,6 @@ class KernelPosterior:
     def y(self) -> np.ndarray:
         """Targets as they were given."""
         return self.targets.y
-
-    @property
-    def noise(self) -> np.ndarray:
-        """Variance of the targets' noise; 0 for gradient flow, which has none."""
-        return self.given.noise if isinstance(self.given, Inference) else np.zeros(())
-
-    @property
-    def status(self) -> str:
-        """``"ok"`` or ``"singular"``."""
-        return self.given.status
-
-    @property
-    def condition(self) -> float:
-        """Condition number of the kernel with its noise."""
-        return self.given.condition
-
-    @property
-    def rank(self) -> int:
-        """Number of eigenvalues that are not lost in rounding."""
-        return self.given.rank
 
     @property
     def log_likelihood(self) -> float:

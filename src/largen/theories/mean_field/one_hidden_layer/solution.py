@@ -82,7 +82,8 @@ class MeanField(Theory):
     key
         Of the particles: a JAX key or an integer.
     progress
-        Of replicates: a bar or lines if None, as in :func:`largen.train`; or a function of (done, total).
+        Of replicates: a bar or lines if None, as in :func:`largen.train`; or a function of
+        (done, total).
 
     Notes
     -----
