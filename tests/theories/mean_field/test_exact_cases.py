@@ -216,3 +216,13 @@ def test_small_gamma_with_particles_keeps_its_digits():
     kernel = lg.solve(lg.Run(run.net, lg.ntk(), data, optimizer=lg.gd(0.4), steps=20))
     limit = solve(run, rtol=3e-3)
     assert relative(limit.f_test, kernel.f_test) < 2e-2
+
+
+def test_tangent_kernel_at_the_start_is_the_recursion_with_its_rates():
+    net = lg.mlp(1, "tanh", bias_std=0.3)
+    x = np.random.default_rng(7).normal(size=(4, 3))
+    param = lg.mean_field().with_rates({"input": 0.25, "bias": 0.5, "output": 2.0})
+    run = lg.Run(net, param, lg.Dataset(x, x[:, 0]), optimizer=lg.gd(0.3), steps=1)
+    limit = lg.solve(run, record=["ntk"], rtol=1e-3)
+    wanted = lg.ntk_kernel(net, x, param=param)
+    np.testing.assert_allclose(limit.ntk[0], wanted, atol=1e-3 * wanted.max())
