@@ -32,7 +32,7 @@ from largen.arrays import (
 from largen.errors import InvalidInput, instance_of
 from largen.networks.modules import Frame, Module, Params, build
 from largen.parameterizations import Parameterization, RuleTable, ntk
-from largen.parameterizations.laws import from_normal
+from largen.parameterizations.distributions import from_normal
 
 # These register the rules of all layers.
 from largen.text import shown
@@ -152,16 +152,17 @@ class FiniteNetwork:
     def draw(self, key: Any, dtype: Any) -> Params:
         """Draw parameters without any checks, for use in compiled functions.
 
-        The numbers that the layers make them from are standard Gaussian, or of another law with
+        They are made from standard Gaussian numbers, or from numbers of another distribution with
         the same variance where the parameterization says so.
         """
         leaves, tree = jax.tree.flatten(self.module.shapes)
         ends = np.cumsum([leaf.size for leaf in leaves])
         parts = jnp.split(jax.random.normal(key, (ends[-1],), dtype), ends[:-1])
-        laws = [self.table.law(name) for name in jax.tree.leaves(self.module.names)]
+        names = jax.tree.leaves(self.module.names)
+        distributions = [self.table.distribution(name) for name in names]
         normals = [
-            from_normal(law, part.reshape(leaf.shape))
-            for law, part, leaf in zip(laws, parts, leaves, strict=True)
+            from_normal(distribution, part.reshape(leaf.shape))
+            for distribution, part, leaf in zip(distributions, parts, leaves, strict=True)
         ]
         return self.module.init(tree.unflatten(normals))
 

@@ -18,7 +18,7 @@ from functools import reduce
 
 import numpy as np
 
-from largen.parameterizations.laws import from_normal
+from largen.parameterizations.distributions import from_normal
 from largen.theories.mean_field.one_hidden_layer.problem import Problem
 
 REACH = 7.5  # where the tail of a Gaussian times a polynomial is below 1e-10
@@ -101,9 +101,10 @@ def _started(problem: Problem, normals: np.ndarray, both_signs: bool) -> Neurons
     """Return neurons of equal weight from Gaussian numbers, those of the read-out first."""
     readout, inner = np.split(normals, [problem.outputs], axis=1)
     if problem.start is not None:
-        laws = np.array(problem.start.laws)
-        for law in set(laws):
-            inner[:, laws == law] = from_normal(law, inner[:, laws == law])
+        distributions = np.array(problem.start.distributions)
+        for distribution in set(distributions):
+            its = distributions == distribution
+            inner[:, its] = from_normal(distribution, inner[:, its])
         inner, readout = inner @ problem.start.basis, from_normal(problem.start.readout, readout)
     if both_signs:
         inner, readout = np.tile(inner, (2, 1)), np.concatenate([readout, -readout])
