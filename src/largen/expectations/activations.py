@@ -55,8 +55,8 @@ class ActivationFunction:
     closed_form
         The Gaussian integrals in closed form, if known; otherwise they are computed.
     reach
-        If given, integrals are those of :mod:`largen.expectations.angular`, for deviations √q up
-        to this number; otherwise the method is chosen.
+        If given, integrals are those of :mod:`largen.expectations.angular`, for standard deviations
+        √q up to this number; otherwise the method is chosen.
 
     Examples
     --------

@@ -115,9 +115,9 @@ def kernel_function(
     Returns
     -------
     KernelFunction
-        Of a mapping from names to numbers, which may be traced; ``deviations`` are the network's
-        own. Under ``jax.grad`` everything is in the precision of the trace: call it within
-        ``jax.enable_x64(True)`` for float64.
+        A function of a mapping from names to numbers, which may be traced; ``deviations`` are the
+        network's own. Under ``jax.grad`` everything is in the precision of the trace: call it
+        within ``jax.enable_x64(True)`` for float64.
 
     Raises
     ------

@@ -38,7 +38,7 @@ class Input(NamedTuple):
     q
         Its mean square, the same at each position.
     correlation
-        Of each two different positions.
+        The correlation of each two different positions.
     mean
         Its mean over √q.
     """

@@ -43,7 +43,7 @@ class Descent:
     plan, numbers
         The run.
     key
-        Of the noise, if there is any.
+        The key of the Langevin noise, if there is any.
     """
 
     def __init__(self, plan: Plan, numbers: Numbers, key: PRNGKeyArray):

@@ -86,14 +86,14 @@ class FiniteNetwork:
         return sum(leaf.size for leaf in jax.tree.leaves(self.module.shapes))
 
     def init(self, key: Any, dtype: Any = np.float32) -> Params:
-        """Draw parameters, (initial deviation of the rule table) × standard Gaussian.
+        """Draw parameters, (initial standard deviation of the rule table) × standard Gaussian.
 
         Parameters
         ----------
         key
             ``jax.random.key(seed)`` or an integer.
         dtype
-            Of the parameters, float32 or float64.
+            The precision of the parameters, float32 or float64.
 
         Returns
         -------
@@ -223,7 +223,7 @@ def finite_network(
     inputs: int | tuple[int, ...],
     outputs: int | None = None,
 ) -> FiniteNetwork:
-    """Return a network at a size: multipliers, deviations and the branch factor as numbers.
+    """Return a network of given sizes, with all constants of its rule table as numbers.
 
     Parameters
     ----------

@@ -66,12 +66,12 @@ def shaken(plan: Plan, updates: Any, lr: Any, key: Any) -> Any:
     temperature = temperature_of(plan.optimizer)
     if not temperature:
         return updates
-    deviation = (2 * temperature) ** 0.5 / plan.table.gamma
+    std = (2 * temperature) ** 0.5 / plan.table.gamma
     leaves, tree = jax.tree.flatten(updates)
     rates = jax.tree.leaves(plan.per_leaf("lr"))
     keys = jax.random.split(key, len(leaves))
     noisy = [
-        leaf + deviation * jnp.sqrt(lr * rate) * jax.random.normal(k, leaf.shape, leaf.dtype)
+        leaf + std * jnp.sqrt(lr * rate) * jax.random.normal(k, leaf.shape, leaf.dtype)
         for leaf, rate, k in zip(leaves, rates, keys, strict=True)
     ]
     return tree.unflatten(noisy)

@@ -27,7 +27,7 @@ class Inference(NamedTuple):
     noise
         Variance of the noise, one number or one for each sample.
     factor
-        Of A.
+        The factorization of A.
     weights
         A⁻¹y, (sample, output).
     prior
@@ -90,7 +90,7 @@ class Relaxation(NamedTuple):
     vectors, gained, seen
         V, g(t) and Vᵀy of :func:`largen.regression.moments.flowed`.
     condition, rank
-        Of the tangent kernel, and the number of its eigenvalues that are not lost in rounding.
+        The condition number of the tangent kernel, and its rank: eigenvalues above rounding.
     prior
         The NNGP kernel of the samples; None if it is not known.
     """

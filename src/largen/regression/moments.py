@@ -34,7 +34,8 @@ def inferred(
     Parameters
     ----------
     root, singular
-        Of the factor of A, the training kernel with its noise.
+        The root, and whether it is singular, from the factorization of A, the training kernel plus
+        noise.
     weights
         A⁻¹y.
     cross

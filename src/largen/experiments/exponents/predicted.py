@@ -20,7 +20,7 @@ def predicted(run: Run, classification: Classification, *, seen: bool) -> dict[N
     run
         What is trained, and for how many steps.
     classification
-        Of its parameterization.
+        The classification of the run's parameterization.
     seen
         Whether outputs are those at training inputs.
     """

@@ -34,7 +34,7 @@ class Nature(NamedTuple):
     centred
         Whether its mean is zero.
     alike
-        Whether all channels have the same law.
+        Whether all channels have the same distribution.
     """
 
     kind: str

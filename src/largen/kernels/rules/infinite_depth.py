@@ -54,7 +54,7 @@ class InfiniteDepth(Container):
     Attributes
     ----------
     branches
-        Of the block that is repeated, or of the blocks one after the other.
+        The branches of the repeated block, or of the repeated blocks in sequence.
     diffusive
         Whether α = ½, and not more.
     """

@@ -264,8 +264,8 @@ def _(layer: Product, nature: Nature) -> Nature:
         )
     if sum(not each.alike for each in found) > 1:
         raise NoTheory(
-            f"kernels: in {layer!r}, channels of more than one branch have laws that differ from "
-            "channel to channel; put a Dense() behind them."
+            f"kernels: in {layer!r}, channels of several branches have distributions that differ "
+            "from channel to channel; put a Dense() behind them."
         )
     centred = any(each.centred for each in found)
     return Nature(f"the product {layer!r}", centred, all(each.alike for each in found))

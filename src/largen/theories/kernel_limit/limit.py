@@ -51,7 +51,7 @@ class Reduced(NamedTuple):
     lowered
         The network as the recursion of kernels reads it.
     degree
-        Of the output in the weights, where they decay.
+        The degree of the output in the weights, where they decay.
     """
 
     form: CanonicalForm
@@ -85,7 +85,7 @@ class KernelLimit(Theory):
         rounding; for other losses up to 2¹⁴ draws are made until it is reached. By default what
         ``draws`` leave.
     key
-        Of the draws: a JAX key or an integer.
+        The key of the draws: a JAX key or an integer.
     kernel_rtol
         Relative error of the kernels' Gaussian expectations that is accepted, 1e-8 by default.
     memory_budget

@@ -129,9 +129,9 @@ class DeepMeanField(Theory):
         Pairs (t, s) of time indices between which Φˡ(t, s) and Gˡ(t, s) are kept. Features and
         gradients at a time are remembered until the last time that is paired with it.
     sample_neurons
-        Of how many neurons of each layer h, g and z are kept, on training samples. They are draws
-        from the single-site process, correlated from time to time and from layer to layer of a
-        residual stream only.
+        The number of neurons of each layer whose h, g and z are kept, on training samples. They are
+        draws from the single-neuron process, correlated from time to time and from layer to layer
+        of a residual stream only.
     fluctuations
         Whether to measure how networks of finite width vary, on 64 networks of width 256 (or the
         fewest neurons that there may be) with the exact distribution of that width.
@@ -145,7 +145,7 @@ class DeepMeanField(Theory):
         take about as much room as one replicate takes memory, for each replicate. Closed
         equations need none.
     key
-        Of the random matrices: a JAX key or an integer.
+        The key of the random matrices: a JAX key or an integer.
     progress
         Whether to show a bar; by default in terminals, after two seconds. A function is called
         with the percentages that are done and to be done of all replicates, from one thread at a

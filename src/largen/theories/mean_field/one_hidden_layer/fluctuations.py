@@ -70,7 +70,7 @@ class Path(NamedTuple):
     Attributes
     ----------
     states, velocities
-        Of the neurons, at each entry.
+        The states and the velocities of the neurons, at each time index.
     residuals
         Δ.
     curvatures
@@ -117,16 +117,16 @@ def fluctuations(problem: Problem, run: Run, rng: np.random.Generator) -> Fluctu
         problem, run, grid or sets.quasi_random(problem, OF_SITES, rng), np.float64
     )
     path = _path(model, steps, state, constants, counts)
-    sites = np.asarray(_sites(model, constants, path)).reshape(len(constants.weights), -1)
-    weighted = np.asarray(constants.weights)[:, None] * sites
-    covariance = weighted.T @ sites - np.outer(weighted.sum(0), weighted.sum(0))
+    fields = np.asarray(_sample_neurons(model, constants, path)).reshape(len(constants.weights), -1)
+    weighted = np.asarray(constants.weights)[:, None] * fields
+    covariance = weighted.T @ fields - np.outer(weighted.sum(0), weighted.sum(0))
     if not few:
         draw = sets.quasi_random(problem, OF_RESPONSE, rng)
         state, constants = prepare(problem, run, draw, np.float64)
         path = _path(model, steps, state, constants, counts)
     response, of_bias = _responses(model, constants, path, counts)
     shape = (steps, len(problem.train) + len(problem.test), problem.outputs)
-    # A bias of deviation σ_b/γ₀ at the start, the same for all samples.
+    # An initial bias of standard deviation σ_b/γ₀, the same for all samples.
     for part in np.moveaxis(np.asarray(of_bias), -1, 0):
         start = problem.out_bias_std / problem.gamma * part.reshape(-1)
         covariance += np.outer(start, start)
@@ -149,9 +149,9 @@ def _closed(response, covariance, curvatures, shape) -> Fluctuations:
     gain[:, inside] += loop @ closed
     full = (gain @ covariance @ gain.T).reshape(*shape, *shape)
     equal = np.stack([full[t, :, :, t] for t in range(steps)])
-    deviation = np.sqrt(np.maximum(np.einsum("taoao->tao", equal), 0))
+    std = np.sqrt(np.maximum(np.einsum("taoao->tao", equal), 0))
     inner = equal[:, :train, :, :train].transpose(0, 1, 3, 2, 4)
-    return Fluctuations(deviation[:, :train], deviation[:, train:], inner)
+    return Fluctuations(std[:, :train], std[:, train:], inner)
 
 
 def _outputs(model: Model, state: State, constants: Constants):
@@ -189,7 +189,7 @@ def _path(model: Model, steps: int, state: State, constants: Constants, counts) 
 
 
 @partial(jax.jit, static_argnames="model")
-def _sites(
+def _sample_neurons(
     model: Model, constants: Constants, path: Path
 ) -> Float[Array, "neuron step points output"]:
     """Return z φ(h)/γ₀ of every neuron."""

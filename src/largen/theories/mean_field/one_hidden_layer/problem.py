@@ -91,7 +91,7 @@ class Problem:
     start
         How neurons start if their weights are not Gaussian, for which a and z are.
     steps
-        Of an adaptive optimizer. Rates are then what turns the gradient into its units, at
+        The steps of an adaptive optimizer. Rates then convert the gradient to its units, at
         η₀ = 1, and directions are single weights.
     out_bias_std
         σ_b of the read-out bias, which starts as σ_b/(γ₀√N) times a Gaussian: 0 in the limit.

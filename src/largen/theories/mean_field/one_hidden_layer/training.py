@@ -75,7 +75,7 @@ def train(
     dtype
         Precision of the neurons.
     key
-        Of the noise, if there is any.
+        The key of the Langevin noise, if there is any.
 
     Returns
     -------

@@ -22,11 +22,11 @@ class Effort(NamedTuple):
         Neurons of a layer, or per unit of width; how many times (None: as the error takes); bound
         on their product.
     sampling
-        Of fresh Gaussian vectors.
+        The kind of sampling of fresh Gaussian vectors.
     tolerance
-        Of directions.
+        The tolerance of directions.
     dtype
-        Of the neurons.
+        The precision of the neurons.
     dense
         Whether matrices are stored: networks of the given number of neurons and of half of it.
     budget

@@ -59,7 +59,7 @@ def check_memory(method: str, problem: Problem, neurons: int, dtype: Any, budget
     problem, neurons
         What is solved, with how many neurons a layer.
     dtype
-        Of the neurons.
+        The precision of the neurons.
     budget
         Bytes.
 

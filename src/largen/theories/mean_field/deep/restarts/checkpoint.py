@@ -37,7 +37,7 @@ class Done(NamedTuple):
     Attributes
     ----------
     tolerance, left_out
-        Of the directions, and what it leaves out.
+        The tolerance of the directions, and its truncation error.
     stepping, longest
         The error of gradient flow, and the length of its steps.
     found
@@ -57,7 +57,7 @@ class Checkpoint:
     Parameters
     ----------
     path
-        Of the file; written anew after each replicate.
+        The path of the file, which is rewritten after each replicate.
     run, options
         What is solved, and how, by name: files of something else are refused, with the names of
         what differs.
@@ -143,7 +143,7 @@ class Checkpoint:
         Parameters
         ----------
         seed, effort
-            Of its network.
+            The seed and the numerical settings of the replicate.
         schedule, times
             Its steps, and those at which kernels are kept.
         fresh

@@ -36,7 +36,7 @@ class Place:
     Parameters
     ----------
     path
-        Of the file.
+        The path of the file.
     marks
         What is solved, and how, by name.
     rates

@@ -48,7 +48,7 @@ class Swept(NamedTuple):
         Outputs of the models that are linear in their parameters, ``(step, model, sample,
         output)``, and their kernels, all samples by training samples.
     ranks
-        Of each matrix, features and gradients.
+        The numbers of directions of each matrix, for features and gradients.
     matrices
         As they are in the end, with all that they have answered; None if they are stored. Of
         several sweeps that one replicate is made of, those of each.

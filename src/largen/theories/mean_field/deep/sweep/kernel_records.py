@@ -36,7 +36,7 @@ class Kernels(NamedTuple):
     tangent
         K.
     h, g, z
-        Of some neurons on training samples.
+        The fields h, g and z of the sample neurons on training samples.
     """
 
     features: Float[Array | np.ndarray, "layer sample train"]
@@ -224,7 +224,7 @@ def trajectory_variables(
     Parameters
     ----------
     problem, output_shape
-        Of the run.
+        The problem and the output shape of the run.
     kernels
         At each record.
     """

@@ -78,7 +78,7 @@ def made_of(
     problem, sampling, neurons, precision
         As in :func:`draw`.
     raw
-        Of :func:`gaussian_rows`.
+        The rows from :func:`gaussian_rows`.
     by_sample
         As in :func:`largen.theories.mean_field.deep.sweep.variance_reduction.reduced`.
     """

@@ -49,7 +49,7 @@ def reduced(
     has
         Which hidden layers behind the first have a bias.
     precision
-        Of the directions.
+        The precision of the directions.
     by_sample
         Whether a Gaussian row belongs to a sample, whichever directions features span, so that
         networks with nearly the same features have nearly the same images of them. (Directions are
