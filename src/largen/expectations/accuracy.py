@@ -228,7 +228,7 @@ def _worst(phi, q, dtype, layers, derivative) -> float:
     return layers * max(np.max(bound) for bound in bounds[: 2 if derivative else 1])
 
 
-def suited(
+def with_suitable_method(
     phi: ActivationFunction,
     q: np.ndarray,
     rtol: float,
@@ -259,7 +259,7 @@ def suited(
 
 
 def _reaches(phi, q, dtype, derivative) -> list[float]:
-    """Return the largest standard deviations for which integrals by the angle are tried."""
+    """Return the standard deviations up to which integrals by the angle are tried, in turn."""
     largest = float(np.sqrt(np.max(q)))
     if largest > FARTHEST:
         return []

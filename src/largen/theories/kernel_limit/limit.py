@@ -24,7 +24,7 @@ from largen.kernels.accuracy import (
     infinite,
     sizes_of,
     warn_of_lost_digits,
-    with_suited_methods,
+    with_suitable_methods,
 )
 from largen.kernels.lower import Lowered, lower
 from largen.kernels.modes import critical_rate
@@ -184,7 +184,7 @@ class KernelLimit(Theory):
                 "Gaussian, and the tangent kernel moves."
             )
         lowered = lower(run.net, form, run.data.inputs, constant=True)
-        lowered = with_suited_methods(lowered, (run.data.x,))
+        lowered = with_suitable_methods(lowered, (run.data.x,))
         if form.d == 0:
             reason = f"γ does not grow with the width, so {still} (kernel limit)"
         else:

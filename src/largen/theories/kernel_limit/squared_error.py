@@ -39,9 +39,9 @@ def solve_squared_error(problem: Problem, std: bool, covariance: bool) -> Answer
                 extra[f"f_{name}_covariance"] = moment
                 variance = jnp.diagonal(moment, axis1=1, axis2=2)
             if std:
-                std = jnp.sqrt(variance)[..., None]
+                spread = jnp.sqrt(variance)[..., None]
                 shape = (*variance.shape, problem.channels)
-                extra[f"f_{name}_std"] = jnp.broadcast_to(std, shape)
+                extra[f"f_{name}_std"] = jnp.broadcast_to(spread, shape)
     return Answer(f_train, f_test, extra, largest=largest)
 
 

@@ -33,12 +33,12 @@ from largen.theories.mean_field.one_hidden_layer.dynamics import (
     Constants,
     Model,
     State,
-    driven,
     forward,
+    negative_gradient,
     prepare,
     residual,
     sample_weights,
-    stepped,
+    step_with_decay,
     test_outputs,
 )
 from largen.theories.mean_field.one_hidden_layer.problem import Problem
@@ -135,7 +135,7 @@ def fluctuations(problem: Problem, run: Run, rng: np.random.Generator) -> Fluctu
 
 
 def _closed(response, covariance, curvatures, shape) -> Fluctuations:
-    """Close the loop δΔ = (∂Δ/∂f) δf, and return what is left at equal times."""
+    """Solve for δf with δΔ = (∂Δ/∂f) δf, and return its covariance at equal times."""
     steps, _, outputs = shape
     train, entries = curvatures.shape[1], int(np.prod(shape))
     # (t, sample, output; s, train, output) times ∂Δ/∂f at s.
@@ -164,8 +164,8 @@ def _advance(model: Model, constants: Constants, counts, moving, delta, index):
     """Make one step in the field of given residuals."""
     state, velocity = moving
     row = counts[jnp.minimum(index, len(counts) - 1)]
-    move = driven(state, constants, row, forward(model, state, constants), delta)
-    move = stepped(move, state, constants, constants.rates[index])
+    move = negative_gradient(state, constants, row, forward(model, state, constants), delta)
+    move = step_with_decay(move, state, constants, constants.rates[index])
     velocity = jax.tree.map(lambda v, dx: constants.momentum * v + dx, velocity, move)
     return jax.tree.map(jnp.add, state, velocity), velocity
 
@@ -231,7 +231,7 @@ def _responses(model: Model, constants: Constants, path: Path, counts) -> tuple[
         out = jnp.zeros((steps, count, points, outputs), constants.train.dtype)
         return lax.fori_loop(start, steps, entry, (tangents, out))[1]
 
-    def kicked(index):
+    def response_to_impulse(index):
         moving, delta = at(index)
 
         def step(delta):
@@ -240,7 +240,7 @@ def _responses(model: Model, constants: Constants, path: Path, counts) -> tuple[
         tangents = jax.vmap(lambda unit: jax.jvp(step, (delta,), (unit,))[1])(units)
         return along(index + 1, tangents)
 
-    found = lax.map(kicked, jnp.arange(steps))
+    found = lax.map(response_to_impulse, jnp.arange(steps))
     found = found.transpose(1, 3, 4, 0, 2).reshape(steps, -1, outputs, steps, samples, outputs)
     still = jax.tree.map(
         lambda part: jnp.zeros((outputs, *part.shape[1:])), (path.states, path.velocities)

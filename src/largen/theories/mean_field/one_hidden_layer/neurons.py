@@ -80,7 +80,7 @@ def grid(problem: Problem, step: float) -> Neurons:
 
 def independent(problem: Problem, count: int, rng: np.random.Generator) -> Neurons:
     """Return independent neurons: a network of width ``count``, without any further order."""
-    return _started(problem, rng.standard_normal((count, problem.dimensions)), False)
+    return _initial_neurons(problem, rng.standard_normal((count, problem.dimensions)), False)
 
 
 def quasi_random(problem: Problem, count: int, rng: np.random.Generator) -> Neurons:
@@ -94,10 +94,10 @@ def quasi_random(problem: Problem, count: int, rng: np.random.Generator) -> Neur
     half = count // 2
     uniform = qmc.Sobol(problem.dimensions, scramble=True, rng=rng).random(half)
     tiny = np.finfo(np.float64).eps
-    return _started(problem, ndtri(np.clip(uniform, tiny, 1 - tiny)), True)
+    return _initial_neurons(problem, ndtri(np.clip(uniform, tiny, 1 - tiny)), True)
 
 
-def _started(problem: Problem, normals: np.ndarray, both_signs: bool) -> Neurons:
+def _initial_neurons(problem: Problem, normals: np.ndarray, both_signs: bool) -> Neurons:
     """Return neurons of equal weight from Gaussian numbers, those of the read-out first."""
     readout, inner = np.split(normals, [problem.outputs], axis=1)
     if problem.start is not None:

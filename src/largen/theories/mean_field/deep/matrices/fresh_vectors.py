@@ -177,10 +177,10 @@ def frame(rows: Float[np.ndarray, "m n"]) -> Float[np.ndarray, "k n"]:
     values, vectors = np.linalg.eigh((rows @ rows.T / n).astype(np.float64))
     keep = values > 100 * np.finfo(rows.dtype).eps * values[-1]
     basis = (vectors[:, keep] / np.sqrt(values[keep])).T.astype(rows.dtype) @ rows
-    return straightened(basis, 1 / n)
+    return reorthonormalise(basis, 1 / n)
 
 
-def straightened(rows: Float[np.ndarray, "k n"], weight: float) -> Float[np.ndarray, "k n"]:
-    """Return rows that are orthonormal but for rounding errors, once more made so."""
+def reorthonormalise(rows: Float[np.ndarray, "k n"], weight: float) -> Float[np.ndarray, "k n"]:
+    """Return rows orthonormalised again, to remove rounding errors."""
     root = np.linalg.cholesky((weight * (rows @ rows.T)).astype(np.float64))
     return np.linalg.inv(root).astype(rows.dtype) @ rows

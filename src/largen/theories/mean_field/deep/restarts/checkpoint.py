@@ -37,7 +37,7 @@ class Done(NamedTuple):
     Attributes
     ----------
     tolerance, left_out
-        The tolerance of the directions, and its truncation error.
+        The tolerance of directions, and its truncation error.
     stepping, longest
         The error of gradient flow, and the length of its steps.
     found
@@ -136,13 +136,13 @@ class Checkpoint:
             passing.unlink()
 
     def place(
-        self, seed: int, effort: tuple[Any, ...], schedule: Schedule, times: Recorded, fresh: bool
+        self, seed: int, settings: tuple[Any, ...], schedule: Schedule, times: Recorded, fresh: bool
     ) -> Place:
         """Return where the state of a sweep is kept.
 
         Parameters
         ----------
-        seed, effort
+        seed, settings
             The seed and the numerical settings of the replicate.
         schedule, times
             Its steps, and those at which kernels are kept.
@@ -150,7 +150,7 @@ class Checkpoint:
             Whether it starts with matrices that have not been asked before; only then a longer
             run can begin with it.
         """
-        what: list[Any] = [seed, effort, float(schedule.rates[0])]
+        what: list[Any] = [seed, settings, float(schedule.rates[0])]
         if not fresh:
             what += [array.tobytes() for array in (*schedule, *times)]
         name = hashlib.sha256(repr(what).encode()).hexdigest()[:16]

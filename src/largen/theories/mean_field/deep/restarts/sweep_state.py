@@ -65,7 +65,7 @@ class Place:
         save_marked(self._path, self._marks, held)
         self._written = time.monotonic()
 
-    def taken_up(self, state: State, along: Along, last: int) -> tuple[State, Along]:
+    def restore(self, state: State, along: Along, last: int) -> tuple[State, Along]:
         """Return what the file holds in place of a state at initialisation; that if it is empty.
 
         Parameters

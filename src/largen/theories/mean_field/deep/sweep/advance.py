@@ -22,7 +22,7 @@ from largen.theories.mean_field.deep.sweep.kernel_records import (
     look,
     measure,
 )
-from largen.theories.mean_field.deep.sweep.listeners import Keeper, Tell, unheard
+from largen.theories.mean_field.deep.sweep.listeners import Keeper, Tell, ignore_progress
 from largen.theories.mean_field.deep.sweep.schedule import Schedule
 from largen.theories.mean_field.deep.sweep.state import Constants, Model, State, grown, has_room
 from largen.theories.mean_field.record_times import Recorded
@@ -90,7 +90,7 @@ def advance(
     *,
     growth: bool = True,
     budget: float = np.inf,
-    tell: Tell = unheard,
+    tell: Tell = ignore_progress,
     keeper: Keeper | None = None,
 ) -> Swept:
     """Train to the last entry and keep kernels on the way.
@@ -147,7 +147,7 @@ class _Course:
         self.end = int(schedule.entries[-1]) + 1
         self.times, self.state, self.along = recorded.at(schedule.entries), state, Along.nothing()
         if keeper is not None:
-            self.state, self.along = keeper.taken_up(state, self.along, self.end - 1)
+            self.state, self.along = keeper.restore(state, self.along, self.end - 1)
         self.pace = Pace()
         self.compiles = True  # first of all, and where bases have grown
         self.recording = False
