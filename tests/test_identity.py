@@ -19,6 +19,7 @@ from torch import nn
 import largen as lg
 from largen.errors import InvalidInput
 from largen.identity import identity
+from largen.runs.identity import identity_of
 from largen.transfer import warmup_cosine
 
 GAIN = 2.0
@@ -237,3 +238,14 @@ UNTOLD = {
 def test_what_nothing_tells_is_refused(name):
     with pytest.raises(InvalidInput, match=r"value: it holds .*nothing tells one.*Name it\."):
         told(UNTOLD[name]())
+
+
+def test_saved_runs_keep_the_digest_of_their_parameterization():
+    """Digests as files had them when the field ``distributions`` was named ``laws``."""
+    data = lg.Dataset(np.eye(3), np.array([1.0, -1.0, 1.0]))
+    param = lg.from_reference(
+        width=8, scaling="NTK", reference=lg.ntk().with_distribution("uniform")
+    )
+    run = lg.Run(lg.mlp(1), param, data, optimizer=lg.gd(0.1), steps=2)
+    assert identity_of(run)["parameterization"] == "19021e090b7313c8"
+    assert identity("schemes", param, "name it").startswith("8236e4d5a7670e19")

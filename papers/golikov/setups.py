@@ -21,7 +21,7 @@ SOURCE = (
 )
 REFERENCE_WIDTH = 128
 # Weights of one neuron of the first layer enter through sums over many inputs.
-LAW = {"hidden": "uniform", "output": "uniform"}
+DISTRIBUTION = {"hidden": "uniform", "output": "uniform"}
 ROLES = ("input", "hidden", "output")
 LIMITS = ("mean field", "NTK", "intermediate")
 
@@ -109,9 +109,9 @@ def _optimizer(setup: Setup) -> Any:
 
 
 def _scaled(setup: Setup, name: str, inputs: int) -> Parameterization:
-    powers, law = scaling(*NAMED[name], name=name), dict(LAW)
+    powers, distribution = scaling(*NAMED[name], name=name), dict(DISTRIBUTION)
     if setup.optimizer == "rmsprop":
-        law["input"] = "uniform"
+        distribution["input"] = "uniform"
         if name == "default":  # raw rates stay what they are
             constant = {role: getattr(powers, role) for role in ROLES}
             constant = {r: replace(e, adaptive_rate=Fraction(0)) for r, e in constant.items()}
@@ -121,7 +121,7 @@ def _scaled(setup: Setup, name: str, inputs: int) -> Parameterization:
         scaling=powers,
         init_std={"input": (3 * inputs) ** -0.5},
         lr=dict.fromkeys(ROLES, 1.0),
-        law=law,
+        distribution=distribution,
     )
 
 

@@ -232,10 +232,11 @@ class _Digest:
                 f"it holds {where}a {kind.__module__}.{kind.__qualname__}, and nothing tells one "
                 "of them from another"
             )
+        saved_names = getattr(kind, "saved_names", {}) if _is_ours(kind) else {}
         for name, held in state.items():
             if "_hooks" in name and isinstance(held, Mapping):  # numbered as they were registered
                 held = list(held.values())
-            yield name
+            yield saved_names.get(name, name)
             yield self._inside(f".{name}", held)
 
 
@@ -248,6 +249,11 @@ COMPUTED = {"_abc_impl", "__annotate__", "__annotate_func__"}
 DESCRIPTORS = (types.GetSetDescriptorType, types.MemberDescriptorType)
 # Whose state is not in Python's hands, or is another one every time.
 UNTOLD = ("_io", "_thread", "threading", "socket", "sqlite3", "asyncio", "contextvars")
+
+
+def _is_ours(kind: type) -> bool:
+    """Return whether a class is part of largen; only there ``saved_names`` has a meaning."""
+    return kind.__module__.partition(".")[0] == "largen"
 
 
 def _is_plain_mapping(value: Any) -> bool:

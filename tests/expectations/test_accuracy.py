@@ -17,7 +17,7 @@ from largen.expectations import (
     second_moment,
 )
 from largen.expectations.accuracy import relative_error
-from largen.kernels.accuracy import activations_of, with_suited_methods
+from largen.kernels.accuracy import activations_of, with_suitable_methods
 from largen.kernels.nngp_ntk import prepare
 
 X = np.random.default_rng(8).normal(size=(5, 4))
@@ -61,28 +61,30 @@ def test_single_moments_within_their_error():
 
 
 @pytest.mark.parametrize(
-    "door",
+    "function",
     [lg.kernel, *(pytest.param(f, marks=pytest.mark.slow) for f in (lg.nngp, lg.ntk_kernel))],
 )
-def test_kernels_do_not_return_inaccurate_numbers_silently(door):
+def test_kernels_do_not_return_inaccurate_numbers_silently(function):
     net = lg.mlp(2, bent)
     with pytest.raises(NumericalFailure, match=r"bent have an estimated relative error of") as e:
-        door(net, X)
-    np.testing.assert_array_equal(e.value.result, door(net, X, throw=False))
-    door(net, X, rtol=0.5)
+        function(net, X)
+    np.testing.assert_array_equal(e.value.result, function(net, X, throw=False))
+    function(net, X, rtol=0.5)
     with pytest.raises(InvalidInput, match="rtol"):
-        door(net, X, rtol=-1.0)
+        function(net, X, rtol=-1.0)
 
 
 def test_checks_follow_the_variances_through_the_layers():
     """The series of tanh fails at variance 280, which only a later layer sees: the angle helps."""
     tanh, wide = lg.Activation("tanh"), lg.Dense(weight_std=6.0)
-    door = lg.serial(lg.Dense(), lg.repeat(lg.Residual(lg.serial(tanh, wide)), 3), tanh, lg.Dense())
-    lowered, _ = prepare(door, lg.ntk(), 4)
-    chosen = with_suited_methods(lowered, (10 * X,))
+    network = lg.serial(
+        lg.Dense(), lg.repeat(lg.Residual(lg.serial(tanh, wide)), 3), tanh, lg.Dense()
+    )
+    lowered, _ = prepare(network, lg.ntk(), 4)
+    chosen = with_suitable_methods(lowered, (10 * X,))
     assert {phi.reach for phi in activations_of(chosen.skeleton)} == {64.0}
     lowered, _ = prepare(lg.mlp(2, "tanh"), lg.ntk(), 4)
-    assert with_suited_methods(lowered, (X,)) is lowered
+    assert with_suitable_methods(lowered, (X,)) is lowered
     lg.kernel(lg.mlp(3, "tanh", weight_std=3.0), X)
     with pytest.raises(InvalidInput, match="is not a number"):
         lg.mlp(1, root)

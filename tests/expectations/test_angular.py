@@ -16,7 +16,7 @@ from largen.expectations import (
     pair_moments,
     second_moment,
 )
-from largen.expectations.accuracy import by_angle, relative_error, shortfall, suited
+from largen.expectations.accuracy import by_angle, relative_error, shortfall, with_suitable_method
 from largen.expectations.families import SELU
 
 # Places between which the nested integrals of the reference have a panel each.
@@ -34,7 +34,7 @@ def on_numpy(function):
 
 
 def against_nested_integrals(phi, q1, q2, tolerance):
-    """V and D to the tolerance, relative to E[φ²] and E[φ'²], by the user's door."""
+    """V and D to the tolerance, relative to E[φ²] and E[φ'²], by the public function."""
     phi = activation(phi)
     value, slope = gaussian_moments(phi, q1, CORRELATIONS * np.sqrt(q1 * q2), q2)
     with jax.enable_x64(True):
@@ -64,8 +64,8 @@ def test_large_variance():
     assert not by_angle(tanh)
     q = np.full(8, 900.0)
     assert "above rtol" in shortfall(tanh, q, 1e-8)
-    assert suited(tanh, q, 1e-8).reach == 64
-    assert shortfall(suited(tanh, q, 1e-8), q, 1e-8) is None
+    assert with_suitable_method(tanh, q, 1e-8).reach == 64
+    assert shortfall(with_suitable_method(tanh, q, 1e-8), q, 1e-8) is None
     # The same function of a standard normal, with inputs on the scale of the reference's panels.
     z = CORRELATIONS
     got = gaussian_moments("tanh", 900.0, 900 * z, 900.0)
@@ -78,7 +78,7 @@ def test_large_variance():
 @pytest.mark.slow
 def test_the_best_method_where_none_is_good_enough():
     tanh, q = activation("tanh"), np.full(8, 4000.0**2)
-    best = suited(tanh, q, 1e-8)
+    best = with_suitable_method(tanh, q, 1e-8)
     assert "above rtol" in shortfall(best, q, 1e-8)
     assert shortfall(best, q, 1e-6) is None
     assert "above rtol" in shortfall(tanh, q, 1e-6)

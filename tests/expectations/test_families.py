@@ -143,10 +143,10 @@ def test_jumps(phi):
     np.testing.assert_allclose(zero, 0, atol=1e-15)
 
 
-@pytest.mark.parametrize("door", [lg.kernel, lg.ntk_kernel])
-def test_tangent_kernel_of_a_jump_is_refused(door):
+@pytest.mark.parametrize("function", [lg.kernel, lg.ntk_kernel])
+def test_tangent_kernel_of_a_jump_is_refused(function):
     with pytest.raises(NoTheory, match=r"sign jumps, so that E\[φ'φ'\] diverges"):
-        door(lg.mlp(2, "sign"), np.eye(3))
+        function(lg.mlp(2, "sign"), np.eye(3))
     data = lg.Dataset(np.eye(3), np.ones(3))
     with pytest.raises(NoTheory, match="step jumps"):
         lg.solve(lg.Run(lg.mlp(1, "step"), lg.ntk(), data, optimizer=lg.gd(0.1), steps=1))

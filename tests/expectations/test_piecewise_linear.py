@@ -105,7 +105,7 @@ def test_gradients(phi):
         np.testing.assert_allclose(found[1], [along / 2, along / 2, 0], atol=1e-13)
 
 
-def test_kernels_through_the_doors():
+def test_kernels_of_public_functions():
     """float32 in the user's jit agrees with float64; a hard tanh is no longer refused."""
     x = np.random.default_rng(2).normal(size=(4, 3))
     net = lg.mlp(2, hard, bias_std=0.3)

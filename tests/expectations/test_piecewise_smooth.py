@@ -127,7 +127,7 @@ def test_kernels_against_networks():
         assert np.all(np.abs(got - want) < 4 * error + 3 / 512 * want.max())
 
 
-def test_doors():
+def test_wrong_input():
     for kinks in ([np.nan], [[1.0, 2.0]], "x", 3.0):
         with pytest.raises(InvalidInput, match="kinks"):
             with_kinks(squared, kinks)

@@ -131,7 +131,7 @@ def test_lost_digits_are_told(size, convert):
 
 
 @pytest.mark.slow
-def test_every_door_tells_of_lost_digits():
+def test_every_public_function_reports_lost_digits():
     x, y, net = np.diag([1e9, 1.0, 0.0]), np.ones(3), lg.mlp(1, "erf", bias_std=0.1)
     run = lg.Run(net, lg.ntk(), lg.Dataset(x, y), optimizer=lg.gd(lr=1e-20), steps=2)
     for call in (

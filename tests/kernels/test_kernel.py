@@ -273,14 +273,17 @@ def test_mixed_precision_gives_the_wider_one():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("door", [lg.kernel, lg.nngp, lg.ntk_kernel])
-def test_jax_arrays_in_double_precision(door):
+@pytest.mark.parametrize("function", [lg.kernel, lg.nngp, lg.ntk_kernel])
+def test_jax_arrays_in_double_precision(function):
     """They come from a context that is left by the time they are passed on."""
     x = np.random.default_rng(1).standard_normal((5, 3))
     with jax.enable_x64(True):
         one, two = jnp.asarray(x), jnp.asarray(x[:2] + 0.1)
     net = lg.mlp(2, "relu", bias_std=0.1)
-    for found, want in ((door(net, one), door(net, x)), (door(net, one, two), door(net, x, two))):
+    for found, want in (
+        (function(net, one), function(net, x)),
+        (function(net, one, two), function(net, x, two)),
+    ):
         for ours, theirs in zip(jax.tree.leaves(found), jax.tree.leaves(want), strict=True):
             assert ours.dtype == np.float64
             np.testing.assert_allclose(np.asarray(ours), np.asarray(theirs), rtol=1e-14)

@@ -78,7 +78,7 @@ def test_precision_follows_the_inputs():
     assert lg.kernel_function(MLP, X.astype("f"))().ntk.dtype == np.float32
 
 
-def test_doors():
+def test_wrong_input():
     with pytest.raises(InvalidInput, match=r"no '2.bias_std', only 0.weight_std"):
         lg.kernel_function(lg.mlp(1), X)({"2.bias_std": 0.1})
     with pytest.raises(NoTheory, match=r"lg.nngp"):

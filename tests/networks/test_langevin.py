@@ -90,7 +90,7 @@ def test_noise_does_not_depend_on_chunks_and_differs_between_networks():
     assert np.ptp(whole[:, 1], axis=0).min() > 1e-3
 
 
-def test_doors():
+def test_wrong_input():
     with pytest.raises(InvalidInput, match="temperature"):
         lg.langevin(0.1, -1.0)
     with pytest.raises(NoTheory, match="noise moves every weight"):

@@ -62,7 +62,7 @@ def test_symmetry():
     np.testing.assert_allclose(one.f_test, two.f_test, rtol=1e-8)
 
 
-def test_class_and_doors():
+def test_class_and_wrong_input():
     assert lg.classify(lg.mup(), 2, lg.rmsprop(0.1)).kind == "maximal"
     assert "rmsprop" in str(lg.classify(lg.ntk(), 2, lg.rmsprop(0.1)))
     wrong: list[dict[str, Any]] = [{"beta": 1.0}, {"eps": -1.0}, {"batch_size": 0}]

@@ -1,4 +1,4 @@
-"""Hidden layers of unequal widths: sizes, doors, and what parameterizations make of them."""
+"""Hidden layers of unequal widths: sizes, errors, and what parameterizations make of them."""
 
 from fractions import Fraction
 
@@ -90,7 +90,7 @@ def test_ratios_are_ratios_of_integers(ratio):
         lg.Conv((3,), width_ratio=ratio)
 
 
-def test_doors():
+def test_wrong_input():
     half = lg.Dense(width_ratio=0.5)
     with pytest.raises(InvalidInput, match="take a multiple of 2"):
         lg.finite_network(lg.serial(half, lg.Dense()), lg.ntk(), width=7, inputs=3)

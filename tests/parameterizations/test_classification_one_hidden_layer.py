@@ -163,7 +163,7 @@ def test_increments_that_feed_each_other_diverge(q_sigma, first_a, first_w):
     if total <= 0:
         return
     assert scaling.kind == "divergent"
-    assert scaling.settled is None
+    assert scaling.constant_from is None
     early, late = scaling.increments(4), scaling.increments(10)
     assert late["a"] - early["a"] == late["w"] - early["w"] == 3 * total
     if min(first_a, first_w) > 0:

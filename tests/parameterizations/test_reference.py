@@ -122,7 +122,7 @@ def test_limits_are_those_of_the_same_constants_written_as_an_abc_parameterizati
         ({"lr": {"output": -1.0}}, "lr\\['output'\\]: wanted a finite number > 0"),
     ],
 )
-def test_doors(given, message):
+def test_wrong_input(given, message):
     with pytest.raises(InvalidInput, match=message):
         lg.from_reference(**{"width": 128, "scaling": "NTK", **given})
 

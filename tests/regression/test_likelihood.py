@@ -153,17 +153,17 @@ def test_fit_says_what_ran_away_and_what_did_not_converge():
     ],
 )
 def test_bad_input(change, message):
-    for door in (lg.log_likelihood, lg.fit_likelihood):
+    for function in (lg.log_likelihood, lg.fit_likelihood):
         arguments = {"net": DEEP, "x": X, "y": Y, "noise": 0.1, **change}
         with pytest.raises(InvalidInput, match=message):
-            door(arguments.pop("net"), arguments.pop("x"), arguments.pop("y"), **arguments)
+            function(arguments.pop("net"), arguments.pop("x"), arguments.pop("y"), **arguments)
 
 
 def test_a_kernel_that_is_not_positive():
     x = np.repeat(X, 2, axis=0)
-    for door in (lg.log_likelihood, lg.fit_likelihood):
+    for function in (lg.log_likelihood, lg.fit_likelihood):
         with pytest.raises(NumericalFailure, match="larger noise"):
-            door(lg.mlp(1, "erf"), x, np.repeat(Y, 2, axis=0), noise=1e-25)
+            function(lg.mlp(1, "erf"), x, np.repeat(Y, 2, axis=0), noise=1e-25)
 
 
 def test_an_inaccurate_kernel_is_said_to_be_so(monkeypatch):

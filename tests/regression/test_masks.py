@@ -36,18 +36,18 @@ def log_p(matrix, noise):
     return multivariate_normal(cov=matrix + noise * np.eye(len(matrix))).logpdf(Y)
 
 
-def doors():
+def functions():
     for kind in ("nngp", "ntk", "ntk-gp"):
         yield lambda x, mask, kind=kind: lg.posterior(NET, x, Y, kind=kind, noise=0.1, mask=mask)
     yield lambda x, mask: lg.flow_posterior(NET, x, Y, time=3.0, mask=mask)
 
 
-@pytest.mark.parametrize("door", list(doors()))
-def test_what_is_hidden_does_not_matter(door):
+@pytest.mark.parametrize("function", list(functions()))
+def test_what_is_hidden_does_not_matter(function):
     other, other_new = (
         np.where(mask[..., None], x, 7.0) for x, mask in ((X, THERE), (NEW, THERE_NEW))
     )
-    one, two = door(X, THERE), door(other, THERE)
+    one, two = function(X, THERE), function(other, THERE)
     got = one.predict(NEW, mask=THERE_NEW, covariance=True)
     want = two.predict(other_new, mask=THERE_NEW, covariance=True)
     for a, b in zip(got, want, strict=True):
@@ -59,7 +59,7 @@ def test_what_is_hidden_does_not_matter(door):
     ]
     np.testing.assert_allclose(*draws, rtol=1e-7)
     assert abs(one.predict(NEW).mean - got.mean).max() > 1e-3
-    assert abs(door(X, None).predict(NEW, mask=THERE_NEW).mean - got.mean).max() > 1e-3
+    assert abs(function(X, None).predict(NEW, mask=THERE_NEW).mean - got.mean).max() > 1e-3
 
 
 @pytest.mark.slow

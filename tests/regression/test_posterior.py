@@ -181,11 +181,11 @@ BAD = [
 @pytest.mark.parametrize(("change", "message"), BAD)
 def test_bad_input(change, message):
     arguments = {"net": NET, "x": X, "y": Y, **change}
-    door = lg.posterior
-    while hasattr(door, "__wrapped__"):
-        door = door.__wrapped__
+    function = lg.posterior
+    while hasattr(function, "__wrapped__"):
+        function = function.__wrapped__
     with pytest.raises(InvalidInput, match=message):
-        door(arguments.pop("net"), arguments.pop("x"), arguments.pop("y"), **arguments)
+        function(arguments.pop("net"), arguments.pop("x"), arguments.pop("y"), **arguments)
 
 
 def test_bad_test_input():

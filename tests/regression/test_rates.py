@@ -57,9 +57,11 @@ def test_equal_rows_give_a_mode_that_is_never_learned():
     assert lg.time_scales(NTK.astype(np.float32)).times.dtype == np.float32
 
 
-@pytest.mark.parametrize("door", ["critical_learning_rate", "optimal_learning_rate", "time_scales"])
-def test_bad_kernels(door):
-    function = getattr(lg, door)
+@pytest.mark.parametrize(
+    "function", ["critical_learning_rate", "optimal_learning_rate", "time_scales"]
+)
+def test_bad_kernels(function):
+    function = getattr(lg, function)
     for ntk, message in [
         (NTK[:5], "square"),
         (NTK + np.triu(NTK, 1), "symmetric"),

@@ -125,7 +125,7 @@ def with_nan():
         (lambda: lg.sgd(0.1, 2, order=[1]), "order: wanted at least the 2 samples"),
         (lambda: lg.sgd(0.1, 1, order=[-1]), "order"),
         (lambda: lg.sgd(0.1, 1, order=np.array(0.5)), "order: wanted a list of integers"),
-        (lambda: lg.adam(0.1, order=[1, 2]), "order: of samples in minibatches"),
+        (lambda: lg.adam(0.1, order=[1, 2]), "order: an order of samples needs a batch_size"),
     ],
 )
 def test_wrong_input_is_refused_by_name(make, message):

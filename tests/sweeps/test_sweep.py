@@ -325,7 +325,7 @@ def test_progress_reaches_its_end():
     [({"lrs": []}, "lrs"), ({"schemes": []}, "schemes"), ({"seeds": 0}, "seeds"),
      ({"lrs": [-1.0]}, "lrs"), ({"schemes": ["mupp"]}, "mup")],
 )  # fmt: skip
-def test_doors(change, message):
+def test_wrong_input(change, message):
     with pytest.raises(InvalidInput, match=message):
         sweep(ResidualMLP, TASK, **{**GRID, **change})
 

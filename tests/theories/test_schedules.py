@@ -92,6 +92,6 @@ def test_functions_and_their_names():
         (0.5, "a function of the step or a sequence"),
     ],
 )
-def test_doors(schedule, words):
+def test_wrong_input(schedule, words):
     with pytest.raises(InvalidInput, match=words):
         run_of(lg.gd(0.5, schedule=schedule))

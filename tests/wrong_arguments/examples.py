@@ -173,7 +173,9 @@ def examples() -> dict[str, Example]:
         "Product": Example(lambda branch: lg.Product(branch, lg.Dense()), {"branch": net()}),
         "Parameterization": Example(lg.ntk().table, {"net": net(), "width": 8, "inputs": 3}),
         "Parameterization.shift": Example(lg.ntk().shift, {"theta": {"hidden": "1/2"}}),
-        "Parameterization.with_law": Example(lg.ntk().with_law, {"law": "uniform"}),
+        "Parameterization.with_distribution": Example(
+            lg.ntk().with_distribution, {"distribution": "uniform"}
+        ),
         "Parameterization.with_rates": Example(lg.ntk().with_rates, {"rates": {"input": 0.5}}),
         "from_reference": Example(lg.from_reference, {"width": 8, "scaling": "mean field"}),
         "classify": Example(lg.classify, {"param": lg.mup(), "net": 2, "optimizer": "adam"}),

@@ -1,4 +1,4 @@
-"""Self-attention, as a record. It has no weights: they are in the affine maps around it."""
+"""Self-attention, as a record. Its weights are those of the affine maps before and behind it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ class SelfAttention(Layer):
     C is the number of features, so that logits stay of order one as the width grows (scaling
     1/d). It has no weights: values and outputs are mixed by the affine maps behind it, as in
     ``serial(SelfAttention(), Dense(), Dense())``. Queries and keys of equal weights σ_q = σ_k,
-    drawn once, have the logits σ_q σ_k x_p·x_r/C when they are wide, which is s = σ_q σ_k.
+    drawn once, have the logits σ_q σ_k x_p·x_r/C in the limit of many features, so that
+    s = σ_q σ_k.
 
     Scaling 1/√d, under which the logits of independent queries and keys stay random, is
     :class:`largen.MultiHeadAttention`.
@@ -25,7 +26,7 @@ class SelfAttention(Layer):
     Parameters
     ----------
     logit_scale
-        s, of order one; 0 is the average over all positions.
+        s, of order one; with 0 the layer averages over all positions.
 
     Raises
     ------
@@ -46,16 +47,16 @@ class SelfAttention(Layer):
 
     @property
     def keeps_shape(self) -> bool:
-        """True."""
+        """True: attention changes neither the spatial axes nor the number of features."""
         return True
 
     def signal_behind(self, signal: Signal) -> Signal:
-        """Return the same signal, which has to have positions."""
+        """Return the signal unchanged; raise an error if it has no positions."""
         check_positions(self, signal)
         return signal
 
 
 def check_positions(layer: Layer, signal: Signal) -> None:
-    """Check that there are positions for an attention to attend to."""
+    """Check that a signal has positions to attend to."""
     if signal.space == ():
         raise InvalidInput(f"net: {layer!r} wants positions to attend to, and there are none.")

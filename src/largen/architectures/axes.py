@@ -52,11 +52,11 @@ class Axes(Layer):
 
     @property
     def channels(self) -> int:
-        """Where the axis of channels is, counted from 0 in a sample."""
+        """The index of the channel axis in a sample."""
         return self.order.index("C")
 
     def signal_behind(self, signal: Signal) -> Signal:
-        """Return a signal with the channels behind; only data have their axes in an order."""
+        """Return the signal with the channels last; raise an error behind any other layer."""
         if not signal.from_data or (signal.sample is None and signal.space is not None):
             raise InvalidInput(
                 f"net: {self!r} declares the order of the data's axes and has to be the first "

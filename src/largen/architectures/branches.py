@@ -12,7 +12,7 @@ from largen.errors import InvalidInput
 
 @dataclass(frozen=True, repr=False)
 class Branches(Parallel):
-    """What layers of several branches have in common."""
+    """Base of the layers with several branches that read the same input."""
 
     branches: tuple[Layer, ...]
 
@@ -31,7 +31,7 @@ class Branches(Parallel):
 
 @dataclass(frozen=True, repr=False, init=False)
 class Concatenate(Branches):
-    """Branches side by side: their features, one after the other along the axis of channels.
+    """Concatenation of the features of several branches along the channel axis.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ class Concatenate(Branches):
     """
 
     def signal_behind(self, signal: Signal) -> Signal:
-        """Return a signal of all features, at the positions that branches agree in."""
+        """Return a signal with the features of all branches, which must have equal positions."""
         found = [branch.signal_behind(signal) for branch in self.branches]
         for other in found[1:]:
             if (other.space, other.from_data) != (found[0].space, found[0].from_data):
@@ -76,11 +76,11 @@ class Product(Branches):
 
     @property
     def keeps_shape(self) -> bool:
-        """Whether all branches do."""
+        """Whether all branches keep the spatial axes and the features per unit of width."""
         return all(branch.keeps_shape for branch in self.branches)
 
     def signal_behind(self, signal: Signal) -> Signal:
-        """Return the signal behind the branches, which has to be the same."""
+        """Return the signal behind the branches, which must be the same for all of them."""
         found = [branch.signal_behind(signal) for branch in self.branches]
         for other in found[1:]:
             if other != found[0]:

@@ -1,4 +1,4 @@
-"""Attention of many heads whose queries and keys are drawn for themselves, as a record."""
+"""Multi-head attention with independent queries and keys, as a record."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MECHANISMS = ("softmax", "identity")
 
 @dataclass(frozen=True, repr=False, init=False)
 class MultiHeadAttention(Branches):
-    """Dot-product attention of many heads with logits q·k/√d, as transformers have it.
+    """Dot-product attention with many heads and logits q·k/√d, as in transformers.
 
     Queries, keys and values are maps of the same input, and their features are split among the
     heads, d for each: y_p = Σ_r softmax_r(q_p·k_r/√d) v_r within a head. A network of width N
@@ -34,19 +34,19 @@ class MultiHeadAttention(Branches):
     queries, keys, values
         Layers that end in affine maps and keep the spatial axes, ``Dense()`` by default.
     draws
-        How many heads kernels draw, half of them mirror images of the others: their statistical
-        error falls as its root, and :func:`largen.kernel_estimate` tells it. Finite networks
-        do not look at it.
+        The number of heads that are drawn for a kernel, half of them mirror images of the others.
+        The statistical error of the kernel falls as the inverse square root of this number;
+        :func:`largen.kernel_estimate` returns it. Finite networks do not depend on it.
     seed
-        Of these draws.
+        The seed of these draws.
     mechanism
-        ``"softmax"``; or ``"identity"``, with the logits themselves for weights: its kernels are
-        exact, and nothing is drawn.
+        ``"softmax"``; or ``"identity"``, for which the logits themselves are the weights: its
+        kernels are exact, without draws.
 
     Notes
     -----
-    Kernels take all samples of a call together: n samples of P positions cost (nP)³
-    multiplications for each pair of draws and memory for some 16 (nP)² numbers.
+    The kernels of all samples of a call are computed together: n samples of P positions take (nP)³
+    multiplications for each pair of draws, and memory for about 16 (nP)² numbers.
 
     Examples
     --------
@@ -99,11 +99,11 @@ class MultiHeadAttention(Branches):
 
     @property
     def keeps_shape(self) -> bool:
-        """Whether all branches do."""
+        """Whether queries, keys and values keep the spatial axes and the features per width."""
         return all(branch.keeps_shape for branch in self.branches)
 
     def signal_behind(self, signal: Signal) -> Signal:
-        """Return the signal behind the values; queries and keys have to fit them."""
+        """Return the signal behind the values; queries and keys must have the same positions."""
         check_positions(self, signal)
         queries, keys, values = (branch.signal_behind(signal) for branch in self.branches)
         for other in (keys, values):

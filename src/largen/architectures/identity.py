@@ -1,4 +1,4 @@
-"""What tells one network from another in files that outlive the program."""
+"""Fingerprints of networks, which identify them in saved files."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import numpy as np
 from largen.architectures.traits import Elementwise, Layer
 from largen.architectures.walks import layers_of
 
-# Where activations are compared: on both sides of zero, and nothing special.
+# Points at which activations are compared: generic numbers on both sides of zero.
 PROBES = (-2.3, -0.7, -0.1, 0.4, 1.1, 3.7)
 
 
 def fingerprint(net: Layer) -> str:
-    """Return the network in words, and what its activations do.
+    """Return the text of the network, followed by values of its activations.
 
-    Functions of the same name may differ, and may be edited between two runs; values to five
-    digits tell, and are the same on all machines.
+    Functions of the same name may differ, and may be edited between two runs. Their values to five
+    digits distinguish them, and are the same on all machines.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Networks of infinite depth: one stack of residual blocks without end, and layers around it."""
+"""Networks of infinite depth: one stack of infinitely many residual blocks between layers."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def endless_stack(net: Layer) -> Repeat | None:
     Raises
     ------
     NoTheory
-        If it is not the only one, is inside of another layer, or there are residual blocks beside
-        it.
+        If there is more than one such stack, or it is inside of another layer, or there are
+        residual blocks outside of it.
 
     Examples
     --------

@@ -1,9 +1,9 @@
-"""Layers as records: what a network computes, and nothing about how.
+"""Layers as records: what a network computes, independently of how it is computed.
 
-A layer is a small frozen record. Every theory gives it its meaning there, by a rule registered
-for its type. No widths are in it (they are an argument of whoever needs them), and no powers of
-width or depth (they belong to the parameterization): only the constants of order one, the
-weight's standard deviation σ_w and the bias's σ_b, and the traits of ``traits.py``.
+A layer is a small frozen record. Every theory defines its meaning by a rule that is registered for
+its type. The record contains no widths (they are arguments of the functions that need them) and no
+powers of width or depth (they belong to the parameterization), but only constants of order one (the
+standard deviations σ_w of weights and σ_b of biases) and the traits of ``traits.py``.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ class Dense(Affine):
     weight_std
         σ_w, of order one; the factor 1/√fan_in is the parameterization's.
     bias_std
-        σ_b, of order one. With 0 there is no bias at all, neither drawn nor trained.
+        σ_b, of order one. With 0 there is no bias, neither at initialisation nor in training.
     width_ratio
-        How many neurons it makes per unit of width, a ratio of integers: at the width N there are
-        ``width_ratio``·N. As many outputs as the data want leave the read-out, which has none.
+        The number of neurons per unit of width, a ratio of integers: at the width N there are
+        ``width_ratio``·N. The read-out has as many outputs as the targets, and no ratio.
 
     Raises
     ------
@@ -91,7 +91,7 @@ class Activation(Elementwise):
 
     @property
     def activation(self) -> ActivationFunction:
-        """φ."""
+        """The activation φ with its derivative and its Gaussian integrals."""
         return self.function
 
     def __repr__(self) -> str:
@@ -115,16 +115,16 @@ IDENTITY = Serial(())
 class Residual(Parallel):
     """Skip connection, ``y = shortcut(x) + (branch factor) · branch(x)``.
 
-    The branch factor is the parameterization's power of the depth, L^(−α): 1 unless it is one
-    made for depth, such as :func:`largen.depth_mup`.
+    The branch factor is the parameterization's power of the depth, L^(−α): 1 except in
+    parameterizations that scale with depth, such as :func:`largen.depth_mup`.
 
     Parameters
     ----------
     branch
         Any layer; it keeps the shape of its input, or changes it as the shortcut does.
     shortcut
-        What the skip does to its input, such as a convolution that takes the branch's strides;
-        nothing by default.
+        The layer on the skip connection, such as a convolution with the branch's strides; the
+        identity by default.
 
     Examples
     --------
@@ -145,21 +145,21 @@ class Residual(Parallel):
 
     @property
     def parts(self) -> tuple[Layer, ...]:
-        """The branch and the skip."""
+        """The branch and the shortcut."""
         return (self.branch, IDENTITY if self.shortcut is None else self.shortcut)
 
     def with_parts(self, parts: Iterable[Layer]) -> Residual:
-        """Return the sum of another branch and another skip."""
+        """Return a residual connection with another branch and another shortcut."""
         branch, skip = parts
         return type(self)(branch, None if skip == IDENTITY else skip)
 
     @property
     def keeps_shape(self) -> bool:
-        """Whether both the branch and the skip do."""
+        """Whether branch and shortcut keep the spatial axes and the features per unit of width."""
         return all(layer.keeps_shape for layer in self.parts)
 
     def signal_behind(self, signal: Signal) -> Signal:
-        """Return the signal behind branch and skip, which has to be the same."""
+        """Return the signal behind branch and shortcut, which must be the same."""
         branch, skip = (layer.signal_behind(signal) for layer in self.parts)
         if skip != branch:
             raise InvalidInput(
@@ -171,11 +171,11 @@ class Residual(Parallel):
 
 @dataclass(frozen=True, repr=False)
 class Repeat(Sequence):
-    """The same layer ``times`` over, each copy with weights of its own; made by :func:`repeat`.
+    """``times`` copies of a layer in sequence, with independent weights; made by :func:`repeat`.
 
-    Readings of the network loop over the copies instead of unrolling them, so that a network of
-    a thousand blocks compiles as fast as one of two. ``times`` is ``math.inf`` for residual blocks
-    without end.
+    Computations loop over the copies instead of unrolling them, so that a network of a thousand
+    blocks compiles as fast as one of two. ``times`` is ``math.inf`` for infinitely many residual
+    blocks.
     """
 
     layer: Layer
@@ -221,16 +221,16 @@ def repeat(layer: Layer, times: float) -> Layer:
     layer
         The layer to repeat.
     times
-        How often, at least 1; once is the layer itself. ``math.inf`` for a residual block, or
-        several one after the other, is the limit of infinite depth, which kernels know in
+        The number of copies, at least 1; one copy is the layer itself. ``math.inf`` copies of a
+        residual block, or of several in sequence, are the limit of infinite depth, which exists in
         parameterizations with branches L^(−α), α ≥ ½.
 
     Raises
     ------
     InvalidInput
-        If ``times`` is no positive integer. For infinitely many copies of what is not made of
-        residual blocks ``Residual(branch)`` alone, or whose skip is not the identity; for
-        copies of what is repeated without end itself.
+        If ``times`` is not a positive integer. For infinitely many copies of a layer that does not
+        consist of residual blocks ``Residual(branch)`` alone, or whose skip is not the identity;
+        for copies of a layer that contains infinitely many copies itself.
 
     Examples
     --------
@@ -268,7 +268,7 @@ def repeat(layer: Layer, times: float) -> Layer:
 
 
 def is_endless(layer: Layer) -> bool:
-    """Whether something in a layer is repeated without end."""
+    """Return whether a layer contains infinitely many copies of a layer."""
     if isinstance(layer, Repeat) and layer.times == math.inf:
         return True
     return any(map(is_endless, parts_of(layer)))

@@ -26,10 +26,10 @@ class LayerNorm(_Normalization):
     Parameters
     ----------
     over_space
-        Mean and variance are over channels, at each position by itself; with True over
-        positions, too.
+        Whether mean and variance are over channels and positions; by default they are over the
+        channels of each position.
     eps
-        ε, added to the variance, in its units.
+        ε, added to the variance, in the units of the variance.
 
     Examples
     --------
@@ -57,8 +57,9 @@ class RMSNorm(_Normalization):
 class BatchNorm(Layer):
     """Batch normalisation with the statistics of the batch it is given, without gain and offset.
 
-    Finite networks have it. It couples samples to each other, so that no kernel is a function of
-    two samples alone; :func:`largen.monte_carlo_kernel` estimates those of a batch as a whole.
+    It is implemented for finite networks. It couples samples to each other, so that no kernel is a
+    function of two samples alone; :func:`largen.monte_carlo_kernel` estimates the kernel of a whole
+    batch.
 
     Parameters
     ----------
@@ -82,15 +83,15 @@ class BatchNorm(Layer):
 
 @dataclass(frozen=True, repr=False)
 class Dropout(Layer):
-    """Dropout, ``y = m·x / (1 − rate)`` with every entry's m drawn 1 or, with ``rate``, 0.
+    """Dropout, ``y = m·x / (1 − rate)`` with m = 0 with probability ``rate`` and m = 1 otherwise.
 
-    Kernels have it as during training; finite networks are evaluated without it, and runs refuse
-    it, since no masks are drawn in training.
+    Every entry of x has an m of its own. Kernels are those during training, with dropout; finite
+    networks are evaluated without it. Runs do not accept it, since training draws no masks.
 
     Parameters
     ----------
     rate
-        Probability of an entry to be dropped, at least 0 and below 1.
+        The probability that an entry is set to 0, at least 0 and below 1.
 
     Examples
     --------
@@ -109,5 +110,5 @@ class Dropout(Layer):
 
     @property
     def random(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Whether any entry is dropped."""
+        """Whether the rate is positive, so that masks are random."""
         return self.rate > 0

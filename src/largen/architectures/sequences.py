@@ -1,8 +1,8 @@
-"""Sequences as inputs: tokens, and where each of them stands.
+"""Sequences as inputs: tokens and their positions.
 
 An embedding table is an affine map of one-hot tokens, and a table of positions one of one-hot
-positions. Written as inputs, both are weights of the first affine map: they have its kernels, its
-rates and its rules of width in every reading of the network.
+positions. With tokens and positions as inputs, both tables are weights of the first affine map:
+they have its kernels, its rates and its scaling with the width in all theories.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from jax.typing import ArrayLike
 from largen.arrays import as_array, integer, known, like, precision, real, samples
 from largen.errors import InvalidInput
 
-ROUNDING = 1e-14  # part of the largest eigenvalue below which there is nothing else
+ROUNDING = 1e-14  # relative size below which an eigenvalue is a rounding error
 
 
 def token_inputs(tokens: Any, vocabulary: int) -> np.ndarray:
     """Return tokens as inputs √V·e_token, for which ``Dense(weight_std=σ)`` is an embedding table.
 
-    Behind it, entries of the table have the deviation σ, and K[p, q] = σ² δ(token_p, token_q):
-    the input covariance of one-hot vectors, Bahri and Hanin, Les Houches lectures, eq. (13).
+    The entries of this table have the standard deviation σ, and the covariance of its outputs is
+    K[p, q] = σ² δ(token_p, token_q), that of one-hot vectors (Bahri and Hanin, Les Houches
+    lectures, eq. (13)).
 
     Parameters
     ----------
@@ -70,8 +71,9 @@ def token_inputs(tokens: Any, vocabulary: int) -> np.ndarray:
 def with_positions(x: ArrayLike, std: float = 1.0, length_scale: float | None = None) -> Any:
     """Return inputs with features of their positions: a trainable positional encoding.
 
-    Behind ``Dense(weight_std=σ_w, bias_std=σ_b)`` an independent Gaussian process over positions
-    has been added to the signal (Hron, Bahri, Sohl-Dickstein and Novak 2020, *Infinite attention*),
+    The outputs of ``Dense(weight_std=σ_w, bias_std=σ_b)`` on these inputs contain an independent
+    Gaussian process over positions (Hron, Bahri, Sohl-Dickstein and Novak 2020, *Infinite
+    attention*),
 
         K[p, q] = σ_b² + σ_w² (x_p·x'_q/D + σ_p² R[p, q]),
 
@@ -84,7 +86,8 @@ def with_positions(x: ArrayLike, std: float = 1.0, length_scale: float | None = 
     x
         Samples, (sample, *space, channel), the channels last.
     std
-        σ_p, the deviation of the encoding before σ_w, in the units of a channel of x.
+        σ_p, the standard deviation of the encoding before the factor σ_w, in the units of a channel
+        of x.
     length_scale
         ℓ, in positions, of the radial basis function; None for R = 1.
 
@@ -96,7 +99,7 @@ def with_positions(x: ArrayLike, std: float = 1.0, length_scale: float | None = 
     Raises
     ------
     InvalidInput
-        For samples without positions, or a negative deviation or length.
+        For samples without positions, or a negative standard deviation or length.
 
     Examples
     --------

@@ -13,19 +13,20 @@ from fractions import Fraction
 
 @dataclass(frozen=True)
 class Signal:
-    """What runs between two layers.
+    """The shape of the signal between two layers.
 
     Attributes
     ----------
     space
         Lengths of the spatial axes, () without any; None if they are not known.
     copies
-        Features at each position, per channel of the data or per unit of width: the ratio of the
-        affine map before, more behind :class:`Flatten` and :class:`Concatenate`.
+        The number of features at each position, per channel of the data or per unit of width: the
+        width ratio of the affine map before, multiplied by :class:`Flatten` and
+        :class:`Concatenate`.
     from_data
-        Whether its features are still the data's, no weights passed yet.
+        Whether the features are those of the data, before any weights.
     sample
-        The shape of the data's samples as they come, before any layer; None behind one.
+        The shape of the data's samples before the first layer; None behind a layer.
     """
 
     space: tuple[int, ...] | None
@@ -35,7 +36,7 @@ class Signal:
 
 
 def signal_of(inputs: int | tuple[int, ...] | None) -> Signal:
-    """Return the signal that enters a network: of D numbers, of (*space, channels), or unknown."""
+    """Return the signal that enters a network: D numbers, (*space, channels), or unknown."""
     if inputs is None:
         return Signal(None)
     sample = inputs if isinstance(inputs, tuple) else (inputs,)
@@ -49,9 +50,9 @@ class Axis:
     Attributes
     ----------
     before, after
-        Positions added to either end.
+        The numbers of positions that are added at the two ends.
     positions
-        Number of outputs.
+        The number of outputs.
     """
 
     before: int
@@ -60,7 +61,7 @@ class Axis:
 
 
 def window_axis(length: int, window: int, stride: int, dilation: int, padding: str) -> Axis:
-    """Return how a window slides along an axis; with ``VALID``, 0 positions if it is too long."""
+    """Return the positions of a window along an axis; none for a ``VALID`` one that is too long."""
     reach = dilation * (window - 1) + 1
     if padding == "VALID":
         return Axis(0, 0, max(0, (length - reach) // stride + 1))
@@ -70,7 +71,7 @@ def window_axis(length: int, window: int, stride: int, dilation: int, padding: s
 
 
 def transposed_axis(length: int, window: int, stride: int, dilation: int, padding: str) -> Axis:
-    """Return padding and outputs along an axis that has been spread out, zeros between.
+    """Return padding and outputs along an axis with zeros inserted between its positions.
 
     The spread axis has (length − 1)·stride + 1 positions; with ``CIRCULAR`` it has
     length·stride, one whole period. The window then moves by one.
@@ -86,7 +87,7 @@ def transposed_axis(length: int, window: int, stride: int, dilation: int, paddin
 
 
 def difference(one: Signal, two: Signal) -> str:
-    """Return in words how two signals differ."""
+    """Describe how two signals differ."""
     if one.space != two.space:
         return f"spatial axes {one.space} and {two.space}"
     if one.from_data != two.from_data:

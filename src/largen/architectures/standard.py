@@ -1,4 +1,4 @@
-"""Standard networks, built from the records."""
+"""Standard networks, built from layers."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def mlp(
 ) -> Layer:
     """Fully connected network, h¹ = W⁰x, hˡ⁺¹ = Wˡφ(hˡ), f = w·φ(hᴸ).
 
-    The factors of width are the parameterization's, those of the lecture notes of Pehlevan and
-    Bordelon, eq. (1), in :func:`largen.ntk` and :func:`largen.mean_field`.
+    The factors of width belong to the parameterization. In :func:`largen.ntk` and
+    :func:`largen.mean_field` they are those of the lecture notes of Pehlevan and Bordelon, eq. (1).
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ def mlp(
     weight_std, bias_std
         σ_w and σ_b of every affine map, the last one included.
     width_ratios
-        How many neurons each hidden layer has per unit of width, as in :class:`Dense`; 1 by
+        The number of neurons of each hidden layer per unit of width, as in :class:`Dense`; 1 by
         default.
 
     Raises
@@ -90,7 +90,7 @@ def residual_mlp(
     activation
         φ: a name, or a function.
     layers_per_block
-        How many times a branch applies φ and then an affine map.
+        The number of times that a branch applies φ and then an affine map.
     weight_std, bias_std
         σ_w and σ_b of every affine map.
 

@@ -1,9 +1,9 @@
-"""What a layer says of itself: the traits that every reading of a network relies on.
+"""The traits of layers, on which all theories and computations rely.
 
-A layer is a small frozen record: its constants of order one, what it does to the shape of a
-signal, and its traits. A trait that a layer does not claim does not hold, so that a reading which
-needs it refuses the layer by name instead of guessing. Base classes are traits with fields or
-parts of their own: :class:`Affine`, :class:`Elementwise`, :class:`Sequence`, :class:`Parallel`.
+A layer is a small frozen record: its constants of order one, its effect on the shape of a signal,
+and its traits. A trait that a layer does not declare does not hold, so that a theory which needs it
+refuses the layer by name instead of guessing. Base classes are traits with fields or parts of their
+own: :class:`Affine`, :class:`Elementwise`, :class:`Sequence`, :class:`Parallel`.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from largen.errors import InvalidInput, instance_of
 from largen.expectations import ActivationFunction, activation
 from largen.text import shown
 
-LARGEST_TERM = 1000  # of ratios of widths
+LARGEST_TERM = 1000  # largest numerator and denominator of ratios of widths
 
 
 class _Named(type):
-    """The class of layers' classes: arguments that a layer does not have are a named error."""
+    """The metaclass of layers: raises a named error for arguments that a layer does not have."""
 
     def __call__(cls, *values, **options):
         found = _signature(cls)
@@ -41,28 +41,29 @@ class _Named(type):
 
 @cache
 def _signature(cls: type) -> Signature:
-    """Return what a class is made from, without annotations."""
+    """Return the signature of a class, without annotations."""
     found = signature(cls.__init__).parameters.values()
     return Signature([p.replace(annotation=p.empty) for p in found][1:])
 
 
 @dataclass(frozen=True, repr=False)
 class Layer(metaclass=_Named):
-    """Base of all layers; prints itself by the fields that are not at their default.
+    """Base of all layers; its repr shows the fields that differ from their default.
 
     Attributes
     ----------
     linear
-        Whether it maps each channel by itself, y_pc = Σ_q A_pq x_qc, with fixed coefficients.
+        Whether the layer maps each channel separately, y_pc = Σ_q A_pq x_qc, with fixed
+        coefficients.
     homogeneous
-        Whether y(ax) = a·y(x) for a > 0, which every linear layer is: powers of the width, and
-        degrees in the weights, pass through it.
+        Whether y(ax) = a·y(x) for a > 0, as for every linear layer: such a layer changes neither
+        powers of the width nor degrees in the weights.
     random
-        Whether it draws random numbers for every sample.
+        Whether the layer draws random numbers for every sample.
     couples_samples
-        Whether what it makes of a sample depends on the other samples of the batch.
+        Whether the output for a sample depends on the other samples of the batch.
     keeps_shape
-        Whether spatial axes and features per unit of width are the same behind it.
+        Whether the layer keeps the spatial axes and the number of features per unit of width.
 
     Examples
     --------
@@ -76,7 +77,7 @@ class Layer(metaclass=_Named):
     random: ClassVar[bool] = False
     couples_samples: ClassVar[bool] = False
 
-    # Fields that print without their names.
+    # Fields that the repr shows without their names.
     _bare: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls, **options: Any):
@@ -85,16 +86,16 @@ class Layer(metaclass=_Named):
 
     @classmethod
     def _misuse(cls, values: tuple[Any, ...], options: dict[str, Any]) -> str:
-        """Return a hint for who gave arguments that the layer does not have, or nothing."""
+        """Return a hint about arguments that the layer does not have, or an empty text."""
         return ""
 
     @property
     def keeps_shape(self) -> bool:
-        """See above."""
+        """Whether the layer keeps the spatial axes and the features per unit of width."""
         return type(self).signal_behind is Layer.signal_behind
 
     def signal_behind(self, signal: Signal) -> Signal:
-        """Return the signal behind the layer for the one before it: the same, unless overridden.
+        """Return the signal behind the layer, given the one before it: the same, unless overridden.
 
         Raises
         ------
@@ -104,7 +105,7 @@ class Layer(metaclass=_Named):
         return signal
 
     def _default(self, one: Field) -> Any:
-        """The value of a field that was not given."""
+        """Return the default of a field, which may depend on the other fields."""
         return one.default
 
     def __repr__(self) -> str:
@@ -119,18 +120,18 @@ class Layer(metaclass=_Named):
 
 @dataclass(frozen=True, repr=False)
 class Affine(Layer):
-    """A layer with Gaussian weights, an affine map of all features that it reads.
+    """A layer with Gaussian weights: an affine map of all features of its input.
 
     It has rows in the rule tables of all parameterizations, "weight" and, with σ_b > 0, "bias",
-    and its kernels have the constants of these rows. Its channels are sums over fresh random
-    weights, independent of what came in.
+    and its kernels have the constants of these rows. Its channels are sums over random weights that
+    are independent of its input.
 
     Attributes
     ----------
     weight_std, bias_std
         σ_w and σ_b, of order one.
     width_ratio
-        How many features it makes per unit of width.
+        The number of output features per unit of width.
     """
 
     weight_std: float = field(default=1.0, kw_only=True)
@@ -157,28 +158,28 @@ class Affine(Layer):
 
     @property
     def patch(self) -> Fraction:
-        """How many positions each output sums over; over part of the channels, a fraction."""
+        """The number of positions that each output sums over, times its part of the channels."""
         return Fraction(1)
 
     def space_behind(self, space: tuple[int, ...] | None) -> tuple[int, ...] | None:
-        """Return the spatial axes behind the map, None for None: the same, unless overridden."""
+        """Return the spatial axes behind the map: the same, unless overridden; None for None."""
         return space
 
     @property
     def keeps_shape(self) -> bool:
-        """Whether spatial axes are the same behind it; constants, ratios of width too, aside."""
+        """Whether the map keeps the spatial axes; width ratios are not considered."""
         return type(self).space_behind is Affine.space_behind
 
     def signal_behind(self, signal: Signal) -> Signal:
-        """Return a signal of its own features."""
+        """Return the signal of the map's output features."""
         return Signal(self.space_behind(signal.space), self.width_ratio, from_data=False)
 
 
 @dataclass(frozen=True, repr=False)
 class Elementwise(Layer):
-    """A layer that applies one function to each number: ``__call__`` with ``jax.numpy``.
+    """A layer that applies one function to each number: ``__call__``, written with ``jax.numpy``.
 
-    Every reading that knows activations knows it, without a rule of its own.
+    Every theory that has a rule for activations applies to it, without a further rule.
 
     Examples
     --------
@@ -201,7 +202,7 @@ class Elementwise(Layer):
 
     @property
     def activation(self) -> ActivationFunction:
-        """φ with its derivative and, where they are known, its Gaussian integrals."""
+        """The activation φ with its derivative and, where known, its Gaussian integrals."""
         return _activation(self)
 
 
@@ -212,7 +213,7 @@ def _activation(layer: Elementwise) -> ActivationFunction:
 
 @dataclass(frozen=True, repr=False)
 class Container(Layer):
-    """Base of layers that are made of layers; not for use by itself.
+    """Base of the layers that consist of layers; not for use by itself.
 
     Its parts are the fields that hold a layer or a tuple of layers, in their order. Positions
     among them make up paths, such as those of :class:`largen.architectures.WeightSite`.
@@ -220,11 +221,11 @@ class Container(Layer):
 
     @property
     def parts(self) -> tuple[Layer, ...]:
-        """The layers that it is made of."""
+        """The layers that the container consists of."""
         return tuple(part for group in self._groups().values() for part in group)
 
     def with_parts(self, parts: Iterable[Layer]) -> Container:
-        """Return the same container of other layers, as many."""
+        """Return the same container with other layers, equal in number."""
         found, new = iter(parts), copy(self)
         for name, group in self._groups().items():
             alone = isinstance(getattr(self, name), Layer)
@@ -233,7 +234,7 @@ class Container(Layer):
         return new
 
     def _groups(self) -> dict[str, tuple[Layer, ...]]:
-        """Return the fields that hold layers, one or a tuple of them."""
+        """Return the fields that contain layers, each as a tuple of layers."""
         groups: dict[str, tuple[Layer, ...]] = {}
         for each in fields(self):
             value: Any = getattr(self, each.name)
@@ -246,9 +247,9 @@ class Container(Layer):
 
 @dataclass(frozen=True, repr=False)
 class Sequence(Container):
-    """Its parts one after the other, and that ``times`` over with weights of their own.
+    """The composition of layers, repeated ``times`` times with independent weights.
 
-    Every reading follows it part by part: a container of this kind needs no rule anywhere.
+    All theories apply their rules to it part by part: such a container needs no rule of its own.
     """
 
     times = 1
@@ -259,7 +260,7 @@ class Sequence(Container):
         return all(part.keeps_shape for part in self.parts)
 
     def signal_behind(self, signal: Signal) -> Signal:
-        """Return the signal behind the last part; copies have to keep it."""
+        """Return the signal behind the last part; repeated parts must keep the signal's shape."""
         behind = signal
         for part in self.parts:
             behind = part.signal_behind(behind)
@@ -274,26 +275,26 @@ class Sequence(Container):
 
 @dataclass(frozen=True, repr=False)
 class Parallel(Container):
-    """Its parts read the same input, and it makes one signal of what leaves them.
+    """A container whose parts read the same input, and which joins their outputs to one signal.
 
-    How it does is a rule of its own in every reading, and one without such a rule refuses it.
-    It says the shape of what it makes by overriding ``signal_behind``.
+    How outputs are joined is a rule in every theory; one without such a rule refuses the layer.
+    The shape of the joined signal is defined by overriding ``signal_behind``.
     """
 
     @property
     def keeps_shape(self) -> bool:
-        """Not known unless it is said."""
+        """False unless overridden."""
         return False
 
     def signal_behind(self, signal: Signal) -> Signal:
-        """Return the signal behind it; for a new container to say."""
+        """Return the signal behind the container; every subclass defines it."""
         raise InvalidInput(f"net: {type(self).__name__} does not say what shape it leaves.")
 
 
 def parts_of(layer: Layer) -> tuple[Layer, ...]:
-    """Return the layers that a layer is made of, none if it is no container.
+    """Return the layers that a layer consists of, none if it is not a container.
 
-    A skip that does nothing is an empty ``serial``.
+    The identity on a skip connection is an empty ``serial``.
 
     Examples
     --------
@@ -305,7 +306,7 @@ def parts_of(layer: Layer) -> tuple[Layer, ...]:
 
 
 def kinds_of_layers(base: type[Layer] = Layer) -> Iterator[type[Layer]]:
-    """Yield all types of layers, those of the user's own included, that derive from a base."""
+    """Yield all layer types that derive from a base, including those that users define."""
     for kind in base.__subclasses__():
         yield kind
         yield from kinds_of_layers(kind)
@@ -326,5 +327,5 @@ def _ratio(value: Any) -> Fraction:
 
 
 def check_layer(name: str, layer: object) -> None:
-    """Check that something is a layer."""
+    """Check that an argument is a layer."""
     instance_of(name, layer, Layer, "a layer such as Dense()")

@@ -1,8 +1,8 @@
-"""One walk through a network, which all readings take.
+"""The traversal of a network that all theories and computations share.
 
-A signal enters a network, passes layers one after the other, and is split and joined by what is
-parallel. Whatever a reading carries along (a shape, a list of weights, the terms of a recursion)
-goes the same way; :func:`carried` is that way.
+A signal enters a network, passes layers in sequence, and is split and joined by parallel parts. A
+state that belongs to the signal (a shape, a list of weights, the terms of a recursion) is carried
+along the same way, by :func:`carried`.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ def carried(
     again: Callable[[Sequence, Path, State, Callable[[State], State]], State] | None = None,
     path: Path = (),
 ) -> State:
-    """Carry a state through a network, in the order in which a signal passes.
+    """Return the state behind a network, carried through its layers in the order of the signal.
 
     Parameters
     ----------
     net
         The network.
     state
-        What enters it.
+        The state before the network.
     leaf
-        ``leaf(layer, path, state)`` returns the state behind a layer that is not made of others.
+        ``leaf(layer, path, state)`` returns the state behind a layer that contains no others.
     join
         ``join(layer, path, state, ways)`` returns the state behind parallel parts; ``ways`` carry
         a state through each of them.
@@ -45,14 +45,14 @@ def carried(
         ``again(layer, path, state, once)`` returns the state behind the copies of a repetition;
         ``once`` carries it through one of them. Without it, copies are passed one after the other.
     path
-        Where the network itself is.
+        The path of the network itself, if it is part of a larger one.
 
     Raises
     ------
     NotImplementedError
         For a container that is neither a sequence nor parallel.
     NoTheory
-        For copies without end, where there is no ``again``.
+        For infinitely many copies, if ``again`` is None.
 
     Examples
     --------
@@ -95,7 +95,7 @@ def carried(
 
 
 def copies_of(layer: Sequence) -> int:
-    """Return how many copies a repetition has, for a reading that needs a number.
+    """Return the number of copies of a repetition, for computations that need a finite number.
 
     Raises
     ------
@@ -112,7 +112,7 @@ def copies_of(layer: Sequence) -> int:
 
 
 def mapped(net: Layer, change: Callable[[Layer, Path], Layer], path: Path = ()) -> Layer:
-    """Return a network with every layer exchanged for ``change(layer, path)``, parts first.
+    """Return a network with every layer replaced by ``change(layer, path)``, parts first.
 
     Paths are those of :class:`largen.architectures.WeightSite`.
 
@@ -130,7 +130,7 @@ def mapped(net: Layer, change: Callable[[Layer, Path], Layer], path: Path = ()) 
 
 
 def layers_of(net: Layer) -> Iterator[Layer]:
-    """Yield every layer of a network that is not made of others, repeated ones once.
+    """Yield every layer of a network that contains no others, repeated ones once.
 
     Examples
     --------
@@ -146,7 +146,7 @@ def layers_of(net: Layer) -> Iterator[Layer]:
 
 
 def depth(net: Layer) -> float:
-    """Return L, the number of residual branches on the way, repetitions counted; 0 without any.
+    """Return L, the number of residual branches in sequence, with all copies; 0 without any.
 
     It is ``math.inf`` for infinitely deep networks.
 

@@ -1,7 +1,7 @@
-"""Where a network's weights are, and what part each of them plays.
+"""The places and the roles of a network's weights.
 
-The rule table of a parameterization has one row for each weight. A weight's *role* is what the
-powers of width depend on: which of its two sides grow.
+The rule table of a parameterization has one row for each weight. The powers of width depend on a
+weight's *role*: which of its two sides grow with the width.
 
 ========  ==========  ==========  =============================================
 role      fan-in      fan-out     weights
@@ -35,21 +35,21 @@ class WeightSite:
     Attributes
     ----------
     path
-        The way from the root to the layer: positions in ``serial``, 0 into the body of a
-        ``Repeat``, 0 into the branch of a ``Residual`` and 1 into its shortcut, and the position
-        of a branch.
+        The indices of parts from the root to the layer: positions in ``serial``, 0 for the body of
+        a ``Repeat``, 0 for the branch of a ``Residual`` and 1 for its shortcut, and the position of
+        a branch.
     layer
         The layer that holds the weights.
     role
-        Which sides grow with the width.
+        Which sides of the weight grow with the width: input, hidden or output.
     in_branch
-        Whether it sits inside a residual branch, where the powers of depth apply.
+        Whether the layer is inside a residual branch, where the powers of depth apply.
     copies
-        How many copies a surrounding ``Repeat`` makes of it, ``math.inf`` without end.
+        The number of copies that surrounding ``Repeat`` layers make of it; may be ``math.inf``.
     patch
-        How many features each of its outputs sums over, per channel of the data or per unit of
-        width: the size of a convolution's window, the positions behind ``Flatten``, the ratio of
-        the map before.
+        The number of features that each of its outputs sums over, per channel of the data or per
+        unit of width: the size of a convolution's window, the number of positions behind
+        ``Flatten``, the width ratio of the map before.
     """
 
     path: Path
@@ -61,19 +61,19 @@ class WeightSite:
 
     @property
     def width_ratio(self) -> Fraction:
-        """How many features it makes per unit of width."""
+        """The number of the layer's output features per unit of width."""
         return self.layer.width_ratio
 
     @property
     def name(self) -> str:
-        """The path in words, such as ``"1.0.1"``."""
+        """The path as text, such as ``"1.0.1"``."""
         return ".".join(map(str, self.path)) or "0"
 
 
 def weight_sites(
     architecture: Layer, inputs: int | tuple[int, ...] | None = None
 ) -> tuple[WeightSite, ...]:
-    """Return every place that holds weights, from input to output.
+    """Return every place in a network that has weights, from input to output.
 
     Parameters
     ----------
@@ -87,9 +87,9 @@ def weight_sites(
     ------
     InvalidInput
         If the network has fewer than two affine maps, or ends inside a residual branch, a
-        repetition or one of several branches, or begins inside a repetition: its input and
-        output would have no place of their own. If its read-out has a ratio of widths, a layer
-        does not fit what it is given, or outputs have spatial axes.
+        repetition or one of several branches, or begins inside a repetition: it would have no
+        separate read-in or read-out. If its read-out has a ratio of widths, a layer does not fit
+        its input, or outputs have spatial axes.
 
     Examples
     --------
@@ -142,14 +142,14 @@ def _check_own_place(site: WeightSite, end: str, where: str) -> None:
 
 @dataclass(frozen=True)
 class Place:
-    """A layer that is not made of others, and where it is.
+    """A layer that contains no others, with its place in the network.
 
     Attributes
     ----------
     path, layer, in_branch, copies
         As in :class:`WeightSite`.
     signal
-        What enters it.
+        The signal that enters the layer.
     """
 
     path: Path
@@ -166,7 +166,7 @@ class Place:
 
 @dataclass(frozen=True)
 class _Along:
-    """What is known on the way: the signal, and what the way is inside of."""
+    """The signal at a point of the network, and the containers around this point."""
 
     signal: Signal
     in_branch: bool = False
@@ -174,12 +174,12 @@ class _Along:
 
 
 def places(net: Layer, signal: Signal) -> list[Place]:
-    """Return all layers of a network that are not made of others, from input to output.
+    """Return all layers of a network that contain no others, from input to output.
 
     Raises
     ------
     InvalidInput
-        If a layer does not fit what it is given.
+        If a layer does not fit its input.
     """
     found: list[Place] = []
     _visit(net, signal, found.append)
@@ -187,7 +187,7 @@ def places(net: Layer, signal: Signal) -> list[Place]:
 
 
 def _visit(net: Layer, signal: Signal, visit: Callable[[Place], None]) -> None:
-    """Call a function with each place, on the way through."""
+    """Call a function with each place of a network, from input to output."""
 
     def leaf(layer: Layer, path: Path, along: _Along) -> _Along:
         visit(Place(path, layer, along.in_branch, along.copies, along.signal))

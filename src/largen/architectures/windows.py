@@ -1,4 +1,4 @@
-"""Layers that look through a window: convolutions and pooling, as records.
+"""Layers that slide a window over positions: convolutions and pooling, as records.
 
 Samples are arrays (*space, channels), such as (height, width, channels), with any number of
 spatial axes; a window has one length for each of them.
@@ -21,15 +21,15 @@ from largen.errors import InvalidInput, one_of
 from largen.text import shown
 
 PADDINGS = ("SAME", "VALID", "CIRCULAR")
-MOST_AXES = 16  # of space
+MOST_AXES = 16  # largest number of spatial axes
 
 
 @dataclass(frozen=True, repr=False)
 class Windowed(Layer):
     """Base of the layers that slide a window; not for use by itself."""
 
-    # Tuples of integers, one for each axis, once the record is made; Any lets numbers in and
-    # wrong values reach their named errors.
+    # After __post_init__ these are tuples of integers, one for each axis. The annotation Any admits
+    # single numbers, and lets wrong values reach their named errors.
     window: Any
     strides: Any = field(default=1, kw_only=True)
     padding: Any = field(default="SAME", kw_only=True)
@@ -47,7 +47,7 @@ class Windowed(Layer):
         one_of("padding", self.padding, PADDINGS)
 
     def _of_a_number(self) -> str:
-        """Return a hint for who gave a number in the place of a window, or nothing."""
+        """Return a hint about a number that was given instead of a window, or an empty text."""
         return ""
 
     def _per_axis(self, name: str, value: Any) -> tuple[int, ...]:
@@ -66,7 +66,7 @@ class Windowed(Layer):
 
     @property
     def _around_each(self) -> bool:
-        """Whether there is a window around each position."""
+        """Whether there is one window for each position: ``SAME`` or ``CIRCULAR``, strides of 1."""
         around = self.padding != "VALID" or set(self.window) == {1}
         return set(self.strides) == {1} and around
 
@@ -113,7 +113,7 @@ class _WindowedWeights(Affine, _Dilated):
 
     @property
     def keeps_shape(self) -> bool:
-        """Whether there is a window around each position."""
+        """Whether the layer has one output for each position of its input."""
         return self._around_each
 
     def space_behind(self, space: tuple[int, ...] | None) -> tuple[int, ...] | None:
@@ -128,7 +128,7 @@ class _WindowedWeights(Affine, _Dilated):
 
     @property
     def patch(self) -> Fraction:
-        """How many positions the window has."""
+        """The number of positions of the window."""
         return Fraction(prod(self.window))
 
 
@@ -141,29 +141,30 @@ class Conv(_WindowedWeights):
     Parameters
     ----------
     window
-        Length of the window along each spatial axis; their number is the number of axes.
+        The length of the window along each spatial axis; their number is the number of axes.
     strides
-        s, a number or one for each axis.
+        s, one number, or one for each axis.
     padding
         ``"SAME"`` (zeros outside), ``"VALID"`` (positions inside only) or ``"CIRCULAR"``
         (periodic).
     dilation
-        d, a number or one for each axis.
+        d, one number, or one for each axis.
     weight_std
         σ_w, of order one; the factor 1/√fan_in, with fan-in (window's size) × (channels), is
         the parameterization's.
     bias_std
         σ_b, of order one.
     width_ratio
-        How many channels it makes per unit of width, as in :class:`Dense`.
+        The number of output channels per unit of width, as in :class:`Dense`.
     groups
-        Channels are split into so many groups that do not see each other.
+        The number of groups into which channels are split; outputs of a group depend on inputs of
+        the same group only.
 
     Raises
     ------
     InvalidInput
         If a length, stride, dilation or number of groups is not a positive integer, the padding
-        is not known, or a deviation is not one.
+        is not known, or a standard deviation is not a number ≥ 0.
 
     Examples
     --------
@@ -180,16 +181,16 @@ class Conv(_WindowedWeights):
 
     @property
     def patch(self) -> Fraction:
-        """How many positions the window has, times the share of the channels in a group."""
+        """The number of positions of the window, times the part of the channels in a group."""
         return Fraction(prod(self.window), self.groups)
 
 
 @dataclass(frozen=True, repr=False)
 class ConvTranspose(_WindowedWeights):
-    """Transposed convolution: the map that goes back over :class:`Conv`'s strides.
+    """Transposed convolution, which has ``strides`` times as many outputs as input positions.
 
-    A sample is spread out with ``strides − 1`` zeros between its positions, and convolved with
-    stride 1. Parameters are those of :class:`Conv`; the fan-in counts the whole window.
+    A sample with ``strides − 1`` zeros inserted between its positions is convolved with stride 1.
+    Parameters are those of :class:`Conv`; the fan-in counts the whole window.
 
     Examples
     --------
@@ -209,7 +210,7 @@ class ConvTranspose(_WindowedWeights):
 
 @dataclass(frozen=True, repr=False)
 class LocallyConnected(_WindowedWeights):
-    """Convolution without shared weights: every position has weights and a bias of its own.
+    """Convolution without shared weights: every output position has its own weights and bias.
 
     Parameters are those of :class:`Conv`.
 
@@ -238,7 +239,7 @@ class Pool(Windowed):
 
     @property
     def keeps_shape(self) -> bool:
-        """Whether there is a window around each position."""
+        """Whether the layer has one output for each position of its input."""
         return self._around_each
 
     def signal_behind(self, signal: Signal) -> Signal:
@@ -248,14 +249,14 @@ class Pool(Windowed):
 
 @dataclass(frozen=True, repr=False)
 class AvgPool(Pool):
-    """Average over each window; with ``"SAME"``, over what of it lies inside the sample.
+    """Average over each window; with ``"SAME"``, over its positions inside the sample.
 
     Parameters
     ----------
     window
-        Length of the window along each spatial axis.
+        The length of the window along each spatial axis.
     strides
-        A number or one for each axis; the window's lengths by default.
+        One number, or one for each axis; the window's lengths by default.
     padding
         As in :class:`Conv`; ``"VALID"`` by default.
 
@@ -287,8 +288,8 @@ class SumPool(Pool):
 class MaxPool(Pool):
     """Largest entry of each window. Parameters are those of :class:`AvgPool`.
 
-    Finite networks have it; its kernel is an expectation of a maximum of many correlated
-    Gaussians, which has no closed form.
+    It is implemented for finite networks. Its kernel is the expectation of a maximum of many
+    correlated Gaussians, which has no closed form.
 
     Examples
     --------
@@ -339,7 +340,7 @@ class GlobalSumPool(_GlobalPool):
 
 @dataclass(frozen=True, repr=False)
 class Flatten(Layer):
-    """All positions and channels as one axis of features.
+    """Reshape of all positions and channels to one axis of features.
 
     Examples
     --------
@@ -351,18 +352,18 @@ class Flatten(Layer):
     linear = True
 
     def signal_behind(self, signal: Signal) -> Signal:
-        """Return a signal without positions, of so many times the features."""
+        """Return a signal without positions, with one feature for each position and channel."""
         copies = signal.copies * prod(signal.space or ())
         return replace(signal, space=(), copies=copies, sample=None)
 
 
 def dilation_of(layer: Windowed) -> tuple[int, ...]:
-    """Return a layer's dilation along each axis; pooling has none."""
+    """Return a layer's dilation along each axis, 1 for pooling."""
     return getattr(layer, "dilation", (1,) * len(layer.window))
 
 
 def lengths(name: str, value: Any, repeat: int = 1) -> tuple[int, ...]:
-    """Check a tuple of positive integers; a number stands for ``repeat`` of it."""
+    """Return a tuple of positive integers after a check; repeats a number ``repeat`` times."""
     if isinstance(value, (int, np.integer)):
         value = (value,) * repeat
     entries = sequence(name, value, "an integer or a tuple of them")

@@ -34,7 +34,7 @@ class DrawnNetworks(NamedTuple):
         layer, and its standard error. Of either sign in order and chaos; NaN where signals
         overflow or die.
     correlation, correlation_error
-        Of the preactivations of two inputs behind the last layer, which begin at 0.5.
+        The correlation of the last preactivations of two inputs whose own correlation is 0.5.
     width, depth, draws
         Neurons, hidden layers, and number of networks.
     """

@@ -36,7 +36,7 @@ Kind = Literal["scale-invariant", "K* = 0", "half-stable"]
 class CriticalPoint:
     """Where both χ_∥ and χ_⊥ are 1, and how slowly signals change there.
 
-    Roberts, Yaida and Hanin, chapter 5. Layers are counted by ℓ, and all laws are leading orders
+    Roberts, Yaida and Hanin, chapter 5. ℓ counts layers, and all formulas are leading orders
     at large ℓ.
 
     Attributes

@@ -53,7 +53,7 @@ class FixedPoint:
     correlation
         c*, to which correlations of inputs with this variance come.
     variance_depth, correlation_depth
-        ξ_q = −1/log|χ_∥| and ξ_c = −1/log(σ_w² E[φ'φ'] at c*): layers in which a deviation falls
+        ξ_q = −1/log|χ_∥| and ξ_c = −1/log(σ_w² E[φ'φ'] at c*): layers in which a perturbation falls
         by e; negative where it grows, infinite at criticality.
     """
 

@@ -171,7 +171,7 @@ def critical_initialization(
         )
     i = int(np.argmin(np.abs(1 - np.abs(edge.chi_parallel))))
     reason = (
-        f"on the edge of chaos at K* = {edge.variance[i]:.4g}: gradients are kept, deviations of "
+        f"on the edge of chaos at K* = {edge.variance[i]:.4g}: gradients are kept, differences of "
         f"the variance fall by {edge.chi_parallel[i]:.4g} a layer; no point of the edge is "
         "critical in both"
     )
@@ -223,10 +223,10 @@ def _at(phi, weight_std, bias_std, K, depth, inverse, reason, parallel=1.0) -> I
 
 def _residual(phi: ActivationFunction, depth: int, inverse: np.ndarray | None) -> Initialization:
     weight_std = float(expectations(phi, np.ones(1)).slope[0, 0]) ** -0.5
-    K, growth, deviation = 1.0, 1.0, 1.0
+    K, growth, difference = 1.0, 1.0, 1.0
     for _ in range(depth):
         found = expectations(phi, np.array([K]))
-        deviation *= 1 + weight_std**2 * float(found.second[1, 0]) / depth
+        difference *= 1 + weight_std**2 * float(found.second[1, 0]) / depth
         growth *= 1 + weight_std**2 * float(found.slope[0, 0]) / depth
         K += weight_std**2 * float(found.second[0, 0]) / depth
     reason = (
@@ -239,7 +239,7 @@ def _residual(phi: ActivationFunction, depth: int, inverse: np.ndarray | None) -
             raise InvalidInput("widths: a residual network has one width, got several.")
         width = round(1 / inverse[0])
         effective = relative_variance(phi, weight_std**2, 1 / depth, depth, width, 1.0)
-    scales = depth_scale(growth ** (1 / depth)), depth_scale(deviation ** (1 / depth)), depth
+    scales = depth_scale(growth ** (1 / depth)), depth_scale(difference ** (1 / depth)), depth
     return Initialization(weight_std, 0.0, 1.0, growth, *scales, effective, reason)
 
 

@@ -75,7 +75,7 @@ class PhaseDiagram:
 
     @property
     def variance_depth(self) -> np.ndarray:
-        """|1/log |χ_∥||, the layers in which deviations of the variance change by e; (i, j)."""
+        """|1/log |χ_∥||, the layers over which changes of the variance change by e; (i, j)."""
         with np.errstate(divide="ignore"):
             return np.abs(1 / np.log(np.abs(self.chi_parallel)))
 

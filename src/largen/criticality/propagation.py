@@ -15,7 +15,7 @@ from largen.arrays import flag, shape_of
 from largen.errors import NumericalFailure
 from largen.kernels.inputs import samples_of, state_of
 from largen.kernels.nngp_ntk import checked_inputs, features_of, prepare
-from largen.kernels.pieces import taken_apart, written_out
+from largen.kernels.pieces import parts_with_constants, unroll
 from largen.kernels.rules import advance, wanted
 from largen.kernels.state import Constants, State, Wanted, equal_positions
 from largen.parameterizations import Parameterization, ntk
@@ -146,9 +146,9 @@ def propagate(
 def _outermost(skeleton: Layer, constants: Any) -> list[tuple[Layer, Any]]:
     """Return the layers of the outermost sequence, repetitions written out."""
     pieces: list[tuple[Layer, Any]] = []
-    for layer, its in taken_apart(skeleton, constants):
+    for layer, its in parts_with_constants(skeleton, constants):
         if isinstance(layer, Repeat):
-            for piece in written_out(layer, its):
+            for piece in unroll(layer, its):
                 pieces += _outermost(*piece) if isinstance(piece[0], (Serial, Repeat)) else [piece]
         else:
             pieces.append((layer, its))

@@ -1,7 +1,7 @@
 """How much the kernel of one input fluctuates in residual networks of finite width.
 
 The stream h ← h + βN(0, S), S = σ_w²⟨φ(h)²⟩, keeps its neurons, so that averages over them in
-different layers fluctuate together. With ε^ℓ the deviation of σ_w²⟨φ²⟩ in layer ℓ,
+different layers fluctuate together. With ε^ℓ the fluctuation of σ_w²⟨φ²⟩ in layer ℓ,
 
     δQ ← (1 + β²χ_∥) δQ + β²ε^ℓ,   Cov(ε^j, ε^ℓ) = (σ_w⁴/n) Cov(φ(h^j)², φ(h^ℓ)²),
 

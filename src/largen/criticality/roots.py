@@ -51,7 +51,7 @@ def all_roots(
     x, known
         The grid, and these three on it.
     tolerance
-        Of |g| relative to x, for it to vanish where g' does.
+        The largest |g|, relative to x, at which a double root (g' = 0) is accepted.
     """
 
     def component(k: int) -> Callable[[float], float]:

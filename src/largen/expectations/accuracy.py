@@ -27,7 +27,7 @@ ANGLES = (1e-5, 0.02, 0.6, 1.9, 3.1)  # at which integrals over pieces are tried
 UNRESOLVED = 0.1  # relative change of coefficients beyond which nothing is known
 RESOLVED = 1e-8  # error of the Hermite series at variance 1 beyond which it is not the method
 HOPELESS = 1e-6  # error by the angle at variance 1 beyond which φ bends or jumps elsewhere
-FARTHEST = 8.0**5  # deviation √q up to which integrals by the angle are tried: more take gigabytes
+FARTHEST = 8.0**5  # largest √q for integrals by the angle; larger ones take gigabytes
 DEFAULT_RTOL = {"float64": 1e-8, "float32": 1e-4}
 
 
@@ -228,7 +228,7 @@ def _worst(phi, q, dtype, layers, derivative) -> float:
     return layers * max(np.max(bound) for bound in bounds[: 2 if derivative else 1])
 
 
-def suited(
+def with_suitable_method(
     phi: ActivationFunction,
     q: np.ndarray,
     rtol: float,
@@ -238,7 +238,7 @@ def suited(
 ) -> ActivationFunction:
     """Return φ with the method by which its moments at these variances are most accurate.
 
-    That is φ itself where it reaches ``rtol``; otherwise φ by the angle, for deviations as
+    That is φ itself where it reaches ``rtol``; otherwise φ by the angle, for standard deviations as
     large as there are, if its error is smaller. Parameters are those of :func:`shortfall`.
     """
     if phi.closed_form is not None:
@@ -259,12 +259,12 @@ def suited(
 
 
 def _reaches(phi, q, dtype, derivative) -> list[float]:
-    """Return the deviations for which integrals of φ by the angle are worth trying."""
+    """Return the standard deviations up to which integrals by the angle are tried, in turn."""
     largest = float(np.sqrt(np.max(q)))
     if largest > FARTHEST:
         return []
     if by_angle(phi) and _worst(phi, np.ones(PROBES), dtype, 1, derivative) > HOPELESS:
-        return []  # neither deviations nor variances are what is too large
+        return []  # the error is due neither to standard deviations nor to variances
     return [reach_for(slack * largest) for slack in (1, 8)]  # 8 for variances of different sizes
 
 

@@ -19,7 +19,7 @@ from largen.expectations.error_functions import ERF, GELU
 from largen.expectations.exponentials import COS, EXP, SIN
 from largen.expectations.families import SELU, Elu, Family, Gaussian, Jump, LeakyRelu
 from largen.expectations.homogeneous import homogeneous
-from largen.expectations.recognition import recognised
+from largen.expectations.recognition import recognise
 from largen.text import shown
 
 Elementwise = Callable[[Array], Array]
@@ -55,8 +55,8 @@ class ActivationFunction:
     closed_form
         The Gaussian integrals in closed form, if known; otherwise they are computed.
     reach
-        If given, integrals are those of :mod:`largen.expectations.angular`, for deviations √q up
-        to this number; otherwise the method is chosen.
+        If given, integrals are those of :mod:`largen.expectations.angular`, for standard deviations
+        √q up to this number; otherwise the method is chosen.
 
     Examples
     --------
@@ -209,9 +209,7 @@ def activation(spec: Any) -> ActivationFunction:
     function = cast(Elementwise, spec)
     _check_elementwise(function)
     name = getattr(function, "__name__", type(function).__name__)
-    return ActivationFunction(
-        name, function, closed_form=recognised(function, Derivative(function))
-    )
+    return ActivationFunction(name, function, closed_form=recognise(function, Derivative(function)))
 
 
 def _check_elementwise(function: Elementwise) -> None:

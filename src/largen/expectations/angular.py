@@ -1,8 +1,8 @@
 """Pair expectations of functions with a bend at 0, or of large variance, by the angle.
 
 Where φ is analytic on either side of 0 (elu, selu, softsign, x²sign x) its Hermite series is slow,
-and so is that of a smooth function whose scale is far below the deviation of its argument. With
-deviations s = √q and the angle θ between u and v, in polar coordinates of the plane,
+and so is that of a smooth function whose scale is far below the standard deviation of its argument.
+With standard deviations s = √q and the angle θ between u and v, in polar coordinates of the plane,
 
     D(s₁, s₂, θ) = E[φ'(u)φ'(v)] = ∫∫ φ'(s₁ r cos ψ) φ'(s₂ r cos(ψ − θ)) r e^(−r²/2)/2π dr dψ,
 
@@ -34,7 +34,7 @@ from largen.expectations.panels import graded_nodes, graded_unit
 from largen.expectations.quadrature import gaussian_mean
 from largen.expectations.tiles import Tile, over_tiles
 
-_FACTOR = 8.0  # between the deviations up to which there are rules
+_FACTOR = 8.0  # ratio of the successive standard deviations up to which there are quadrature rules
 
 
 class Resolution(NamedTuple):
@@ -43,7 +43,7 @@ class Resolution(NamedTuple):
     Attributes
     ----------
     reach
-        The largest deviation √q that they are made for.
+        The largest standard deviation √q of the arguments.
     order
         Nodes in a panel of Gauss and Legendre's rule.
     deviations, angles
@@ -57,17 +57,17 @@ class Resolution(NamedTuple):
 
 
 def reach_of(phi: ActivationFunction) -> float:
-    """Return the deviation up to which integrals of φ are made."""
+    """Return the largest standard deviation up to which integrals of φ are computed."""
     return _FACTOR if phi.reach is None else phi.reach
 
 
 def reach_for(deviation: float) -> float:
-    """Return the reach to take for deviations up to this one."""
+    """Return the reach that covers a standard deviation."""
     return _FACTOR ** max(1.0, np.ceil(np.log(max(deviation, 1.0)) / np.log(_FACTOR)))
 
 
 def resolution(reach: float) -> Resolution:
-    """Return the resolution for deviations up to ``reach``."""
+    """Return the resolution for standard deviations up to ``reach``."""
     if reach <= _FACTOR:
         return Resolution(reach, order=10, deviations=20, angles=48)
     return Resolution(reach, order=12, deviations=32, angles=96)
@@ -161,7 +161,7 @@ def derivative_moments(
 
 
 def build(phi: ActivationFunction, fine: Resolution, low: Array, high: Array) -> Table:
-    """Return the table for deviations between ``low`` and ``high``."""
+    """Return the table for standard deviations between ``low`` and ``high``."""
     dtype = high.dtype
     ends = jnp.arcsinh(low), jnp.arcsinh(high)
     centre = (ends[0] + ends[1]) / 2
@@ -201,7 +201,7 @@ def _averages(fine: Resolution, sharpness: Array, theta: Array, to_angles: Array
 
 
 def _collinear(phi: ActivationFunction, fine: Resolution, s: Array) -> Array:
-    """Return h at all pairs of deviations."""
+    """Return h at all pairs of standard deviations."""
     z, weights = (x.astype(s.dtype) for x in graded_nodes(fine.reach, fine.order))
     same = np.eye(len(s), dtype=bool)
     apart = jnp.where(same, 1, s[:, None] - s[None, :])
@@ -223,12 +223,12 @@ class Entries(NamedTuple):
 
 
 def deviation_basis(table: Table, s: Array) -> Array:
-    """Return the polynomials in s at deviations, along a new first axis."""
+    """Return the polynomials in s at standard deviations, along a new first axis."""
     return _polynomials(len(table.collinear), (jnp.arcsinh(s) - table.centre) / table.half)
 
 
 def look_up(table: Table, first: Array, second: Array, theta: Array) -> Entries:
-    """Return the entries of pairs at angles θ, with the bases of their deviations."""
+    """Return the entries of pairs at angles θ, with the bases of their standard deviations."""
     # Rows against columns are a product of matrices.
     outer = first.ndim > 2 and first.shape[-1] == 1 and second.shape[-2] == 1
     place = _stretched(table.sharpness, theta)
@@ -293,7 +293,7 @@ def _at_zero_variance(phi, alone, q1, q2, slope):
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
 def angular_pair(phi: ActivationFunction, q1: Array, q2: Array, gap: Array) -> tuple[Array, Array]:
-    """Return the gap of (φ(u), φ(v)) and E[φ'(u)φ'(v)] by tables of angle and deviations."""
+    """Return the gap of (φ(u), φ(v)) and E[φ'(u)φ'(v)] by tables of angles and s."""
     return _tabulated(phi, q1, q2, gap)
 
 
@@ -304,7 +304,7 @@ def _tabulated(phi, q1, q2, gap):
 
 
 def range_of(q1: Array, q2: Array) -> tuple[Array, Array]:
-    """Return the smallest and the largest deviation, as constants to differentiation."""
+    """Return the smallest and the largest standard deviation, as constants to differentiation."""
     both = lax.stop_gradient(safe_sqrt(jnp.concatenate([q1.ravel(), q2.ravel()])))
     return jnp.min(both, initial=jnp.inf), jnp.max(both, initial=0)
 

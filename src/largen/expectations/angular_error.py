@@ -24,14 +24,14 @@ from largen.expectations.panels import graded_nodes
 
 _PROBES = 6
 _SAFETY = 4.0
-_LEAST = 1e-3  # of the largest deviation
+_LEAST = 1e-3  # smallest standard deviation in units of the largest one
 
 
 @partial(jax.jit, static_argnums=0)
 def angular_error(phi: ActivationFunction, q1: Array, q2: Array) -> tuple[Array, Array]:
     """Return bounds on the errors of ``angular_pair`` relative to E[φ²] and E[φ'²].
 
-    At six deviations between the smallest and the largest the table is compared with finer
+    At six standard deviations between the smallest and the largest the table is compared with finer
     integrals that do not use it. Where u and v are parallel, opposite or independent, integrals
     over one Gaussian give both results, of φ itself for the gap, so that a jump of φ, which φ'
     does not show, is seen. At three angles between, E[φ'φ'] comes from a finer rule in the plane.
@@ -46,7 +46,7 @@ def angular_error(phi: ActivationFunction, q1: Array, q2: Array) -> tuple[Array,
     s = jnp.maximum(s, _LEAST * jnp.sinh(table.centre + table.half))
     basis = deviation_basis(table, s)
     independent, parallel, opposite = np.pi / 2, 0.0, np.pi
-    # Where a large deviation makes D sharp; a small one would have them beyond π.
+    # Angles at which a large standard deviation makes D sharp; for a small one they are beyond π.
     sharp = jnp.stack([0.6 / table.sharpness, table.sharpness**-0.5])
     angles = jnp.append(jnp.minimum(sharp, 1.0), 2.2)
     special = jnp.asarray([parallel, independent, opposite], s.dtype)

@@ -74,7 +74,7 @@ def with_kinks(function: Any, kinks: Any, *, jumps: bool = False) -> ActivationF
     Functions with up to eight kinks between −48 and 48 need not say where they are. For others,
     and to be sure, give all places where φ or one of its first few derivatives jumps. Where one
     is missing the estimate of the error says so. The time for a pair grows with the square of
-    their number, so give those within reach: eight deviations of the inputs of φ.
+    their number, so give those within reach: eight standard deviations of the inputs of φ.
 
     Parameters
     ----------

@@ -61,7 +61,7 @@ class Coefficients(NamedTuple):
 
 
 def tolerance(dtype: np.dtype) -> float:
-    """Return the part of E[φ²] that may be left out where the inputs coincide."""
+    """Return the truncation error of E[φ²] that is allowed where the inputs coincide."""
     return 1e-12 if dtype == np.float64 else 1e-6
 
 

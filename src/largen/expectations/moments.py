@@ -18,7 +18,7 @@ from largen.expectations.accuracy import (
     SingleMoments,
     by_angle,
     shortfall,
-    suited,
+    with_suitable_method,
 )
 from largen.expectations.activations import ActivationFunction, Elementwise, activation
 from largen.expectations.angular import angular_pair, reach_of
@@ -27,7 +27,7 @@ from largen.expectations.closed_form import divide
 from largen.expectations.quadrature import gaussian_mean, gaussian_mean_error
 from largen.expectations.series_error import series_error
 from largen.expectations.series_pair import series_pair, square
-from largen.expectations.watching import pair, single, who_watches
+from largen.expectations.watching import current_watch, pair, single
 
 Spec = str | Elementwise | ActivationFunction
 
@@ -89,7 +89,7 @@ def pair_moments(phi: Spec, q1: ArrayLike, q2: ArrayLike, gap: ArrayLike) -> Pai
     (0.0, 0.5)
     """
     phi = activation(phi)
-    if (who := who_watches()) is not None:
+    if (who := current_watch()) is not None:
         return PairMoments(*pair(who, phi, q1, q2, gap))
     return PairMoments(*_pair(phi, *_floats(q1, q2, gap)))
 
@@ -164,7 +164,7 @@ def mean(phi: Spec, q: ArrayLike) -> Any:
 
 def _one(phi: Spec, moment: str, q: ArrayLike) -> Any:
     phi = activation(phi)
-    if (who := who_watches()) is not None:
+    if (who := current_watch()) is not None:
         return single(who, phi, moment, q)
     return _single(phi, moment, *_floats(q))
 
@@ -260,7 +260,7 @@ def _accuracy(phi, q, dtype, rtol) -> tuple[str | None, ActivationFunction]:
     name = "float64" if dtype == np.float64 else "float32"
     rtol = DEFAULT_RTOL[name] if rtol is None else real("rtol", rtol, above=0.0)
     dtype = np.dtype(name).type
-    phi = suited(phi, q, rtol, dtype)
+    phi = with_suitable_method(phi, q, rtol, dtype)
     return shortfall(phi, q, rtol, dtype), phi
 
 

@@ -29,7 +29,7 @@ from largen.expectations.panels import panels
 
 _HIGHEST = 60.0  # heights beyond have no probability at all
 _REACH = (-10.0, -5.0, -2.5, 0.0, 2.5, 5.0, 10.0)  # panels of a Gaussian
-_DEPTH = 32.0  # e^(−32) of the integral is left out
+_DEPTH = 32.0  # the truncation error of the integral is e^(−32)
 _RULES = {
     np.dtype(np.float64): panels(np.linspace(0, 1, 41), 12),
     np.dtype(np.float32): panels(np.linspace(0, 1, 21), 8),

@@ -30,7 +30,7 @@ from largen.expectations.panels import panels
 
 Elementwise = Callable[[Array], Array]
 
-_REACH = 8.5  # deviations; a Gaussian is beyond with a probability of 2e-17
+_REACH = 8.5  # standard deviations; a Gaussian number exceeds them with a probability of 2e-17
 _SAFETY = 4.0
 _ARRAYS = (121, 9)  # of the pairs that XLA holds at a time, and for each kink; measured
 
@@ -43,7 +43,7 @@ class Rule(NamedTuple):
     order
         Nodes in a panel.
     whole
-        Where panels of a Gaussian end, in deviations.
+        The ends of the panels of a Gaussian, in standard deviations.
     layer
         The same of what an inner integral makes of a kink.
     """
@@ -72,10 +72,10 @@ def _clipped(place: Array) -> Array:
     return jnp.clip(place, -_REACH, _REACH)
 
 
-def _height(place: float, deviation: Array) -> Array:
+def _height(place: float, std: Array) -> Array:
     """Return κ/s, as far as there is any probability."""
-    safe = jnp.where(deviation > 0, deviation, 1)
-    return jnp.where(deviation > 0, _clipped(place / safe), np.sign(place) * _REACH)
+    safe = jnp.where(std > 0, std, 1)
+    return jnp.where(std > 0, _clipped(place / safe), np.sign(place) * _REACH)
 
 
 def _density(x: Array) -> Array:

@@ -65,7 +65,7 @@ def gaussian_mean(
     Returns
     -------
     Array
-        Of the shape and dtype of ``q``. Differentiable in q by d/dq E[f] = E[z f'(√q z)]/(2√q),
+        The means, with the shape and dtype of ``q``, and with d/dq E[f] = E[z f'(√q z)]/(2√q),
         which needs one derivative of f only and is right for kinks.
 
     Examples

@@ -34,7 +34,7 @@ _EPS = float(np.finfo(np.float64).eps)
 
 
 @lru_cache(maxsize=256)
-def recognised(
+def recognise(
     function: Callable[[Array], Array], derivative: Callable[[Array], Array]
 ) -> ClosedForm | None:
     """Return the Gaussian integrals of a function with kinks away from 0, or None for any other.

@@ -1,8 +1,8 @@
-"""Which variances Gaussian expectations are asked for, on the way through a computation.
+"""Which variances occur in the Gaussian expectations of a computation.
 
-Within :func:`watched`, moments do not compute what they compute otherwise. They note the activation
-and the variances, and return moments that are cheap and as large as they can be, so that a
-computation can be gone through for a few of its variances before it is done for all of them.
+Within :func:`watch`, functions for moments do not compute integrals. They record the activation and
+the variances, and return moments that are cheap and as large as possible. So a computation can be
+traversed for a few of its variances before it is done for all of them.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from largen.expectations.series_pair import square
 
 @partial(jax.tree_util.register_dataclass, data_fields=["variances"], meta_fields=["phi"])
 @dataclass(frozen=True)
-class Asked:
-    """An activation, and the smallest and the largest variance that one layer has asked it for.
+class MomentRequest:
+    """An activation, with the smallest and the largest variance of its argument in one layer.
 
     Variances that are not traced are all there, one for each sample.
     """
@@ -38,7 +38,7 @@ class Asked:
 
 
 class Watch:
-    """What is asked within a block; see :func:`watched`.
+    """The record of the moments that a block of code requests; see :func:`separate_watch`.
 
     Parameters
     ----------
@@ -50,20 +50,20 @@ class Watch:
     def __init__(self, only_which: bool = False):
         self.only_which = only_which
         self._own: dict[ActivationFunction, list[Any]] = {}
-        self._passed_on: list[Asked] = []
+        self._passed_on: list[MomentRequest] = []
 
     @property
-    def all(self) -> list[Asked]:
-        """All that was asked: by the block itself, once for each activation, and passed on."""
-        own = [Asked(phi, _told(found)) for phi, found in self._own.items()]
+    def all(self) -> list[MomentRequest]:
+        """All requests: those of the block, one for each activation, and those of inner blocks."""
+        own = [MomentRequest(phi, _told(found)) for phi, found in self._own.items()]
         return [*self._passed_on, *own]
 
     def note(self, phi: ActivationFunction, *variances: Any) -> None:
         """Add variances that the block itself asks for."""
         self._own.setdefault(phi, []).extend(variances)
 
-    def pass_on(self, asked: Iterable[Asked]) -> None:
-        """Add what was asked in a block within this one."""
+    def add_requests(self, asked: Iterable[MomentRequest]) -> None:
+        """Add the requests of an inner block."""
         self._passed_on += asked
 
 
@@ -89,8 +89,8 @@ def watch(only_which: bool = False) -> Iterator[Watch]:
 
 
 @contextmanager
-def watched() -> Iterator[Watch]:
-    """Keep apart what is asked within the block, if somebody watches; hand it on afterwards."""
+def separate_watch() -> Iterator[Watch]:
+    """Record the requests of a block separately, if there is a watch around it."""
     if (outer := _WATCH.get()) is None:
         yield Watch()
     else:
@@ -98,14 +98,14 @@ def watched() -> Iterator[Watch]:
             yield found
 
 
-def pass_on(asked: Iterable[Asked]) -> None:
-    """Tell whoever watches what was asked in a block that was kept apart."""
+def add_requests(asked: Iterable[MomentRequest]) -> None:
+    """Add requests that were recorded separately to the current watch."""
     if (found := _WATCH.get()) is not None:
-        found.pass_on(asked)
+        found.add_requests(asked)
 
 
-def who_watches() -> Watch | None:
-    """Return the watch of this block, None if nobody watches."""
+def current_watch() -> Watch | None:
+    """Return the innermost watch around the caller, None if there is none."""
     return _WATCH.get()
 
 

@@ -71,7 +71,7 @@ class Comparison:
     def to_xarray(self) -> xarray.Dataset:
         """Return all numbers as an ``xarray.Dataset`` over ``width`` and ``step``.
 
-        Of a limit of infinite depth over ``network``, with the coordinates ``width`` and ``depth``.
+        For a limit of infinite depth, over ``network``, with coordinates ``width`` and ``depth``.
         """
         return self._dataset.copy()
 

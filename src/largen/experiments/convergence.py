@@ -30,7 +30,7 @@ class ConvergenceBound(NamedTuple):
         2ηδ/P, at which the bound falls per unit of time of gradient flow, η being its ``lr``; per
         step of gradient descent with the first rate, −log of the factor.
     times
-        Of the run's entries.
+        The times of the run's time indices.
     loss
         Bound at these times, from the loss at the parameters on, (entry,).
     """
@@ -78,7 +78,7 @@ def convergence_bound(run: Run, params: Any) -> ConvergenceBound:
         A run with loss ``"mse"`` under gradient flow or full-batch gradient descent without
         momentum or weight decay.
     params
-        Of a finite network of ``run.net`` in ``run.param``, from :func:`largen.init`.
+        Parameters of a finite network of ``run.net`` in ``run.param``, from :func:`largen.init`.
 
     Returns
     -------

@@ -29,7 +29,7 @@ def digits(
     classes
         The two digits labelled −1 and +1; None for odd against even.
     seed
-        Of the drawing.
+        The seed with which samples are drawn.
     dtype
         ``"float32"`` or ``"float64"``.
 

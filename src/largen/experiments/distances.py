@@ -76,8 +76,8 @@ def mean_shift(limit: Trajectory, nets: list[Trajectory], on: str) -> tuple[np.n
         distance = getattr(net, f"f_{on}") - prediction_for(limit, net, on)
         seeds, width = len(distance), net.width or 1
         shifts.append(width * distance.mean(0))
-        deviation = distance.std(0, ddof=1) if seeds > 1 else np.full(distance.shape[1:], np.nan)
-        errors.append(width * deviation / np.sqrt(seeds))
+        std = distance.std(0, ddof=1) if seeds > 1 else np.full(distance.shape[1:], np.nan)
+        errors.append(width * std / np.sqrt(seeds))
         weights.append(seeds / width)
     share = np.array(weights) / np.sum(weights)
     error = np.sqrt(np.tensordot(share**2, np.square(errors), 1))

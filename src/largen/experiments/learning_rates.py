@@ -38,7 +38,7 @@ class LearningRateCurve:
     rates
         η₀, ``(rate,)``, increasing.
     losses
-        Of the limit, or the mean over networks, ``(rate,)``; NaN where training diverged.
+        The loss of the limit, or its mean over networks, ``(rate,)``; NaN where training diverged.
     errors
         Their standard errors; NaN where they are not known.
     initial
@@ -142,7 +142,7 @@ class LearningRateCurve:
         Parameters
         ----------
         path
-            Of the picture, if it is to be written.
+            The file of the figure, if it is to be written.
         beside
             Further curves, such as those of finite networks.
         """
@@ -197,13 +197,13 @@ def learning_rate_curve(
     seeds
         How many networks.
     key
-        Of the networks, or of the limit's random matrices: the same for all rates.
+        The key of the networks, or of the limit's random matrices; the same for all rates.
     on
         Samples of the loss, ``"test"`` or ``"train"``; test by default if there are any.
     progress
         Whether to show a bar; by default in terminals, after two seconds.
     options
-        Of :func:`largen.solve`.
+        Options of :func:`largen.solve`.
 
     Returns
     -------

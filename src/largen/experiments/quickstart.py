@@ -34,7 +34,7 @@ class Settings:
     samples
         Training images; as many again are tested.
     steps
-        Of gradient descent.
+        The number of steps of gradient descent.
     rtol
         Relative error asked of the mean-field limit.
     """

@@ -38,7 +38,7 @@ def made_folder(name: str, folder: str | PathLike[str]) -> Path:
     Parameters
     ----------
     name
-        Of the argument that the folder was given by.
+        The name of the argument for the folder, for errors.
     folder
         Where.
 
@@ -104,7 +104,7 @@ def written_whole(
     path
         Where. A link is followed; the permissions of a file that is there are kept.
     name
-        Of the argument that the path was given by.
+        The name of the argument for the path, for errors.
     checksum
         Whether a checksum is put behind the content: see :mod:`largen.files.checksums`.
 

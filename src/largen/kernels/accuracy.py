@@ -18,10 +18,10 @@ from largen.architectures import Activation, Layer, layers_of, mapped
 from largen.arrays import precision, real
 from largen.errors import LostDigits, NoTheory, NumericalFailure
 from largen.expectations import ActivationFunction
-from largen.expectations.accuracy import DEFAULT_RTOL, shortfall, suited
-from largen.kernels.depth_grid import shortfall_in_depth, with_suited_steps
+from largen.expectations.accuracy import DEFAULT_RTOL, shortfall, with_suitable_method
+from largen.kernels.depth_grid import shortfall_in_depth, with_suitable_steps
 from largen.kernels.lower import Lowered
-from largen.kernels.variances import seen
+from largen.kernels.variances import activation_variances
 
 
 def inaccuracy(
@@ -41,7 +41,7 @@ def inaccuracy(
         Whether E[φ'φ'] matters.
     """
     rtol = DEFAULT_RTOL["float64"] if rtol is None else real("rtol", rtol, above=0.0)
-    for phi, q in seen(lowered, inputs).items():
+    for phi, q in activation_variances(lowered, inputs).items():
         words = shortfall(phi, np.stack(q), rtol, layers=len(q), derivative=with_ntk)
         if words is not None:
             return f"kernels: {words}"
@@ -118,7 +118,7 @@ def infinite(kernels: Iterable[Any], dtype: Any = None) -> str | None:
     return None
 
 
-def with_suited_methods(
+def with_suitable_methods(
     lowered: Lowered, inputs: tuple[Any, ...], with_ntk: bool = True, rtol: float | None = None
 ) -> Lowered:
     """Return the network with each activation's expectations by the method that suits them.
@@ -134,12 +134,12 @@ def with_suited_methods(
         check_tangent(lowered.skeleton)
     usual = DEFAULT_RTOL["float64"]
     chosen = {
-        phi: suited(phi, np.stack(q), usual, layers=len(q), derivative=with_ntk)
-        for phi, q in seen(lowered, inputs).items()
+        phi: with_suitable_method(phi, np.stack(q), usual, layers=len(q), derivative=with_ntk)
+        for phi, q in activation_variances(lowered, inputs).items()
     }
     if not all(phi is method for phi, method in chosen.items()):
         lowered = lowered._replace(skeleton=with_activations(lowered.skeleton, chosen))
-    return with_suited_steps(lowered, inputs, with_ntk, usual if rtol is None else rtol)
+    return with_suitable_steps(lowered, inputs, with_ntk, usual if rtol is None else rtol)
 
 
 def check_tangent(skeleton: Layer) -> None:

@@ -26,7 +26,7 @@ GRADINGS = (1, 3)  # of smooth branches, and of others, where samples may be opp
 COSINES = np.array([1, 1 - 1e-6, 1 - 1e-3, 0.9, 0.5, 0, -0.5, -0.9, -0.99, -0.999, -1 + 1e-5, -1])
 
 
-def with_suited_steps(
+def with_suitable_steps(
     lowered: Lowered, inputs: tuple[Any, ...], with_ntk: bool, rtol: float
 ) -> Lowered:
     """Return the network with the fewest steps in depth that reach ``rtol``, or with the most."""

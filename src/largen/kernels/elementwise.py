@@ -24,7 +24,7 @@ from largen.architectures import (
 )
 from largen.expectations import ActivationFunction, activation
 from largen.expectations.composition import compose, product, weighted_sum
-from largen.kernels.pieces import Pieces, composed, taken_apart, written_out
+from largen.kernels.pieces import Pieces, composed, parts_with_constants, unroll
 from largen.kernels.state import Shared
 
 _LINEAR = activation("linear")
@@ -47,7 +47,7 @@ def append(done: Pieces, layer: Layer, constants: Any) -> None:
     before = done[-1][0] if done else None
     copied = isinstance(layer, Repeat)
     if copied and _begins(layer) and (isinstance(before, Activation) or _ends(layer)):
-        for piece in written_out(layer, constants):  # equal copies are folded again later
+        for piece in unroll(layer, constants):  # equal copies are folded again later
             append(done, *piece)
     elif isinstance(before, Activation) and isinstance(layer, Parallel) and _begins(layer):
         done.pop()
@@ -67,10 +67,10 @@ def _append_function(done: Pieces, phi: ActivationFunction) -> None:
         done.append((last, constants))
     elif isinstance(last, Repeat) and _ends(last):
         done.pop()
-        done += joined([*written_out(last, constants), (Activation(phi), ())])
+        done += joined([*unroll(last, constants), (Activation(phi), ())])
     elif isinstance(last, Concatenate):
         found = [
-            composed(joined([*taken_apart(branch, its), (Activation(phi), ())]))
+            composed(joined([*parts_with_constants(branch, its), (Activation(phi), ())]))
             for branch, its in zip(last.parts, constants.parts, strict=True)
         ]
         done[-1] = together(last, constants.own, found)
@@ -119,7 +119,7 @@ def _ends(layer: Layer) -> bool:
 def _behind(phi: Activation, layer: Parallel, constants: Shared) -> tuple[Layer, Any]:
     """Return parts that read x as parts that read φ(x)."""
     found = [
-        composed(joined([(phi, ()), *taken_apart(part, its)]))
+        composed(joined([(phi, ()), *parts_with_constants(part, its)]))
         for part, its in zip(layer.parts, constants.parts, strict=True)
     ]
     return together(layer, constants.own, found)

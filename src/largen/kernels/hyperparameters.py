@@ -31,13 +31,13 @@ class Hyperparameters(NamedTuple):
     ----------
     names
         Such as ``"0.weight_std"`` and ``"0.bias_std"``: the path of the layer, and its field.
-        Biases of deviation 0 do not exist, and are not there.
+        Biases of standard deviation 0 do not exist and have no name.
     deviations
         σ_w or σ_b of each, (name,).
     factors
         (name,): the kernel's constant is ``factors · deviations²``.
     features, skeleton, constants
-        Of :class:`largen.kernels.lower.Lowered`.
+        The fields of :class:`largen.kernels.lower.Lowered`.
     labels
         As ``constants``, with the position of the name, counted from 1, in the place of σ_w² and
         σ_b², and 0 for biases that do not exist. In the place of a rate ρ is the power with which

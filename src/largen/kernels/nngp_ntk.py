@@ -14,7 +14,13 @@ from largen.architectures import Layer
 from largen.arrays import flag, floating, is_traced, like, real, samples, shape_of
 from largen.errors import InvalidInput, NoTheory, instance_of
 from largen.interrupts import interruptible
-from largen.kernels.accuracy import check_tangent, inaccuracy, overflow, report, with_suited_methods
+from largen.kernels.accuracy import (
+    check_tangent,
+    inaccuracy,
+    overflow,
+    report,
+    with_suitable_methods,
+)
 from largen.kernels.lower import Lowered, lower
 from largen.kernels.masked import masked
 from largen.kernels.padding import fill_up
@@ -300,7 +306,7 @@ def _kernels(net, inputs, masks, param, rtol, resources, throw, pick, with_ntk=T
         )
         return pick(covariance * scale, tangent)
     check_size("x1", len(x1), len(x1 if x2 is None else x2), 1 + with_ntk, dtype)
-    lowered = with_suited_methods(lowered, inputs, with_ntk, rtol)
+    lowered = with_suitable_methods(lowered, inputs, with_ntk, rtol)
     tile = fitting(lowered.skeleton, most_positions(net, shape_of(x1)), budget)
     result = pick(*concrete_kernels(lowered, scale, x1, x2, dtype, with_ntk, masks, tile, devices))
     result = like(result, *inputs)

@@ -16,7 +16,7 @@ from largen.kernels.accuracy import (
     check_tangent,
     sizes_of,
     warn_of_lost_digits,
-    with_suited_methods,
+    with_suitable_methods,
 )
 from largen.kernels.hyperparameters import hyperparameters, with_variances
 from largen.kernels.lower import Lowered
@@ -54,7 +54,7 @@ class KernelFunction:
             positions, layers = most_positions(net, shape_of(x1)), len(given.names)
             columns = len(given_inputs[-1])
             check_at_once("x1", lowered.skeleton, positions, len(x1), columns, layers)
-            lowered = with_suited_methods(lowered, given_inputs)
+            lowered = with_suitable_methods(lowered, given_inputs)
         self._given, self._lowered = given, lowered
         self.deviations = dict(zip(given.names, given.deviations.tolist(), strict=True))
 
@@ -115,9 +115,9 @@ def kernel_function(
     Returns
     -------
     KernelFunction
-        Of a mapping from names to numbers, which may be traced; ``deviations`` are the network's
-        own. Under ``jax.grad`` everything is in the precision of the trace: call it within
-        ``jax.enable_x64(True)`` for float64.
+        A function of a mapping from names to numbers, which may be traced; ``deviations`` are the
+        network's own. Under ``jax.grad`` everything is in the precision of the trace: call it
+        within ``jax.enable_x64(True)`` for float64.
 
     Raises
     ------

@@ -49,19 +49,19 @@ def _folded(layers: Sequence[Layer]) -> list[tuple[tuple[Layer, ...], int]]:
     return found
 
 
-def taken_apart(layer: Layer, constants: Any) -> Pieces:
+def parts_with_constants(layer: Layer, constants: Any) -> Pieces:
     """Return the layers of a ``serial``, or the layer alone, with their constants."""
     if isinstance(layer, Serial):
         return list(zip(layer.layers, constants, strict=True))
     return [(layer, constants)]
 
 
-def written_out(repeat: Repeat, constants: Any) -> Pieces:
-    """Return all copies of a repetition one after the other."""
+def unroll(repeat: Repeat, constants: Any) -> Pieces:
+    """Return all copies of a repetition in sequence."""
     pieces: Pieces = []
     for n in range(copies_of(repeat)):
         own = jax.tree.map(lambda c, n=n: c[n], constants)
-        pieces += taken_apart(repeat.layer, own)
+        pieces += parts_with_constants(repeat.layer, own)
     return pieces
 
 

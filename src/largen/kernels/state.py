@@ -41,9 +41,9 @@ class Shared(NamedTuple):
     Attributes
     ----------
     own
-        Of the layer itself, such as the squared factor of a residual branch.
+        The constants of the layer itself, such as the squared factor of a residual branch.
     parts
-        Of its parts, in their order.
+        The constants of its parts, in their order.
     """
 
     own: Any
@@ -101,7 +101,7 @@ class State(NamedTuple):
     first, second
         Both sets by themselves.
     gap
-        Of every pair.
+        The gap of every pair.
     ntk
         Θ of the layers so far; None where it is not wanted.
     same

@@ -272,9 +272,9 @@ def check_at_once(
     name
         The argument.
     skeleton, positions
-        Of the network, and the most that it has between two layers.
+        The network, and its largest number of positions between two layers.
     rows, columns
-        Of the kernel.
+        The numbers of rows and columns of the kernel.
     layers
         How many layers are kept for derivatives.
 

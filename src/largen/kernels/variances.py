@@ -22,7 +22,7 @@ from largen.architectures import Container, Layer, mapped, parts_of
 from largen.errors import NoTheory
 from largen.expectations import ActivationFunction
 from largen.expectations.accuracy import probes
-from largen.expectations.watching import Asked, watch
+from largen.expectations.watching import MomentRequest, watch
 from largen.kernels.lower import Lowered
 from largen.kernels.rules import advance, simplified, wanted
 from largen.kernels.state import Side, State, Wanted, equal_positions
@@ -38,7 +38,7 @@ class Input(NamedTuple):
     q
         Its mean square, the same at each position.
     correlation
-        Of each two different positions.
+        The correlation of each two different positions.
     mean
         Its mean over √q.
     """
@@ -48,7 +48,7 @@ class Input(NamedTuple):
     mean: Any
 
 
-def seen(lowered: Lowered, inputs: tuple[Any, ...]) -> Seen:
+def activation_variances(lowered: Lowered, inputs: tuple[Any, ...]) -> Seen:
     """Return the variances that reach each activation, one array for each time it is applied.
 
     Parameters
@@ -116,7 +116,7 @@ def _inputs(q: np.ndarray, asked: Wanted) -> Input:
     return Input(*np.array(found).T)
 
 
-def _by_numpy(skeleton: Layer, space: Any, constants: Any, few: Input) -> list[Asked]:
+def _by_numpy(skeleton: Layer, space: Any, constants: Any, few: Input) -> list[MomentRequest]:
     """Return what samples without positions ask for, all of them together: nothing to compile."""
     n = len(few.q)
     means: Any = few.mean * np.sqrt(few.q) if wanted(skeleton, Wanted()).means else None
@@ -129,32 +129,36 @@ def _by_numpy(skeleton: Layer, space: Any, constants: Any, few: Input) -> list[A
             advance(skeleton, constants, state, Wanted())
         if all(_exact(each.phi) for each in found.all):
             break
-    return [Asked(each.phi, [each.variances]) for each in found.all]
+    return [MomentRequest(each.phi, [each.variances]) for each in found.all]
 
 
 def _by_compiled_rules(
     skeleton: Layer, space: tuple[int, ...], constants: Any, few: Input
-) -> list[Asked]:
+) -> list[MomentRequest]:
     """Return what samples with positions ask for, one by one: pairs of positions are many."""
     if "exact" not in _known(skeleton, space):
-        of_one = jax.eval_shape(partial(_asked, skeleton, space), constants, few)
+        of_one = jax.eval_shape(partial(_requests, skeleton, space), constants, few)
         if all(_exact(each.phi) for each in of_one):
             return of_one
-    asked = _asked(skeleton, space, constants, few)
+    asked = _requests(skeleton, space, constants, few)
     found = []
     for each in asked:
         ends = np.asarray(each.variances)  # (sample, 2), in loops (sample, copy, …, 2)
-        found.append(Asked(each.phi, list(np.moveaxis(ends, 0, -2).reshape(-1, 2 * len(ends)))))
+        found.append(
+            MomentRequest(each.phi, list(np.moveaxis(ends, 0, -2).reshape(-1, 2 * len(ends))))
+        )
     return found
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def _asked(skeleton: Layer, space: tuple[int, ...], constants: Any, few: Input) -> list[Asked]:
+def _requests(
+    skeleton: Layer, space: tuple[int, ...], constants: Any, few: Input
+) -> list[MomentRequest]:
     skeleton = mapped(skeleton, lambda layer, path: simplified(layer))
     asked = wanted(skeleton, Wanted())
     constants = jax.tree.map(jnp.asarray, constants)
 
-    def one(sample: Input) -> list[Asked]:
+    def one(sample: Input) -> list[MomentRequest]:
         with watch() as found:
             advance(skeleton, constants, _state(sample, space, asked), Wanted())
         return found.all

@@ -154,7 +154,7 @@ def tangent_operator(
     Returns
     -------
     scipy.sparse.linalg.LinearOperator
-        Of shape (n1·output, n2·output), samples before outputs, for NumPy vectors.
+        An operator on NumPy vectors, of shape (n1·output, n2·output), samples before outputs.
 
     Raises
     ------

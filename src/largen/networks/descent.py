@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from largen.networks.plan import Numbers, Plan, objective, outputs_given
 from largen.networks.records import record
-from largen.networks.updates import shaken, transformation
+from largen.networks.updates import add_langevin_noise, transformation
 
 
 class Descended(NamedTuple):
@@ -43,7 +43,7 @@ class Descent:
     plan, numbers
         The run.
     key
-        Of the noise, if there is any.
+        The key of the Langevin noise, if there is any.
     """
 
     def __init__(self, plan: Plan, numbers: Numbers, key: PRNGKeyArray):
@@ -71,7 +71,7 @@ class Descent:
         return jnp.asarray(stop) >= self._plan.entries
 
     def found(self, state: Descended) -> tuple[Any, dict[str, Any], Any]:
-        """Return outputs, records and weights."""
+        """Return outputs, records and weights at the recorded times."""
         return state.outputs, state.records, state.params
 
     def _step(self, entry: Any, state: Descended) -> Descended:
@@ -88,7 +88,7 @@ class Descent:
             slope, _ = gradient(params, x[batch], numbers.y[batch])
         rate = self._rates[entry]
         updates, memory = transformation(plan, rate).update(slope, state.memory, params)
-        updates = shaken(plan, updates, rate, jax.random.fold_in(self._key, entry))
+        updates = add_langevin_noise(plan, updates, rate, jax.random.fold_in(self._key, entry))
         last = entry == plan.entries - 1
         updates = jax.tree.map(lambda u: jnp.where(last, 0, u).astype(u.dtype), updates)
         return Descended(

@@ -110,7 +110,7 @@ def monte_carlo_kernel(
 
 
 def _moments(network: FiniteNetwork, keys, x1, x2, scale):
-    """Return means and sums of squared deviations over the draws, one network at a time."""
+    """Return means and sums of squared differences from them over draws, one network at a time."""
     dtype = jnp.result_type(x1)
     x1 = jnp.asarray(x1)
     x2 = None if x2 is None else jnp.asarray(x2, dtype)

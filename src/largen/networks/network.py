@@ -32,7 +32,7 @@ from largen.arrays import (
 from largen.errors import InvalidInput, instance_of
 from largen.networks.modules import Frame, Module, Params, build
 from largen.parameterizations import Parameterization, RuleTable, ntk
-from largen.parameterizations.laws import from_normal
+from largen.parameterizations.distributions import from_normal
 
 # These register the rules of all layers.
 from largen.text import shown
@@ -93,14 +93,14 @@ class FiniteNetwork:
         return sum(leaf.size for leaf in jax.tree.leaves(self.module.shapes))
 
     def init(self, key: Any, dtype: Any = np.float32) -> Params:
-        """Draw parameters, (initial deviation of the rule table) × standard Gaussian.
+        """Draw parameters, (initial standard deviation of the rule table) × standard Gaussian.
 
         Parameters
         ----------
         key
             ``jax.random.key(seed)`` or an integer.
         dtype
-            Of the parameters, float32 or float64.
+            The precision of the parameters, float32 or float64.
 
         Returns
         -------
@@ -159,16 +159,17 @@ class FiniteNetwork:
     def draw(self, key: Any, dtype: Any) -> Params:
         """Draw parameters without any checks, for use in compiled functions.
 
-        The numbers that the layers make them from are standard Gaussian, or of another law with
+        They are made from standard Gaussian numbers, or from numbers of another distribution with
         the same variance where the parameterization says so.
         """
         leaves, tree = jax.tree.flatten(self.module.shapes)
         ends = np.cumsum([leaf.size for leaf in leaves])
         parts = jnp.split(jax.random.normal(key, (ends[-1],), dtype), ends[:-1])
-        laws = [self.table.law(name) for name in jax.tree.leaves(self.module.names)]
+        names = jax.tree.leaves(self.module.names)
+        distributions = [self.table.distribution(name) for name in names]
         normals = [
-            from_normal(law, part.reshape(leaf.shape))
-            for law, part, leaf in zip(laws, parts, leaves, strict=True)
+            from_normal(distribution, part.reshape(leaf.shape))
+            for distribution, part, leaf in zip(distributions, parts, leaves, strict=True)
         ]
         return self.module.init(tree.unflatten(normals))
 
@@ -229,7 +230,7 @@ def finite_network(
     inputs: int | tuple[int, ...],
     outputs: int | None = None,
 ) -> FiniteNetwork:
-    """Return a network at a size: multipliers, deviations and the branch factor as numbers.
+    """Return a network of given sizes, with all constants of its rule table as numbers.
 
     Parameters
     ----------

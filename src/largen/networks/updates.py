@@ -38,18 +38,18 @@ def transformation(plan: Plan, lr: Any) -> optax.GradientTransformation:
 
     decay, rate = plan.per_leaf("weight_decay"), plan.per_leaf("lr")
 
-    def decayed(updates, params):
+    def subtract_decay(updates, params):
         factor = plan.optimizer.weight_decay
         return jax.tree.map(lambda u, p, d: u + factor * d * p, updates, params, decay)
 
     unit = plan.per_leaf("eps")
     in_units = optax.stateless(lambda u, _: jax.tree.map(lambda u, e: u / e, u, unit))
-    steps = [optax.stateless(decayed)] if plan.optimizer.weight_decay else []
+    steps = [optax.stateless(subtract_decay)] if plan.optimizer.weight_decay else []
     scaled = optax.stateless(lambda u, _: jax.tree.map(lambda u, r: -lr * r * u, u, rate))
     match plan.optimizer:
         case GradientDescent(momentum=momentum):
             return optax.chain(*steps, scaled, *([optax.trace(momentum)] if momentum else []))
-        case Langevin():  # its noise comes by itself: :func:`shaken`
+        case Langevin():  # its noise is added separately by :func:`add_langevin_noise`
             return optax.chain(*steps, scaled)
         case Adam(beta1=beta1, beta2=beta2, eps=eps):
             steps = [in_units, optax.scale_by_adam(beta1, beta2, eps), *steps]
@@ -61,17 +61,17 @@ def transformation(plan: Plan, lr: Any) -> optax.GradientTransformation:
     return optax.chain(*steps, scaled)
 
 
-def shaken(plan: Plan, updates: Any, lr: Any, key: Any) -> Any:
-    """Return the updates with √(2ηT) ξ, η = η₀·(rule's lr), T = T₀/γ²; as they are at T = 0."""
+def add_langevin_noise(plan: Plan, updates: Any, lr: Any, key: Any) -> Any:
+    """Add √(2ηT) ξ to the updates, η = η₀·(rule's lr), T = T₀/γ²; no change at T = 0."""
     temperature = temperature_of(plan.optimizer)
     if not temperature:
         return updates
-    deviation = (2 * temperature) ** 0.5 / plan.table.gamma
+    std = (2 * temperature) ** 0.5 / plan.table.gamma
     leaves, tree = jax.tree.flatten(updates)
     rates = jax.tree.leaves(plan.per_leaf("lr"))
     keys = jax.random.split(key, len(leaves))
     noisy = [
-        leaf + deviation * jnp.sqrt(lr * rate) * jax.random.normal(k, leaf.shape, leaf.dtype)
+        leaf + std * jnp.sqrt(lr * rate) * jax.random.normal(k, leaf.shape, leaf.dtype)
         for leaf, rate, k in zip(leaves, rates, keys, strict=True)
     ]
     return tree.unflatten(noisy)

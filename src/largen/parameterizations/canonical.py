@@ -1,14 +1,14 @@
 """What a parameterization means at infinite width: the constants of order one that are left.
 
 The abc-symmetry moves every weight to standard Gaussian initialisation. There, a weight with
-rule (multiplier m, deviation s, rate r) has the multiplier m·s and the rate r/s², and what
-remains after the powers of the canonical form
+rule (multiplier m, standard deviation s, rate r) has the multiplier m·s and the rate r/s², and
+what remains after the powers of the canonical form
 
     preactivations  σ/√fan_in      read-out  σ/(γ√N)      rates  ρ·γ²
 
-is σ, the weight's effective deviation, and ρ, its rate relative to the others. All theories of
-infinite width read these, so that what holds for one parameterization holds for all that are
-equivalent to it.
+is σ, the weight's effective standard deviation, and ρ, its rate relative to the others. All
+theories of infinite width read these constants, so that what holds for one parameterization holds
+for all that are equivalent to it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fractions import Fraction
 
 from largen.architectures import Layer, WeightSite, depth, endless_stack
 from largen.errors import NoTheory
-from largen.parameterizations.laws import GAUSSIAN
+from largen.parameterizations.distributions import GAUSSIAN
 from largen.parameterizations.optimizers import temperature_of
 from largen.parameterizations.parameterization import Parameterization
 from largen.parameterizations.powers import Power
@@ -32,27 +32,28 @@ HALF = Fraction(1, 2)
 
 @dataclass(frozen=True)
 class CanonicalWeight:
-    """σ and ρ of one weight or bias of a network.
+    """The constants σ and ρ of one weight or bias of a network.
 
     Attributes
     ----------
     site
-        Where it is.
+        Its place in the network.
     kind
         ``"weight"`` or ``"bias"``.
     std
-        σ, the effective deviation: σ_w, or σ_b for a bias.
+        σ, the effective standard deviation: σ_w, or σ_b for a bias.
     rate
         ρ, the rate relative to η₀γ²; 1 in :func:`largen.ntk` and :func:`largen.mean_field`.
-    law
-        The law of single weights at initialisation; see :meth:`largen.Parameterization.with_law`.
+    distribution
+        The distribution of single weights at initialisation; see
+        :meth:`largen.Parameterization.with_distribution`.
     """
 
     site: WeightSite
     kind: str
     std: float
     rate: float
-    law: str = GAUSSIAN
+    distribution: str = GAUSSIAN
 
 
 @dataclass(frozen=True)
@@ -64,8 +65,8 @@ class CanonicalForm:
     weights
         The constants of every weight and bias by name, such as ``"0.weight"``.
     branch
-        Factor of residual branches, L^(−α) at the network's depth; at infinite depth without the
-        power of L.
+        The factor of residual branches, L^(−α) at the network's depth; at infinite depth its
+        constant, without the power of L.
     gamma
         γ₀.
     d
@@ -102,8 +103,8 @@ def canonical_form(
     inputs
         D, or the shape (*space, channels) of a sample.
     gaussian
-        Roles whose weights the theory takes to be Gaussian. Hidden matrices of any law act as
-        Gaussian ones, and in the kernel limit the read-out does.
+        Roles whose weights the theory takes to be Gaussian. Hidden matrices of any distribution
+        act as Gaussian ones, and in the kernel limit the read-out does.
     leading_rates
         Whether rates that grow or vanish with the width are divided by their largest power of N,
         so that weights of lower powers do not move, instead of being refused.
@@ -168,14 +169,15 @@ def canonical_form(
                     f"N^{wanted}. lg.ntk() and lg.mean_field() have one."
                 )
         role = "bias" if row.kind == "bias" else row.site.role
-        if row.law != GAUSSIAN and role in gaussian:
+        if row.distribution != GAUSSIAN and role in gaussian:
             raise NoTheory(
-                f"{row.name} starts with the {row.law} law, and this limit depends on the law of "
-                f"single weights there: it is implemented for Gaussian ones. With many inputs, "
-                f"sums over them are Gaussian: leave {role!r} out of law."
+                f"{row.name} starts with the {row.distribution} distribution, and this limit "
+                "depends on the distribution of single weights there: it is implemented for "
+                "Gaussian ones. With many inputs, sums over them are Gaussian: leave "
+                f"{role!r} out of distribution."
             )
         weights[row.name] = CanonicalWeight(
-            row.site, row.kind, std.at(**at), rate.at(**at), row.law
+            row.site, row.kind, std.at(**at), rate.at(**at), row.distribution
         )
     branch = table.branch.at(**at)
     return CanonicalForm(weights, branch, param.gamma, param.d, diffusive)

@@ -1,4 +1,4 @@
-"""A parameterization from a network that is given at one width."""
+"""The parameterization that starts from a reference network of one width."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from largen.arrays import integer, real
 from largen.errors import InvalidInput, one_of
-from largen.parameterizations.laws import ROLES, laws_of
+from largen.parameterizations.distributions import ROLES, checked_distributions
 from largen.parameterizations.parameterization import Parameterization, Reference
 from largen.parameterizations.powers import power
 from largen.parameterizations.reference import Numbers
@@ -23,38 +23,38 @@ def from_reference(
     reference: Parameterization | None = None,
     init_std: Any = None,
     lr: Any = None,
-    law: Any = None,
+    distribution: Any = None,
 ) -> Parameterization:
     """Return the parameterization that scales a network, given at one width, to all others.
 
     Every entry of the rule table is the reference's at its width N*, times the scaling's
     power of N/N*: σ = σ*(N/N*)^(q_σ), η̂ = η̂*(N/N*)^q̃ (Golikov, App. A). So all scalings
-    agree at N*, and the same raw rates and deviations have a limit in each of them.
+    agree at N*, and the same raw rates and standard deviations have a limit in each of them.
 
     Parameters
     ----------
     width
         N*, the reference width.
     scaling
-        Whose powers of the width: a parameterization such as :func:`largen.mean_field`, a
-        point (q_σ, q̃_a, q̃_w) as in :func:`largen.scaling`, or one of the names ``"NTK"``,
+        The powers of the width: those of a parameterization such as :func:`largen.mean_field`, of a
+        point (q_σ, q̃_a, q̃_w) as in :func:`largen.scaling`, or of one of the names ``"NTK"``,
         ``"intermediate"``, ``"mean field"``, ``"default"``.
     reference
-        The rules at N*: :func:`largen.standard` by default, deviations σ_w/√fan_in with the
-        layers' σ_w and one raw rate for all, which is the optimizer's.
+        The rules at N*: by default those of :func:`largen.standard`, which are standard deviations
+        σ_w/√fan_in with the layers' σ_w, and the optimizer's rate as the raw rate of all weights.
     init_std, lr
-        Numbers that the reference has instead at N*, for some of the roles ``"input"``,
-        ``"hidden"``, ``"output"``, ``"bias"``: initial deviations (the layers' σ_w plays no
-        part then), and raw rates in units of the optimizer's.
-    law
-        Of single weights, see :meth:`largen.Parameterization.with_law`; the reference's by
-        default. PyTorch's affine maps start uniform within ±1/√fan_in: ``"uniform"`` with
-        ``weight_std=3**-0.5``.
+        Initial standard deviations and raw rates at N* that replace those of the reference, for
+        some of the roles ``"input"``, ``"hidden"``, ``"output"``, ``"bias"``. Such a standard
+        deviation does not depend on the layers' σ_w; rates are in units of the optimizer's.
+    distribution
+        The distribution of single weights, see :meth:`largen.Parameterization.with_distribution`;
+        the reference's by default. PyTorch's affine maps start uniform within ±1/√fan_in:
+        ``"uniform"`` with ``weight_std=3**-0.5``.
 
     Returns
     -------
     Parameterization
-        With γ₀ such that γ = γ₀Nᵈ has the reference's value at N*.
+        The powers of ``scaling``, with γ₀ such that γ = γ₀Nᵈ has the reference's value at N*.
 
     Raises
     ------
@@ -77,15 +77,17 @@ def from_reference(
         if not isinstance(value, Parameterization):
             raise InvalidInput(f"{name}: wanted a parameterization, got {value!r}.")
     start = _reference_of(width, given, init_std, lr)
-    laws = given.laws if law is None else laws_of(law)
+    distributions = given.distributions
+    if distribution is not None:
+        distributions = checked_distributions(distribution)
     gamma = _gamma_from(start, powers.d)
-    return replace(powers, gamma=gamma, reference=start, laws=laws)
+    return replace(powers, gamma=gamma, reference=start, distributions=distributions)
 
 
 def _reference_of(
     width: Any, param: Parameterization, init_std: Any = None, lr: Any = None
 ) -> Reference:
-    """Check a reference.
+    """Return the reference network, after a check of its numbers.
 
     Raises
     ------
@@ -100,7 +102,7 @@ def _reference_of(
 
 
 def _gamma_from(reference: Reference, d: Fraction) -> float:
-    """Return γ₀ of γ = γ₀Nᵈ that has the reference's value at N*."""
+    """Return the γ₀ for which γ = γ₀Nᵈ has the reference's value at N*."""
     own = reference.param
     return own.gamma * power(reference.width, own.d - d)
 

@@ -1,8 +1,7 @@
 """Optimizers as records: the rate in units that a parameterization scales to any size.
 
-What a parameterization needs to know of an optimizer is how its update answers to the size of
-the gradient: proportionally (gradient descent, momentum, gradient flow), or not at all (Adam,
-RMSProp).
+A parameterization depends on how the optimizer's update scales with the gradient: in proportion to
+it (gradient descent, momentum, gradient flow), or not at all (Adam, RMSProp).
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class Langevin(Stepped):
 
 
 def temperature_of(optimizer: Optimizer) -> float:
-    """Return T₀; 0 of optimizers without noise."""
+    """Return the temperature T₀ of an optimizer; 0 if it has no noise."""
     return optimizer.temperature if isinstance(optimizer, Langevin) else 0.0
 
 
@@ -105,9 +104,9 @@ def gd(
     weight_decay
         λ₀, coupled to the gradient; the raw λ of each weight is λ₀ times its rule's.
     schedule
-        What η₀ is multiplied by in each step: a function of the step 0, 1, … (such as an optax
-        schedule with peak 1), or a sequence with a factor for each step. Velocities keep the
-        rates with which they were gained. The time of a trajectory is the sum of its rates.
+        The factor of η₀ in each step: a function of the step 0, 1, … (such as an optax schedule
+        with peak 1), or a sequence with a factor for each step. Each gradient enters the velocity
+        with the rate of its own step. The time of a trajectory is the sum of its rates.
 
     Raises
     ------
@@ -135,28 +134,28 @@ def sgd(
     order: Order | None = None,
     schedule: Schedule | None = None,
 ) -> GradientDescent:
-    """Minibatch gradient descent; the order of the samples is given, or fixed by ``seed``.
+    """Minibatch gradient descent, with samples in a given order or in one drawn from ``seed``.
 
-    Each epoch goes once through a new permutation, or through the order that is given; what is
-    left of it after the last whole batch is not used. Networks of every width, and the theories,
-    see the same order.
+    Each epoch goes once through a new permutation, or through the given order; samples that do not
+    fill a last batch are not used in that epoch. Networks of every width, and the theories, are
+    trained on the same order.
 
     Parameters
     ----------
     lr, momentum, weight_decay, schedule
         As in :func:`gd`.
     batch_size
-        Samples in a step; the gradient is their mean.
+        The number of samples in a step; the gradient is their mean.
     seed
-        Of the permutations.
+        The seed of the permutations.
     order
-        The training samples, by their numbers, in the order in which they are seen; of any length,
-        begun again at its end.
+        The indices of the training samples, in the order in which they are used. It may have any
+        length, and starts again at its end.
 
     Raises
     ------
     InvalidInput
-        If a number is out of its range, or the order has less than a batch.
+        If a number is out of its range, or the order is shorter than a batch.
 
     Examples
     --------
@@ -185,11 +184,11 @@ def langevin(
     """Langevin dynamics in steps, θ ← θ − η(∇ + λθ) + √(2ηT) ξ with ξ standard Gaussian.
 
     The raw temperature is T = T₀/γ², the same for all weights, and the raw rate η = η₀ρs²γ² of a
-    weight with initial deviation s: its noise is √(2η₀ρT₀) in units of s, at every width (ρ = 1 in
-    :func:`ntk` and :func:`mean_field`). Small steps lead to the Gibbs distribution, of density
-    exp(−[γ²L + Σ λ₀(θ/s)²/2ρ]/T₀) with the loss L: with λ₀ = T₀ and ρ = 1 the posterior of the
-    initial distribution as a prior, where ``mse`` stands for observations with noise of variance
-    P T₀/γ².
+    weight with initial standard deviation s: its noise is √(2η₀ρT₀) in units of s, at every width
+    (ρ = 1 in :func:`ntk` and :func:`mean_field`). With small steps, the weights converge to the
+    Gibbs distribution, of density exp(−[γ²L + Σ λ₀(θ/s)²/2ρ]/T₀) with the loss L. For λ₀ = T₀ and
+    ρ = 1 it is the Bayesian posterior whose prior is the initial distribution; the loss ``mse``
+    then corresponds to observations with noise of variance P T₀/γ².
 
     Parameters
     ----------
@@ -198,7 +197,8 @@ def langevin(
     temperature
         T₀; with 0 this is :func:`gd`.
     batch_size, seed, order
-        As in :func:`sgd`; full batch by default. The noise comes from the key of what is trained.
+        As in :func:`sgd`; full batch by default. The noise is drawn from the key of the training
+        or of the solver.
 
     Raises
     ------
@@ -231,11 +231,11 @@ def adam(
     Parameters
     ----------
     lr
-        η₀, scaled by the parameterization as befits an update of the size of the rate.
+        η₀; the parameterization scales it for an update whose size is the rate's.
     beta1, beta2
-        Decay of the averages of the gradient and of its square.
+        Decay rates of the running averages of the gradient and of its square.
     eps
-        ε₀, scaled by the parameterization with the size of the gradient.
+        ε₀; the parameterization scales it with the size of the gradient.
     weight_decay
         λ₀; every step shrinks each weight by η₀λ₀ of itself.
     batch_size, seed, order
@@ -270,17 +270,17 @@ def rmsprop(
     order: Order | None = None,
     schedule: Schedule | None = None,
 ) -> RMSProp:
-    """RMSProp: θ ← θ − η∇/(√v + ε) with v ← βv + (1 − β)∇², from v = 0, entry by entry.
+    """RMSProp: θ ← θ − η∇/(√v + ε) with v ← βv + (1 − β)∇² and v = 0 initially, elementwise.
 
-    The first step is η/√(1 − β) in every entry. Golikov's (21) leaves 1 − β out of v: his η is
-    ours over √(1 − β).
+    The first step is η/√(1 − β) for every weight. Golikov's (21) omits the factor 1 − β in v: his η
+    is the one here divided by √(1 − β).
 
     Parameters
     ----------
     lr
         η₀, scaled by the parameterization as for :func:`adam`.
     beta
-        β, decay of the average of the squared gradient.
+        β, the decay rate of the running average of the squared gradient.
     eps, weight_decay, batch_size, seed, order, schedule
         As in :func:`adam`.
 

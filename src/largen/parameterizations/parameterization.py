@@ -5,11 +5,11 @@ N^(−b), an output divided by γ = γ₀Nᵈ and rates η = η₀γ²N^(−c), 
 weight. Everything else in the table follows.
 
 * Weight decay: a step of the optimizer shrinks a weight by η·λ of itself, so λ scales as 1/η.
-* Adaptive optimizers: their update has the size of the rate, whatever the gradient. They make
-  updates of the same power of N and L as gradient descent does if their rate is gradient
-  descent's times the size of the gradient, and their ε is in units of that same size. For the
-  read-out |∇f| = N^(−a)/γ; for every other weight it is N^(−a) times the backward signal
-  ∂f/∂h = N^(−a_out − b_out/2)/γ, and L^(−α) of it for a weight within a residual branch.
+* Adaptive optimizers: the size of their update is the rate, whatever the gradient. Their updates
+  have the same powers of N and L as those of gradient descent if their rate is gradient descent's
+  times the size of the gradient, and if their ε is in units of that size. For the read-out
+  |∇f| = N^(−a)/γ; for every other weight it is N^(−a) times the backward signal
+  ∂f/∂h = N^(−a_out − b_out/2)/γ, times L^(−α) for a weight within a residual branch.
 * Depth: branches carry L^(−α), and with gradient descent rates of branch weights L^(2α−1) keep
   their joint effect of order one (Bordelon et al., Table 1, for α = ½).
 """
@@ -20,13 +20,19 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from largen.architectures import Layer, depth, mlp, residual_mlp, weight_sites
 from largen.arrays import integer, real, sample_shape
 from largen.errors import InvalidInput, instance_of, one_of
+from largen.parameterizations.distributions import (
+    GAUSSIAN,
+    ROLES,
+    Distributions,
+    checked_distributions,
+    in_words,
+)
 from largen.parameterizations.exponents import Exponents, exact
-from largen.parameterizations.laws import GAUSSIAN, ROLES, Laws, in_words, laws_of
 from largen.parameterizations.optimizers import Adam, GradientDescent
 from largen.parameterizations.powers import Power
 from largen.parameterizations.rates import Rates, at_rates, rates_in_words, rates_of
@@ -41,16 +47,16 @@ SMALLEST_GAMMA = 1e-15  # whose inverse square is a number of 32 bits, and that 
 
 @dataclass(frozen=True)
 class Reference:
-    """What a network is at its reference width.
+    """A network at its reference width.
 
     Attributes
     ----------
     width
         N*.
     param
-        The parameterization whose rules it obeys there.
+        The parameterization whose rules hold at N*.
     init_std, lr
-        Numbers that take the place of these rules at N*, by role.
+        Initial standard deviations and rates at N* that replace those of ``param``, by role.
     """
 
     width: int
@@ -68,30 +74,32 @@ class Parameterization:
     """How multipliers, initial variances and learning rates scale with width and depth.
 
     Made by :func:`standard`, :func:`ntk`, :func:`mean_field`, :func:`mup`, :func:`depth_mup`,
-    :func:`complete_p` or :func:`abc`; the fields are for whoever writes a new one.
+    :func:`complete_p` or :func:`abc`. The fields are needed to write a new one.
 
     Attributes
     ----------
     name
-        What it is called in tables and results.
+        Its name in tables and results.
     input, hidden, output, bias
-        The powers of N for each role.
+        The exponents of N for each role.
     d
-        γ = γ₀Nᵈ.
+        The exponent of N in γ = γ₀Nᵈ, by which the output is divided.
     gamma
-        γ₀.
+        γ₀, the constant in γ = γ₀Nᵈ.
     branch
         α: residual branches carry L^(−α).
     branch_rate
-        Gradient descent's rates within branches carry this power of L.
+        The exponent of L in gradient descent's rates within branches.
     std_in
-        Whether σ_w and the read-in's 1/√D sit in the multiplier or in the initial deviation.
+        Whether σ_w and the read-in's 1/√D are in the multiplier (``"multiplier"``) or in the
+        initial standard deviation (``"init_std"``).
     reference
-        The network that the powers start from; see :func:`largen.from_reference`.
-    laws
-        The laws of single weights, by role, where they are not Gaussian; see :meth:`with_law`.
+        The reference network at which the powers of N start; see :func:`largen.from_reference`.
+    distributions
+        The distributions of single weights, by role, where they are not Gaussian; see
+        :meth:`with_distribution`.
     rates
-        Factors on the rates of some roles or weights; see :meth:`with_rates`.
+        Factors of the rates of some roles or weights; see :meth:`with_rates`.
 
     Examples
     --------
@@ -116,8 +124,12 @@ class Parameterization:
     branch_rate: Fraction = Fraction(0)
     std_in: Literal["multiplier", "init_std"] = "multiplier"
     reference: Reference | None = None
-    laws: Laws = ()
+    distributions: Distributions = ()
     rates: Rates = ()
+
+    # Names of fields in the digests of runs and sweeps, where they differ from those of today:
+    # files that were saved before keep their digests.
+    saved_names: ClassVar[Mapping[str, str]] = {"distributions": "laws"}
 
     def __post_init__(self):
         gamma = real("gamma", self.gamma, above=0)
@@ -142,13 +154,13 @@ class Parameterization:
         net
             The architecture; its number of residual branches is the depth L.
         optimizer
-            What the rates are for; gradient descent by default.
+            The optimizer that the rates are for; gradient descent by default.
         width
-            N. With it, the table holds numbers; without, powers.
+            N. With a width the table holds numbers; without one, powers of N.
         inputs
-            D, or the shape (*space, channels) of a sample; with a width it is needed. D stands
-            for the fan-in of the first affine map. Without it (None), positions behind
-            ``Flatten`` are not counted in what the powers are multiplied with.
+            D, or the shape (*space, channels) of a sample; needed with a width. D is the fan-in of
+            the first affine map. Without it (None), the constants of the powers do not count the
+            positions behind ``Flatten``.
 
         Raises
         ------
@@ -161,13 +173,13 @@ class Parameterization:
         adaptive = optimizer is not None and optimizer.adaptive
         shape = None if inputs is None else sample_shape("inputs", inputs)
         sites = weight_sites(net, shape)
-        laws, rows = dict(self.laws), []
+        distributions, rows = dict(self.distributions), []
         for site in sites:
             rule = weight_rule(self, site, sites[0], adaptive)
-            rows.append(Row(site, "weight", rule, laws.get(site.role, GAUSSIAN)))
+            rows.append(Row(site, "weight", rule, distributions.get(site.role, GAUSSIAN)))
             if std_of(site, "bias"):
                 rule = bias_rule(self, site, adaptive)
-                rows.append(Row(site, "bias", rule, laws.get("bias", GAUSSIAN)))
+                rows.append(Row(site, "bias", rule, distributions.get("bias", GAUSSIAN)))
         family = "adaptive optimizer" if adaptive else "gradient descent"
         branch = Power(depth=-self.branch)
         symbolic = RuleTable(f"{self}, {family}", tuple(rows), branch, self._gamma)
@@ -197,17 +209,19 @@ class Parameterization:
         """Return an equivalent parameterization, moved along the abc-symmetry.
 
         A weight enters the network as m·θ. Put θ' = θ/λ and m' = mλ: the network is the same
-        function, θ' starts with 1/λ of θ's deviation, and its gradient is λ times θ's. So
+        function, the initial standard deviation of θ' is 1/λ times that of θ, and its gradient is λ
+        times that of θ. So
 
-        * gradient descent (with momentum, weight decay, or as a flow) moves it alike at rate
-          η/λ², (a, b, c) → (a + θ, b − 2θ, c − 2θ) for λ = N^(−θ), Yang and Hu 2021, eq. (5);
-        * Adam, whose step does not see the size of the gradient, at rate η/λ and with ελ: its
-          power c shifts by θ only, and ε's by −θ.
+        * gradient descent (with momentum, weight decay, or as a flow) trains the same function at
+          the rate η/λ², (a, b, c) → (a + θ, b − 2θ, c − 2θ) for λ = N^(−θ), Yang and Hu 2021,
+          eq. (5);
+        * Adam, whose step does not depend on the size of the gradient, does so at the rate η/λ and
+          with ελ: its power c shifts by θ only, and ε's by −θ.
 
         Parameters
         ----------
         theta
-            For each role to be moved, the power θ of 1/N that its multiplier gains.
+            The exponent θ of 1/N that the multiplier gains, by role.
 
         Raises
         ------
@@ -230,38 +244,40 @@ class Parameterization:
             moved[role] = getattr(self, role).shift(exact(f"theta[{role!r}]", power))
         return replace(self, name=f"{self.name} shifted", **moved)
 
-    def with_law(self, law: Any) -> Parameterization:
-        """Return the same with weights that start with another law, of the same deviation.
+    def with_distribution(self, distribution: Any) -> Parameterization:
+        """Return this parameterization with another initial distribution of the weights.
+
+        The distribution has mean 0 and the standard deviation of the rule table.
 
         Parameters
         ----------
-        law
-            ``"gaussian"``; ``"uniform"``, the law of Kaiming's and Glorot's uniform
-            initialisations; ``"truncated"``, a Gaussian within two deviations; or ``"sign"``,
-            ±1. One for all, or by role: ``{"output": "uniform"}``.
+        distribution
+            ``"gaussian"``; ``"uniform"``, the distribution of Kaiming's and Glorot's uniform
+            initialisations; ``"truncated"``, a Gaussian cut off at two standard deviations; or
+            ``"sign"``, ±1. One name for all weights, or by role: ``{"output": "uniform"}``.
 
-        Exponents of the width do not depend on the law. Limits depend on that of the first
-        layer's weights unless inputs are many, in the mean-field limit on that of the last
-        layer's too, and never on that of hidden matrices.
+        Exponents of the width do not depend on the distribution. Limits depend on that of the first
+        layer's weights unless there are many inputs, in the mean-field limit also on that of the
+        last layer's, and never on that of hidden matrices.
 
         Raises
         ------
         InvalidInput
-            If a law or a role is not known.
+            If a distribution or a role is not known.
 
         Examples
         --------
         >>> import largen as lg
-        >>> print(lg.ntk().with_law("uniform"))
+        >>> print(lg.ntk().with_distribution("uniform"))
         ntk, uniform weights
         """
-        return replace(self, laws=laws_of(law))
+        return replace(self, distributions=checked_distributions(distribution))
 
     def with_rates(self, rates: Mapping[str, float]) -> Parameterization:
-        """Return the same with other rates for some weights; a rate of 0 freezes them.
+        """Return this parameterization with other rates for some weights; a rate of 0 freezes them.
 
         A factor multiplies the rule's ``lr`` and divides its ``weight_decay``, so that a step
-        still shrinks the weight by η₀λ₀ of itself; frozen weights do not decay. Finite networks
+        still shrinks the weight by the fraction η₀λ₀; frozen weights do not decay. Finite networks
         and all limits read the same table: in the tangent kernel Σ_θ ρ_θ ∂f/∂θ ∂f'/∂θ the factor
         is ρ.
 
@@ -270,7 +286,7 @@ class Parameterization:
         rates
             Factors ≥ 0 by role (``"input"``, ``"hidden"``, ``"output"``, ``"bias"``), by layer
             (``"2"``, weight and bias), or by weight (``"2.weight"``), with the names of the rule
-            table. The most specific one counts. Replaces what was given before.
+            table. The most specific one holds. They replace all factors that were given before.
 
         Raises
         ------
@@ -290,15 +306,15 @@ class Parameterization:
     _repr_html_ = in_notebooks
 
     def __str__(self) -> str:
-        law = f", {in_words(self.laws)}" if self.laws else ""
-        law += f", {rates_in_words(self.rates)}" if self.rates else ""
+        changes = f", {in_words(self.distributions)}" if self.distributions else ""
+        changes += f", {rates_in_words(self.rates)}" if self.rates else ""
         if self.reference is not None:
-            return f"{self.name} from {self.reference}{law}"
+            return f"{self.name} from {self.reference}{changes}"
         plain = self.d == 0 or self.name.endswith(")")
-        return self.name + ("" if plain else f"(gamma={self.gamma:g})") + law
+        return self.name + ("" if plain else f"(gamma={self.gamma:g})") + changes
 
     def describe(self) -> str:
-        """Return the rules of each role in words, for gradient descent and for Adam.
+        """Return the rule tables of an example network, for gradient descent and for Adam.
 
         Examples
         --------

@@ -1,4 +1,4 @@
-"""Monomials in the sizes of a network: what a rule table is written in."""
+"""Monomials in the sizes of a network, which are the entries of rule tables."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Power:
         return self * other**-1
 
     def at(self, *, width: int, depth: float, inputs: int) -> float:
-        """Return its value; a network without residual branches has no depth, and L⁰ = 1 there."""
+        """Return its value; L⁰ = 1 for a network without residual branches, whose depth is 0."""
         value = self.constant * power(width, self.width) * power(inputs, self.inputs)
         return value * power(depth, self.depth) if self.depth else value
 
@@ -59,7 +59,7 @@ class Power:
 
 
 def power(base: float, exponent: Fraction | int) -> float:
-    """Return a power of a number ≥ 0; infinity for what is too large for a float."""
+    """Return a power of a number ≥ 0; infinity where it is too large for a float."""
     try:
         return float(base) ** float(exponent)
     except (OverflowError, ZeroDivisionError):

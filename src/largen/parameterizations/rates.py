@@ -1,4 +1,4 @@
-"""Rates of single weights or roles: factors on the rule table, 0 for what is frozen."""
+"""Rates of single weights or roles: factors in the rule table, 0 for frozen weights."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from largen.arrays import real
 from largen.errors import InvalidInput, one_of
-from largen.parameterizations.laws import ROLES
+from largen.parameterizations.distributions import ROLES
 from largen.parameterizations.powers import Power
 from largen.parameterizations.rules import Row, RuleTable
 
@@ -15,7 +15,7 @@ Rates = tuple[tuple[str, float], ...]
 
 
 def rates_of(rates: Mapping[str, float]) -> Rates:
-    """Check factors.
+    """Return the factors as pairs of name and number, after a check.
 
     Raises
     ------
@@ -31,7 +31,7 @@ def rates_of(rates: Mapping[str, float]) -> Rates:
 
 
 def at_rates(table: RuleTable[Power], rates: Rates) -> RuleTable[Power]:
-    """Return the table with the factors on its rates.
+    """Return the table with its rates multiplied by the factors.
 
     Raises
     ------
@@ -58,6 +58,6 @@ def _at_rate(row: Row[Power], factors: dict[str, float]) -> Row[Power]:
 
 
 def rates_in_words(rates: Rates) -> str:
-    """Return rates as text, such as ``"input frozen, rate of 2.weight × 0.5"``."""
+    """Describe rates in words, such as ``"input frozen, rate of 2.weight × 0.5"``."""
     words = [f"{name} frozen" if not r else f"rate of {name} × {r:g}" for name, r in rates]
     return ", ".join(words)

@@ -1,14 +1,14 @@
-"""Reference networks: one network as it is at one width, carried to all others by powers.
+"""Reference networks: a network of one width, scaled to all other widths by powers.
 
 Golikov, *Towards a general theory of infinite-width limits of neural classifiers*, App. A: a
-network of width N* has initial deviations σ* and raw rates η*, whatever their origin. A scaling
-says how they go on from there,
+network of width N* has initial standard deviations σ* and raw rates η*, whatever their origin. A
+scaling extends them to other widths,
 
     σ = σ* (N/N*)^(q_σ),   η̂ = η̂* (N/N*)^q̃,
 
-so that all scalings agree at N*, and a limit can be judged by how well it approximates that one
-network. In the rule table, every entry is the reference's number at N* times the scaling's power
-of N/N*.
+so that all scalings agree at N*, and limits can be compared by how well they approximate this
+network. In the rule table, every entry is the reference's number at N* times the scaling's power of
+N/N*.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ def carried(
     Parameters
     ----------
     scaling, at_reference
-        Rules of the scaling, and of the reference.
+        The rule tables of the scaling and of the reference.
     width
         N*.
     init_std, lr
-        Numbers that take the place of the reference's rules, by role.
+        Initial standard deviations and rates that replace those of the reference, by role.
     """
     rows = []
     for ours, theirs in zip(scaling.rows, at_reference.rows, strict=True):
@@ -48,7 +48,7 @@ def carried(
             f.name: _from(getattr(rule, f.name), getattr(ours.rule, f.name), width)
             for f in fields(Rule)
         }
-        rows.append(Row(ours.site, ours.kind, Rule(**carried_fields), ours.law))
+        rows.append(Row(ours.site, ours.kind, Rule(**carried_fields), ours.distribution))
     return RuleTable(scaling.title, tuple(rows), at_reference.branch, scaling.gamma)
 
 

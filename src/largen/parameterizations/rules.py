@@ -1,4 +1,4 @@
-"""The rule table: for every weight of a network, how it scales."""
+"""The rule table: how every weight of a network scales."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 from largen.architectures import WeightSite
 from largen.errors import InvalidInput
-from largen.parameterizations.laws import GAUSSIAN
+from largen.parameterizations.distributions import GAUSSIAN
 from largen.parameterizations.powers import Power
 from largen.results import in_notebooks
 from largen.text import aligned
@@ -20,7 +20,7 @@ Scale = TypeVar("Scale", Power, float)
 
 @dataclass(frozen=True)
 class Rule(Generic[Scale]):
-    """How one weight scales: factors on what the user states.
+    """How one weight scales: factors of the numbers that the user gives.
 
     Attributes
     ----------
@@ -31,7 +31,7 @@ class Rule(Generic[Scale]):
     lr
         Factor of the optimizer's rate η₀.
     weight_decay
-        Factor of λ₀; always 1/``lr``, so that a step shrinks the weight by η₀λ₀ of itself.
+        Factor of λ₀; always 1/``lr``, so that a step shrinks the weight by the fraction η₀λ₀.
     eps
         Factor of Adam's ε₀: the size of this weight's gradient.
     """
@@ -49,16 +49,16 @@ class Rule(Generic[Scale]):
 
 @dataclass(frozen=True)
 class Row(Generic[Scale]):
-    """One weight or bias of the network, its rule, and the law that it starts with."""
+    """One weight or bias of the network, its rule, and its initial distribution."""
 
     site: WeightSite
     kind: str
     rule: Rule[Scale]
-    law: str = GAUSSIAN
+    distribution: str = GAUSSIAN
 
     @property
     def name(self) -> str:
-        """The place and the kind in words, such as ``"0.weight"``."""
+        """The place in the network and the kind, such as ``"0.weight"``."""
         return f"{self.site.name}.{self.kind}"
 
 
@@ -71,7 +71,7 @@ class RuleTable(Mapping[str, Rule[Scale]]):
     title
         The parameterization and the optimizer that it is for.
     rows
-        One for each weight.
+        One row for each weight and each bias.
     branch
         The factor of every residual branch's output, L^(−α).
     gamma
@@ -83,11 +83,12 @@ class RuleTable(Mapping[str, Rule[Scale]]):
     branch: Scale
     gamma: Scale
     _by_name: dict[str, Rule[Scale]] = field(init=False, repr=False, compare=False)
-    _laws: dict[str, str] = field(init=False, repr=False, compare=False)
+    _distributions: dict[str, str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self):
         object.__setattr__(self, "_by_name", {row.name: row.rule for row in self.rows})
-        object.__setattr__(self, "_laws", {row.name: row.law for row in self.rows})
+        distributions = {row.name: row.distribution for row in self.rows}
+        object.__setattr__(self, "_distributions", distributions)
 
     def __getitem__(self, name: str) -> Rule[Scale]:
         return self._by_name[name]
@@ -98,9 +99,9 @@ class RuleTable(Mapping[str, Rule[Scale]]):
     def __len__(self) -> int:
         return len(self.rows)
 
-    def law(self, name: str) -> str:
-        """Return the law of a weight at initialisation."""
-        return self._laws[name]
+    def distribution(self, name: str) -> str:
+        """Return the name of a weight's distribution at initialisation, such as ``"gaussian"``."""
+        return self._distributions[name]
 
     _repr_html_ = in_notebooks
 
@@ -120,7 +121,7 @@ def evaluate(table: RuleTable[Power], *, width: int, depth: float, inputs: int) 
     Raises
     ------
     InvalidInput
-        If one of them is no number of 32 bits.
+        If a number is outside the range of 32-bit floating-point numbers.
     """
 
     def value(power: Power) -> float:
@@ -138,7 +139,7 @@ def evaluate(table: RuleTable[Power], *, width: int, depth: float, inputs: int) 
         return Rule(**found)
 
     sizes = f"N={width}" + (f", L={depth}" if depth else "") + f", D={inputs}"
-    rows = tuple(Row(row.site, row.kind, rule(row), row.law) for row in table.rows)
+    rows = tuple(Row(row.site, row.kind, rule(row), row.distribution) for row in table.rows)
     return RuleTable(f"{table.title}, {sizes}", rows, value(table.branch), value(table.gamma))
 
 

@@ -14,10 +14,10 @@ HALF = Fraction(1, 2)
 
 
 def ntk() -> Parameterization:
-    """NTK parameterization: kernel regression in the infinite-width limit.
+    """NTK parameterization, whose infinite-width limit is kernel regression.
 
     Standard Gaussian weights, multipliers 1/√fan_in, f = w·φ/√N and a rate that does not depend
-    on the width: Pehlevan and Bordelon, eq. (1) with γ = 1. Features stand still at large N.
+    on the width: Pehlevan and Bordelon, eq. (1) with γ = 1. Features do not move as N → ∞.
 
     Examples
     --------
@@ -33,7 +33,7 @@ def ntk() -> Parameterization:
 
 
 def mean_field(gamma: float = 1.0) -> Parameterization:
-    """Mean-field parameterization: the richest limit that is stable, in which features move.
+    """Mean-field parameterization, whose infinite-width limit learns features.
 
     f = w·φ/(γ₀N) and raw rates η₀γ₀²N: Pehlevan and Bordelon, eq. (1) and §4, with d = ½.
 
@@ -59,8 +59,8 @@ def mean_field(gamma: float = 1.0) -> Parameterization:
 def standard() -> Parameterization:
     """Standard parameterization: variances 1/fan_in, no multipliers, one rate for all.
 
-    What deep-learning frameworks do by default. At a fixed rate it is unstable as the width
-    grows, because the tangent kernel grows with N; its rate must fall as 1/N.
+    The default of deep-learning frameworks. At a fixed rate training becomes unstable as the width
+    grows, because the tangent kernel grows with N; the rate must fall as 1/N.
 
     Examples
     --------
@@ -81,7 +81,7 @@ def standard() -> Parameterization:
 
 
 def mup(gamma: float = 1.0) -> Parameterization:
-    """Maximal update parameterization (μP), as practice writes it.
+    """Maximal update parameterization (μP), in the form that is used in practice.
 
     Variances 1/fan_in in the initialisation, rates N (vectors), 1 (hidden), N (read-out) for
     gradient descent and 1, 1/N, 1 for Adam, read-out multiplier 1/N: Yang and Hu 2021, Yang et
@@ -190,8 +190,8 @@ def abc(
     """Any abc-parameterization: multipliers N^(−a), variances N^(−b), rates η₀γ²N^(−c).
 
     Pehlevan and Bordelon's lecture notes, §4, with γ = γ₀Nᵈ dividing the output. Preactivations
-    are finite if 2a + b = 0 for the read-in and 1 behind it; outputs move in finite time if
-    c = b for every role; features move at order one iff d = ½.
+    are finite if 2a + b = 0 for the read-in and 1 for all later layers; outputs move in finite
+    time if c = b for every role; features move at order one iff d = ½.
 
     Parameters
     ----------
@@ -199,17 +199,17 @@ def abc(
         One exponent for all weights, or three, for (input, hidden, output). Exact: integers,
         ``fractions.Fraction``, strings such as ``"1/2"``, or floats that are fractions.
     d
-        γ = γ₀Nᵈ.
+        The exponent of N in γ = γ₀Nᵈ.
     gamma
-        γ₀ > 0.
+        γ₀ > 0, the constant in γ = γ₀Nᵈ.
     branch
         α: residual branches carry L^(−α).
     branch_rate
-        Power of L of gradient descent's rates within branches.
+        The exponent of L in gradient descent's rates within branches.
     std_in
-        ``"multiplier"`` or ``"init_std"``: where σ_w and the read-in's 1/√D sit.
+        ``"multiplier"`` or ``"init_std"``: which of the two contains σ_w and the read-in's 1/√D.
     name
-        What it is called.
+        Its name in tables and results.
 
     Raises
     ------
@@ -254,10 +254,10 @@ def scaling(
     q_sigma, rate_a, rate_w
         q_σ, q̃_a and q̃_w, exact as in :func:`abc`; q̃_w = q̃_a by default.
     rate_v
-        q̃_v of hidden matrices, which start as N^(q_σ) too (§4); q̃_a + q̃_w by default, as in
-        the paper's scalings of deep networks.
+        q̃_v of hidden matrices, whose initial size is N^(q_σ) too (§4); q̃_a + q̃_w by default, as
+        in the paper's scalings of deep networks.
     name
-        What it is called; by its point by default.
+        Its name in tables and results; by default the point itself.
 
     Raises
     ------
@@ -290,7 +290,7 @@ def scaling(
 
 
 def scaling_of(value: Any) -> Any:
-    """Return the parameterization of a scaling's name or point; anything else as it is.
+    """Return the parameterization of a named scaling or of a point; other values unchanged.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What all optimizers have: a rate, and steps with a schedule of rates and an order of samples."""
+"""Base classes of optimizers: a rate, and steps with a schedule and an order of samples."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class Optimizer:
     lr
         η₀, the rate before the parameterization's powers of width and depth.
     weight_decay
-        λ₀: every step shrinks each weight by η₀λ₀ of itself, at every width.
+        λ₀: every step shrinks each weight by the fraction η₀λ₀, at every width.
     adaptive
-        Whether the update ignores the gradient's size.
+        Whether the size of the update is independent of the gradient's.
     """
 
     lr: float
@@ -57,13 +57,13 @@ class Stepped(Optimizer):
     Attributes
     ----------
     batch_size
-        Samples in a step; all of them if None.
+        The number of samples in a step; None for all of them.
     seed
-        Of the permutations in which the samples are seen.
+        The seed of the permutations in which samples are used.
     order
-        In which they are seen instead.
+        The indices of the samples in the order in which they are used, instead of permutations.
     schedule
-        What η₀ is multiplied by in each step.
+        The factor of η₀ in each step.
     """
 
     batch_size: int | None = None
@@ -104,14 +104,14 @@ class Stepped(Optimizer):
         return self.lr * np.array(factors)
 
     def batches(self, steps: int, samples: int) -> np.ndarray | None:
-        """Return the samples of each step, shape ``(step, sample)``; None for the full batch.
+        """Return the sample indices of each step, shape ``(step, sample)``; None for full batch.
 
-        Each epoch is the order that was given, or a new permutation drawn from the seed alone.
+        Each epoch is the given order, or a new permutation that depends on the seed alone.
 
         Raises
         ------
         InvalidInput
-            If there are fewer samples than a batch has, or than the order wants.
+            If there are fewer samples than a batch has, or than the order refers to.
         """
         size, order = self.batch_size, self.order
         if size is None:
@@ -141,7 +141,7 @@ def _factors(name: str, values: Any) -> tuple[float, ...]:
 
 def _samples(order: Order, batch_size: int | None) -> tuple[int, ...]:
     if batch_size is None:
-        raise InvalidInput("order: of samples in minibatches; wants a batch_size as well.")
+        raise InvalidInput("order: an order of samples needs a batch_size as well.")
     found = tuple(integers("order", order, at_least=0))
     if len(found) < batch_size:
         raise InvalidInput(

@@ -66,14 +66,14 @@ def _rule(
 
 
 def fan_in(site: WeightSite, first: WeightSite) -> Power:
-    """Return how many entries each output of an affine map sums over, in powers of N and D."""
+    """Return the fan-in of an affine map's outputs, in powers of N and D."""
     if site.role == "input":
         return Power(float(site.patch / first.patch), inputs=1)
     return Power(float(site.patch), width=1)
 
 
 def first_fan_in(inputs: int | tuple[int, ...], first: WeightSite) -> int:
-    """Return D, the number of entries of a sample that each output of the first map sums over."""
+    """Return D, the fan-in of the first affine map's outputs."""
     channels = inputs[-1] if isinstance(inputs, tuple) else inputs
     return int(channels * first.patch)
 

@@ -110,7 +110,7 @@ def depth_figure(
     Parameters
     ----------
     data, in_width, in_depth
-        Of a :class:`largen.Comparison` with a limit of infinite depth: the data set and the powers.
+        Data set and exponents of a :class:`largen.Comparison` with a limit of infinite depth.
     """
     titles = {"single": "single network", "mean": "ensemble mean"}
     with style():

@@ -22,7 +22,7 @@ def coordinate_figure(data: xarray.Dataset) -> Figure:
     Parameters
     ----------
     data
-        Of :meth:`largen.transfer.CoordinateCheck.to_xarray`: ``size`` and ``change``
+        The data set from :meth:`largen.transfer.CoordinateCheck.to_xarray`: ``size`` and ``change``
         (ratio, seed, layer), ``size_slope``, ``change_slope`` and ``passed`` (layer).
     """
     moving = data.isel(layer=np.flatnonzero(np.isfinite(data["change_slope"].values)))

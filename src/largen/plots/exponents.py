@@ -25,7 +25,7 @@ def exponents_figure(data: xarray.Dataset, groups: Mapping[str, str]) -> Figure:
     Parameters
     ----------
     data
-        Of a :class:`largen.experiments.MeasuredExponents`.
+        The data set of a :class:`largen.experiments.MeasuredExponents`.
     groups
         The groups in order, with a title for each.
     """

@@ -19,7 +19,7 @@ def regimes_figure(data: xarray.Dataset, quantities: Mapping[str, str]) -> Figur
     Parameters
     ----------
     data
-        Of :class:`largen.experiments.Regimes`.
+        The data set of :class:`largen.experiments.Regimes`.
     quantities
         Which variables, with a title for each.
     """

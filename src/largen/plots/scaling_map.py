@@ -76,7 +76,7 @@ def scaling_figure(
         ax.set(
             xlim=(x[0], x[-1]),
             ylim=(y[0], y[-1]),
-            xlabel="q_σ   (σ ∝ N^q_σ, product of the initial deviations)",
+            xlabel="q_σ   (σ ∝ N^q_σ, product of the initial standard deviations)",
             ylabel="q̃_a   (η̂_a ∝ N^q̃_a, rate over initial variance)",
             title=f"Limits of one hidden layer by its scaling, {title}",
         )

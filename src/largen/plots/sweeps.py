@@ -28,7 +28,7 @@ def sweep_figure(data: xarray.Dataset, best: xarray.Dataset) -> Figure:
     data
         ``loss (scheme, width, depth, seed, lr)``.
     best
-        Of :meth:`largen.sweeps.Sweep.best`.
+        The data set from :meth:`largen.sweeps.Sweep.best`.
     """
     schemes = data["scheme"].values
     with style():

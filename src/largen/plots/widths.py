@@ -39,7 +39,7 @@ def loss_panel(
     limits: Mapping[str, float] | None = None,
     title: str = "final test loss",
 ) -> None:
-    """Draw the mean test loss against the width, with its deviation over networks.
+    """Draw the mean test loss against the width, with its standard deviation over networks.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def loss_panel(
     limits
         The limit's loss by scaling, drawn as a dashed line.
     title
-        Of the panel.
+        The title of the panel.
     """
     usual = []
     for name, points in losses.items():
@@ -108,7 +108,7 @@ def exponents_panel(ax: Any, laws: Mapping[str, Mapping[str, tuple[Any, float | 
 
 
 def loss_curves_panel(ax: Any, losses: Mapping[str, np.ndarray], title: str = "") -> None:
-    """Draw test losses ``(sample, step)`` by name: mean, and deviation over samples."""
+    """Draw test losses ``(sample, step)`` by name: mean, and standard deviation over samples."""
     for name, loss in losses.items():
         steps, mean = np.arange(loss.shape[1]), loss.mean(0)
         how: dict[str, Any] = {"color": COLOURS[name], "label": name}

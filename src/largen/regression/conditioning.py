@@ -13,7 +13,7 @@ from largen.errors import InvalidInput
 from largen.kernels.modes import decompose, flow_factors
 from largen.regression.checks import noise_variance
 from largen.regression.factor import LARGEST_CONDITION, Factor, factorise
-from largen.regression.moments import flowed, in_blocks, inferred, trained
+from largen.regression.moments import flow_moments, in_blocks, posterior_moments, trained_moments
 from largen.regression.noise import best_noise
 
 MANY = 2048  # test samples whose covariance is computed in blocks
@@ -27,7 +27,7 @@ class Inference(NamedTuple):
     noise
         Variance of the noise, one number or one for each sample.
     factor
-        Of A.
+        The factorization of A.
     weights
         A⁻¹y, (sample, output).
     prior
@@ -73,9 +73,9 @@ class Inference(NamedTuple):
             return in_blocks(*parts, np.asarray(cross), np.asarray(own), *kernels)
         given = jnp.asarray(self.factor.root), self.factor.singular, jnp.asarray(self.weights)
         if self.prior is None:
-            return inferred(*given, jnp.asarray(cross), jnp.asarray(own))
+            return posterior_moments(*given, jnp.asarray(cross), jnp.asarray(own))
         kernels = (jnp.asarray(k) for k in (cross, own, self.prior, prior_cross))
-        return trained(*given, *kernels)
+        return trained_moments(*given, *kernels)
 
 
 class Relaxation(NamedTuple):
@@ -88,9 +88,9 @@ class Relaxation(NamedTuple):
     several
         Whether results have an axis of times.
     vectors, gained, seen
-        V, g(t) and Vᵀy of :func:`largen.regression.moments.flowed`.
+        V, g(t) and Vᵀy of :func:`largen.regression.moments.flow_moments`.
     condition, rank
-        Of the tangent kernel, and the number of its eigenvalues that are not lost in rounding.
+        The condition number of the tangent kernel, and its rank: eigenvalues above rounding.
     prior
         The NNGP kernel of the samples; None if it is not known.
     """
@@ -119,7 +119,7 @@ class Relaxation(NamedTuple):
         """Return mean and covariance, or its diagonal where ``own`` is one."""
         modes = (jnp.asarray(a) for a in (self.vectors, self.gained, self.seen))
         kernels = (jnp.asarray(k) for k in (cross, own, self.prior, prior_cross))
-        mean, spread = flowed(*modes, *kernels)
+        mean, spread = flow_moments(*modes, *kernels)
         return self._at_times(mean), self._at_times(spread)
 
     def _at_times(self, result: Any) -> Any:

@@ -70,7 +70,7 @@ def flow_posterior(
         of times in front. ``"auto"`` takes the time of least error by generalised
         cross-validation, as :func:`largen.fit_cross_validation` measures it.
     weights
-        Of the samples' terms in the loss (1/Σw) Σ ½w(f − y)², (sample,), ≥ 0; all alike if None.
+        Weights w ≥ 0 of the samples in the loss (1/Σw) Σ ½w(f − y)², (sample,); equal if None.
     mask
         Which positions of each sample are there, as in :func:`largen.posterior`.
     param

@@ -132,9 +132,9 @@ def explain(what: str, factor: Factor, trace: float, x: np.ndarray | None = None
     what
         The name of the kernel.
     factor
-        Of kernel and noise, singular.
+        The factorization of kernel plus noise, which is singular.
     trace
-        Of kernel and noise.
+        The trace of kernel plus noise.
     x
         The inputs, in which equal rows are looked for, if they are known.
     """

@@ -75,7 +75,7 @@ class Posterior(Conditioned):
     status
         ``"ok"``; ``"singular"`` if the pseudo-inverse had to be taken.
     condition, rank
-        Of the training kernel with its noise; the condition number is an estimate.
+        Condition number (an estimate) and numerical rank of the training kernel plus noise.
     """
 
     net: Layer
@@ -264,8 +264,8 @@ def posterior(
         weights of unit rate. ``"auto"`` chooses it from one eigendecomposition of the kernel: by
         the marginal likelihood, or for ``"ntk"`` by the squared error of leaving one sample out.
     weights
-        Of the samples, (sample,), ≥ 0: each divides the variance of its noise, which is the same
-        as repeating the sample. Samples of weight 0 are left out. All are 1 by default.
+        Weights ≥ 0 of the samples, (sample,): each divides the variance of its noise, which is the
+        same as repeating the sample. Samples of weight 0 are not used. All are 1 by default.
     mask
         Which positions of each sample are there, Booleans (sample, *space), for samples of
         variable length; all by default. ``predict`` takes one for test samples.

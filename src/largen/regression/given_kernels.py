@@ -39,7 +39,7 @@ class KernelPosterior(Conditioned):
     status
         ``"ok"``; ``"singular"`` if the pseudo-inverse had to be taken.
     condition, rank
-        Of the kernel with its noise.
+        The condition number and the numerical rank of the kernel plus noise.
     """
 
     targets: Targets
@@ -197,7 +197,7 @@ def posterior_from_kernel(
     Parameters
     ----------
     kernel
-        Of the training samples, (sample, sample), or (sample, sample, output, output) as
+        The kernel of the training samples, (sample, sample), or (sample, sample, output, output) as
         :func:`largen.empirical_ntk` returns it for several outputs. Arrays on disk are read whole.
     y
         Targets, (sample,) or (sample, output).

@@ -21,7 +21,7 @@ from largen.kernels.accuracy import (
     inaccuracy,
     sizes_of,
     warn_of_lost_digits,
-    with_suited_methods,
+    with_suitable_methods,
 )
 from largen.kernels.hyperparameters import Hyperparameters, hyperparameters, kernel_at, rebuilt
 from largen.kernels.lower import Lowered
@@ -136,7 +136,7 @@ def evidence(
             rows = np.asarray(phi(rows))
     lowered = Lowered((), given.skeleton, given.constants)
     warn_of_lost_digits([sizes_of(rows)])
-    suited = with_suited_methods(lowered, (rows,), with_ntk=kind != "nngp")
+    suited = with_suitable_methods(lowered, (rows,), with_ntk=kind != "nngp")
     given = given._replace(skeleton=suited.skeleton)
     return Evidence(given, rows, targets.reshape(len(targets), -1), there, kind)
 

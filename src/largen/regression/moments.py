@@ -22,7 +22,7 @@ Moments = tuple[Float[Array, "test_sample output"], Own]
 
 
 @partial(jax.jit, static_argnames="singular")
-def inferred(
+def posterior_moments(
     root: Float[Array, "sample mode"],
     singular: bool,
     weights: Float[Array, "sample output"],
@@ -34,7 +34,8 @@ def inferred(
     Parameters
     ----------
     root, singular
-        Of the factor of A, the training kernel with its noise.
+        The root, and whether it is singular, from the factorization of A, the training kernel plus
+        noise.
     weights
         A⁻¹y.
     cross
@@ -50,7 +51,7 @@ def inferred(
 
 
 @partial(jax.jit, static_argnames="singular")
-def trained(
+def trained_moments(
     root: Float[Array, "sample mode"],
     singular: bool,
     weights: Float[Array, "sample output"],
@@ -66,7 +67,7 @@ def trained(
     Parameters
     ----------
     root, singular, weights, cross
-        As in :func:`inferred`, of the tangent kernel.
+        As in :func:`posterior_moments`, of the tangent kernel.
     own, prior, prior_cross
         K**, or its diagonal, K and K*.
     """
@@ -80,7 +81,7 @@ def trained(
 
 
 @jax.jit
-def flowed(
+def flow_moments(
     vectors: Float[Array, "sample mode"],
     gained: Float[Array, "time mode"],
     seen: Float[Array, "mode output"],
@@ -89,7 +90,7 @@ def flowed(
     prior: Float[Array, "sample sample"],
     prior_cross: Float[Array, "test_sample sample"],
 ) -> tuple[Array, Array]:
-    """Return mean and covariance at each time of gradient flow, as :func:`trained` with B(t).
+    """Return mean and covariance at each time of gradient flow: :func:`trained_moments` with B(t).
 
     B(t) = Θ*V g(t) Vᵀ.
 
@@ -98,7 +99,7 @@ def flowed(
     vectors, gained, seen
         V, g(t) and Vᵀy.
     cross, own, prior, prior_cross
-        As in :func:`trained`.
+        As in :func:`trained_moments`.
     """
     along, outer = cross @ vectors, prior_cross @ vectors
     inner = vectors.T @ prior @ vectors
@@ -124,7 +125,7 @@ def in_blocks(
     prior: np.ndarray | None,
     prior_cross: np.ndarray | None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return what :func:`inferred` does, or :func:`trained` with a prior, in blocks of samples.
+    """Return :func:`posterior_moments`, or :func:`trained_moments` with a prior, block by block.
 
     For covariances of many test samples: between two blocks an interrupt is answered.
     """

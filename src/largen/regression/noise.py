@@ -48,7 +48,7 @@ def best_noise(kernel: Matrix, y: Matrix, weights: Matrix | None = None, *, by: 
     y
         Targets, (sample, output).
     weights
-        Of the samples, (sample,), > 0; all are one by default.
+        Weights > 0 of the samples, (sample,); 1 by default.
     by
         ``"likelihood"``, the marginal likelihood of a Bayesian prior, or ``"leave-one-out"``, the
         mean squared error of predicting each sample from all others.

@@ -84,7 +84,7 @@ class Loss:
         y
             Targets of the run; the first few are looked at.
         shape
-            Of the output of a sample.
+            The shape of the output of a sample.
         """
         outputs = np.resize(np.array(PROBED, np.float32), (len(PROBED), *shape))
         targets = y[:MOST_PROBED].astype(np.float32) if y.dtype.kind == "f" else y[:MOST_PROBED]
@@ -173,11 +173,11 @@ def check_loss(loss: Loss, y: np.ndarray, shape: tuple[int, ...]) -> None:
     Parameters
     ----------
     loss
-        Of a run.
+        The loss of a run.
     y
         Targets of the run.
     shape
-        Of the output of a sample.
+        The shape of the output of a sample.
 
     Raises
     ------

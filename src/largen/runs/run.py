@@ -166,7 +166,7 @@ class Run:
         Parameters
         ----------
         name
-            Of the argument, for the error.
+            The name of the argument, for the error.
         wanted
             Entries 0 … ``len(times) − 1``; None for the first and the last.
 
@@ -196,7 +196,7 @@ class Run:
         Parameters
         ----------
         name
-            Of the argument, for the error.
+            The name of the argument, for the error.
         wanted
             Pairs of entries, in any order.
 

@@ -60,10 +60,10 @@ class Theory(ABC):
     Attributes
     ----------
     name
-        Of the class: what the theory is called in results and in ``theory=name``.
+        The theory's name in results and in ``theory=name``, an attribute of the class.
     random_outputs
-        Of the class: whether networks still differ in their outputs in the limit, given their
-        initialisation. Then there is :meth:`given`.
+        An attribute of the class: whether networks differ in their outputs in the limit, given
+        their initialisation. Then there is :meth:`given`.
 
     Examples
     --------

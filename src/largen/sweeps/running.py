@@ -59,7 +59,7 @@ def sweep(
     base
         (width, depth) at which all schemes agree.
     widths, depths
-        Of the targets; the base's alone by default.
+        The widths and depths of the target networks; those of the base by default.
     schemes
         As in :func:`largen.transfer.torch.scale`.
     seeds

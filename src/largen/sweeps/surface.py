@@ -87,7 +87,7 @@ class Sweep:
         The best constant answer is that of the samples themselves (their labels' frequencies,
         their targets' mean). A one-sided test at the level 5 % for all rates of a shape together
         (Bonferroni) of the distance between its loss and the mean over seeds, beside what the
-        mean over samples is uncertain by (normal law) and, in quadrature, what the mean over
+        mean over samples is uncertain by (Gaussian) and, in quadrature, what the mean over
         several seeds is (Student's t).
 
         Returns
@@ -213,7 +213,7 @@ def surface(
         What was trained, and ``losses (replica, step)``, ``final (replica,)`` and
         ``margin_error (replica,)`` of each.
     attributes
-        Of the data set; ``chance`` among them, the loss of the best constant answer.
+        Attributes of the data set, among them ``chance``, the loss of the best constant output.
     """
     import xarray
 

@@ -32,11 +32,11 @@ class Task:
     loss
         ``"cross_entropy"`` (in nats) or ``"mse"``, a mean over samples and outputs.
     batch_size, steps
-        Of the training.
+        The batch size and the number of steps of every training.
     x_final, y_final
         What the loss after training is measured on; the training samples if None.
     seed
-        Of the batches' order.
+        The seed of the order of samples.
 
     Raises
     ------

@@ -29,7 +29,7 @@ class Settings:
     lrs, around
         Rates tried on the small model; factors of the found one tried on the large.
     steps, batch_size
-        Of every training.
+        The number of steps and the batch size of every training.
     check_widths, check_depths
         Sizes at which activations are measured.
     """

@@ -71,7 +71,7 @@ def test_particle_systems_converge(optimizer):
 
 
 def test_independent_particles_are_a_network():
-    """A replicate of S independent particles has the law of a network of width S: same variance."""
+    """S independent particles are distributed as a network of width S, with the same variance."""
     run = run_of()
     one = solve(run, method="particles", particles=64, sampling="finite_width", record_at=[])
     nets = lg.train(run, width=64, seeds=256, key=0)
@@ -80,12 +80,12 @@ def test_independent_particles_are_a_network():
 
 
 @pytest.mark.parametrize(
-    "law",
+    "distribution",
     ["sign", pytest.param({"input": "truncated", "output": "uniform"}, marks=pytest.mark.slow)],
 )
-def test_laws_of_single_weights(law):
-    """Two inputs: the law shows, and networks go where its own limit is."""
-    param = lg.mean_field(2.0).with_law(law)
+def test_distributions_of_single_weights(distribution):
+    """Two inputs: the distribution matters, and networks go where its own limit is."""
+    param = lg.mean_field(2.0).with_distribution(distribution)
     limit = lg.solve(run_of(param), rtol=1e-3)
     assert "particles" in limit.notes[0] or "neurons" in limit.notes[0]
     nets = lg.train(run_of(param), width=1024, seeds=64, key=1)
@@ -98,7 +98,7 @@ ADAPTIVE = {
     "rmsprop": (lg.rmsprop(0.03, beta=0.9, eps=0.05), lg.mean_field(2.0), lg.mlp(1, "tanh")),
     "rmsprop, μP, uniform, biases, decay": (
         lg.rmsprop(0.03, beta=0.8, eps=0.05, weight_decay=0.5, batch_size=3),
-        lg.mup(1.5).with_law("uniform"),
+        lg.mup(1.5).with_distribution("uniform"),
         lg.mlp(1, "relu", bias_std=0.4),
     ),
     "adam": (lg.adam(0.05, beta1=0.7, beta2=0.9), lg.mean_field(), lg.mlp(1, "tanh")),
@@ -107,7 +107,7 @@ ADAPTIVE = {
         lg.from_reference(
             width=64,
             scaling="mean field",
-            law="uniform",
+            distribution="uniform",
             lr={"input": 1.0, "output": 0.3},
         ),
         lg.mlp(1, "gelu", weight_std=3**-0.5),

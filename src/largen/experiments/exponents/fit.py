@@ -10,7 +10,7 @@ from largen.experiments.power_law import PowerLaw, fit_exponent
 
 # A power law and its first correction have three parameters; with fewer widths it is not fitted.
 ENOUGH = 4
-# What the orders behind the first correction may do, as a relative deviation.
+# Relative size that is allowed for orders beyond the first correction.
 SECOND_ORDERS = 0.01
 # A correction is believed if it moves the exponent by more than this many of its errors.
 SIGNIFICANT = 2.0

@@ -39,7 +39,7 @@ def measure_exponents(
     Networks of several widths are trained, and the exponents q of root mean squares ∝ N^q are
     fitted for
 
-    * the increments δθ of every weight and bias, and the same over its initial deviation;
+    * the increments δθ of every weight and bias, and those over its initial standard deviation;
     * the movement of features φ(h) at every layer;
     * outputs at initialisation, and their change δf;
     * for one hidden layer of (leaky) relu without biases, the terms f_∅, f_a, f_w and f_aw of

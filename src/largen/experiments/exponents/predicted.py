@@ -20,7 +20,7 @@ def predicted(run: Run, classification: Classification, *, seen: bool) -> dict[N
     run
         What is trained, and for how many steps.
     classification
-        Of its parameterization.
+        The classification of the run's parameterization.
     seen
         Whether outputs are those at training inputs.
     """
@@ -47,7 +47,7 @@ def predicted(run: Run, classification: Classification, *, seen: bool) -> dict[N
     if run.optimizer.adaptive and has_terms(run.net):
         found |= {("terms", f"f_{n}"): q for n, q in _adaptive_terms(run, steps, seen).items()}
     elif plane is not None:
-        late = plane.settled or 1
+        late = plane.constant_from or 1
         step = late if run.steps is None else run.steps
         parts = plane.terms(step, seen=seen)
         found |= {("terms", f"f_{name}"): order for name, order in parts.items()}

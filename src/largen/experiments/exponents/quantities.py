@@ -13,7 +13,7 @@ from largen.networks import FiniteNetwork
 
 # The groups of quantities, in the order of the report, with what they are.
 GROUPS = {
-    "relative": "increments δθ over the initial deviation",
+    "relative": "increments δθ over the initial standard deviation",
     "absolute": "increments δθ",
     "features": "movement of the features that enter an affine map",
     "outputs": "outputs",

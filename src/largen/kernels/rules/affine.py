@@ -67,12 +67,12 @@ def _(layer: LocallyConnected, behind: Wanted) -> Wanted:
 
 @nature_behind.register
 def _(layer: Conv, nature: Nature) -> Nature:
-    # Only where all channels have the same law does each group see the mean over all of them.
+    # The mean over a group is that over all channels only if they have the same distribution.
     if layer.groups > 1 and not nature.alike:
         raise OnlyByNetworks(
-            f"kernels: {layer!r} splits channels of different laws into groups, such as those of "
-            "the data, so that its own channels have different covariances. Put a Dense() or a "
-            "Conv() of one group before it"
+            f"kernels: {layer!r} splits channels of different distributions into groups, such as "
+            "those of the data, so that its own channels have different covariances. Put a Dense() "
+            "or a Conv() of one group before it"
         )
     return GAUSSIAN
 

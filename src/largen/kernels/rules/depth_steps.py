@@ -67,7 +67,7 @@ def integrate(slope: Callable[[Any], Any], y: Any, steps: Any) -> Any:
     y
         The start.
     steps
-        Of :func:`steps_of`; steps of zeros cost nothing.
+        The steps from :func:`steps_of`; steps of size zero are skipped.
     """
     leaves, tree = jax.tree.flatten(y)
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from largen.architectures import Layer, Parallel, Signal
 from largen.errors import NoRule, NoTheory
-from largen.expectations.watching import pass_on, watched
+from largen.expectations.watching import add_requests, separate_watch
 from largen.kernels.state import State, Wanted
 from largen.parameterizations import CanonicalForm
 
@@ -34,7 +34,7 @@ class Nature(NamedTuple):
     centred
         Whether its mean is zero.
     alike
-        Whether all channels have the same law.
+        Whether all channels have the same distribution.
     """
 
     kind: str
@@ -119,9 +119,9 @@ def own_constants(
 
 def advance(layer: Layer, constants: Any, state: State, behind: Wanted) -> State:
     """Carry the kernels through a layer, and keep what is wanted behind it."""
-    with watched() as asked:
+    with separate_watch() as asked:
         after = rule(layer, constants, state, behind)
-    pass_on(asked.all)
+    add_requests(asked.all)
     after = after.reduced(behind)
     # What is in NumPy stays there: single samples, for which nothing is compiled.
     return jax.tree.map(np.asarray, after) if isinstance(state.gap, np.ndarray) else after

@@ -59,7 +59,7 @@ class Angular(NamedTuple):
     rate
         ρ of the weights.
     coefficients
-        Of w, body and gain in powers of 2θ/π − 1, (3, degree + 1).
+        Coefficients of w, body and gain in powers of 2θ/π − 1, (3, degree + 1).
     """
 
     variance: Any

@@ -29,7 +29,7 @@ from largen.architectures import (
     layers_of,
 )
 from largen.errors import NoTheory
-from largen.expectations.watching import pass_on, watched, who_watches
+from largen.expectations.watching import add_requests, current_watch, separate_watch
 from largen.kernels.pieces import Pieces
 from largen.kernels.rules.depth_steps import USUAL, integrate
 from largen.kernels.rules.dispatch import (
@@ -54,7 +54,7 @@ class InfiniteDepth(Container):
     Attributes
     ----------
     branches
-        Of the block that is repeated, or of the blocks one after the other.
+        The branches of the repeated block, or of the repeated blocks in sequence.
     diffusive
         Whether α = ½, and not more.
     """
@@ -136,7 +136,7 @@ def _(layer: InfiniteDepth, constants: Shared, state: State, behind: Wanted) -> 
         return jax.tree.map(lambda *parts: sum(parts), *found)
 
     if not layer.diffusive:
-        if state.ntk is None and who_watches() is None:
+        if state.ntk is None and current_watch() is None:
             return state
         rest = None if state.ntk is None else state.ntk * 0
         added = from_branches(state._replace(ntk=rest))[-1]
@@ -145,7 +145,7 @@ def _(layer: InfiniteDepth, constants: Shared, state: State, behind: Wanted) -> 
     def slope(moments: Any) -> Any:
         return from_branches(_with_moments(state, moments))
 
-    if who_watches() is not None:
+    if current_watch() is not None:
         return _with_moments(state, _followed(slope, _moments(state)))
     return _with_moments(state, integrate(slope, _moments(state), steps))
 
@@ -179,12 +179,12 @@ def _followed(slope: Any, moments: Any) -> Any:
         return moments
 
     def scanned(y: Any, _: None) -> tuple[Any, Any]:
-        with watched() as asked:
+        with separate_watch() as asked:
             y = step(y)
         return y, asked.all
 
     moments, asked = lax.scan(scanned, moments, length=FEW)
-    pass_on(asked)
+    add_requests(asked)
     return moments
 
 

@@ -24,7 +24,7 @@ from largen.architectures import (
     copies_of,
 )
 from largen.errors import NoTheory
-from largen.expectations.watching import pass_on, watched
+from largen.expectations.watching import add_requests, separate_watch
 from largen.kernels.rules.dispatch import (
     Freshness,
     Nature,
@@ -70,14 +70,14 @@ def _(layer: Repeat, constants: Any, state: State, behind: Wanted) -> State:
     # in the copy itself, XLA does it for every pair, in loops that then do not vectorise.
     def copy(carried: tuple[State, Any], following: Any) -> tuple[tuple[State, Any], Any]:
         state, its_constants = carried
-        with watched() as asked:
+        with separate_watch() as asked:
             state = advance(layer.layer, its_constants, state, behind)
         return (state, following), asked.all
 
     first = jax.tree.map(lambda c: c[0], constants)
     following = jax.tree.map(lambda c: jnp.roll(c, -1, axis=0), constants)
     (state, _), asked = lax.scan(copy, (state, first), following, length=copies_of(layer))
-    pass_on(asked)
+    add_requests(asked)
     return state
 
 
@@ -264,8 +264,8 @@ def _(layer: Product, nature: Nature) -> Nature:
         )
     if sum(not each.alike for each in found) > 1:
         raise NoTheory(
-            f"kernels: in {layer!r}, channels of more than one branch have laws that differ from "
-            "channel to channel; put a Dense() behind them."
+            f"kernels: in {layer!r}, channels of several branches have distributions that differ "
+            "from channel to channel; put a Dense() behind them."
         )
     centred = any(each.centred for each in found)
     return Nature(f"the product {layer!r}", centred, all(each.alike for each in found))

@@ -1,4 +1,4 @@
-"""What users call: the class of a point of Golikov's plane, and of a parameterization."""
+"""The public functions: the class of a point of Golikov's plane, and of a parameterization."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from largen.parameterizations.optimizers import (
 )
 from largen.parameterizations.parameterization import Parameterization
 
-# Whether the update ignores the gradient's size.
+# Whether the size of the update is independent of the gradient's.
 _OPTIMIZERS = {
     "gd": False,
     "sgd": False,
@@ -46,9 +46,10 @@ def scaling_class(q_sigma: Any, rate_a: Any, rate_w: Any = None) -> ScalingClass
     Parameters
     ----------
     q_sigma
-        q_σ, of the product of the two initial deviations.
+        q_σ, the exponent of the product of the two initial standard deviations.
     rate_a, rate_w
-        q̃_a and q̃_w, of the rates divided by the initial variances; q̃_w = q̃_a by default.
+        q̃_a and q̃_w, the exponents of the rates over the initial variances; q̃_w = q̃_a by
+        default.
         Exponents are exact: integers, fractions, strings such as ``"-3/4"``, or floats that are
         fractions to 1e-9.
 
@@ -85,7 +86,7 @@ def scaling_class(q_sigma: Any, rate_a: Any, rate_w: Any = None) -> ScalingClass
 
 
 def classify(param: Parameterization, net: Any, optimizer: Any = None) -> Classification:
-    """Say which infinite-width limit a parameterization gives a network, and why.
+    """Return the infinite-width limit that a parameterization gives a network, with reasons.
 
     The orders in N of preactivations, gradients and updates are carried through the layers
     and from step to step, with exact exponents: Pehlevan and Bordelon's lecture notes, §4.1,

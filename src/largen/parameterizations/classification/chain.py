@@ -1,8 +1,8 @@
-"""What the classification needs of a network: its affine maps in order, with exponents.
+"""The network as the classification uses it: its affine maps in order, with exponents.
 
 Under the abc-symmetry a weight W = m·θ is the same for all (m, θ) with the same initial size
-m·s and the same rate m²·η of gradient descent, or m·η of an optimizer whose update ignores the
-gradient's size. These two powers of N are all that the widths' exponents depend on.
+m·s and the same rate: m²·η for gradient descent, m·η for an optimizer whose update does not depend
+on the gradient's size. All exponents of the width follow from these two powers of N.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from largen.parameterizations.rules import Row, RuleTable
 
 @dataclass(frozen=True)
 class Entry:
-    """Exponents of one weight or bias, entry by entry.
+    """Exponents of the entries of one weight or bias.
 
     Attributes
     ----------
     initial
-        Of m·s, its effective value at initialisation.
+        The exponent of m·s, the effective value at initialisation.
     rate
-        Of m²·η, or of m·η for an adaptive optimizer.
+        The exponent of m²·η, or of m·η for an adaptive optimizer.
     multiplier, eps
-        Of m, and of the optimizer's ε.
+        The exponents of m and of the optimizer's ε.
     """
 
     initial: Fraction
@@ -46,16 +46,17 @@ class Entry:
     multiplier: Fraction
     eps: Fraction
 
-    def slowed(self, power: Fraction) -> Entry:
-        """The same at N^(−power) times the rate."""
+    def with_smaller_rates(self, power: Fraction) -> Entry:
+        """Return the exponents with the rate multiplied by N^(−power)."""
         return replace(self, rate=self.rate - power)
 
 
 @dataclass(frozen=True)
 class Map:
-    """An affine map: ``fan_in`` and ``fan_out`` are the orders of its numbers of inputs, outputs.
+    """An affine map and its exponents.
 
-    Both are 0 (data, outputs) or 1 (width).
+    ``fan_in`` and ``fan_out`` are the orders of its numbers of inputs and outputs: 0 for data and
+    outputs, 1 for the width.
     """
 
     name: str
@@ -65,10 +66,10 @@ class Map:
     fan_in: Fraction
     fan_out: Fraction
 
-    def slowed(self, power: Fraction) -> Map:
-        """The same at N^(−power) times the rates."""
-        bias = None if self.bias is None else self.bias.slowed(power)
-        return replace(self, weight=self.weight.slowed(power), bias=bias)
+    def with_smaller_rates(self, power: Fraction) -> Map:
+        """Return the map with its rates multiplied by N^(−power)."""
+        bias = None if self.bias is None else self.bias.with_smaller_rates(power)
+        return replace(self, weight=self.weight.with_smaller_rates(power), bias=bias)
 
 
 # A residual branch is what stands between "split" and "merge".
@@ -77,7 +78,7 @@ Chain = tuple[Step, ...]
 
 
 def chain(net: Layer, table: RuleTable[Power], adaptive: bool) -> Chain:
-    """Return a network as a chain of affine maps; activations keep all orders.
+    """Return a network as a chain of affine maps; activations do not change orders.
 
     Raises
     ------
@@ -112,9 +113,9 @@ def _no_rule(layer: Layer) -> NoRule:
     return NoRule("the classification", layer, [Affine, Elementwise, Residual, Sequence, *keep])
 
 
-def slowed(steps: Chain, power: Fraction) -> Chain:
-    """The same network at N^(−power) times its rates."""
-    return tuple(step.slowed(power) if isinstance(step, Map) else step for step in steps)
+def with_smaller_rates(steps: Chain, power: Fraction) -> Chain:
+    """Return the network with its rates multiplied by N^(−power)."""
+    return tuple(s.with_smaller_rates(power) if isinstance(s, Map) else s for s in steps)
 
 
 def affine_maps(steps: Chain) -> tuple[Map, ...]:
@@ -145,7 +146,7 @@ def _entry(row: Row[Power], adaptive: bool) -> Entry:
 
 
 def gradient(entry: Entry, backward: Order, forward: Order) -> Order:
-    """Order of the gradient of θ itself, m·(∂f/∂h)·(input)."""
+    """Return the order of the gradient with respect to θ, m·(∂f/∂h)·(input)."""
     if backward is None or forward is None:
         return None
     return entry.multiplier + backward + forward

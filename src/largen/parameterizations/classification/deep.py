@@ -6,9 +6,9 @@ abc-parameterization and any optimizer):
 
 * stable: preactivations and outputs do not grow with N;
 * not trivial: outputs move at order one;
-* features move: some hidden layer's preactivations move by as much as they are;
-* maximal: every layer's own update moves its preactivations, and the outputs, at order one, from
-  preactivations of order one.
+* features move: the preactivations of some hidden layer change by as much as their own size;
+* maximal: preactivations are of order one, and every layer's own update changes its preactivations
+  and the outputs at order one.
 
 Misprints of Golikov's multi-layer formulas: (38) prints q_f⁽⁰⁾ of one hidden matrix, in general
 it is (H + 1)(q_σ + ½); (39) has H sums where there are H + 1; and the NTK scaling of RMSProp in
@@ -27,7 +27,7 @@ from largen.parameterizations.classification.chain import (
     Map,
     affine_maps,
     gradient,
-    slowed,
+    with_smaller_rates,
 )
 from largen.parameterizations.classification.orders import (
     ZERO,
@@ -55,11 +55,11 @@ def classify_chain(title: str, steps: Chain, *, adaptive: bool, eps: bool) -> Cl
     Parameters
     ----------
     title
-        What the report is about.
+        The title of the report.
     steps
-        The network.
+        The network as a chain of affine maps.
     adaptive
-        Whether updates have the size of the rate, whatever the gradient.
+        Whether the size of updates is the rate, whatever the gradient.
     eps
         Whether the optimizer has an ε > 0, to be compared with the gradients.
     """
@@ -89,8 +89,8 @@ def _train(steps: Chain, adaptive: bool) -> tuple[State, History, tuple[str, ...
     """Iterate until the orders settle or something grows.
 
     The increments' orders are the least solution of max-plus polynomial equations, one for each
-    weight and bias. Such a recursion that still changes after as many steps as it has unknowns
-    repeats one of them along the way at a gain, and grows for ever.
+    weight and bias. A recursion of this kind that still changes after as many steps as it has
+    unknowns has gone around a cycle of positive gain, and grows without bound.
     """
     maps = affine_maps(steps)
     state: State = tuple(Moved() for _ in maps)
@@ -173,8 +173,8 @@ def _notes(maps: tuple[Map, ...], late: tuple[Signal, ...], eps: bool) -> tuple[
 def _stable_rate(steps: Chain, adaptive: bool) -> Fraction | None:
     """Return the least ρ for which N^(−ρ) times the rates is stable, if there is one.
 
-    Each layer's first update, made alone, must neither move its preactivations nor the outputs
-    by more than order one, and both fall as N^(−ρ). That this is enough is then verified.
+    The first update of each layer alone must move neither its preactivations nor the outputs by
+    more than order one, and both fall as N^(−ρ). The stability of the resulting rates is verified.
     """
     maps = affine_maps(steps)
     start = signals(steps, tuple(Moved() for _ in maps))
@@ -185,5 +185,5 @@ def _stable_rate(steps: Chain, adaptive: bool) -> Fraction | None:
         excess = largest(excess, direct, product(signal.backward, direct, layer.fan_out))
     if excess is None or excess <= 0:
         return None
-    _, _, violated = _train(slowed(steps, excess), adaptive)
+    _, _, violated = _train(with_smaller_rates(steps, excess), adaptive)
     return None if violated else excess

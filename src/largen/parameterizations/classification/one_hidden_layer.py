@@ -8,19 +8,19 @@ a general theory of infinite-width limits of neural classifiers*, §3. Increment
     q_a⁽¹⁾ = q̃_a + q_σ,   q_a⁽ᵏ⁺¹⁾ = max(q_a⁽ᵏ⁾, q_a⁽¹⁾ + max(0, q_w⁽ᵏ⁾)),   same with a ↔ w,
 
 (9)-(10), and the output splits into f_∅ + f_a + f_w + f_aw by (11). A term is a sum over N
-neurons; it is of order N·(its summand's mean) or √N·(its summand's size), whichever is larger,
-which is what the paper's ϰ ∈ [½, 1] says.
+neurons. Its order is N·(its summand's mean) or √N·(its summand's size), whichever is larger, which
+is expressed by the paper's ϰ ∈ [½, 1].
 
 **The means, by parity.** Given the residuals, which are the same for all neurons, neurons are
-independent, and the law of each is unchanged by â⁽⁰⁾ → −â⁽⁰⁾. So a summand's mean is the order
-of its part that is even in â⁽⁰⁾. The recursion below carries the even and the odd part of each
-increment separately: (9)-(10) are the larger of the two, and every ϰ follows at every step. It
-holds for generic data (several samples).
+independent, and the distribution of each is unchanged by â⁽⁰⁾ → −â⁽⁰⁾. So a summand's mean has
+the order of its part that is even in â⁽⁰⁾. The recursion below follows the even and the odd part
+of each increment separately: (9)-(10) are the larger of the two, and every ϰ follows at every step.
+It holds for generic data (several samples).
 
-**Adaptive optimizers.** Their update is the gradient over its own size, entry by entry, so that
+**Adaptive optimizers.** Their update is elementwise the gradient over its own size, so that
 q_a⁽¹⁾ = q̃_a and q_w⁽¹⁾ = q̃_w are those of η/σ (§4.1). The sign of a gradient has the parity of
-the gradient's larger part, and its smaller part shows in proportion: the same recursion, with
-each gradient in units of its size.
+the gradient's larger part, with a correction in proportion to the smaller part. So the same
+recursion holds with each gradient in units of its size.
 
 **Where this differs from the paper.** App. D.1 has ϰ_∅ = ϰ_aw = ½ whenever both increments
 vanish. But δŵ ∝ â⁽⁰⁾ moves the gates φ′ and, one step later, δâ, so that
@@ -52,7 +52,7 @@ TERMS = ("∅", "a", "w", "aw")
 
 @dataclass(frozen=True)
 class Increments:
-    """Orders of δâ and δŵ after some steps, in parts even and odd in â⁽⁰⁾."""
+    """Orders of the parts of δâ and δŵ that are even and odd in â⁽⁰⁾, after a number of steps."""
 
     a_even: Order = None
     a_odd: Order = None
@@ -61,17 +61,17 @@ class Increments:
 
     @property
     def a(self) -> Order:
-        """q_a⁽ᵏ⁾."""
+        """The order q_a⁽ᵏ⁾ of δâ."""
         return largest(self.a_even, self.a_odd)
 
     @property
     def w(self) -> Order:
-        """q_w⁽ᵏ⁾."""
+        """The order q_w⁽ᵏ⁾ of δŵ."""
         return largest(self.w_even, self.w_odd)
 
     @property
     def gate(self) -> Order:
-        """Order of the odd part of the mean of φ′(ŵ·x): how far its edge moved, at most 1."""
+        """The order of the odd part of the mean of φ′(ŵ·x), by the shift of its jump; at most 0."""
         size = largest(ZERO, self.w)
         return None if self.w_odd is None or size is None else self.w_odd - size
 
@@ -83,7 +83,7 @@ class Increments:
         w_even = largest(self.a_even, product(a_odd, self.gate))
         w_more = largest(a_odd, product(self.a_even, self.gate))
         if adaptive:
-            # Of the size of the rate: each part in units of the whole gradient.
+            # The update has the size of the rate: each part is in units of the whole gradient.
             a_even, a_more = _normalised(a_even, a_more)
             w_even, w_more = _normalised(w_even, w_more)
         return Increments(
@@ -113,11 +113,11 @@ def increments(
     return now
 
 
-def settled(first_a: Fraction, first_w: Fraction) -> int | None:
+def step_of_constant_orders(first_a: Fraction, first_w: Fraction) -> int | None:
     """Return the step from which the increments' orders are constant, or None if they grow.
 
-    By (10) each of the two increments feeds the other: once around, the orders grow by
-    q_a⁽¹⁾ + q_w⁽¹⁾. If that is positive they grow for ever.
+    By (10) each of the two increments enters the other: in two steps, the orders grow by
+    q_a⁽¹⁾ + q_w⁽¹⁾. If that is positive they grow without bound.
     """
     if first_a + first_w > 0:
         return None
@@ -133,10 +133,10 @@ def kappas(moved: Increments, *, seen: bool = False) -> dict[str, Order]:
     Parameters
     ----------
     moved
-        The increments.
+        The orders of the increments.
     seen
-        For the output at a training input, whose own gate is among those in δŵ, rather than at
-        any other input. Only ϰ_∅ can differ.
+        Whether the output is at a training input, whose own gate occurs in δŵ, or at any other
+        input. Only ϰ_∅ can differ.
     """
     a_even, a_odd, w_even, w_odd = moved.a_even, moved.a_odd, moved.w_even, moved.w_odd
     gate = moved.gate
@@ -167,12 +167,12 @@ def terms(q_sigma: Fraction, moved: Increments, *, seen: bool = False) -> dict[s
 
 
 def _sizes(moved: Increments) -> dict[str, Order]:
-    """Orders of the summands, with ŵ⁽⁰⁾ and â⁽⁰⁾ of order one."""
+    """Return the orders of the summands, with ŵ⁽⁰⁾ and â⁽⁰⁾ of order one."""
     return {"∅": ZERO, "a": moved.a, "w": moved.w, "aw": product(moved.a, moved.w)}
 
 
 def _displaced_gates(moved: Increments, seen: bool) -> Order:
-    """Order of the odd part of the mean of φ′(ŵ·x) ŵ⁽⁰⁾·x.
+    """Return the order of the odd part of the mean of φ′(ŵ·x) ŵ⁽⁰⁾·x.
 
     Where ŵ·x = ŵ⁽⁰⁾·x + g changes sign, ŵ⁽⁰⁾·x is itself of order g if g vanishes, so the mean
     changes by g²/2, of which the odd part is the product of g's two parts; the next order has

@@ -37,5 +37,5 @@ def below(order: Order, bound: Fraction) -> bool:
 
 
 def show(order: Order) -> str:
-    """Write an order as a power of N, such as N⁻¹ᐟ²; 0 for nothing at all."""
+    """Write an order as a power of N, such as N⁻¹ᐟ²; 0 for a quantity that is identically zero."""
     return "0" if order is None else str(Power(width=order))

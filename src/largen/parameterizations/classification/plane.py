@@ -1,4 +1,4 @@
-"""The class of a scaling (q_σ, q̃_a, q̃_w) of one hidden layer, and what its limit keeps.
+"""The class of a scaling (q_σ, q̃_a, q̃_w) of one hidden layer, and the terms of its limit.
 
 Golikov, *Towards a general theory of infinite-width limits of neural classifiers*: a scaling is
 non-trivial if the outputs stay of order one,
@@ -9,8 +9,8 @@ and differ from those at initialisation,
 
     max(q_f,a, q_f,w, q_f,aw) = 0,  or  q_f,∅ = 0 and q_w ≥ 0.                          (14)
 
-App. E.5 prints q⁽²ᵐ⁾ = m(q_a⁽²⁾ + q_w⁽²⁾) for increments that feed each other; both grow by
-q_a⁽¹⁾ + q_w⁽¹⁾ in every second step.
+App. E.5 prints q⁽²ᵐ⁾ = m(q_a⁽²⁾ + q_w⁽²⁾) for increments that enter each other; correctly, both
+grow by q_a⁽¹⁾ + q_w⁽¹⁾ in every second step.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from largen.parameterizations.classification.one_hidden_layer import (
     Increments,
     increments,
     kappas,
-    settled,
+    step_of_constant_orders,
     terms,
 )
 from largen.parameterizations.classification.orders import HALF, ONE, ZERO, Order, below, largest
@@ -65,18 +65,18 @@ _LIMITS = {
 
 @dataclass(frozen=True)
 class ScalingClass:
-    """Which limit a scaling of one hidden layer has; made by :func:`largen.scaling_class`.
+    """The limit of a scaling of one hidden layer; returned by :func:`largen.scaling_class`.
 
     Attributes
     ----------
     q_sigma, rate_a, rate_w
-        q_σ, q̃_a, q̃_w.
+        The exponents q_σ, q̃_a and q̃_w of the scaling.
     kind
         The class of the limit.
     case
-        Where the paper treats it, by the signs of q_a⁽¹⁾ and q_w⁽¹⁾.
+        The section of the paper that treats it, by the signs of q_a⁽¹⁾ and q_w⁽¹⁾.
     name
-        What the paper calls this very point: NTK, intermediate, mean field or default.
+        The paper's name of this point: NTK, intermediate, mean field or default.
     violated
         The condition that fails, for a trivial scaling; empty for the others.
     """
@@ -96,26 +96,27 @@ class ScalingClass:
 
     @property
     def limit(self) -> str | None:
-        """What drives the limit, in words; None for a trivial scaling."""
+        """A description of the limit; None for a trivial scaling."""
         return _LIMITS.get(self.kind)
 
     @property
-    def settled(self) -> int | None:
+    def constant_from(self) -> int | None:
         """The step from which all exponents are constant; None if they grow with every step."""
-        return settled(*self._first)
+        return step_of_constant_orders(*self._first)
 
     @property
     def kept(self) -> tuple[str, ...]:
         """The terms of the decomposition (11) that are of order one at late steps."""
-        if self.settled is None:
+        if self.constant_from is None:
             return ()
-        late = self.terms(self.settled)
+        late = self.terms(self.constant_from)
         return tuple(name for name in TERMS if late[name] == 0)
 
     @property
     def features_move(self) -> bool:
-        """Whether δŵ does not vanish, so that gates and kernel move: q_w⁽ᵏ⁾ ≥ 0."""
-        return not below(self._moved(2 if self.settled is None else self.settled).w, ZERO)
+        """Whether δŵ does not vanish, so that gates and the kernel move: q_w⁽ᵏ⁾ ≥ 0."""
+        late = 2 if self.constant_from is None else self.constant_from
+        return not below(self._moved(late).w, ZERO)
 
     def increments(self, step: int) -> dict[str, Order]:
         """Return {"a": q_a⁽ᵏ⁾, "w": q_w⁽ᵏ⁾} after k steps, by (9) and (10)."""
@@ -132,8 +133,8 @@ class ScalingClass:
     def terms(self, step: int, *, seen: bool = False) -> dict[str, Order]:
         """Return q_f of each term of (11) after k steps, by (15); None for a term that is zero.
 
-        After a step at which an exponent is positive they are no more than bounds: outputs that
-        diverge may make the residuals vanish (App. E.5).
+        After a step at which an exponent is positive, they are upper bounds only: diverging outputs
+        may make the residuals vanish (App. E.5).
         """
         return terms(self.q_sigma, self._moved(step), seen=seen)
 
@@ -144,10 +145,10 @@ class ScalingClass:
     def __str__(self) -> str:
         named = f", the {self.name} scaling" if self.name and self.name != self.kind else ""
         verdict = f"violates {self.violated}" if self.violated else f"limit: {self.limit}"
-        last = 3 if self.settled is None else max(self.settled, 1)
+        last = 3 if self.constant_from is None else max(self.constant_from, 1)
         steps = range(1, last + 1)
         heads = [f"k = {k}" for k in steps]
-        heads[-1] = f"k ≥ {last}" if self.settled is not None else heads[-1]
+        heads[-1] = f"k ≥ {last}" if self.constant_from is not None else heads[-1]
         rows = [["", *heads]]
         for label, values in (
             *((f"δ{n}", [self.increments(k)[n] for k in steps]) for n in ("a", "w")),
@@ -165,7 +166,7 @@ class ScalingClass:
 
     @property
     def _first(self) -> tuple[Fraction, Fraction]:
-        """q_a⁽¹⁾ and q_w⁽¹⁾, by (9)."""
+        """The orders q_a⁽¹⁾ and q_w⁽¹⁾ of the first increments, by (9)."""
         return self.rate_a + self.q_sigma, self.rate_w + self.q_sigma
 
     def _moved(self, step: int) -> Increments:
@@ -194,7 +195,7 @@ def _case(first_a: Fraction, first_w: Fraction) -> str:
 
 
 def _verdict(q_sigma: Fraction, first_a: Fraction, first_w: Fraction) -> tuple[Kind, str]:
-    late = settled(first_a, first_w)
+    late = step_of_constant_orders(first_a, first_w)
     if q_sigma > -HALF:
         return "divergent", f"(13) from the start: q_f⁽⁰⁾ = q_σ + 1/2 = {q_sigma + HALF} > 0"
     if late is None:

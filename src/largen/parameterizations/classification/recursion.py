@@ -1,23 +1,24 @@
-"""Orders of magnitude carried through a network of any depth, forward, backward and in time.
+"""Recursion of orders of magnitude in a network of any depth, forward, backward and in time.
 
 In the gauge of effective weights W = m·θ every sum over a layer's N neurons is of one of two
-kinds. A fresh Gaussian matrix against a vector that it has not shaped: √N terms' worth (and no
-more than that between two wide layers, whose matrix has norm √N entries). An increment
-δW = Σ η g φᵀ against features or gradients of the same kind: they are aligned, and N terms add
-up; so do the read-out's own initial weights with the features that they have moved. Hence,
-with h the order of preactivations, δh of their change since initialisation, g of ∂f/∂h and δW
-of an increment's entries, and writing every product as a sum of exponents,
+kinds. A Gaussian matrix times a vector that is independent of it has the order √N of one term (and
+no larger one between two wide layers, since the norm of the matrix is √N times one entry). An
+increment δW = Σ η g φᵀ is aligned with features or gradients of the same kind, and its product with
+them has the order N of one term; so has the product of the read-out's initial weights with the
+features that they have moved. Hence, with h the order of preactivations, δh that of their change
+since initialisation, g that of ∂f/∂h and δW that of an increment's entries, and with every product
+written as a sum of exponents,
 
-    direct  = δW + 1 + h_in                                   what the layer's own increment does
+    direct  = δW + 1 + h_in                                   effect of the layer's own increment
     δh_out  = max(direct, W(0) + ½ + δh_in)                   read-out: W(0) + 1 + δh_in
     h_out   = max(h_out(0), δh_out),    h_out(0) = W(0) + ½ + h_in(0)
     g_in    = max(W(0) + ½, δW + 1) + g_out                   read-out: max(W(0), δW)
     δW     ← max(δW, rate + g_out + h_in)                     adaptive: max(δW, rate)
 
-without the powers of N where the fan is fixed. This is the recursion (9)-(10) of Golikov's paper
-and its App. G, with the same alignments for every layer; activations are taken to keep the order
-of what they are applied to, which relu does exactly, and any smooth φ with φ(0) = 0, φ′(0) ≠ 0
-does for preactivations that do not grow.
+without the powers of N where the fan-in or fan-out is fixed. This is the recursion (9)-(10) of
+Golikov's paper and its App. G, with the same alignments for every layer. Activations are assumed
+not to change the order of their argument, which is exact for relu, and holds for any smooth φ with
+φ(0) = 0, φ′(0) ≠ 0 as long as preactivations do not grow.
 """
 
 from __future__ import annotations
@@ -54,13 +55,13 @@ class Signal:
     Attributes
     ----------
     input
-        Of what it is applied to.
+        The order of the map's input.
     initial, now, change
-        Of its output at initialisation and now, and of the difference.
+        The orders of its output at initialisation, of its output now, and of the difference.
     direct
-        Of the part of the difference that its own increment makes.
+        The order of the part of the difference that is due to its own increment.
     backward
-        Of the derivative of the network's output by its output.
+        The order of the derivative of the network's output with respect to the map's output.
     """
 
     input: Order
@@ -71,7 +72,7 @@ class Signal:
     backward: Order
 
     def through(self, fan_out: Fraction) -> Order:
-        """Order of the change of the network's output through the map's own increment."""
+        """Return the order of the change of the network's output by the map's own increment."""
         return product(self.backward, self.direct, fan_out)
 
 
@@ -91,7 +92,7 @@ def signals(steps: Chain, state: State) -> tuple[Signal, ...]:
         elif isinstance(step, Map):
             moved, entered = state[len(found)], now
             direct = largest(product(moved.weight, step.fan_in, entered), moved.bias)
-            # Only the read-out's weights are aligned with the change of what they are applied to.
+            # Only the read-out's weights are aligned with the change of their input.
             aligned = ONE if step.fan_out == 0 else HALF
             change = largest(direct, product(step.weight.initial, step.fan_in * aligned, change))
             start = None if step.bias is None else step.bias.initial

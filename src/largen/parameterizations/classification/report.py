@@ -1,4 +1,4 @@
-"""The report of a classification: what is found, layer by layer, and what stands in the way."""
+"""The report of a classification: the class, the exponents of each layer, violated conditions."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ class LayerScaling:
     Attributes
     ----------
     name, role
-        Its place in the network, and input, hidden or output.
+        The map's place in the network, and its role: input, hidden or output.
     initial
-        Of its preactivations at initialisation (for the read-out: of the outputs).
+        The exponent of its preactivations (for the read-out, of the outputs) at initialisation.
     change
-        Of how far they have moved in training.
+        The exponent of their change in training.
     direct
-        Of how far they have moved by this layer's own update.
+        The exponent of their change by this layer's own update alone.
     through
-        Of how far the outputs have moved by this layer's own update.
+        The exponent of the change of the network's outputs by this layer's own update alone.
     increment
-        Of the update of a weight relative to its initial size, δŵ.
+        The exponent of δŵ, a weight's change relative to its initial size.
     """
 
     name: str
@@ -56,21 +56,21 @@ class LayerScaling:
 
     @property
     def learns(self) -> bool:
-        """Whether its own update moves the outputs at order one."""
+        """Whether the layer's own update changes the network's outputs at order one."""
         return self.through == 0
 
     @property
     def moves(self) -> bool:
-        """Whether its preactivations move by as much as they are."""
+        """Whether the layer's preactivations change by as much as their initial size."""
         return self.change is not None and (self.initial is None or self.change >= self.initial)
 
 
 @dataclass(frozen=True)
 class Classification:
-    """Which limit a parameterization gives a network; made by :func:`largen.classify`.
+    """The limit that a parameterization gives a network; returned by :func:`largen.classify`.
 
-    Exponents are those of late steps, from which on they are constant, or for an unstable scaling
-    those of the step that shows it.
+    Exponents are those of late steps, at which they are constant; for an unstable scaling, those of
+    the step at which a quantity first grows with N.
 
     Attributes
     ----------
@@ -83,16 +83,16 @@ class Classification:
     outputs
         Exponents of the outputs at initialisation, after the first step, and so on.
     moved
-        The same of their change since initialisation.
+        Exponents of the change of the outputs since initialisation, at the same steps.
     violated
         The conditions that fail; empty if outputs move at order one and nothing diverges.
     notes
-        What else is worth knowing.
+        Remarks, such as gradients that fall below ε.
     stable_rate
-        For an unstable scaling that a smaller rate would cure: the least ρ such that rates times
-        N^(−ρ) are stable.
+        For an unstable scaling that is stable at smaller rates: the least ρ such that training is
+        stable with all rates times N^(−ρ).
     plane
-        For one hidden layer under gradient descent, where it lies among Golikov's scalings.
+        For one hidden layer under gradient descent, the scaling's class in Golikov's plane.
     """
 
     title: str

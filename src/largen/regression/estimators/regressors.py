@@ -22,7 +22,7 @@ class NNGPRegressor(KernelRegressor, Bayesian):
     net
         The architecture; None for a fully connected one of ``depth`` and ``activation``.
     depth, activation
-        Of the default network, which has biases of σ_b = 0.5 and σ_w² = 1/E[φ(z)²]: number of
+        The default network, which has biases of σ_b = 0.5 and σ_w² = 1/E[φ(z)²]: its number of
         hidden layers, 2 by default, and what :func:`largen.Activation` takes, relu by default.
     kernel
         ``"network"``, or ``"precomputed"``: ``X`` is then the kernel matrix itself.
@@ -85,7 +85,7 @@ class NTKRegressor(KernelRegressor, Trained):
     net
         The architecture; None for a fully connected one of ``depth`` and ``activation``.
     depth, activation
-        Of the default network, which has biases of σ_b = 0.5 and σ_w² = 1/E[φ(z)²]: number of
+        The default network, which has biases of σ_b = 0.5 and σ_w² = 1/E[φ(z)²]: its number of
         hidden layers, 2 by default, and what :func:`largen.Activation` takes, relu by default.
     kernel
         ``"network"``, or ``"precomputed"``: ``X`` is then the kernel matrix itself.
@@ -150,7 +150,7 @@ class KernelFlowRegressor(KernelRegressor, Flow):
     net
         The architecture; None for a fully connected one of ``depth`` and ``activation``.
     depth, activation
-        Of the default network, which has biases of σ_b = 0.5 and σ_w² = 1/E[φ(z)²]: number of
+        The default network, which has biases of σ_b = 0.5 and σ_w² = 1/E[φ(z)²]: its number of
         hidden layers, 2 by default, and what :func:`largen.Activation` takes, relu by default.
     kernel
         ``"network"``, or ``"precomputed"``: ``X`` is then the kernel matrix itself.

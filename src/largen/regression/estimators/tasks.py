@@ -195,7 +195,7 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, KernelEstimator):
         array or pair of arrays
             Mean, (sample,) or (sample, output); and if asked for, standard deviations shaped like
             it, or a covariance (sample, sample), or (sample, sample, output) for several outputs.
-            Of Bayesian inference they are those of new targets, with their noise, as of
+            For Bayesian inference they are those of new targets, with their noise, as for
             scikit-learn's ``GaussianProcessRegressor`` with a ``WhiteKernel``: about 95 % of the
             targets lie within 1.96 standard deviations. ``posterior_.predict`` leaves the noise
             out. Of trained networks they are those over initialisations and say nothing of

@@ -69,7 +69,7 @@ def solve_kernel(
     noise
         σ_n² > 0, added to the diagonal as it is.
     rank
-        Of the preconditioner, 0 for none; it costs as many columns of K.
+        The rank of the preconditioner, 0 for none; it needs as many columns of K.
     rtol
         Residual to be reached, relative to each output's |y|.
     max_steps

@@ -41,7 +41,7 @@ class LowRankPosterior:
     mask
         Which of their positions are there, (landmark, *space), or None if all are.
     rank
-        Of K_mm, at most m.
+        The numerical rank of K_mm, at most m.
     residual
         Mean of what the diagonal of K has beyond its approximation, over the training samples:
         0 where landmarks say everything.

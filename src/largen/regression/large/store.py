@@ -52,11 +52,11 @@ def opened(
     Parameters
     ----------
     path
-        Of the folder.
+        The path of the folder.
     identity
         What tells one group from another.
     names, shape, chunks, dtype
-        Of the matrices.
+        Names, shape, chunk shape and dtype of the stored matrices.
 
     Raises
     ------

@@ -65,7 +65,7 @@ class Problem:
         samples, shape ``(sample·position, direction)``: h¹ = F a, with a standard Gaussian at
         initialisation.
     positions
-        Of each hidden layer.
+        The number of positions of each hidden layer.
     field_rate
         ρ of each direction of a.
     maps

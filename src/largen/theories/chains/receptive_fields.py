@@ -132,8 +132,8 @@ def _shown(layer: Any, space: tuple[int, ...]) -> tuple[tuple[int, ...], np.ndar
 def _independent(taps: np.ndarray) -> np.ndarray:
     """Return no more taps than are linearly independent.
 
-    Any rotation of the matrices W_k among one another leaves their law and gradient descent as
-    they are. Places that see zeros only, or the same as others, are left out.
+    Rotations of the matrices W_k among one another change neither their distribution nor gradient
+    descent. Positions whose input is zero, or equal to that of others, are omitted.
     """
     taps = taps[np.abs(taps).max((1, 2)) > 0]
     _, s, vt = np.linalg.svd(taps.reshape(len(taps), -1), full_matrices=False)

@@ -26,7 +26,7 @@ def solve_by_draws(problem: Problem, draws: int, key: Any, rtol: float | None = 
         Even number of draws; they come in pairs of opposite sign, which cancels the odd part of
         the mean's error.
     key
-        Of the draws.
+        The key of the draws.
     rtol
         Wanted error of the outputs, relative; more draws are made until it is reached.
     """

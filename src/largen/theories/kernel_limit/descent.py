@@ -22,8 +22,8 @@ from largen.runs import Loss
 from largen.segments import scanned
 
 
-def shrunken(f0: Array, kernel: Array, alpha: Array, a: Array, degree: int) -> Array:
-    """Return f = a^Λ f₀ + a^(Λ−1) Θα of every network."""
+def outputs_under_decay(f0: Array, kernel: Array, alpha: Array, a: Array, degree: int) -> Array:
+    """Return the outputs f = a^Λ f₀ + a^(Λ−1) Θα of every network under weight decay."""
     moved = jnp.einsum("ij,sjc->sic", kernel, alpha)
     return a**degree * f0 + a ** (degree - 1) * moved
 
@@ -82,8 +82,8 @@ def _step(
     """Return α, a and their velocities behind a step, and what is observed before it."""
     loss, scalar, observe, degree = fixed
     (alpha, a), (velocity, fall) = carry
-    train = shrunken(f0_train, ntk, alpha, a, degree)
-    seen = observe(train, shrunken(f0_test, ntk_test, alpha, a, degree))
+    train = outputs_under_decay(f0_train, ntk, alpha, a, degree)
+    seen = observe(train, outputs_under_decay(f0_test, ntk_test, alpha, a, degree))
     if batches is None:
         push = residuals(loss, scalar, train, y) / ntk.shape[0]
     else:

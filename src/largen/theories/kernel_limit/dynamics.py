@@ -29,7 +29,7 @@ class Problem(NamedTuple):
     starts_at_zero
         Whether initial outputs vanish in the limit.
     degree
-        Of the output in the weights, where they decay; see
+        The degree of the output in the weights, where they decay; see
         :mod:`largen.theories.kernel_limit.decay`.
     """
 

@@ -18,7 +18,7 @@ from largen.integration import Integrated, Integration
 from largen.interrupts import Pace, interruptible
 from largen.kernels.modes import Scalar
 from largen.runs import Loss
-from largen.theories.kernel_limit.descent import residuals, shrunken
+from largen.theories.kernel_limit.descent import outputs_under_decay, residuals
 
 TOLERANCE = 1e-9
 MAX_STEPS = 100_000
@@ -79,13 +79,13 @@ def _course(fixed, times, ntk, ntk_test, y, f0_train, f0_test, rate, decay) -> I
 
     def slope(t, alpha):
         a = left(t)
-        push = residuals(loss, scalar, shrunken(f0_train, ntk, alpha, a, degree), y)
+        push = residuals(loss, scalar, outputs_under_decay(f0_train, ntk, alpha, a, degree), y)
         return rate * (a ** (degree - 1) * push / ntk.shape[0] - decay * alpha)
 
     def seen(t, alpha):
         a = left(t)
-        train = shrunken(f0_train, ntk, alpha, a, degree)
-        return observe(train, shrunken(f0_test, ntk_test, alpha, a, degree))
+        train = outputs_under_decay(f0_train, ntk, alpha, a, degree)
+        return observe(train, outputs_under_decay(f0_test, ntk_test, alpha, a, degree))
 
     controller = diffrax.PIDController(rtol=TOLERANCE, atol=TOLERANCE / row_sum)
     between = (times[0], times[-1])

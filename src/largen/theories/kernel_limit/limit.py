@@ -24,7 +24,7 @@ from largen.kernels.accuracy import (
     infinite,
     sizes_of,
     warn_of_lost_digits,
-    with_suited_methods,
+    with_suitable_methods,
 )
 from largen.kernels.lower import Lowered, lower
 from largen.kernels.modes import critical_rate
@@ -51,7 +51,7 @@ class Reduced(NamedTuple):
     lowered
         The network as the recursion of kernels reads it.
     degree
-        Of the output in the weights, where they decay.
+        The degree of the output in the weights, where they decay.
     """
 
     form: CanonicalForm
@@ -85,7 +85,7 @@ class KernelLimit(Theory):
         rounding; for other losses up to 2¹⁴ draws are made until it is reached. By default what
         ``draws`` leave.
     key
-        Of the draws: a JAX key or an integer.
+        The key of the draws: a JAX key or an integer.
     kernel_rtol
         Relative error of the kernels' Gaussian expectations that is accepted, 1e-8 by default.
     memory_budget
@@ -184,7 +184,7 @@ class KernelLimit(Theory):
                 "Gaussian, and the tangent kernel moves."
             )
         lowered = lower(run.net, form, run.data.inputs, constant=True)
-        lowered = with_suited_methods(lowered, (run.data.x,))
+        lowered = with_suitable_methods(lowered, (run.data.x,))
         if form.d == 0:
             reason = f"γ does not grow with the width, so {still} (kernel limit)"
         else:

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 
 
 class Statistics(NamedTuple):
-    """Mean and deviation over networks, and the standard error of the mean."""
+    """Mean and standard deviation over networks, and the standard error of the mean."""
 
     mean: Float[Array, "*axes"]
     std: Float[Array, "*axes"]
@@ -26,7 +26,7 @@ def everything(train, test):
 
 
 def statistics(train, test):
-    """Keep mean, deviation and standard error over networks that come in opposite pairs."""
+    """Return mean, standard deviation and standard error over networks in opposite pairs."""
     return _statistics(train), _statistics(test)
 
 

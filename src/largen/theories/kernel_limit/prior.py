@@ -35,7 +35,7 @@ def square_root(covariance: Float[Array, "all all"], samples: int) -> Root:
     Parameters
     ----------
     covariance
-        Of training samples, then test samples.
+        The covariance of training samples followed by test samples.
     samples
         P, how many of them are training samples.
     """
@@ -52,7 +52,7 @@ def draw(
     Parameters
     ----------
     key
-        Of the draw.
+        The key of the draw.
     root
         Square root of the covariance, the same for each output.
     pairs

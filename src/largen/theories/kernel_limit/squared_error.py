@@ -1,4 +1,4 @@
-"""Mean and deviation over initialisations for the squared error, exact up to rounding.
+"""Mean and standard deviation over initialisations for the squared error, exact up to rounding.
 
 Outputs are linear in the initial ones, so their mean is the trajectory that starts from 0, and
 their fluctuations are trajectories with targets 0 that start from the columns of a square root
@@ -18,7 +18,7 @@ from largen.theories.kernel_limit.prior import Root, square_root
 
 
 def solve_squared_error(problem: Problem, std: bool, covariance: bool) -> Answer:
-    """Return the mean, and deviations and covariances where they are wanted."""
+    """Return the mean, and standard deviations and covariances where they are wanted."""
     solved = by_mode = largest = None
     if problem.closed_form:
         solved = modes.decompose(problem.ntk, problem.ntk_test)
@@ -39,9 +39,9 @@ def solve_squared_error(problem: Problem, std: bool, covariance: bool) -> Answer
                 extra[f"f_{name}_covariance"] = moment
                 variance = jnp.diagonal(moment, axis1=1, axis2=2)
             if std:
-                deviation = jnp.sqrt(variance)[..., None]
+                spread = jnp.sqrt(variance)[..., None]
                 shape = (*variance.shape, problem.channels)
-                extra[f"f_{name}_std"] = jnp.broadcast_to(deviation, shape)
+                extra[f"f_{name}_std"] = jnp.broadcast_to(spread, shape)
     return Answer(f_train, f_test, extra, largest=largest)
 
 

@@ -215,7 +215,7 @@ def kernel_after_one_step(
     blocks
         L; infinite by default.
     points
-        Of the grid of τ in the limit of infinite depth.
+        The number of points of the grid of τ in the limit of infinite depth.
 
     Returns
     -------

@@ -11,7 +11,7 @@ from largen.theories.mean_field.deep.estimation.memory import closed_fits
 from largen.theories.mean_field.deep.method import chosen
 from largen.theories.mean_field.deep.sweep.advance import COPIES
 from largen.theories.mean_field.deep.sweep.linear import Size, first_rows
-from largen.theories.mean_field.deep.sweep.start import unasked, unit
+from largen.theories.mean_field.deep.sweep.start import initial_matrices, unit
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(3, 5)), RNG.normal(size=3)
@@ -31,7 +31,7 @@ def test_what_is_counted_is_what_matrices_take():
     posed = problem(run_of(4, 10))
     size = Size.of(posed, 37)
     start, _ = unit(posed, size.units, np.float32)
-    matrices = unasked(start, (size.capacity, size.capacity))
+    matrices = initial_matrices(start, (size.capacity, size.capacity))
     parts = (*matrices.inputs[:2], *matrices.outputs[:2], matrices.change)
     assert COPIES * 8 * sum(part.size for part in parts) == size.held
 

@@ -23,7 +23,7 @@ from largen.theories.mean_field.deep.sweep.initial_kernels import initial_tangen
 from largen.theories.mean_field.deep.sweep.kernel_records import look, measure, trajectory_variables
 from largen.theories.mean_field.deep.sweep.patches import OnePosition, positions_of
 from largen.theories.mean_field.deep.sweep.schedule import descent
-from largen.theories.mean_field.deep.sweep.start import begin, draw, unasked
+from largen.theories.mean_field.deep.sweep.start import begin, draw, initial_matrices
 from largen.theories.mean_field.deep.sweep.state import Kept, Model
 from largen.theories.select import choose
 
@@ -89,7 +89,7 @@ def swept(run, mode, dense):
             matrices = stored(start.inputs, start.outputs, NEURONS, None, rng, np.dtype(np.float64))
             start = start._replace(anchors=None)
         else:
-            matrices = unasked(start, (256, 256))
+            matrices = initial_matrices(start, (256, 256))
         weights = np.array(matrices.change)
         state, constants = begin(posed, run, descent(run), start, keys, rule, matrices)
         state, _ = sweep(model, state, constants, STEPS)

@@ -97,6 +97,6 @@ def test_a_memory_budget_that_is_too_small(monkeypatch):
         ({"memory_budget": 0.0}, "memory_budget"),
     ],
 )
-def test_doors(options, words):
+def test_wrong_input(options, words):
     with pytest.raises(InvalidInput, match=words):
         solve(run_of("tanh", samples=5), **options)

@@ -17,7 +17,7 @@ from largen.theories.mean_field.deep.matrices.by_directions import Precision
 from largen.theories.mean_field.deep.matrices.dense import stored
 from largen.theories.mean_field.deep.sweep.causal_sweep import sweep
 from largen.theories.mean_field.deep.sweep.schedule import descent
-from largen.theories.mean_field.deep.sweep.start import begin, draw, unasked
+from largen.theories.mean_field.deep.sweep.start import begin, draw, initial_matrices
 from largen.theories.mean_field.deep.sweep.state import Model
 from largen.theories.mean_field.options import SAMPLINGS
 
@@ -75,7 +75,7 @@ def swept(run, mode, dense_start=False):
     with jax.enable_x64(True):
         start = draw(posed, mode, NEURONS, np.random.default_rng(3), rule, np.float64)
         keys = jax.random.split(jax.random.key(0), max(posed.streams) + 1)
-        matrices = unasked(start, (256, 256))
+        matrices = initial_matrices(start, (256, 256))
         if dense_start:
             start = start._replace(anchors=None)
             rng = np.random.default_rng(5)

@@ -139,9 +139,9 @@ def test_finer_tolerance_begins_anew(monkeypatch):
     found, used = [], []
     random = replicates._random
 
-    def told(problem, run, recorded, effort, *args, **kwargs):
-        swept = random(problem, run, recorded, effort, *args, **kwargs)
-        used.append(effort.tolerance)
+    def told(problem, run, recorded, settings, *args, **kwargs):
+        swept = random(problem, run, recorded, settings, *args, **kwargs)
+        used.append(settings.tolerance)
         return swept
 
     monkeypatch.setattr(replicates, "_random", told)
@@ -159,10 +159,12 @@ def test_finer_tolerance_begins_anew(monkeypatch):
 
 
 def test_little_memory_means_one_after_the_other():
-    effort = replicates.Effort(0.01, 256, None, 10**6, "variance_reduced", 0.03, np.float32)
+    settings = replicates.NumericalSettings(
+        0.01, 256, None, 10**6, "variance_reduced", 0.03, np.float32
+    )
     posed = posed_by(run_of()).problem
-    assert memory.replicates_at_once(posed, effort._replace(budget=1.0)) == 1
-    assert memory.replicates_at_once(posed, effort) == memory.cores()
+    assert memory.replicates_at_once(posed, settings._replace(budget=1.0)) == 1
+    assert memory.replicates_at_once(posed, settings) == memory.cores()
 
 
 def test_progress_counts_what_was_loaded(tmp_path):

@@ -235,7 +235,7 @@ def test_divergence():
         ({"record_pairs": [(0, 21)]}, "entries within 0 … 20"),
     ],
 )
-def test_doors(options, words):
+def test_wrong_input(options, words):
     with pytest.raises(InvalidInput, match=words):
         solve(run_of(2), **options)
 

@@ -8,7 +8,7 @@ import pytest
 import largen as lg
 from largen.theories.chains.problem import posed_by
 from largen.theories.mean_field.deep.estimation import replicates
-from largen.theories.mean_field.deep.estimation.effort import Effort
+from largen.theories.mean_field.deep.estimation.settings import NumericalSettings
 from largen.theories.mean_field.deep.estimation.truncation import (
     added,
     change_of,
@@ -23,7 +23,7 @@ DEEP = "largen.theories.mean_field.deep"
 RNG = np.random.default_rng(8)
 X, Y = RNG.standard_normal((6, 12)), np.array([1.0, -1.0, 1.0, 1.0, -1.0, -1.0])
 STEPS, LAST = 30, Recorded(np.array([30]), np.zeros((0, 2), int))
-EFFORT = Effort(1e-2, 1024, 1, 1024, "variance_reduced", 0.1, np.float64)
+EFFORT = NumericalSettings(1e-2, 1024, 1, 1024, "variance_reduced", 0.1, np.float64)
 SMOOTH, KINKED = (
     lg.Run(lg.mlp(3, name), lg.mean_field(), lg.Dataset(X, Y), optimizer=lg.gd(rate), steps=STEPS)
     for name, rate in (("tanh", 1.0), ("relu", 0.1))

@@ -60,7 +60,7 @@ def test_kernels_at_initialisation():
     np.testing.assert_allclose(limit.feature_kernel[0, -1], last, rtol=0.05)
 
 
-def test_doors():
+def test_wrong_input():
     run = posed("tanh", (1, 1 / 3, 1))
     with pytest.raises(InvalidInput, match="multiple of 3"):
         solve(run, particles=1024)

@@ -8,7 +8,7 @@ import pytest
 
 import largen as lg
 from largen.errors import NoRule, NoTheory
-from largen.theories.mean_field.deep.estimation.effort import Effort
+from largen.theories.mean_field.deep.estimation.settings import NumericalSettings
 from largen.theories.mean_field.deep.sweep.schedule import descent
 from largen.theories.mean_field.infinite_depth import extrapolation
 from largen.theories.mean_field.infinite_depth.extrapolation import (
@@ -35,7 +35,7 @@ def depths_of(run, times=(2, 4)):
 
 
 def effort_of(particles=256, dtype=np.float64):
-    return Effort(1e-2, particles, 1, particles, "variance_reduced", 1e-3, dtype)
+    return NumericalSettings(1e-2, particles, 1, particles, "variance_reduced", 1e-3, dtype)
 
 
 @pytest.mark.parametrize("times", [(2, 4), (2, 4, 8), (4, 8, 16), (1, 2, 4, 8)])

@@ -74,7 +74,7 @@ def chosen(
 def wanted_particles(method: str, problem: Problem) -> int:
     """Return how many neurons a replicate has by default, a power of two in the narrowest layer.
 
-    Of layers of unequal widths, how many per unit of width.
+    For layers of unequal widths, it is the number per unit of width.
     """
     if method == "dense":
         # Of networks of half the width, too.
@@ -111,7 +111,7 @@ def check_particles(problem: Problem, method: Method, particles: int, sample_neu
     particles
         Neurons of a layer, or per unit of width.
     sample_neurons
-        Of how many neurons fields are kept.
+        The number of neurons whose fields are kept.
 
     Raises
     ------

@@ -102,7 +102,7 @@ def response_functions(
     A^l_μν(t, s) = ⟨∂φ(h^l_μ(t))/∂r^l_ν(s)⟩ and B^l_μν(t, s) = ⟨∂g^(l+1)_μ(t)/∂u^(l+1)_ν(s)⟩
     (Bordelon and Pehlevan, *Self-consistent dynamical field theory*, whose A and B are these over
     γ₀; Pehlevan and Bordelon's lecture notes, (65), with A⁰ = Bᴸ = 0 and B at equal times). u and
-    r are the Gaussian fields as they enter h and z, with the deviations σ of the maps.
+    r are the Gaussian fields in h and z, multiplied by the standard deviations σ of the maps.
     The limit does without A and B: this is to look at them, for (steps + 1) · samples ≤ 1024.
 
     Parameters
@@ -112,9 +112,9 @@ def response_functions(
     particles
         Neurons of a layer in each replicate.
     replicates
-        At least 2; their deviation is the error.
+        The number of replicates, at least 2; the error is estimated from their standard deviation.
     key
-        Of the random matrices.
+        The key of the random matrices.
 
     Raises
     ------

@@ -22,7 +22,6 @@ from largen.runs.theory import set_fields
 from largen.theories.chains.problem import Problem, posed_by
 from largen.theories.mean_field.deep.answer import check_bounded, trajectory
 from largen.theories.mean_field.deep.estimation.averages import Estimate
-from largen.theories.mean_field.deep.estimation.effort import Effort
 from largen.theories.mean_field.deep.estimation.memory import (
     check_closed,
     check_memory,
@@ -34,6 +33,7 @@ from largen.theories.mean_field.deep.estimation.replicates import (
     closed,
     sampled,
 )
+from largen.theories.mean_field.deep.estimation.settings import NumericalSettings
 from largen.theories.mean_field.deep.method import (
     METHODS,
     Method,
@@ -129,9 +129,9 @@ class DeepMeanField(Theory):
         Pairs (t, s) of time indices between which Φˡ(t, s) and Gˡ(t, s) are kept. Features and
         gradients at a time are remembered until the last time that is paired with it.
     sample_neurons
-        Of how many neurons of each layer h, g and z are kept, on training samples. They are draws
-        from the single-site process, correlated from time to time and from layer to layer of a
-        residual stream only.
+        The number of neurons of each layer whose h, g and z are kept, on training samples. They are
+        draws from the single-neuron process, correlated from time to time and from layer to layer
+        of a residual stream only.
     fluctuations
         Whether to measure how networks of finite width vary, on 64 networks of width 256 (or the
         fewest neurons that there may be) with the exact distribution of that width.
@@ -145,7 +145,7 @@ class DeepMeanField(Theory):
         take about as much room as one replicate takes memory, for each replicate. Closed
         equations need none.
     key
-        Of the random matrices: a JAX key or an integer.
+        The key of the random matrices: a JAX key or an integer.
     progress
         Whether to show a bar; by default in terminals, after two seconds. A function is called
         with the percentages that are done and to be done of all replicates, from one thread at a
@@ -261,8 +261,8 @@ class DeepMeanField(Theory):
             except Stopped as failure:
                 estimate, stopped = failure.estimate, str(failure)
         else:
-            effort = self._effort(problem, method, particles, kept)
-            estimate, stopped = self._sampled(posed, wanted, effort)
+            settings = self._settings(problem, method, particles, kept)
+            estimate, stopped = self._sampled(posed, wanted, settings)
         spread = self._spread(posed, particles, estimate, stopped)
         result = trajectory(posed, self.name, estimate, spread, wanted, self.rtol)
         if stopped is not None:
@@ -290,9 +290,11 @@ class DeepMeanField(Theory):
         fits = closed_fits(problem, run, self.memory_budget)
         return chosen(method, problem, steps, self.particles, self.sample_neurons > 0, fits)
 
-    def _effort(self, problem: Problem, method: Method, particles: int, kept: Kept) -> Effort:
-        """Return what is spent on replicates of random matrices."""
-        effort = Effort(
+    def _settings(
+        self, problem: Problem, method: Method, particles: int, kept: Kept
+    ) -> NumericalSettings:
+        """Return the numerical settings of the replicates: sizes, tolerances, precision."""
+        settings = NumericalSettings(
             rtol=self.rtol,
             particles=particles,
             replicates=self.replicates,
@@ -304,11 +306,11 @@ class DeepMeanField(Theory):
             budget=self.memory_budget,
             kept=kept,
         )
-        check_memory(method, problem, particles, effort.dtype, self.memory_budget)
-        return effort
+        check_memory(method, problem, particles, settings.dtype, self.memory_budget)
+        return settings
 
     def _sampled(
-        self, posed: Posed[Problem], wanted: Wanted, effort: Effort
+        self, posed: Posed[Problem], wanted: Wanted, settings: NumericalSettings
     ) -> tuple[Estimate, str | None]:
         """Return means over replicates; and why they end early, if directions outgrow memory."""
         run, seed = posed.run, np.asarray(jax.random.key_data(random_key(self.key)))
@@ -316,20 +318,20 @@ class DeepMeanField(Theory):
         goes_on = "Nothing is kept of it; with checkpoint= the same call would go on from there."
         if self.checkpoint is not None:
             options = {
-                "method": "dense" if effort.dense else "sweep",
-                "sampling": effort.sampling,
-                "number of particles": effort.particles,
-                "rtol": (effort.tolerance, str(effort.dtype)),
-                "choice of record or sample_neurons": effort.kept,
+                "method": "dense" if settings.dense else "sweep",
+                "sampling": settings.sampling,
+                "number of particles": settings.particles,
+                "rtol": (settings.tolerance, str(settings.dtype)),
+                "choice of record or sample_neurons": settings.kept,
                 "key": seed,
             }
             saved = Checkpoint(self.checkpoint, run, options, wanted.recorded)
             goes_on = f"What is done is in {self.checkpoint}: the same call goes on from there."
         with reporter(self.progress, "mean field") as report:
-            effort, rng = effort._replace(report=report), np.random.default_rng(seed)
+            settings, rng = settings._replace(report=report), np.random.default_rng(seed)
             try:
                 with go_on_with(goes_on):
-                    return sampled(posed.problem, run, wanted.recorded, effort, rng, saved), None
+                    return sampled(posed.problem, run, wanted.recorded, settings, rng, saved), None
             except Stopped as failure:
                 return failure.estimate, str(failure)
 
@@ -343,10 +345,10 @@ class DeepMeanField(Theory):
             return None
         problem = posed.problem
         width = unit_for(problem, max(OF_WIDTH, fewest(problem)))
-        effort = Effort(0.02, width, NETWORKS, width, "finite_width", 0.03, np.float32)
+        settings = NumericalSettings(0.02, width, NETWORKS, width, "finite_width", 0.03, np.float32)
         rng = np.random.default_rng([1, *np.asarray(jax.random.key_data(random_key(self.key)))])
         with reporter(self.progress, f"width {width}") as report:
-            found = sampled(problem, posed.run, NOTHING, effort._replace(report=report), rng)
+            found = sampled(problem, posed.run, NOTHING, settings._replace(report=report), rng)
         assert found.f_std is not None
         return width**0.5 * found.f_std
 

@@ -30,17 +30,22 @@ import numpy as np
 from largen.arrays import precision as in_precision
 from largen.runs import Run
 from largen.theories.chains.problem import Problem
-from largen.theories.mean_field.deep.estimation.effort import Effort
+from largen.theories.mean_field.deep.estimation.settings import NumericalSettings
 from largen.theories.mean_field.deep.matrices.by_directions import Precision
 from largen.theories.mean_field.deep.matrices.dense import stored
 from largen.theories.mean_field.deep.restarts.checkpoint import Checkpoint
 from largen.theories.mean_field.deep.sweep.advance import Swept, advance, first_capacities
 from largen.theories.mean_field.deep.sweep.kernel_records import Kernels
 from largen.theories.mean_field.deep.sweep.layer_widths import counts
-from largen.theories.mean_field.deep.sweep.listeners import Tell, unheard
+from largen.theories.mean_field.deep.sweep.listeners import Tell, ignore_progress
 from largen.theories.mean_field.deep.sweep.schedule import Schedule
 from largen.theories.mean_field.deep.sweep.smoothness import smooth
-from largen.theories.mean_field.deep.sweep.start import begin, gaussian_rows, made_of, unasked
+from largen.theories.mean_field.deep.sweep.start import (
+    begin,
+    gaussian_rows,
+    initial_matrices,
+    start_from_rows,
+)
 from largen.theories.mean_field.deep.sweep.state import Model, Start
 from largen.theories.mean_field.infinite_depth.problem import EndlessProblem, Stack
 from largen.theories.mean_field.record_times import Recorded
@@ -151,45 +156,47 @@ def replicate(
     depths: Depths,
     run: Run,
     recorded: Recorded,
-    effort: Effort,
+    settings: NumericalSettings,
     seed: int,
     schedule: Schedule,
     known: Any = None,
     *,
-    tell: Tell = unheard,
+    tell: Tell = ignore_progress,
     saved: Checkpoint | None = None,
 ) -> Swept:
     """Return the solution with one set of random matrices for each depth, extrapolated."""
     rng, count = np.random.default_rng(seed), len(depths.times)
-    rule = Precision(1 / effort.particles, effort.tolerance)
+    rule = Precision(1 / settings.particles, settings.tolerance)
     deepest = depths.deepest
     found, known = [], known or (None,) * count
-    with in_precision(np.zeros((), effort.dtype)):
-        raw = gaussian_rows(deepest, effort.sampling, effort.particles, rng, effort.dtype)
+    with in_precision(np.zeros((), settings.dtype)):
+        raw = gaussian_rows(deepest, settings.sampling, settings.particles, rng, settings.dtype)
         seeds = rng.integers(2**31, size=count)
         room = 0  # for anchors, of which the deepest network has most
         for level in reversed(range(count)):
             if level + 1 < count:
                 raw = coarser(raw, depths, level)
             problem, roomy = depths.problems[level], depths.with_room(level)
-            start = made_of(problem, raw, effort.sampling, effort.particles, rule, by_sample=True)
+            start = start_from_rows(
+                problem, raw, settings.sampling, settings.particles, rule, by_sample=True
+            )
             start = _with_room(start, len(roomy.skips), room)
             room = 0 if start.anchors is None else start.anchors.shape[1]
             keys = jax.random.split(jax.random.key(seeds[level]), max(roomy.streams) + 1)
-            if effort.dense:
+            if settings.dense:
                 start = start._replace(anchors=None)
                 sides, own = (start.inputs, start.outputs), np.random.default_rng(seeds[level])
-                matrices = stored(*sides, effort.particles, start.live, own, effort.dtype)
+                matrices = stored(*sides, settings.particles, start.live, own, settings.dtype)
             else:
-                most = max(counts(problem, effort.particles))
-                fresh = unasked(start, first_capacities(problem, most))
+                most = max(counts(problem, settings.particles))
+                fresh = initial_matrices(start, first_capacities(problem, most))
                 matrices = fresh if known[level] is None else known[level]
             hidden = len(problem.skips)
             state, constants = begin(roomy, run, schedule, start, keys, rule, matrices, hidden)
-            model = Model.of(roomy, run, effort.sampling, effort.kept)
+            model = Model.of(roomy, run, settings.sampling, settings.kept)
             place = None
             if saved is not None:
-                size = effort.particles, effort.tolerance, depths.times[level]
+                size = settings.particles, settings.tolerance, depths.times[level]
                 fresh = known[level] is None
                 place = saved.place(seed, size, schedule, recorded.at(schedule.entries), fresh)
             done = sum(depths.times[level + 1 :]) / sum(depths.times)
@@ -201,7 +208,7 @@ def replicate(
                 roomy,
                 schedule,
                 recorded,
-                budget=effort.budget,
+                budget=settings.budget,
                 tell=lambda fraction, done=done, share=share: tell(done + share * fraction),
                 keeper=place,
             )

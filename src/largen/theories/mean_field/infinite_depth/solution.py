@@ -22,9 +22,9 @@ from largen.runs import Posed, Run, Status, Theory, Trajectory
 from largen.runs.theory import set_fields
 from largen.theories.mean_field.deep.answer import check_bounded, trajectory
 from largen.theories.mean_field.deep.estimation.averages import Estimate
-from largen.theories.mean_field.deep.estimation.effort import Effort
 from largen.theories.mean_field.deep.estimation.memory import check_memory
 from largen.theories.mean_field.deep.estimation.replicates import Replication, Stopped, sampled
+from largen.theories.mean_field.deep.estimation.settings import NumericalSettings
 from largen.theories.mean_field.deep.method import check_particles, chosen, wanted_particles
 from largen.theories.mean_field.deep.restarts.checkpoint import Checkpoint
 from largen.theories.mean_field.deep.solution import direction_tolerance, neuron_dtype
@@ -268,7 +268,7 @@ class InfiniteDepth(Theory):
         method = chosen("auto", deepest, len(run.times) - 1, self.particles, True)
         particles = self.particles or wanted_particles(method, deepest)
         check_particles(deepest, method, particles, 0)
-        effort = Effort(
+        settings = NumericalSettings(
             rtol=self.rtol,
             particles=particles,
             replicates=self.replicates,
@@ -280,14 +280,14 @@ class InfiniteDepth(Theory):
             budget=self.memory_budget,
             kept=Kept(wanted.test),
         )
-        check_memory(method, deepest, particles, effort.dtype, self.memory_budget)
+        check_memory(method, deepest, particles, settings.dtype, self.memory_budget)
         saved, goes_on = None, "Nothing is kept of it; with checkpoint= the same call would go on."
         if self.checkpoint is not None:
             options = {
                 "method": method,
                 "depths": depths.times,
                 "number of particles": particles,
-                "rtol": (effort.tolerance, str(effort.dtype)),
+                "rtol": (settings.tolerance, str(settings.dtype)),
                 "key": seed,
             }
             saved = Checkpoint(self.checkpoint, run, options, wanted.recorded)
@@ -295,10 +295,10 @@ class InfiniteDepth(Theory):
         one = partial(replicate, depths, run, wanted.recorded, saved=saved)
         how = Replication(one, depths.reported)
         with reporter(self.progress, "mean field, infinite depth") as report, go_on_with(goes_on):
-            effort = effort._replace(report=report)
+            settings = settings._replace(report=report)
             rng = np.random.default_rng(seed)
             try:
-                found = sampled(deepest, run, wanted.recorded, effort, rng, saved, how)
+                found = sampled(deepest, run, wanted.recorded, settings, rng, saved, how)
                 stopped = None
             except Stopped as failure:
                 found, stopped = failure.estimate, str(failure)

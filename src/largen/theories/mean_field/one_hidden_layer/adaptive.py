@@ -39,14 +39,14 @@ class Weight(NamedTuple):
         What turns the move of gradient descent at rates 1 into ∇/eps.
     step
         r/s, the rate of θ̂ over η₀; of the read-out's bias that of its effect on f.
-    law
-        The law of single weights at initialisation.
+    distribution
+        The distribution of single weights at initialisation.
     """
 
     std: float
     unit: float
     step: float
-    law: str
+    distribution: str
 
 
 class Average(NamedTuple):
@@ -102,7 +102,7 @@ def weights_of(run: Run) -> dict[tuple[str, str], Weight]:
         eps = getattr(run.optimizer, "eps", 0.0)
         _constant(run, row, std, step, gradient if eps else Power())
         gradient = Power(gradient.constant, inputs=gradient.inputs, depth=gradient.depth)
-        found[role, kind] = Weight(std.at(**at), gradient.at(**at), step.at(**at), row.law)
+        found[role, kind] = Weight(std.at(**at), gradient.at(**at), step.at(**at), row.distribution)
     return found
 
 

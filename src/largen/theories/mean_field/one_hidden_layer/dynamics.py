@@ -167,7 +167,7 @@ def test_outputs(model: Model, state: State, constants: Constants):
 
 def drift(model: Model, state: State, constants: Constants, counts, ahead) -> State:
     """Return −∇ in the coordinates of the state."""
-    return driven(state, constants, counts, ahead, residual(model, constants, ahead[2]))
+    return negative_gradient(state, constants, counts, ahead, residual(model, constants, ahead[2]))
 
 
 def residual(model: Model, constants: Constants, f: Float[Array, "sample output"]):
@@ -176,8 +176,8 @@ def residual(model: Model, constants: Constants, f: Float[Array, "sample output"
     return model.loss.residual(shaped, constants.targets).reshape(f.shape)
 
 
-def driven(state: State, constants: Constants, counts, ahead, residual) -> State:
-    """Return −∇ of neurons in the field of residuals that are given."""
+def negative_gradient(state: State, constants: Constants, counts, ahead, residual) -> State:
+    """Return the negative gradient of the neurons' parameters for given residuals."""
     features, derivatives, _ = ahead
     pull = counts[:, None] * residual
     kick = constants.gamma * pull
@@ -189,13 +189,13 @@ def driven(state: State, constants: Constants, counts, ahead, residual) -> State
     )
 
 
-def stepped(move: State, state: State, constants: Constants, rate) -> State:
-    """Return a step η(move − λθ)."""
+def step_with_decay(move: State, state: State, constants: Constants, rate) -> State:
+    """Return the step η(move − λθ), with weight decay."""
     return jax.tree.map(lambda dx, x, l: rate * (dx - l * x), move, state, constants.decay)
 
 
-def shaken(move: State, noise: State | None, rate, key) -> State:
-    """Return a step with noise √(2ηT) ξ, another one for each neuron."""
+def add_langevin_noise(move: State, noise: State | None, rate, key) -> State:
+    """Return the step plus Langevin noise √(2ηT) ξ, independent for each neuron."""
     if noise is None:
         return move
     keys = State(*jax.random.split(key, 3))

@@ -33,12 +33,12 @@ from largen.theories.mean_field.one_hidden_layer.dynamics import (
     Constants,
     Model,
     State,
-    driven,
     forward,
+    negative_gradient,
     prepare,
     residual,
     sample_weights,
-    stepped,
+    step_with_decay,
     test_outputs,
 )
 from largen.theories.mean_field.one_hidden_layer.problem import Problem
@@ -70,7 +70,7 @@ class Path(NamedTuple):
     Attributes
     ----------
     states, velocities
-        Of the neurons, at each entry.
+        The states and the velocities of the neurons, at each time index.
     residuals
         Δ.
     curvatures
@@ -117,16 +117,16 @@ def fluctuations(problem: Problem, run: Run, rng: np.random.Generator) -> Fluctu
         problem, run, grid or sets.quasi_random(problem, OF_SITES, rng), np.float64
     )
     path = _path(model, steps, state, constants, counts)
-    sites = np.asarray(_sites(model, constants, path)).reshape(len(constants.weights), -1)
-    weighted = np.asarray(constants.weights)[:, None] * sites
-    covariance = weighted.T @ sites - np.outer(weighted.sum(0), weighted.sum(0))
+    fields = np.asarray(_sample_neurons(model, constants, path)).reshape(len(constants.weights), -1)
+    weighted = np.asarray(constants.weights)[:, None] * fields
+    covariance = weighted.T @ fields - np.outer(weighted.sum(0), weighted.sum(0))
     if not few:
         draw = sets.quasi_random(problem, OF_RESPONSE, rng)
         state, constants = prepare(problem, run, draw, np.float64)
         path = _path(model, steps, state, constants, counts)
     response, of_bias = _responses(model, constants, path, counts)
     shape = (steps, len(problem.train) + len(problem.test), problem.outputs)
-    # A bias of deviation σ_b/γ₀ at the start, the same for all samples.
+    # An initial bias of standard deviation σ_b/γ₀, the same for all samples.
     for part in np.moveaxis(np.asarray(of_bias), -1, 0):
         start = problem.out_bias_std / problem.gamma * part.reshape(-1)
         covariance += np.outer(start, start)
@@ -135,7 +135,7 @@ def fluctuations(problem: Problem, run: Run, rng: np.random.Generator) -> Fluctu
 
 
 def _closed(response, covariance, curvatures, shape) -> Fluctuations:
-    """Close the loop δΔ = (∂Δ/∂f) δf, and return what is left at equal times."""
+    """Solve for δf with δΔ = (∂Δ/∂f) δf, and return its covariance at equal times."""
     steps, _, outputs = shape
     train, entries = curvatures.shape[1], int(np.prod(shape))
     # (t, sample, output; s, train, output) times ∂Δ/∂f at s.
@@ -149,9 +149,9 @@ def _closed(response, covariance, curvatures, shape) -> Fluctuations:
     gain[:, inside] += loop @ closed
     full = (gain @ covariance @ gain.T).reshape(*shape, *shape)
     equal = np.stack([full[t, :, :, t] for t in range(steps)])
-    deviation = np.sqrt(np.maximum(np.einsum("taoao->tao", equal), 0))
+    std = np.sqrt(np.maximum(np.einsum("taoao->tao", equal), 0))
     inner = equal[:, :train, :, :train].transpose(0, 1, 3, 2, 4)
-    return Fluctuations(deviation[:, :train], deviation[:, train:], inner)
+    return Fluctuations(std[:, :train], std[:, train:], inner)
 
 
 def _outputs(model: Model, state: State, constants: Constants):
@@ -164,8 +164,8 @@ def _advance(model: Model, constants: Constants, counts, moving, delta, index):
     """Make one step in the field of given residuals."""
     state, velocity = moving
     row = counts[jnp.minimum(index, len(counts) - 1)]
-    move = driven(state, constants, row, forward(model, state, constants), delta)
-    move = stepped(move, state, constants, constants.rates[index])
+    move = negative_gradient(state, constants, row, forward(model, state, constants), delta)
+    move = step_with_decay(move, state, constants, constants.rates[index])
     velocity = jax.tree.map(lambda v, dx: constants.momentum * v + dx, velocity, move)
     return jax.tree.map(jnp.add, state, velocity), velocity
 
@@ -189,7 +189,7 @@ def _path(model: Model, steps: int, state: State, constants: Constants, counts) 
 
 
 @partial(jax.jit, static_argnames="model")
-def _sites(
+def _sample_neurons(
     model: Model, constants: Constants, path: Path
 ) -> Float[Array, "neuron step points output"]:
     """Return z φ(h)/γ₀ of every neuron."""
@@ -231,7 +231,7 @@ def _responses(model: Model, constants: Constants, path: Path, counts) -> tuple[
         out = jnp.zeros((steps, count, points, outputs), constants.train.dtype)
         return lax.fori_loop(start, steps, entry, (tangents, out))[1]
 
-    def kicked(index):
+    def response_to_impulse(index):
         moving, delta = at(index)
 
         def step(delta):
@@ -240,7 +240,7 @@ def _responses(model: Model, constants: Constants, path: Path, counts) -> tuple[
         tangents = jax.vmap(lambda unit: jax.jvp(step, (delta,), (unit,))[1])(units)
         return along(index + 1, tangents)
 
-    found = lax.map(kicked, jnp.arange(steps))
+    found = lax.map(response_to_impulse, jnp.arange(steps))
     found = found.transpose(1, 3, 4, 0, 2).reshape(steps, -1, outputs, steps, samples, outputs)
     still = jax.tree.map(
         lambda part: jnp.zeros((outputs, *part.shape[1:])), (path.states, path.velocities)

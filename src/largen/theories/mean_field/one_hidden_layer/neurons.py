@@ -18,7 +18,7 @@ from functools import reduce
 
 import numpy as np
 
-from largen.parameterizations.laws import from_normal
+from largen.parameterizations.distributions import from_normal
 from largen.theories.mean_field.one_hidden_layer.problem import Problem
 
 REACH = 7.5  # where the tail of a Gaussian times a polynomial is below 1e-10
@@ -80,7 +80,7 @@ def grid(problem: Problem, step: float) -> Neurons:
 
 def independent(problem: Problem, count: int, rng: np.random.Generator) -> Neurons:
     """Return independent neurons: a network of width ``count``, without any further order."""
-    return _started(problem, rng.standard_normal((count, problem.dimensions)), False)
+    return _initial_neurons(problem, rng.standard_normal((count, problem.dimensions)), False)
 
 
 def quasi_random(problem: Problem, count: int, rng: np.random.Generator) -> Neurons:
@@ -94,16 +94,17 @@ def quasi_random(problem: Problem, count: int, rng: np.random.Generator) -> Neur
     half = count // 2
     uniform = qmc.Sobol(problem.dimensions, scramble=True, rng=rng).random(half)
     tiny = np.finfo(np.float64).eps
-    return _started(problem, ndtri(np.clip(uniform, tiny, 1 - tiny)), True)
+    return _initial_neurons(problem, ndtri(np.clip(uniform, tiny, 1 - tiny)), True)
 
 
-def _started(problem: Problem, normals: np.ndarray, both_signs: bool) -> Neurons:
+def _initial_neurons(problem: Problem, normals: np.ndarray, both_signs: bool) -> Neurons:
     """Return neurons of equal weight from Gaussian numbers, those of the read-out first."""
     readout, inner = np.split(normals, [problem.outputs], axis=1)
     if problem.start is not None:
-        laws = np.array(problem.start.laws)
-        for law in set(laws):
-            inner[:, laws == law] = from_normal(law, inner[:, laws == law])
+        distributions = np.array(problem.start.distributions)
+        for distribution in set(distributions):
+            its = distributions == distribution
+            inner[:, its] = from_normal(distribution, inner[:, its])
         inner, readout = inner @ problem.start.basis, from_normal(problem.start.readout, readout)
     if both_signs:
         inner, readout = np.tile(inner, (2, 1)), np.concatenate([readout, -readout])

@@ -20,7 +20,7 @@ from largen.architectures import (
 from largen.errors import NoRule, NoTheory
 from largen.expectations import ActivationFunction, activation
 from largen.parameterizations import CanonicalForm, canonical_form
-from largen.parameterizations.laws import GAUSSIAN
+from largen.parameterizations.distributions import GAUSSIAN
 from largen.runs import Posed, Run
 from largen.theories.mean_field.one_hidden_layer.adaptive import (
     Average,
@@ -38,15 +38,15 @@ class Start:
 
     Attributes
     ----------
-    laws
-        The law of each of its weights, inputs before bias.
+    distributions
+        The distribution of each of its weights, inputs before bias.
     basis
         What takes these weights to its directions, shape ``(weight, direction)``.
     readout
-        The law of its read-out weights.
+        The distribution of its read-out weights.
     """
 
-    laws: tuple[str, ...]
+    distributions: tuple[str, ...]
     basis: np.ndarray
     readout: str
 
@@ -91,7 +91,7 @@ class Problem:
     start
         How neurons start if their weights are not Gaussian, for which a and z are.
     steps
-        Of an adaptive optimizer. Rates are then what turns the gradient into its units, at
+        The steps of an adaptive optimizer. Rates then convert the gradient to its units, at
         η₀ = 1, and directions are single weights.
     out_bias_std
         σ_b of the read-out bias, which starts as σ_b/(γ₀√N) times a Gaussian: 0 in the limit.
@@ -121,7 +121,7 @@ class Problem:
     @property
     def dimensions(self) -> int:
         """Number of independent variables of a neuron, read-out weights included."""
-        inner = self.directions if self.start is None else len(self.start.laws)
+        inner = self.directions if self.start is None else len(self.start.distributions)
         return inner + self.outputs
 
 
@@ -168,7 +168,9 @@ def _by_gradient(run: Run, phi: ActivationFunction, form: CanonicalForm) -> Prob
     )
     columns = _columns(run, {kind: weight.std for kind, weight in inner.items()})
     rate = [np.full(c.shape[1], inner[kind].rate) for kind, c in columns.items()]
-    laws = [inner[kind].law for kind, c in columns.items() for _ in range(c.shape[1])]
+    distributions = [
+        inner[kind].distribution for kind, c in columns.items() for _ in range(c.shape[1])
+    ]
     parts = list(columns.values())
     if len({r[0] for r in rate}) == 1:
         # Rates are equal: any rotation of weights and bias together leaves the problem as it is.
@@ -179,11 +181,11 @@ def _by_gradient(run: Run, phi: ActivationFunction, form: CanonicalForm) -> Prob
     weight, bias = outer["weight"], outer.get("bias")
     ratio = ratio_of(run)
     start = None
-    if {*laws, weight.law} != {GAUSSIAN}:
+    if {*distributions, weight.distribution} != {GAUSSIAN}:
         from scipy.linalg import block_diag
 
         basis = np.asarray(block_diag(*(basis for _, basis in found)))
-        start = Start(tuple(laws), basis, weight.law)
+        start = Start(tuple(distributions), basis, weight.distribution)
     return Problem(
         phi=phi,
         train=fields[: len(run.data.x_train)],
@@ -213,8 +215,9 @@ def _by_weight(run: Run, phi: ActivationFunction, average: Average) -> Problem:
         parts = [np.full(c.shape[1], getattr(inner[k], field)) for k, c in columns.items()]
         return np.concatenate(parts)
 
-    laws = tuple(each("law").tolist())
-    gaussian = {*laws, out.law} == {GAUSSIAN}
+    distributions = tuple(each("distribution").tolist())
+    start = Start(distributions, np.eye(len(distributions)), out.distribution)
+    gaussian = {*distributions, out.distribution} == {GAUSSIAN}
     return Problem(
         phi=phi,
         train=fields[: len(run.data.x_train)],
@@ -227,7 +230,7 @@ def _by_weight(run: Run, phi: ActivationFunction, average: Average) -> Problem:
         out_bias_rate=0.0 if bias is None else bias.unit,
         gamma=gamma,
         outputs=_outputs(run),
-        start=None if gaussian else Start(laws, np.eye(len(laws)), out.law),
+        start=None if gaussian else start,
         steps=Steps(
             average,
             each("step"),

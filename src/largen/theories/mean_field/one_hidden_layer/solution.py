@@ -61,10 +61,10 @@ class MeanField(Theory):
         Neurons of each of 8 replicates, whatever error they leave; the method is then
         ``"particles"``. By default there are as many as ``rtol`` takes.
     sampling
-        Of particles. ``"variance_reduced"``: scrambled Sobol points (then ``particles`` is a power
-        of two), with both signs of the read-out. ``"finite_width"``: independent neurons, so that
-        each replicate is a network of that width; its error falls as the square root of their
-        number only.
+        The distribution of particles. ``"variance_reduced"``: scrambled Sobol points (``particles``
+        is a power of two), with both signs of the read-out. ``"finite_width"``: independent
+        neurons, so that each replicate is a network of that width; its error falls as the root of
+        their number only.
     record
         Kernels to keep, as in :func:`largen.train`: ``"features"``, ``"gradients"``, ``"ntk"``
         (among training samples, and between test and training samples). By default all of them
@@ -80,10 +80,10 @@ class MeanField(Theory):
         ``fluctuations.py``. For gradient descent and as many time indices times samples
         as fit into a matrix.
     key
-        Of the particles: a JAX key or an integer.
+        The key of the particles: a JAX key or an integer.
     progress
-        Of replicates: a bar or lines if None, as in :func:`largen.train`; or a function of
-        (done, total).
+        Progress in replicates: a bar or lines if None, as in :func:`largen.train`; or a function
+        of (done, total).
 
     Notes
     -----

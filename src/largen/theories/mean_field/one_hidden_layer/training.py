@@ -25,6 +25,7 @@ from largen.theories.mean_field.one_hidden_layer.dynamics import (
     Model,
     Records,
     State,
+    add_langevin_noise,
     drift,
     empty_records,
     forward,
@@ -32,8 +33,7 @@ from largen.theories.mean_field.one_hidden_layer.dynamics import (
     kernels_between,
     prepare,
     sample_weights,
-    shaken,
-    stepped,
+    step_with_decay,
     test_outputs,
 )
 from largen.theories.mean_field.one_hidden_layer.neurons import Neurons
@@ -75,7 +75,7 @@ def train(
     dtype
         Precision of the neurons.
     key
-        Of the noise, if there is any.
+        The key of the Langevin noise, if there is any.
 
     Returns
     -------
@@ -140,10 +140,10 @@ def _step(model: Model, index, carry, constants: Constants, counts, record_at, k
     if model.average is not None:
         change, velocity = adapt(model.average, move, velocity, 1 + index.astype(row.dtype))
         change = jax.tree.map(jnp.multiply, change, constants.steps)
-        change = stepped(change, state, constants, rate)
+        change = step_with_decay(change, state, constants, rate)
         return ((jax.tree.map(jnp.add, state, change), velocity), found), ()
-    move = stepped(move, state, constants, rate)
-    move = shaken(move, constants.noise, rate, jax.random.fold_in(key, index))
+    move = step_with_decay(move, state, constants, rate)
+    move = add_langevin_noise(move, constants.noise, rate, jax.random.fold_in(key, index))
     velocity = jax.tree.map(lambda v, dx: constants.momentum * v + dx, velocity, move)
     return ((jax.tree.map(jnp.add, state, velocity), velocity), found), ()
 
@@ -182,7 +182,7 @@ def _runge_kutta(model: Model, length, state: State, constants: Constants, row) 
     def slope(state: State) -> State:
         ahead = forward(model, state, constants)
         move = drift(model, state, constants, row, ahead)
-        return stepped(move, state, constants, constants.rates[0])
+        return step_with_decay(move, state, constants, constants.rates[0])
 
     def along(fraction, move):
         return jax.tree.map(lambda x, dx: x + fraction * length * dx, state, move)

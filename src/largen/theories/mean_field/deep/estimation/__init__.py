@@ -1,7 +1,7 @@
 """The solution and its error, estimated from independent replicates.
 
 =======================  ================================================================
-``effort``               how much is spent on a solution
+``settings``             numbers of particles and replicates, tolerances, precision
 ``control_variate``      what the lazy limit knows of the error of a replicate
 ``truncation``           what directions that are too small to be kept would change
 ``width_extrapolation``  two widths, extrapolated in 1/N

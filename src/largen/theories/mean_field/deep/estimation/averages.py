@@ -9,7 +9,7 @@ import numpy as np
 from largen.runs import Run
 from largen.theories.chains.problem import Problem
 from largen.theories.mean_field.deep.estimation.control_variate import corrected
-from largen.theories.mean_field.deep.estimation.effort import Effort
+from largen.theories.mean_field.deep.estimation.settings import NumericalSettings
 from largen.theories.mean_field.deep.estimation.truncation import Changes, added, values_of
 from largen.theories.mean_field.deep.estimation.width_extrapolation import at_infinite_width
 from largen.theories.mean_field.deep.sweep.advance import Swept
@@ -38,7 +38,7 @@ def averaged(
     problem: Problem,
     run: Run,
     found: list[Swept],
-    effort: Effort,
+    settings: NumericalSettings,
     stepping: np.ndarray | float = 0.0,
     change: Changes | None = None,
 ) -> Estimate:
@@ -46,14 +46,14 @@ def averaged(
 
     Parameters
     ----------
-    problem, run, found, effort
+    problem, run, found, settings
         What was solved, the replicates, and what was spent on them.
     stepping
         The error of f that lengths of steps leave.
     change
-        What directions change that the replicates left out.
+        The truncation error: the effect of the directions that the replicates do not contain.
     """
-    widths = effort.widths if len(found) > 1 else effort.widths[:1]
+    widths = settings.widths if len(found) > 1 else settings.widths[:1]
     count = len(found) // len(widths)
     each = "per unit of width" if problem.unequal else "a layer"
     with np.errstate(invalid="ignore", over="ignore"):
@@ -71,8 +71,8 @@ def averaged(
             ranks = np.max([one.ranks for one in found], 0)
             rank = f", ranks up to {ranks.max()}" if ranks.size else ""
             means = levels[0]
-            drawn = f"({effort.sampling}{rank})"
-            how = f"{count} replicates of {effort.particles} neurons {each} {drawn}"
+            drawn = f"({settings.sampling}{rank})"
+            how = f"{count} replicates of {settings.particles} neurons {each} {drawn}"
         std = levels[0]["f"][1] * count**0.5
         for name, moved in (change or {}).items():
             means[name] = added(problem, name, *means[name], moved)
@@ -89,9 +89,9 @@ def averaged(
     if count > 1:
         kernels |= {f"{name}_error": off for name, (_, off) in means.items()}
     sample_neurons = {}
-    if effort.kept.sample_neurons and found[0].kernels:
+    if settings.kept.sample_neurons and found[0].kernels:
         sample_neurons = neuron_variables(problem, run.output_shape, found[0].kernels)
-    one = std if effort.sampling == "finite_width" and count > 1 else None
+    one = std if settings.sampling == "finite_width" and count > 1 else None
     return Estimate(f, error, one, kernels, how, sample_neurons)
 
 

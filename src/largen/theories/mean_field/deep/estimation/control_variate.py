@@ -34,7 +34,7 @@ def corrected(
     Parameters
     ----------
     values
-        Of each replicate.
+        The values of each replicate.
     exact, own
         In linear models with the exact kernel, and with the replicate's own.
     """

@@ -11,8 +11,8 @@ from largen.errors import InvalidInput
 from largen.memory import check_fits
 from largen.runs import Run
 from largen.theories.chains.problem import Problem
-from largen.theories.mean_field.deep.estimation.effort import Effort
 from largen.theories.mean_field.deep.estimation.parallel import cores
+from largen.theories.mean_field.deep.estimation.settings import NumericalSettings
 from largen.theories.mean_field.deep.sweep.advance import COPIES, first_capacities
 from largen.theories.mean_field.deep.sweep.layer_widths import counts, unit_for
 from largen.theories.mean_field.deep.sweep.linear import Size, first_rows
@@ -59,7 +59,7 @@ def check_memory(method: str, problem: Problem, neurons: int, dtype: Any, budget
     problem, neurons
         What is solved, with how many neurons a layer.
     dtype
-        Of the neurons.
+        The precision of the neurons.
     budget
         Bytes.
 
@@ -90,13 +90,13 @@ def check_memory(method: str, problem: Problem, neurons: int, dtype: Any, budget
     )
 
 
-def replicates_at_once(problem: Problem, effort: Effort) -> int:
+def replicates_at_once(problem: Problem, settings: NumericalSettings) -> int:
     """Return how many replicates are computed at the same time: one a core, as memory allows."""
     if jax.default_backend() != "cpu":
         return 1
-    method = "dense" if effort.dense else "sweep"
-    each = _bytes(method, problem, effort.particles, effort.dtype)
-    return max(1, min(cores(), int(min(effort.budget, AT_ONCE) // each)))
+    method = "dense" if settings.dense else "sweep"
+    each = _bytes(method, problem, settings.particles, settings.dtype)
+    return max(1, min(cores(), int(min(settings.budget, AT_ONCE) // each)))
 
 
 def _bytes(method: str, problem: Problem, neurons: int, dtype: Any) -> float:

@@ -56,7 +56,7 @@ class Team:
         Parameters
         ----------
         number
-            Of the task, by which its progress is known.
+            The number of the task, which identifies its progress.
         task
             Is called with a function that it tells what fraction of it is done.
         """

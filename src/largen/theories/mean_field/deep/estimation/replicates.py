@@ -20,13 +20,13 @@ from largen.theories.mean_field.deep.estimation.averages import (
     extrapolation_error,
     ratio,
 )
-from largen.theories.mean_field.deep.estimation.effort import Effort
 from largen.theories.mean_field.deep.estimation.memory import replicates_at_once
 from largen.theories.mean_field.deep.estimation.parallel import (
     Team,
     one_thread_of_blas,
     part,
 )
+from largen.theories.mean_field.deep.estimation.settings import NumericalSettings
 from largen.theories.mean_field.deep.estimation.truncation import (
     FINER,
     Changes,
@@ -41,9 +41,9 @@ from largen.theories.mean_field.deep.sweep.initial_kernels import initial_tangen
 from largen.theories.mean_field.deep.sweep.kernel_records import kernel_variables
 from largen.theories.mean_field.deep.sweep.layer_widths import counts
 from largen.theories.mean_field.deep.sweep.linear import TOLERANCE, solve_linear
-from largen.theories.mean_field.deep.sweep.listeners import Tell, unheard
+from largen.theories.mean_field.deep.sweep.listeners import Tell, ignore_progress
 from largen.theories.mean_field.deep.sweep.schedule import Schedule, descent, extrapolated, flow
-from largen.theories.mean_field.deep.sweep.start import begin, draw, unasked
+from largen.theories.mean_field.deep.sweep.start import begin, draw, initial_matrices
 from largen.theories.mean_field.deep.sweep.state import Kept, Model
 from largen.theories.mean_field.record_times import Recorded
 
@@ -64,7 +64,7 @@ class Replication(NamedTuple):
     Attributes
     ----------
     one
-        Called as ``one(effort, seed, schedule, known, tell=…)``.
+        Called as ``one(settings, seed, schedule, known, tell=…)``.
     problem
         The network whose layers its records have.
     """
@@ -103,7 +103,7 @@ def _closed(problem: Problem, run: Run, recorded: Recorded, kept: Kept, budget: 
     """Return the same, with the error that is left."""
 
     def one(
-        tolerance: float, schedule: Schedule, known: Known = None, tell: Tell = unheard
+        tolerance: float, schedule: Schedule, known: Known = None, tell: Tell = ignore_progress
     ) -> Swept:
         return solve_linear(problem, run, schedule, recorded, tolerance, kept, budget)
 
@@ -126,7 +126,7 @@ def sampled(
     problem: Problem,
     run: Run,
     recorded: Recorded,
-    effort: Effort,
+    settings: NumericalSettings,
     rng: np.random.Generator,
     saved: Checkpoint | None = None,
     how: Replication | None = None,
@@ -145,27 +145,27 @@ def sampled(
     how = how or Replication(partial(_random, problem, run, recorded, saved=saved), problem)
     try:
         with one_thread_of_blas():
-            return _sampled(problem, run, effort, rng, saved, how, found)
+            return _sampled(problem, run, settings, rng, saved, how, found)
     except NumericalFailure as failure:
         swept = failure.result
         assert isinstance(swept, Swept)
-        whole = found[: len(found) // len(effort.widths) * len(effort.widths)]
-        estimate = averaged(how.problem, run, whole or [swept], effort)
+        whole = found[: len(found) // len(settings.widths) * len(settings.widths)]
+        estimate = averaged(how.problem, run, whole or [swept], settings)
         raise Stopped(str(failure), estimate) from None
 
 
 def _sampled(
     problem: Problem,
     run: Run,
-    effort: Effort,
+    settings: NumericalSettings,
     rng: np.random.Generator,
     saved: Checkpoint | None,
     how: Replication,
     found: list[Swept],
 ) -> Estimate:
     """Return the same, and leave the replicates in a list on the way."""
-    widths, flows, tried = effort.widths, run.steps is None, not effort.dense
-    rounds = effort.replicates or (FEWEST_ROUNDS if effort.dense else FEWEST_REPLICATES)
+    widths, flows, tried = settings.widths, run.steps is None, not settings.dense
+    rounds = settings.replicates or (FEWEST_ROUNDS if settings.dense else FEWEST_REPLICATES)
     longest = _first_step(problem, run) if flows else 0.0
     schedule = flow(run, longest, 0, LEVELS - 1) if flows else descent(run)
     seeds = (int(seed) for seed in iter(lambda: rng.integers(2**31), None))
@@ -178,7 +178,7 @@ def _sampled(
         return drawn[i]
 
     def sweep(i: int) -> Sweep:
-        now = effort._replace(particles=widths[i % len(widths)])
+        now = settings._replace(particles=widths[i % len(widths)])
         return partial(how.one, now, seed(i))
 
     def replicate(i: int) -> Callable[[], Swept]:
@@ -190,33 +190,33 @@ def _sampled(
 
     def keep() -> None:
         if saved and np.isfinite(found[-1].outputs).all():
-            saved.save(Done(effort.tolerance, change, stepping, longest, found))
+            saved.save(Done(settings.tolerance, change, stepping, longest, found))
 
-    size = replicates_at_once(problem, effort)
-    with Team(size, lambda done: effort.report(int(100 * (done + loaded)), 100 * goal)) as team:
+    size = replicates_at_once(problem, settings)
+    with Team(size, lambda done: settings.report(int(100 * (done + loaded)), 100 * goal)) as team:
         goal, loaded, stepping = rounds * len(widths), 0, np.zeros(())
         change: Changes = {}
         begun: list[Callable[[], Swept]] = []
         kept = saved.load() if saved else None
         if kept is not None:
             tolerance, change, stepping, longest, done = kept
-            effort = effort._replace(tolerance=tolerance)
+            settings = settings._replace(tolerance=tolerance)
             found += done
             loaded = len(done)
         elif trial is not None:
-            find = partial(_tolerance, how, run, schedule, effort, trial)
+            find = partial(_tolerance, how, run, schedule, settings, trial)
             ended = team.start(0, find)
             # The tolerance is likely to do: the others begin beside its trial.
             begun = [] if flows else [replicate(i) for i in range(1, goal)]
             tolerance, change, swept = ended()
-            if tolerance != effort.tolerance:
+            if tolerance != settings.tolerance:
                 team.dismiss()
-                effort, begun = effort._replace(tolerance=tolerance), []
+                settings, begun = settings._replace(tolerance=tolerance), []
             if not flows:
                 found.append(swept)
                 keep()
         if flows and not found:
-            first = partial(_first_flow, run, sweep(0), longest, effort.rtol)
+            first = partial(_first_flow, run, sweep(0), longest, settings.rtol)
             swept, stepping, longest = team.start(0, first)()
             begun = [lambda: swept]
         while True:
@@ -226,17 +226,17 @@ def _sampled(
                 found.append(ended())
                 keep()
                 if not np.isfinite(found[-1].outputs).all():
-                    now = effort._replace(particles=widths[(len(found) - 1) % len(widths)])
-                    shown = found[-1:] if effort.dense else found
+                    now = settings._replace(particles=widths[(len(found) - 1) % len(widths)])
+                    shown = found[-1:] if settings.dense else found
                     return averaged(how.problem, run, shown, now, stepping)
             begun = []
             left = np.hypot(stepping, extrapolation_error(found))
-            estimate = averaged(how.problem, run, found, effort, left, change)
-            random = averaged(how.problem, run, found, effort).relative_error
-            most = effort.max_particles // sum(widths)
-            if effort.replicates or random <= effort.rtol or most <= rounds:
+            estimate = averaged(how.problem, run, found, settings, left, change)
+            random = averaged(how.problem, run, found, settings).relative_error
+            most = settings.max_particles // sum(widths)
+            if settings.replicates or random <= settings.rtol or most <= rounds:
                 return estimate
-            wanted = int(np.ceil(1.1 * rounds * (random / effort.rtol) ** 2))
+            wanted = int(np.ceil(1.1 * rounds * (random / settings.rtol) ** 2))
             rounds = min(wanted, most, 4 * rounds)
 
 
@@ -244,9 +244,9 @@ def _tolerance(
     how: Replication,
     run: Run,
     schedule: Schedule,
-    effort: Effort,
+    settings: NumericalSettings,
     seed: int,
-    tell: Tell = unheard,
+    tell: Tell = ignore_progress,
 ) -> tuple[float, Changes, Swept]:
     """Return the tolerance that is enough, what it leaves out, and a replicate with it.
 
@@ -254,49 +254,49 @@ def _tolerance(
     directions.
     """
     problem = how.problem
-    swept = how.one(effort, seed, schedule, tell=part(tell, 0, 2))
+    swept = how.one(settings, seed, schedule, tell=part(tell, 0, 2))
     while True:
-        finer = effort._replace(tolerance=effort.tolerance / FINER)
+        finer = settings._replace(tolerance=settings.tolerance / FINER)
         again = how.one(finer, seed, schedule, swept.matrices, tell=part(tell, 1, 2))
         change = change_of(problem, run, swept, again)
         left = uncertain(problem, "f", change["f"])
-        enough = ratio(left, swept.outputs) <= effort.rtol / 2
+        enough = ratio(left, swept.outputs) <= settings.rtol / 2
         if enough or finer.tolerance < LEAST_TOLERANCE or not np.isfinite(left).all():
-            return effort.tolerance, change, swept._replace(matrices=None)
-        effort, swept = finer, again
+            return settings.tolerance, change, swept._replace(matrices=None)
+        settings, swept = finer, again
 
 
 def _random(
     problem: Problem,
     run: Run,
     recorded: Recorded,
-    effort: Effort,
+    settings: NumericalSettings,
     seed: int,
     schedule: Schedule,
     known: Known = None,
     *,
-    tell: Tell = unheard,
+    tell: Tell = ignore_progress,
     saved: Checkpoint | None = None,
 ) -> Swept:
     """Return the solution with one set of random matrices."""
     rng = np.random.default_rng(seed)
-    rule = Precision(1 / effort.particles, effort.tolerance)
-    model = Model.of(problem, run, effort.sampling, effort.kept)
+    rule = Precision(1 / settings.particles, settings.tolerance)
+    model = Model.of(problem, run, settings.sampling, settings.kept)
     place = None
     if saved is not None:
-        times, size = recorded.at(schedule.entries), (effort.particles, effort.tolerance)
+        times, size = recorded.at(schedule.entries), (settings.particles, settings.tolerance)
         place = saved.place(seed, size, schedule, times, fresh=known is None)
-    with in_precision(np.zeros((), effort.dtype)):
-        start = draw(problem, effort.sampling, effort.particles, rng, rule, effort.dtype)
+    with in_precision(np.zeros((), settings.dtype)):
+        start = draw(problem, settings.sampling, settings.particles, rng, rule, settings.dtype)
         tell(0.0)
         keys = jax.random.split(jax.random.key(rng.integers(2**31)), max(problem.streams) + 1)
-        if effort.dense:
+        if settings.dense:
             start = start._replace(anchors=None)
             sides = start.inputs, start.outputs
-            matrices = stored(*sides, effort.particles, start.live, rng, effort.dtype)
+            matrices = stored(*sides, settings.particles, start.live, rng, settings.dtype)
         else:
-            most = max(counts(problem, effort.particles))
-            matrices = known or unasked(start, first_capacities(problem, most))
+            most = max(counts(problem, settings.particles))
+            matrices = known or initial_matrices(start, first_capacities(problem, most))
         state, constants = begin(problem, run, schedule, start, keys, rule, matrices)
         return advance(
             model,
@@ -305,7 +305,7 @@ def _random(
             problem,
             schedule,
             recorded,
-            budget=effort.budget,
+            budget=settings.budget,
             tell=tell,
             keeper=place,
         )
@@ -323,7 +323,7 @@ def _first_step(problem: Problem, run: Run) -> float:
 
 
 def _flow(
-    run: Run, one: Sweep, longest: float, levels: int, tell: Tell = unheard
+    run: Run, one: Sweep, longest: float, levels: int, tell: Tell = ignore_progress
 ) -> tuple[Swept, np.ndarray]:
     """Return gradient flow from several lengths of steps, and the error of that.
 
@@ -349,7 +349,7 @@ def _flow(
 
 
 def _first_flow(
-    run: Run, one: Sweep, longest: float, rtol: float, tell: Tell = unheard
+    run: Run, one: Sweep, longest: float, rtol: float, tell: Tell = ignore_progress
 ) -> tuple[Swept, np.ndarray, float]:
     """Return a replicate of gradient flow with the length of steps that the error takes."""
     for _ in range(MOST_REFINEMENTS):

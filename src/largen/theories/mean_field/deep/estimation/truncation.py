@@ -50,7 +50,7 @@ def uncertain(problem: Problem, name: str, change: np.ndarray) -> np.ndarray:
 def added(
     problem: Problem, name: str, mean: np.ndarray, error: np.ndarray, change: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return a mean with what was left out, and its error; NaN where that is not known."""
+    """Return a mean corrected for truncation, and its error; NaN where that is not known."""
     if smooth_throughout(problem):
         mean = mean + np.nan_to_num(change, posinf=0, neginf=0)
     return mean, np.hypot(error, uncertain(problem, name, change))

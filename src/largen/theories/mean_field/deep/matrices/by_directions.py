@@ -8,7 +8,8 @@ transpose was applied to (QᵀQ = N·1 for columns of N neurons), it acts on all
 
 where every direction has a Gaussian *image* ξ, drawn when the direction first appears and
 orthogonal to the other side's basis of that moment: then old answers stay what they were, the
-two sides are exactly each other's transpose, and the answers have the law of a Gaussian matrix.
+two sides are exactly each other's transpose, and the products are distributed as those with a
+Gaussian matrix.
 Averages Ξ_oᵀφ/N converge to the response function A, Ξ_iᵀg/N to B, equal times included
 (Pehlevan and Bordelon's lecture notes, (65), where the term of equal times is missing). They are
 never formed between pairs of times.
@@ -125,7 +126,7 @@ class Precision(NamedTuple):
     Attributes
     ----------
     weight
-        Of a neuron in averages: 1/N.
+        The weight of a neuron in averages: 1/N.
     tolerance
         A direction is kept if it is more than this fraction of a feature's size.
     """

@@ -6,8 +6,8 @@ sampling                  the fresh vectors of a layer
 ``"variance_reduced"``    those of initialisation are scrambled Sobol points, made orthonormal
                           among themselves and orthogonal to the layer's initial features; later
                           ones are orthogonal to those of initialisation, with the right norm
-``"finite_width"``        as they come, projected off the other side's basis only: the exact law
-                          of networks whose width is the number of neurons
+``"finite_width"``        independent, projected off the other side's basis only: the exact
+                          distribution of networks whose width is the number of neurons
 ========================  ====================================================================
 
 For linear networks fields are linear in these vectors, and all averages follow if these are
@@ -44,10 +44,10 @@ def gaussian(
     ----------
     anchors
         Orthonormal rows to which fresh vectors are orthogonal: those of the layer at
-        initialisation, and gradients of test samples, which spare f its noise; None for the law
-        of a finite width.
+        initialisation, and gradients of test samples, which remove noise from f; None for the
+        distribution of a finite width.
     weight
-        Of a neuron, 1/N.
+        The weight of a neuron in averages, 1/N.
     taps
         For vectors over the taps of a matrix: how many it has. Those behind stay 0.
     live, ratio
@@ -177,10 +177,10 @@ def frame(rows: Float[np.ndarray, "m n"]) -> Float[np.ndarray, "k n"]:
     values, vectors = np.linalg.eigh((rows @ rows.T / n).astype(np.float64))
     keep = values > 100 * np.finfo(rows.dtype).eps * values[-1]
     basis = (vectors[:, keep] / np.sqrt(values[keep])).T.astype(rows.dtype) @ rows
-    return straightened(basis, 1 / n)
+    return reorthonormalise(basis, 1 / n)
 
 
-def straightened(rows: Float[np.ndarray, "k n"], weight: float) -> Float[np.ndarray, "k n"]:
-    """Return rows that are orthonormal but for rounding errors, once more made so."""
+def reorthonormalise(rows: Float[np.ndarray, "k n"], weight: float) -> Float[np.ndarray, "k n"]:
+    """Return rows orthonormalised again, to remove rounding errors."""
     root = np.linalg.cholesky((weight * (rows @ rows.T)).astype(np.float64))
     return np.linalg.inv(root).astype(rows.dtype) @ rows

@@ -37,7 +37,7 @@ class Done(NamedTuple):
     Attributes
     ----------
     tolerance, left_out
-        Of the directions, and what it leaves out.
+        The tolerance of directions, and its truncation error.
     stepping, longest
         The error of gradient flow, and the length of its steps.
     found
@@ -57,7 +57,7 @@ class Checkpoint:
     Parameters
     ----------
     path
-        Of the file; written anew after each replicate.
+        The path of the file, which is rewritten after each replicate.
     run, options
         What is solved, and how, by name: files of something else are refused, with the names of
         what differs.
@@ -136,21 +136,21 @@ class Checkpoint:
             passing.unlink()
 
     def place(
-        self, seed: int, effort: tuple[Any, ...], schedule: Schedule, times: Recorded, fresh: bool
+        self, seed: int, settings: tuple[Any, ...], schedule: Schedule, times: Recorded, fresh: bool
     ) -> Place:
         """Return where the state of a sweep is kept.
 
         Parameters
         ----------
-        seed, effort
-            Of its network.
+        seed, settings
+            The seed and the numerical settings of the replicate.
         schedule, times
             Its steps, and those at which kernels are kept.
         fresh
             Whether it starts with matrices that have not been asked before; only then a longer
             run can begin with it.
         """
-        what: list[Any] = [seed, effort, float(schedule.rates[0])]
+        what: list[Any] = [seed, settings, float(schedule.rates[0])]
         if not fresh:
             what += [array.tobytes() for array in (*schedule, *times)]
         name = hashlib.sha256(repr(what).encode()).hexdigest()[:16]

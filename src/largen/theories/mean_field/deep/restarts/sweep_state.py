@@ -36,7 +36,7 @@ class Place:
     Parameters
     ----------
     path
-        Of the file.
+        The path of the file.
     marks
         What is solved, and how, by name.
     rates
@@ -65,7 +65,7 @@ class Place:
         save_marked(self._path, self._marks, held)
         self._written = time.monotonic()
 
-    def taken_up(self, state: State, along: Along, last: int) -> tuple[State, Along]:
+    def restore(self, state: State, along: Along, last: int) -> tuple[State, Along]:
         """Return what the file holds in place of a state at initialisation; that if it is empty.
 
         Parameters

@@ -22,7 +22,7 @@ from largen.theories.mean_field.deep.sweep.kernel_records import (
     look,
     measure,
 )
-from largen.theories.mean_field.deep.sweep.listeners import Keeper, Tell, unheard
+from largen.theories.mean_field.deep.sweep.listeners import Keeper, Tell, ignore_progress
 from largen.theories.mean_field.deep.sweep.schedule import Schedule
 from largen.theories.mean_field.deep.sweep.state import Constants, Model, State, grown, has_room
 from largen.theories.mean_field.record_times import Recorded
@@ -48,7 +48,7 @@ class Swept(NamedTuple):
         Outputs of the models that are linear in their parameters, ``(step, model, sample,
         output)``, and their kernels, all samples by training samples.
     ranks
-        Of each matrix, features and gradients.
+        The numbers of directions of each matrix, for features and gradients.
     matrices
         As they are in the end, with all that they have answered; None if they are stored. Of
         several sweeps that one replicate is made of, those of each.
@@ -90,7 +90,7 @@ def advance(
     *,
     growth: bool = True,
     budget: float = np.inf,
-    tell: Tell = unheard,
+    tell: Tell = ignore_progress,
     keeper: Keeper | None = None,
 ) -> Swept:
     """Train to the last entry and keep kernels on the way.
@@ -147,7 +147,7 @@ class _Course:
         self.end = int(schedule.entries[-1]) + 1
         self.times, self.state, self.along = recorded.at(schedule.entries), state, Along.nothing()
         if keeper is not None:
-            self.state, self.along = keeper.taken_up(state, self.along, self.end - 1)
+            self.state, self.along = keeper.restore(state, self.along, self.end - 1)
         self.pace = Pace()
         self.compiles = True  # first of all, and where bases have grown
         self.recording = False

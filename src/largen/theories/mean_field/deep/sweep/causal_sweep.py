@@ -36,7 +36,7 @@ from largen.theories.mean_field.deep.matrices.by_directions import Draws, Matric
 from largen.theories.mean_field.deep.matrices.dense import DenseMatrices
 from largen.theories.mean_field.deep.matrices.fresh_vectors import gaussian, unit_vectors
 from largen.theories.mean_field.deep.matrices.row_buffers import Index
-from largen.theories.mean_field.deep.sweep.langevin import shaken
+from largen.theories.mean_field.deep.sweep.langevin import add_langevin_noise
 from largen.theories.mean_field.deep.sweep.patches import of_samples
 from largen.theories.mean_field.deep.sweep.state import (
     NOTHING_MORE,
@@ -195,7 +195,7 @@ def backward_pass(
         matrices, draws, g, coordinates = carry
         l = count - 1 - done
         stream = streams[l]
-        matrices, z, d, used = pulled(
+        matrices, z, d, used = backward_field(
             model, matrices, state.params, constants, l, g[l + 1], draws[stream]
         )
         if max(model.skips) >= 0:
@@ -210,7 +210,7 @@ def backward_pass(
     return state._replace(matrices=matrices, draws=draws), g, coordinates
 
 
-def pulled(
+def backward_field(
     model: Model,
     matrices: Matrices | DenseMatrices,
     params: Moving,
@@ -219,7 +219,7 @@ def pulled(
     g: Float[Array, "k n"],
     draws: Draws,
 ):
-    """Return zˡ behind gˡ⁺¹: the matrix with what it learnt, zˡ, g's coordinates, draws used."""
+    """Return the updated matrix, zˡ = Wᵀgˡ⁺¹, the coordinates of gˡ⁺¹, and the draws used."""
     at = constants.positions
     rule = _rule(model, constants, l, at.live(l))
     matrices, y, d, used = matrices.apply(
@@ -229,7 +229,7 @@ def pulled(
 
 
 def _step(model: Model, state: State, constants: Constants) -> tuple[State, Seen]:
-    """Make a step; what it has seen is of the samples, and of the outputs, that it asked for."""
+    """Make one training step; also return the fields of the samples of its batch."""
     state, passed = forward_pass(model, state, constants)
     f, samples, at = passed.outputs, constants.kernels.shape[2], constants.positions
     batch: Any = slice(0, samples)
@@ -276,7 +276,9 @@ def _step(model: Model, state: State, constants: Constants) -> tuple[State, Seen
     if constants.noise is not None:
         assert isinstance(matrices, DenseMatrices)
         key = jax.random.fold_in(state.draws[0], state.step)
-        params, matrices = shaken(params, matrices, constants.noise, constants.live, lr, key)
+        params, matrices = add_langevin_noise(
+            params, matrices, constants.noise, constants.live, lr, key
+        )
     outputs = lax.dynamic_update_index_in_dim(state.outputs, outputs, state.step, 0)
     state = state._replace(
         step=state.step + 1, params=params, velocity=velocity, matrices=matrices, outputs=outputs

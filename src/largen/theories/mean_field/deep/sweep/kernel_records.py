@@ -14,11 +14,11 @@ from jaxtyping import Array, Float
 from largen.theories.chains.problem import Problem
 from largen.theories.mean_field.deep.sweep.causal_sweep import (
     Seen,
+    backward_field,
     backward_pass,
     forward_pass,
     hidden,
     live_features,
-    pulled,
 )
 from largen.theories.mean_field.deep.sweep.state import Constants, Model, State
 from largen.theories.mean_field.record_times import Recorded
@@ -36,7 +36,7 @@ class Kernels(NamedTuple):
     tangent
         K.
     h, g, z
-        Of some neurons on training samples.
+        The fields h, g and z of the sample neurons on training samples.
     """
 
     features: Float[Array | np.ndarray, "layer sample train"]
@@ -134,7 +134,7 @@ def _gradients(model: Model, state: State, constants: Constants, h) -> tuple[Sta
     return state, g
 
 
-def _pulled(model: Model, state: State, constants: Constants, g: Array) -> Array:
+def _backward_fields(model: Model, state: State, constants: Constants, g: Array) -> Array:
     """Return z¹ … zᴸ behind gradients whose directions the matrices know."""
     at, count = constants.positions, hidden(state, constants)
     readout = constants.std[-1] * state.params.readout
@@ -143,7 +143,9 @@ def _pulled(model: Model, state: State, constants: Constants, g: Array) -> Array
 
     def layer(l, z):
         draws = state.draws[model.streams[0]]
-        _, z_l, *_ = pulled(model, state.matrices, state.params, constants, l, g[l + 1], draws)
+        _, z_l, *_ = backward_field(
+            model, state.matrices, state.params, constants, l, g[l + 1], draws
+        )
         return z.at[l].set(z_l)
 
     return lax.fori_loop(0, count, layer, z) if state.matrices.number else z
@@ -166,7 +168,7 @@ def measure(model: Model, state: State, constants: Constants, seen: Seen) -> Ker
 
     features, gradients = lax.map(pair, jnp.arange(layers))
     gradients = gradients.reshape(layers, rows, outputs, samples, outputs)
-    z = _pulled(model, state, constants, g) if model.kept.sample_neurons else g
+    z = _backward_fields(model, state, constants, g) if model.kept.sample_neurons else g
     by_neuron = (x.reshape(layers, rows, outputs, at.places, n) for x in (g, z))
     all_neurons = (h.reshape(layers, rows, at.places, n), *by_neuron)
     return Kernels(
@@ -224,7 +226,7 @@ def trajectory_variables(
     Parameters
     ----------
     problem, output_shape
-        Of the run.
+        The problem and the output shape of the run.
     kernels
         At each record.
     """

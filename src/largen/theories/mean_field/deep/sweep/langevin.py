@@ -17,7 +17,7 @@ from largen.theories.mean_field.deep.matrices.dense import DenseMatrices
 from largen.theories.mean_field.deep.sweep.state import Moving, Noise
 
 
-def shaken(
+def add_langevin_noise(
     params: Moving, matrices: DenseMatrices, noise: Noise, live: Array | None, lr: Any, key: Any
 ) -> tuple[Moving, DenseMatrices]:
     """Return parameters and matrices with √(2ηT) ξ added, in the coordinates V = s · change.

@@ -25,7 +25,7 @@ from largen.theories.mean_field.deep.matrices.by_directions import TOGETHER, Pre
 from largen.theories.mean_field.deep.matrices.row_buffers import BLOCK, capacity_for
 from largen.theories.mean_field.deep.sweep.advance import COPIES, BasesFull, Swept, advance
 from largen.theories.mean_field.deep.sweep.schedule import Schedule
-from largen.theories.mean_field.deep.sweep.start import begin, unasked, unit
+from largen.theories.mean_field.deep.sweep.start import begin, initial_matrices, unit
 from largen.theories.mean_field.deep.sweep.state import NOTHING_MORE, Kept, Model
 from largen.theories.mean_field.record_times import Recorded
 
@@ -106,7 +106,7 @@ def solve_linear(
             draws = jnp.asarray(used, jnp.int32)
             rule, matrices = (
                 Precision(1.0, tolerance),
-                unasked(start, (size.capacity, size.capacity)),
+                initial_matrices(start, (size.capacity, size.capacity)),
             )
             state, constants = begin(problem, run, schedule, start, draws, rule, matrices)
             del start, matrices

@@ -11,8 +11,8 @@ from largen.theories.mean_field.deep.sweep.state import State
 Tell = Callable[[float], None]  # called with the fraction of steps that is done
 
 
-def unheard(fraction: float) -> None:
-    """Tell nobody."""
+def ignore_progress(fraction: float) -> None:
+    """Report progress to nobody."""
 
 
 @runtime_checkable
@@ -27,6 +27,6 @@ class Keeper(Protocol):
     def write(self, state: State, along: Along) -> None:
         """Keep the state before its next step, and what was recorded before."""
 
-    def taken_up(self, state: State, along: Along, last: int) -> tuple[State, Along]:
+    def restore(self, state: State, along: Along, last: int) -> tuple[State, Along]:
         """Return what was kept, if it is of this sweep, or else what is given."""
         ...

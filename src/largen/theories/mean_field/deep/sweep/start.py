@@ -30,7 +30,7 @@ from largen.theories.mean_field.options import Sampling
 
 
 def fewest(problem: Problem) -> int:
-    """Return the fewest neurons of a layer, so that its initial directions are few among them."""
+    """Return the smallest number of neurons for which initial directions are few among them."""
     outputs = problem.outputs * problem.maps[-1].reading.number
     return max(8 * problem.total * max(problem.positions) + 4 * outputs, 64)
 
@@ -45,7 +45,7 @@ def draw(
 ) -> Start:
     """Draw a network of random matrices at initialisation."""
     raw = gaussian_rows(problem, sampling, neurons, rng, dtype)
-    return made_of(problem, raw, sampling, neurons, precision)
+    return start_from_rows(problem, raw, sampling, neurons, precision)
 
 
 def gaussian_rows(
@@ -63,7 +63,7 @@ def gaussian_rows(
     return _raw(problem, rows, counts(problem, neurons), sampling, rng, dtype)
 
 
-def made_of(
+def start_from_rows(
     problem: Problem,
     raw: list[np.ndarray],
     sampling: Sampling,
@@ -71,14 +71,14 @@ def made_of(
     precision: Precision,
     by_sample: bool = False,
 ) -> Start:
-    """Return the network of random matrices that Gaussian rows make.
+    """Return the initial network with random matrices from Gaussian rows.
 
     Parameters
     ----------
     problem, sampling, neurons, precision
         As in :func:`draw`.
     raw
-        Of :func:`gaussian_rows`.
+        The rows from :func:`gaussian_rows`.
     by_sample
         As in :func:`largen.theories.mean_field.deep.sweep.variance_reduction.reduced`.
     """
@@ -162,8 +162,8 @@ def _noise(problem: Problem, temperature: float, weight: Any, dtype) -> Noise | 
     return Noise(*(jnp.asarray(np.sqrt(2 * temperature * np.asarray(r)), dtype) for r in rates))
 
 
-def unasked(start: Start, capacities: tuple[int, int]) -> Matrices:
-    """Return matrices that have answered to the directions of the start only."""
+def initial_matrices(start: Start, capacities: tuple[int, int]) -> Matrices:
+    """Return matrices whose products are known for the initial directions only."""
     neurons, dtype = start.fields.shape[1], start.fields.dtype
     patch = max((basis.shape[1] for basis, _ in start.inputs), default=neurons)
     inputs = filled_side(start.inputs, capacities[0], (patch, neurons), dtype)

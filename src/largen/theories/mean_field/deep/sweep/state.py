@@ -32,7 +32,7 @@ class Kept(NamedTuple):
     test
         Whether the tangent kernel of test samples.
     sample_neurons
-        Of how many neurons h, g and z.
+        The number of neurons whose fields h, g and z are kept.
     """
 
     test: bool = False
@@ -52,9 +52,9 @@ class Model(NamedTuple):
     which
         Which of them each hidden layer has.
     skips, streams
-        Of the problem.
+        The skip connections and streams of the problem.
     loss, output_shape
-        Of the run.
+        The loss and the output shape of the run.
     sampling
         How fresh Gaussian vectors are drawn; ``"linear"`` for unit vectors.
     units
@@ -184,7 +184,7 @@ class Constants(NamedTuple):
     rates
         η₀ of each step.
     precision
-        Of the matrices.
+        The precision of the matrices.
     ratios, live
         Numbers of neurons per unit of width, and which neurons each layer has: None for all.
     batches

@@ -19,7 +19,11 @@ import numpy as np
 from largen.arrays import precision as in_precision
 from largen.theories.chains.problem import Problem
 from largen.theories.mean_field.deep.matrices.by_directions import Precision
-from largen.theories.mean_field.deep.matrices.fresh_vectors import frame, orthonormal, straightened
+from largen.theories.mean_field.deep.matrices.fresh_vectors import (
+    frame,
+    orthonormal,
+    reorthonormalise,
+)
 from largen.theories.mean_field.deep.sweep.initial_kernels import initial_tangent, tangent
 from largen.theories.mean_field.deep.sweep.layer_widths import padded
 from largen.theories.mean_field.deep.sweep.patches import gathered, scattered
@@ -49,7 +53,7 @@ def reduced(
     has
         Which hidden layers behind the first have a bias.
     precision
-        Of the directions.
+        The precision of the directions.
     by_sample
         Whether a Gaussian row belongs to a sample, whichever directions features span, so that
         networks with nearly the same features have nearly the same images of them. (Directions are
@@ -223,7 +227,7 @@ def new_directions(
     values, vectors = np.linalg.eigh(gram / (size[:, None] * size))
     keep = values > precision.tolerance**2
     mix = (vectors[:, keep] / np.sqrt(values[keep]) / size[:, None]).astype(x.dtype)
-    basis = straightened(mix.T @ x, weight)
+    basis = reorthonormalise(mix.T @ x, weight)
     return basis, weight * (basis @ x.T), vectors[:, keep]
 
 

@@ -1,4 +1,4 @@
-"""How much is spent on a solution by random matrices."""
+"""The numerical settings of a solution by random matrices."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from largen.theories.mean_field.deep.sweep.state import NOTHING_MORE, Kept
 from largen.theories.mean_field.options import Sampling
 
 
-class Effort(NamedTuple):
-    """What is spent on a solution.
+class NumericalSettings(NamedTuple):
+    """Numbers of particles and replicates, tolerances and precision of a solution.
 
     Attributes
     ----------
     rtol
-        Wanted relative error of the outputs.
+        The relative error of the outputs that is wanted.
     particles, replicates, max_particles
-        Neurons of a layer, or per unit of width; how many times (None: as the error takes); bound
-        on their product.
+        The number of neurons of a layer (per unit of width, if widths are unequal); the number of
+        replicates, or None to determine it from the error; the largest product of the two.
     sampling
-        Of fresh Gaussian vectors.
+        The kind of sampling of fresh Gaussian vectors.
     tolerance
-        Of directions.
+        The relative size below which directions are truncated.
     dtype
-        Of the neurons.
+        The precision of the neurons.
     dense
         Whether matrices are stored: networks of the given number of neurons and of half of it.
     budget
-        Bytes that the matrices of one replicate may take.
+        The largest number of bytes of the matrices of one replicate.
     kept
-        At records.
+        The kernels and fields that are kept at records.
     report
-        Called with how much is done, and how much there is to do.
+        A function that is called with the work done and the total work.
     """
 
     rtol: float

@@ -1,4 +1,4 @@
-"""Wrong types at the doors, as a user meets them: without the type checker of the tests."""
+"""Wrong types at public functions, as users meet them: without the type checker of the tests."""
 
 import subprocess
 import sys
@@ -101,7 +101,7 @@ def answers():
 
 
 @pytest.mark.parametrize("code", CASES)
-def test_door(answers, code):
+def test_wrong_type(answers, code):
     answer = answers[code]
     assert answer != "accepted"
     assert not answer.startswith("NOT NAMED"), answer

@@ -1,4 +1,4 @@
-"""The user's door: values, dtypes, and the errors that it names."""
+"""The public functions: values, dtypes, and the errors that they name."""
 
 import jax
 import jax.numpy as jnp
