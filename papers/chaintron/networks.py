@@ -74,3 +74,14 @@ def drawn_blocks(seed: int, width: int, hidden: int, depth: int) -> Blocks:
     rng = np.random.default_rng([2, seed, width, hidden, depth])
     shapes = ((depth, hidden, width), (depth, width, hidden))
     return Blocks(*(rng.standard_normal(shape, dtype=np.float32) for shape in shapes))
+
+
+def regrouped(blocks: Blocks, depth: int) -> Blocks:
+    """Return a network of another depth of the same neurons, in the same order.
+
+    L blocks of M neurons become L' blocks of LM/L', which all read the stream at one place.
+    """
+    width = blocks.W.shape[-1]
+    into = blocks.W.reshape(depth, -1, width)
+    out = np.swapaxes(blocks.V, 1, 2).reshape(depth, -1, width)
+    return Blocks(into, np.swapaxes(out, 1, 2))
