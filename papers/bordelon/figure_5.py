@@ -67,9 +67,7 @@ def _distances(settings: Settings, found: Found) -> xarray.Dataset:
 
 def claims(settings: Settings, found: Found) -> list[Claim]:
     """Return whether distances fall as N^(−1/2) and as 1/L, and depth hardly matters otherwise."""
-    report = lg.compare(
-        limit_of(found), [*networks(settings, found), *solved_at(settings, found)]
-    )
+    report = lg.compare(limit_of(found), [*networks(settings, found), *solved_at(settings, found)])
     narrow = settings.widths[0]
     few = lg.compare(limit_of(found), networks(settings, found, [narrow])).to_xarray()
     square, error = few["single_square"].values, few["single_square_error"].values

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 import xarray
 from matplotlib.figure import Figure as Picture
@@ -10,10 +12,14 @@ import largen as lg
 from largen.experiments import PowerLaw, fit_exponent
 from largen.experiments.claims import Claim
 from papers.bordelon import finite_sizes
+from papers.bordelon.branches import linear_distances
 from papers.bordelon.finite_sizes import Settings, limit_of, networks, solved_at
 from papers.hanin.verdicts import near
+from papers.images import Images
 from papers.powers import fitted_powers
-from papers.record import Figure, Found
+from papers.record import Figure, Found, Part, Report
+
+LINEAR = (16, 32)  # depths of linear networks, whose distances are exact
 
 
 def variances(settings: Settings, found: Found) -> xarray.Dataset:
@@ -68,10 +74,15 @@ def claims(settings: Settings, found: Found) -> list[Claim]:
     single, endless = (_in_depth(data, "single", n) for n in (widest, np.inf))
     all_sizes = f"N = {settings.widths[0]} … {widest}, L = {settings.depths[0]} … "
     all_sizes += f"{settings.depths[-1]}"
+    linear = found["linear"]
+    (one, two), ends = linear["depth"].values[-2:], linear["distance"].values[-2:]
+    exact = float(2 * np.log(ends[1] / ends[0]) / np.log(two / one))
     some = f"L = {settings.solved[0]} … {settings.solved[-1]}, N = ∞"
     return [
         near("(a) the variance falls as N^p, p", all_sizes, powers["width"], -1.0, 0.15),
-        near("(a) the variance goes with the depth as L^p, p", all_sizes, powers["depth"], 0.0, 0.15),
+        near(
+            "(a) the variance goes with the depth as L^p, p", all_sizes, powers["depth"], 0.0, 0.15
+        ),
         near(
             "(b) the full square error falls as L^p at large width, p",
             f"N = {widest}, L = {settings.depths[0]} … {settings.depths[-1]}",
@@ -79,7 +90,8 @@ def claims(settings: Settings, found: Found) -> list[Claim]:
             -1.0,
             0.2,
         ),
-        near("(b) … of infinite width as in (131), p", some, _doubled(endless), -2.0, 0.3),
+        near("(131): at infinite width it falls as L^p, p", some, _doubled(endless), -2.0, 0.3),
+        near("(131): … of linear networks", f"L = {one} to {two}, N = ∞", (exact, 0), -2.0, 0.1),
         near(
             "(c) the square error of the ensemble's mean falls as L^p, p",
             f"{all_sizes} and N = ∞, both powers fitted together",
@@ -88,6 +100,14 @@ def claims(settings: Settings, found: Found) -> list[Claim]:
             0.4,
         ),
     ]  # fmt: skip
+
+
+def _parts(settings: Settings, images: Mapping[str, Images]) -> Sequence[Part]:
+    def linear(report: Report) -> xarray.Dataset:
+        return linear_distances("1/2", LINEAR)
+
+    key = f"linear, α = 1/2, depths {LINEAR}"
+    return [*finite_sizes.parts(settings, images), Part("linear", key, 5.0, linear)]
 
 
 def _doubled(law: PowerLaw) -> tuple[float, float]:
@@ -135,7 +155,7 @@ FIGURE = Figure(
     images=(),
     settings=finite_sizes.DEFAULT,
     fast=finite_sizes.FAST,
-    parts=finite_sizes.parts,
+    parts=_parts,
     claims=claims,
     draw=_draw,
     notes=(

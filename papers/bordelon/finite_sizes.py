@@ -33,8 +33,8 @@ class Settings(NamedTuple):
         Depths at infinite width.
     limit
         Repetitions of the stack from which infinite depth is extrapolated.
-    rtol
-        Of the limits.
+    rtol, particles
+        Of the limit, and the most neurons of a layer for it.
     """
 
     widths: tuple[int, ...]
@@ -43,12 +43,13 @@ class Settings(NamedTuple):
     solved: tuple[int, ...]
     limit: tuple[int, ...]
     rtol: float
+    particles: int
 
 
 DEFAULT = Settings(
-    (32, 64, 128, 256), (4, 8, 16, 32), (192, 192, 96, 48), (4, 8, 16), (2, 4, 8, 16), 2e-3
+    (32, 64, 128, 256), (4, 8, 16, 32), (192, 192, 96, 48), (4, 8, 16), (4, 8, 16), 1e-3, 2**17
 )
-FAST = Settings((16, 32, 64), (2, 4, 8), (64, 64, 64), (2, 4, 8), (2, 4, 8), 1e-2)
+FAST = Settings((16, 32, 64), (2, 4, 8), (64, 64, 64), (2, 4, 8), (2, 4, 8), 1e-2, 2**15)
 
 
 def run_of(blocks: float, lr: float = RATE) -> lg.Run:
@@ -69,10 +70,10 @@ def parts(settings: Settings, images: Mapping[str, Images]) -> list[Part]:
     def solved(blocks: float, report: Report) -> xarray.Dataset:
         if blocks == math.inf:
             theory = lg.theories.InfiniteDepth(
-                depths=settings.limit, rtol=settings.rtol, max_particles=2**16
+                depths=settings.limit, rtol=settings.rtol, max_particles=settings.particles
             )
             return lg.solve(run_of(blocks), theory=theory).to_xarray()
-        return lg.solve(run_of(blocks), rtol=settings.rtol / 2).to_xarray()
+        return lg.solve(run_of(blocks), rtol=settings.rtol).to_xarray()
 
     def trained(width: int, depth: int, count: int, report: Report) -> xarray.Dataset:
         nets = lg.train(run_of(depth), width=width, seeds=count, key=depth, progress=report)
@@ -82,7 +83,7 @@ def parts(settings: Settings, images: Mapping[str, Images]) -> list[Part]:
         Part(
             solved_name(blocks),
             f"{what}, {blocks} blocks, {settings.limit if blocks == math.inf else ''} "
-            f"{settings.rtol}",
+            f"{settings.rtol} {settings.particles if blocks == math.inf else ''}",
             40.0 if blocks == math.inf else 2.0 * blocks,
             partial(solved, blocks),
         )

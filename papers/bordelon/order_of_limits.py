@@ -112,7 +112,9 @@ def claims(settings: Settings, found: Found) -> list[Claim]:
     for name, in_depth in (("linear ResNet", 0.0), ("relu ResNet", 0.0), ("relu MLP", 1.0)):
         powers = _powers(found[name])
         says = f"{name}: Var log|h|² goes with the depth as L^p, p"
-        made.append(near(says, f"fitted together with the width's, {sizes}", powers["depth"], in_depth, 0.1))
+        made.append(
+            near(says, f"fitted together with the width's, {sizes}", powers["depth"], in_depth, 0.1)
+        )
     for name, law, unit in (
         ("linear ResNet", 6.0, lambda L: 1.0),
         ("relu MLP", 5.0, lambda L: L),
@@ -122,7 +124,9 @@ def claims(settings: Settings, found: Found) -> list[Claim]:
         N, L = int(last["width"]), int(last["depth"])
         pair = tuple(N * float(last[what]) / unit(L) for what in ("variance", "error"))
         words = "N Var log|h|²" + ("" if name == "linear ResNet" else "/L")
-        made.append(equals(f"{name}: {words} to leading order", f"N = {N}, L = {L}", pair, law, 0.1))
+        made.append(
+            equals(f"{name}: {words} to leading order", f"N = {N}, L = {L}", pair, law, 0.1)
+        )
         z = float(np.abs((data["variance"] - data["exact"]) / data["error"]).max())
         made.append(
             Claim(

@@ -17,7 +17,7 @@ from papers.images import Images
 from papers.powers import fitted_powers
 from papers.record import Figure, Found, Part, Report
 
-RATE, STEPS, PINNED = 0.5, 6, 8
+RATE, STEPS, PINNED = 0.25, 4, 8
 RNG = np.random.default_rng(5)
 X = RNG.standard_normal((4, 5)).astype(np.float32)
 Y = np.array([1.0, -1.0, 1.0, -1.0], np.float32)
@@ -160,9 +160,7 @@ def _table(sizes: Sizes, found: Found, what: str) -> tuple[np.ndarray, np.ndarra
 def claims(settings: Settings, found: Found) -> list[Claim]:
     """Return the powers of the three terms."""
     D, M, L = (np.array(each, float) for each in zip(*settings.sizes, strict=True))
-    over_blocks = fitted_powers(
-        {"D": D, "M": M, "L": L}, *_table(settings.sizes, found, "blocks")
-    )
+    over_blocks = fitted_powers({"D": D, "M": M, "L": L}, *_table(settings.sizes, found, "blocks"))
     widths = np.array([size[0] for size in settings.wide], float)
     over_ends = fitted_powers({"D": widths}, *_table(settings.wide, found, "ends"))
     data = found["depth"]
@@ -237,7 +235,7 @@ def _draw(settings: Settings, found: Found) -> Picture:
 
 
 _SIZES = tuple((D, M, L) for D in (32, 64, 128) for M in (32, 128) for L in (4, 16))
-_WIDE = tuple((D, 512, 8) for D in (16, 32, 64, 128))
+_WIDE = tuple((D, 512, 8) for D in (32, 64, 128, 256))
 _FEW = ((16, 16, 2), (32, 16, 4), (16, 32, 4), (32, 32, 2))
 
 FIGURE = Figure(
@@ -245,7 +243,7 @@ FIGURE = Figure(
     title="The three terms of the rate 1/L + √(D/(LM)) + 1/√D in the stream",
     source="Chaintron, Chizat and Maass, ResNets of all shapes and sizes, arXiv 2603.18168",
     images=(),
-    settings=Settings(_SIZES, (24, 4), _WIDE, (128, 4), (32, 4096), (2, 4, 8, 16, 32), 32),
+    settings=Settings(_SIZES, (24, 4), _WIDE, (128, 3), (32, 4096), (4, 8, 16, 32, 64), 24),
     fast=Settings(
         _FEW, (8, 3), ((8, 64, 4), (16, 64, 4), (32, 64, 4)), (16, 3), (16, 256), (1, 2, 4, 8), 8
     ),
