@@ -13,12 +13,16 @@ FIGURES: dict[str, tuple[str, str]] = {
     "001-2": ("bordelon.figure_2", "residual network with batch normalisation"),
     "001-3": ("bordelon.figure_3", "vision transformers under Adam"),
     "001-4": ("bordelon.figure_4", "learning curves: momentum and γ₀ at two depths"),
+    "001-5": ("bordelon.figure_5", "networks approach the limit of infinite width and depth"),
     "001-6": ("bordelon.figure_6", "tangent kernels of growing depth at initialisation"),
     "001-7": ("bordelon.figure_7", "linear residual networks of infinite depth after one step"),
     "001-B1": ("bordelon.figure_b1", "depth against width at one rate"),
     "001-B2": ("bordelon.figure_b2", "best rates in the standard parameterization"),
     "001-B3": ("bordelon.figure_b3", "learning curves: rates at two depths"),
+    "001-B7": ("bordelon.figure_b7", "variance and errors against width and depth"),
     "001-B8": ("bordelon.figure_b8", "learning curves: weight decay at several depths"),
+    "001-H": ("bordelon.order_of_limits", "norms: width and depth to infinity in either order"),
+    "001-M1": ("bordelon.figure_m1", "branches 1/L and 1/√L that begin at zero"),
     "002-1.5": ("hanin.ridge", "ridge regression: samples and features to infinity together"),
     "002-1.6": ("hanin.effective_depth", "deep linear networks: depth over width"),
     "002-2.2": ("hanin.first_step", "averages over neurons, learning rates of the first step"),
@@ -37,6 +41,7 @@ FIGURES: dict[str, tuple[str, str]] = {
     "004-6": ("golikov.figure_6", "minibatches, more samples, more steps"),
     "004-7": ("golikov.figure_7", "ten classes instead of two"),
     "2508.11522-table": ("unlimited.table", "gelu: corrections of order 1/width beside samples"),
+    "2603.18168-rate": ("chaintron.rate", "the three terms of 1/L + √(D/(LM)) + 1/√D"),
 }
 
 

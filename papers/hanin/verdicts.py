@@ -61,9 +61,26 @@ def equals(
     >>> equals("", "", (1.0, 0.01), 2.0, 0.05).agrees
     False
     """
+    return near(says, measured, pair, wanted, tolerance * abs(wanted))
+
+
+def near(says: str, measured: str, pair: Sequence[float], wanted: float, slack: float) -> Claim:
+    """Hold a number with its error against what is printed, as :func:`equals`.
+
+    Parameters
+    ----------
+    says, measured, pair, wanted
+        As there.
+    slack
+        The tolerance, absolute.
+
+    Examples
+    --------
+    >>> [near("", "", (0.05, error), 0.0, 0.1).agrees for error in (0.01, 0.1)]
+    [True, None]
+    """
     value, error = (float(each) for each in pair)
     low, high = value - WITHIN * error, value + WITHIN * error
-    slack = tolerance * abs(wanted)
     inside = wanted - slack <= low and high <= wanted + slack
     outside = high < wanted - slack or low > wanted + slack
     says = f"{says}: {wanted:.4g}"

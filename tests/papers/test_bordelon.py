@@ -10,8 +10,8 @@ from largen.sweeps import Sweep
 from papers import FIGURES, Images, figure, produce
 from papers.bordelon import claims, dynamics
 
-# Of infinite depth, which are no sweeps, elsewhere (test_initialisation.py).
-DEPTH = ("001-6", "001-7")
+# Of infinite depth, which are no sweeps of images, elsewhere (test_infinite_depth.py).
+DEPTH = ("001-5", "001-6", "001-7", "001-B7", "001-H", "001-M1")
 NAMES = [name for name in FIGURES if name.startswith("001-") and name not in DEPTH]
 
 

@@ -35,13 +35,6 @@ def test_numbered_results(name, wanted, tmp_path):
 
 
 @pytest.mark.slow
-def test_infinite_depth(tmp_path):
-    assert verdicts("001-6", tmp_path) == [True]
-    # A power that higher orders in 1/L leave open at these depths; (9) as printed.
-    assert verdicts("001-7", tmp_path) == [None, True, False, True]
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "wanted"),
     [

@@ -1,0 +1,165 @@
+"""Figure B.7: variance, square error and error of the mean, against width and depth."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import xarray
+from matplotlib.figure import Figure as Picture
+
+import largen as lg
+from largen.experiments import PowerLaw, fit_exponent
+from largen.experiments.claims import Claim
+from papers.bordelon import finite_sizes
+from papers.bordelon.branches import linear_distances
+from papers.bordelon.finite_sizes import Settings, limit_of, networks, solved_at
+from papers.hanin.verdicts import near
+from papers.images import Images
+from papers.powers import fitted_powers
+from papers.record import Figure, Found, Part, Report
+
+LINEAR = (16, 32)  # depths of linear networks, whose distances are exact
+
+
+def variances(settings: Settings, found: Found) -> xarray.Dataset:
+    """Return Var(f) over networks with its error, ``(width, depth)``; means of samples and steps.
+
+    The variance of S networks is the mean of Σ_μt (f − ⟨f⟩)² S/(S − 1), whose spread over
+    networks gives the error.
+    """
+    grid = (len(settings.widths), len(settings.depths))
+    value, error = np.zeros(grid), np.zeros(grid)
+    for i, width in enumerate(settings.widths):
+        for j, depth in enumerate(settings.depths):
+            f = found[f"width {width}, depth {depth}"]["f_train"].values[:, 1:]
+            own = np.square(f - f.mean(0)).reshape(len(f), -1).mean(1) * len(f) / (len(f) - 1)
+            value[i, j], error[i, j] = own.mean(), own.std(ddof=1) / np.sqrt(len(own))
+    axes, sizes = ("width", "depth"), {"width": settings.widths, "depth": settings.depths}
+    return xarray.Dataset(
+        {"variance": (axes, value), "error": (axes, error)},
+        {name: list(each) for name, each in sizes.items()},
+    )
+
+
+def _squares(settings: Settings, found: Found) -> xarray.Dataset:
+    """Return distances of networks of all sizes, N = ∞ among them."""
+    nets = [*networks(settings, found), *solved_at(settings, found)]
+    return lg.compare(limit_of(found), nets).to_xarray()
+
+
+def _in_depth(data: xarray.Dataset, kind: str, width: float) -> PowerLaw:
+    at = data.isel(network=np.flatnonzero(data["width"].values == width))
+    error = at[f"{kind}_square_error"].values
+    error = np.hypot(error, data.attrs["limit_error"] * 2 * at[kind].values)
+    return fit_exponent(at["depth"].values.astype(float), at[f"{kind}_square"].values, error)
+
+
+def claims(settings: Settings, found: Found) -> list[Claim]:
+    """Return whether the three panels' powers are as the caption has them."""
+    spread = variances(settings, found)
+    width, depth = (
+        each.ravel().astype(float)
+        for each in np.meshgrid(settings.widths, settings.depths, indexing="ij")
+    )
+    powers = fitted_powers(
+        {"width": width, "depth": depth},
+        spread["variance"].values.ravel(),
+        spread["error"].values.ravel(),
+    )
+    data = _squares(settings, found)
+    report = lg.compare(limit_of(found), [*networks(settings, found), *solved_at(settings, found)])
+    assert report.depth_exponents is not None
+    mean, widest = report.depth_exponents["mean"], settings.widths[-1]
+    single, endless = (_in_depth(data, "single", n) for n in (widest, np.inf))
+    all_sizes = f"N = {settings.widths[0]} … {widest}, L = {settings.depths[0]} … "
+    all_sizes += f"{settings.depths[-1]}"
+    linear = found["linear"]
+    (one, two), ends = linear["depth"].values[-2:], linear["distance"].values[-2:]
+    exact = float(2 * np.log(ends[1] / ends[0]) / np.log(two / one))
+    some = f"L = {settings.solved[0]} … {settings.solved[-1]}, N = ∞"
+    return [
+        near("(a) the variance falls as N^p, p", all_sizes, powers["width"], -1.0, 0.15),
+        near(
+            "(a) the variance goes with the depth as L^p, p", all_sizes, powers["depth"], 0.0, 0.15
+        ),
+        near(
+            "(b) the full square error falls as L^p at large width, p",
+            f"N = {widest}, L = {settings.depths[0]} … {settings.depths[-1]}",
+            _doubled(single),
+            -1.0,
+            0.2,
+        ),
+        near("(131): at infinite width it falls as L^p, p", some, _doubled(endless), -2.0, 0.3),
+        near("(131): … of linear networks", f"L = {one} to {two}, N = ∞", (exact, 0), -2.0, 0.1),
+        near(
+            "(c) the square error of the ensemble's mean falls as L^p, p",
+            f"{all_sizes} and N = ∞, both powers fitted together",
+            _doubled(mean),
+            -2.0,
+            0.4,
+        ),
+    ]  # fmt: skip
+
+
+def _parts(settings: Settings, images: Mapping[str, Images]) -> Sequence[Part]:
+    def linear(report: Report) -> xarray.Dataset:
+        return linear_distances("1/2", LINEAR)
+
+    key = f"linear, α = 1/2, depths {LINEAR}"
+    return [*finite_sizes.parts(settings, images), Part("linear", key, 5.0, linear)]
+
+
+def _doubled(law: PowerLaw) -> tuple[float, float]:
+    return 2 * law.value, 2 * law.error
+
+
+def _draw(settings: Settings, found: Found) -> Picture:
+    picture = Picture(figsize=(11, 3.4), layout="constrained")
+    first, second, third = picture.subplots(1, 3)
+    spread, data = variances(settings, found), _squares(settings, found)
+    for k, depth in enumerate(settings.depths):
+        at = spread.sel(depth=depth)
+        first.errorbar(
+            at["width"], at["variance"], at["error"], fmt="o-", ms=4, color=f"C{k}",
+            label=f"L = {depth}",
+        )  # fmt: skip
+    first.set(xlabel="width $N$", title=r"(a) $\Vert f - \langle f\rangle\Vert^2$")
+    for axes, kind, title in (
+        (second, "single", r"(b) $\Vert f - f_{\infty,\infty}\Vert^2$"),
+        (third, "mean", r"(c) $\Vert\langle f\rangle - f_{\infty,\infty}\Vert^2$"),
+    ):
+        for k, width in enumerate((*settings.widths, np.inf)):
+            at = data.isel(network=np.flatnonzero(data["width"].values == width)).sortby("depth")
+            endless = np.isinf(width)
+            seen = at.isel(network=np.flatnonzero(at[f"{kind}_square"].values > 0))
+            axes.errorbar(
+                seen["depth"], seen[f"{kind}_square"], seen[f"{kind}_square_error"], fmt="o-",
+                ms=4, color="black" if endless else f"C{k}",
+                label="N = ∞" if endless else f"N = {width}",
+            )  # fmt: skip
+        depths = np.array(settings.solved, float)
+        start = float(data[f"{kind}_square"].max())
+        axes.plot(depths, start * (depths / depths[0]) ** -2, ":", color="gray", label=r"$L^{-2}$")
+        axes.set(xlabel="depth $L$", title=title)
+    for axes in (first, second, third):
+        axes.set(xscale="log", yscale="log")
+        axes.legend(fontsize=7)
+    return picture
+
+
+FIGURE = Figure(
+    name="001-B7",
+    title="Variance, square error and error of the mean against width and depth",
+    source="Bordelon et al., Depthwise hyperparameter transfer in residual networks, Figure B.7",
+    images=(),
+    settings=finite_sizes.DEFAULT,
+    fast=finite_sizes.FAST,
+    parts=_parts,
+    claims=claims,
+    draw=_draw,
+    notes=(
+        "the networks and the limit of Figure 5 as computed here",
+        "at fixed width the full square error ends at the variance, so that no power of L is left",
+    ),
+)

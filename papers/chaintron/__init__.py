@@ -1,0 +1,1 @@
+"""Chaintron, Chizat and Maass, *ResNets of all shapes and sizes* (arXiv 2603.18168)."""
