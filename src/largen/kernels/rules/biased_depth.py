@@ -1,8 +1,8 @@
 """Infinitely many blocks of relu, leaky relu or linear branches with biases.
 
-For branches σ_w W φ(h) + σ_b b with φ(x) = a x + b |x|, v = σ_w² and r = v (a² + b²), the growth e^{rτ}
-is taken out: with a tilde for what is multiplied by e^{−rτ}, θ the angle between two samples and
-F = √(q₁q₂) (sin θ − θ cos θ),
+For branches σ_w W φ(h) + σ_b b with φ(x) = a x + b |x|, v = σ_w² and r = v (a² + b²), the growth
+e^{rτ} is taken out: with a tilde for what is multiplied by e^{−rτ}, θ the angle between two samples
+and F = √(q₁q₂) (sin θ − θ cos θ),
 
     q̃(τ) = q(0) + σ_b² (1 − e^{−rτ})/r,     ∂τ gap̃ = −v (2b²/π) F̃,
     ∂τ Θ̃ = ρ v ⟨φφ⟩~ − v (2b²/π) θ Θ̃ + ρ_b σ_b² e^{−rτ},
