@@ -239,6 +239,32 @@ def test_near_twins_keep_their_digits():
     assert 0 < apart < 1e-12
 
 
+@pytest.mark.parametrize("phi", ["relu", lg.Activation(lambda x: jnp.where(x > 0, x, 0.2 * x))])
+def test_biases_without_growth_and_plain_steps_agree(phi):
+    """`kernel_function` takes plain steps, since its constants may change."""
+    x = np.concatenate([samples(6, 3), -samples(2, 3), np.zeros((1, 3)), 3 * samples(1, 3)])
+    name = phi if isinstance(phi, str) else phi.function
+    net = lg.residual_mlp(math.inf, name, weight_std=1.3, bias_std=0.2)
+    param = lg.depth_mup().with_rates({"hidden": 0.7})
+    flat, steps = lg.kernel(net, x, param=param), lg.kernel_function(net, x, param=param)()
+    scale = np.sqrt(np.diagonal(flat.ntk))
+    apart = np.stack(flat) - np.stack(steps)
+    np.testing.assert_allclose(apart / np.outer(scale, scale), 0, atol=5e-9)
+
+
+@pytest.mark.slow
+def test_derivatives_in_samples_with_biases():
+    net = lg.residual_mlp(math.inf, "relu", bias_std=0.3)
+    with jax.enable_x64(True):
+        x, toward = jnp.asarray(samples(3)), jnp.asarray(samples(3)[::-1])
+
+        def total(step):
+            return lg.ntk_kernel(net, x + step * toward, param=lg.depth_mup()).sum()
+
+        slope, step = jax.grad(total)(0.0), 1e-4
+        np.testing.assert_allclose(slope, (total(step) - total(-step)) / (2 * step), rtol=1e-6)
+
+
 def test_derivatives_by_deviations():
     net = lg.residual_mlp(math.inf, "erf", weight_std=1.2, bias_std=0.3)
     kernels = lg.kernel_function(net, samples(3), param=lg.depth_mup())
@@ -277,7 +303,9 @@ def test_posteriors_and_estimators():
 
 
 def test_steps_that_do_not_suffice_are_reported():
-    net = lg.residual_mlp(math.inf, "relu", weight_std=8.0, bias_std=1.0)
+    dense = lg.Dense(weight_std=4.0, bias_std=1.0)
+    block = lg.serial(lg.Activation("relu"), dense, lg.Activation("relu"), dense)
+    net = around(block, math.inf)
     with pytest.raises(NumericalFailure, match="steps in depth"):
         lg.kernel(net, samples(), param=lg.depth_mup())
 

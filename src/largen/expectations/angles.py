@@ -79,7 +79,12 @@ _LONG = {
 
 def series(coefficients: dict[np.dtype, tuple[float, ...]], x: Array) -> Array:
     """Return a polynomial in x with the coefficients for its precision, highest degree first."""
-    total, *lower = coefficients.get(x.dtype, coefficients[np.dtype(np.float32)])
+    return horner(coefficients.get(x.dtype, coefficients[np.dtype(np.float32)]), x)
+
+
+def horner(coefficients: tuple[float, ...], x: Array) -> Array:
+    """Return a polynomial in x, coefficients of the highest degree first."""
+    total, *lower = coefficients
     for coefficient in lower:
         total = total * x + coefficient
     return jnp.asarray(total)

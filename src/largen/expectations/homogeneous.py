@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from largen.expectations.angles import series
+from largen.expectations.angles import horner, series
 from largen.expectations.closed_form import ClosedForm, divide, of_one_rank, safe_sqrt
 
 # With h = sin²(θ/2) ≤ ½: θ = 2√h A(h) and sin θ − θ cos θ = √h h F(h), as polynomials in h that
@@ -94,6 +94,39 @@ _FOLDING = {
     ),
 }
 
+# The same to 2e-13, where both are evaluated again and again.
+_SHORT_ARCSINE = (
+    0.2956509569163965,
+    -0.7127528085707677,
+    0.8424403983992896,
+    -0.5721105493581207,
+    0.27445946586331854,
+    -0.0708319373870842,
+    0.03169780947232744,
+    0.014727565858530361,
+    0.022633339925345473,
+    0.030365242469217603,
+    0.04464349276515904,
+    0.07499998744836052,
+    0.16666666676379507,
+    0.999999999999876,
+)
+_SHORT_FOLDING = (
+    0.054511560552658635,
+    -0.11355544318965799,
+    0.12299453435422392,
+    -0.07019069652600655,
+    0.034294524064443305,
+    -0.0012691585676476251,
+    0.010660206932322341,
+    0.013600756608197666,
+    0.02210853666544849,
+    0.039681979293178904,
+    0.08571429860494875,
+    0.2666666665508186,
+    2.6666666666668384,
+)
+
 
 @lru_cache
 def homogeneous(odd: float, even: float, slope_at_zero: float) -> ClosedForm:
@@ -146,6 +179,36 @@ def _half_sine(q1: Array, q2: Array, gap: Array) -> tuple[Array, Array]:
     opposite = q1 + q2 - gap
     nearer = jnp.maximum(jnp.minimum(gap, opposite) - uneven, 0)
     return jnp.sqrt(jnp.minimum(nearer * inverse1 * inverse2, 0.5)), gap > opposite
+
+
+@jax.custom_jvp
+def angle_and_folding(q1: Array, q2: Array, gap: Array) -> tuple[Array, Array]:
+    """Return θ and √(q1 q2) (sin θ − θ cos θ) to 2e-13, for variances of one rank with the gap.
+
+    In fewer operations than either alone takes to all digits. Near θ = 0 digits are relative; where
+    a variance is 0 there is no angle, and any number is returned.
+    """
+    (r1, inverse1), (r2, inverse2) = (
+        (root, 1 / jnp.maximum(root, jnp.finfo(root.dtype).tiny ** 0.5))
+        for root in map(jnp.sqrt, (q1, q2))
+    )
+    h = (gap - (r1 - r2) ** 2 / 2) * (inverse1 * inverse2 / 2)  # sin²(θ/2)
+    square = jnp.maximum(jnp.minimum(h, 1 - h), 0)
+    half_sine, obtuse = jnp.sqrt(square), h > 0.5
+    theta = 2 * half_sine * horner(_SHORT_ARCSINE, square)
+    folded = half_sine * square * horner(_SHORT_FOLDING, square)
+    # For θ = π − θ' as in _folding.
+    theta = jnp.where(obtuse, np.pi - theta, theta)
+    folded = folded + jnp.where(obtuse, np.pi * (1 - 2 * square), 0)
+    return theta, r1 * r2 * folded
+
+
+@angle_and_folding.defjvp
+def _angle_and_folding_jvp(primals, tangents):
+    (theta, d_theta), (folded, d_folded) = (
+        jax.jvp(function, primals, tangents) for function in (angle_of, _folding)
+    )
+    return (theta, folded), (d_theta, d_folded)
 
 
 def _uneven(difference: Array, roots: Array) -> Array:

@@ -1,8 +1,9 @@
 """How many steps an infinitely deep network takes, from a few pairs of samples.
 
 Variances of the samples that occur, at angles from 0 to π, go through the whole network by every
-number of steps in turn, until twice as many change no kernel by more than is accepted. The number
-depends on the samples' sizes alone, so that all tiles have the same.
+number of steps in turn, spread over the depth in several ways, until twice as many change no kernel
+by more than is accepted. The steps depend on the samples' sizes alone, so that all tiles have the
+same.
 """
 
 from __future__ import annotations
@@ -17,12 +18,16 @@ from jaxtyping import Array, Float
 
 from largen.architectures import Layer, parts_of
 from largen.kernels.lower import Lowered
-from largen.kernels.rules import InfiniteDepth, advance, wanted
+from largen.kernels.rules import BiasedDepth, InfiniteDepth, advance, wanted
 from largen.kernels.rules.depth_steps import MOST_STEPS, steps_of
 from largen.kernels.state import Shared, Side, State, Wanted
 
+STREAMS = (InfiniteDepth, BiasedDepth)  # layers whose constants have steps
 COUNTS = (1, 2, 3, 4, 6, 8, 12, 16)
-GRADINGS = (1, 3)  # of smooth branches, and of others, where samples may be opposite
+# Where steps begin, as an offset: large for smooth branches, whose steps are equal, and small where
+# samples are nearly opposite.
+STARTS = (10.0, 2.0, 1.0, 0.8, 0.6, 0.35, 0.25, 0.15, 0.06, 0.0)
+SAFETY = 2  # how much below ``rtol`` errors are, relative to the roots of the diagonals
 COSINES = np.array([1, 1 - 1e-6, 1 - 1e-3, 0.9, 0.5, 0, -0.5, -0.9, -0.99, -0.999, -1 + 1e-5, -1])
 
 
@@ -34,10 +39,11 @@ def with_suitable_steps(
         return lowered
     probe = _Probe(lowered, inputs, with_ntk)
     for count in COUNTS:
-        for grading in GRADINGS:
-            if probe.error(count, grading) <= rtol / 2:
-                return _with_steps(lowered, steps_of(count, grading))
-    return _with_steps(lowered, steps_of(COUNTS[-1], GRADINGS[-1]))
+        errors = [probe.error(count, start) for start in STARTS]
+        best = int(np.argmin(errors))
+        if errors[best] <= rtol / SAFETY:
+            return _with_steps(lowered, steps_of(count, STARTS[best]))
+    return _with_steps(lowered, steps_of(COUNTS[-1], STARTS[-1]))
 
 
 def shortfall_in_depth(
@@ -49,7 +55,7 @@ def shortfall_in_depth(
     probe = _Probe(lowered, inputs, with_ntk)
     error = probe.distance(
         probe.kernels_by(_steps_in(lowered.skeleton, lowered.constants)),
-        probe.kernels(MOST_STEPS, GRADINGS[-1]),
+        probe.kernels(MOST_STEPS, STARTS[-1]),
     )
     if error <= rtol:
         return None
@@ -78,9 +84,9 @@ class _Probe:
         self._few = np.resize(self._few, 3)  # one program for all
         self._lowered, self._space, self._with_ntk = lowered, space, with_ntk
 
-    def kernels(self, count: int, grading: int) -> np.ndarray:
+    def kernels(self, count: int, start: float) -> np.ndarray:
         """Return NNGP and NTK over the roots of their diagonals, by so many steps."""
-        return self.kernels_by(steps_of(count, grading))
+        return self.kernels_by(steps_of(count, start))
 
     def kernels_by(self, steps: np.ndarray) -> np.ndarray:
         """Return NNGP and NTK over the roots of their diagonals."""
@@ -92,10 +98,10 @@ class _Probe:
             self._lowered.skeleton, self._with_ntk, self._space, found, self._few.tobytes()
         )
 
-    def error(self, count: int, grading: int) -> float:
+    def error(self, count: int, start: float) -> float:
         """Return the largest error, by comparison with twice as many steps."""
-        twice = self.kernels(2 * count, grading)
-        return self.distance(self.kernels(count, grading), twice)
+        twice = self.kernels(2 * count, start)
+        return self.distance(self.kernels(count, start), twice)
 
     def distance(self, one: np.ndarray, two: np.ndarray) -> float:
         """Return the largest difference; infinite where something is not finite."""
@@ -163,8 +169,8 @@ def _compiled(
 
 
 def _has_steps(skeleton: Layer) -> bool:
-    if isinstance(skeleton, InfiniteDepth):
-        return skeleton.diffusive
+    if isinstance(skeleton, STREAMS):
+        return not isinstance(skeleton, InfiniteDepth) or skeleton.diffusive
     return any(map(_has_steps, parts_of(skeleton)))
 
 
@@ -185,8 +191,8 @@ def _with_steps(lowered: Lowered, steps: np.ndarray) -> Lowered:
 
 def _stream(skeleton: Layer, constants: Any) -> tuple[int | None, Shared]:
     """Return where among the layers the stream without end is, and its constants."""
-    if isinstance(skeleton, InfiniteDepth):
+    if isinstance(skeleton, STREAMS):
         return None, constants
     parts = parts_of(skeleton)
-    place = next(n for n, part in enumerate(parts) if isinstance(part, InfiniteDepth))
+    place = next(n for n, part in enumerate(parts) if isinstance(part, STREAMS))
     return place, constants[place]

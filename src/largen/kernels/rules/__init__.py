@@ -15,6 +15,7 @@ from largen.kernels.rules import (
     pooling,
     structure,
 )
+from largen.kernels.rules.biased_depth import BiasedDepth
 from largen.kernels.rules.dispatch import (
     DATA,
     Nature,
@@ -32,6 +33,7 @@ from largen.kernels.rules.structure import ends_in_affine_map
 
 __all__ = [
     "DATA",
+    "BiasedDepth",
     "InfiniteDepth",
     "Nature",
     "OnlyByNetworks",

@@ -3,8 +3,8 @@
 Behind a share τ ∈ [0, 1] of the blocks, variances, gaps and the tangent kernel obey ∂τ y = f(y)
 with the kernels f of the branch. Dormand and Prince's method of order 8 solves that in fixed steps,
 the same for all pairs of samples, so that kernels of tiles stay symmetric and positive. For
-activations with kinks, opposite samples leave their angle π as π − θ ∝ √τ; steps in s = τ^(1/p) see
-something smooth.
+activations with kinks, samples that are nearly opposite leave their angle π as π − θ ∝ √(τ + τ₀);
+steps that are equal in √(τ + a) see something smooth.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from jax import lax
 
 STAGES = 13
 MOST_STEPS = 32
+ROWS = 10  # whose stages are kept at a time
 
 _TABLEAU = diffrax.Dopri8.tableau
 # Rows a_ij of the stages, and the weights b_j of the step behind them. The tableau has a last
@@ -31,25 +32,25 @@ _STEP = np.asarray(_TABLEAU.b_sol)[:STAGES]
 _PLACES = np.concatenate([[0.0], np.asarray(_TABLEAU.c)])[:STAGES]
 
 
-def steps_of(count: int, grading: int) -> np.ndarray:
-    """Return dτ of each stage, (MOST_STEPS, STAGES), for steps that are equal in s = τ^(1/grading).
+def steps_of(count: int, start: float) -> np.ndarray:
+    """Return dτ and τ of each stage, (2, MOST_STEPS, STAGES), of steps that are equal in s.
 
-    Steps that are not taken have zeros.
+    τ = ((s + start)² − start²)/(1 + 2 start) for s from 0 to 1. Steps that are not taken have
+    zeros.
     """
-    ends = np.linspace(0, 1, count + 1)[:, None]
-    length = 1 / count
-    s = ends[:-1] + length * _PLACES
-    found = np.zeros((MOST_STEPS, STAGES))
-    found[:count] = length * grading * s ** (grading - 1)
+    s = (np.arange(count)[:, None] + _PLACES) / count
+    found = np.zeros((2, MOST_STEPS, STAGES))
+    found[0, :count] = 2 * (s + start) / (1 + 2 * start) / count
+    found[1, :count] = s * (s + 2 * start) / (1 + 2 * start)
     return found
 
 
-USUAL = steps_of(8, 3)  # where nothing is known of the samples
+USUAL = steps_of(8, 0.0)  # where nothing is known of the samples
 
 
 def integrate_plainly(slope: Callable[[np.ndarray], np.ndarray], y: np.ndarray) -> np.ndarray:
-    """Return y(1) in NumPy, by the most steps there are."""
-    for dt in steps_of(MOST_STEPS, 4):
+    """Return y(1) for ∂τ y = slope(y) in NumPy, by the most steps there are."""
+    for dt in steps_of(MOST_STEPS, 0.0)[0]:
         known = np.zeros((STAGES, *y.shape))
         for n, row in enumerate(_ROWS):
             known[n] = dt[n] * slope(y + np.tensordot(row, known, 1))
@@ -57,8 +58,8 @@ def integrate_plainly(slope: Callable[[np.ndarray], np.ndarray], y: np.ndarray) 
     return y
 
 
-def integrate(slope: Callable[[Any], Any], y: Any, steps: Any) -> Any:
-    """Return y(1) for ∂τ y = slope(y) from y(0), with y any tree of arrays.
+def integrate(slope: Callable[[Any, Any], Any], y: Any, steps: Any) -> Any:
+    """Return y(1) for ∂τ y = slope(τ, y) from y(0), with y any tree of arrays.
 
     Parameters
     ----------
@@ -71,18 +72,19 @@ def integrate(slope: Callable[[Any], Any], y: Any, steps: Any) -> Any:
     """
     leaves, tree = jax.tree.flatten(y)
 
-    def stage(leaves: list[Any], dt: Any) -> list[Any]:
-        found = jax.tree.leaves(slope(jax.tree.unflatten(tree, leaves)))
+    def stage(leaves: list[Any], dt: Any, tau: Any) -> list[Any]:
+        found = jax.tree.leaves(slope(tau, jax.tree.unflatten(tree, leaves)))
         return [dt * f for f in found]
 
-    def step(leaves: list[Any], dt: Any) -> list[Any]:
+    def step(leaves: list[Any], places: Any) -> list[Any]:
+        dt, tau = places
         rows = jnp.asarray(_ROWS, dt.dtype)
 
         def one(n: Any, known: list[Any]) -> list[Any]:
             at = [y + jnp.tensordot(rows[n], k, 1) for y, k in zip(leaves, known, strict=True)]
             return [
                 lax.dynamic_update_index_in_dim(k, f, n, 0)
-                for k, f in zip(known, stage(at, dt[n]), strict=True)
+                for k, f in zip(known, stage(at, dt[n], tau[n]), strict=True)
             ]
 
         def scanned(known: list[Any], n: Any) -> tuple[list[Any], None]:
@@ -93,8 +95,27 @@ def integrate(slope: Callable[[Any], Any], y: Any, steps: Any) -> Any:
         weights = jnp.asarray(_STEP, dt.dtype)
         return [y + jnp.tensordot(weights, k, 1) for y, k in zip(leaves, known, strict=True)]
 
-    def taken(leaves: list[Any], dt: Any) -> tuple[list[Any], None]:
-        return lax.cond(dt[-1] > 0, step, lambda leaves, dt: leaves, leaves, dt), None
+    def taken(leaves: list[Any], places: Any) -> tuple[list[Any], None]:
+        skip = lambda leaves, places: leaves  # noqa: E731
+        return lax.cond(places[0][-1] > 0, step, skip, leaves, places), None
 
-    leaves, _ = lax.scan(taken, leaves, lax.stop_gradient(steps))
+    leaves, _ = lax.scan(taken, leaves, tuple(lax.stop_gradient(steps)))
     return jax.tree.unflatten(tree, leaves)
+
+
+def by_rows(function: Callable[[Any], Any], rows: Any) -> Any:
+    """Return function(rows) for a tree of arrays whose first axes are rows, a few at a time.
+
+    All stages of a step are kept, and those of a few rows stay in a core's cache.
+    """
+    number = len(jax.tree.leaves(rows)[0])
+    blocks = -(-number // ROWS)
+    if blocks < 2:
+        return function(rows)
+
+    def cut(x: Any) -> Any:
+        x = jnp.pad(x, [(0, blocks * ROWS - number), *[(0, 0)] * (x.ndim - 1)], mode="edge")
+        return x.reshape(blocks, ROWS, *x.shape[1:])
+
+    found = lax.map(function, jax.tree.map(cut, rows))
+    return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:number], found)

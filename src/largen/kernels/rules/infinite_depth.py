@@ -31,6 +31,7 @@ from largen.architectures import (
 from largen.errors import NoTheory
 from largen.expectations.watching import add_requests, current_watch, separate_watch
 from largen.kernels.pieces import Pieces
+from largen.kernels.rules.biased_depth import with_biases
 from largen.kernels.rules.depth_steps import USUAL, integrate
 from largen.kernels.rules.dispatch import (
     Freshness,
@@ -89,9 +90,10 @@ def without_end(blocks: Pieces, diffusive: bool, constant: bool) -> tuple[Layer,
         constants.append(its.parts[0])
         squares.append(its.own)
     if diffusive and constant and len(branches) == 1:
-        closed = in_closed_form(branches[0], constants[0], float(squares[0]))
-        if closed is not None:
-            return closed
+        for known in (in_closed_form, with_biases):
+            found = known(branches[0], constants[0], float(squares[0]))
+            if found is not None:
+                return found
     own = (np.stack(squares) / len(branches), USUAL)
     return InfiniteDepth(tuple(branches), diffusive), Shared(own, tuple(constants))
 
@@ -147,7 +149,7 @@ def _(layer: InfiniteDepth, constants: Shared, state: State, behind: Wanted) -> 
 
     if current_watch() is not None:
         return _with_moments(state, _followed(slope, _moments(state)))
-    return _with_moments(state, integrate(slope, _moments(state), steps))
+    return _with_moments(state, integrate(lambda _, y: slope(y), _moments(state), steps))
 
 
 def _moments(state: State) -> tuple[Any, ...]:

@@ -9,6 +9,8 @@ import pytest
 
 import largen as lg
 from largen.errors import InvalidInput, NoTheory, NumericalFailure
+from largen.theories.mean_field.infinite_depth.deterministic import Estimate as OnNodes
+from largen.theories.mean_field.infinite_depth.exact import beyond_sampling
 
 RNG = np.random.default_rng(0)
 INPUTS = RNG.standard_normal((5, 4))
@@ -82,6 +84,37 @@ def test_every_power_above_one_half_has_one_limit():
 
 
 @pytest.mark.slow
+def test_gradient_flow_between_one_half_and_one():
+    options = {"particles": 128, "depths": (1, 2), "replicates": 2, "rtol": 0.2}
+    net = lg.residual_mlp(math.inf, "tanh")
+    found = [
+        lg.solve(
+            lg.Run(net, param, DATA, optimizer=lg.gradient_flow(), times=[0.0, 0.2, 0.4]), **options
+        )
+        for param in (lg.complete_p(), between(Fraction(3, 4)))
+    ]
+    np.testing.assert_array_equal(found[0].f_train, found[1].f_train)
+    steps = lg.Run(net, lg.complete_p(), DATA, optimizer=lg.gd(0.01), steps=40)
+    beside = lg.solve(steps, particles=1024).f_train[[0, 20, 40]]
+    off = np.sqrt(np.mean((found[1].f_train - beside) ** 2) / np.mean(beside**2))
+    assert off < 0.1
+
+
+def test_chance_is_no_error_of_depth():
+    rng = np.random.default_rng(0)
+    shape = (6, 4, 1)
+
+    def estimate(depth):
+        noise = 0.01 * rng.standard_normal(shape)
+        error = np.full(shape, 0.01)
+        return OnNodes(1 + depth + noise, error, 0 * error, None, None, np.zeros(3), np.zeros(2))
+
+    assert beyond_sampling(estimate(0.0), estimate(0.0)).max() < 0.03
+    found = beyond_sampling(estimate(0.0), estimate(0.1))
+    np.testing.assert_allclose(np.sqrt(np.mean(found**2)), 0.1, rtol=0.1)
+
+
+@pytest.mark.slow
 def test_several_outputs_batches_and_losses():
     labels = np.array([0, 2, 1])
     data = lg.Dataset(INPUTS[:3], labels, INPUTS[3:], labels[:2])
@@ -103,14 +136,14 @@ def test_what_does_not_apply_is_refused():
     for run, method in (
         (run_of("tanh", lg.depth_mup()), "closed"),
         (run_of("tanh", lg.depth_mup()), "deterministic"),
-        (run_of("tanh", between(Fraction(3, 4))), "sweep"),
+        (run_of("linear", between(Fraction(3, 4)), layers=2), "sweep"),
     ):
         with pytest.raises(InvalidInput, match=r"method: .* does not apply"):
             lg.solve(run, method=method)
     with pytest.raises(NoTheory, match="blocks of one matrix"):
         lg.theories.InfiniteDepth.pose(run_of("tanh", between(Fraction(3, 4)), layers=2))
     with pytest.raises(InvalidInput, match="record_pairs"):
-        lg.solve(run_of("tanh", between(Fraction(3, 4))), record_pairs=[(0, 1)])
+        lg.solve(run_of("linear", between(Fraction(3, 4)), layers=2), record_pairs=[(0, 1)])
 
 
 @pytest.mark.slow

@@ -116,8 +116,8 @@ def blocks_limit(
     particles, replicates
         Neurons of the stream, and of each layer of the blocks at a node, in a set; and sets.
     nodes
-        Of the depth. Two and three agree within a sampling error of 3e-3, so that no error of
-        depth is estimated.
+        Of the depth. The error is that of sampling alone; solutions on two grids tell how much
+        depth changes beyond it.
     tolerance
         Relative size of features and gradients that are left out beside those seen before.
     dtype

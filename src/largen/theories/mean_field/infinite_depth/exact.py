@@ -24,6 +24,9 @@ from largen.theories.mean_field.deep.estimation.averages import Estimate, ratio
 from largen.theories.mean_field.deep.sweep.kernel_records import Kernels, kernel_variables
 from largen.theories.mean_field.infinite_depth.blocks import BlockNetwork, blocks_limit
 from largen.theories.mean_field.infinite_depth.deterministic import (
+    Estimate as OnNodes,
+)
+from largen.theories.mean_field.infinite_depth.deterministic import (
     bytes_held,
     deterministic_limit,
 )
@@ -165,7 +168,7 @@ def deterministic(
             options["tolerance"] = float(np.clip(rtol, 1e-3, 1e-2))
             found = blocks_limit(network, training, at, nodes=nodes, **options)
             rough = blocks_limit(network, training, (), nodes=nodes - 1, **options)
-            depth = np.abs(found.outputs - rough.outputs)
+            depth = beyond_sampling(found, rough)
             error = np.hypot(found.error, depth)
             found = found._replace(depth_error=depth, error=error)
         else:
@@ -173,7 +176,7 @@ def deterministic(
             found = deterministic_limit(stream, training, at, nodes=nodes, **options)
         if not np.isfinite(found.outputs).all():
             break
-        # Sets of neurons of blocks differ from node to node: what depth changes is random, too.
+        # Blocks of several matrices keep their nodes: depth then errs by less than sampling.
         if (
             not several
             and ratio(found.depth_error, found.outputs) > rtol / 2
@@ -198,6 +201,20 @@ def deterministic(
         f"{found.ranks.max()}"
     )
     return Solved(Estimate(found.outputs, found.error, None, variables, how, {}), found.tau)
+
+
+def beyond_sampling(found: OnNodes, rough: OnNodes) -> np.ndarray:
+    """Return what one node of depth less changes, without what sampling explains of it.
+
+    Neurons of blocks are drawn anew at each node, so that two grids differ by sampling errors, too:
+    of the squared difference of the whole trajectories their squares are taken off.
+    """
+    apart = np.abs(found.outputs - rough.outputs)
+    with np.errstate(invalid="ignore", over="ignore"):
+        whole, by_chance = np.sum(apart**2), np.sum(found.error**2 + rough.error**2)
+    if not (whole > 0 and np.isfinite(by_chance)):  # of one set of neurons, nothing is known
+        return apart
+    return apart * np.sqrt(max(1 - by_chance / whole, 0.0))
 
 
 def _rows(net: Problem, wanted: Wanted) -> int:

@@ -101,12 +101,20 @@ class EndlessProblem:
 
     @property
     def extrapolated(self) -> bool:
-        """Whether networks of several depths approach it by powers of 1/L."""
-        return self.alpha in (HALF, 1)
+        """Whether networks of several depths approach it by powers of 1/L.
+
+        For ½ < α < 1 they have branches 1/L, with the same limit if blocks have one matrix each.
+        """
+        return self.alpha in (HALF, 1) or self.stack.unit == self.stack.blocks
 
     def finite(self, times: int) -> Problem:
-        """Return the problem of the network in which the stack is repeated so many times."""
-        return posed_by(with_blocks(self.run, times)).problem
+        """Return the problem of the network in which the stack is repeated so many times.
+
+        For α > ½ its branches are 1/L. With ½ < α < 1 they would have the limit of α = 1, too, but
+        approach it by powers of L^(1−2α).
+        """
+        run = self.run if self.diffusive else with_branches_of_one(self.run, self.alpha)
+        return posed_by(with_blocks(run, times)).problem
 
 
 def with_blocks(run: Run, times: int) -> Run:
@@ -119,6 +127,15 @@ def with_blocks(run: Run, times: int) -> Run:
     net = mapped(run.net, ended)
     times_of_flow = run.recorded or None
     return Run(net, run.param, run.data, run.loss, run.optimizer, run.steps, times_of_flow)
+
+
+def with_branches_of_one(run: Run, alpha: Fraction) -> Run:
+    """Return the run with branches 1/L for L^(−α), and rates that move the stream as they do."""
+    if alpha == 1:
+        return run
+    rate = run.param.branch_rate + 2 * (1 - alpha)
+    param, times = replace(run.param, branch=Fraction(1), branch_rate=rate), run.recorded or None
+    return Run(run.net, param, run.data, run.loss, run.optimizer, run.steps, times)
 
 
 def endless_problem(run: Run) -> Posed[EndlessProblem]:
@@ -156,10 +173,9 @@ def endless_problem(run: Run) -> Posed[EndlessProblem]:
     problem = EndlessProblem(run, alpha, _stack(run))
     if not (problem.closed or problem.deterministic or problem.extrapolated):
         raise NoTheory(
-            f"infinite depth with branches L^(−{alpha}) is implemented for fully connected "
-            "networks of a read-in, equal blocks of one matrix (or linear ones) and a read-out, "
-            "trained by steps. Networks of other kinds have the limits of α = 1/2 "
-            "(lg.depth_mup()) and α = 1 (lg.complete_p())."
+            f"infinite depth with branches L^(−{alpha}) is implemented for blocks of one matrix, "
+            "and for linear fully connected networks that are trained by steps. Blocks of several "
+            "matrices have the limits of α = 1/2 (lg.depth_mup()) and α = 1 (lg.complete_p())."
         )
     return Posed(run, _reason(problem), problem)
 

@@ -82,9 +82,11 @@ class InfiniteDepth(Theory):
     ----------
     method
         ``"closed"``: the equations of linear networks. ``"deterministic"``: neurons of α > 1/2.
-        ``"sweep"``: networks of several depths, extrapolated, for α = 1/2 and α = 1. ``"auto"``
-        takes the first that applies; the first two are of fully connected networks of a read-in,
-        equal blocks and a read-out, under gradient descent.
+        ``"sweep"``: networks of several depths, extrapolated, for α = 1/2 and α = 1; gradient flow
+        and convolutions have no other. For 1/2 < α < 1, and blocks of one matrix, these networks
+        have branches 1/L, and the same limit. ``"auto"`` takes the first that applies; the first
+        two are of fully connected networks of a read-in, equal blocks and a read-out, under
+        gradient descent.
     rtol
         Wanted error of the whole trajectory of outputs, relative: |error|/|f|. More replicates
         are spent until the sampling error is that small.
@@ -123,6 +125,9 @@ class InfiniteDepth(Theory):
     and 1 for deterministic neurons. Layers before and behind the stack count as 0 and 1.
     ``f_train_error`` has the standard error of the mean of replicates, what is not known of
     directions that were left out, and half of what the last term of the extrapolation has changed.
+    Deterministic neurons have the standard error over sets of neurons, and beside it what one node
+    of depth less changes; where blocks have several matrices, whose neurons are others at each
+    node, what of this change sampling does not explain.
 
     Raises
     ------

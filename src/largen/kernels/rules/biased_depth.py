@@ -1,0 +1,116 @@
+"""Infinitely many blocks of relu, leaky relu or linear branches with biases.
+
+For branches σ_w W φ(h) + σ_b b with φ(x) = a x + b |x|, v = σ_w² and r = v (a² + b²), the growth
+e^{rτ} is taken out: with a tilde for what is multiplied by e^{−rτ}, θ the angle between two samples
+and F = √(q₁q₂) (sin θ − θ cos θ),
+
+    q̃(τ) = q(0) + σ_b² (1 − e^{−rτ})/r,     ∂τ gap̃ = −v (2b²/π) F̃,
+    ∂τ Θ̃ = ρ v ⟨φφ⟩~ − v (2b²/π) θ Θ̃ + ρ_b σ_b² e^{−rτ},
+
+with ⟨φφ⟩~ = (a² + b²) K̃ + (2b²/π) F̃ and K̃ = (q̃₁ + q̃₂)/2 − gap̃. What is left is so slow that one to
+three steps in depth reach nine digits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from largen.architectures import Activation, Dense, Layer, Serial
+from largen.expectations.closed_form import of_one_rank
+from largen.expectations.homogeneous import angle_and_folding
+from largen.kernels.rules.depth_steps import USUAL, by_rows, integrate
+from largen.kernels.rules.dispatch import Freshness, Nature, freshness, nature_behind, rule
+from largen.kernels.state import Constants, Shared, Side, State, Wanted, opposite
+
+
+@dataclass(frozen=True, repr=False)
+class BiasedDepth(Layer):
+    """Infinitely many residual blocks with one such activation and one ``Dense`` each.
+
+    Attributes
+    ----------
+    odd, even
+        a and b.
+    """
+
+    odd: float
+    even: float
+
+
+def with_biases(branch: Layer, constants: Any, square: float) -> tuple[Layer, Shared] | None:
+    """Return the stream of a branch of this kind, or None for any other."""
+    if not isinstance(branch, Serial) or len(branch.layers) != 2:
+        return None
+    phi, dense = branch.layers
+    if not isinstance(phi, Activation) or type(dense) is not Dense:
+        return None
+    form, (_, numbers) = phi.function.closed_form, constants
+    if form is None or form.slopes is None or not numbers.weight_variance > 0:
+        return None
+    weight, bias = square * numbers.weight_variance, square * numbers.bias_variance
+    own = Constants(weight, bias, numbers.weight_rate, numbers.bias_rate)
+    return BiasedDepth(*form.slopes[:2]), Shared((own, USUAL), ())
+
+
+@rule.register
+def _(layer: BiasedDepth, constants: Shared, state: State, behind: Wanted) -> State:
+    numbers, steps = constants.own
+    size, bend = layer.odd**2 + layer.even**2, 2 * layer.even**2 / np.pi
+    rate = numbers.weight_variance * size
+    xp = np if isinstance(state.gap, np.ndarray) else jnp
+
+    def flat(q: Any, tau: Any) -> Any:
+        """Return q̃."""
+        return q - numbers.bias_variance * xp.expm1(-rate * tau) / rate
+
+    growth = xp.exp(rate)
+    if xp is np:  # only how large variances become matters
+        state = state.with_sides(lambda side: side._replace(q=growth * flat(side.q, 1.0)))
+        return state._replace(gap=growth * state.gap)
+
+    def slope(q1: Any, q2: Any, tau: Any, y: tuple[Any, Any]) -> tuple[Any, Any]:
+        gap, ntk = y
+        q1, q2 = flat(q1, tau), flat(q2, tau)
+        theta, folded = angle_and_folding(q1, q2, gap)
+        turned = numbers.weight_variance * bend * folded
+        if ntk is None:
+            return -turned, None
+        own = numbers.weight_rate * (rate * ((q1 + q2) / 2 - gap) + turned)
+        own = own + numbers.bias_rate * numbers.bias_variance * jnp.exp(-rate * tau)
+        return -turned, own - numbers.weight_variance * bend * theta * ntk
+
+    def followed(q1: Any, q2: Any, gap: Any, ntk: Any) -> tuple[Any, Any]:
+        q1, q2, gap = of_one_rank(q1, q2, gap)
+
+        def of_some(rows: tuple[Any, Any, Any]) -> tuple[Any, Any]:
+            q1, gap, ntk = rows
+            return integrate(lambda tau, y: slope(q1, q2, tau, y), (gap, ntk), steps)
+
+        some = by_rows if gap.ndim == 2 else (lambda function, rows: function(rows))
+        return jax.tree.map(lambda x: growth * x, some(of_some, (q1, gap, ntk)))
+
+    def of_side(side: Side) -> Side:
+        within = side.within
+        if within is not None:
+            within, _ = followed(*opposite(side.q), within, None)
+        return side._replace(q=growth * flat(side.q, 1.0), within=within)
+
+    q1, q2 = state.facing(state.first.q, state.second.q)
+    gap, ntk = followed(q1, q2, state.gap, state.ntk)
+    return State(of_side(state.first), of_side(state.second), gap, ntk, state.same)
+
+
+@nature_behind.register
+def _(layer: BiasedDepth, nature: Nature) -> Nature:
+    nature_behind(Activation("relu"), nature)  # may raise
+    return nature
+
+
+@freshness.register
+def _(layer: BiasedDepth) -> Freshness:
+    return "mixed"
