@@ -72,6 +72,8 @@ if TYPE_CHECKING:
     from largen.experiments import (
         Comparison,
         MeasuredExponents,
+        catapult,
+        catapult_diagram,
         compare,
         convergence_bound,
         gamma_regimes,
@@ -170,8 +172,8 @@ _ROOMS = {
     "criticality": "critical_initialization edge_of_chaos fixed_points jacobian_moments "
     "phase_diagram propagate",
     "expectations": "activation gaussian_moments",
-    "experiments": "Comparison MeasuredExponents compare convergence_bound gamma_regimes "
-    "learning_rate_curve measure_exponents scaling_map",
+    "experiments": "Comparison MeasuredExponents catapult catapult_diagram compare "
+    "convergence_bound gamma_regimes learning_rate_curve measure_exponents scaling_map",
     "kernels": "kernel kernel_estimate kernel_function nngp ntk_kernel",
     "finite_width": "covariance_sde homogeneous_jacobian homogeneous_limits homogeneous_moments "
     "layer_learning_rates linear_output sample_kernels sample_tangent_kernels width_corrections "

@@ -7,12 +7,20 @@ from largen.experiments.exponents import (
     MeasuredExponents,
     measure_exponents,
 )
+from largen.experiments.large_steps import (
+    Catapult,
+    CatapultDiagram,
+    catapult,
+    catapult_diagram,
+)
 from largen.experiments.learning_rates import LearningRateCurve, learning_rate_curve
 from largen.experiments.phase_plane import ScalingMap, scaling_map
 from largen.experiments.power_law import PowerLaw, fit_exponent
 from largen.experiments.regimes import Regimes, gamma_regimes
 
 __all__ = [
+    "Catapult",
+    "CatapultDiagram",
     "Comparison",
     "ConvergenceBound",
     "LearningRateCurve",
@@ -21,6 +29,8 @@ __all__ = [
     "PowerLaw",
     "Regimes",
     "ScalingMap",
+    "catapult",
+    "catapult_diagram",
     "compare",
     "convergence_bound",
     "fit_exponent",
