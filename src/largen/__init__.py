@@ -79,6 +79,7 @@ if TYPE_CHECKING:
         gamma_regimes,
         learning_rate_curve,
         measure_exponents,
+        predict_training,
         scaling_map,
     )
     from largen.finite_width import (
@@ -173,7 +174,8 @@ _ROOMS = {
     "phase_diagram propagate",
     "expectations": "activation gaussian_moments",
     "experiments": "Comparison MeasuredExponents catapult catapult_diagram compare "
-    "convergence_bound gamma_regimes learning_rate_curve measure_exponents scaling_map",
+    "convergence_bound gamma_regimes learning_rate_curve measure_exponents predict_training "
+    "scaling_map",
     "kernels": "kernel kernel_estimate kernel_function nngp ntk_kernel",
     "finite_width": "covariance_sde homogeneous_jacobian homogeneous_limits homogeneous_moments "
     "layer_learning_rates linear_output sample_kernels sample_tangent_kernels width_corrections "

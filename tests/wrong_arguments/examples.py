@@ -70,6 +70,11 @@ def one_sample_run() -> lg.Run:
 
 
 @cache
+def smooth_weights() -> Any:
+    return lg.init(lg.mlp(1, "erf"), lg.mean_field(), width=4, inputs=3, key=0)
+
+
+@cache
 def limit() -> lg.Trajectory:
     return lg.solve(run())
 
@@ -257,6 +262,9 @@ def examples() -> dict[str, Example]:
                 "networks": 2,
                 "key": 0,
             },
+        ),
+        "predict_training": Example(
+            lg.predict_training, {"run": smooth_run(), "params": smooth_weights()}
         ),
         "propagate": Example(lg.propagate, {"net": net(), "x": X}),
         "convergence_bound": Example(

@@ -16,6 +16,7 @@ from largen.experiments.large_steps import (
 from largen.experiments.learning_rates import LearningRateCurve, learning_rate_curve
 from largen.experiments.phase_plane import ScalingMap, scaling_map
 from largen.experiments.power_law import PowerLaw, fit_exponent
+from largen.experiments.predicted_training import PredictedTraining, predict_training
 from largen.experiments.regimes import Regimes, gamma_regimes
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "MeasuredExponent",
     "MeasuredExponents",
     "PowerLaw",
+    "PredictedTraining",
     "Regimes",
     "ScalingMap",
     "catapult",
@@ -37,5 +39,6 @@ __all__ = [
     "gamma_regimes",
     "learning_rate_curve",
     "measure_exponents",
+    "predict_training",
     "scaling_map",
 ]

@@ -6,6 +6,7 @@ from largen.plots.criticality import edge_figure, phase_figure, propagation_figu
 from largen.plots.exponents import exponents_figure
 from largen.plots.large_steps import catapult_diagram_figure, catapult_figure
 from largen.plots.learning_rates import learning_rate_figure
+from largen.plots.predicted_training import predicted_figure
 from largen.plots.regimes import regimes_figure
 from largen.plots.scaling_map import scaling_figure
 
@@ -19,6 +20,7 @@ __all__ = [
     "exponents_figure",
     "learning_rate_figure",
     "phase_figure",
+    "predicted_figure",
     "propagation_figure",
     "regimes_figure",
     "scaling_figure",

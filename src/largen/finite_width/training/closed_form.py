@@ -85,7 +85,9 @@ def check(run: Run, what: str) -> None:
     """
     instead = 'method="expansion" covers it'
     if not isinstance(run.optimizer, GradientFlow):
-        raise NoTheory(f"{what}: the closed form is of gradient flow, not {run.optimizer}; {instead}.")
+        raise NoTheory(
+            f"{what}: the closed form is of gradient flow, not {run.optimizer}; {instead}."
+        )
     if run.loss.name != "mse" or run.output_shape not in ((), (1,)):
         raise NoTheory(f'{what}: the closed form is of "mse" with one output; {instead}.')
     if len(run.data.x_train) > MOST_SAMPLES:
@@ -95,9 +97,7 @@ def check(run: Run, what: str) -> None:
         )
 
 
-def tensors(
-    network: FiniteNetwork, params: Any, x: Any, samples: int, report: Report
-) -> Tensors:
+def tensors(network: FiniteNetwork, params: Any, x: Any, samples: int, report: Report) -> Tensors:
     """Return a network's kernel and its derivatives: no Jacobian, P² nested derivatives.
 
     Parameters
@@ -174,8 +174,9 @@ def to_first_order(found: Tensors, y: np.ndarray, times: np.ndarray) -> ToFirstO
     rates, basis = np.linalg.eigh((found.kernel[:P] + found.kernel[:P].T) / 2)
     if rates[0] * LARGEST_CONDITION < rates[-1]:
         raise NumericalFailure(
-            f"the closed form divides by eigenvalues of the kernel, which range from {rates[0]:.2g} "
-            f'to {rates[-1]:.2g}: leave out samples that are alike, or take method="expansion".'
+            "the closed form divides by eigenvalues of the kernel, which range from "
+            f"{rates[0]:.2g} to {rates[-1]:.2g}: leave out samples that are alike, or take "
+            'method="expansion".'
         )
     r = basis.T @ (found.outputs[:P] - y)
     kernel = found.kernel @ basis  # (row, i)

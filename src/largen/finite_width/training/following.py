@@ -69,6 +69,7 @@ def kept_bytes(plan: Plan, numbers: Numbers) -> float:
 
 def _course(what: str, plan: Plan, numbers: Numbers, params: Any) -> Any:
     flows = isinstance(plan.optimizer, GradientFlow)
+    numbers = jax.tree.map(jax.numpy.asarray, numbers)
     if what == PREDICTED:
         return (ExpandedFlow if flows else ExpandedDescent)(plan, numbers, params)
     return Flow(plan, numbers) if flows else Descent(plan, numbers, jax.random.key(0))
@@ -76,13 +77,11 @@ def _course(what: str, plan: Plan, numbers: Numbers, params: Any) -> Any:
 
 @partial(jax.jit, static_argnums=(0, 1))
 def _begun(what: str, plan: Plan, numbers: Numbers, params):
-    numbers = jax.tree.map(jax.numpy.asarray, numbers)
     return _course(what, plan, numbers, params).begin(params)
 
 
 @partial(jax.jit, static_argnums=(0, 1))
 def _advanced(what: str, plan: Plan, numbers: Numbers, params, state, begin, end):
-    numbers = jax.tree.map(jax.numpy.asarray, numbers)
     course = _course(what, plan, numbers, params)
     state = course.advance(state, begin, end)
     return state, course.ended(state, end)

@@ -4,7 +4,8 @@ In θ = θ₀ + εδ and f → f₀ + [f(θ) − f₀]/ε the network is linear 
 δ = δ₀ + εδ₁ + ε²δ₂, descent or flow of δ is three coupled trajectories, each driven by those before
 it: with f along the curve θ₀ + εδ₀ + ε²δ₁ + ε³δ₂,
 
-    F₀ + εF₁ + ε²F₂ = f₀ + [f(curve) − f₀]/ε,   G₀ + εG₁ + ε²G₂ = Σ_μ ℓ'(F₀ + εF₁ + ε²F₂) ∇f_μ(curve)/P,
+    F₀ + εF₁ + ε²F₂ = f₀ + [f(curve) − f₀]/ε,
+    G₀ + εG₁ + ε²G₂ = (1/P) Σ_μ ℓ'(F₀ + εF₁ + ε²F₂) ∇f_μ(curve),
 
 and δ_k moves along −ηρG_k. The coefficients are derivatives in the single number ε. F₀ is the
 training at constant kernel; F₁ and F₂ are of order 1/n, what is left out of order n⁻².
@@ -128,7 +129,7 @@ class Moved(NamedTuple):
 
 
 class ExpandedDescent:
-    """The three trajectories in steps, with the methods of :class:`largen.networks.descent.Descent`.
+    """The three trajectories in steps, with the methods of ``networks.descent.Descent``.
 
     Parameters
     ----------
@@ -198,7 +199,7 @@ class ExpandedDescent:
 class ExpandedFlow:
     """The three trajectories of gradient flow, with the methods of :class:`ExpandedDescent`.
 
-    In the variables δ/√ρ, as :class:`largen.networks.flow.Flow`, whose tolerance it has.
+    In the variables δ/√ρ, as of ``networks.flow.Flow``, whose tolerance it has.
 
     Parameters
     ----------
@@ -257,7 +258,10 @@ class ExpandedFlow:
         x = numbers.x[:samples]
         slopes = self._network.slopes(moves, self._network.outputs(moves, x), x, numbers.y)
         return [
-            [-numbers.rates * r * g for r, g in zip(self._root, jax.tree.leaves(slope), strict=True)]
+            [
+                -numbers.rates * r * g
+                for r, g in zip(self._root, jax.tree.leaves(slope), strict=True)
+            ]
             for slope in slopes
         ]
 
