@@ -98,7 +98,9 @@ def test_linear_networks_obey_the_recursion_order_by_order():
 @pytest.mark.parametrize(
     "run",
     [
-        descent_run(lg.residual_mlp(2, "erf"), optimizer=lg.gd(0.3)),
+        pytest.param(
+            descent_run(lg.residual_mlp(2, "erf"), optimizer=lg.gd(0.3)), marks=pytest.mark.slow
+        ),
         descent_run(optimizer=lg.gd(0.3, momentum=0.8)),
         descent_run(
             data=lg.Dataset(X[:5], np.sign(Y[:5])), loss="logistic",
@@ -117,7 +119,8 @@ def test_linear_networks_obey_the_recursion_order_by_order():
     ids=["residual", "momentum", "logistic", "classes", "images"],
 )  # fmt: skip
 def test_any_architecture_loss_and_step(run):
-    found = found_of(run, 256)
+    # Of residual networks the stream's changes are larger: at 256 neurons n⁻² is not there yet.
+    found = found_of(run, 1024 if "Residual" in repr(run.net) else 256)
     assert found.errors[2] < found.errors[0] / 4
     assert found.kernel_errors[2] < found.kernel_errors[0] / 3
     assert found.data["f_train_actual"].shape == found.f_train.shape

@@ -112,9 +112,9 @@ def tensors(network: FiniteNetwork, params: Any, x: Any, samples: int, report: R
         Called with the directions that are done.
     """
     rows = []
-    f, kernel = _kernel(network, params, x, samples)
+    f, kernel = kernel_of(network, params, x, samples)
     for c in range(samples):
-        rows.append(jax.tree.map(np.asarray, _derivatives(network, params, x, samples, c)))
+        rows.append(jax.tree.map(np.asarray, derivatives(network, params, x, samples, c)))
         report(c + 1, samples)
     third, fourth = (np.stack(part, axis=2) for part in zip(*rows, strict=True))
     return Tensors(np.asarray(f), np.asarray(kernel), third, fourth)
@@ -128,13 +128,14 @@ def _tangent(network: FiniteNetwork, params, x, samples: int):
 
 
 @partial(jax.jit, static_argnums=(0, 3))
-def _kernel(network: FiniteNetwork, params, x, samples: int):
+def kernel_of(network: FiniteNetwork, params, x, samples: int):
+    """Return f(0), (row,), and Θ₀, (row, sample)."""
     x = jnp.asarray(x)
     return network.outputs_of(params, x).reshape(-1), _tangent(network, params, x, samples)
 
 
 @partial(jax.jit, static_argnums=(0, 3))
-def _derivatives(network: FiniteNetwork, params, x, samples: int, c):
+def derivatives(network: FiniteNetwork, params, x, samples: int, c):
     """Return O₃(·, ·; c), (row, sample), and O₄(·, ·; c, d), (row, sample, d)."""
     x = jnp.asarray(x)
     rates = network.per_leaf(network.table, "lr")
@@ -193,14 +194,17 @@ def to_first_order(found: Tensors, y: np.ndarray, times: np.ndarray) -> ToFirstO
     moved = np.stack([slow, fast], 1) @ basis.T
     constant = np.broadcast_to(found.kernel, (len(t), 1, *found.kernel.shape))
     lazy = found.outputs - np.einsum("ai,ti,i->ta", kernel, grown, r)
-    sources = (_of_third(third, r, rates), _of_fourth(fourth, r, rates))
-    parts = [_response(source, rates, basis, kernel, t) for source in sources]
+    driven = (
+        of_third(third * r[:, None] * r, rates),
+        of_fourth(fourth * r[:, None, None] * r[:, None] * r, rates),
+    )
+    parts = [response(source, rates, basis, kernel, t) for source in driven]
     return ToFirstOrder(np.stack([lazy, *parts], 1), np.concatenate([constant, moved], 1))
 
 
-def _of_third(third: np.ndarray, r: np.ndarray, rates: np.ndarray):
-    """Return S_a(u) of O₃ as amplitudes (row, term) and exponents (term,) of a sum."""
-    each = -third * r[:, None] * r / rates  # (row, m, j)
+def of_third(product: np.ndarray, rates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return S_a(u) of o3_amj r_m r_j as amplitudes (row, term) and exponents (term,) of a sum."""
+    each = -product / rates  # (row, m, j)
     single = each.sum(2)
     return (
         np.concatenate([single, -each.reshape(len(each), -1)], 1),
@@ -208,9 +212,9 @@ def _of_third(third: np.ndarray, r: np.ndarray, rates: np.ndarray):
     )
 
 
-def _of_fourth(fourth: np.ndarray, r: np.ndarray, rates: np.ndarray):
-    """Return S_a(u) of O₄ in the same form."""
-    each = fourth * r[:, None, None] * r[:, None] * r / rates  # (row, m, j, k)
+def of_fourth(product: np.ndarray, rates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return S_a(u) of o4_amjk r_m r_j r_k in the same form."""
+    each = product / rates  # (row, m, j, k)
     pair, sums = each / rates[:, None], each / (rates[:, None] + rates)
     single = (pair - sums).sum((2, 3))
     two = rates[:, None] + rates
@@ -222,8 +226,26 @@ def _of_fourth(fourth: np.ndarray, r: np.ndarray, rates: np.ndarray):
     )
 
 
-def _response(source, rates: np.ndarray, basis: np.ndarray, kernel: np.ndarray, t: np.ndarray):
-    """Return what a source of change adds to the outputs, (time, row)."""
+def response(
+    source: tuple[np.ndarray, np.ndarray],
+    rates: np.ndarray,
+    basis: np.ndarray,
+    kernel: np.ndarray,
+    t: np.ndarray,
+) -> np.ndarray:
+    """Return what a source S adds to the outputs, (time, row).
+
+    Parameters
+    ----------
+    source
+        Amplitudes and exponents.
+    rates, basis
+        λ_i and e_i.
+    kernel
+        Θ₀ e_i, ``(row, i)``.
+    t
+        ``(time, 1)``.
+    """
     amplitudes, exponents = source
     P = len(rates)
     inner = basis.T @ amplitudes[:P]  # (i, term)
