@@ -72,11 +72,14 @@ if TYPE_CHECKING:
     from largen.experiments import (
         Comparison,
         MeasuredExponents,
+        catapult,
+        catapult_diagram,
         compare,
         convergence_bound,
         gamma_regimes,
         learning_rate_curve,
         measure_exponents,
+        predict_training,
         scaling_map,
     )
     from largen.finite_width import (
@@ -170,8 +173,9 @@ _ROOMS = {
     "criticality": "critical_initialization edge_of_chaos fixed_points jacobian_moments "
     "phase_diagram propagate",
     "expectations": "activation gaussian_moments",
-    "experiments": "Comparison MeasuredExponents compare convergence_bound gamma_regimes "
-    "learning_rate_curve measure_exponents scaling_map",
+    "experiments": "Comparison MeasuredExponents catapult catapult_diagram compare "
+    "convergence_bound gamma_regimes learning_rate_curve measure_exponents predict_training "
+    "scaling_map",
     "kernels": "kernel kernel_estimate kernel_function nngp ntk_kernel",
     "finite_width": "covariance_sde homogeneous_jacobian homogeneous_limits homogeneous_moments "
     "layer_learning_rates linear_output sample_kernels sample_tangent_kernels width_corrections "

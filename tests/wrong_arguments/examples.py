@@ -64,6 +64,16 @@ def smooth_run() -> lg.Run:
     return lg.Run(lg.mlp(1, "erf"), lg.mean_field(), data(), optimizer=lg.gd(lr=0.1), steps=2)
 
 
+def one_sample_run() -> lg.Run:
+    one = lg.Dataset(X[:1], Y[:1])
+    return lg.Run(lg.mlp(1, "linear"), lg.ntk(), one, optimizer=lg.gd(lr=0.1), steps=2)
+
+
+@cache
+def smooth_weights() -> Any:
+    return lg.init(lg.mlp(1, "erf"), lg.mean_field(), width=4, inputs=3, key=0)
+
+
 @cache
 def limit() -> lg.Trajectory:
     return lg.solve(run())
@@ -178,6 +188,19 @@ def examples() -> dict[str, Example]:
         ),
         "Parameterization.with_rates": Example(lg.ntk().with_rates, {"rates": {"input": 0.5}}),
         "from_reference": Example(lg.from_reference, {"width": 8, "scaling": "mean field"}),
+        "catapult": Example(lg.catapult, {"run": one_sample_run(), "width": 4}),
+        "catapult.start": Example(lg.catapult, {"run": one_sample_run(), "start": (0.5, 1.0)}),
+        "catapult.params": Example(
+            lg.catapult,
+            {
+                "run": one_sample_run(),
+                "params": lg.init(lg.mlp(1, "linear"), lg.ntk(), width=4, inputs=3, key=0),
+            },
+        ),
+        "catapult_diagram": Example(
+            lg.catapult_diagram,
+            {"run": run(), "widths": [4], "rates": [0.5], "seeds": 1, "level": 0.99},
+        ),
         "classify": Example(lg.classify, {"param": lg.mup(), "net": 2, "optimizer": "adam"}),
         "RMSNorm": Example(lg.RMSNorm),
         "Residual": Example(lg.Residual, {"branch": lg.Dense()}),
@@ -241,6 +264,9 @@ def examples() -> dict[str, Example]:
                 "networks": 2,
                 "key": 0,
             },
+        ),
+        "predict_training": Example(
+            lg.predict_training, {"run": smooth_run(), "params": smooth_weights()}
         ),
         "propagate": Example(lg.propagate, {"net": net(), "x": X}),
         "convergence_bound": Example(

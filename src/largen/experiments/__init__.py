@@ -7,25 +7,38 @@ from largen.experiments.exponents import (
     MeasuredExponents,
     measure_exponents,
 )
+from largen.experiments.large_steps import (
+    Catapult,
+    CatapultDiagram,
+    catapult,
+    catapult_diagram,
+)
 from largen.experiments.learning_rates import LearningRateCurve, learning_rate_curve
 from largen.experiments.phase_plane import ScalingMap, scaling_map
 from largen.experiments.power_law import PowerLaw, fit_exponent
+from largen.experiments.predicted_training import PredictedTraining, predict_training
 from largen.experiments.regimes import Regimes, gamma_regimes
 
 __all__ = [
+    "Catapult",
+    "CatapultDiagram",
     "Comparison",
     "ConvergenceBound",
     "LearningRateCurve",
     "MeasuredExponent",
     "MeasuredExponents",
     "PowerLaw",
+    "PredictedTraining",
     "Regimes",
     "ScalingMap",
+    "catapult",
+    "catapult_diagram",
     "compare",
     "convergence_bound",
     "fit_exponent",
     "gamma_regimes",
     "learning_rate_curve",
     "measure_exponents",
+    "predict_training",
     "scaling_map",
 ]

@@ -1,4 +1,4 @@
-"""Networks of finite width at initialisation: shifts and fluctuations of their kernels."""
+"""Networks of finite width: their kernels at initialisation, and training at the next order."""
 
 from largen.finite_width.corrections import Expectation, WidthCorrections, width_corrections
 from largen.finite_width.fluctuations import WidthFluctuations, width_fluctuations

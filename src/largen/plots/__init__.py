@@ -4,11 +4,15 @@ from largen.plots.comparison import comparison_figure, depth_figure
 from largen.plots.coordinates import coordinate_figure
 from largen.plots.criticality import edge_figure, phase_figure, propagation_figure
 from largen.plots.exponents import exponents_figure
+from largen.plots.large_steps import catapult_diagram_figure, catapult_figure
 from largen.plots.learning_rates import learning_rate_figure
+from largen.plots.predicted_training import predicted_figure
 from largen.plots.regimes import regimes_figure
 from largen.plots.scaling_map import scaling_figure
 
 __all__ = [
+    "catapult_diagram_figure",
+    "catapult_figure",
     "comparison_figure",
     "coordinate_figure",
     "depth_figure",
@@ -16,6 +20,7 @@ __all__ = [
     "exponents_figure",
     "learning_rate_figure",
     "phase_figure",
+    "predicted_figure",
     "propagation_figure",
     "regimes_figure",
     "scaling_figure",

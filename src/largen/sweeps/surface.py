@@ -12,6 +12,7 @@ from largen.errors import InvalidInput, instance_of, one_of
 from largen.results import in_notebooks
 from largen.sweeps.cells import Cell
 from largen.sweeps.optimum import optimum
+from largen.sweeps.quality import quality
 
 if TYPE_CHECKING:
     import xarray
@@ -154,6 +155,37 @@ class Sweep:
                 "ratio": moved / best["loss"],
             }
         )
+
+    def quality(self, along: str) -> xarray.Dataset:
+        """Return how well the best rate is extrapolated along the width or the depth.
+
+        Three questions of Kalra and Barkeshli (arXiv 2605.21486), answered from the surface by the
+        definitions below, beside :meth:`drift` and :meth:`transferred`.
+
+        * Fit error E: with log₂ η* = a + b·log₂ n by least squares, ``exponent`` is b and
+          ``fit_error`` the root mean square of what the line misses, in factors of two.
+        * Robustness κ: with loss/(best loss) = 1 + c·(log₂ η/η*)², ``curvature`` is c at each size,
+          what an error of a factor of two costs; ``kappa`` is the exponent of c ∝ n^κ. Where κ > 0
+          an error of the extrapolated rate costs more at larger sizes.
+        * Asymptotic penalty R(∞): with L*(n) = L(∞) + A n^(−p) of the loss at the best rate,
+          ``penalty`` is L(∞) over the smallest one among schemes, minus 1; ``transferred_penalty``
+          has the loss at the base's best rate in its place.
+
+        Parameters
+        ----------
+        along
+            ``"width"`` or ``"depth"``.
+
+        Returns
+        -------
+        xarray.Dataset
+            Over (scheme, the other axis). NaN where nothing trains, or there are too few sizes:
+            two for exponents, three for E and R(∞). Of three or four sizes that span a factor of
+            ten, R(∞) is an extrapolation, to be read as such.
+        """
+        one_of("along", along, ("width", "depth"))
+        mean = self._plain().mean("seed", skipna=False)
+        return quality(self.best(), mean, self.transferred()["transferred"], along)
 
     def plot(self) -> Figure:
         """Draw the loss against the rate, one panel for each scheme."""

@@ -1,7 +1,8 @@
 """Limits of wide networks, each a record of options, and the choice among them.
 
 =================  ===============================================================
-``kernel_limit``   features stand still: :class:`KernelLimit`
+``kernel_limit``   features stand still: :class:`KernelLimit`, and to order 1/width
+                   :class:`FiniteWidth`
 ``mean_field``     features move: :class:`MeanField`, :class:`DeepMeanField`,
                    :class:`InfiniteDepth`
 ``chains``         what limits of affine maps after one another share
@@ -10,13 +11,14 @@
 =================  ===============================================================
 """
 
-from largen.theories.kernel_limit import KernelLimit
+from largen.theories.kernel_limit import FiniteWidth, KernelLimit
 from largen.theories.mean_field import DeepMeanField, InfiniteDepth, MeanField
 from largen.theories.registry import by_name, register, registered, unregister
 from largen.theories.select import choose, solve
 
 __all__ = [
     "DeepMeanField",
+    "FiniteWidth",
     "InfiniteDepth",
     "KernelLimit",
     "MeanField",

@@ -9,9 +9,11 @@
 ``decay``             weight decay, which shrinks the initial weights as well
 ``prior``             outputs at initialisation
 ``observables``       what is kept of a batch of networks at each recorded time
+``width``             what a finite width adds to the mean at order 1/n
 ====================  ==================================================================
 """
 
 from largen.theories.kernel_limit.limit import KernelLimit
+from largen.theories.kernel_limit.width import FiniteWidth
 
-__all__ = ["KernelLimit"]
+__all__ = ["FiniteWidth", "KernelLimit"]

@@ -1,0 +1,6 @@
+"""Training with steps beyond 2/λ: the exact recursion, and what networks do."""
+
+from largen.experiments.large_steps.catapult import Catapult, catapult
+from largen.experiments.large_steps.diagram import CatapultDiagram, catapult_diagram
+
+__all__ = ["Catapult", "CatapultDiagram", "catapult", "catapult_diagram"]

@@ -1,0 +1,87 @@
+"""The training of one given network: as it is, and as its expansion predicts it."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+
+from largen.finite_width.training.lazy_expansion import ORDERS, ExpandedDescent, ExpandedFlow
+from largen.interrupts import Pace
+from largen.networks.descent import Descent
+from largen.networks.flow import MOST_STEPS, Flow
+from largen.networks.plan import Numbers, Plan
+from largen.parameterizations import GradientFlow
+from largen.progress import Report
+
+PREDICTED, ACTUAL = "predicted", "actual"
+
+
+def followed(
+    what: str, plan: Plan, numbers: Numbers, params: Any, report: Report
+) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Return outputs and kernels along training.
+
+    Parameters
+    ----------
+    what
+        ``"predicted"``: to each order, ``(entry, order, …)``; or ``"actual"``, ``(entry, …)``.
+    plan, numbers
+        The run at its width.
+    params
+        Where the network starts.
+    report
+        Called with the entries that are done, or once for gradient flow.
+    """
+    flows = isinstance(plan.optimizer, GradientFlow)
+    steps = MOST_STEPS if flows else plan.entries
+    state = _begun(what, plan, numbers, params)
+    for begin, end in Pace(2).segments(0, steps):
+        state, ended = _advanced(what, plan, numbers, params, state, begin, end)
+        if flows and bool(ended):
+            break
+        jax.block_until_ready(state)
+        if not flows:
+            report(end, plan.entries)
+    report(plan.entries, plan.entries)
+    return jax.tree.map(np.asarray, _course(what, plan, numbers, params).found(state)[:2])
+
+
+def working_bytes(plan: Plan, numbers: Numbers) -> float:
+    """Return, roughly, the bytes that the expansion takes beside what it returns."""
+    rows, item = len(numbers.x), numbers.x.dtype.itemsize
+    sites = [row.site for row in plan.table.rows if row.kind == "weight"]
+    neurons = plan.network.width * sum(float(s.copies * s.width_ratio) for s in sites)
+    flows = isinstance(plan.optimizer, GradientFlow)
+    copies = ORDERS * (12 if flows else 4) + 8
+    outputs = plan.network.outputs or 1
+    return item * (copies * plan.network.parameters + 16 * rows * neurons * (1 + outputs))
+
+
+def kept_bytes(plan: Plan, numbers: Numbers) -> float:
+    """Return the bytes of what it returns."""
+    rows, outputs = len(numbers.x), plan.network.outputs or 1
+    kernels = len(plan.record_at) * rows * plan.samples * outputs**2
+    return numbers.x.dtype.itemsize * (ORDERS + 1) * (plan.entries * rows * outputs + kernels)
+
+
+def _course(what: str, plan: Plan, numbers: Numbers, params: Any) -> Any:
+    flows = isinstance(plan.optimizer, GradientFlow)
+    numbers = jax.tree.map(jax.numpy.asarray, numbers)
+    if what == PREDICTED:
+        return (ExpandedFlow if flows else ExpandedDescent)(plan, numbers, params)
+    return Flow(plan, numbers) if flows else Descent(plan, numbers, jax.random.key(0))
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _begun(what: str, plan: Plan, numbers: Numbers, params):
+    return _course(what, plan, numbers, params).begin(params)
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _advanced(what: str, plan: Plan, numbers: Numbers, params, state, begin, end):
+    course = _course(what, plan, numbers, params)
+    state = course.advance(state, begin, end)
+    return state, course.ended(state, end)

@@ -1,0 +1,170 @@
+"""Gradient descent of a network and of its quadratic model at several large rates together."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from largen.interrupts import Pace
+from largen.networks.expansion import taylor_expand
+from largen.networks.network import FiniteNetwork
+from largen.runs import Loss
+
+LOST = 1e6  # times the loss at first: then a run is given up, and stays as it is
+MODELS = ("network", "quadratic")
+
+
+class Setting(NamedTuple):
+    """What a program is compiled for.
+
+    Attributes
+    ----------
+    network
+        The network.
+    loss
+        ℓ.
+    degree
+        Of the expansion in parameters that is trained; None for the network itself.
+    """
+
+    network: FiniteNetwork
+    loss: Loss
+    degree: int | None
+
+
+class State(NamedTuple):
+    """Where training at each rate has got to, each leaf with a leading axis of rates.
+
+    Attributes
+    ----------
+    params
+        The weights.
+    peak, at_peak
+        The largest loss so far, and its step.
+    above
+        The steps until the loss was last above the level.
+    last
+        The loss.
+    sound
+        Whether it is still trained.
+    """
+
+    params: Any
+    peak: Any
+    at_peak: Any
+    above: Any
+    last: Any
+    sound: Any
+
+
+def trained(
+    setting: Setting, params: Any, x: Any, y: Any, rates: Any, steps: int, level: float
+) -> State:
+    """Train at all rates for a number of steps, in segments.
+
+    Parameters
+    ----------
+    setting, params
+        The network, and where it starts.
+    x, y
+        Training samples.
+    rates
+        η₀, ``(rate,)``.
+    steps
+        How many.
+    level
+        The loss whose last crossing is noted.
+    """
+    state = _begun(setting, params, x, y, rates)
+    for begin, end in Pace(4).segments(0, steps):
+        state = _advanced(setting, params, x, y, rates, level, state, begin, end)
+        jax.block_until_ready(state)
+    return state
+
+
+def curvatures(setting: Setting, start: Any, params: Any, x: Any) -> np.ndarray:
+    """Return the largest eigenvalue of the tangent kernel over P at each rate, ``(rate,)``."""
+    kernels = _kernels(setting, start, params, x)
+    return np.linalg.eigvalsh(np.asarray(kernels, np.float64))[:, -1] / len(x)
+
+
+def curvature(setting: Setting, params: Any, x: Any) -> float:
+    """Return the largest eigenvalue of the tangent kernel over P before training."""
+    return float(curvatures(setting, params, jax.tree.map(lambda p: p[None], params), x)[0])
+
+
+def _outputs(setting: Setting, start: Any, params: Any, x: Any) -> Any:
+    if setting.degree is None:
+        return setting.network.outputs_of(params, x)
+    return taylor_expand(setting.network.outputs_of, start, setting.degree)(params, x)
+
+
+def _loss(setting: Setting, start: Any, params: Any, x: Any, y: Any) -> Any:
+    return setting.loss.mean(_outputs(setting, start, params, x), y)
+
+
+@partial(jax.jit, static_argnums=0)
+def _begun(setting: Setting, params, x, y, rates) -> State:
+    first = _loss(setting, params, params, x, y)
+    count = len(rates)
+    many = jax.tree.map(lambda p: jnp.broadcast_to(p, (count, *p.shape)), params)
+    losses, zeros = jnp.full(count, first), jnp.zeros(count, int)
+    return State(many, losses, zeros, zeros, losses, jnp.ones(count, bool))
+
+
+@partial(jax.jit, static_argnums=0)
+def _advanced(setting: Setting, start, x, y, rates, level, state: State, begin, end) -> State:
+    scales = setting.network.per_leaf(setting.network.table, "lr")
+    first = _loss(setting, start, start, x, y)
+
+    def step(entry, state: State, rate) -> State:
+        slope = jax.grad(partial(_loss, setting, start))(state.params, x, y)
+        params = jax.tree.map(lambda p, g, r: p - rate * r * g, state.params, slope, scales)
+        loss = _loss(setting, start, params, x, y)
+        sound = state.sound & (loss <= LOST * first)
+        loss = jnp.where(sound, loss, state.last)
+        higher = loss > state.peak
+        return State(
+            jax.tree.map(lambda new, old: jnp.where(sound, new, old), params, state.params),
+            jnp.where(higher, loss, state.peak),
+            jnp.where(higher, entry + 1, state.at_peak),
+            jnp.where(loss > level, entry + 1, state.above),
+            loss,
+            sound,
+        )
+
+    def all_rates(entry, state: State) -> State:
+        return jax.vmap(step, in_axes=(None, 0, 0))(entry, state, rates)
+
+    return jax.lax.fori_loop(begin, end, all_rates, state)
+
+
+@partial(jax.jit, static_argnums=0)
+def _kernels(setting: Setting, start, params, x):
+    scales = setting.network.per_leaf(setting.network.table, "lr")
+
+    def kernel(params):
+        flat = lambda p: _outputs(setting, start, p, x).reshape(-1)  # noqa: E731
+        rows = jax.tree.leaves(jax.jacrev(flat)(params))
+        weighted = zip(rows, jax.tree.leaves(scales), strict=True)
+        return sum(
+            rate * (row.reshape(len(row), -1) @ row.reshape(len(row), -1).T)
+            for row, rate in weighted
+        )
+
+    return jax.lax.map(kernel, params)
+
+
+def bytes_of(setting: Setting, samples: int, rates: int) -> float:
+    """Return, roughly, the bytes that training at so many rates takes at a time."""
+    network = setting.network
+    outputs = network.outputs or 1
+    item = 8.0
+    copies = 4 if setting.degree is None else 4 * 2**setting.degree
+    activations = 8 * samples * network.width * (1 if setting.degree is None else 4)
+    training = rates * (copies * network.parameters + activations)
+    return item * (training + samples * outputs * network.parameters)

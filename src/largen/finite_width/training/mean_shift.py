@@ -1,0 +1,238 @@
+r"""The mean over initialisations of a network's training, to order 1/n, for one hidden layer.
+
+f = n^{−1/2} Σ f_i and Θ = (1/n) Σ θ_i are sums over independent neurons, O₃ = n^{−3/2} Σ o3_i and
+O₄ = n⁻² Σ o4_i, where f_i, θ_i, o3_i, o4_i are those of a network of one neuron. f and O₃ are odd
+in the read-out, Θ and O₄ even. Averages over neurons are therefore all there is to know:
+
+    n(E f − f_∞) = ½ Cov(θ, θ):D²F + [what O₃ and O₄ add],   F(Θ) at f(0) = 0, with
+    E[O₃ R_m R_j] → −E[o3 f_j] y_m − E[o3 f_m] y_j,
+    E[O₄ R_m R_j R_k] → −E[o4](y_m y_j y_k + K_mj y_k + K_mk y_j + K_jk y_m).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from largen.architectures import Dense, Elementwise, layers_of
+from largen.errors import NoTheory
+from largen.finite_width.training.closed_form import (
+    derivatives,
+    kernel_of,
+    of_fourth,
+    of_third,
+    response,
+)
+from largen.finite_width.training.exponentials import carried, risen
+from largen.interrupts import check as check_interrupts
+from largen.networks.network import FiniteNetwork
+from largen.parameterizations.laws import from_normal
+from largen.runs import Run
+
+NODES = 12  # of a panel of time
+FASTEST = 3.0  # λ times the length of a panel
+MOST_AT_ONCE = 512  # sites
+
+
+class Averages(NamedTuple):
+    """Averages over neurons; rows are train, then test samples.
+
+    Attributes
+    ----------
+    kernel
+        E θ, ``(row, sample)``.
+    pairs
+        E θ_ab θ_cd, ``(row, sample, sample, sample)``, c a training sample.
+    third
+        E o3_abc f_d, ``(row, sample, sample, sample)``.
+    fourth
+        E o4_abcd, with the same axes.
+    """
+
+    kernel: Any
+    pairs: Any
+    third: Any
+    fourth: Any
+
+
+class Shift(NamedTuple):
+    """n times what a finite width changes in the mean.
+
+    Attributes
+    ----------
+    of_kernels
+        By fluctuations of the kernel at initialisation, ``(time, row)``.
+    of_features
+        By what O₃ and O₄ add, ``(time, row)``.
+    kernels
+        n(E Θ(t) − Θ_∞), ``(time, row, sample)``.
+    """
+
+    of_kernels: np.ndarray
+    of_features: np.ndarray
+    kernels: np.ndarray
+
+
+def check(run: Run, what: str) -> None:
+    """Check that a network is a sum over independent neurons, as in NTK parameterization.
+
+    Raises
+    ------
+    NoTheory
+        The message says what is missing.
+    """
+    layers = list(layers_of(run.net))
+    one_hidden = len(layers) == 3 and isinstance(layers[1], Elementwise)
+    if not one_hidden or not isinstance(layers[0], Dense) or not isinstance(layers[2], Dense):
+        raise NoTheory(
+            f'{what}: wanted one hidden layer, such as lg.mlp(1, "tanh"), whose neurons are '
+            f"independent, got {run.net!r}. For deeper networks average lg.predict_training over "
+            "initialisations."
+        )
+    one, four = (run.param.table(run.net, width=n, inputs=run.data.inputs) for n in (1, 4))
+    for row in one.rows:
+        now, then = row.rule, four[row.name]
+        read_out = row.site.name == one.rows[-1].site.name and row.kind == "weight"
+        factor = 0.5 if read_out else 1.0
+        alike = np.isclose(
+            [then.multiplier, then.init_std, then.lr],
+            [factor * now.multiplier, now.init_std, now.lr],
+        )
+        if not alike.all():
+            raise NoTheory(
+                f"{what}: wanted the scaling of lg.ntk(), a read-out of 1/√n and rates of order "
+                f"one, got {run.param}."
+            )
+
+
+def averages(
+    network: FiniteNetwork, x: Any, samples: int, normals: np.ndarray, memory_budget: float
+) -> Averages:
+    """Return averages over neurons.
+
+    Parameters
+    ----------
+    network
+        Of width 1.
+    x, samples
+        Training inputs, then test inputs; how many of them are for training.
+    normals
+        Standard Gaussian numbers, ``(site, parameter)``, a power of two of sites.
+    memory_budget
+        Bytes that sites may use at a time.
+    """
+    total = None
+    one = 8.0 * len(x) * samples**3 * 8
+    fitting = 1 << max(0, int(np.log2(max(memory_budget / one, 1))))
+    together = min(MOST_AT_ONCE, fitting, len(normals))
+    for begin in range(0, len(normals), together):
+        chosen = normals[begin : begin + together]
+        part = jax.tree.map(np.asarray, _sums(network, x, samples, chosen))
+        check_interrupts()
+        total = part if total is None else jax.tree.map(np.add, total, part)
+    return jax.tree.map(lambda s: s / len(normals), total)
+
+
+@partial(jax.jit, static_argnums=(0, 2))
+def _sums(network: FiniteNetwork, x, samples: int, normals) -> Averages:
+    leaves, tree = jax.tree.flatten(network.module.shapes)
+    names = jax.tree.leaves(network.module.names)
+    ends = np.cumsum([leaf.size for leaf in leaves])
+
+    def site(numbers) -> Averages:
+        parts = jnp.split(numbers, ends[:-1])
+        drawn = [
+            from_normal(network.table.law(name), part.reshape(leaf.shape))
+            for name, part, leaf in zip(names, parts, leaves, strict=True)
+        ]
+        params = network.module.init(tree.unflatten(drawn))
+        f, kernel = kernel_of(network, params, x, samples)
+        third, fourth = jax.vmap(lambda c: derivatives(network, params, x, samples, c), out_axes=2)(
+            jnp.arange(samples)
+        )
+        return Averages(
+            kernel,
+            jnp.einsum("ab,cd->abcd", kernel, kernel[:samples]),
+            jnp.einsum("abc,d->abcd", third, f[:samples]),
+            fourth,
+        )
+
+    return jax.tree.map(lambda s: s.sum(0), jax.vmap(site)(normals))
+
+
+def shift_of(
+    found: Averages, kernel: np.ndarray, prior: np.ndarray, y: np.ndarray, times: np.ndarray
+) -> Shift:
+    """Return the mean shift at times, in units of η₀/P.
+
+    Parameters
+    ----------
+    found
+        Averages over neurons.
+    kernel
+        Θ_∞, ``(row, sample)``.
+    prior
+        K, the covariance of outputs on training samples.
+    y
+        Targets.
+    times
+        From 0 on.
+    """
+    P = len(y)
+    rates, basis = np.linalg.eigh(kernel[:P])
+    target, K = basis.T @ y, basis.T @ prior @ basis
+    along = kernel @ basis
+    # Cov(θ_aj, θ_jk) in the eigenbasis, j summed over training samples by the loop's closure.
+    centred = found.pairs - np.einsum("ab,cd->abcd", found.kernel, kernel[:P])
+    centred = centred - np.einsum("ab,cd->abcd", kernel, found.kernel[:P] - kernel[:P])
+    turned = np.einsum("abcd,bj,cl,dk->ajlk", centred, basis, basis, basis, optimize=True)
+    covariance = np.einsum("ajjk->ajk", turned)
+    weights = covariance * target  # −C r with r = −y
+
+    def source(u):
+        both = carried(rates[:, None], rates, u[:, None, None])  # (u, j, k)
+        return np.einsum("ajk,ujk->ua", weights, both)
+
+    t = np.asarray(times, np.float64)
+    of_kernels = _driven(source, rates, basis, along, t)
+    third = np.einsum("abcd,bm,cj,dk->amjk", found.third, basis, basis, basis, optimize=True)
+    fourth = np.einsum("abcd,bm,cj,dk->amjk", found.fourth, basis, basis, basis, optimize=True)
+    own_j, own_m = np.einsum("amjj->amj", third), np.einsum("amjm->amj", third)
+    product3 = -(own_j * target[:, None] + own_m * target)
+    m, j, k = np.ix_(target, target, target)
+    moments = -(m * j * k + K[:, :, None] * k + K[:, None, :] * j + K[None] * m)
+    product4 = fourth * moments
+    of_features = sum(
+        response(part, rates, basis, along, t[:, None])
+        for part in (of_third(product3, rates), of_fourth(product4, rates))
+    )
+    grown = risen(rates, t[:, None])
+    both = (grown[:, :, None] - risen(rates[:, None] + rates, t[:, None, None])) / rates
+    moved = -np.einsum("amj,tj->tam", own_j, grown)
+    moved += np.einsum("amjk,jk,tjk->tam", fourth, np.outer(target, target) + K, both)
+    return Shift(of_kernels, np.asarray(of_features), moved @ basis.T)
+
+
+def _driven(source, rates, basis, along, times) -> np.ndarray:
+    """Return what a source adds to the outputs, (time, row), by quadrature in time."""
+    P = len(rates)
+    nodes, weights = np.polynomial.legendre.leggauss(NODES)
+    inner, whole, now = np.zeros(P), np.zeros(len(along)), 0.0
+    out: list[np.ndarray] = []
+    for end in times:
+        panels = max(1, int(np.ceil((end - now) * rates[-1] / FASTEST)))
+        for last in np.linspace(now, end, panels + 1)[1:] if end > now else ():
+            h = last - now
+            u = now + (nodes + 1) * h / 2
+            values = source(u) * (weights * h / 2)[:, None]
+            decay = np.exp(-rates * (last - u)[:, None])
+            inner = np.exp(-rates * h) * inner + (decay * (values[:, :P] @ basis)).sum(0)
+            whole = whole + values.sum(0)
+            now = last
+        passed = (whole[:P] @ basis - inner) / rates
+        out.append(np.concatenate([-inner @ basis.T, -whole[P:] + along[P:] @ passed]))
+    return np.array(out)

@@ -1,0 +1,74 @@
+"""Pictures of training with large steps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from largen.plots.style import LIMIT, panels, shades, style
+
+if TYPE_CHECKING:
+    import xarray
+
+
+def catapult_figure(found: Any) -> Figure:
+    """Draw the loss and ηλ of a :class:`largen.experiments.Catapult` against the step."""
+    with style():
+        figure, axes = panels(1, 2)
+        loss, kernel = axes[0]
+        steps = np.arange(len(found.losses))
+        loss.plot(steps, found.losses, color="C0")
+        loss.set(xlabel="step", ylabel="loss", yscale="log", title=found.of)
+        rates = np.concatenate([found.rates, found.rates[-1:]])
+        kernel.plot(steps, rates * found.kernels, color="C1")
+        kernel.axhline(2, label=r"$\eta\lambda = 2$", **LIMIT)
+        kernel.set(xlabel="step", ylabel=r"$\eta\lambda$", title=f"c = {found.coupling:.3g}")
+        kernel.legend()
+    return figure
+
+
+def catapult_diagram_figure(data: xarray.Dataset) -> Figure:
+    """Draw what large steps do, against x = ηλ₀; dashed: the quadratic model.
+
+    Parameters
+    ----------
+    data
+        Of :class:`largen.experiments.CatapultDiagram`.
+    """
+    alive, rate = data["alive"], data["rate"]
+    quantities = {
+        "share that does not diverge": alive.mean("seed"),
+        r"$\eta\lambda$ after training": (rate * data["curvature"] / data["initial_curvature"])
+        .where(alive)
+        .median("seed"),
+        "largest loss / initial loss": (data["largest_loss"] / data["initial_loss"])
+        .where(alive)
+        .median("seed"),
+        f"steps to {data.attrs['level']:g} of the initial loss": data["steps"].median("seed"),
+    }
+    with style():
+        figure, axes = panels(2, 2)
+        colours = shades(data.sizes["width"])
+        for place, (ax, (title, values)) in enumerate(
+            zip(axes.flat, quantities.items(), strict=True)
+        ):
+            for model in data["model"].values:
+                for colour, width in zip(colours, data["width"].values, strict=True):
+                    ax.plot(
+                        rate,
+                        values.sel(model=model, width=width),
+                        "o-" if model == "network" else "s--",
+                        markersize=3,
+                        color=colour,
+                        label=f"N = {width}" if model == "network" else f"N = {width}, quadratic",
+                    )
+            ax.axvline(2, **LIMIT)
+            ax.set(xlabel=r"$x = \eta\lambda_0$", ylabel=title)
+            if place >= 2:
+                ax.set(yscale="log")
+            if place == 1:
+                ax.axhline(2, **LIMIT)
+        axes[0, 0].legend()
+    return figure

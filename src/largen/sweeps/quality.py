@@ -1,0 +1,148 @@
+"""How good a transfer is: three numbers beside the drift of the best rate and what it costs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import xarray
+
+POWERS = np.linspace(0.1, 3.0, 59)  # of 1/size, at which the loss may approach its limit
+LEAST = 3  # sizes of a fit with a residual
+
+
+class Line(NamedTuple):
+    """A least-squares line: its slope, and the root mean square of what it misses.
+
+    Attributes
+    ----------
+    slope, error
+        NaN with fewer than two, and than three points.
+    """
+
+    slope: float
+    error: float
+
+
+def line(x: np.ndarray, y: np.ndarray) -> Line:
+    """Fit y = a + slope·x to what is finite.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> found = line(np.arange(4.0), np.array([1.0, 3.0, 5.0, 7.0]))
+    >>> round(found.slope, 9), round(found.error, 9)
+    (2.0, 0.0)
+    """
+    sound = np.isfinite(y)
+    x, y = x[sound], y[sound]
+    if len(x) < 2:
+        return Line(np.nan, np.nan)
+    slope, start = np.polyfit(x, y, 1)
+    rest = y - start - slope * x
+    degrees = len(x) - 2
+    return Line(float(slope), float(np.sqrt((rest**2).sum() / degrees)) if degrees else np.nan)
+
+
+def curvature(log2_lr: np.ndarray, losses: np.ndarray) -> float:
+    """Return c of loss/(best loss) = 1 + c·(log₂ of rate/best rate)² + …, from three rates.
+
+    Parameters
+    ----------
+    log2_lr
+        Rates, increasing.
+    losses
+        Mean losses, infinite where training diverged; NaN where nothing was trained.
+
+    Returns
+    -------
+    float
+        NaN at an end of the grid, beside a rate that diverges, and for losses that are not
+        positive.
+    """
+    known = ~np.isnan(losses)
+    x, y = log2_lr[known], losses[known]
+    if not np.isfinite(y).any():
+        return np.nan
+    best = int(np.argmin(y))
+    around = slice(best - 1, best + 2)
+    if best in (0, len(y) - 1) or not (np.isfinite(y[around]) & (y[around] > 0)).all():
+        return np.nan
+    found = float(np.polyfit(x[around] - x[best], np.log(y[around]), 2)[0])
+    return found if found > 0 else np.nan
+
+
+def asymptote(sizes: np.ndarray, losses: np.ndarray) -> float:
+    """Return L(∞) of L = L(∞) + A·size^(−p), A ≥ 0, by least squares; NaN with too few sizes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> n = np.array([32.0, 64.0, 128.0, 256.0])
+    >>> round(asymptote(n, 0.3 + 2 / n), 6)
+    0.3
+    """
+    sound = np.isfinite(losses)
+    n, y = sizes[sound].astype(float), losses[sound]
+    if len(y) < LEAST:
+        return np.nan
+    best = (((y - y.mean()) ** 2).sum(), float(y.mean()))
+    for power in POWERS:
+        falling = (n / n[0]) ** -power
+        slope, start = np.polyfit(falling, y, 1)
+        missed = float(((y - start - slope * falling) ** 2).sum())
+        if slope > 0 and start >= 0 and missed < best[0]:
+            best = missed, float(start)
+    return best[1]
+
+
+def quality(
+    best: xarray.Dataset, mean: xarray.DataArray, transferred: xarray.DataArray, along: str
+) -> xarray.Dataset:
+    """Return the three numbers of each scheme, over the other axis of sizes.
+
+    Parameters
+    ----------
+    best
+        What ``Sweep.best`` returns.
+    mean
+        Mean losses over seeds, (scheme, width, depth, lr).
+    transferred
+        Losses at the base's best rate, (scheme, width, depth).
+    along
+        ``"width"`` or ``"depth"``.
+    """
+    import xarray
+
+    other = "depth" if along == "width" else "width"
+    sizes, log2_lr = best[along].values.astype(float), np.log2(mean["lr"].values)
+    shape = (best.sizes["scheme"], best.sizes[other])
+    names = ("exponent", "fit_error", "kappa", "loss_at_infinity", "transferred_at_infinity")
+    found = {name: np.full(shape, np.nan) for name in names}
+    curvatures = np.full((*shape, len(sizes)), np.nan)
+    for i, scheme in enumerate(best["scheme"].values):
+        for j, size in enumerate(best[other].values):
+            at = {"scheme": scheme, other: size}
+            rates = best["log2_lr"].where(best["trains"]).sel(at).values
+            fit = line(np.log2(sizes), rates)
+            found["exponent"][i, j], found["fit_error"][i, j] = fit
+            blocks = mean.sel(at).transpose(along, "lr").values
+            curvatures[i, j] = [curvature(log2_lr, block) for block in blocks]
+            found["kappa"][i, j] = line(np.log2(sizes), np.log2(curvatures[i, j])).slope
+            found["loss_at_infinity"][i, j] = asymptote(sizes, best["loss"].sel(at).values)
+            moved = transferred.sel(at).values
+            found["transferred_at_infinity"][i, j] = asymptote(sizes, moved)
+    axes = ("scheme", other)
+    data = xarray.Dataset(
+        {
+            **{name: (axes, values) for name, values in found.items()},
+            "curvature": ((*axes, along), curvatures),
+        },
+        {axis: best[axis] for axis in (*axes, along)},
+    )
+    least = data["loss_at_infinity"].min("scheme")
+    data["penalty"] = data["loss_at_infinity"] / least - 1
+    data["transferred_penalty"] = data["transferred_at_infinity"] / least - 1
+    return data

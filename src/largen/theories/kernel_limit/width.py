@@ -1,0 +1,209 @@
+"""The kernel limit, and what a finite width adds to its mean at order 1/n."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import jax
+import numpy as np
+from jax.typing import ArrayLike
+
+from largen.arrays import integer, random_key, real
+from largen.errors import NumericalFailure
+from largen.finite_width.training import closed_form, mean_shift
+from largen.finite_width.training.smooth import check_smooth
+from largen.interrupts import interruptible
+from largen.memory import MEMORY_BUDGET
+from largen.networks import finite_network
+from largen.progress import Report, check_progress, reporter
+from largen.runs import Posed, Run, Status, Theory, Trajectory
+from largen.runs.theory import set_fields
+from largen.theories.kernel_limit.limit import KernelLimit, Reduced
+
+WHAT = "the mean at order 1/width"
+MOST_SITES = 2**20
+
+
+@dataclass(frozen=True, kw_only=True)
+class FiniteWidth(Theory):
+    """The mean over initialisations of networks of width n: the kernel limit plus c/n.
+
+    For one hidden layer in NTK parameterization, whose neurons are independent, so that averages
+    over a single neuron give the order 1/n exactly: of fluctuations of the kernel, and of its
+    movement by O₃ and O₄ (Bahri and Hanin, Les Houches lectures, §3.2.2, averaged). Averages are
+    taken over scrambled Sobol points, several times, whose spread is the error.
+
+    It is asked for by name, ``lg.solve(run, theory=lg.theories.FiniteWidth(width=256))``: without,
+    :func:`largen.solve` returns limits of infinite width.
+
+    Parameters
+    ----------
+    width
+        n; None for the limit itself, with c beside it.
+    sites
+        Neurons of an average, rounded up to a power of two.
+    replicates
+        How many averages, at least 2.
+    key
+        Of the points.
+    memory_budget
+        Bytes.
+    progress
+        Whether to show a bar; by default in terminals, after two seconds.
+
+    Notes
+    -----
+    In the trajectory ``f_train``, ``f_test`` are means at the width, losses those of the mean.
+
+    ========================  ===================================  =================================
+    further variable          axes                                 what
+    ========================  ===================================  =================================
+    ``f_train_shift``         as ``f_train``                       c, n times what is added
+    ``f_train_shift_error``   as ``f_train``                       its standard error
+    ``f_train_error``         as ``f_train``                       of the mean, by that
+    ``f_train_of_kernels``    as ``f_train``                       the part of c by fluctuations of
+                                                                   the kernel at initialisation
+    ``ntk``                   ``(sample, sample_2)``               Θ of infinite width
+    ``ntk_shift``             ``(step, sample, sample_2)``         n times the mean change of Θ
+    ========================  ===================================  =================================
+
+    and the same of ``f_test``. The next order, n⁻², is not in the errors.
+
+    Raises
+    ------
+    InvalidInput
+        For a wrong option.
+
+    Examples
+    --------
+    >>> import largen as lg, numpy as np
+    >>> data = lg.Dataset(np.eye(2), np.array([1.0, -1.0]))
+    >>> flow = {"optimizer": lg.gradient_flow(2.0), "times": [1.0, 2.0]}
+    >>> run = lg.Run(lg.mlp(1, "tanh"), lg.ntk(), data, **flow)
+    >>> mean = lg.solve(run, theory=lg.theories.FiniteWidth(width=100, sites=256))
+    >>> bool(np.allclose(mean.f_train, lg.solve(run).f_train + mean.f_train_shift / 100))
+    True
+    """
+
+    name: ClassVar[str] = "kernel, order 1/width"
+    random_outputs: ClassVar[bool] = True
+
+    width: int | None = None
+    sites: int = 2**12
+    replicates: int = 8
+    key: Any = 0
+    memory_budget: float = MEMORY_BUDGET
+    progress: bool | Report | None = None
+
+    def __post_init__(self):
+        sites = integer("sites", self.sites, at_least=2, at_most=MOST_SITES)
+        set_fields(
+            self,
+            width=None if self.width is None else integer("width", self.width, at_least=1),
+            sites=1 << (sites - 1).bit_length(),
+            replicates=integer("replicates", self.replicates, at_least=2),
+            memory_budget=real("memory_budget", self.memory_budget, above=0),
+        )
+        random_key(self.key)
+        check_progress(self.progress)
+
+    @classmethod
+    def pose(cls, run: Run) -> Posed[Reduced]:
+        """Return the problem of the kernel limit, for a network that this covers.
+
+        Raises
+        ------
+        NoTheory
+            With what is missing.
+        NoRule
+            For a layer that has no kernel.
+        """
+        posed = KernelLimit.pose(run)
+        mean_shift.check(run, WHAT)
+        check_smooth(run.net, WHAT)
+        closed_form.check(run, WHAT)
+        reason = "one hidden layer is a sum over neurons, whose averages give the order 1/width"
+        return Posed(run, reason, posed.problem)
+
+    @interruptible()
+    def solve(self, posed: Posed[Reduced], *, throw: bool = True) -> Trajectory:
+        """Solve a run in the kernel limit, and add what a width changes."""
+        run, P = posed.run, len(posed.run.data.x_train)
+        limit = KernelLimit(memory_budget=self.memory_budget).solve(posed, throw=throw)
+        if limit.status is not Status.OK:
+            return limit
+        kernel = np.concatenate([limit.ntk, limit.ntk_test]).astype(np.float64)
+        prior, y = limit.nngp.astype(np.float64), np.asarray(run.data.y_train, np.float64)
+        rates = np.linalg.eigvalsh(kernel[:P])
+        if rates[0] * closed_form.LARGEST_CONDITION < rates[-1]:
+            failed = limit.with_status(Status.SINGULAR)
+            if throw:
+                raise NumericalFailure(
+                    f"{WHAT}: eigenvalues of the kernel range from {rates[0]:.2g} to "
+                    f"{rates[-1]:.2g}, by which it is divided: leave out samples that are alike.",
+                    failed,
+                )
+            return failed
+        times, drawn = run.times * run.optimizer.lr / P, []
+        outputs = run.output_shape[0] if run.output_shape else None
+        one = finite_network(run.net, run.param, width=1, inputs=run.data.inputs, outputs=outputs)
+        x, given = run.data.x.astype(np.float64), (kernel, prior, y.reshape(P), times)
+        with jax.enable_x64(True), reporter(self.progress, WHAT) as report:
+            for normals in self._points(one.parameters):
+                found = mean_shift.averages(one, x, P, normals, self.memory_budget)
+                drawn.append(mean_shift.shift_of(found, *given))
+                report(len(drawn), self.replicates)
+        return self._trajectory(posed, limit, drawn)
+
+    def given(self, limit: Trajectory, f0_train: ArrayLike, f0_test: ArrayLike) -> tuple[Any, Any]:
+        """Return what the limit of infinite width predicts for networks of known outputs."""
+        return KernelLimit().given(limit, f0_train, f0_test)
+
+    def _points(self, dimensions: int):
+        """Yield standard Gaussian numbers, (site, parameter), for each replicate."""
+        from scipy.special import ndtri
+        from scipy.stats import qmc
+
+        rng = np.random.default_rng(np.asarray(jax.random.key_data(random_key(self.key))))
+        tiny = np.finfo(np.float64).eps
+        for _ in range(self.replicates):
+            uniform = qmc.Sobol(dimensions, scramble=True, rng=rng).random(self.sites)
+            yield ndtri(np.clip(uniform, tiny, 1 - tiny))
+
+    def _trajectory(self, posed: Posed[Reduced], limit: Trajectory, drawn: list) -> Trajectory:
+        run, P = posed.run, len(posed.run.data.x_train)
+        dtype, out = run.data.x_train.dtype, ("output",) if run.output_shape else ()
+        kernels, features, moved = (np.stack(part) for part in zip(*drawn, strict=True))
+        root = len(drawn) ** 0.5
+        extra: dict[str, Any] = {"ntk": (("sample", "sample_2"), limit.ntk)}
+        means = []
+        for name, axis, rows in (
+            ("f_train", "sample", slice(P)),
+            ("f_test", "test_sample", slice(P, None)),
+        ):
+            start = getattr(limit, name)
+
+            def shaped(array: np.ndarray, like: np.ndarray = start) -> np.ndarray:
+                return array.reshape(like.shape).astype(dtype)
+
+            total = (kernels + features)[:, :, rows]
+            error = shaped(total.std(0, ddof=1) / root)
+            shift, axes = shaped(total.mean(0)), ("step", axis, *out)
+            n = np.inf if self.width is None else self.width
+            extra |= {
+                f"{name}_shift": (axes, shift),
+                f"{name}_shift_error": (axes, error),
+                f"{name}_of_kernels": (axes, shaped(kernels[:, :, rows].mean(0))),
+                f"{name}_error": (axes, error / dtype.type(n)),
+            }
+            means.append(start + shift / dtype.type(n))
+        shift = moved[:, :, :P].astype(dtype)
+        axes = ("step", "sample", "sample_2")
+        extra["ntk_shift"] = (axes, shift.mean(0))
+        extra["ntk_shift_error"] = (axes, shift.std(0, ddof=1) / dtype.type(root))
+        at = "at infinite width" if self.width is None else f"at width {self.width}"
+        notes = (f"means over initialisations {at}, to order 1/width",)
+        return Trajectory.of(
+            run, *means, theory=self.name, reason=posed.reason, extra=extra, notes=notes
+        )
