@@ -32,7 +32,7 @@ from largen.theories.mean_field.deep.estimation import memory as replicate_memor
 from largen.theories.mean_field.deep.estimation.averages import means_and_errors
 from largen.theories.mean_field.deep.estimation.parallel import one_thread_of_blas
 from largen.theories.mean_field.deep.estimation.replicates import _random
-from largen.theories.mean_field.deep.estimation.settings import Effort
+from largen.theories.mean_field.deep.estimation.settings import NumericalSettings
 from largen.theories.mean_field.deep.sweep.schedule import descent
 from largen.theories.mean_field.record_times import NOTHING
 
@@ -86,10 +86,12 @@ def measure(case, replicates, stored):
     *description, neurons = case
     run = run_of(*description)
     posed = posed_by(run).problem
-    effort = Effort(1e-2, neurons, 1, neurons, "variance_reduced", 0.05, np.float32, dense=stored)
+    settings = NumericalSettings(
+        1e-2, neurons, 1, neurons, "variance_reduced", 0.05, np.float32, dense=stored
+    )
     with one_thread_of_blas():
         (first, _), *found = (
-            seconds(lambda seed=seed: _random(posed, run, NOTHING, effort, seed, descent(run)))
+            seconds(lambda seed=seed: _random(posed, run, NOTHING, settings, seed, descent(run)))
             for seed in range(1 + replicates)
         )
     taken = min(t for t, _ in found)

@@ -50,7 +50,8 @@ def trained(ends: Ends, blocks: Blocks, x: Any, y: Any, lr: float, steps: int) -
     rates = Ends(lr * width, lr * width), Blocks(lr * depth * hidden, lr * depth * hidden)
 
     def outputs(weights: tuple[Ends, Blocks]) -> Any:
-        return stream(*weights, x) @ weights[0].w / width
+        ends, blocks = weights
+        return stream(ends, blocks, x) @ ends.w / width
 
     def step(_: int, weights: tuple[Ends, Blocks]) -> tuple[Ends, Blocks]:
         slope = jax.grad(lambda now: ((outputs(now) - y) ** 2).mean() / 2)(weights)

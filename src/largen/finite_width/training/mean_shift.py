@@ -30,7 +30,7 @@ from largen.finite_width.training.closed_form import (
 from largen.finite_width.training.exponentials import carried, risen
 from largen.interrupts import check as check_interrupts
 from largen.networks.network import FiniteNetwork
-from largen.parameterizations.laws import from_normal
+from largen.parameterizations.distributions import from_normal
 from largen.runs import Run
 
 NODES = 12  # of a panel of time
@@ -146,7 +146,7 @@ def _sums(network: FiniteNetwork, x, samples: int, normals) -> Averages:
     def site(numbers) -> Averages:
         parts = jnp.split(numbers, ends[:-1])
         drawn = [
-            from_normal(network.table.law(name), part.reshape(leaf.shape))
+            from_normal(network.table.distribution(name), part.reshape(leaf.shape))
             for name, part, leaf in zip(names, parts, leaves, strict=True)
         ]
         params = network.module.init(tree.unflatten(drawn))
