@@ -107,7 +107,7 @@ def examples() -> dict[str, Example]:
     """Return an example for each public name."""
     scaled = {"optimizer": "sgd", "scheme": "mup"}
     many = [{"width": 8, "depth": 1}, {"width": 16, "depth": 1}]
-    check = {"base": SIZES["base"], "targets": many, "lr": 0.01, "steps": 1, "seeds": 1}
+    check = {"base": SIZES["base"], "targets": many, "lr": 0.01, "steps": 1, "seeds": 2}
     common = {"steps": 2, "evaluation": [(X, Y)], "replicas": [Replica(0.1)]}
     swept_by = {"lrs": [0.1], "base": (4, 1), "schemes": ["mup"], "progress": False}
     text = plan().to_json()

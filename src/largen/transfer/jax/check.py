@@ -108,7 +108,7 @@ def coordinate_check(
     plans = [
         scale(init, base, target, optimizer=optimizer, depth=depth, **options) for target in targets
     ]
-    one_direction(plans)
+    one_direction(plans, seeds)
     names = [_Names(init, plan, depth) for plan in plans]
     records = []
     for plan, named in zip(plans, names, strict=True):

@@ -16,6 +16,7 @@ from largen.transfer.structure import correspondence
 from largen.transfer.torch.optimizers import OPTIMIZERS, check_optimizer
 from largen.transfer.torch.plan import TorchPlan
 from largen.transfer.torch.process import seeded
+from largen.transfer.torch.recording import output_of
 from largen.transfer.torch.scaling import scale
 from largen.transfer.torch.survey import on_meta, part_of
 from largen.transfer.updates import update
@@ -57,9 +58,11 @@ def coordinate_check(
     optimizer, weight_decay, eps
         As in :func:`scale` and :meth:`TorchPlan.param_groups`.
     steps, seeds
-        Steps of training, and networks of each size.
+        Steps of training, and networks of each size: at least 2, or 1 at three sizes. Slopes
+        have intervals from the scatter between seeds (:mod:`largen.transfer.coordinates`).
     tolerance
-        The largest |slope| that passes; 0.1 in width and 0.35 in depth by default.
+        The largest |slope| that passes; 0.1 in width and 0.35 in depth by default. A layer fails
+        if its interval lies beyond.
     make_optimizer
         Makes the optimizer from parameter groups, where PyTorch has none of that name: anything
         with ``zero_grad`` and ``step``. Muon's groups and AdamW's come together then.
@@ -91,7 +94,7 @@ def coordinate_check(
         scale(make_model, base, target, optimizer=optimizer, depth=depth, **options)
         for target in targets
     ]
-    one_direction(plans)
+    one_direction(plans, seeds)
     labels = [_labels(make_model, base, target, depth) for target in targets]
     records = []
     for plan, names in zip(plans, labels, strict=True):
@@ -167,8 +170,8 @@ def _activations(
 
     def record(name: str) -> Callable[..., None]:
         def hook(module: nn.Module, args: Any, output: Any) -> None:
-            value = output[0] if isinstance(output, tuple) and output else output
-            if isinstance(value, Tensor) and value.is_floating_point() and name not in found:
+            value = output_of(output)
+            if value is not None and name not in found:
                 found[name] = value.detach().clone()
 
         return hook
