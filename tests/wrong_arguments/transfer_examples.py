@@ -122,6 +122,10 @@ def examples() -> dict[str, Example]:
             in_torch.coordinate_check,
             {"make_model": Net, "batches": [BATCH], "loss": loss, **check, **scaled},
         ),
+        "torch.audit": Example(
+            in_torch.audit,
+            {"make_model": Net, "base": SIZES["base"], "growth": (1, 2), "steps": 1, "seeds": 2},
+        ),
         "torch.check_optimizer": Example(in_torch.check_optimizer, {"optimizer": optimizer()}),
         "torch.check_rates": Example(in_torch.check_rates, {"optimizer": optimizer()}),
         "torch.check_scheduler": Example(

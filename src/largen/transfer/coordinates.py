@@ -52,7 +52,8 @@ class LayerSlopes:
         change since initialisation.
     judged
         Whether it has to pass: along the depth, what is inside a residual branch need not, since
-        there a branch's output is meant to shrink.
+        there a branch's output is meant to shrink; nor need blocks before the last one, which are
+        a smaller part of the way through a deeper model.
     passed
         Whether the change neither grows nor vanishes, and the activation does not grow, as far as
         the seeds can tell.
@@ -87,7 +88,7 @@ class CoordinateCheck:
     tolerance
         The largest |slope| that passes; its interval may reach beyond.
     inside
-        Layers inside residual branches.
+        Layers inside residual branches, or in blocks before the last one.
     title
         What was checked.
     """
@@ -159,7 +160,7 @@ class CoordinateCheck:
     def __str__(self) -> str:
         cells = [["layer", "slope of size", "slope of change", ""]]
         for row in self.slopes:
-            verdict = "✗" if not row.passed else "" if row.judged else "in a branch"
+            verdict = "✗" if not row.passed else "" if row.judged else "not judged"
             numbers = [
                 f"{row.size:+.3f} ± {row.size_margin:.3f}",
                 f"{row.change:+.3f} ± {row.change_margin:.3f}",
@@ -311,6 +312,8 @@ def checked(
     along, ratios = one_direction(plans)
     tolerance = TOLERANCE[along] if tolerance is None else float(tolerance)
     layers = tuple(name for name in records[0][0] if all(name in r for own in records for r in own))
+    if not layers:
+        raise InvalidInput("loss: the models' layers give no tensors of the same names.")
     numbers = np.array([[[r[name] for name in layers] for r in own] for own in records])
     start, size, change = np.moveaxis(numbers, -1, 0)
     return CoordinateCheck(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -95,40 +95,48 @@ def coordinate_check(
         for target in targets
     ]
     one_direction(plans, seeds)
-    labels = [_labels(make_model, base, target, depth) for target in targets]
+    found = [_labels(make_model, base, target, depth) for target in targets]
+    labels, early = [names for names, _ in found], set().union(*(own for _, own in found))
     records = []
     for plan, names in zip(plans, labels, strict=True):
         own = []
+        undone = {m.module for m in plan.multipliers if m.kind == "built"}
         for seed in range(seeds):
             model = plan.build(seed=seed)
             groups = plan.param_groups(
                 model, lr=lr, weight_decay=weight_decay, eps=eps, moved_by="all"
             )
             moved = check_optimizer(make(groups))
-            own.append(_sizes(model, moved, batches, loss, steps, names, seed))
+            own.append(_sizes(model, moved, batches, loss, steps, names, seed, undone))
         records.append(own)
-    inside = _inside(plans, labels)
+    inside = _inside(plans, labels, early)
     return checked(plans, records, inside, tolerance, f"{optimizer}, {steps} steps")
 
 
-def _inside(plans: Sequence[TorchPlan], labels: Sequence[Mapping[str, str]]) -> frozenset[str]:
-    """Return the layers that are inside residual branches, by the base model's names."""
+def _inside(
+    plans: Sequence[TorchPlan], labels: Sequence[Mapping[str, str]], early: Collection[str]
+) -> frozenset[str]:
+    """Return the layers inside residual branches or early blocks, by the base model's names."""
     return frozenset(
         name
         for plan, names in zip(plans, labels, strict=True)
         for path, name in names.items()
         if any(path == part or path.startswith(f"{part}.") for part in plan.inside)
+        or any(name == part or name.startswith(f"{part}.") for part in early)
     )
 
 
-def _labels(make_model: Any, base: Mapping, target: Mapping, depth: str) -> dict[str, str]:
-    """Return the modules to be looked at → the base model's names for them."""
+def _labels(
+    make_model: Any, base: Mapping, target: Mapping, depth: str
+) -> tuple[dict[str, str], set[str]]:
+    """Return the modules to be looked at → the base model's names for them, and early blocks."""
     start = dict(base)
     tall = {**start, depth: target[depth]} if depth in start else start
     models = [on_meta(make_model, at) for at in (start, tall)]
     modules = {path for path, _ in models[1].named_modules()}
-    found = correspondence(*map(part_of, models)).looked_at()
-    return {path: name for path, name in found.items() if path in modules}
+    found = correspondence(*map(part_of, models))
+    names = {path: name for path, name in found.looked_at().items() if path in modules}
+    return names, found.early_blocks()
 
 
 def _sizes(
@@ -139,10 +147,11 @@ def _sizes(
     steps: int,
     names: Mapping[str, str],
     seed: int,
+    undone: Collection[str],
 ) -> dict[str, tuple[float, float, float]]:
     """Train a model, and return the size, the later size and the change of each activation."""
     with seeded(seed, gpus=True):
-        before = _activations(model, batches[0], loss, names, seed)
+        before = _activations(model, batches[0], loss, names, seed, undone)
         for t in range(steps):
             optimizer.zero_grad()
             value = loss(model, batches[t % len(batches)])
@@ -150,7 +159,7 @@ def _sizes(
                 raise InvalidInput(f"loss: wanted a tensor of one number, got {shown(value)}.")
             value.backward()
             optimizer.step()
-        after = _activations(model, batches[0], loss, names, seed)
+        after = _activations(model, batches[0], loss, names, seed, undone)
     return {
         name: (_rms(before[name]), _rms(after[name]), _rms(after[name] - before[name]))
         for name in before
@@ -164,6 +173,7 @@ def _activations(
     loss: Callable[[nn.Module, Any], Tensor],
     names: Mapping[str, str],
     seed: int,
+    undone: Collection[str],
 ) -> dict[str, Tensor]:
     """Return the output of every module that is looked at, at its first call."""
     found: dict[str, Tensor] = {}
@@ -177,8 +187,9 @@ def _activations(
         return hook
 
     handles = [
-        # In front of the plan's own hooks: a factor of the forward pass is no growth.
-        module.register_forward_hook(record(names[path]), prepend=True)
+        # In front of the plan's own hooks: a factor of the forward pass is no growth. What undoes
+        # the user's own factors belongs to the layer.
+        module.register_forward_hook(record(names[path]), prepend=path not in undone)
         for path, module in model.named_modules()
         if path in names
     ]

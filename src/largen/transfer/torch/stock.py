@@ -17,7 +17,7 @@ from typing import Any
 from torch import nn
 
 from largen.errors import InvalidInput, one_of
-from largen.transfer.torch.stock_fields import FIXED, HEAD, fields_at
+from largen.transfer.torch.stock_fields import HEAD, fields_at
 from largen.transfer.torch.stock_images import TIMM
 
 # Name → (kind of model in transformers, name of the configuration there, what differs).
@@ -49,7 +49,7 @@ LANGUAGE: dict[str, tuple[str, str, Own]] = {
     "Mixtral": ("CausalLM", "mixtral", {}),
     "Qwen2-MoE": ("CausalLM", "qwen2_moe", {}),
     "Qwen3-MoE": ("CausalLM", "qwen3_moe", {}),
-    "DeepSeek-V3": ("CausalLM", "deepseek_v3", {}),
+    "DeepSeek-V3": ("CausalLM", "deepseek_v3", {"head_dim": 8}),
     "GPT-OSS": ("CausalLM", "gpt_oss", {}),
     "Mamba": ("CausalLM", "mamba", {}),
     "Mamba-2": ("CausalLM", "mamba2", MAMBA_2),
@@ -178,6 +178,3 @@ def _timm(which: str) -> Iterator[StockModel]:
         return
     for name, make in TIMM.items():
         yield StockModel(f"{name} (timm)", "timm", "vision", make)
-
-
-__all__ = ["BASE", "FIXED", "HEAD", "LARGEST", "StockModel", "stock_models"]

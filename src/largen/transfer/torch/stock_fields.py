@@ -44,7 +44,7 @@ FIXED: Mapping[str, Any] = {
     "n_group": 1, "topk_group": 1, "n_shared_experts": 1, "moe_num_experts": 4, "moe_top_k": 2,
     "moe_topk": 2, "num_shared_experts": 1,
     "q_lora_rank": 16, "kv_lora_rank": 16, "qk_rope_head_dim": 8, "query_pre_attn_scalar": 16,
-    "state_size": 8, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
+    "state_size": 8, "chunk_size": 16, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
     "cls_token_id": 1, "sep_token_id": 2, "decoder_start_token_id": 1, "mask_token_id": 3,
     "image_size": 32, "patch_size": 8, "num_labels": 10, "num_mel_bins": 8, "use_mambapy": False,
     "feat_extract_dropout": 0.0, "conv_dim": (16, 16), "conv_stride": (5, 2),
@@ -93,7 +93,11 @@ def fields_at(config: Any, width: int, depth: int, own: Mapping[str, Any]) -> di
             found[name] = depth
         elif name in FIXED:
             found[name] = FIXED[name]
-    found |= _of_stages(config, width, depth)
+    if hasattr(config, "num_labels"):
+        found["num_labels"] = FIXED["num_labels"]
+    of_stages = _of_stages(config, width, depth)
+    if of_stages:
+        found = {k: v for k, v in found.items() if k not in DEPTHS} | of_stages
     for name, value in own.items():
         found[name] = value(width, depth) if callable(value) else value
     for name, new in renamed.items():

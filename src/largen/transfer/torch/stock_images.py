@@ -12,6 +12,12 @@ from torch import nn
 HEAD = 16
 
 
+def _mixer(width: int, depth: int) -> nn.Module:
+    mixers: Any = import_module("timm.models.mlp_mixer")
+    own = {"img_size": 32, "patch_size": 8, "embed_dim": width, "num_blocks": depth}
+    return mixers.MlpMixer(num_classes=10, **own)
+
+
 def _made(name: str, at: Callable[[int, int], dict[str, Any]], width: int, depth: int) -> nn.Module:
     timm: Any = import_module("timm")
     return timm.create_model(name, num_classes=10, **at(width, depth))
@@ -22,12 +28,8 @@ def _vit(width: int, depth: int) -> dict[str, Any]:
     return {**own, "num_heads": width // HEAD}
 
 
-def _mixer(width: int, depth: int) -> dict[str, Any]:
-    return {"img_size": 32, "patch_size": 8, "embed_dim": width, "num_blocks": depth}
-
-
 def _convnext(width: int, depth: int) -> dict[str, Any]:
-    return {"depths": (depth,) * 3, "dims": (width // 2, width, 2 * width)}
+    return {"depths": (depth,) * 4, "dims": tuple(width * 2**i // 4 for i in range(4))}
 
 
 def _swin(width: int, depth: int) -> dict[str, Any]:
@@ -37,18 +39,20 @@ def _swin(width: int, depth: int) -> dict[str, Any]:
 
 
 def _resnet(width: int, depth: int) -> dict[str, Any]:
-    return {"layers": (depth,) * 2, "channels": (width // 2, width), "stem_width": width // 2}
+    channels = (width, width, 2 * width, 2 * width)
+    own = {"stem_type": "deep", "stem_width": width // 2, "channels": channels}
+    return {**own, "layers": (depth,) * 4}
 
 
 MODELS: dict[str, tuple[str, Callable[[int, int], dict[str, Any]]]] = {
     "ViT": ("vit_tiny_patch16_224", _vit),
     "ViT with LayerScale": ("deit3_small_patch16_224", _vit),
-    "MLP-Mixer": ("mixer_s16_224", _mixer),
     "ConvNeXt": ("convnext_atto", _convnext),
     "Swin": ("swin_tiny_patch4_window7_224", _swin),
     "Swin-v2": ("swinv2_tiny_window8_256", _swin),
     "ResNet": ("resnet18", _resnet),
 }
 TIMM: Mapping[str, Callable[..., nn.Module]] = {
-    title: partial(_made, name, at) for title, (name, at) in MODELS.items()
+    **{title: partial(_made, name, at) for title, (name, at) in MODELS.items()},
+    "MLP-Mixer": _mixer,
 }
