@@ -167,9 +167,9 @@ def _match(a_path, a: Part, b_path, b: Part, parts, repetitions, blocks, stacked
         pairs, repetition = _pairs(b_path, stem, a, others, b, members)
         if repetition is not None:
             last = repetition.first + (repetition.shallow - 1) * repetition.unit
-            kinds = {a.parts[name].kind for name in others[last : last + repetition.unit]}
-            early = (name for name in others[:last] if a.parts[name].kind in kinds)
-            early = tuple(_join(a_path, name) for name in early)
+            unit = {_kind(a.parts[name]) for name in others[last : last + repetition.unit]}
+            same = (name for name in others[:last] if _kind(a.parts[name]) in unit)
+            early = tuple(_join(a_path, name) for name in same)
             repetitions.append(replace(repetition, early=early))
             span = range(repetition.first, repetition.first + repetition.deep * repetition.unit)
             blocks.extend(_join(b_path, members[i]) for i in span)
@@ -178,6 +178,11 @@ def _match(a_path, a: Part, b_path, b: Part, parts, repetitions, blocks, stacked
                 _join(a_path, theirs), a.parts[theirs], _join(b_path, ours), b.parts[ours],
                 parts, repetitions, blocks, stacked,
             )  # fmt: skip
+
+
+def _kind(part: Part) -> tuple:
+    """Return what blocks of one kind have in common, those without parts in their shapes."""
+    return (part.kind,) if part.parts else part.signature()
 
 
 def _pairs(path, stem, a: Part, others, b: Part, members):

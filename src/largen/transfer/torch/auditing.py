@@ -102,7 +102,7 @@ def audit(
     --------
     >>> def mlp(width):
     ...     return nn.Sequential(nn.Linear(8, width), nn.ReLU(), nn.Linear(width, 3))
-    >>> audit(mlp, {"width": 64}, seeds=3, scheme="mup").verdict
+    >>> audit(mlp, {"width": 64}, seeds=8, scheme="mup").verdict
     'flat'
     """
     instance_of("name", name, str, "a text")
