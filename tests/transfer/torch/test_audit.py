@@ -42,7 +42,7 @@ class Silent(ResidualMLP):
 
 
 def test_right_plans_are_flat():
-    row = audit(Silent, BASE, growth=(1, 4), seeds=3)
+    row = audit(Silent, {"width": 64, "depth": 4}, growth=(1, 4), seeds=3)
     assert row.verdict == "flat", row
     assert row.width is not None
     assert row.depth is not None
