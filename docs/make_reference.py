@@ -46,7 +46,8 @@ def main() -> None:
         "## Transfer", "", "```{eval-rst}", ".. autosummary::", "   :toctree: generated",
         "   :nosignatures:", "",
         *(f"   largen.transfer.torch.{name}" for name in
-          ("scale", "TorchPlan", "coordinate_check", "check_optimizer")), "```", "",
+          ("scale", "TorchPlan", "coordinate_check", "audit", "audit_stock",
+           "check_optimizer")), "```", "",
     ]  # fmt: skip
     Path(__file__).with_name("reference.md").write_text("\n".join(page))
 

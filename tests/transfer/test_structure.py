@@ -22,6 +22,9 @@ def test_indices_behind_repeated_blocks_shift():
     assert [found.parts[str(i)] for i in range(7)] == ["0", "1", "2", "2", "2", "2", "3"]
     assert found.blocks == ("1", "2", "3", "4", "5")
     assert found.depth_ratio(shallow, deep) == 2.5
+    # One block of two is half of the way, and one of five is a fifth of it.
+    assert found.early_blocks() == {"1"}
+    assert correspondence(deep, deep).early_blocks() == set()
 
 
 def test_blocks_of_two_kinds_repeat_together():

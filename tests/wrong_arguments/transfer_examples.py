@@ -107,7 +107,7 @@ def examples() -> dict[str, Example]:
     """Return an example for each public name."""
     scaled = {"optimizer": "sgd", "scheme": "mup"}
     many = [{"width": 8, "depth": 1}, {"width": 16, "depth": 1}]
-    check = {"base": SIZES["base"], "targets": many, "lr": 0.01, "steps": 1, "seeds": 1}
+    check = {"base": SIZES["base"], "targets": many, "lr": 0.01, "steps": 1, "seeds": 2}
     common = {"steps": 2, "evaluation": [(X, Y)], "replicas": [Replica(0.1)]}
     swept_by = {"lrs": [0.1], "base": (4, 1), "schemes": ["mup"], "progress": False}
     text = plan().to_json()
@@ -121,6 +121,10 @@ def examples() -> dict[str, Example]:
         "torch.coordinate_check": Example(
             in_torch.coordinate_check,
             {"make_model": Net, "batches": [BATCH], "loss": loss, **check, **scaled},
+        ),
+        "torch.audit": Example(
+            in_torch.audit,
+            {"make_model": Net, "base": SIZES["base"], "growth": (1, 2), "steps": 1, "seeds": 2},
         ),
         "torch.check_optimizer": Example(in_torch.check_optimizer, {"optimizer": optimizer()}),
         "torch.check_rates": Example(in_torch.check_rates, {"optimizer": optimizer()}),

@@ -1,4 +1,4 @@
-"""``largen transfer demo``: tune small, train large, check, on digits."""
+"""``largen transfer demo``: tune small, train large, check, on digits. ``audit`` is beside it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from largen.cli.audit import audit
 from largen.cli.work import make_folder, progress
 from largen.errors import LargenError
 from largen.files import save_figure
@@ -19,6 +20,9 @@ app = typer.Typer(help="Hyperparameter transfer in width and depth.", no_args_is
 @app.callback()
 def transfer() -> None:
     """Hyperparameter transfer in width and depth."""
+
+
+app.command()(audit)
 
 
 @app.command()

@@ -6,6 +6,7 @@ relative to a base shape. Nothing here needs PyTorch.
 """
 
 from largen._submodules import submodules
+from largen.transfer.audits import Audit, Audited
 from largen.transfer.coordinates import CoordinateCheck, LayerSlopes
 from largen.transfer.plan import ForwardMultiplier, Plan, ScaledWeight, plan_from_json
 from largen.transfer.roles import ROLES
@@ -14,6 +15,8 @@ from largen.transfer.schedules import constant, warmup_cosine
 
 __all__ = [
     "ROLES",
+    "Audit",
+    "Audited",
     "CoordinateCheck",
     "ForwardMultiplier",
     "LayerSlopes",

@@ -2,7 +2,15 @@
 
 A parameterization transfers if every activation, and what a few steps of training change of it,
 keeps its size when the model grows (Yang et al. 2022, App. D.1, "coordinate checking"). Here the
-log₂-slopes are fitted, compared with a tolerance, and the first layer that fails is named.
+log₂-slopes are fitted, with intervals from the scatter between seeds, and the first layer whose
+interval lies beyond the tolerance is named.
+
+**Intervals.** With y the log₂ at m sizes x and S seeds, the slope is Σ cᵢ ȳᵢ with
+cᵢ = (xᵢ − x̄)/Σ(x − x̄)², and its standard error √(Σcᵢ²·s²/S) with the variance s² pooled over
+sizes, of m(S − 1) degrees of freedom; with one seed s² is that of the residuals, of m − 2. A
+layer fails if its slope is beyond the tolerance by more than t standard errors, t Student's
+quantile at 1 − 0.05/(2k) for k layers with two slopes each (Bonferroni): where all slopes are
+within the tolerance, at most one check in twenty fails.
 
 Small models have a transient: a random read-out's initial output fades as n^(−½), and the error
 signals with it. Starting the read-out at zero removes it, and the slopes are those of training.
@@ -12,9 +20,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import sqrt
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.special import stdtrit
 
 from largen.arrays import integer, real, sequence
 from largen.callables import takes
@@ -27,6 +37,7 @@ if TYPE_CHECKING:
     import xarray
 
 TOLERANCE = {"width": 0.1, "depth": 0.35}
+ALLOWED = 0.05  # how often a check may fail where all slopes are within the tolerance
 
 
 @dataclass(frozen=True)
@@ -42,9 +53,13 @@ class LayerSlopes:
         change since initialisation.
     judged
         Whether it has to pass: along the depth, what is inside a residual branch need not, since
-        there a branch's output is meant to shrink.
+        there a branch's output is meant to shrink; nor need blocks before the last one, which are
+        a smaller part of the way through a deeper model.
     passed
-        Whether the change neither grows nor vanishes, and the activation does not grow.
+        Whether the change neither grows nor vanishes, and the activation does not grow, as far as
+        the seeds can tell.
+    size_margin, change_margin
+        Half of the intervals of the two slopes.
     """
 
     layer: str
@@ -52,6 +67,8 @@ class LayerSlopes:
     change: float
     judged: bool
     passed: bool
+    size_margin: float = 0.0
+    change_margin: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -70,9 +87,9 @@ class CoordinateCheck:
     start, size, change
         Root mean squares before and after training, and of the change, (sizes, seeds, layers).
     tolerance
-        The largest |slope| that passes.
+        The largest |slope| that passes; its interval may reach beyond.
     inside
-        Layers inside residual branches.
+        Layers inside residual branches, or in blocks before the last one.
     title
         What was checked.
     """
@@ -90,18 +107,30 @@ class CoordinateCheck:
     def __post_init__(self):
         if len(set(self.ratios.tolist())) < 2:
             raise InvalidInput("targets: wanted at least two different sizes.")
+        enough_seeds(self.change.shape[1], len(self.ratios))
 
     @property
     def slopes(self) -> tuple[LayerSlopes, ...]:
-        """The slopes of every layer that moves."""
+        """The slopes of every layer that moves, and their intervals."""
+        moving = [i for i in range(len(self.layers)) if self.change[..., i].any()]
+        judged = {
+            i for i in moving if self.along == "width" or self.layers[i] not in self.inside
+        }  # others are frozen, or in front of every weight
+        share = 1 - ALLOWED / (2 * max(len(judged), 1))
         rows = []
-        for i, layer in enumerate(self.layers):
-            if not self.change[..., i].any():
-                continue  # frozen, or in front of every weight
-            size, change = self._slope(self.size[..., i]), self._slope(self.change[..., i])
-            judged = self.along == "width" or layer not in self.inside
-            ok = abs(change) <= self.tolerance and size <= self.tolerance
-            rows.append(LayerSlopes(layer, size, change, judged, bool(ok or not judged)))
+        for i in moving:
+            size, size_margin = slope_with_margin(self.ratios, self.size[..., i], share)
+            change, change_margin = slope_with_margin(self.ratios, self.change[..., i], share)
+            ok = (
+                abs(change) - change_margin <= self.tolerance
+                and size - size_margin <= self.tolerance
+            )
+            passed = bool(ok or i not in judged)
+            rows.append(
+                LayerSlopes(
+                    self.layers[i], size, change, i in judged, passed, size_margin, change_margin
+                )
+            )
         return tuple(rows)
 
     @property
@@ -114,6 +143,15 @@ class CoordinateCheck:
         """Whether every layer passes."""
         return self.guilty is None
 
+    @property
+    def margin(self) -> float:
+        """Half of the widest interval of the layers that are judged.
+
+        Where it is larger than the tolerance, passing says little: more seeds say more.
+        """
+        margins = [max(r.size_margin, r.change_margin) for r in self.slopes if r.judged]
+        return max(margins, default=0.0)
+
     def __getitem__(self, layer: str) -> LayerSlopes:
         for row in self.slopes:
             if row.layer == layer:
@@ -123,11 +161,15 @@ class CoordinateCheck:
     def __str__(self) -> str:
         cells = [["layer", "slope of size", "slope of change", ""]]
         for row in self.slopes:
-            verdict = "✗" if not row.passed else "" if row.judged else "in a branch"
-            cells.append(
-                [row.layer or "(model)", f"{row.size:+.3f}", f"{row.change:+.3f}", verdict]
-            )
+            verdict = "✗" if not row.passed else "" if row.judged else "not judged"
+            numbers = [
+                f"{row.size:+.3f} ± {row.size_margin:.3f}",
+                f"{row.change:+.3f} ± {row.change_margin:.3f}",
+            ]
+            cells.append([row.layer or "(model)", *numbers, verdict])
         verdict = "passed" if self.passed else f"failed, first at {self.guilty or '(model)'}"
+        if self.passed and self.margin > self.tolerance:
+            verdict += f", but intervals are up to ± {self.margin:.2g}: more seeds tell more"
         head = f"coordinate check in {self.along}, {self.title}: {verdict}"
         return "\n".join([f"{head} (tolerance {self.tolerance:g})", *aligned(cells)])
 
@@ -148,18 +190,66 @@ class CoordinateCheck:
                 "change": (axes, self.change),
                 "size_slope": ("layer", np.array([row.size for row in chosen])),
                 "change_slope": ("layer", np.array([row.change for row in chosen])),
+                "size_margin": ("layer", np.array([row.size_margin for row in chosen])),
+                "change_margin": ("layer", np.array([row.change_margin for row in chosen])),
                 "passed": ("layer", np.array([row.passed for row in chosen])),
             },
             coords={"ratio": self.ratios, "layer": list(self.layers)},
             attrs={"along": self.along, "title": self.title, "tolerance": self.tolerance},
         )
 
-    def _slope(self, values: np.ndarray) -> float:
-        """Fit log₂ of the mean over seeds; a value that is not finite gives an infinite slope."""
-        mean = values.mean(axis=1)
-        if not (np.isfinite(mean).all() and (mean > 0).all()):
-            return float("inf")
-        return float(np.polyfit(np.log2(self.ratios), np.log2(mean), 1)[0])
+
+def slope_with_margin(ratios: np.ndarray, values: np.ndarray, share: float) -> tuple[float, float]:
+    """Fit log₂ of positive values against log₂ of sizes.
+
+    Parameters
+    ----------
+    ratios
+        The sizes, (sizes).
+    values
+        Shape (sizes, seeds).
+    share
+        The probability below the upper end of the interval, such as 0.975.
+
+    Returns
+    -------
+    tuple of float
+        The slope and half of its interval. A value that is not finite or not positive gives an
+        infinite slope without one.
+
+    Examples
+    --------
+    >>> slope, margin = slope_with_margin(np.array([1, 2, 4]), np.array([[1], [2], [4]]), 0.975)
+    >>> round(slope, 6), round(margin, 6)
+    (1.0, 0.0)
+    """
+    if not (np.isfinite(values).all() and (values > 0).all()):
+        return float("inf"), 0.0
+    x, y = np.log2(ratios), np.log2(values)
+    sizes, seeds = y.shape
+    weights = (x - x.mean()) / np.square(x - x.mean()).sum()
+    mean = y.mean(axis=1)
+    slope = float(weights @ mean)
+    if seeds > 1:
+        left, freedom = y - mean[:, None], sizes * (seeds - 1)
+    else:
+        left, freedom = mean - mean.mean() - slope * (x - x.mean()), sizes - 2
+    if freedom < 1:
+        enough_seeds(seeds, sizes)
+    error = sqrt(np.square(left).sum() / freedom * np.square(weights).sum() / seeds)
+    return slope, error * float(stdtrit(freedom, share))
+
+
+def enough_seeds(seeds: int, sizes: int) -> None:
+    """Raise if nothing tells a slope from chance.
+
+    Raises
+    ------
+    InvalidInput
+        With one seed at two sizes.
+    """
+    if seeds < 2 and sizes < 3:
+        raise InvalidInput("seeds: wanted at least 2, or three sizes, to tell a slope from chance.")
 
 
 def effort(
@@ -173,30 +263,30 @@ def effort(
         If there are no steps, no networks or no batches, or an argument cannot be meant.
     """
     integer("steps", steps, at_least=1)
+    sequence("targets", targets, "a list of shapes")
     integer("seeds", seeds, at_least=1)
     real("lr", lr, at_least=0)
     if tolerance is not None:
         real("tolerance", tolerance, above=0)
     takes("loss", loss, ("model", "batch"))
-    sequence("targets", targets, "a list of shapes")
     if not sequence("batches", batches, "a list of batches"):
         raise InvalidInput("batches: is empty; wanted at least one.")
 
 
-def one_direction(plans: Sequence[Plan]) -> tuple[str, list[float]]:
+def one_direction(plans: Sequence[Plan], seeds: int = 2) -> tuple[str, list[float]]:
     """Return in what the targets differ, ``"width"`` or ``"depth"``, and their ratios to the base.
 
     Raises
     ------
     InvalidInput
-        If they differ in both, or in none.
+        If they differ in both, or in none, or there are too few seeds for so many.
     """
     wide = [plan.width_ratio for plan in plans]
     deep = [plan.depth_ratio for plan in plans]
-    if len(set(wide)) > 1 and len(set(deep)) == 1:
-        return "width", wide
-    if len(set(deep)) > 1 and len(set(wide)) == 1:
-        return "depth", deep
+    for along, own, other in (("width", wide, deep), ("depth", deep, wide)):
+        if len(set(own)) > 1 and len(set(other)) == 1:
+            enough_seeds(seeds, len(own))
+            return along, own
     raise InvalidInput("targets: wanted shapes that differ in width only, or in depth only.")
 
 
@@ -225,6 +315,8 @@ def checked(
     along, ratios = one_direction(plans)
     tolerance = TOLERANCE[along] if tolerance is None else float(tolerance)
     layers = tuple(name for name in records[0][0] if all(name in r for own in records for r in own))
+    if not layers:
+        raise InvalidInput("loss: the models' layers give no tensors of the same names.")
     numbers = np.array([[[r[name] for name in layers] for r in own] for own in records])
     start, size, change = np.moveaxis(numbers, -1, 0)
     return CoordinateCheck(

@@ -19,6 +19,7 @@ import numpy as np
 QUARTER = Fraction(1, 4)
 # A power is half a step, ¼, away from being taken for its neighbour.
 WANTED_ERROR, LARGEST_ERROR = 0.07, 0.1
+LEAST_VARIANCE = 0.02  # of the mean square: entries that scatter less are constants
 FEW_DRAWS, MOST_DRAWS = 8, 512
 MOST_ENTRIES = 2**25  # of all weights, in more than the few draws: about a second
 MOST_MEASURED = 1000  # builders and shapes that are remembered
@@ -51,12 +52,16 @@ class Moments:
 
     @property
     def std(self) -> float:
-        """The deviation; exactly 0 for entries that are all the same."""
+        """The deviation; exactly 0 for entries that are all the same, or nearly so.
+
+        Lengths of rows of random entries, as weight normalisation starts with, scatter a little
+        about a mean: they are constants, and what scatters has another power of the width.
+        """
         if not self.count:
             return 0.0
         mean = self.total / self.count
         variance = self.squares / self.count - mean * mean
-        return sqrt(variance) if variance > 1e-10 * self.squares / self.count else 0.0
+        return sqrt(variance) if variance > LEAST_VARIANCE * self.squares / self.count else 0.0
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from largen.errors import InvalidInput
 
@@ -54,6 +54,8 @@ class Repetition:
         How many repetitions either model has.
     first
         Where they begin.
+    early
+        The shallow model's blocks of the same kinds before the last repetition.
     """
 
     path: str
@@ -61,6 +63,7 @@ class Repetition:
     shallow: int
     deep: int
     first: int
+    early: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -91,6 +94,15 @@ class Correspondence:
         """
         last = {source: path for path, source in self.parts.items()}
         return {path: source for source, path in last.items()}
+
+    def early_blocks(self) -> set[str]:
+        """Return the shallow model's blocks that are before the last repetition.
+
+        They are a smaller part of the way through the deep model: with branches of 1/L, the first
+        block has done 1/L of what all blocks do. Blocks of the same kind with other weights, such
+        as a first one with tables of positions, are blocks, too.
+        """
+        return {name for r in self.repetitions for name in r.early}
 
     def depth_ratio(self, shallow: Part, deep: Part) -> float:
         """Return L/L₀: repetitions counted over all sequences that grew."""
@@ -154,7 +166,11 @@ def _match(a_path, a: Part, b_path, b: Part, parts, repetitions, blocks, stacked
         others = groups[0].get(stem) or groups[0].get(f"{stem.removesuffix('_')}.", [])
         pairs, repetition = _pairs(b_path, stem, a, others, b, members)
         if repetition is not None:
-            repetitions.append(repetition)
+            last = repetition.first + (repetition.shallow - 1) * repetition.unit
+            unit = {_kind(a.parts[name]) for name in others[last : last + repetition.unit]}
+            same = (name for name in others[:last] if _kind(a.parts[name]) in unit)
+            early = tuple(_join(a_path, name) for name in same)
+            repetitions.append(replace(repetition, early=early))
             span = range(repetition.first, repetition.first + repetition.deep * repetition.unit)
             blocks.extend(_join(b_path, members[i]) for i in span)
         for theirs, ours in pairs:
@@ -162,6 +178,11 @@ def _match(a_path, a: Part, b_path, b: Part, parts, repetitions, blocks, stacked
                 _join(a_path, theirs), a.parts[theirs], _join(b_path, ours), b.parts[ours],
                 parts, repetitions, blocks, stacked,
             )  # fmt: skip
+
+
+def _kind(part: Part) -> tuple:
+    """Return what blocks of one kind have in common, those without parts in their shapes."""
+    return (part.kind,) if part.parts else part.signature()
 
 
 def _pairs(path, stem, a: Part, others, b: Part, members):

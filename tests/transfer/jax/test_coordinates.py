@@ -53,7 +53,7 @@ def torch_loss(model, batch):
     return (model(x) - y).square().mean()
 
 
-OPTIONS = {"scheme": "depth_mup", "optimizer": "adamw", "lr": 3e-3, "seeds": 1, "steps": 2}
+OPTIONS = {"scheme": "depth_mup", "optimizer": "adamw", "lr": 3e-3, "seeds": 2, "steps": 2}
 in_jax_check = partial(
     in_jax.coordinate_check, init, BASE, layout="out_in", branches=["blocks.*.fc2"]
 )

@@ -161,6 +161,37 @@ def test_slopes_are_fitted_and_the_guilty_is_named():
     assert synthetic(size=np.full((3, 2, 3), np.nan)).guilty == "a"
 
 
+def noisy(slopes, seeds, rng, spread=0.2, sizes=(1.0, 2.0, 4.0)):
+    """A check of layers with these slopes, whose logarithms scatter."""
+    ratios = np.array(sizes)
+    logs = np.log2(ratios)[:, None, None] * np.array(slopes)
+    change = 2 ** (logs + spread * rng.standard_normal((len(ratios), seeds, len(slopes))))
+    names = tuple(map(str, range(len(slopes))))
+    return CoordinateCheck("width", ratios, names, change, change, change, 0.1)
+
+
+@pytest.mark.parametrize(("seeds", "layers"), [(2, 3), (3, 12), (1, 3)])
+def test_right_models_fail_at_most_one_time_in_twenty(seeds, layers):
+    # All slopes at the tolerance, the worst of what is right.
+    rng, trials = np.random.default_rng(seeds), 400
+    slopes = 0.1 * np.where(np.arange(layers) % 2, 1, -1)
+    failed = sum(not noisy(slopes, seeds, rng).passed for _ in range(trials))
+    z = (failed - 0.05 * trials) / np.sqrt(0.05 * 0.95 * trials)
+    assert z < 3, f"{failed} of {trials}"
+    assert failed > 0  # intervals are no wider than they need be
+
+
+def test_what_is_wrong_is_found():
+    rng = np.random.default_rng(0)
+    found = [noisy([0, 0.5, 0], 3, rng, 0.05).guilty for _ in range(50)]
+    assert found.count("1") == 50
+    wide = noisy([0, 0.5, 0], 2, rng, spread=1.0)
+    assert wide.passed
+    assert "more seeds tell more" in str(wide)
+    with pytest.raises(InvalidInput, match="seeds: wanted at least 2"):
+        noisy([0.0], 1, rng, sizes=(1.0, 2.0))
+
+
 @pytest.mark.parametrize(
     ("targets", "options", "message"),
     [

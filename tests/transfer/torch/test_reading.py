@@ -218,3 +218,36 @@ def test_a_temperature_hides_no_read_out():
     )
     assert plan["head.weight"].role == "output"
     assert not any("read-out" in note for note in plan.notes)
+
+
+class Mixing(nn.Module):
+    """Mixes places and channels; one dropout for both."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.norm, self.drop = nn.LayerNorm(width), nn.Dropout()
+        self.places, self.channels = nn.Linear(5, 5), nn.Linear(width, width)
+
+    def forward(self, x):
+        x = x + self.drop(self.places(torch.tanh(self.norm(x)).transpose(1, 2)).transpose(1, 2))
+        return x + self.drop(self.channels(torch.tanh(self.norm(x))))
+
+
+@pytest.mark.parametrize("multipliers", ["forward", "weights"])
+def test_a_dropout_for_two_branches_takes_no_factor(multipliers):
+    def make(width, depth):
+        blocks = [Mixing(width) for _ in range(depth)]
+        return nn.Sequential(nn.Linear(3, width), *blocks, nn.Linear(width, 2))
+
+    found = scale(
+        make, BASE, TARGET, scheme="complete_p", multipliers=multipliers,
+        example=torch.randn(2, 5, 3),
+    )  # fmt: skip
+    kept = [m.module.partition(".")[2] for m in found.multipliers if m.kind == "branch"]
+    in_weights = folded(found, "branch × l⁻¹")
+    if multipliers == "forward":
+        assert sorted(set(kept)) == ["channels", "places"]
+        assert (len(kept), in_weights) == (16, set())
+    else:
+        assert {name.rpartition(".")[2] for name in in_weights} == {"weight", "bias"}
+        assert sum("branch" in "".join(w.folded) for w in found.weights) == 32

@@ -108,7 +108,7 @@ def coordinate_check(
     plans = [
         scale(init, base, target, optimizer=optimizer, depth=depth, **options) for target in targets
     ]
-    one_direction(plans)
+    one_direction(plans, seeds)
     names = [_Names(init, plan, depth) for plan in plans]
     records = []
     for plan, named in zip(plans, names, strict=True):
@@ -136,7 +136,7 @@ class _Names:
     Attributes
     ----------
     inside
-        What is inside repeated blocks, by the base's names.
+        What is inside repeated blocks, and blocks before the last one, by the base's names.
     """
 
     def __init__(self, init: Callable[..., Any], plan: JaxPlan, depth: str):
@@ -146,7 +146,10 @@ class _Names:
         found = correspondence(shallow, deep)
         self._names, self._looked_at = found.parts, found.looked_at()
         blocks = tuple(f"{found.parts[block]}." for block in found.blocks)
-        self.inside = {name for name in self._looked_at.values() if name.startswith(blocks)}
+        early = found.early_blocks()
+        self.inside = {
+            name for name in self._looked_at.values() if name.startswith(blocks) or name in early
+        }
 
     def __getitem__(self, name: str) -> str | None:
         """The base's name; None for a block of which a later one is looked at."""

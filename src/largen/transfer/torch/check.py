@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from largen.transfer.structure import correspondence
 from largen.transfer.torch.optimizers import OPTIMIZERS, check_optimizer
 from largen.transfer.torch.plan import TorchPlan
 from largen.transfer.torch.process import seeded
+from largen.transfer.torch.recording import output_of
 from largen.transfer.torch.scaling import scale
 from largen.transfer.torch.survey import on_meta, part_of
 from largen.transfer.updates import update
@@ -57,9 +58,11 @@ def coordinate_check(
     optimizer, weight_decay, eps
         As in :func:`scale` and :meth:`TorchPlan.param_groups`.
     steps, seeds
-        Steps of training, and networks of each size.
+        Steps of training, and networks of each size: at least 2, or 1 at three sizes. Slopes
+        have intervals from the scatter between seeds (:mod:`largen.transfer.coordinates`).
     tolerance
-        The largest |slope| that passes; 0.1 in width and 0.35 in depth by default.
+        The largest |slope| that passes; 0.1 in width and 0.35 in depth by default. A layer fails
+        if its interval lies beyond.
     make_optimizer
         Makes the optimizer from parameter groups, where PyTorch has none of that name: anything
         with ``zero_grad`` and ``step``. Muon's groups and AdamW's come together then.
@@ -91,41 +94,49 @@ def coordinate_check(
         scale(make_model, base, target, optimizer=optimizer, depth=depth, **options)
         for target in targets
     ]
-    one_direction(plans)
-    labels = [_labels(make_model, base, target, depth) for target in targets]
+    one_direction(plans, seeds)
+    found = [_labels(make_model, base, target, depth) for target in targets]
+    labels, early = [names for names, _ in found], set().union(*(own for _, own in found))
     records = []
     for plan, names in zip(plans, labels, strict=True):
         own = []
+        undone = {m.module for m in plan.multipliers if m.kind == "built"}
         for seed in range(seeds):
             model = plan.build(seed=seed)
             groups = plan.param_groups(
                 model, lr=lr, weight_decay=weight_decay, eps=eps, moved_by="all"
             )
             moved = check_optimizer(make(groups))
-            own.append(_sizes(model, moved, batches, loss, steps, names, seed))
+            own.append(_sizes(model, moved, batches, loss, steps, names, seed, undone))
         records.append(own)
-    inside = _inside(plans, labels)
+    inside = _inside(plans, labels, early)
     return checked(plans, records, inside, tolerance, f"{optimizer}, {steps} steps")
 
 
-def _inside(plans: Sequence[TorchPlan], labels: Sequence[Mapping[str, str]]) -> frozenset[str]:
-    """Return the layers that are inside residual branches, by the base model's names."""
+def _inside(
+    plans: Sequence[TorchPlan], labels: Sequence[Mapping[str, str]], early: Collection[str]
+) -> frozenset[str]:
+    """Return the layers inside residual branches or early blocks, by the base model's names."""
     return frozenset(
         name
         for plan, names in zip(plans, labels, strict=True)
         for path, name in names.items()
         if any(path == part or path.startswith(f"{part}.") for part in plan.inside)
+        or any(name == part or name.startswith(f"{part}.") for part in early)
     )
 
 
-def _labels(make_model: Any, base: Mapping, target: Mapping, depth: str) -> dict[str, str]:
-    """Return the modules to be looked at → the base model's names for them."""
+def _labels(
+    make_model: Any, base: Mapping, target: Mapping, depth: str
+) -> tuple[dict[str, str], set[str]]:
+    """Return the modules to be looked at → the base model's names for them, and early blocks."""
     start = dict(base)
     tall = {**start, depth: target[depth]} if depth in start else start
     models = [on_meta(make_model, at) for at in (start, tall)]
     modules = {path for path, _ in models[1].named_modules()}
-    found = correspondence(*map(part_of, models)).looked_at()
-    return {path: name for path, name in found.items() if path in modules}
+    found = correspondence(*map(part_of, models))
+    names = {path: name for path, name in found.looked_at().items() if path in modules}
+    return names, found.early_blocks()
 
 
 def _sizes(
@@ -136,10 +147,11 @@ def _sizes(
     steps: int,
     names: Mapping[str, str],
     seed: int,
+    undone: Collection[str],
 ) -> dict[str, tuple[float, float, float]]:
     """Train a model, and return the size, the later size and the change of each activation."""
     with seeded(seed, gpus=True):
-        before = _activations(model, batches[0], loss, names, seed)
+        before = _activations(model, batches[0], loss, names, seed, undone)
         for t in range(steps):
             optimizer.zero_grad()
             value = loss(model, batches[t % len(batches)])
@@ -147,7 +159,7 @@ def _sizes(
                 raise InvalidInput(f"loss: wanted a tensor of one number, got {shown(value)}.")
             value.backward()
             optimizer.step()
-        after = _activations(model, batches[0], loss, names, seed)
+        after = _activations(model, batches[0], loss, names, seed, undone)
     return {
         name: (_rms(before[name]), _rms(after[name]), _rms(after[name] - before[name]))
         for name in before
@@ -161,21 +173,23 @@ def _activations(
     loss: Callable[[nn.Module, Any], Tensor],
     names: Mapping[str, str],
     seed: int,
+    undone: Collection[str],
 ) -> dict[str, Tensor]:
     """Return the output of every module that is looked at, at its first call."""
     found: dict[str, Tensor] = {}
 
     def record(name: str) -> Callable[..., None]:
         def hook(module: nn.Module, args: Any, output: Any) -> None:
-            value = output[0] if isinstance(output, tuple) and output else output
-            if isinstance(value, Tensor) and value.is_floating_point() and name not in found:
+            value = output_of(output)
+            if value is not None and name not in found:
                 found[name] = value.detach().clone()
 
         return hook
 
     handles = [
-        # In front of the plan's own hooks: a factor of the forward pass is no growth.
-        module.register_forward_hook(record(names[path]), prepend=True)
+        # In front of the plan's own hooks: a factor of the forward pass is no growth. What undoes
+        # the user's own factors belongs to the layer.
+        module.register_forward_hook(record(names[path]), prepend=path not in undone)
         for path, module in model.named_modules()
         if path in names
     ]

@@ -350,14 +350,21 @@ def _in_terms_of(power: Power, ratio: float, n: float) -> Power:
 def _module_of(record: Record, place: int) -> str | None:
     """Return the innermost module whose output a tensor is, behind views and numbers.
 
-    What the module makes must not go anywhere else.
+    What the module makes must not go anywhere else. One without weights that is called several
+    times, such as a block's one dropout for two branches, would multiply them all.
     """
     consumers = users(record)
+    paths = [call.path for call in record.calls]
+    weighted = {node.parameter for node in record.nodes if node.parameter is not None}
     chain = behind(record, place)
     for i, here in enumerate(chain):
         if i and len(consumers[here]) > 1:
             return None
         for call in record.calls:
-            if call.path and call.outputs[:1] == (here,):
+            if not call.path or call.outputs[:1] != (here,):
+                continue
+            if paths.count(call.path) == 1 or any(
+                name.startswith(f"{call.path}.") for name in weighted
+            ):
                 return call.path
     return None

@@ -19,6 +19,8 @@ from largen.transfer.structure import Part
 from largen.transfer.torch.process import seeded
 from largen.transfer.torch.recording import name_of
 
+BLOCK = 4096  # entries that are drawn of a large tensor
+RANDOM = frozenset({"normal", "uniform", "exponential", "log_normal", "cauchy", "bernoulli"})
 LARGE = 200_000  # entries of a model whose large tensors are not drawn again
 
 
@@ -89,17 +91,27 @@ def initial_moments(
 
 
 class _OnlySmall(TorchDispatchMode):
-    """Leaves tensors of more entries than these as they are allocated: none are wanted of them."""
+    """Draws tensors of more entries than these by repeating a block: none are wanted of them.
+
+    They are random still, since some initialisations draw until entries are within bounds.
+    """
 
     def __init__(self, entries: int):
         super().__init__()
-        self.entries = entries
+        self.entries = max(entries, BLOCK)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Skip what would fill a large tensor."""
-        if name_of(func)[1] and isinstance(args[0], Tensor) and args[0].numel() > self.entries:
-            return args[0]
-        return func(*args, **(kwargs or {}))
+        """Draw a block where a large tensor would be filled."""
+        name, in_place = name_of(func)
+        whole = args[0] if args else None
+        if not (in_place and name in RANDOM and isinstance(whole, Tensor)):
+            return func(*args, **(kwargs or {}))
+        if whole.numel() <= self.entries:
+            return func(*args, **(kwargs or {}))
+        block = whole.new_empty(BLOCK)
+        func(block, *args[1:], **(kwargs or {}))
+        copies = -(-whole.numel() // BLOCK)
+        return whole.copy_(block.repeat(copies)[: whole.numel()].view(whole.shape))
 
 
 def _built(make_model: Any, sizes: Mapping[str, Any], device: str, seed: int) -> nn.Module:

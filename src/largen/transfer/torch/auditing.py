@@ -1,0 +1,297 @@
+"""Audits: whether a model gets a plan from its builder alone, and whether the plan is right.
+
+A model is right under a plan if a few steps of training change its outputs alike at all sizes:
+the slope of the change, in log₂ per doubling, is 0 up to what small models add to it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+
+from largen.arrays import flag, integer, real, sequence
+from largen.callables import takes
+from largen.errors import InvalidInput, LargenError, instance_of
+from largen.text import shown
+from largen.transfer.audits import Audit, Audited, Slope
+from largen.transfer.coordinates import CoordinateCheck, slope_with_margin
+from largen.transfer.schemes import scheme_of
+from largen.transfer.shapes import shapes
+from largen.transfer.torch.check import coordinate_check
+from largen.transfer.torch.examples import called
+from largen.transfer.torch.process import seeded
+from largen.transfer.torch.recording import output_of
+from largen.transfer.torch.scaling import scale
+from largen.transfer.torch.stock import BASE, LARGEST, StockModel, stock_models
+from largen.transfer.torch.survey import on_meta
+from largen.transfer.torch.survey import real as real_model
+from largen.transfer.updates import update
+
+SAMPLES = 8
+GROWTH = (1, 2, 4)
+TOLERANCE = 0.3
+
+
+def audit(
+    make_model: Callable[..., nn.Module],
+    base: Mapping[str, Any],
+    *,
+    growth: Sequence[int] = GROWTH,
+    scheme: Any = "complete_p",
+    optimizer: str = "adam",
+    lr: float = 2e-3,
+    steps: int = 4,
+    seeds: int = 4,
+    tolerance: float = TOLERANCE,
+    name: str = "model",
+    example: Any = None,
+    depth: str = "depth",
+    **options: Any,
+) -> Audited:
+    """Plan for a model from its builder alone, train it at several sizes, and say what came of it.
+
+    The sizes are multiples of the base's, in all widths at once and in the depth. The models
+    learn random targets y of their outputs f by ½⟨(f − y)²⟩, in evaluation mode but for batch
+    normalisation, and the slope of log₂ of the change of f against log₂ of the size is fitted with
+    an interval over seeds. Its verdict:
+
+    ``"flat"``
+        Both intervals are within the tolerance.
+    ``"not flat"``
+        One lies beyond.
+    ``"undecided"``
+        One reaches beyond; more seeds tell.
+    ``"refused"``
+        There is no plan, and the refusal says what to pass; or larger models could not be trained.
+    ``"not built"``
+        The base could not be built.
+
+    Parameters
+    ----------
+    make_model, base
+        As in :func:`scale`.
+    growth
+        Multiples of the base's sizes.
+    scheme, optimizer, example, depth, **options
+        As in :func:`scale`.
+    lr
+        η₀.
+    steps, seeds
+        Of training, and networks of each size: at least 2.
+    tolerance
+        The largest slope that is flat.
+    name
+        What the model is called.
+
+    Returns
+    -------
+    Audited
+        A row of a table.
+
+    Raises
+    ------
+    InvalidInput
+        If an argument is out of range. What is wrong with the model is part of the row.
+
+    Examples
+    --------
+    >>> def mlp(width):
+    ...     return nn.Sequential(nn.Linear(8, width), nn.ReLU(), nn.Linear(width, 3))
+    >>> audit(mlp, {"width": 64}, seeds=8, scheme="mup").verdict
+    'flat'
+    """
+    instance_of("name", name, str, "a text")
+    instance_of("base", base, Mapping, "a dict such as dict(width=64, depth=2)")
+    multiples = [integer("growth", g, at_least=1) for g in sequence("growth", growth, "numbers")]
+    if len(set(multiples)) < 2:
+        raise InvalidInput(f"growth: wanted at least two numbers, got {shown(growth)}.")
+    if not callable(make_model):
+        raise InvalidInput(f"make_model: wanted a function, got {shown(make_model)}.")
+    shapes(base, base, depth)
+    scheme_of(scheme)
+    update(optimizer)
+    integer("steps", steps, at_least=1)
+    integer("seeds", seeds, at_least=2)
+    real("lr", lr, above=0)
+    allowed = real("tolerance", tolerance, above=0)
+    quiet = _Quiet(make_model, example)
+    row = {"model": name, "tolerance": allowed}
+    widths = [key for key in base if key != depth]
+    ways = {"width": widths, "depth": [depth] if depth in base else []}
+    largest = max(multiples)
+    target = {key: largest * size for key, size in base.items()}
+    common = {"scheme": scheme, "optimizer": optimizer, "example": example, "depth": depth}
+    try:
+        on_meta(make_model, base)
+    except Exception as error:
+        return Audited(**row, failure=f"{type(error).__name__}: {_first_line(error)}")
+    try:
+        plan = scale(make_model, base, target, **common, **options)
+        row["notes"] = plan.notes
+        for along, keys in ways.items():
+            if not keys:
+                continue
+            targets = [{**base, **{k: g * base[k] for k in keys}} for g in multiples]
+            check = coordinate_check(
+                quiet, base, targets, [0], quiet.loss, lr=lr, steps=steps, seeds=seeds,
+                tolerance=allowed, **common, **options,
+            )  # fmt: skip
+            row[along] = _slope(check)
+    except LargenError as error:
+        return Audited(**row, refusal=_first_line(error))
+    except Exception as error:  # whatever a library's code raises at some size
+        return Audited(**row, refusal=f"{type(error).__name__}: {_first_line(error)}")
+    return Audited(**row)
+
+
+def audit_stock(
+    models: Iterable[str] | None = None,
+    *,
+    every: bool = False,
+    progress: Callable[[str], None] | None = None,
+    **options: Any,
+) -> Audit:
+    """Audit stock models of the libraries that are installed, as :func:`audit` does one.
+
+    Configurations are shrunk to width 64 and depth 2: heads have 16 entries and grow in number,
+    and vocabularies, images, and numbers of experts are of a fixed size.
+
+    Parameters
+    ----------
+    models
+        Names of models, or their beginnings; all by default.
+    every
+        Every architecture for text, vision or speech that ``transformers`` has, and not only the
+        best known.
+    progress
+        Called with each row as it comes.
+    **options
+        Passed on to :func:`audit`.
+
+    Returns
+    -------
+    Audit
+        A table; ``Audit.save("audit.md")`` writes it to a file.
+
+    Raises
+    ------
+    InvalidInput
+        If neither library is installed, or no model is called so.
+    """
+    flag("every", every)
+    if progress is not None:
+        takes("progress", progress, ("row",))
+    known = stock_models("all" if every else "named")
+    wanted = known
+    if models is not None:
+        given = sequence("models", models, "a list of names")
+        names = [instance_of("models", m, str, "a list of names") for m in given]
+        wanted = [m for m in known if any(m.name.startswith(name) for name in names)]
+        if not wanted:
+            raise InvalidInput(f"models: wanted some of {[m.name for m in known]}, got {names}.")
+    rows = []
+    for model in wanted:
+        begin = time.perf_counter()
+        row = _one(model, options)
+        rows.append(row)
+        if progress is not None:
+            progress(f"{row.model}: {row.verdict} ({time.perf_counter() - begin:.0f} s)")
+    scheme, optimizer = options.get("scheme", "complete_p"), options.get("optimizer", "adam")
+    return Audit(tuple(rows), f"{scheme}, {optimizer}")
+
+
+def _one(model: StockModel, options: Mapping[str, Any]) -> Audited:
+    try:
+        base = on_meta(model.make, BASE)
+    except Exception as error:
+        why = f"{type(error).__name__}: {_first_line(error)}"
+        return Audited(model.name, model.library, failure=why)
+    entries = sum(p.numel() for p in base.parameters())
+    if entries > LARGEST:
+        why = f"its configuration was not shrunk: {entries} weights"
+        return Audited(model.name, model.library, failure=why)
+    found = audit(model.make, BASE, name=model.name, **options)
+    return Audited(
+        model.name, model.library, found.refusal, found.failure, found.notes, found.width,
+        found.depth, found.tolerance,
+    )  # fmt: skip
+
+
+class _Quiet:
+    """A builder of models without dropout, and their loss on inputs that they take."""
+
+    def __init__(self, make_model: Callable[..., nn.Module], example: Any):
+        self.make_model, self.example = make_model, example
+        self.sizes: WeakKeyDictionary[nn.Module, Mapping[str, Any]] = WeakKeyDictionary()
+        self.inputs: dict[tuple, tuple] = {}
+
+    def __call__(self, **sizes: Any) -> nn.Module:
+        """Build a model in evaluation mode, but for batch normalisation."""
+        model = self.make_model(**sizes)
+        if not isinstance(model, nn.Module):
+            raise InvalidInput(f"make_model: wanted a torch.nn.Module, got {shown(model)}.")
+        model.eval()
+        for module in model.modules():
+            if isinstance(module, nn.modules.batchnorm._BatchNorm):
+                module.train()
+        self.sizes[model] = sizes
+        return model
+
+    def loss(self, model: nn.Module, batch: Any) -> Tensor:
+        """Return half the mean squared distance to random targets."""
+        args, kwargs = self._taken(self.sizes[model])
+        output = output_of(model(*args, **kwargs))
+        if output is None:
+            raise InvalidInput("make_model: the model returns no tensor of real numbers.")
+        return (output - _drawn(output.shape, 7)).square().mean() / 2
+
+    def _taken(self, sizes: Mapping[str, Any]) -> tuple:
+        """Return what models of these sizes take, found on one of their own."""
+        key = tuple(sizes.items())
+        if key not in self.inputs:
+            _, inputs = called(real_model(self.make_model, sizes, 0).eval(), self.example, sizes)
+            self.inputs[key] = inputs if self.example is not None else _more(inputs)
+        return self.inputs[key]
+
+
+def _more(inputs: tuple) -> tuple:
+    """Return inputs of the same kinds with more samples, so that a batch has statistics."""
+    args, kwargs = inputs
+    with seeded(11):
+        return tuple(map(_of_samples, args)), {k: _of_samples(v) for k, v in kwargs.items()}
+
+
+def _of_samples(value: Any) -> Any:
+    if not isinstance(value, Tensor) or value.ndim == 0:
+        return value
+    shape = (SAMPLES, *value.shape[1:])
+    if value.is_floating_point():
+        return torch.randn(shape, dtype=value.dtype)
+    return torch.randint(0, int(value.max()) + 1, shape, dtype=value.dtype)
+
+
+def _drawn(shape: Sequence[int], seed: int) -> Tensor:
+    return torch.randn(tuple(shape), generator=torch.Generator().manual_seed(seed))
+
+
+def _slope(check: CoordinateCheck) -> Slope:
+    """Return the slope of the outputs' change, and the worst layer inside."""
+    if "" not in check.layers:
+        raise InvalidInput("make_model: the model's outputs have other shapes after training.")
+    values = check.change[..., check.layers.index("")]
+    value, margin = slope_with_margin(check.ratios, values, 0.975)
+    inside = [row for row in check.slopes if row.layer and not row.passed]
+    worst = max(inside, key=lambda row: max(abs(row.change), row.size), default=None)
+    words = ""
+    if worst is not None:
+        words = f"{worst.layer} changes {worst.change:+.2f}, is {worst.size:+.2f}"
+    return Slope(value, margin, words)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0][:400]

@@ -1,0 +1,180 @@
+"""Stock models of other libraries as builders of a width and a depth, with shrunk configurations.
+
+A configuration's fields are known by their usual names: what is a width, a number of heads, a
+depth, or of a fixed size. Heads keep their dimension and grow in number, as published families of
+models do, unless the name of the model here says otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from torch import nn
+
+from largen.errors import InvalidInput, one_of
+from largen.transfer.torch.stock_fields import HEAD, fields_at
+from largen.transfer.torch.stock_images import TIMM
+
+# Name → (kind of model in transformers, name of the configuration there, what differs).
+Own = dict[str, Any]
+# Its heads share the inner width, which is twice that of the model.
+MAMBA_2: Own = {"num_heads": lambda width, depth: 2 * width // HEAD, "n_groups": 1}
+LANGUAGE: dict[str, tuple[str, str, Own]] = {
+    "Llama": ("CausalLM", "llama", {}),
+    "Llama, one head of keys": ("CausalLM", "llama", {"num_key_value_heads": 1}),
+    "Mistral, two heads of keys": ("CausalLM", "mistral", {"num_key_value_heads": 2}),
+    "Qwen2, two heads of keys": ("CausalLM", "qwen2", {"num_key_value_heads": 2}),
+    "Qwen3": ("CausalLM", "qwen3", {}),
+    "Qwen3, heads grow": ("CausalLM", "qwen3", {"heads": 4}),
+    "Llama, heads grow": ("CausalLM", "llama", {"heads": 4}),
+    "Gemma": ("CausalLM", "gemma", {}),
+    "Gemma 2": ("CausalLM", "gemma2", {}),
+    "Gemma 3": ("CausalLM", "gemma3_text", {}),
+    "GPT-2": ("CausalLM", "gpt2", {}),
+    "GPT-NeoX": ("CausalLM", "gpt_neox", {}),
+    "OLMo": ("CausalLM", "olmo", {}),
+    "OLMo 2": ("CausalLM", "olmo2", {}),
+    "Phi": ("CausalLM", "phi", {}),
+    "Phi-3": ("CausalLM", "phi3", {}),
+    "OPT": ("CausalLM", "opt", {}),
+    "Falcon": ("CausalLM", "falcon", {}),
+    "Bloom": ("CausalLM", "bloom", {}),
+    "Granite": ("CausalLM", "granite", {}),
+    "Cohere": ("CausalLM", "cohere", {}),
+    "Mixtral": ("CausalLM", "mixtral", {}),
+    "Qwen2-MoE": ("CausalLM", "qwen2_moe", {}),
+    "Qwen3-MoE": ("CausalLM", "qwen3_moe", {}),
+    "DeepSeek-V3": ("CausalLM", "deepseek_v3", {"head_dim": 8}),
+    "GPT-OSS": ("CausalLM", "gpt_oss", {}),
+    "Mamba": ("CausalLM", "mamba", {}),
+    "Mamba-2": ("CausalLM", "mamba2", MAMBA_2),
+    "BERT": ("MaskedLM", "bert", {}),
+    "RoBERTa": ("MaskedLM", "roberta", {}),
+    "ModernBERT": ("MaskedLM", "modernbert", {}),
+    "T5": ("Seq2SeqLM", "t5", {}),
+    "BART": ("Seq2SeqLM", "bart", {}),
+}
+SOUND: Own = {"conv_dim": (16, 16), "conv_stride": (5, 2), "conv_kernel": (10, 3)}
+OTHERS: dict[str, tuple[str, str, Own]] = {
+    "ViT": ("ImageClassification", "vit", {}),
+    "DINOv2": ("ImageClassification", "dinov2", {}),
+    "ConvNeXt-V2": ("ImageClassification", "convnextv2", {}),
+    "Whisper": ("SpeechSeq2Seq", "whisper", {}),
+    "wav2vec 2.0": ("CTC", "wav2vec2", SOUND),
+    "HuBERT": ("CTC", "hubert", SOUND),
+}
+KINDS = {
+    "text": ("CausalLM", "MaskedLM", "Seq2SeqLM"),
+    "vision": ("ImageClassification",),
+    "speech": ("SpeechSeq2Seq", "CTC"),
+}
+LARGEST = 30_000_000  # weights of a base model: more is a configuration that was not shrunk
+BASE = {"width": 64, "depth": 2}
+
+
+@dataclass(frozen=True)
+class StockModel:
+    """A model of another library.
+
+    Attributes
+    ----------
+    name
+        What it is called in tables.
+    library
+        Which one it is from.
+    kind
+        ``"text"``, ``"vision"`` or ``"speech"``.
+    make
+        ``make(width, depth)``.
+    """
+
+    name: str
+    library: str
+    kind: str
+    make: Callable[..., nn.Module]
+
+
+def stock_models(which: str = "named") -> list[StockModel]:
+    """Return stock models of the libraries that are installed.
+
+    Parameters
+    ----------
+    which
+        ``"named"``: one or two of each common family; ``"all"``: every architecture that
+        ``transformers`` and ``timm`` have for text, vision or speech, with guessed configurations.
+
+    Raises
+    ------
+    InvalidInput
+        If there is no such choice, or neither library is installed.
+
+    Examples
+    --------
+    >>> stock_models("some")
+    Traceback (most recent call last):
+    largen.errors.InvalidInput: which: wanted one of 'named', 'all', got 'some'.
+    """
+    one_of("which", which, ("named", "all"))
+    found = [*_transformers(which), *_timm(which)]
+    if not found:
+        raise InvalidInput("which: neither transformers nor timm is installed.")
+    return found
+
+
+def _transformers(which: str) -> Iterator[StockModel]:
+    if find_spec("transformers") is None:
+        return
+    kind_of = {task: kind for kind, tasks in KINDS.items() for task in tasks}
+    rows: Mapping[str, tuple[str, str, Own]] = {**LANGUAGE, **OTHERS}
+    if which == "all":
+        rows = {f"{name} ({task})": (task, name, {}) for task, name in _architectures()}
+    for name, (task, config, own) in rows.items():
+        make = partial(_made, task, config, own)
+        yield StockModel(name, "transformers", kind_of[task], make)
+
+
+def _architectures() -> Iterator[tuple[str, str]]:
+    """Yield what transformers has for each task, every configuration once."""
+    from transformers.models.auto import modeling_auto
+
+    lists = {
+        "CausalLM": "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",
+        "MaskedLM": "MODEL_FOR_MASKED_LM_MAPPING_NAMES",
+        "Seq2SeqLM": "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES",
+        "ImageClassification": "MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES",
+        "SpeechSeq2Seq": "MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES",
+        "CTC": "MODEL_FOR_CTC_MAPPING_NAMES",
+    }
+    seen: set[str] = set()
+    for task, mapping in lists.items():
+        for name in getattr(modeling_auto, mapping):
+            if name not in seen:
+                seen.add(name)
+                yield task, name
+
+
+def _made(task: str, name: str, own: Own, width: int, depth: int) -> nn.Module:
+    """Build a model of transformers with a shrunk configuration."""
+    transformers = import_module("transformers")
+    kind = transformers.AutoConfig.for_model(name).__class__
+    config = kind(**fields_at(kind(), width, depth, own))
+    config._attn_implementation = "sdpa"
+    try:
+        return getattr(transformers, f"AutoModelFor{task}").from_config(config)
+    except ValueError as error:
+        if "attention" not in str(error):
+            raise
+        config._attn_implementation = "eager"
+        return getattr(transformers, f"AutoModelFor{task}").from_config(config)
+
+
+def _timm(which: str) -> Iterator[StockModel]:
+    if find_spec("timm") is None:
+        return
+    for name, make in TIMM.items():
+        yield StockModel(f"{name} (timm)", "timm", "vision", make)

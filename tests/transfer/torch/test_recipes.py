@@ -1,0 +1,156 @@
+"""The recipes of the documentation: saving, loading, trainers, compilation and two processes."""
+
+import socket
+
+import pytest
+import torch
+from tests.transfer.torch_models import Captioner
+from torch import nn
+
+from largen.transfer.torch import TorchPlan, check_optimizer, scale
+
+BASE, TARGET = {"width": 16, "depth": 2}, {"width": 32, "depth": 4}
+
+
+def batch():
+    generator = torch.Generator().manual_seed(1)
+    return (
+        torch.randn(4, 1, 8, 8, generator=generator),
+        torch.randint(0, 11, (4, 6), generator=generator),
+    )
+
+
+def stepped(plan, model, call=None, part=slice(None)):
+    """Return logits, and weights after one step."""
+    inputs = tuple(value[part] for value in batch())
+    optimizer = check_optimizer(torch.optim.AdamW(plan.param_groups(model, lr=1e-2, eps=1e-3)))
+    logits = (model if call is None else call)(*inputs)
+    logits.square().mean().backward()
+    optimizer.step()
+    return logits.detach(), {n: p.detach().clone() for n, p in model.named_parameters()}
+
+
+def assert_same(found, wanted):
+    torch.testing.assert_close(found[0], wanted[0], rtol=0, atol=1e-6)
+    for name, value in wanted[1].items():
+        torch.testing.assert_close(found[1][name], value, rtol=0, atol=1e-6)
+
+
+def test_a_checkpoint_and_the_plans_text_are_the_model(tmp_path):
+    plan = scale(Captioner, BASE, TARGET, scheme="complete_p")
+    assert plan.multipliers  # a tied read-out's
+    model = plan.build(seed=0)
+    torch.save(model.state_dict(), tmp_path / "model.pt")
+    (tmp_path / "plan.json").write_text(plan.to_json())
+    again = TorchPlan.from_json((tmp_path / "plan.json").read_text())
+    loaded = Captioner(**TARGET)
+    loaded.load_state_dict(torch.load(tmp_path / "model.pt"))
+    bare = loaded(*batch()).detach()
+    again.attach(loaded)
+    assert (bare - loaded(*batch())).abs().max() > 1e-3
+    assert_same(stepped(again, loaded), stepped(plan, model))
+
+
+@pytest.mark.slow
+def test_compiled_models_move_alike():
+    plan = scale(Captioner, BASE, TARGET, scheme="complete_p")
+    one, two = plan.build(seed=0), plan.build(seed=0)
+    assert_same(stepped(plan, two, torch.compile(two)), stepped(plan, one))
+
+
+def _process(rank, port, folder):
+    torch.set_num_threads(1)
+    store = f"tcp://127.0.0.1:{port}"
+    torch.distributed.init_process_group("gloo", init_method=store, rank=rank, world_size=2)
+    plan = scale(Captioner, BASE, TARGET, scheme="complete_p")
+    model = plan.build(seed=0)
+    wrapped = nn.parallel.DistributedDataParallel(model)
+    _, weights = stepped(plan, model, wrapped, slice(2 * rank, 2 * rank + 2))
+    torch.save(weights, f"{folder}/{rank}.pt")
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.slow
+def test_two_processes_move_as_one(tmp_path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    torch.multiprocessing.spawn(_process, (port, str(tmp_path)), nprocs=2)
+    plan = scale(Captioner, BASE, TARGET, scheme="complete_p")
+    logits, wanted = stepped(plan, plan.build(seed=0))
+    for rank in range(2):
+        assert_same((logits, torch.load(tmp_path / f"{rank}.pt")), (logits, wanted))
+
+
+def llama(width, depth):
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    return LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=31, hidden_size=width, intermediate_size=2 * width, num_hidden_layers=depth,
+            num_attention_heads=width // 8, num_key_value_heads=width // 8,
+            max_position_embeddings=32, tie_word_embeddings=True,
+        )
+    )  # fmt: skip
+
+
+def test_hugging_face_saves_and_loads(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    plan = scale(llama, BASE, TARGET, scheme="complete_p")
+    model = plan.build(seed=0)
+    model.save_pretrained(tmp_path)
+    loaded = plan.attach(transformers.LlamaForCausalLM.from_pretrained(tmp_path))
+    ids = torch.arange(12).reshape(2, 6)
+    with torch.no_grad():
+        torch.testing.assert_close(loaded(ids).logits, model(ids).logits, rtol=0, atol=1e-6)
+
+
+def test_hugging_faces_trainer_takes_the_groups(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    pytest.importorskip("accelerate")
+    plan = scale(llama, BASE, TARGET, scheme="complete_p")
+    model = plan.build(seed=0)
+    optimizer = torch.optim.AdamW(plan.param_groups(model, lr=1e-2))
+    rates = {group["lr"] for group in optimizer.param_groups}
+    assert len(rates) > 1
+    ids = torch.arange(12).reshape(2, 6)
+    trainer = transformers.Trainer(
+        model,
+        transformers.TrainingArguments(
+            str(tmp_path), max_steps=2, report_to=[], use_cpu=True, save_strategy="no",
+            lr_scheduler_type="constant", disable_tqdm=True, max_grad_norm=0.0,
+        ),
+        train_dataset=[{"input_ids": row, "labels": row} for row in ids],
+        optimizers=(optimizer, None),
+    )  # fmt: skip
+    before = model.lm_head.weight.detach().clone()
+    trainer.train()
+    assert {group["lr"] for group in check_optimizer(optimizer).param_groups} == rates
+    assert not torch.equal(before, model.lm_head.weight)
+
+
+def test_lightning_takes_the_groups():
+    lightning = pytest.importorskip("lightning")
+
+    class Trained(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.plan = scale(Captioner, BASE, TARGET, scheme="complete_p")
+            self.model = self.plan.build(seed=0)
+
+        def training_step(self, inputs, index):
+            return self.model(*inputs).square().mean()
+
+        def configure_optimizers(self):
+            groups = self.plan.param_groups(self.model, lr=1e-2, eps=1e-3)
+            return check_optimizer(torch.optim.AdamW(groups))
+
+    module = Trained()
+    plan = module.plan
+    _, wanted = stepped(plan, plan.build(seed=0))
+    lightning.Trainer(
+        max_steps=1, accelerator="cpu", logger=False, enable_checkpointing=False,
+        enable_progress_bar=False, enable_model_summary=False,
+    ).fit(module, torch.utils.data.DataLoader([batch()], batch_size=None))  # fmt: skip
+    for name, value in module.model.named_parameters():
+        torch.testing.assert_close(value.detach(), wanted[name], rtol=0, atol=1e-6)
