@@ -9,7 +9,8 @@ import pytest
 
 import largen as lg
 from largen.errors import InvalidInput, NoTheory, NumericalFailure
-from largen.theories.mean_field.infinite_depth.deterministic import Estimate as OnNodes
+from largen.theories.mean_field.infinite_depth.estimates import Estimate as OnNodes
+from largen.theories.mean_field.infinite_depth.estimates import Kernels
 from largen.theories.mean_field.infinite_depth.exact import beyond_sampling
 
 RNG = np.random.default_rng(0)
@@ -102,12 +103,12 @@ def test_gradient_flow_between_one_half_and_one():
 
 def test_chance_is_no_error_of_depth():
     rng = np.random.default_rng(0)
-    shape = (6, 4, 1)
+    shape, none = (6, 4, 1), Kernels(*[np.zeros(0)] * 3)
 
     def estimate(depth):
         noise = 0.01 * rng.standard_normal(shape)
         error = np.full(shape, 0.01)
-        return OnNodes(1 + depth + noise, error, 0 * error, None, None, np.zeros(3), np.zeros(2))
+        return OnNodes(1 + depth + noise, error, 0 * error, none, none, np.zeros(3), np.zeros(2))
 
     assert beyond_sampling(estimate(0.0), estimate(0.0)).max() < 0.03
     found = beyond_sampling(estimate(0.0), estimate(0.1))

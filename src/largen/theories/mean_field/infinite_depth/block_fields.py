@@ -20,7 +20,6 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int, Shaped
@@ -29,9 +28,14 @@ from largen.expectations import ActivationFunction
 from largen.runs import Loss
 from largen.theories.mean_field.deep.matrices.by_directions import TOGETHER, Matrices, Precision
 from largen.theories.mean_field.deep.matrices.fresh_vectors import gaussian
+from largen.theories.mean_field.infinite_depth.depth_iteration import continued, integrated
+from largen.theories.mean_field.infinite_depth.training_loop import (
+    descended,
+    is_steady,
+    pulled_by_loss,
+)
 
 ITERATIONS = 12
-ESCAPED = 1e6  # outputs beyond this many times the size of the targets have diverged
 ASKED = 4  # how many times the samples a step may add directions
 
 
@@ -187,8 +191,9 @@ def forward(model: Model, state: State, constants: Constants) -> tuple[State, Ah
         return y, (matrices, key, inner, coordinates)
 
     asked = matrices, state.key, inner, coordinates
-    guess = _continued(state.moved)
-    h, last, asked = _integrated(slope, constants.rise, first, guess, asked, constants)
+    guess = continued(state.moved)
+    rise = constants.rise, constants.whole
+    h, last, asked = integrated(slope, rise, first, guess, asked, constants.close, ITERATIONS)
     x = model.phi_out(last)
     f = constants.readout[0] * constants.precision.weight * (x @ params.readout.T)
     f = f / constants.gamma + params.constant
@@ -229,8 +234,8 @@ def backward(
     end = model.phi_out.derivative(last) * z
     guess = jnp.zeros_like(h) if guess is None else guess
     asked = matrices, state.key, jnp.zeros_like(u), coordinates
-    fall = constants.whole - constants.rise
-    g, first, asked = _integrated(slope, fall, end, guess, asked, constants)
+    fall = constants.whole - constants.rise, constants.whole
+    g, first, asked = integrated(slope, fall, end, guess, asked, constants.close, ITERATIONS)
     matrices, key, inner, coordinates = asked
     state = state._replace(matrices=matrices, key=key)
     return state, Back(g, first, end, inner, coordinates)
@@ -257,52 +262,12 @@ def _muted(far, l, fills, rank, key):
     return jnp.zeros((len(fills), far.basis.shape[2]), far.basis.dtype), key
 
 
-def _continued(last_two):
-    return 2 * last_two[0] - last_two[1]
-
-
-def _integrated(slope, integral, start, guess, asked, constants: Constants):
-    """Return x at the nodes and at the far end of x' = slope(x), and what was asked on the way."""
-
-    def iterate(carry):
-        i, moved, _, _, asked = carry
-
-        def at(m, carry):
-            slopes, asked = carry
-            one, asked = slope(m, start + moved[m], asked)
-            return slopes.at[m].set(one), asked
-
-        begin = jnp.zeros_like(moved), asked
-        slopes, asked = lax.fori_loop(0, len(moved), at, begin)
-        new = jnp.einsum("mj,jkn->mkn", integral, slopes)
-        gap = jnp.sqrt(jnp.mean((new - moved) ** 2, 2).max())
-        size = jnp.sqrt(jnp.mean((start + new) ** 2, 2).max())
-        return i + 1, new, slopes, gap > constants.close * size, asked
-
-    carry = (jnp.zeros((), jnp.int32), guess, guess, jnp.asarray(True), asked)
-    *_, moved, slopes, _, asked = lax.while_loop(
-        lambda c: c[3] & (c[0] < ITERATIONS), iterate, carry
-    )
-    return start + moved, start + jnp.einsum("j,jkn->kn", constants.whole, slopes), asked
-
-
 def stepped(model: Model, state: State, constants: Constants) -> State:
     """Make a step of gradient descent."""
     state, ahead = forward(model, state, constants)
-    batch: Any = jnp.arange(len(constants.targets))
-    if constants.batches is not None:
-        batch = constants.batches[jnp.minimum(state.step, len(constants.batches) - 1)]
-    f = ahead.outputs[batch]
-    delta = model.loss.residual(f.reshape(-1, *model.output_shape), constants.targets[batch])
-    delta = delta.reshape(f.shape).astype(f.dtype) / len(f)
-    readout = constants.readout[0] * state.params.readout
-    if model.outputs == 1:
-        z, pull = jnp.broadcast_to(readout, (len(f), readout.shape[1])), delta[:, 0]
-    else:  # only Σ_c Δ_c ∂f_c/∂h enters the update
-        pull = jnp.abs(delta).max(1) + jnp.finfo(f.dtype).tiny
-        z = (delta / pull[:, None]) @ readout
-    steady = model.outputs == 1 and constants.batches is None
-    guess = _continued(state.pulled) if steady else None
+    batch, delta, z, pull = pulled_by_loss(model, state, constants, ahead.outputs)
+    steady = is_steady(model, constants)
+    guess = continued(state.pulled) if steady else None
     state, back = backward(model, state, constants, ahead, batch, z, guess)
 
     lr = constants.rates[state.step]
@@ -320,14 +285,7 @@ def stepped(model: Model, state: State, constants: Constants) -> State:
         constant=lr * constants.readout[2] * delta.sum(0),
         scale=jnp.zeros_like(state.params.scale),
     )
-    velocity = jax.tree.map(
-        lambda v, dx, x, shrink: constants.momentum * v + dx - lr * shrink * x,
-        state.velocity,
-        change,
-        state.params,
-        constants.decay,
-    )
-    params = jax.tree.map(jnp.add, state.params, velocity)
+    params, velocity = descended(state, change, constants)
     learnt = jnp.einsum("lgk,lfk->lgf", back.coordinates * pull, ahead.coordinates[:, :, batch])
     learnt = kappa * constants.rate[everywhere, None, None] * learnt
     before, after = (part.scale[:, None, None] for part in (state.params, params))

@@ -19,14 +19,12 @@ from jaxtyping import Array
 from largen.arrays import precision as in_precision
 from largen.errors import NumericalFailure
 from largen.expectations import ActivationFunction
-from largen.interrupts import Pace
 from largen.theories.mean_field.deep.matrices.by_directions import Matrices, Precision
 from largen.theories.mean_field.deep.matrices.fresh_vectors import initial, orthonormal
 from largen.theories.mean_field.deep.matrices.row_buffers import capacity_for
 from largen.theories.mean_field.deep.sweep.state import filled_side
 from largen.theories.mean_field.deep.sweep.variance_reduction import new_directions
 from largen.theories.mean_field.infinite_depth.block_fields import (
-    ESCAPED,
     Constants,
     Model,
     Moving,
@@ -38,7 +36,7 @@ from largen.theories.mean_field.infinite_depth.block_fields import (
     stepped,
 )
 from largen.theories.mean_field.infinite_depth.depth_grid import gauss
-from largen.theories.mean_field.infinite_depth.deterministic import (
+from largen.theories.mean_field.infinite_depth.estimates import (
     Estimate,
     Found,
     Kernels,
@@ -52,6 +50,12 @@ from largen.theories.mean_field.infinite_depth.neuron_network import (
     neurons,
 )
 from largen.theories.mean_field.infinite_depth.time_filters import Map
+from largen.theories.mean_field.infinite_depth.training_loop import (
+    Loop,
+    advanced,
+    run_through,
+    tangent_kernel,
+)
 
 
 class BlockNetwork(NamedTuple):
@@ -215,33 +219,19 @@ def solve(
     with in_precision(start.fields):
         state = _begin(network, training, start, nodes, (columns, batch), times, key)
         constants = _constants(network, training, start, nodes, tolerance)
-        kernels, pace = {}, Pace()
-        for stop in sorted({*record_at, times}):
-            while int(state.step) < stop:
-                for _, goal in pace.segments(int(state.step), stop):
-                    state = _advance(model, state, constants, goal)
-                    if int(state.step) < goal:
-                        break
-                _check_room(state)
-                if int(state.step) < stop and bool(has_room(state, columns, batch)):
-                    break  # the outputs have escaped
-                if int(state.step) < stop:
-                    state = _grown(state)
-            if stop < times:
-                found = jax.tree.map(np.asarray, _look(model, state, constants))
-                if int(state.step) < stop:
-                    found = jax.tree.map(lambda x: np.full_like(x, np.nan), found)
-                kernels[stop] = found
-        outputs = np.array(state.outputs, np.float64)
+        loop = Loop(
+            advance=lambda state, stop: _checked(_advance(model, state, constants, stop)),
+            has_room=lambda state: has_room(state, columns, batch),
+            grown=_grown,
+            look=lambda state: _look(model, state, constants),
+        )
+        state, found = run_through(loop, state, record_at, times, training.targets)
         ranks = state.matrices.ranks.T
-    largest = ESCAPED * (1 + np.abs(np.asarray(training.targets)).max())
-    escaped = ~(np.abs(outputs).max((1, 2)) < largest)
-    outputs[np.logical_or.accumulate(escaped)] = np.nan
-    return Found(outputs, [kernels[t] for t in record_at], ranks)
+    return found._replace(ranks=ranks)
 
 
-def _check_room(state: State) -> None:
-    """Raise if a step has asked in more directions than there was room for."""
+def _checked(state: State) -> State:
+    """Return the state; raises if a step has asked in more directions than there was room for."""
     for side in (state.matrices.inputs, state.matrices.outputs):
         if int(side.rank.max()) > side.basis.shape[1]:
             raise NumericalFailure(
@@ -249,6 +239,7 @@ def _check_room(state: State) -> None:
                 f"{int(side.rank.max())} directions, more than there was room for. Lower the rate, "
                 "or take method='sweep'."
             )
+    return state
 
 
 def _begin(network, training, start: Start, nodes: int, asked, times: int, key) -> State:
@@ -348,14 +339,13 @@ def _advance(model: Model, state: State, constants: Constants, stop) -> State:
     """Train until a step, or until a basis is full or the outputs have escaped."""
     trained, columns = len(constants.targets), len(constants.fields)
     batch = trained if constants.batches is None else constants.batches.shape[1]
-    most = ESCAPED * (1 + jnp.abs(constants.targets).max())
-
-    def goes_on(state: State):
-        last = state.outputs[jnp.maximum(state.step - 1, 0)]
-        bounded = (state.step == 0) | jnp.all(jnp.abs(last) < most)
-        return (state.step < stop) & bounded & has_room(state, columns, batch)
-
-    return lax.while_loop(goes_on, lambda state: stepped(model, state, constants), state)
+    return advanced(
+        lambda state: stepped(model, state, constants),
+        lambda state: has_room(state, columns, batch),
+        state,
+        constants.targets,
+        stop,
+    )
 
 
 @partial(jax.jit, static_argnums=0)
@@ -374,7 +364,7 @@ def _look(model: Model, state: State, constants: Constants) -> Kernels:
 
     g, inner = lax.map(pulled, state.params.readout)
     gradients = weight * jnp.einsum("adkn,bdln->dklab", g, g)
-    body = 0.0
+    body: Any = 0.0
     for k in range(maps):
         read = x[1:-1] if k == 0 else model.phi[k](ahead.inner[k - 1 :: maps])
         moved = (
@@ -383,8 +373,5 @@ def _look(model: Model, state: State, constants: Constants) -> Kernels:
         moved = moved + constants.bias_rate[k] * constants.bias_std[k]
         behind = weight * jnp.einsum("amkn,bmln->mklab", inner[:, k::maps], inner[:, k::maps])
         body = body + jnp.einsum("m,mkl,mklab->klab", constants.whole, moved, behind)
-    ends = (constants.fields * constants.field_rate) @ constants.fields.T
-    last = model.phi_out(ahead.last)
-    out = constants.readout[0] ** 2 * constants.readout[1] * weight * (last @ last.T)
-    out = (out + constants.readout[2])[..., None, None] * jnp.eye(model.outputs, dtype=out.dtype)
-    return Kernels(features, gradients, body + ends[..., None, None] * gradients[0] + out)
+    ntk = tangent_kernel(model, constants, body, gradients[0], model.phi_out(ahead.last))
+    return Kernels(features, gradients, ntk)

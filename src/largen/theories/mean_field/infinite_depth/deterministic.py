@@ -8,21 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from largen.arrays import precision as in_precision
-from largen.interrupts import Pace
 from largen.theories.mean_field.deep.matrices.by_directions import TOGETHER, Precision, Side
 from largen.theories.mean_field.deep.matrices.row_buffers import capacity_for
 from largen.theories.mean_field.infinite_depth.depth_grid import gauss
+from largen.theories.mean_field.infinite_depth.estimates import (
+    Estimate,
+    Found,
+    Kernels,
+    mean_kernels,
+    mean_of,
+)
 from largen.theories.mean_field.infinite_depth.neuron_fields import (
-    ESCAPED,
     Constants,
     Model,
     Moving,
@@ -38,60 +43,14 @@ from largen.theories.mean_field.infinite_depth.neuron_network import (
     by_size,
     neurons,
 )
+from largen.theories.mean_field.infinite_depth.training_loop import (
+    Loop,
+    advanced,
+    run_through,
+    tangent_kernel,
+)
 
 FIRST_ROWS = 256
-
-
-class Kernels(NamedTuple):
-    """At a record, at the depths 0, the nodes, and 1; of all samples.
-
-    Attributes
-    ----------
-    features
-        Φ(τ) = ⟨φ(h)φ(h)⟩, with φ of the branches, ``(depth, sample, sample)``.
-    gradients
-        G(τ), ``(depth, sample, sample, output, output)``.
-    ntk
-        K, ``(sample, sample, output, output)``.
-    """
-
-    features: Any
-    gradients: Any
-    ntk: Any
-
-
-class Found(NamedTuple):
-    """What one set of neurons gives: f, NaN after it has escaped, kernels, and ranks of bases."""
-
-    outputs: Float[np.ndarray, "time sample output"]
-    kernels: list[Kernels]
-    ranks: np.ndarray
-
-
-class Estimate(NamedTuple):
-    """Means over sets of neurons.
-
-    Attributes
-    ----------
-    outputs, error
-        f and its standard error, with the error of depth.
-    depth_error
-        How much f changes with one node of depth less, in one set.
-    kernels, kernels_error
-        At the records, with a leading axis of them, and standard errors.
-    tau
-        Depths of the kernels.
-    ranks
-        Of the bases of features and gradients, at each node.
-    """
-
-    outputs: Float[np.ndarray, "time sample output"]
-    error: Float[np.ndarray, "time sample output"]
-    depth_error: Float[np.ndarray, "time sample output"]
-    kernels: Kernels
-    kernels_error: Kernels
-    tau: Float[np.ndarray, " depth"]
-    ranks: np.ndarray
 
 
 def deterministic_limit(
@@ -143,23 +102,6 @@ def deterministic_limit(
     return Estimate(mean, np.hypot(spread, depth), depth, kernels, error, tau, ranks)
 
 
-def mean_of(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the mean over the first axis, and its standard error."""
-    number = len(values)
-    error = values.std(0, ddof=1) / number**0.5 if number > 1 else np.full(values.shape[1:], np.nan)
-    return values.mean(0), error
-
-
-def mean_kernels(found: Sequence[Found]) -> tuple[Kernels, Kernels]:
-    """Return means of kernels over sets of neurons, with a leading axis of records, and errors."""
-    if not found[0].kernels:
-        empty = Kernels(*(np.zeros(0) for _ in Kernels._fields))
-        return empty, empty
-    trees = [Kernels(*map(np.stack, zip(*one.kernels, strict=True))) for one in found]
-    both = [mean_of(np.stack(parts)) for parts in zip(*trees, strict=True)]
-    return Kernels(*(mean for mean, _ in both)), Kernels(*(error for _, error in both))
-
-
 def bytes_held(
     network: NeuronNetwork, training: Training, particles: int, nodes: int, dtype: Any
 ) -> int:
@@ -192,28 +134,15 @@ def solve(
         rows = min(times * batch + TOGETHER, FIRST_ROWS)
         state = _begin(network, trained, start, padded, capacity_for(rows), times)
         constants = _constants(network, training, nodes, padded, tolerance, len(fields.T), dtype)
-        kernels, pace = {}, Pace()
-        for stop in sorted({*record_at, times}):
-            while int(state.step) < stop:
-                for _, goal in pace.segments(int(state.step), stop):
-                    state = _advance(model, state, constants, goal)
-                    if int(state.step) < goal:
-                        break
-                if int(state.step) < stop and bool(has_room(state, batch)):
-                    break  # the outputs have escaped
-                if int(state.step) < stop:
-                    state = _grown(state)
-            if stop < times:
-                found = jax.tree.map(np.asarray, _look(model, state, constants))
-                if int(state.step) < stop:
-                    found = jax.tree.map(lambda x: np.full_like(x, np.nan), found)
-                kernels[stop] = found
-        outputs = np.array(state.outputs, np.float64)
+        loop = Loop(
+            advance=lambda state, stop: _advance(model, state, constants, stop),
+            has_room=lambda state: has_room(state, batch),
+            grown=_grown,
+            look=lambda state: _look(model, state, constants),
+        )
+        state, found = run_through(loop, state, record_at, times, training.targets)
         ranks = np.stack([np.asarray(s.rank) for s in (state.features, state.gradients)])
-    largest = ESCAPED * (1 + np.abs(np.asarray(training.targets)).max())
-    escaped = ~(np.abs(outputs).max((1, 2)) < largest)
-    outputs[np.logical_or.accumulate(escaped)] = np.nan
-    return Found(outputs, [kernels[t] for t in record_at], ranks)
+    return found._replace(ranks=ranks)
 
 
 def _begin(
@@ -305,14 +234,13 @@ def _grown(state: State) -> State:
 def _advance(model: Model, state: State, constants: Constants, stop) -> State:
     """Train until a step, or until a basis is full or the outputs have escaped."""
     batch = len(constants.targets) if constants.batches is None else constants.batches.shape[1]
-    most = ESCAPED * (1 + jnp.abs(constants.targets).max())
-
-    def goes_on(state: State):
-        last = state.outputs[jnp.maximum(state.step - 1, 0)]
-        bounded = (state.step == 0) | jnp.all(jnp.abs(last) < most)
-        return (state.step < stop) & bounded & has_room(state, batch)
-
-    return lax.while_loop(goes_on, lambda state: stepped(model, state, constants), state)
+    return advanced(
+        lambda state: stepped(model, state, constants),
+        lambda state: has_room(state, batch),
+        state,
+        constants.targets,
+        stop,
+    )
 
 
 @partial(jax.jit, static_argnums=0)
@@ -332,8 +260,5 @@ def _look(model: Model, state: State, constants: Constants) -> Kernels:
     gradients = weight * jnp.einsum("adkn,bdln->dklab", g, g)
     moved = constants.block[0] * features[1:-1] + constants.block[1]
     body = jnp.einsum("m,mkl,mklab->klab", constants.whole, moved, gradients[1:-1])
-    ends = (constants.fields * constants.field_rate) @ constants.fields.T
-    last = model.phi_out(ahead.last)
-    out = constants.readout[0] ** 2 * constants.readout[1] * weight * (last @ last.T)
-    out = (out + constants.readout[2])[..., None, None] * jnp.eye(model.outputs, dtype=out.dtype)
-    return Kernels(features, gradients, body + ends[..., None, None] * gradients[0] + out)
+    ntk = tangent_kernel(model, constants, body, gradients[0], model.phi_out(ahead.last))
+    return Kernels(features, gradients, ntk)

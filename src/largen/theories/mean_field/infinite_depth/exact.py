@@ -24,12 +24,10 @@ from largen.theories.mean_field.deep.estimation.averages import Estimate, ratio
 from largen.theories.mean_field.deep.sweep.kernel_records import Kernels, kernel_variables
 from largen.theories.mean_field.infinite_depth.blocks import BlockNetwork, blocks_limit
 from largen.theories.mean_field.infinite_depth.deterministic import (
-    Estimate as OnNodes,
-)
-from largen.theories.mean_field.infinite_depth.deterministic import (
     bytes_held,
     deterministic_limit,
 )
+from largen.theories.mean_field.infinite_depth.estimates import Estimate as OnNodes
 from largen.theories.mean_field.infinite_depth.linear_network import LinearNetwork, numbers_held
 from largen.theories.mean_field.infinite_depth.neuron_network import NeuronNetwork, Training
 from largen.theories.mean_field.infinite_depth.problem import EndlessProblem

@@ -20,9 +20,8 @@ tolerance beside the bases is left out, and errs by its square.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int, Shaped
@@ -36,9 +35,14 @@ from largen.theories.mean_field.deep.matrices.by_directions import (
     extend,
 )
 from largen.theories.mean_field.deep.matrices.row_buffers import combine, inner
+from largen.theories.mean_field.infinite_depth.depth_iteration import continued, integrated
+from largen.theories.mean_field.infinite_depth.training_loop import (
+    descended,
+    is_steady,
+    pulled_by_loss,
+)
 
 ITERATIONS = 60
-ESCAPED = 1e6  # outputs beyond this many times the size of the targets have diverged
 
 
 class Model(NamedTuple):
@@ -158,13 +162,15 @@ def forward(model: Model, state: State, constants: Constants) -> Ahead:
     params, weight = state.params, constants.precision.weight
     first = constants.fields @ params.fields
 
-    def slope(m, h):
+    def slope(m, h, asked):
         c = weight * inner(state.features.basis, m, model.phi(h), state.features.rank[m])
         rank = state.gradients.rank[m]
-        return combine(state.gradients.basis, m, params.change[m] @ c, rank) + params.biases[m]
+        drift = combine(state.gradients.basis, m, params.change[m] @ c, rank) + params.biases[m]
+        return drift, asked
 
-    guess = _continued(state.moved)
-    h, last = _integrated(slope, constants.rise, first, guess, constants)
+    guess = continued(state.moved)
+    rise = constants.rise, constants.whole
+    h, last, _ = integrated(slope, rise, first, guess, (), constants.close, ITERATIONS)
     last_features = model.phi_out(last)
     f = constants.readout[0] * weight * (last_features @ params.readout.T)
     return Ahead(h, first, last, f / constants.gamma + params.constant)
@@ -183,64 +189,26 @@ def backward(
     weight = constants.precision.weight
     slopes = model.phi.derivative(h)
 
-    def slope(m, g):
+    def slope(m, g, asked):
         d = weight * inner(state.gradients.basis, m, g, state.gradients.rank[m])
         rank = state.features.rank[m]
-        return slopes[m] * combine(state.features.basis, m, state.params.change[m].T @ d, rank)
+        back = combine(state.features.basis, m, state.params.change[m].T @ d, rank)
+        return slopes[m] * back, asked
 
     end = model.phi_out.derivative(last) * z
-    fall = constants.whole - constants.rise
+    fall = constants.whole - constants.rise, constants.whole
     guess = jnp.zeros_like(h) if guess is None else guess
-    g, first = _integrated(slope, fall, end, guess, constants)
+    g, first, _ = integrated(slope, fall, end, guess, (), constants.close, ITERATIONS)
     return Back(g, first, end)
-
-
-def _continued(last_two):
-    """Return what follows in a straight line."""
-    return 2 * last_two[0] - last_two[1]
-
-
-def _integrated(slope, integral, start, guess, constants: Constants):
-    """Return x at the nodes, and at the far end, of x' = slope(x)."""
-    nodes = len(constants.whole)
-
-    def iterate(carry):
-        i, moved, _, _ = carry
-
-        def at(m, slopes):
-            return slopes.at[m].set(slope(m, start + moved[m]))
-
-        slopes = lax.fori_loop(0, nodes, at, jnp.zeros_like(moved))
-        new = jnp.einsum("mj,jkn->mkn", integral, slopes)
-        gap = jnp.sqrt(jnp.mean((new - moved) ** 2, 2).max())
-        size = jnp.sqrt(jnp.mean((start + new) ** 2, 2).max())
-        return i + 1, new, slopes, gap > constants.close * size
-
-    carry = (jnp.zeros((), jnp.int32), guess, guess, jnp.asarray(True))
-    _, moved, slopes, _ = lax.while_loop(lambda c: c[3] & (c[0] < ITERATIONS), iterate, carry)
-    return start + moved, start + jnp.einsum("j,jkn->kn", constants.whole, slopes)
 
 
 def stepped(model: Model, state: State, constants: Constants) -> State:
     """Make a step of gradient descent."""
     ahead = forward(model, state, constants)
-    samples = len(constants.targets)
-    batch: Any = jnp.arange(samples)
-    if constants.batches is not None:
-        batch = constants.batches[jnp.minimum(state.step, len(constants.batches) - 1)]
-    f = ahead.outputs[batch]
-    delta = model.loss.residual(f.reshape(-1, *model.output_shape), constants.targets[batch])
-    delta = delta.reshape(f.shape).astype(f.dtype) / len(f)
-    readout = constants.readout[0] * state.params.readout
-    if model.outputs == 1:
-        z, pull = jnp.broadcast_to(readout, (len(f), readout.shape[1])), delta[:, 0]
-    else:  # only Σ_c Δ_c ∂f_c/∂h enters the update
-        pull = jnp.abs(delta).max(1) + jnp.finfo(f.dtype).tiny
-        z = (delta / pull[:, None]) @ readout
+    batch, delta, z, pull = pulled_by_loss(model, state, constants, ahead.outputs)
     h, last = ahead.h[:, batch], ahead.last[batch]
-    # Of all samples each time, and of one output, gradients change little from step to step.
-    steady = model.outputs == 1 and constants.batches is None
-    guess = _continued(state.pulled) if steady else None
+    steady = is_steady(model, constants)
+    guess = continued(state.pulled) if steady else None
     back = backward(model, state, constants, h, last, z, guess)
     features, c = _extended(state.features, model.phi(h), constants)
     gradients, d = _extended(state.gradients, back.g, constants)
@@ -257,16 +225,10 @@ def stepped(model: Model, state: State, constants: Constants) -> State:
         constant=lr * constants.readout[2] * delta.sum(0),
         change=kappa * constants.block[0] * jnp.einsum("mgk,mfk->mgf", d * pull, c),
     )
-    velocity = jax.tree.map(
-        lambda v, dx, x, shrink: constants.momentum * v + dx - lr * shrink * x,
-        state.velocity,
-        change,
-        state.params,
-        constants.decay,
-    )
+    params, velocity = descended(state, change, constants)
     return State(
         step=state.step + 1,
-        params=jax.tree.map(jnp.add, state.params, velocity),
+        params=params,
         velocity=velocity,
         features=features,
         gradients=gradients,

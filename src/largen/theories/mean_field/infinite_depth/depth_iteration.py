@@ -1,0 +1,63 @@
+"""Integrals over depth at its nodes, iterated until they stand still."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float
+
+
+def continued(last_two: Float[Array, "2 node k n"]) -> Float[Array, "node k n"]:
+    """Return what follows in a straight line."""
+    return 2 * last_two[0] - last_two[1]
+
+
+def integrated(
+    slope: Callable[[Any, Any, Any], tuple[Any, Any]],
+    rule: tuple[Float[Array, "node node"], Float[Array, " node"]],
+    start: Float[Array, "k n"],
+    guess: Float[Array, "node k n"],
+    asked: Any,
+    close: Float[Array, ""],
+    iterations: int,
+) -> tuple[Float[Array, "node k n"], Float[Array, "k n"], Any]:
+    """Return x at the nodes and at the far end of x' = slope(x), and what was asked on the way.
+
+    Parameters
+    ----------
+    slope
+        ``slope(m, x, asked)`` returns x' at node m, and what is asked so far.
+    rule
+        Integrals from the start to each node, and to the far end.
+    start, guess
+        x at the start, and x − start at the nodes to begin with.
+    asked
+        What slopes hand on to one another: a tree of arrays, or nothing, ().
+    close, iterations
+        The change, relative to x, at which it stands still, and the most iterations.
+    """
+    to_nodes, to_end = rule
+
+    def iterate(carry):
+        i, moved, _, _, asked = carry
+
+        def at(m, carry):
+            slopes, asked = carry
+            one, asked = slope(m, start + moved[m], asked)
+            return slopes.at[m].set(one), asked
+
+        begin = jnp.zeros_like(moved), asked
+        slopes, asked = lax.fori_loop(0, len(moved), at, begin)
+        new = jnp.einsum("mj,jkn->mkn", to_nodes, slopes)
+        gap = jnp.sqrt(jnp.mean((new - moved) ** 2, 2).max())
+        size = jnp.sqrt(jnp.mean((start + new) ** 2, 2).max())
+        return i + 1, new, slopes, gap > close * size, asked
+
+    carry = (jnp.zeros((), jnp.int32), guess, guess, jnp.asarray(True), asked)
+    *_, moved, slopes, _, asked = lax.while_loop(
+        lambda c: c[3] & (c[0] < iterations), iterate, carry
+    )
+    return start + moved, start + jnp.einsum("j,jkn->kn", to_end, slopes), asked

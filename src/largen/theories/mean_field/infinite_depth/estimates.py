@@ -1,0 +1,78 @@
+"""What sets of neurons give at infinite depth, and means over them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+
+class Kernels(NamedTuple):
+    """At a record, at the depths 0, the nodes, and 1; of all samples.
+
+    Attributes
+    ----------
+    features
+        Φ(τ) = ⟨φ(h)φ(h)⟩, with φ of the branches, ``(depth, sample, sample)``.
+    gradients
+        G(τ), ``(depth, sample, sample, output, output)``.
+    ntk
+        K, ``(sample, sample, output, output)``.
+    """
+
+    features: Any
+    gradients: Any
+    ntk: Any
+
+
+class Found(NamedTuple):
+    """What one set of neurons gives: f, NaN after it has escaped, kernels, and ranks of bases."""
+
+    outputs: Float[np.ndarray, "time sample output"]
+    kernels: list[Kernels]
+    ranks: np.ndarray
+
+
+class Estimate(NamedTuple):
+    """Means over sets of neurons.
+
+    Attributes
+    ----------
+    outputs, error
+        f and its standard error, with the error of depth.
+    depth_error
+        How much f changes with one node of depth less, in one set.
+    kernels, kernels_error
+        At the records, with a leading axis of them, and standard errors.
+    tau
+        Depths of the kernels.
+    ranks
+        Of the bases of features and gradients, at each node.
+    """
+
+    outputs: Float[np.ndarray, "time sample output"]
+    error: Float[np.ndarray, "time sample output"]
+    depth_error: Float[np.ndarray, "time sample output"]
+    kernels: Kernels
+    kernels_error: Kernels
+    tau: Float[np.ndarray, " depth"]
+    ranks: np.ndarray
+
+
+def mean_of(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the mean over the first axis, and its standard error."""
+    number = len(values)
+    error = values.std(0, ddof=1) / number**0.5 if number > 1 else np.full(values.shape[1:], np.nan)
+    return values.mean(0), error
+
+
+def mean_kernels(found: Sequence[Found]) -> tuple[Kernels, Kernels]:
+    """Return means of kernels over sets of neurons, with a leading axis of records, and errors."""
+    if not found[0].kernels:
+        empty = Kernels(*(np.zeros(0) for _ in Kernels._fields))
+        return empty, empty
+    trees = [Kernels(*map(np.stack, zip(*one.kernels, strict=True))) for one in found]
+    both = [mean_of(np.stack(parts)) for parts in zip(*trees, strict=True)]
+    return Kernels(*(mean for mean, _ in both)), Kernels(*(error for _, error in both))
