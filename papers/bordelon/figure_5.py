@@ -49,14 +49,16 @@ def _name(lr: float, depth: int) -> str:
 def _curves(settings: Settings, found: Found) -> dynamics.Curves:
     """Return the mean loss of the widest networks by rate and depth."""
     width = settings.widths[-1]
-    names = {lr: (lambda depth, lr=lr: _name(lr, depth)) for lr in OTHERS}
-    names[RATE] = lambda depth: f"width {width}, depth {depth}"
+
+    def name_of(lr: float, depth: int) -> str:
+        return f"width {width}, depth {depth}" if lr == RATE else _name(lr, depth)
+
     return {
         f"η₀ = {lr:g}": {
-            depth: found[names[lr](depth)]["loss_train"].mean("seed").values[1:]
+            depth: found[name_of(lr, depth)]["loss_train"].mean("seed").values[1:]
             for depth in settings.depths
         }
-        for lr in sorted(names)
+        for lr in sorted((RATE, *OTHERS))
     }
 
 

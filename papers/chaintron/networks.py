@@ -50,14 +50,15 @@ def trained(ends: Ends, blocks: Blocks, x: Any, y: Any, lr: float, steps: int) -
     rates = Ends(lr * width, lr * width), Blocks(lr * depth * hidden, lr * depth * hidden)
 
     def outputs(weights: tuple[Ends, Blocks]) -> Any:
-        return stream(*weights, x) @ weights[0].w / width
+        ends, blocks = weights
+        return stream(ends, blocks, x) @ ends.w / width
 
     def step(_: int, weights: tuple[Ends, Blocks]) -> tuple[Ends, Blocks]:
         slope = jax.grad(lambda now: ((outputs(now) - y) ** 2).mean() / 2)(weights)
         return jax.tree.map(lambda w, rate, s: w - rate * s, weights, rates, slope)
 
-    weights = jax.lax.fori_loop(0, steps, step, (ends, blocks))
-    return stream(*weights, x), outputs(weights)
+    ends, blocks = jax.lax.fori_loop(0, steps, step, (ends, blocks))
+    return stream(ends, blocks, x), outputs((ends, blocks))
 
 
 def drawn_ends(seed: int, width: int, x: np.ndarray, pinned: int) -> Ends:
