@@ -50,15 +50,15 @@ def _curves(settings: Settings, found: Found) -> dynamics.Curves:
     """Return the mean loss of the widest networks by rate and depth."""
     width = settings.widths[-1]
 
-    def name(lr: float, depth: int) -> str:
+    def name_of(lr: float, depth: int) -> str:
         return f"width {width}, depth {depth}" if lr == RATE else _name(lr, depth)
 
     return {
         f"η₀ = {lr:g}": {
-            depth: found[name(lr, depth)]["loss_train"].mean("seed").values[1:]
+            depth: found[name_of(lr, depth)]["loss_train"].mean("seed").values[1:]
             for depth in settings.depths
         }
-        for lr in sorted({RATE, *OTHERS})
+        for lr in sorted((RATE, *OTHERS))
     }
 
 

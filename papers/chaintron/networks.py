@@ -57,8 +57,8 @@ def trained(ends: Ends, blocks: Blocks, x: Any, y: Any, lr: float, steps: int) -
         slope = jax.grad(lambda now: ((outputs(now) - y) ** 2).mean() / 2)(weights)
         return jax.tree.map(lambda w, rate, s: w - rate * s, weights, rates, slope)
 
-    weights = jax.lax.fori_loop(0, steps, step, (ends, blocks))
-    return stream(*weights, x), outputs(weights)
+    ends, blocks = jax.lax.fori_loop(0, steps, step, (ends, blocks))
+    return stream(ends, blocks, x), outputs((ends, blocks))
 
 
 def drawn_ends(seed: int, width: int, x: np.ndarray, pinned: int) -> Ends:

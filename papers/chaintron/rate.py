@@ -77,7 +77,8 @@ def bias(shallow: np.ndarray, deep: np.ndarray) -> tuple[float, float]:
     """Return the square of the difference of two means over blocks, with its error.
 
     Without what a finite number of networks adds: the mean over pairs b ≠ b′ of
-    (h_b − h̃_b)·(h_b′ − h̃_b′), and its error by leaving out one after the other.
+    (h_b − h̃_b)·(h_b′ − h̃_b′), and its error by leaving out one after the other, which is
+    too large where the difference is not resolved.
 
     Parameters
     ----------

@@ -145,3 +145,23 @@ def test_networks_of_another_run_are_refused():
     nets = lg.Trajectory.of(other, f, f, theory="finite", reason="", seeds=2, width=8)
     with pytest.raises(InvalidInput, match="parameterization at width 8 is mean_field"):
         lg.compare(limit(), nets)
+
+
+def test_a_limit_of_infinite_depth_from_a_file(tmp_path):
+    data = lg.Dataset(np.eye(2), np.array([1.0, -1.0]))
+    limit, one, two = (
+        lg.Run(
+            lg.residual_mlp(blocks, "linear"), lg.depth_mup(), data, optimizer=lg.gd(0.1), steps=1
+        )
+        for blocks in (float("inf"), 2, 3)
+    )
+    nets = [lg.train(run, width=8, seeds=3, key=0) for run in (one, two)]
+    found = [
+        lg.Trajectory.load(each.save(tmp_path / f"{i}.nc"))
+        for i, each in enumerate((lg.solve(limit), *nets))
+    ]
+    assert [type(each.depth) for each in found] == [float, int, int]
+    assert [type(each.width) for each in found] == [type(None), int, int]
+    report = lg.compare(found[0], found[1:])
+    assert report.to_xarray()["depth"].values.tolist() == [2, 3]
+    assert report.depth_exponents is not None

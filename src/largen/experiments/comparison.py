@@ -187,7 +187,7 @@ def compare(
     nets = [nets] if isinstance(nets, Trajectory) else sequence("nets", nets, wanted)
     for net in nets:
         instance_of("nets", net, Trajectory, wanted)
-    endless = bool(limit.depth == np.inf)  # of a file, a NumPy number
+    endless = limit.depth == np.inf
     check_matching(limit, nets, any_depth=endless)
     nets = sorted(nets, key=lambda net: (net.width or np.inf, net.depth))
     on = chosen_samples(on, limit.f_test.size > 0)

@@ -220,12 +220,14 @@ class Trajectory:
     @property
     def width(self) -> int | None:
         """N; None for a limit."""
-        return self._dataset.attrs.get("width")
+        width = self._dataset.attrs.get("width")
+        return None if width is None else int(width)  # of a file, a NumPy number
 
     @property
     def depth(self) -> float:
         """L, the number of residual branches; ``math.inf`` for infinitely deep networks."""
-        return self._dataset.attrs.get("depth", float("nan"))
+        depth = float(self._dataset.attrs.get("depth", float("nan")))
+        return int(depth) if depth.is_integer() else depth
 
     @property
     def seeds(self) -> int | None:
