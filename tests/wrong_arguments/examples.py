@@ -129,6 +129,14 @@ def solved_by(theory: Any, throw: Any = True) -> lg.Trajectory:
     return lg.solve(run(), theory=theory, throw=throw)
 
 
+def solved_at_width(width=None, sites=4, replicates=2, key=0, memory_budget=1e9, progress=None):
+    """Return the mean over networks of one width."""
+    flow = lg.Run(lg.mlp(1, "erf"), lg.ntk(), data(), optimizer=lg.gradient_flow(1.0), times=[0.5])
+    options = {"width": width, "sites": sites, "replicates": replicates, "key": key}
+    theory = lg.theories.FiniteWidth(**options, memory_budget=memory_budget, progress=progress)
+    return lg.solve(flow, theory=theory)
+
+
 def registered(theory: Any) -> None:
     """Register a theory, and take it out again."""
     lg.theories.register(theory)
@@ -391,6 +399,10 @@ def examples() -> dict[str, Example]:
         "sgd": Example(lg.sgd, {"lr": 0.1, "batch_size": 1}),
         "solve": Example(lg.solve, {"run": run()}),
         "solve.mean_field": Example(lg.solve, {"run": run(lg.mean_field())}),
+        "solve.finite_width": Example(
+            solved_at_width,
+            {"width": 4, "sites": 4, "replicates": 2, "key": 0, "memory_budget": 1e9},
+        ),
         "solve_kernel": Example(lg.solve_kernel, {"matrix": GRAM, "y": y, "noise": 0.1, "rank": 1}),
         "standard": Example(lg.standard),
         "stored_kernel": Example(lg.stored_kernel, {"path": FOLDER / "kernel.zarr", **kernels}),
