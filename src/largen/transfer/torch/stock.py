@@ -140,8 +140,7 @@ def _transformers(which: str) -> Iterator[StockModel]:
 
 def _architectures() -> Iterator[tuple[str, str]]:
     """Yield what transformers has for each task, every configuration once."""
-    from transformers.models.auto import modeling_auto
-
+    modeling_auto = import_module("transformers.models.auto.modeling_auto")
     lists = {
         "CausalLM": "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",
         "MaskedLM": "MODEL_FOR_MASKED_LM_MAPPING_NAMES",
