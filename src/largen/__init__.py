@@ -26,7 +26,9 @@ if TYPE_CHECKING:
         parameterizations,
         plots,
         regression,
+        results,
         runs,
+        scalars,
         theories,
         transfer,
     )

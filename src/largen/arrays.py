@@ -1,4 +1,4 @@
-"""How arguments cross the border of the library: they are checked, and keep their precision.
+"""How arrays enter and leave the library: they are checked, and keep their precision.
 
 Importing largen leaves JAX's global configuration alone, in which 64-bit floats are off. NumPy
 float64 in must nevertheless give float64 out, so every public function computes inside
@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from numbers import Rational, Real
-from operator import index
+from numbers import Rational
 from typing import Any
 
 import jax
@@ -19,10 +18,6 @@ import numpy as np
 
 from largen.errors import InvalidInput, NumericalFailure
 from largen.text import shown
-
-SMALLEST, LARGEST = 1e-150, 1e150  # numbers whose squares are numbers of 64 bits
-MOST_COUNTED = 2**31 - 1  # JAX counts with 32 bits
-LARGEST_SEED = 2**63 - 1
 
 
 def is_traced(*trees: Any) -> bool:
@@ -305,125 +300,3 @@ def shape_of(samples: Any) -> int | tuple[int, ...]:
 def in_words(shape: int | tuple[int, ...]) -> str:
     """Return the shape of a sample in words."""
     return f"shape {shape}" if isinstance(shape, tuple) else f"{shape} inputs"
-
-
-def random_key(key: Any) -> jax.Array:
-    """Return a JAX random key from a key or from an integer seed of up to 63 bits.
-
-    Raises
-    ------
-    InvalidInput
-        If it is neither.
-    """
-    if isinstance(key, (int, np.integer)) and not isinstance(key, bool):
-        if not -LARGEST_SEED <= key <= LARGEST_SEED:
-            raise InvalidInput(f"key: wanted a seed below 2**63, got {shown(int(key))}.")
-        with jax.enable_x64(True):  # else only 32 bits of the seed would count
-            return jax.random.key(int(key))
-    if isinstance(key, jax.Array):
-        if jax.numpy.issubdtype(key.dtype, jax.dtypes.prng_key):
-            if key.ndim == 0:
-                return key
-        elif key.shape == (2,) and key.dtype == np.uint32:
-            return jax.random.wrap_key_data(key)
-    raise InvalidInput(f"key: wanted jax.random.key(seed) or an integer seed, got {shown(key)}.")
-
-
-def integer(name: str, value: Any, at_least: int, at_most: int = MOST_COUNTED) -> int:
-    """Check a count at the public function."""
-    known(name, value)
-    try:
-        count = None if isinstance(value, bool) else index(value)
-    except TypeError:
-        count = None
-    if count is None or count < at_least:
-        raise InvalidInput(f"{name}: wanted an integer ≥ {at_least}, got {shown(value)}.")
-    if count > at_most:
-        raise InvalidInput(f"{name}: wanted an integer ≤ {at_most}, got {shown(value)}.")
-    return count
-
-
-def integers(name: str, values: Any, at_least: int, at_most: int = MOST_COUNTED) -> list[int]:
-    """Check a sequence of counts at the public function."""
-    entries = sequence(name, values, f"a list of integers ≥ {at_least}")
-    return [integer(name, entry, at_least, at_most) for entry in entries]
-
-
-def sequence(name: str, values: Any, wanted: str) -> list[Any]:
-    """Return the entries of a list, tuple, range or array at the public function.
-
-    Parameters
-    ----------
-    name, values
-        The argument.
-    wanted
-        What is wanted, in words.
-
-    Raises
-    ------
-    InvalidInput
-        If it has no entries in a fixed order: a number, a text, a dictionary, a set.
-    """
-    known(name, values)
-    arraylike = isinstance(values, (np.ndarray, jax.Array))
-    if (arraylike and values.ndim) or (
-        isinstance(values, Sequence) and not isinstance(values, (str, bytes, bytearray))
-    ):
-        return list(values)
-    raise InvalidInput(f"{name}: wanted {wanted}, got {shown(values)}.")
-
-
-def flag(name: str, value: Any) -> bool:
-    """Check a choice of yes or no at the public function."""
-    if not isinstance(value, (bool, np.bool_)):
-        raise InvalidInput(f"{name}: wanted True or False, got {shown(value)}.")
-    return bool(value)
-
-
-def sample_shape(name: str, value: Any) -> int | tuple[int, ...]:
-    """Check the shape of a sample at the public function: D, or (*space, channels)."""
-    if not isinstance(value, tuple):
-        return integer(name, value, at_least=1)
-    if not value:
-        raise InvalidInput(f"{name}: wanted a number or (*space, channels), got ().")
-    *space, channels = (integer(name, entry, at_least=1) for entry in value)
-    return (*space, channels) if space else channels
-
-
-def real(
-    name: str, value: Any, *, above: float | None = None, at_least: float | None = None
-) -> float:
-    """Check a number at the public function, with an open or a closed lower bound.
-
-    Its square must be a number of 64 bits, too: numbers other than 0 lie between
-    :data:`SMALLEST` and :data:`LARGEST`.
-    """
-    known(name, value)
-    bound = f" > {above:g}" if above is not None else ""
-    bound += f" ≥ {at_least:g}" if at_least is not None else ""
-    scalar = isinstance(value, Real) or (
-        isinstance(value, (np.ndarray, jax.Array))
-        and value.ndim == 0
-        and (
-            jax.numpy.issubdtype(value.dtype, np.floating)
-            or jax.numpy.issubdtype(value.dtype, np.integer)
-        )
-    )
-    if not scalar or isinstance(value, bool):
-        raise InvalidInput(f"{name}: wanted a number{bound}, got {shown(value)}.")
-    try:
-        number = float(value)
-    except OverflowError:
-        number = np.inf
-    if (
-        not np.isfinite(number)
-        or (above is not None and number <= above)
-        or (at_least is not None and number < at_least)
-    ):
-        raise InvalidInput(f"{name}: wanted a finite number{bound}, got {shown(value)}.")
-    if value != 0 and not SMALLEST <= abs(number) <= LARGEST:
-        raise InvalidInput(
-            f"{name}: wanted 0 or a size between {SMALLEST:g} and {LARGEST:g}, whose square is a "
-            f"floating-point number, got {shown(value)}."
-        )
-    return number

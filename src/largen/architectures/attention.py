@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from largen.architectures.signals import Signal
 from largen.architectures.traits import Layer
-from largen.arrays import real
 from largen.errors import InvalidInput
+from largen.scalars import real
 
 
 @dataclass(frozen=True, repr=False)

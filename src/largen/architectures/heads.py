@@ -10,8 +10,8 @@ from largen.architectures.branches import Branches
 from largen.architectures.layers import Dense
 from largen.architectures.signals import Signal
 from largen.architectures.traits import check_layer
-from largen.arrays import LARGEST_SEED, integer
 from largen.errors import InvalidInput, one_of
+from largen.scalars import LARGEST_SEED, integer
 
 MECHANISMS = ("softmax", "identity")
 

@@ -23,9 +23,9 @@ from largen.architectures.traits import (
     check_layer,
     parts_of,
 )
-from largen.arrays import integer
 from largen.errors import InvalidInput
 from largen.expectations import ActivationFunction, activation
+from largen.scalars import integer
 
 
 @dataclass(frozen=True, repr=False)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from largen.architectures.traits import Layer
-from largen.arrays import flag, real
 from largen.errors import InvalidInput
+from largen.scalars import flag, real
 
 
 @dataclass(frozen=True, repr=False)

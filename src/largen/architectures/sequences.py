@@ -13,8 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from largen.arrays import as_array, integer, known, like, precision, real, samples
+from largen.arrays import as_array, known, like, precision, samples
 from largen.errors import InvalidInput
+from largen.scalars import integer, real
 
 ROUNDING = 1e-14  # relative size below which an eigenvalue is a rounding error
 

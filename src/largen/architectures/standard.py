@@ -9,8 +9,8 @@ from typing import Any
 
 from largen.architectures.layers import Activation, Dense, Residual, repeat, serial
 from largen.architectures.traits import Layer
-from largen.arrays import integer, sequence
 from largen.errors import InvalidInput
+from largen.scalars import integer, sequence
 from largen.text import shown
 
 MOST_LAYERS = 10_000  # that are written out; repeat(...) takes more

@@ -18,9 +18,10 @@ from numbers import Integral, Rational
 from typing import Any, ClassVar
 
 from largen.architectures.signals import Signal, difference
-from largen.arrays import is_traced, real
+from largen.arrays import is_traced
 from largen.errors import InvalidInput, instance_of
 from largen.expectations import ActivationFunction, activation
+from largen.scalars import real
 from largen.text import shown
 
 LARGEST_TERM = 1000  # largest numerator and denominator of ratios of widths

@@ -16,8 +16,8 @@ import numpy as np
 
 from largen.architectures.signals import Signal, transposed_axis, window_axis
 from largen.architectures.traits import Affine, Layer
-from largen.arrays import integer, sequence
 from largen.errors import InvalidInput, one_of
+from largen.scalars import integer, sequence
 from largen.text import shown
 
 PADDINGS = ("SAME", "VALID", "CIRCULAR")

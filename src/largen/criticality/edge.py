@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from largen.arrays import floating, numbers, real
+from largen.arrays import floating, numbers
 from largen.criticality.maps import (
     checked_activation,
     expectations,
@@ -24,6 +24,7 @@ from largen.errors import InvalidInput, NumericalFailure
 from largen.expectations import ActivationFunction
 from largen.expectations.nodes import kinks_of, values
 from largen.results import in_notebooks
+from largen.scalars import real
 from largen.text import aligned
 
 if TYPE_CHECKING:

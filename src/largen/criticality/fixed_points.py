@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.optimize import brentq
 
-from largen.arrays import flag, real
 from largen.criticality.maps import (
     LARGEST,
     TINY,
@@ -25,6 +24,7 @@ from largen.errors import NumericalFailure
 from largen.expectations import ActivationFunction
 from largen.expectations.nodes import values
 from largen.results import in_notebooks
+from largen.scalars import flag, real
 from largen.text import aligned
 
 if TYPE_CHECKING:

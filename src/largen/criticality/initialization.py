@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from largen.arrays import integer, integers
 from largen.criticality.edge import CriticalPoint, edge_of_chaos
 from largen.criticality.fixed_points import depth_scale
 from largen.criticality.maps import checked_activation, expectations
@@ -17,6 +16,7 @@ from largen.criticality.residual import relative_variance
 from largen.errors import InvalidInput, NoTheory, one_of
 from largen.expectations import ActivationFunction
 from largen.results import in_notebooks
+from largen.scalars import integer, integers
 
 if TYPE_CHECKING:
     import xarray

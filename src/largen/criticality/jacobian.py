@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from largen.arrays import integer, real
 from largen.criticality.maps import checked_activation, checked_constants, expectations
 from largen.errors import NumericalFailure, one_of
 from largen.results import in_notebooks
+from largen.scalars import integer, real
 
 if TYPE_CHECKING:
     import xarray

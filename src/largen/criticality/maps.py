@@ -16,10 +16,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from largen.arrays import real
 from largen.errors import InvalidInput, NoTheory
 from largen.expectations import ActivationFunction, activation, pair_moments
 from largen.expectations.nodes import derivatives_in_variance, kinks_of, nodes_for, values
+from largen.scalars import real
 
 SMALLEST, LARGEST = 1e-6, 1e3  # variances between which fixed points are looked for
 _GRID = 1080

@@ -10,7 +10,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from scipy.interpolate import CubicHermiteSpline
 
-from largen.arrays import floating, integer, numbers, random_key
+from largen.arrays import floating, numbers
 from largen.criticality.drawn import DrawnNetworks, draw
 from largen.criticality.edge import edge_of_chaos
 from largen.criticality.maps import LARGEST, checked_activation, on_grid
@@ -18,6 +18,7 @@ from largen.criticality.plane import stationary_correlations
 from largen.errors import InvalidInput
 from largen.expectations import ActivationFunction
 from largen.results import in_notebooks
+from largen.scalars import integer, random_key
 
 if TYPE_CHECKING:
     import xarray

@@ -11,7 +11,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from largen.architectures import Activation, Layer, Repeat, Residual, Serial
-from largen.arrays import flag, shape_of
+from largen.arrays import shape_of
 from largen.errors import NumericalFailure
 from largen.kernels.inputs import samples_of, state_of
 from largen.kernels.nngp_ntk import checked_inputs, features_of, prepare
@@ -20,6 +20,7 @@ from largen.kernels.rules import advance, wanted
 from largen.kernels.state import Constants, State, Wanted, equal_positions
 from largen.parameterizations import Parameterization, ntk
 from largen.results import in_notebooks
+from largen.scalars import flag
 
 if TYPE_CHECKING:
     import xarray

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from largen.arrays import flag, integer, real
 from largen.errors import InvalidInput
 from largen.expectations.activations import ActivationFunction, activation, of_family
 from largen.expectations.families import Elu, Gaussian, Kinked, LeakyRelu, Polynomial, Rbf
+from largen.scalars import flag, integer, real
 
 LARGEST_DEGREE = 16  # beyond, coefficients cancel to fewer than ten digits
 

@@ -11,7 +11,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from largen.arrays import flag, floating, is_traced, like, precision, real
+from largen.arrays import floating, is_traced, like, precision
 from largen.errors import InvalidInput, NumericalFailure
 from largen.expectations.accuracy import (
     DEFAULT_RTOL,
@@ -28,6 +28,7 @@ from largen.expectations.quadrature import gaussian_mean, gaussian_mean_error
 from largen.expectations.series_error import series_error
 from largen.expectations.series_pair import series_pair, square
 from largen.expectations.watching import current_watch, pair, single
+from largen.scalars import flag, real
 
 Spec = str | Elementwise | ActivationFunction
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from largen.arrays import sequence
 from largen.errors import instance_of
 from largen.experiments.distances import (
     between_limits,
@@ -22,6 +21,7 @@ from largen.experiments.power_law import PowerLaw, fit_exponent, fit_two_exponen
 from largen.files import save_figure
 from largen.results import in_notebooks
 from largen.runs import Trajectory
+from largen.scalars import sequence
 
 if TYPE_CHECKING:
     import xarray

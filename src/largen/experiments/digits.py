@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from largen.arrays import integer
 from largen.errors import InvalidInput
 from largen.runs import Dataset
+from largen.scalars import integer
 
 
 def digits(

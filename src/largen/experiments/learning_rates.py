@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jax.typing import ArrayLike
 
-from largen.arrays import integer, real, sequence
 from largen.errors import InvalidInput, instance_of
 from largen.experiments.distances import chosen_samples
 from largen.files import save_figure
@@ -19,6 +18,7 @@ from largen.parameterizations import Stepped
 from largen.progress import Report, reporter
 from largen.results import in_notebooks
 from largen.runs import Run, Status, Theory, Trajectory
+from largen.scalars import integer, real, sequence
 from largen.theories import by_name, choose, solve
 from largen.theories.registry import options_of
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from largen.arrays import integer
 from largen.errors import InvalidInput
 from largen.files import save_figure
 from largen.parameterizations import ScalingClass, scaling_class
 from largen.parameterizations.classification.plane import NAMED
 from largen.parameterizations.exponents import exact
 from largen.results import in_notebooks
+from largen.scalars import integer
 from largen.text import shown
 
 MOST_POINTS = 100_000  # which take some seconds

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from largen.arrays import flag, precision, real
+from largen.arrays import precision
 from largen.errors import InvalidInput, NoTheory, NumericalFailure, OutOfMemory, instance_of, one_of
 from largen.files import save_figure
 from largen.finite_width.training.closed_form import check as check_closed
@@ -31,6 +31,7 @@ from largen.parameterizations import GradientDescent, GradientFlow
 from largen.progress import Report, reporter
 from largen.runs import Run, Status
 from largen.runs.trajectory import mean_loss
+from largen.scalars import flag, real
 
 if TYPE_CHECKING:
     import xarray

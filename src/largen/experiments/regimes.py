@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from largen.arrays import integer, random_key, real
 from largen.errors import InvalidInput, instance_of
 from largen.files import save_figure
 from largen.networks import FiniteNetwork, observe
@@ -18,6 +17,7 @@ from largen.networks.ensembles import MOST_SEEDS
 from largen.networks.tangent import kernels, probe
 from largen.results import in_notebooks
 from largen.runs import Run
+from largen.scalars import integer, random_key, real
 
 if TYPE_CHECKING:
     import xarray

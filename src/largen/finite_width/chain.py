@@ -10,10 +10,11 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from largen.architectures import Activation, Dense, Layer, Repeat, Serial, copies_of
-from largen.arrays import floating, integer, integers, known
+from largen.arrays import floating, known
 from largen.errors import InvalidInput, NoRule, NoTheory, NumericalFailure
 from largen.expectations import ActivationFunction
 from largen.expectations.nodes import kinks_of, values
+from largen.scalars import integer, integers
 
 
 @dataclass(frozen=True)

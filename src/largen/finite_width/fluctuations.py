@@ -27,7 +27,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from largen.architectures import Layer
-from largen.arrays import as_array, finite_result, integer, random_key
+from largen.arrays import as_array, finite_result
 from largen.errors import InvalidInput
 from largen.expectations import ActivationFunction
 from largen.finite_width.chain import Chain, HiddenLayer, chain_of, check_alive, checked_inputs
@@ -35,6 +35,7 @@ from largen.finite_width.next_order import SMALL, variance_at_next_order
 from largen.finite_width.pairs import PairDerivatives, pair_derivatives
 from largen.interrupts import interruptible
 from largen.results import in_notebooks
+from largen.scalars import integer, random_key
 from largen.text import shown
 
 if TYPE_CHECKING:

@@ -9,13 +9,13 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from largen.architectures import Layer
-from largen.arrays import integer, real
 from largen.errors import InvalidInput, NoTheory
 from largen.expectations import ActivationFunction
 from largen.expectations import activation as own_activation
 from largen.finite_width.chain import Chain, chain_of, checked_inputs
 from largen.finite_width.orthants import slopes_of
 from largen.results import brief, in_notebooks
+from largen.scalars import integer, real
 
 _LARGEST_RATE = 700.0  # whose exponential is a number
 

@@ -11,10 +11,11 @@ from jax.typing import ArrayLike
 from scipy.special import digamma, loggamma, polygamma
 
 from largen.architectures import Layer
-from largen.arrays import floating, real
+from largen.arrays import floating
 from largen.errors import InvalidInput, NoTheory
 from largen.finite_width.chain import chain_of, checked_inputs
 from largen.finite_width.orthants import slopes_of
+from largen.scalars import real
 
 # Along the line of inversion: the tail e^{−π|t|/2} of Γ ends at 25, and the step 0.04 repeats the
 # density after 157 units of log f², where it is below 1e-16 of itself.

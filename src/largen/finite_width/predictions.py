@@ -19,11 +19,12 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from largen.architectures import Layer
-from largen.arrays import finite_result, floating, known, real
+from largen.arrays import finite_result, floating, known
 from largen.errors import InvalidInput, NumericalFailure, one_of
 from largen.finite_width.chain import checked_inputs
 from largen.finite_width.fluctuations import width_fluctuations
 from largen.results import in_notebooks
+from largen.scalars import real
 
 if TYPE_CHECKING:
     import xarray

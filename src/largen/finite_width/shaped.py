@@ -31,10 +31,11 @@ import lineax
 import numpy as np
 from jax.typing import ArrayLike
 
-from largen.arrays import finite_result, floating, integer, known, random_key, real, sequence
+from largen.arrays import finite_result, floating, known
 from largen.errors import InvalidInput, NoTheory
 from largen.expectations import activation as activation_of
 from largen.results import in_notebooks
+from largen.scalars import integer, random_key, real, sequence
 from largen.segments import mapped
 
 if TYPE_CHECKING:

@@ -14,7 +14,6 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from largen.architectures import Layer
-from largen.arrays import integer, random_key
 from largen.errors import InvalidInput
 from largen.expectations import ActivationFunction
 from largen.finite_width.chain import chain_of, checked_inputs
@@ -22,6 +21,7 @@ from largen.finite_width.linear_algebra import cholesky
 from largen.finite_width.stream_simulation import draw_streams
 from largen.finite_width.streams import has_branches, stream_of
 from largen.parameterizations import Parameterization
+from largen.scalars import integer, random_key
 from largen.segments import mapped
 
 Layers = tuple[tuple[ActivationFunction, int], ...]  # activations and widths

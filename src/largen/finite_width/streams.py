@@ -10,10 +10,10 @@ import numpy as np
 
 from largen.architectures import Activation, Dense, Layer, Repeat, Residual, Serial, copies_of
 from largen.architectures import depth as depth_of
-from largen.arrays import integer
 from largen.errors import InvalidInput, NoRule, NoTheory, instance_of
 from largen.finite_width.chain import HiddenLayer, check_derivative
 from largen.parameterizations import Parameterization, ntk
+from largen.scalars import integer
 
 
 @dataclass(frozen=True)

@@ -26,13 +26,14 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from largen.architectures import Layer
-from largen.arrays import finite_result, integer, random_key
+from largen.arrays import finite_result
 from largen.errors import InvalidInput, NumericalFailure
 from largen.expectations.nodes import derivatives_in_variance, nodes_for, values
 from largen.finite_width.chain import Chain, HiddenLayer, chain_of, checked_inputs
 from largen.finite_width.linear_algebra import cholesky
 from largen.finite_width.simulation import MOST_INPUTS, Layers
 from largen.results import in_notebooks
+from largen.scalars import integer, random_key
 from largen.segments import mapped
 
 if TYPE_CHECKING:

@@ -15,13 +15,14 @@ import jax
 import numpy as np
 
 from largen.architectures import Activation, Layer, layers_of, mapped
-from largen.arrays import precision, real
+from largen.arrays import precision
 from largen.errors import LostDigits, NoTheory, NumericalFailure
 from largen.expectations import ActivationFunction
 from largen.expectations.accuracy import DEFAULT_RTOL, shortfall, with_suitable_method
 from largen.kernels.depth_grid import shortfall_in_depth, with_suitable_steps
 from largen.kernels.lower import Lowered
 from largen.kernels.variances import activation_variances
+from largen.scalars import real
 
 
 def inaccuracy(

@@ -8,10 +8,11 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from largen.architectures import Layer, MultiHeadAttention, mapped
-from largen.arrays import integer, known
+from largen.arrays import known
 from largen.errors import instance_of
 from largen.kernels.nngp_ntk import kernel
 from largen.runs import KernelEstimate
+from largen.scalars import integer
 
 MOST_REPEATS = 10_000
 

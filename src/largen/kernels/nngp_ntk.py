@@ -11,7 +11,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from largen.architectures import Layer
-from largen.arrays import flag, floating, is_traced, like, real, samples, shape_of
+from largen.arrays import floating, is_traced, like, samples, shape_of
 from largen.errors import InvalidInput, NoTheory, instance_of
 from largen.interrupts import interruptible
 from largen.kernels.accuracy import (
@@ -44,6 +44,7 @@ from largen.parameterizations import (
     ntk,
 )
 from largen.results import brief, in_notebooks
+from largen.scalars import flag, real
 
 
 class Kernels(NamedTuple):

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from largen.arrays import flag, integer, precision, random_key, real
+from largen.arrays import precision
 from largen.errors import NumericalFailure, instance_of
 from largen.interrupts import interruptible
 from largen.memory import MEMORY_BUDGET
@@ -17,6 +17,7 @@ from largen.networks.records import check_records, variables
 from largen.parameterizations import GradientFlow
 from largen.progress import Report, reporter
 from largen.runs import Run, Status, Trajectory
+from largen.scalars import flag, integer, random_key, real
 
 MOST_SEEDS = 10**6
 # A loss that grew by this factor is divergence, before it ends in infinity.

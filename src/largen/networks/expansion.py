@@ -9,9 +9,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from largen.arrays import finite_result, integer, tree_of_floats
+from largen.arrays import finite_result, tree_of_floats
 from largen.callables import outputs_on_shapes, takes
 from largen.errors import InvalidInput
+from largen.scalars import integer
 from largen.text import shown
 
 Function = Callable[[Any, Any], Any]

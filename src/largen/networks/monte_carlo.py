@@ -10,7 +10,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from largen.architectures import Layer, layers_of
-from largen.arrays import finite_result, integer, like, precision, random_key, samples, shape_of
+from largen.arrays import finite_result, like, precision, samples, shape_of
 from largen.errors import NoTheory
 from largen.interrupts import interruptible
 from largen.memory import check_fits
@@ -19,6 +19,7 @@ from largen.networks.network import FiniteNetwork, finite_network
 from largen.networks.tangent import coupling, kernels, probe
 from largen.parameterizations import Parameterization, ntk
 from largen.runs import KernelEstimate
+from largen.scalars import integer, random_key
 from largen.segments import scanned
 
 MOST_DRAWS = 10**6

@@ -17,22 +17,12 @@ import largen.networks.axes
 import largen.networks.layers
 import largen.networks.pooling  # noqa: F401
 from largen.architectures import Layer, weight_sites
-from largen.arrays import (
-    finite_result,
-    in_words,
-    integer,
-    is_traced,
-    like,
-    precision,
-    random_key,
-    sample_shape,
-    samples,
-    shape_of,
-)
+from largen.arrays import finite_result, in_words, is_traced, like, precision, samples, shape_of
 from largen.errors import InvalidInput, instance_of
 from largen.networks.modules import Frame, Module, Params, build
 from largen.parameterizations import Parameterization, RuleTable, ntk
 from largen.parameterizations.distributions import from_normal
+from largen.scalars import integer, random_key, sample_shape
 
 # These register the rules of all layers.
 from largen.text import shown

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from largen.arrays import flag, integer, precision, random_key, real
+from largen.arrays import precision
 from largen.callables import outputs_on_shapes, takes
 from largen.errors import InvalidInput, NumericalFailure, instance_of
 from largen.interrupts import interruptible
@@ -18,6 +18,7 @@ from largen.networks.ensembles import MOST_SEEDS
 from largen.networks.plan import plan_of
 from largen.progress import Report, reporter
 from largen.runs import Run
+from largen.scalars import flag, integer, random_key, real
 
 
 @interruptible()

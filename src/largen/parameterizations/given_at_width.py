@@ -7,13 +7,13 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
-from largen.arrays import integer, real
 from largen.errors import InvalidInput, one_of
 from largen.parameterizations.distributions import ROLES, checked_distributions
 from largen.parameterizations.parameterization import Parameterization, Reference
 from largen.parameterizations.powers import power
 from largen.parameterizations.reference import Numbers
 from largen.parameterizations.schemes import scaling_of, standard
+from largen.scalars import integer, real
 
 
 def from_reference(

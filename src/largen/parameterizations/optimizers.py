@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from largen.arrays import integer, real
 from largen.errors import InvalidInput
 from largen.parameterizations.stepping import Optimizer, Order, Schedule, Stepped
+from largen.scalars import integer, real
 
 
 @dataclass(frozen=True)

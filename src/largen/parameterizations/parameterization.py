@@ -23,7 +23,6 @@ from fractions import Fraction
 from typing import Any, ClassVar, Literal
 
 from largen.architectures import Layer, depth, mlp, residual_mlp, weight_sites
-from largen.arrays import integer, real, sample_shape
 from largen.errors import InvalidInput, instance_of, one_of
 from largen.parameterizations.distributions import (
     GAUSSIAN,
@@ -41,6 +40,7 @@ from largen.parameterizations.rules import Row, RuleTable, evaluate
 from largen.parameterizations.stepping import Optimizer
 from largen.parameterizations.weight_rules import bias_rule, first_fan_in, std_of, weight_rule
 from largen.results import in_notebooks
+from largen.scalars import integer, real, sample_shape
 
 SMALLEST_GAMMA = 1e-15  # whose inverse square is a number of 32 bits, and that of the largest
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from largen.arrays import real
 from largen.errors import InvalidInput, one_of
 from largen.parameterizations.distributions import ROLES
 from largen.parameterizations.powers import Power
 from largen.parameterizations.rules import Row, RuleTable
+from largen.scalars import real
 
 Rates = tuple[tuple[str, float], ...]
 

@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 import numpy as np
 from jax.typing import ArrayLike
 
-from largen.arrays import LARGEST_SEED, integer, integers, real, sequence
 from largen.callables import takes
 from largen.errors import InvalidInput
+from largen.scalars import LARGEST_SEED, integer, integers, real, sequence
 
 Schedule = Callable[[int], Any] | Sequence[float] | ArrayLike
 Order = Sequence[int] | np.ndarray

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from largen.arrays import LARGEST, floating, in_words, is_traced, numbers, samples, shape_of
+from largen.arrays import floating, in_words, is_traced, numbers, samples, shape_of
 from largen.errors import InvalidInput
+from largen.scalars import LARGEST
 from largen.text import shown
 
 

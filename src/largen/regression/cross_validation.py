@@ -23,13 +23,13 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float
 
 from largen.architectures import Layer
-from largen.arrays import flag, integer, real
 from largen.errors import InvalidInput, NumericalFailure, one_of
 from largen.interrupts import interruptible
 from largen.kernels.hyperparameters import Hyperparameters, kernel_at
 from largen.parameterizations import Parameterization
 from largen.regression.fit import ascend, groups_of
 from largen.regression.likelihood import Evidence, evidence
+from largen.scalars import flag, integer, real
 
 KINDS = ("nngp", "ntk")
 

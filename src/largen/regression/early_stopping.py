@@ -9,7 +9,6 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from largen.architectures import Layer
-from largen.arrays import flag, real
 from largen.errors import InvalidInput, NumericalFailure
 from largen.interrupts import interruptible
 from largen.kernels.masked import masked
@@ -18,6 +17,7 @@ from largen.regression.checks import sample_weights, training_inputs, training_t
 from largen.regression.conditioning import Relaxation, relax
 from largen.regression.gaussian_process import Posterior, matrices
 from largen.regression.noise import best_time
+from largen.scalars import flag, real
 
 
 @dataclass(frozen=True, eq=False, repr=False)

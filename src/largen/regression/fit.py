@@ -9,12 +9,12 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from largen.architectures import Layer
-from largen.arrays import flag, integer, real
 from largen.errors import NumericalFailure, one_of
 from largen.interrupts import check, interruptible
 from largen.kernels.hyperparameters import Hyperparameters, rebuilt
 from largen.parameterizations import Parameterization
 from largen.regression.likelihood import PRIORS, evidence
+from largen.scalars import flag, integer, real
 
 _RANGE = np.log(1e3)  # how far σ_w and σ_b may go from where they start, in logarithms
 _NOISE_RANGE = np.log(1e6)

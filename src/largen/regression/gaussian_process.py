@@ -11,7 +11,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from largen.architectures import Layer
-from largen.arrays import flag, integer, is_traced, random_key
+from largen.arrays import is_traced
 from largen.errors import InvalidInput, NumericalFailure, one_of
 from largen.interrupts import interruptible
 from largen.kernels.masked import Masked, diagonal_of, kernel_of, masked
@@ -29,6 +29,7 @@ from largen.regression.checks import (
 from largen.regression.conditioning import Conditioned, Inference, Relaxation, draw, infer
 from largen.regression.factor import explain
 from largen.results import brief, in_notebooks
+from largen.scalars import flag, integer, random_key
 
 KINDS = {
     "nngp": "NNGP kernel",

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from largen.arrays import flag, floating, integer, random_key
+from largen.arrays import floating
 from largen.errors import InvalidInput, NumericalFailure, one_of
 from largen.interrupts import interruptible
 from largen.regression.checks import noise_variance, sample_weights, training_targets
@@ -24,6 +24,7 @@ from largen.regression.early_stopping import singular_at_infinity, training_time
 from largen.regression.factor import explain
 from largen.regression.gaussian_process import Prediction
 from largen.regression.kernel_rows import Targets, joined, separate, square_kernel
+from largen.scalars import flag, integer, random_key
 
 
 @dataclass(frozen=True, eq=False, repr=False)

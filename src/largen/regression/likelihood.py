@@ -13,7 +13,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float
 
 from largen.architectures import Layer
-from largen.arrays import real, shape_of
+from largen.arrays import shape_of
 from largen.errors import InvalidInput, NoTheory, NumericalFailure, one_of
 from largen.interrupts import interruptible
 from largen.kernels.accuracy import (
@@ -32,6 +32,7 @@ from largen.kernels.tiles import check_at_once, most_positions
 from largen.parameterizations import Parameterization
 from largen.regression.checks import training_inputs, training_targets
 from largen.results import brief, in_notebooks
+from largen.scalars import real
 
 PRIORS = {"nngp": "NNGP kernel", "ntk-gp": "tangent kernel"}
 

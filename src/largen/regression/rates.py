@@ -8,11 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from largen.arrays import like, precision, real
+from largen.arrays import like, precision
 from largen.errors import InvalidInput
 from largen.kernels.modes import critical_rate
 from largen.regression.kernel_rows import joined, square_kernel
 from largen.results import brief, in_notebooks
+from largen.scalars import real
 
 
 class TimeScales(NamedTuple):

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from largen.arrays import real
 from largen.results import brief, in_notebooks
+from largen.scalars import real
 
 
 class RidgeError(NamedTuple):

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from largen.arrays import as_array, integer, known, sequence
+from largen.arrays import as_array, known
 from largen.errors import InvalidInput, instance_of
 from largen.runs.run import Run
+from largen.scalars import integer, sequence
 
 
 def checked_outputs(

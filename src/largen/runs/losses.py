@@ -12,9 +12,10 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Shaped
 
-from largen.arrays import as_array, finite_result, flag, floating, is_traced, precision
+from largen.arrays import as_array, finite_result, floating, is_traced, precision
 from largen.callables import outputs_on_shapes, takes
 from largen.errors import InvalidInput, instance_of, one_of
+from largen.scalars import flag
 from largen.text import shown
 
 Targets = Literal["real", "sign", "class", "any"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from largen.arrays import integers, sequence
 from largen.errors import InvalidInput, one_of
+from largen.scalars import integers, sequence
 from largen.text import shown
 
 RECORDS = ("features", "gradients", "ntk")

@@ -12,13 +12,14 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from largen.architectures import Layer, layers_of, weight_sites
-from largen.arrays import integer, integers, numbers
+from largen.arrays import numbers
 from largen.errors import InvalidInput, instance_of
 from largen.parameterizations import GradientFlow, Optimizer, Parameterization, Stepped
 from largen.runs.dataset import Dataset
 from largen.runs.losses import Loss, check_loss, check_targets
 from largen.runs.losses import loss as as_loss
 from largen.runs.records import pairs_of
+from largen.scalars import integer, integers
 from largen.text import shown
 
 MOST_STEPS = 10**7

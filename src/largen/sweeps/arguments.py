@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from typing import Any
 
-from largen.arrays import integer, integers, real, sequence
 from largen.callables import takes
 from largen.errors import InvalidInput, instance_of, one_of
+from largen.scalars import integer, integers, real, sequence
 from largen.sweeps.cells import Cell, Protocol
 from largen.sweeps.task import Task
 from largen.text import shown

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from largen.arrays import MOST_COUNTED, as_array, integer, known
+from largen.arrays import as_array, known
 from largen.errors import InvalidInput, one_of
+from largen.scalars import MOST_COUNTED, integer
 
 LOSSES = ("cross_entropy", "mse")
 # Samples on which the loss after training is measured at a time.

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from largen.arrays import integer
 from largen.errors import InvalidInput
 from largen.memory import check_fits
+from largen.scalars import integer
 from largen.sweeps.task import Task
 
 

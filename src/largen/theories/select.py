@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from largen.arrays import flag
 from largen.errors import InvalidInput, LargenError, NoRule, NoTheory, instance_of, one_of
 from largen.parameterizations import classify
 from largen.parameterizations.classification.report import MEANING
 from largen.runs import Posed, Run, Theory, Trajectory
+from largen.scalars import flag
 from largen.text import shown
 from largen.theories.registry import by_name, check_theory, options_of, registered
 

@@ -26,10 +26,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.special import stdtrit
 
-from largen.arrays import integer, real, sequence
 from largen.callables import takes
 from largen.errors import InvalidInput
 from largen.results import in_notebooks
+from largen.scalars import integer, real, sequence
 from largen.text import aligned
 from largen.transfer.plan import Plan
 

@@ -15,9 +15,10 @@ from math import isclose, sqrt
 from typing import Any
 
 from largen import files
-from largen.arrays import known, real
+from largen.arrays import known
 from largen.errors import InvalidInput, one_of
 from largen.results import in_notebooks
+from largen.scalars import real
 from largen.text import aligned, shown
 from largen.transfer.records import fields_of
 from largen.transfer.roles import ROLES

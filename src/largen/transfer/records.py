@@ -6,8 +6,8 @@ from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Any, get_args, get_origin, get_type_hints
 
-from largen.arrays import integer, real
 from largen.errors import InvalidInput, instance_of
+from largen.scalars import integer, real
 from largen.text import shown
 
 

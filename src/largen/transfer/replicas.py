@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from largen.arrays import integer, real, sequence
 from largen.callables import takes
 from largen.errors import InvalidInput, instance_of, one_of
+from largen.scalars import integer, real, sequence
 from largen.text import shown
 from largen.transfer.plan import Plan
 from largen.transfer.schedules import Schedule, check_factor

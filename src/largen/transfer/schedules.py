@@ -12,9 +12,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from largen.arrays import integer, real
 from largen.callables import takes
 from largen.errors import InvalidInput
+from largen.scalars import integer, real
 
 Schedule = Callable[[Any], Any]
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from largen.arrays import integer
 from largen.errors import InvalidInput, instance_of
+from largen.scalars import integer
 from largen.text import shown
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from largen.arrays import integer, random_key, real
 from largen.errors import InvalidInput, instance_of
 from largen.experiments.distances import chosen_samples
 from largen.experiments.exponents.fit import exponent, exponent_of_sum
@@ -20,6 +19,7 @@ from largen.networks import observe
 from largen.networks.ensembles import MOST_SEEDS
 from largen.parameterizations import classify
 from largen.runs import Run
+from largen.scalars import integer, random_key, real
 
 FEWEST, NARROWEST = 3, 4
 

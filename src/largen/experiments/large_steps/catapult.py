@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from largen.arrays import integer, numbers, real
+from largen.arrays import numbers
 from largen.errors import InvalidInput, instance_of
 from largen.files import save_figure
 from largen.finite_width.training.one_sample import (
@@ -21,6 +21,7 @@ from largen.memory import check_fits
 from largen.networks import empirical_ntk
 from largen.networks.network import network_of
 from largen.runs import Run
+from largen.scalars import integer, real
 from largen.text import shown
 
 if TYPE_CHECKING:

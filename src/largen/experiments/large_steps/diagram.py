@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from largen.arrays import flag, integer, integers, precision, random_key, real, sequence
+from largen.arrays import precision
 from largen.errors import InvalidInput, NoTheory, OutOfMemory, instance_of
 from largen.files import save_figure
 from largen.finite_width.training.large_steps import (
@@ -27,6 +27,7 @@ from largen.networks import finite_network
 from largen.parameterizations import GradientDescent
 from largen.progress import Report, reporter
 from largen.runs import Run
+from largen.scalars import flag, integer, integers, random_key, real, sequence
 from largen.text import aligned
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ from numbers import Integral
 from typing import Any
 
 from largen.architectures import Layer, mlp
-from largen.arrays import integer
 from largen.errors import InvalidInput, instance_of, one_of
 from largen.parameterizations.classification.chain import affine_maps, chain
 from largen.parameterizations.classification.deep import classify_chain
@@ -23,6 +22,7 @@ from largen.parameterizations.optimizers import (
     gd,
 )
 from largen.parameterizations.parameterization import Parameterization
+from largen.scalars import integer
 
 # Whether the size of the update is independent of the gradient's.
 _OPTIMIZERS = {

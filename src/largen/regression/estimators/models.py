@@ -10,7 +10,6 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from largen.architectures import Layer
-from largen.arrays import flag
 from largen.errors import InvalidInput, one_of
 from largen.regression import (
     KernelPosterior,
@@ -31,6 +30,7 @@ from largen.regression.estimators.samples import (
     weights_of,
 )
 from largen.regression.estimators.tasks import KernelEstimator
+from largen.scalars import flag
 
 _OF_NETWORKS = ("net", "depth", "activation", "param", "sample_shape")
 

@@ -9,9 +9,10 @@ import jax
 import numpy as np
 
 from largen.architectures import Layer, mlp
-from largen.arrays import integer, numbers, real
+from largen.arrays import numbers
 from largen.errors import InvalidInput
 from largen.expectations import activation, second_moment
+from largen.scalars import integer, real
 from largen.text import shown
 
 

@@ -15,7 +15,6 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from largen.architectures import Layer
-from largen.arrays import flag, random_key, sample_shape
 from largen.errors import InvalidInput, one_of
 from largen.kernels.masked import Masked, masked
 from largen.regression import KernelPosterior, Posterior, Prediction
@@ -23,6 +22,7 @@ from largen.regression.checks import training_targets
 from largen.regression.estimators.checks import checked_by_sklearn, named_by
 from largen.regression.estimators.samples import weights_of
 from largen.regression.kernel_rows import square_kernel
+from largen.scalars import flag, random_key, sample_shape
 
 _FLOATS = (np.float64, np.float32)
 Kind = TypeVar("Kind", Posterior, KernelPosterior)

@@ -8,11 +8,12 @@ import jax
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
-from largen.arrays import flag, floating, integer, known, real
+from largen.arrays import floating, known
 from largen.errors import InvalidInput, NumericalFailure
 from largen.interrupts import check, interruptible
 from largen.regression.checks import training_targets
 from largen.results import brief, in_notebooks
+from largen.scalars import flag, integer, real
 from largen.text import shown
 
 _BLOCK = 2**23  # bytes of rows that are turned into float64 at a time

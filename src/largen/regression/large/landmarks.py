@@ -12,7 +12,7 @@ from jax.typing import ArrayLike
 from scipy.linalg import cho_factor, cho_solve
 
 from largen.architectures import Layer
-from largen.arrays import as_array, integer, known, random_key, real
+from largen.arrays import as_array, known
 from largen.errors import InvalidInput, instance_of, one_of
 from largen.interrupts import interruptible
 from largen.kernels.masked import Masked, diagonal_of, kernel_of, masked
@@ -21,6 +21,7 @@ from largen.memory import check_fits
 from largen.parameterizations import Parameterization
 from largen.regression import Prediction
 from largen.regression.checks import training_inputs, training_targets
+from largen.scalars import integer, random_key, real
 from largen.text import shown
 
 KINDS = {"nngp": nngp, "ntk-gp": ntk_kernel}

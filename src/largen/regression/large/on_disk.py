@@ -11,7 +11,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from largen.architectures import Layer, fingerprint
-from largen.arrays import floating, integer, is_traced, samples
+from largen.arrays import floating, is_traced, samples
 from largen.callables import takes
 from largen.errors import InvalidInput, instance_of
 from largen.files import as_path
@@ -21,6 +21,7 @@ from largen.kernels.nngp_ntk import kernel
 from largen.kernels.tiles import takes_whole_batches
 from largen.memory import check_fits
 from largen.parameterizations import Parameterization
+from largen.scalars import integer
 
 NAMES = ("nngp", "ntk")
 

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from largen.arrays import flag, floating, integer, random_key, real
+from largen.arrays import floating
 from largen.errors import InvalidInput, NoTheory, NumericalFailure
 from largen.interrupts import interruptible
 from largen.kernels.accuracy import (
@@ -35,6 +35,7 @@ from largen.memory import MEMORY_BUDGET, check_fits
 from largen.parameterizations import CanonicalForm, canonical_form
 from largen.runs import Posed, Run, Status, Theory, Trajectory
 from largen.runs.theory import set_fields
+from largen.scalars import flag, integer, random_key, real
 from largen.theories.kernel_limit.by_draws import solve_by_draws
 from largen.theories.kernel_limit.decay import degree
 from largen.theories.kernel_limit.dynamics import Answer, Problem, from_initial, momentum

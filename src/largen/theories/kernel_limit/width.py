@@ -9,7 +9,6 @@ import jax
 import numpy as np
 from jax.typing import ArrayLike
 
-from largen.arrays import integer, random_key, real
 from largen.errors import NumericalFailure
 from largen.finite_width.training import closed_form, mean_shift
 from largen.finite_width.training.smooth import check_smooth
@@ -19,6 +18,7 @@ from largen.networks import finite_network
 from largen.progress import Report, check_progress, reporter
 from largen.runs import Posed, Run, Status, Theory, Trajectory
 from largen.runs.theory import set_fields
+from largen.scalars import integer, random_key, real
 from largen.theories.kernel_limit.limit import KernelLimit, Reduced
 
 WHAT = "the mean at order 1/width"

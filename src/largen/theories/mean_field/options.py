@@ -7,12 +7,12 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from largen.arrays import flag, integer, integers, random_key, real
 from largen.errors import one_of
 from largen.progress import check_progress
 from largen.runs import Run
 from largen.runs.records import pairs_of, record_names
 from largen.runs.theory import set_fields
+from largen.scalars import flag, integer, integers, random_key, real
 from largen.theories.mean_field.record_times import NOTHING, Recorded
 
 Sampling = Literal["variance_reduced", "finite_width"]

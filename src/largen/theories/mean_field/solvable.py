@@ -8,12 +8,13 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from largen.architectures import mlp
-from largen.arrays import LARGEST, finite_result, floating, integer, known, like, real
+from largen.arrays import finite_result, floating, known, like
 from largen.errors import InvalidInput
 from largen.memory import check_fits
 from largen.parameterizations import gd, mean_field
 from largen.results import brief, in_notebooks
 from largen.runs import Dataset, Run, Trajectory
+from largen.scalars import LARGEST, integer, real
 
 MOST_POINTS = 10**6
 MOST_BLOCKS = 20_000  # the cost grows as the square

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 
-from largen.arrays import random_key, real
 from largen.errors import InvalidInput, instance_of
+from largen.scalars import random_key, real
 from largen.text import shown
 from largen.transfer.jax.trees import map_named, map_weights, weights_of
 from largen.transfer.plan import Plan, grouped, matched_step, read_json

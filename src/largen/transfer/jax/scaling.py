@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from largen.arrays import real
 from largen.errors import InvalidInput, one_of
 from largen.parameterizations import Parameterization, Power
+from largen.scalars import real
 from largen.transfer.initial import InitialLaw
 from largen.transfer.jax.layouts import LAYOUTS
 from largen.transfer.jax.plan import JaxPlan

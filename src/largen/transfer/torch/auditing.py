@@ -14,9 +14,9 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from largen.arrays import flag, integer, real, sequence
 from largen.callables import takes
 from largen.errors import InvalidInput, LargenError, instance_of
+from largen.scalars import flag, integer, real, sequence
 from largen.text import shown
 from largen.transfer.audits import Audit, Audited, Slope
 from largen.transfer.coordinates import CoordinateCheck, slope_with_margin

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from largen.arrays import LARGEST_SEED, integer, real
 from largen.errors import InvalidInput, instance_of, one_of
+from largen.scalars import LARGEST_SEED, integer, real
 from largen.text import shown
 from largen.transfer.plan import Plan, ScaledWeight, grouped, matched_step, read_json
 from largen.transfer.torch.multipliers import attach

@@ -7,8 +7,8 @@ from typing import Any
 
 from torch import nn
 
-from largen.arrays import real
 from largen.errors import one_of
+from largen.scalars import real
 from largen.transfer.initial import InitialLaw
 from largen.transfer.patterns import by_pattern
 from largen.transfer.resolve import FoundWeight, resolve

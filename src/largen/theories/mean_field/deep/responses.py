@@ -25,7 +25,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from largen.arrays import integer, random_key
 from largen.errors import InvalidInput, NoTheory, NumericalFailure, instance_of
 from largen.expectations import ActivationFunction
 from largen.interrupts import check, interruptible
@@ -33,6 +32,7 @@ from largen.memory import check_fits
 from largen.parameterizations import GradientDescent
 from largen.results import brief, in_notebooks
 from largen.runs import Posed, Run, Trajectory
+from largen.scalars import integer, random_key
 from largen.theories.chains.problem import Problem, posed_by
 from largen.theories.mean_field.deep.solution import DeepMeanField
 from largen.theories.mean_field.deep.sweep.smoothness import smooth

@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 import jax
 import numpy as np
 
-from largen.arrays import integer, random_key, real
 from largen.errors import InvalidInput, NumericalFailure, one_of
 from largen.files import as_path
 from largen.interrupts import go_on_with, interruptible
@@ -19,6 +18,7 @@ from largen.parameterizations import temperature_of
 from largen.progress import Report, reporter
 from largen.runs import Posed, Run, Status, Theory, Trajectory
 from largen.runs.theory import set_fields
+from largen.scalars import integer, random_key, real
 from largen.theories.chains.problem import Problem, posed_by
 from largen.theories.mean_field.deep.answer import check_bounded, trajectory
 from largen.theories.mean_field.deep.estimation.averages import Estimate

@@ -6,9 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from largen.arrays import LARGEST, finite_result, flag, integer, real
+from largen.arrays import finite_result
 from largen.errors import InvalidInput
 from largen.results import brief, in_notebooks
+from largen.scalars import LARGEST, flag, integer, real
 
 MOST_POINTS = 10**6
 

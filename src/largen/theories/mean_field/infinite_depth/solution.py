@@ -12,7 +12,6 @@ from typing import Any, ClassVar, Literal, get_args
 import jax
 import numpy as np
 
-from largen.arrays import integers, random_key, real
 from largen.errors import InvalidInput, NumericalFailure, one_of
 from largen.files import as_path
 from largen.interrupts import go_on_with, interruptible
@@ -20,6 +19,7 @@ from largen.memory import MEMORY_BUDGET
 from largen.progress import Report, reporter
 from largen.runs import Posed, Run, Status, Theory, Trajectory
 from largen.runs.theory import set_fields
+from largen.scalars import integers, random_key, real
 from largen.theories.mean_field.deep.answer import check_bounded, trajectory
 from largen.theories.mean_field.deep.estimation.averages import Estimate
 from largen.theories.mean_field.deep.estimation.memory import check_memory

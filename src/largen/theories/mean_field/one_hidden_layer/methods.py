@@ -7,12 +7,12 @@ from typing import Any, Literal, NamedTuple, get_args
 import jax
 import numpy as np
 
-from largen.arrays import random_key
 from largen.errors import InvalidInput
 from largen.memory import check_fits
 from largen.parameterizations import GradientFlow, temperature_of
 from largen.progress import Report
 from largen.runs import Run
+from largen.scalars import random_key
 from largen.theories.mean_field.one_hidden_layer import neurons as sets
 from largen.theories.mean_field.one_hidden_layer.dynamics import Records
 from largen.theories.mean_field.one_hidden_layer.problem import LINEAR, Problem

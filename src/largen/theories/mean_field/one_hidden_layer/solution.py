@@ -9,12 +9,13 @@ from typing import Any, ClassVar
 import jax
 import numpy as np
 
-from largen.arrays import precision, random_key
+from largen.arrays import precision
 from largen.errors import InvalidInput, NumericalFailure, one_of
 from largen.interrupts import interruptible
 from largen.progress import Report, reporter
 from largen.runs import Posed, Run, Theory, Trajectory
 from largen.runs.theory import set_fields
+from largen.scalars import random_key
 from largen.theories.mean_field.one_hidden_layer import fluctuations as response
 from largen.theories.mean_field.one_hidden_layer.dynamics import Records
 from largen.theories.mean_field.one_hidden_layer.methods import (
