@@ -13,8 +13,10 @@ from jax.typing import ArrayLike
 from largen.architectures import Activation, Layer, Repeat, Residual, Serial
 from largen.arrays import shape_of
 from largen.errors import NumericalFailure
+from largen.kernels.checks import checked_inputs
 from largen.kernels.inputs import samples_of, state_of
-from largen.kernels.nngp_ntk import checked_inputs, features_of, prepare
+from largen.kernels.lower import features_of
+from largen.kernels.nngp_ntk import prepare
 from largen.kernels.pieces import parts_with_constants, unroll
 from largen.kernels.rules import advance, wanted
 from largen.kernels.state import Constants, State, Wanted, equal_positions

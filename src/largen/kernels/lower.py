@@ -168,3 +168,15 @@ def _constants(path: Path, form: CanonicalForm) -> Constants:
 def _bare(layer: Affine) -> Affine:
     """Return a layer with its constants at their defaults, so that equal structures are equal."""
     return replace(layer, weight_std=1.0, bias_std=0.0, width_ratio=1)
+
+
+def features_of(lowered: Lowered, x1: Any, x2: Any, dtype: Any) -> tuple[Any, Any]:
+    """Return what the skeleton reads of two sets of samples; the second may be None."""
+
+    def features(x):
+        x = jnp.asarray(x, dtype)
+        for phi in lowered.features:
+            x = phi(x)
+        return x
+
+    return features(x1), None if x2 is None else features(x2)

@@ -11,8 +11,8 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from largen.architectures import Layer
-from largen.arrays import floating, is_traced, like, samples, shape_of
-from largen.errors import InvalidInput, NoTheory, instance_of
+from largen.arrays import is_traced, like, shape_of
+from largen.errors import NoTheory
 from largen.interrupts import interruptible
 from largen.kernels.accuracy import (
     check_tangent,
@@ -21,8 +21,8 @@ from largen.kernels.accuracy import (
     report,
     with_suitable_methods,
 )
-from largen.kernels.lower import Lowered, lower
-from largen.kernels.masked import masked
+from largen.kernels.checks import checked_inputs, checked_masks
+from largen.kernels.lower import Lowered, features_of, lower
 from largen.kernels.padding import fill_up
 from largen.kernels.spread import checked, kernels_on_devices
 from largen.kernels.tiles import (
@@ -315,52 +315,6 @@ def _kernels(net, inputs, masks, param, rtol, resources, throw, pick, with_ntk=T
     return report(words, result, throw)
 
 
-def checked_inputs(net: Any, inputs: tuple[Any, Any], param: Any) -> tuple[Any, Any]:
-    """Check a network, samples of the same kind and a parameterization."""
-    x1, x2 = samples("x1", inputs[0]), inputs[1]
-    if x2 is not None:
-        x2 = floating("x2", x2, ndim=x1.ndim)
-        if x1.shape[1:] != x2.shape[1:]:
-            raise InvalidInput(
-                f"x2: its samples have the shape {x2.shape[1:]}, those of x1 {x1.shape[1:]}; both "
-                "hold the same kind of input."
-            )
-    instance_of("net", net, Layer, "a network such as lg.mlp(3)")
-    if param is not None:
-        instance_of("param", param, Parameterization, "a parameterization such as lg.ntk()")
-    return x1, x2
-
-
-def checked_masks(masks: tuple[Any, Any], x1: Any, x2: Any, lowered: Lowered) -> tuple[Any, Any]:
-    """Check masks; where only one of two sets has one, all of the other is there."""
-    one = checked_mask("mask1", masks[0], x1, lowered)
-    two = checked_mask("mask2", masks[1], x2, lowered)
-    if x2 is None or (one is None) == (two is None):
-        return one, two
-    positions = (two if one is None else one).shape[1:]
-    if one is None:
-        return np.ones((len(x1), *positions), bool), two
-    return one, np.ones((len(x2), *positions), bool)
-
-
-def checked_mask(name: str, mask: Any, x: Any, lowered: Lowered) -> Any:
-    """Check a mask."""
-    mask = masked(name, mask, x).mask
-    if mask is None:
-        return None
-    if x.ndim < 3:
-        raise InvalidInput(f"{name}: its samples, of shape {x.shape[1:]}, have no positions.")
-    wanted = jax.eval_shape(lambda x: features_of(lowered, x, None, x.dtype)[0], x).shape[:-1]
-    if mask.shape != wanted:
-        raise InvalidInput(
-            f"{name}: wanted one entry for each position, shape {wanted}, got shape {mask.shape}."
-        )
-    empty = np.flatnonzero(~mask.reshape(len(mask), -1).any(axis=1))
-    if len(empty):
-        raise InvalidInput(f"{name}: sample {empty[0]} has no position at all.")
-    return mask
-
-
 def prepare(
     net: Layer, param: Parameterization, inputs: int | tuple[int, ...]
 ) -> tuple[Lowered, float]:
@@ -430,15 +384,3 @@ def concrete_kernels(
         # Cut by NumPy, which compiles nothing.
         own = (slice(rows), slice(columns))
         return jax.tree.map(lambda k: as_given(np.asarray(k)[own]), (covariance, tangent))
-
-
-def features_of(lowered: Lowered, x1: Any, x2: Any, dtype: Any) -> tuple[Any, Any]:
-    """Return what the skeleton reads of two sets of samples; the second may be None."""
-
-    def features(x):
-        x = jnp.asarray(x, dtype)
-        for phi in lowered.features:
-            x = phi(x)
-        return x
-
-    return features(x1), None if x2 is None else features(x2)

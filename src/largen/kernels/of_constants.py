@@ -18,9 +18,10 @@ from largen.kernels.accuracy import (
     warn_of_lost_digits,
     with_suitable_methods,
 )
+from largen.kernels.checks import checked_inputs, checked_masks
 from largen.kernels.hyperparameters import hyperparameters, with_variances
-from largen.kernels.lower import Lowered
-from largen.kernels.nngp_ntk import Kernels, checked_inputs, checked_masks, features_of
+from largen.kernels.lower import Lowered, features_of
+from largen.kernels.nngp_ntk import Kernels
 from largen.kernels.tiles import check_at_once, kernels_at_once, most_positions
 from largen.parameterizations import Parameterization
 from largen.text import shown

@@ -23,10 +23,10 @@ from largen.kernels.accuracy import (
     warn_of_lost_digits,
     with_suitable_methods,
 )
+from largen.kernels.checks import checked_mask
 from largen.kernels.hyperparameters import Hyperparameters, hyperparameters, kernel_at, rebuilt
 from largen.kernels.lower import Lowered
 from largen.kernels.masked import Masked
-from largen.kernels.nngp_ntk import checked_mask
 from largen.kernels.padding import filled
 from largen.kernels.tiles import check_at_once, most_positions
 from largen.parameterizations import Parameterization
