@@ -69,7 +69,7 @@ class Layer(metaclass=_Named):
     Examples
     --------
     >>> import largen as lg
-    >>> lg.Dense(bias_std=0.1), lg.Dense().homogeneous, lg.BatchNorm().couples_samples
+    >>> lg.Dense(bias_std=0.1), lg.Flatten().homogeneous, lg.BatchNorm().couples_samples
     (Dense(bias_std=0.1), True, True)
     """
 

@@ -53,7 +53,7 @@ class Trajectory:
     ==================  =============================================  ========================
 
     and what a theory or a request for records adds: see :func:`largen.solve` and
-    :func:`largen.train`.
+    :func:`largen.train`. ``largen.plots.trajectory_figure(trajectory.to_xarray())`` draws it.
 
     Parameters
     ----------

@@ -1,0 +1,103 @@
+"""The picture of a trajectory: losses, outputs, and the feature kernel before and after."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from largen.plots.style import LIMIT, panels, shades, style
+
+if TYPE_CHECKING:
+    import xarray
+
+MOST_SAMPLES = 8
+BAND = (0.16, 0.84)  # quantiles of single networks
+
+
+def trajectory_figure(trajectory: xarray.Dataset) -> Figure:
+    """Draw losses and outputs of a limit or of networks against time.
+
+    Networks are shown by their mean and, as a band, by the middle two thirds of them. Where feature
+    kernels were recorded, that of the last recorded layer stands beside, at the first record and at
+    the last.
+
+    Parameters
+    ----------
+    trajectory
+        What ``trajectory.to_xarray()`` returns, of :func:`largen.solve` or :func:`largen.train`.
+
+    Examples
+    --------
+    >>> import largen as lg, numpy as np
+    >>> data = lg.Dataset(np.eye(3), np.array([1.0, -1.0, 1.0]))
+    >>> run = lg.Run(lg.mlp(1, "erf"), lg.mean_field(), data, optimizer=lg.gd(lr=1.0), steps=5)
+    >>> limit = lg.solve(run, record=["features"], rtol=1e-2)
+    >>> len(lg.plots.trajectory_figure(limit.to_xarray()).axes) >= 4
+    True
+    """
+    kernel = trajectory.get("feature_kernel")
+    with style():
+        figure, axes = panels(1, 2 if kernel is None else 4)
+        _losses(axes[0, 0], trajectory)
+        _outputs(axes[0, 1], trajectory)
+        if kernel is not None:
+            _kernels(figure, axes[0, 2:], kernel)
+    return figure
+
+
+def _losses(ax: Any, d: xarray.Dataset) -> None:
+    time = d["time"].values
+    for name, words, colour in (
+        ("loss_train", "training", "C0"),
+        ("loss_test", "test", "C1"),
+    ):
+        if not np.isfinite(d[name].values).any():
+            continue
+        _line(ax, time, d[name], words, {"color": colour})
+    ax.set(xlabel=r"time $\eta_0 t$", ylabel="loss", title=d.attrs["parameterization"])
+    if all((line.get_ydata() > 0).all() for line in ax.get_lines()):
+        ax.set_yscale("log")
+    ax.legend()
+
+
+def _outputs(ax: Any, d: xarray.Dataset) -> None:
+    """Draw the first output of some training samples, and their targets."""
+    f, y = d["f_train"], d["y_train"]
+    if "output" in f.dims:
+        f = f.isel(output=0)
+        y = y.isel(output=0) if "output" in y.dims else y
+    shown = min(MOST_SAMPLES, f.sizes["sample"])
+    chosen = np.linspace(0, f.sizes["sample"] - 1, shown).astype(int).tolist()
+    for i, colour in zip(chosen, shades(shown), strict=True):
+        _line(ax, d["time"].values, f.isel(sample=i), None, {"color": colour})
+        if y.dtype.kind == "f":
+            ax.axhline(float(y[i]), **{**LIMIT, "linewidth": 0.6})
+    title = f"{shown} training samples; dashed: targets"
+    ax.set(xlabel=r"time $\eta_0 t$", ylabel=r"output $f$", title=title)
+
+
+def _line(ax: Any, time: np.ndarray, values: Any, label: str | None, line: dict[str, Any]) -> None:
+    if "seed" in values.dims:
+        low, high = (values.quantile(q, "seed").values for q in BAND)
+        ax.fill_between(time, low, high, alpha=0.2, linewidth=0, color=line["color"])
+        values = values.mean("seed")
+    ax.plot(time, values.values, label=label, **line)
+
+
+def _kernels(figure: Figure, axes: Any, kernel: xarray.DataArray) -> None:
+    """Draw the kernel of the last layer at its first and its last record, on one scale."""
+    if "seed" in kernel.dims:
+        kernel = kernel.mean("seed")
+    if "layer" in kernel.dims:
+        kernel = kernel.isel(layer=-1)
+    (times,) = [name for name in kernel.dims if name not in ("sample", "sample_2")]
+    ends = [kernel.isel({times: i}) for i in (0, -1)]
+    largest = max(float(np.abs(end).max()) for end in ends)
+    images = []
+    for ax, end, words in zip(axes, ends, ("first", "last"), strict=True):
+        images.append(ax.imshow(end.values, vmin=-largest, vmax=largest, cmap="RdBu_r"))
+        ax.set(xlabel="sample", ylabel="sample", title=rf"feature kernel $\Phi$, {words} record")
+        ax.grid(visible=False)
+    figure.colorbar(images[0], ax=list(axes), shrink=0.8)
