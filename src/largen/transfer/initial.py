@@ -19,7 +19,8 @@ import numpy as np
 QUARTER = Fraction(1, 4)
 # A power is half a step, ¼, away from being taken for its neighbour.
 WANTED_ERROR, LARGEST_ERROR = 0.07, 0.1
-LEAST_VARIANCE = 0.02  # of the mean square: entries that scatter less are constants
+# Of the mean square: many entries that scatter less are constants.
+LEAST_VARIANCE, MANY = 0.02, 64
 FEW_DRAWS, MOST_DRAWS = 8, 512
 MOST_ENTRIES = 2**25  # of all weights, in more than the few draws: about a second
 MOST_MEASURED = 1000  # builders and shapes that are remembered
@@ -61,7 +62,8 @@ class Moments:
             return 0.0
         mean = self.total / self.count
         variance = self.squares / self.count - mean * mean
-        return sqrt(variance) if variance > LEAST_VARIANCE * self.squares / self.count else 0.0
+        least = LEAST_VARIANCE if self.count >= MANY else 1e-10
+        return sqrt(variance) if variance > least * self.squares / self.count else 0.0
 
 
 @dataclass(frozen=True)

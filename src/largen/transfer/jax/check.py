@@ -98,7 +98,7 @@ def coordinate_check(
     ...                          [np.eye(2)], loss, activations, lr=0.02, optimizer="sgd",
     ...                          scheme="standard", layout="in_out")
     >>> check.guilty, bool(check["out"].change > 0.5)
-    ('inp', True)
+    ('out', True)
     """
     effort(steps, seeds, batches, targets, loss, lr, tolerance)
     for leaf in jax.tree.leaves(list(batches)):

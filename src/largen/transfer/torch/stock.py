@@ -117,7 +117,7 @@ def stock_models(which: str = "named") -> list[StockModel]:
     --------
     >>> stock_models("some")
     Traceback (most recent call last):
-    largen.errors.InvalidInput: which: wanted one of 'named', 'all', got 'some'.
+    largen.errors.InvalidInput: which: 'some' is not known. Known: all, named.
     """
     one_of("which", which, ("named", "all"))
     found = [*_transformers(which), *_timm(which)]
