@@ -250,6 +250,7 @@ DRAWN = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DRAWN)
 def test_drawn_networks(name, monkeypatch):
     long, short = of_any_length(monkeypatch, DRAWN[name])
@@ -257,6 +258,7 @@ def test_drawn_networks(name, monkeypatch):
     interrupted(DRAWN[name])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fit", ["fit_likelihood", "fit_cross_validation"])
 def test_fits_stop_between_two_evaluations(fit, monkeypatch):
     """Nothing is running then: a process that ends while something is may crash."""

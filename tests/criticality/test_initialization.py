@@ -25,6 +25,7 @@ def test_recommendations_by_class():
         lg.critical_initialization("relu", depth=3, widths=[10, 10])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "rms", "layer"),
     [("relu", 1.0, 1.467), ("tanh", 1.178, 1.178), ("gelu", 1.072, 1.319), ("silu", 1.067, 1.212)],

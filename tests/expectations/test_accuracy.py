@@ -74,6 +74,7 @@ def test_kernels_do_not_return_inaccurate_numbers_silently(function):
         function(net, X, rtol=-1.0)
 
 
+@pytest.mark.slow
 def test_checks_follow_the_variances_through_the_layers():
     """The series of tanh fails at variance 280, which only a later layer sees: the angle helps."""
     tanh, wide = lg.Activation("tanh"), lg.Dense(weight_std=6.0)
@@ -90,6 +91,7 @@ def test_checks_follow_the_variances_through_the_layers():
         lg.mlp(1, root)
 
 
+@pytest.mark.slow
 def test_gaussian_moments_say_so():
     with pytest.raises(NumericalFailure, match="bent") as caught:
         gaussian_moments(bent, 1.0, 0.5, np.ones(2))
@@ -100,6 +102,7 @@ def test_gaussian_moments_say_so():
         gaussian_moments(bent, one, one / 2, one)
 
 
+@pytest.mark.slow
 def test_solutions_carry_it_in_their_status():
     data = lg.Dataset(X, np.ones(5))
     run = lg.Run(lg.mlp(1, bent), lg.ntk(), data, optimizer=lg.gd(0.1), steps=2)

@@ -138,6 +138,7 @@ def test_what_counts_as_a_deviation():
     assert row(-0.47, 0.02).state == "number"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("point", "rate"),
     # In the mean field far enough for f_∅ to be near its constant, as in gradient descent.

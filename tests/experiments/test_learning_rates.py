@@ -84,6 +84,7 @@ def test_one_program_serves_all_rates(net, param, options):
     assert curve.on == "test"
 
 
+@pytest.mark.slow
 def test_of_networks_beside_the_limit(tmp_path):
     run = run_of(lg.mlp(1, "tanh"), lg.mean_field())
     rates = [0.5, 1.0, 2.0]

@@ -95,6 +95,7 @@ def test_linear_networks_obey_the_recursion_order_by_order():
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "run",
     [
@@ -126,6 +127,7 @@ def test_any_architecture_loss_and_step(run):
     assert found.data["f_train_actual"].shape == found.f_train.shape
 
 
+@pytest.mark.slow
 def test_actual_training_is_that_of_train():
     run = descent_run()
     nets = lg.train(run, width=16, seeds=1, key=0, record=["ntk"])
@@ -185,6 +187,7 @@ def printed_104(found: Tensors, y, times, nodes=400):
     return np.array(out)
 
 
+@pytest.mark.slow
 def test_printed_104_stays_at_order_1_over_n():
     right, wrong, times = [], [], np.array([0.5, 1.5, 3.0])
     for width in (64, 512):

@@ -12,6 +12,7 @@ from largen.errors import NoTheory
 X = np.array([[0.9, -0.4, 1.3, 0.2]])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "std", "widths"), [("relu", 2**0.5, (20, 30, 15)), ("tanh", 1.3, (150, 100, 200))]
 )

@@ -53,6 +53,7 @@ def test_drawn_streams_are_dense_networks():
         assert np.all(np.abs(seen.mean(axis=0) - wanted.mean(axis=0)) < 4 * error)
 
 
+@pytest.mark.slow
 def test_shifts_against_the_exact_law(monkeypatch):
     net, draws = lg.residual_mlp(4, "tanh", weight_std=1.5, bias_std=0.3), 100_000
     for n in (20, 60):

@@ -37,6 +37,7 @@ def test_wrong_rates():
         lg.ntk().with_rates({"inptu": 0.0}).table(NET)
 
 
+@pytest.mark.slow
 def test_frozen_weights_stay():
     """In training with decay, only the read-out moves; and the kernel limit follows it."""
     data = lg.Dataset(X, np.array([1.0, -1.0, 0.5, 0.0]))

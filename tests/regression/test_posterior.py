@@ -144,6 +144,7 @@ def test_precision_follows_the_inputs_and_work_is_done_in_float64():
     assert isinstance(lg.posterior(NET, x, Y).predict(jnp.asarray(x_test)).mean, jax.Array)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["nngp", "ntk"])
 def test_gradients_in_the_test_inputs(kind):
     given = lg.posterior(NET, X, Y[:, 0], kind=kind, noise=0.1)

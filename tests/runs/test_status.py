@@ -91,6 +91,7 @@ def test_what_is_saved_has_its_status(tmp_path):
     assert back.identity == found.identity
 
 
+@pytest.mark.slow
 def test_only_what_is_ok_and_belongs_together_is_compared(tmp_path):
     asked = run()
     limit, nets = lg.solve(asked), lg.train(asked, width=4, seeds=4, key=0)

@@ -72,6 +72,7 @@ def order(plan, weight):
     return [w.name for w in plan.weights].index(weight.name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("scheme", "optimizer"),
     [

@@ -30,6 +30,7 @@ def test_noisy_targets_are_not_interpolated(estimator):
     assert found > clone(model).set_params(**tight).fit(x[:300], y[:300]).score(*new)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["nngp", "ntk-gp"])
 @pytest.mark.parametrize("outputs", [Y, Y[:, 0]])
 def test_scaled_targets(kind, outputs):

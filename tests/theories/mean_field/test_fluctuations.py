@@ -29,6 +29,7 @@ def assert_variances_by_chance(run, limit, width, seeds):
     return nets
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "run",
     [

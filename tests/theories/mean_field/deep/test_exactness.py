@@ -157,6 +157,7 @@ def test_training_of_the_rebuilt_network(name):
     np.testing.assert_allclose(state.outputs[:, 0], expected, atol=2e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["biases", "minibatch", "decay"])
 def test_linear_models_train_beside_the_network(name):
     """One by the exact tangent kernel, one by that of the neurons, which is that at the start."""
@@ -176,6 +177,7 @@ def test_linear_models_train_beside_the_network(name):
         np.testing.assert_allclose(state.outputs[step + 1, 1:], f, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["decay", "residual", "ratios"])
 def test_training_of_stored_matrices(name):
     """They answer at initialisation as those that are not stored, and then train as any others."""

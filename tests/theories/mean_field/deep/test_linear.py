@@ -37,6 +37,7 @@ def test_closed_equations(layers):
     np.testing.assert_allclose(found.gradient_kernel, g[[0, 4, STEPS]], atol=1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layers", [1, 3])
 def test_kernels_between_two_times(layers):
     """H^l(t, s) and G^l(t, s) by the closed equations, which have all times at once."""

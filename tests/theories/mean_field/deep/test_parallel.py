@@ -134,6 +134,7 @@ def test_flow_does_not_depend_on_how_many_at_once(monkeypatch):
     np.testing.assert_array_equal(found[0].f_train, found[1].f_train)
 
 
+@pytest.mark.slow
 def test_finer_tolerance_begins_anew(monkeypatch):
     """Replicates that began with a tolerance that did not do are not among the results."""
     found, used = [], []

@@ -75,6 +75,7 @@ def test_tangent_kernel_is_the_sum_over_branches():
     assert np.abs((printed - nets.ntk.mean(0)) / error).max() > 20
 
 
+@pytest.mark.slow
 def test_small_gamma_is_the_kernel_limit():
     """Any power α; the neurons are short of nothing."""
     net = lg.residual_mlp(3, "tanh", layers_per_block=2, bias_std=0.3)

@@ -115,6 +115,7 @@ def test_refusals_name_the_reason():
         lg.theories.InfiniteDepth.pose(run_of(net))
 
 
+@pytest.mark.slow
 def test_solve_finds_it_and_says_so():
     limit = lg.solve(
         run_of(lg.residual_mlp(math.inf, "tanh")), particles=256, rtol=0.05, replicates=2

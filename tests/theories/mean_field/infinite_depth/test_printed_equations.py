@@ -75,6 +75,7 @@ def responses(m, phi, g):
     return found[len(before) : len(upto)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("blocks", [4, 16])
 def test_response_at_equal_times_outlives_the_depth(blocks):
     """C_g has B(t, t), which the integrals up to s < t of (71)-(73) leave out.
