@@ -159,8 +159,8 @@ class Sweep:
     def quality(self, along: str) -> xarray.Dataset:
         """Return how well the best rate is extrapolated along the width or the depth.
 
-        Three questions of Kalra and Barkeshli (arXiv 2605.21486), answered from the surface by the
-        definitions below, beside :meth:`drift` and :meth:`transferred`.
+        Three questions of Kalra and Barkeshli (arXiv 2605.21486), beside :meth:`drift` and
+        :meth:`transferred`; the definitions below are of this library and may differ from theirs.
 
         * Fit error E: with log₂ η* = a + b·log₂ n by least squares, ``exponent`` is b and
           ``fit_error`` the root mean square of what the line misses, in factors of two.

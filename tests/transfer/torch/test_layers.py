@@ -329,3 +329,17 @@ def test_a_decoder_as_language_models_have_it():
     assert plan[f"{block}.w1.weight"].in_branch
     assert not plan["transformer.ln_f.weight"].in_branch
     assert plan.multipliers == ()
+
+
+def test_lengths_of_weight_normalisation_are_constants():
+    # The rows of PyTorch's matrices have the length 1/√3 at any width, and scatter about it.
+    def build(width):
+        inner = nn.utils.parametrizations.weight_norm(nn.Linear(width, width))
+        return nn.Sequential(nn.Linear(8, width), inner, nn.ReLU(), nn.Linear(width, 2))
+
+    plan = scale(build, {"width": 64}, {"width": 512}, scheme="mup", optimizer="adam")
+    built, own = plan.build(seed=0), build(512)
+    lengths = [model[1].parametrizations.weight.original0.detach() for model in (built, own)]
+    factor = lengths[0].mean() / lengths[1].mean()
+    assert factor.item() == pytest.approx(1.0, rel=0.02)
+    assert lengths[1].mean().item() == pytest.approx(3**-0.5, rel=0.02)
