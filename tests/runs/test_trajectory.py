@@ -75,3 +75,11 @@ def test_notebooks_show_the_text_and_the_variables():
     assert "theory  finite: a test" in shown
     assert "loss_train" in shown
     assert "test_sample" in shown
+
+
+def test_variables_are_offered_for_completion():
+    data = lg.Dataset(np.eye(2), np.array([1.0, -1.0]))
+    run = lg.Run(lg.mlp(1, "erf"), lg.ntk(), data, optimizer=lg.gd(lr=0.5), steps=1)
+    limit = lg.solve(run)
+    assert {"f_train", "loss_test", "ntk", "save"} <= set(dir(limit))
+    assert "neuron_h" not in dir(limit)

@@ -154,11 +154,54 @@ class Trajectory:
         dataset = xarray.Dataset(variables, coordinates, attributes)
         return cls(dataset.set_coords([n for n in COORDINATES if n in variables]), run)
 
-    def __getattr__(self, name: str) -> np.ndarray:
-        if name.startswith("_") or name not in self._dataset.variables:
-            known = ", ".join(sorted(map(str, self.__dict__.get("_dataset", ()))))
-            raise AttributeError(f"the trajectory has no {name!r}; it has {known}")
-        return self._dataset[name].values
+    if TYPE_CHECKING:  # what there may be, so that a misspelled name is no attribute
+        f_train: np.ndarray
+        f_test: np.ndarray
+        loss_train: np.ndarray
+        loss_test: np.ndarray
+        y_train: np.ndarray
+        y_test: np.ndarray
+        time: np.ndarray
+        step: np.ndarray
+        f_train_error: np.ndarray
+        f_test_error: np.ndarray
+        f_train_std: np.ndarray
+        f_test_std: np.ndarray
+        f_train_covariance: np.ndarray
+        f_test_covariance: np.ndarray
+        f_train_fluctuation: np.ndarray
+        f_test_fluctuation: np.ndarray
+        f_train_fluctuation_covariance: np.ndarray
+        f_train_shift: np.ndarray
+        f_test_shift: np.ndarray
+        f_train_shift_error: np.ndarray
+        f_test_shift_error: np.ndarray
+        record_step: np.ndarray
+        feature_kernel: np.ndarray
+        gradient_kernel: np.ndarray
+        ntk: np.ndarray
+        ntk_test: np.ndarray
+        nngp: np.ndarray
+        feature_kernel_error: np.ndarray
+        gradient_kernel_error: np.ndarray
+        ntk_error: np.ndarray
+        ntk_shift: np.ndarray
+        ntk_shift_error: np.ndarray
+        feature_kernel_pair: np.ndarray
+        gradient_kernel_pair: np.ndarray
+        neuron_h: np.ndarray
+        neuron_g: np.ndarray
+        neuron_z: np.ndarray
+    else:
+
+        def __getattr__(self, name: str) -> np.ndarray:
+            if name.startswith("_") or name not in self._dataset.variables:
+                known = ", ".join(sorted(map(str, self.__dict__.get("_dataset", ()))))
+                raise AttributeError(f"the trajectory has no {name!r}; it has {known}")
+            return self._dataset[name].values
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *map(str, self._dataset.variables)})
 
     def __contains__(self, name: str) -> bool:
         return name in self._dataset.variables
