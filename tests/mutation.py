@@ -37,7 +37,7 @@ ROOMS = {
     ),
     "parameterizations": (
         ["parameterizations/weight_rules.py", "parameterizations/parameterization.py"],
-        ["tests/parameterizations"],
+        ["tests/parameterizations", "tests/networks/test_spatial.py"],
     ),
     "kernels": (
         ["kernels/rules/affine.py", "kernels/rules/activations.py", "kernels/rules/normalizing.py"],
