@@ -29,6 +29,7 @@ from largen.networks.plan import Numbers, Plan, plan_of
 from largen.networks.tangent import check_samples_apart
 from largen.parameterizations import GradientDescent, GradientFlow
 from largen.progress import Report, reporter
+from largen.results import in_notebooks
 from largen.runs import Run, Status
 from largen.runs.trajectory import mean_loss
 from largen.scalars import flag, real
@@ -97,6 +98,8 @@ class PredictedTraining:
             raise InvalidInput(f"{WHAT}: the network was not trained; pass compare=True.")
         gap = self.data[f"{name}_actual"] - self.data[name]
         return np.sqrt((gap**2).mean([a for a in axes if a in gap.dims]).values)
+
+    _repr_html_ = in_notebooks
 
     def to_xarray(self) -> xarray.Dataset:
         """Return :attr:`data`."""

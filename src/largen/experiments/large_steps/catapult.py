@@ -20,6 +20,7 @@ from largen.finite_width.training.one_sample import (
 from largen.memory import check_fits
 from largen.networks import empirical_ntk
 from largen.networks.network import network_of
+from largen.results import in_notebooks
 from largen.runs import Run
 from largen.scalars import integer, real
 from largen.text import shown
@@ -86,6 +87,8 @@ class Catapult:
         above = np.flatnonzero(~(self.losses <= level))
         first = int(above[-1]) + 1 if len(above) else 0
         return first if first < len(self.losses) and self.diverged is None else None
+
+    _repr_html_ = in_notebooks
 
     def to_xarray(self) -> xarray.Dataset:
         """Return ``output``, ``kernel`` and ``loss`` over ``step``."""

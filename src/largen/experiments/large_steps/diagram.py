@@ -26,6 +26,7 @@ from largen.memory import MEMORY_BUDGET
 from largen.networks import finite_network
 from largen.parameterizations import GradientDescent
 from largen.progress import Report, reporter
+from largen.results import in_notebooks
 from largen.runs import Run
 from largen.scalars import flag, integer, integers, random_key, real, sequence
 from largen.text import aligned
@@ -86,6 +87,8 @@ class CatapultDiagram:
                 float(rates[first]) if first < len(rates) else np.inf,
             )
         return found
+
+    _repr_html_ = in_notebooks
 
     def to_xarray(self) -> xarray.Dataset:
         """Return :attr:`data`."""
