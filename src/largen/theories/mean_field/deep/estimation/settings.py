@@ -51,5 +51,5 @@ class NumericalSettings(NamedTuple):
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """Of the networks that a round of replicates is made of."""
+        """The widths of the networks that make up one round of replicates."""
         return (self.particles, self.particles // 2) if self.dense else (self.particles,)
