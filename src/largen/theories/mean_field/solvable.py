@@ -249,7 +249,7 @@ def kernel_after_one_step(
     for n in range(depth):
         squares[n + 1] = q**2 * squares[n] + (1 + 4 * v + 2 * v**2 - q**2) * q ** (2 * n)
     before, after = q**layer, q**layer
-    # There are 2m + 1 pairs whose larger index is m, each with q^(m + m' + m − m') = q^(2m).
+    # Pairs with the larger index m: q^(m + m' + m − m') = q^(2m), 2m + 1 of them.
     weights = (2 * layer[:-1] + 1) * q ** (2 * layer[:-1])
     for l in layer[1:]:
         traces = squares[l - 1 - np.arange(l)]
