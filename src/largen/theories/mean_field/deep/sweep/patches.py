@@ -1,12 +1,12 @@
-"""From the features of all positions to what every output position reads, and back.
+"""From the features of all positions to the patches that the output positions read, and back.
 
-Columns are (sample, position), positions faster. What the taps of a map read at one output
-position, put one after the other, is a *patch*: a vector over taps and neurons, and the matrices
-of all taps, put side by side, are one matrix that acts on patches.
+Columns are (sample, position), with the position varying fastest. The features that the taps of a
+map read at one output position are concatenated to a *patch*, a vector over taps and neurons. The
+matrices of all taps, side by side, are one matrix that acts on patches.
 
-Layers have different numbers of positions. In compiled programs all have as many as the largest,
-and as many taps: what is too much reads nothing and is read by nothing, and columns of zeros are
-no directions.
+Layers have different numbers of positions. In compiled programs all layers are padded to the
+largest number of positions and taps. Padded positions read nothing and are not read, and columns of
+zeros add no directions.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from largen.theories.mean_field.deep.matrices.row_buffers import Index
 
 
 class OnePosition(NamedTuple):
-    """Fully connected networks: one position, one tap, nothing to do."""
+    """Fully connected networks: with one position and one tap all methods are trivial."""
 
     places = asked = 1
 
@@ -61,18 +61,18 @@ class OnePosition(NamedTuple):
 
 
 class Positions(NamedTuple):
-    """Several positions or taps; methods are those of :class:`OnePosition`.
+    """Several positions or taps, with the methods of :class:`OnePosition`.
 
     Attributes
     ----------
     taps
-        T of all matrices, with as many taps and positions as the largest.
+        T of all matrices, padded to the largest number of taps and positions.
     number
-        How many taps each has.
+        The number of taps of each matrix.
     readout
         T of the read-out.
     pooling
-        What pooling makes of each hidden layer, over the root of the positions that it leaves.
+        The pooling matrix of each hidden layer, over the root of its number of output positions.
     """
 
     taps: Float[Array, "matrix tap behind before"]
@@ -82,12 +82,12 @@ class Positions(NamedTuple):
 
     @property
     def places(self) -> int:
-        """Most positions of a layer."""
+        """The largest number of positions of a layer."""
         return self.readout.shape[2]
 
     @property
     def asked(self) -> int:
-        """Most positions behind a matrix."""
+        """The largest number of output positions of a matrix."""
         return self.taps.shape[2]
 
     def patches(self, l: Index, x: Float[Array, "_ n"]) -> Float[Array, "_ _"]:
@@ -129,7 +129,7 @@ class Positions(NamedTuple):
 def positions_of(
     readings: Sequence[Reading], positions: Sequence[int], dtype: Any
 ) -> OnePosition | Positions:
-    """Return the taps of all maps behind the first, the read-out's last, padded to one size."""
+    """Return the taps of all maps after the first, the read-out's last, padded to one size."""
     if all(reading.plain for reading in readings):
         return OnePosition()
     *hidden, last = readings
@@ -150,7 +150,7 @@ def positions_of(
 
 
 def of_samples(x: Array, batch: Any, axis: int, each: int) -> Array:
-    """Return the columns of some samples from those of all, ``each`` a sample, along an axis."""
+    """Return the columns of given samples along an axis, with ``each`` columns per sample."""
     before = (slice(None),) * axis
     if each == 1:
         return x[(*before, batch)]
