@@ -163,7 +163,7 @@ class FiniteWidth(Theory):
         return KernelLimit().given(limit, f0_train, f0_test)
 
     def _points(self, dimensions: int):
-        """Yield standard Gaussian numbers, (site, parameter), for each replicate."""
+        """Yield standard Gaussian numbers, (sample neuron, parameter), for each replicate."""
         from scipy.special import ndtri
         from scipy.stats import qmc
 

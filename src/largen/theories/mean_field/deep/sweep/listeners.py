@@ -28,6 +28,5 @@ class Keeper(Protocol):
         """Write the state before its next step, and the records so far."""
 
     def restore(self, state: State, along: Along, last: int) -> tuple[State, Along]:
-        """Return the stored state and records if they belong to this sweep, or else the given ones.
-        """
+        """Return the stored state and records, or the given ones if none are stored."""
         ...

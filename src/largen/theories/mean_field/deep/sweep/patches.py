@@ -28,35 +28,35 @@ class OnePosition(NamedTuple):
     places = asked = 1
 
     def patches(self, l: Index, x: Array) -> Array:
-        """Return what matrix l reads."""
+        """Return the patches that matrix l reads."""
         return x
 
     def spread(self, l: Index, patches: Array) -> Array:
-        """Return its transpose."""
+        """Apply the transpose of :meth:`patches`."""
         return patches
 
     def readable(self, x: Array) -> Array:
-        """Return what the read-out reads."""
+        """Return the patch that the read-out reads."""
         return x
 
     def from_readout(self, z: Array) -> Array:
-        """Return its transpose."""
+        """Apply the transpose of :meth:`readable`."""
         return z
 
     def widened(self, x: Array) -> Array:
-        """Return rows of all places from those behind matrices."""
+        """Pad rows at the output positions of matrices to rows at all positions."""
         return x
 
     def narrowed(self, x: Array) -> Array:
-        """Return rows of the places behind matrices from those of all."""
+        """Restrict rows at all positions to the output positions of matrices."""
         return x
 
     def pooled(self, l: Index, x: Array) -> Array:
-        """Return what is left of features by pooling, all positions in one row."""
+        """Return features after pooling, with all positions in one row."""
         return x
 
     def live(self, l: Index) -> Any:
-        """Return how many taps matrix l has; None for one."""
+        """Return the number of taps of matrix l; None for a single tap."""
         return None
 
 
@@ -91,38 +91,38 @@ class Positions(NamedTuple):
         return self.taps.shape[2]
 
     def patches(self, l: Index, x: Float[Array, "_ n"]) -> Float[Array, "_ _"]:
-        """Return what matrix l reads."""
+        """Return the patches that matrix l reads."""
         return gathered(self.taps[l], x)
 
     def spread(self, l: Index, patches: Float[Array, "_ _"]) -> Float[Array, "_ n"]:
-        """Return its transpose."""
+        """Apply the transpose of :meth:`patches`."""
         return scattered(self.taps[l], patches)
 
     def readable(self, x: Float[Array, "_ n"]) -> Float[Array, "sample _"]:
-        """Return what the read-out reads."""
+        """Return the patch that the read-out reads."""
         return gathered(self.readout, x)
 
     def from_readout(self, z: Float[Array, "sample _"]) -> Float[Array, "_ n"]:
-        """Return its transpose."""
+        """Apply the transpose of :meth:`readable`."""
         return scattered(self.readout, z)
 
     def widened(self, x: Float[Array, "_ n"]) -> Float[Array, "_ n"]:
-        """Return rows of all places from those behind matrices."""
+        """Pad rows at the output positions of matrices to rows at all positions."""
         rows = x.reshape(-1, self.asked, x.shape[1])
         rows = jnp.pad(rows, ((0, 0), (0, self.places - self.asked), (0, 0)))
         return rows.reshape(-1, x.shape[1])
 
     def narrowed(self, x: Float[Array, "_ n"]) -> Float[Array, "_ n"]:
-        """Return rows of the places behind matrices from those of all."""
+        """Restrict rows at all positions to the output positions of matrices."""
         return x.reshape(-1, self.places, x.shape[1])[:, : self.asked].reshape(-1, x.shape[1])
 
     def pooled(self, l: Index, x: Float[Array, "_ n"]) -> Float[Array, "sample _"]:
-        """Return what is left of features by pooling, all positions in one row."""
+        """Return features after pooling, with all positions in one row."""
         rows = self.pooling[l] @ x.reshape(-1, self.places, x.shape[1])
         return rows.reshape(len(rows), -1)
 
     def live(self, l: Index) -> Any:
-        """Return how many taps matrix l has."""
+        """Return the number of taps of matrix l."""
         return self.number[l]
 
 

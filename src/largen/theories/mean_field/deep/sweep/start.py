@@ -185,7 +185,7 @@ def begin(
     """Return the initial state and the constants, on the device.
 
     ``matrices`` may be those of an earlier sweep of the same network, whose directions and images
-    are then reused; the buffers are donated. ``hidden`` is the number of matrices of the network,
+    are then reused; their buffers are consumed. ``hidden`` is the number of matrices of the network,
     if the problem has more.
     """
     dtype = start.fields.dtype
