@@ -185,8 +185,8 @@ def begin(
     """Return the initial state and the constants, on the device.
 
     ``matrices`` may be those of an earlier sweep of the same network, whose directions and images
-    are then reused; their buffers are consumed. ``hidden`` is the number of matrices of the network,
-    if the problem has more.
+    are then reused; their buffers are consumed. ``hidden`` is the network's number of matrices, if
+    the problem has more.
     """
     dtype = start.fields.dtype
     optimizer = run.optimizer
