@@ -1,12 +1,12 @@
-"""Limits of wide networks, each a record of options, and the choice among them.
+"""Theories of wide networks, each a dataclass of options, and the choice among them.
 
 =================  ===============================================================
-``kernel_limit``   features stand still: :class:`KernelLimit`, and to order 1/width
+``kernel_limit``   features stay fixed: :class:`KernelLimit`, and to order 1/width
                    :class:`FiniteWidth`
 ``mean_field``     features move: :class:`MeanField`, :class:`DeepMeanField`,
                    :class:`InfiniteDepth`
-``chains``         what limits of affine maps after one another share
-``registry``       which theories there are
+``chains``         networks as chains of affine maps, for the mean-field limits
+``registry``       the registered theories
 ``select``         :func:`solve`: the choice among them
 =================  ===============================================================
 """

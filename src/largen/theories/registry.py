@@ -1,4 +1,4 @@
-"""The theories that there are, in the order in which ``lg.solve`` asks them."""
+"""The registered theories, in the order in which ``lg.solve`` tries them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _THEORIES: dict[str, type[Theory]] = {
 
 
 def registered() -> tuple[type[Theory], ...]:
-    """Return all registered theories, in the order in which ``lg.solve`` asks them.
+    """Return all registered theories, in the order in which ``lg.solve`` tries them.
 
     Examples
     --------
@@ -37,13 +37,13 @@ def by_name(name: str) -> type[Theory]:
     Raises
     ------
     InvalidInput
-        If there is none of that name.
+        If no registered theory has that name.
     """
     return _THEORIES[one_of("theory", name, _THEORIES)]
 
 
 def register(theory: Kind) -> Kind:
-    """Make a theory one that ``lg.solve(run)`` chooses from; it is asked after all others.
+    """Add a theory to those from which ``lg.solve(run)`` chooses; it is tried after all others.
 
     Parameters
     ----------
@@ -53,12 +53,12 @@ def register(theory: Kind) -> Kind:
     Returns
     -------
     type
-        The theory, so that this can decorate it.
+        The theory itself, so that this function can be used as a class decorator.
 
     Raises
     ------
     InvalidInput
-        If it is something else, or its name is taken.
+        If the argument is no such class, or if another theory has its name.
 
     Examples
     --------
@@ -78,17 +78,17 @@ def register(theory: Kind) -> Kind:
 
 
 def unregister(theory: type[Theory]) -> None:
-    """Take a theory out of those that ``lg.solve(run)`` chooses from.
+    """Remove a theory from those from which ``lg.solve(run)`` chooses.
 
     Parameters
     ----------
     theory
-        What :func:`register` was given.
+        A theory that :func:`register` has added.
 
     Raises
     ------
     InvalidInput
-        If it is not registered.
+        If the theory is not registered.
     """
     check_theory("theory", theory)
     if _THEORIES.get(theory.name) is not theory:
@@ -102,12 +102,12 @@ def options_of(theory: type[Theory]) -> tuple[str, ...]:
 
 
 def check_theory(name: str, theory: Any) -> None:
-    """Check that an argument is a theory: a class whose records can be made without options.
+    """Check that an argument is a theory: a class with a default for each of its options.
 
     Raises
     ------
     InvalidInput
-        With what is missing.
+        If it is none; the message names what is missing.
     """
     if not isinstance(theory, type) or not issubclass(theory, Theory):
         raise InvalidInput(f"{name}: wanted a subclass of lg.Theory, got {shown(theory)}.")

@@ -1,4 +1,4 @@
-"""Which theory describes a run at infinite width, and its solution."""
+"""The choice of the theory that describes a run at infinite width, and its solution."""
 
 from __future__ import annotations
 
@@ -24,40 +24,41 @@ def solve(
 ) -> Trajectory:
     """Solve a run at infinite width.
 
-    The parameterization decides the limit. If features stand still, networks follow their
-    neural tangent kernel, and the trajectory is the mean over initialisations (``f_train``,
-    ``f_test``) with its standard deviation (``f_train_std``, ``f_test_std``). If features move at
-    order one, the limit is a mean field, and all networks follow the same trajectory.
+    The parameterization decides the limit. If features stay fixed, networks follow their neural
+    tangent kernel, and the trajectory is the mean over initialisations (``f_train``, ``f_test``)
+    with the standard deviation over initialisations (``f_train_std``, ``f_test_std``). If features
+    move at order one, the limit is a mean-field theory, in which all networks follow the same
+    trajectory.
 
     Parameters
     ----------
     run
-        What is trained, and how.
+        The training run.
     theory
-        A record with the options of a theory: :class:`largen.theories.KernelLimit`,
-        :class:`largen.theories.MeanField`, :class:`largen.theories.DeepMeanField`, or one of your
-        own (:class:`largen.Theory`). Its class or its name stands for the record with all
-        defaults. By default the first registered theory that covers the run and has the
-        options that are given. The result's ``theory`` and ``reason`` say which one it was, and
-        why.
+        A theory with its options: an instance of :class:`largen.theories.KernelLimit`,
+        :class:`largen.theories.MeanField`, :class:`largen.theories.DeepMeanField`, or of your own
+        subclass of :class:`largen.Theory`; or the class or the name of a theory, for default
+        options. If None, the first registered theory that covers the run and has the given
+        options. ``theory`` and ``reason`` of the result give the chosen theory and why it applies.
     throw
         Whether a numerical failure is raised, or returned in the result's ``status``.
     options
-        Fields of that record, which need not be made then: ``lg.solve(run, rtol=1e-3)``.
+        Options of the theory by keyword, instead of an instance: ``lg.solve(run, rtol=1e-3)``.
 
     Returns
     -------
     Trajectory
-        Without an axis of seeds; the record's class says what is in it.
+        A trajectory without a seed axis; its variables are documented at the theory's class.
 
     Raises
     ------
     NoTheory
         If no implemented theory covers the run; the message names what is missing.
     NoRule
-        If the theory that was asked for does not know a layer.
+        If the requested theory does not cover a layer.
     NumericalFailure
-        If the dynamics diverges, with the result until then and what to try.
+        If the dynamics diverges; the error carries the result until then, and its message says what
+        to try.
     InvalidInput
         For an unknown theory or option.
 
@@ -87,13 +88,13 @@ def solve(
 
 
 def choose(run: Run, options: Iterable[str] = ()) -> tuple[type[Theory], Posed]:
-    """Return the first theory that covers a run, if possible with these options, and its problem.
+    """Return the first theory that covers a run, preferably with these options, and its problem.
 
     Raises
     ------
     NoTheory
-        If none does; the message says of each what is missing, and of the scaling which limit it
-        has.
+        If no theory covers the run; the message says why for each theory, and which limit the
+        scaling has.
     """
     covering, missing = None, []
     for theory in registered():
@@ -112,7 +113,7 @@ def choose(run: Run, options: Iterable[str] = ()) -> tuple[type[Theory], Posed]:
 
 
 def _class_of(run: Run) -> list[str]:
-    """Return which limit the scaling has by its exponents, whether or not it can be solved."""
+    """Return the limit that the exponents of the scaling imply, solvable or not."""
     try:
         found = classify(run.param, run.net, run.optimizer)
     except LargenError:
@@ -122,7 +123,7 @@ def _class_of(run: Run) -> list[str]:
 
 
 def _record(theory: Any, run: Run, options: dict[str, Any]) -> Theory:
-    """Return the record that was asked for, with further options."""
+    """Return the requested theory as an instance, with further options."""
     if isinstance(theory, Theory):
         check_theory("theory", type(theory))
         return replace(theory, **_known(type(theory), run, options))  # type: ignore[type-var]
@@ -139,7 +140,7 @@ def _record(theory: Any, run: Run, options: dict[str, Any]) -> Theory:
 
 
 def _known(theory: type[Theory], run: Run, options: dict[str, Any]) -> dict[str, Any]:
-    """Return options that a theory has; raise for another one, and name the theory that has it."""
+    """Return the options if the theory has them all; otherwise raise, naming a theory that does."""
     for option in options:
         if option in options_of(theory):
             continue

@@ -1,8 +1,8 @@
-"""A network as a chain of affine maps, and what a run asks of it: shared by limits of chains.
+"""A network as a chain of affine maps, and its constants in a run, for the mean-field limits.
 
 ======================  ================================================================
-``chain``               how affine maps follow one another, past residual branches
-``receptive_fields``    which positions of the layer before it a map reads
-``problem``             what the run says of the network: fields, rates and scales
+``chain``               the sequence of affine maps, residual branches included
+``receptive_fields``    the positions of the previous layer that an affine map reads
+``problem``             the mean-field problem of a run: fields, learning rates and scales
 ======================  ================================================================
 """

@@ -1,8 +1,8 @@
-"""How the affine maps of a network follow one another, residual branches included.
+"""The sequence of affine maps of a network, residual branches included.
 
-Every hidden layer is one preactivation, hˡ⁺¹ = (σ Vˡφ(hˡ) + σ_b b) [+ hˢ], where hˢ is what a skip
-connection carries past a branch that begins at s and ends with this map. Convolutions are such maps
-from the positions that they read.
+Every hidden layer is one preactivation, hˡ⁺¹ = (σ Vˡφ(hˡ) + σ_b b) [+ hˢ], where a skip connection
+adds hˢ if a residual branch that begins at layer s ends with this map. A convolution is such a map,
+from the positions in its receptive field.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ class Chain:
     phi
         Activations of the hidden layers.
     paths
-        Where the L + 1 affine maps are, the read-in first.
+        The paths of the L + 1 affine maps in the network, the read-in first.
     skips
-        For each of the L − 1 maps between hidden layers, the hidden layer that is added to what
-        it returns; −1 for none.
+        For each of the L − 1 maps between hidden layers, the hidden layer that a skip connection
+        adds to its output; −1 for none.
     readings
-        Which positions each of the L + 1 maps reads.
+        The positions that each of the L + 1 maps reads.
     axes
         The order of the data's axes, if the network declares it.
     """
@@ -66,7 +66,7 @@ class Chain:
 
 
 def chain(net: Layer, inputs: int | tuple[int, ...]) -> Chain:
-    """Return how the affine maps of a network follow one another.
+    """Return a network as a chain of affine maps.
 
     Parameters
     ----------
@@ -79,9 +79,9 @@ def chain(net: Layer, inputs: int | tuple[int, ...]) -> Chain:
     ------
     NoTheory
         If the network is not a chain of affine maps, activations between them, linear pooling
-        before affine maps, and residual branches of these, beginning and ending with an affine map.
+        before affine maps, and residual branches of these that begin and end with an affine map.
     NoRule
-        For a layer that has no rule here.
+        For a layer that the mean-field limit does not cover.
     """
     walk = _Walk(net, _view(net, inputs))
     walk.through(net)
@@ -105,7 +105,7 @@ def chain(net: Layer, inputs: int | tuple[int, ...]) -> Chain:
 
 
 def _view(net: Layer, inputs: int | tuple[int, ...]) -> View:
-    """Return the view of the data, its axes in the order in which layers take them."""
+    """Return the view of the input positions, with axes in the order in which layers take them."""
     signal = signal_of(inputs)
     first = next(layers_of(net))
     if isinstance(first, Axes):
@@ -115,7 +115,7 @@ def _view(net: Layer, inputs: int | tuple[int, ...]) -> View:
 
 @dataclass
 class _Walk:
-    """The way through a network so far; affine map m makes the preactivation m."""
+    """The chain collected so far along a network; affine map m produces preactivation m."""
 
     net: Layer
     view: View
@@ -127,15 +127,15 @@ class _Walk:
 
     @property
     def activated(self) -> bool:
-        """Whether an activation is the last that was met."""
+        """Whether an activation follows the last affine map collected so far."""
         return len(self.phi) == len(self.paths)
 
     def through(self, net: Layer) -> None:
-        """Pass all layers of a network; the walk itself is what is carried along."""
+        """Collect all layers of a network, with this object as the carried state."""
         carried(net, self, leaf=_step, join=_join)
 
     def past(self, branch: Layer, through: Callable[[Any], Any]) -> None:
-        """Pass the branch of a residual connection."""
+        """Collect the branch of a residual connection."""
         if self.activated or not self.view.fresh:
             raise NoTheory(
                 "the mean-field limit wants residual branches that read a preactivation: an "
@@ -170,19 +170,19 @@ def _join(layer: Parallel, path: Path, walk: _Walk, ways: Any) -> _Walk:
 
 
 def no_rule(layer: Layer) -> NoRule:
-    """Return the error for a layer that the mean-field limit does not know."""
+    """Return the error for a layer that the mean-field limit does not cover."""
     known = [kind for kind in follow.registry if kind is not object]
     return NoRule("the mean-field limit", layer, [*known, Residual, Sequence])
 
 
 @singledispatch
 def follow(layer: Layer, path: Path, walk: _Walk) -> None:
-    """Let the walk go past a layer that is not made of others.
+    """Add an elementary layer (one without sublayers) to the chain.
 
     Raises
     ------
     NoRule
-        For a layer that has no rule here.
+        For a layer that the mean-field limit does not cover.
     """
     raise no_rule(layer)
 

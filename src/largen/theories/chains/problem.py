@@ -1,4 +1,4 @@
-"""What a run says of a chain of affine maps in the mean-field limit."""
+"""The problem that a run poses in the mean-field limit of a chain of affine maps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from largen.runs import Posed, Run
 from largen.theories.chains.chain import LINEAR, Chain, chain
 from largen.theories.chains.receptive_fields import Reading, gathered
 
-# Roles whose single weights count; hidden matrices are sums over neurons.
+# Roles whose weight distribution must be Gaussian: hidden matrices enter through sums over many
+# neurons, where only the variance matters.
 GAUSSIAN_ROLES = ("input", "output", "bias")
 
 
@@ -26,13 +27,13 @@ class Affine:
     Attributes
     ----------
     reading
-        The positions that it reads.
+        The positions that the map reads.
     std
-        σ, over the root of the number of features that it sums over for each unit of width.
+        σ, divided by the root of the number of features that the map sums over per unit of width.
     rate
-        ρ.
+        ρ, the learning rate of the weights relative to η₀.
     bias_std, bias_rate
-        σ_b and its ρ; 0 if there is no bias.
+        σ_b and ρ of the bias; 0 if there is no bias.
     """
 
     reading: Reading
@@ -43,12 +44,12 @@ class Affine:
 
     @property
     def kernel_rate(self) -> float:
-        """ρσ², what the map's weights contribute to the tangent kernel."""
+        """ρσ², the prefactor of the weights' contribution to the tangent kernel."""
         return self.rate * self.std**2
 
     @property
     def bias_kernel_rate(self) -> float:
-        """ρσ_b², what its bias contributes."""
+        """ρσ_b², the prefactor of the bias's contribution to the tangent kernel."""
         return self.bias_rate * self.bias_std**2
 
 
@@ -61,23 +62,24 @@ class Problem:
     phi
         Activations of the hidden layers.
     fields
-        F with F Fᵀ = σ² x·x′/D + σ_b² of what each position sees, training samples before test
-        samples, shape ``(sample·position, direction)``: h¹ = F a, with a standard Gaussian at
-        initialisation.
+        F with F Fᵀ = σ² x·x′/D + σ_b² between the receptive fields x, x′ of all positions, training
+        samples before test samples, shape ``(sample·position, direction)``: h¹ = F a, with a
+        standard Gaussian at initialisation.
     positions
         The number of positions of each hidden layer.
     field_rate
         ρ of each direction of a.
     maps
-        The L affine maps behind the first, the read-out last; those that end a residual branch
-        have its factor in their σ and σ_b.
+        The L affine maps after the first, the read-out last. For a map that ends a residual branch,
+        σ and σ_b include the branch's factor.
     skips
-        For each hidden map, which hidden layer is added to what it returns; −1 for none.
+        For each map between hidden layers, the hidden layer that a skip connection adds to its
+        output; −1 for none.
     inside
-        Whether each hidden layer lies within a residual branch, where records divide gradient
-        kernels by the square of the branch's factor.
+        Whether each hidden layer lies within a residual branch, where recorded gradient kernels are
+        divided by the square of the branch's factor.
     branch
-        That factor, L^(−α).
+        The factor of the residual branches, L^(−α).
     gamma
         γ₀.
     samples
@@ -85,7 +87,7 @@ class Problem:
     outputs
         C.
     ratios
-        r, how many neurons each hidden layer has per unit of width.
+        r, the number of neurons of each hidden layer per unit of width.
     """
 
     phi: tuple[ActivationFunction, ...]
@@ -103,7 +105,7 @@ class Problem:
 
     @property
     def unequal(self) -> bool:
-        """Whether hidden layers are not all as wide as the unit of width."""
+        """Whether some hidden layer has a width ratio other than 1."""
         return any(ratio != 1 for ratio in self.ratios)
 
     @property
@@ -118,7 +120,7 @@ class Problem:
 
     @property
     def streams(self) -> tuple[int, ...]:
-        """Which neurons each hidden layer consists of: those of the layer that it adds to."""
+        """The residual stream of each hidden layer; layers of one stream share their neurons."""
         found = [0]
         for skip in self.skips:
             found.append(found[skip] if skip >= 0 else max(found) + 1)
@@ -131,34 +133,34 @@ class Problem:
 
     @property
     def asked(self) -> int:
-        """Most positions behind a matrix."""
+        """The largest number of output positions of a hidden matrix."""
         return max(self.positions[1:], default=1)
 
     @property
     def columns(self) -> int:
-        """Most columns on which a matrix is asked at once, test samples included."""
+        """The largest number of columns that a matrix multiplies at once, test samples included."""
         return self.total * self.asked
 
     @property
     def training_columns(self) -> int:
-        """Most columns from which a matrix learns."""
+        """The largest number of training columns in the update of a matrix."""
         return self.samples * self.asked
 
     @property
     def taps(self) -> int:
-        """Most taps of a matrix."""
+        """The largest number of taps of a matrix."""
         return max((affine.reading.number for affine in self.maps[:-1]), default=1)
 
 
 def posed_by(run: Run) -> Posed[Problem]:
-    """Return the problem that a run poses in the mean-field limit, in float64, and why it does.
+    """Return the mean-field problem of a run, in float64, and the reason why this limit applies.
 
     Raises
     ------
     NoTheory
-        If features do not move (d ≠ ½), the network is not a chain of affine maps, activations,
-        linear pooling and residual branches of them, or a weight's update vanishes or diverges
-        with the width.
+        If features do not move at order one (d ≠ ½), if the network is not a chain of affine maps,
+        activations, linear pooling and residual branches of them, or if a weight's update vanishes
+        or diverges with the width.
     """
     links = chain(run.net, run.data.inputs)
     form = _form(run)
@@ -241,7 +243,7 @@ def _fields(
         columns.append(np.full((len(x), 1), weights["bias"].std))
         rates.append(weights["bias"].rate)
         if len(set(rates)) == 1:
-            # Any rotation of weights and bias together leaves the problem as it is.
+            # With equal rates the problem is invariant under rotations that mix weights and bias.
             columns, rates = [np.concatenate(columns, 1)], rates[:1]
     columns = [_independent(c) for c in columns]
     rate = [np.full(c.shape[1], r) for c, r in zip(columns, rates, strict=True)]
@@ -249,7 +251,7 @@ def _fields(
 
 
 def _independent(columns: np.ndarray) -> np.ndarray:
-    """Return a matrix with the same Gram matrix of its rows, and independent columns."""
+    """Return a matrix whose rows have the same Gram matrix, with linearly independent columns."""
     u, s, _ = np.linalg.svd(columns, full_matrices=False)
     keep = s > 1e-12 * max(s[0], np.finfo(float).tiny)
     return (u * s)[:, keep] if keep.any() else columns[:, :1]

@@ -1,14 +1,15 @@
-"""How an affine map reads the positions of the layer before it.
+"""The positions of the previous layer that an affine map reads.
 
-Weights that are shared by positions act on channels only. So a convolution is a sum of few
+Weights that are shared by positions act on channels only. A convolution is therefore a sum of few
 matrices, one for each place in the window,
 
     hˡ⁺¹(a) = σ Σ_k W_k Σ_b T_k(a, b) φ(hˡ(b)),
 
-where T_k says which position the place k of the window shows to the output a (Bordelon et al.,
-Depthwise hyperparameter transfer in residual networks, (134), which has one stride and all
-places). Strides, padding, dilation, pooling on the way and transposed convolutions are in T;
-behind ``Flatten`` every position has a matrix of its own, and there is one output.
+where T_k(a, b) is the weight with which place k of the window at output position a reads position b
+(Bordelon et al., Depthwise hyperparameter transfer in residual networks, (134), where the stride is
+1 and all places are read). Strides, padding, dilation, pooling before the map and transposed
+convolutions are all contained in T. After ``Flatten`` every position has a matrix of its own, and
+there is one output position.
 """
 
 from __future__ import annotations
@@ -42,9 +43,9 @@ class Reading:
     Attributes
     ----------
     taps
-        T, of shape ``(tap, position behind, position before)``, pooling included.
+        T, of shape ``(tap, output position, input position)``, pooling included.
     pooled
-        What pooling alone makes of the positions before, ``(position, position before)``.
+        The matrix of the pooling before the map, ``(pooled position, input position)``.
     """
 
     taps: np.ndarray
@@ -52,12 +53,12 @@ class Reading:
 
     @property
     def number(self) -> int:
-        """How many matrices the map consists of."""
+        """The number of matrices that the map consists of."""
         return len(self.taps)
 
     @property
     def positions(self) -> int:
-        """How many positions there are behind it."""
+        """The number of output positions."""
         return self.taps.shape[1]
 
     @property
@@ -68,18 +69,18 @@ class Reading:
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """What layers without weights have made of the positions since the last affine map.
+    """The linear map from the output positions of the last affine map to the current positions.
 
     Attributes
     ----------
     space
-        Lengths of the spatial axes now.
+        Current lengths of the spatial axes.
     pooled
-        The positions now from those behind the affine map.
+        The matrix that maps the output positions of the affine map to the current positions.
     flat
         Whether the positions have become channels.
     fresh
-        Whether nothing was pooled.
+        Whether there was no pooling since the affine map.
     """
 
     space: tuple[int, ...]
@@ -89,11 +90,11 @@ class View:
 
     @classmethod
     def of(cls, space: tuple[int, ...]) -> View:
-        """Return the view directly behind an affine map."""
+        """Return the view directly after an affine map."""
         return cls(space, np.eye(prod(space)))
 
     def pooled_by(self, layer: Pooling) -> View:
-        """Return the view behind a pooling layer."""
+        """Return the view after a pooling layer."""
         if isinstance(layer, (GlobalAvgPool, GlobalSumPool)):
             space, sums = (), np.ones((1, len(self.pooled)))
         else:
@@ -104,11 +105,11 @@ class View:
         return replace(self, space=space, pooled=sums @ self.pooled, fresh=False)
 
     def flattened(self) -> View:
-        """Return the view behind ``Flatten``."""
+        """Return the view after ``Flatten``."""
         return replace(self, space=(), flat=True)
 
     def read_by(self, layer: Affine) -> tuple[Reading, View]:
-        """Return what an affine map reads, and the view behind it."""
+        """Return the reading of an affine map, and the view after it."""
         if isinstance(layer, Dense):
             space = self.space
             taps = self.pooled[:, None] if self.flat else self.pooled[None]
@@ -119,21 +120,21 @@ class View:
 
 
 def _shown(layer: Any, space: tuple[int, ...]) -> tuple[tuple[int, ...], np.ndarray]:
-    """Return the space behind a window, and what its places show, (place, behind, before)."""
+    """Return the output space of a window, and T of its places, (place, output, input)."""
     found = slides(layer, space)
     axes = []
     for slide, length in zip(found, space, strict=True):
         extended = np.asarray(slide.extended(np.eye(length, dtype=np.float32), 0), float)
         axes.append(np.stack([slide.offset(extended, k, 0) for k in range(slide.window)]))
-    # Kronecker products of (place, behind, before), the first axis slowest.
+    # Kronecker products of (place, output, input), the first axis slowest.
     return tuple(slide.positions for slide in found), reduce(np.kron, axes)
 
 
 def _independent(taps: np.ndarray) -> np.ndarray:
-    """Return no more taps than are linearly independent.
+    """Return equivalent taps that are linearly independent.
 
-    Rotations of the matrices W_k among one another change neither their distribution nor gradient
-    descent. Positions whose input is zero, or equal to that of others, are omitted.
+    Orthogonal transformations among the Gaussian matrices W_k change neither their distribution nor
+    gradient descent, so that linearly dependent taps can be removed.
     """
     taps = taps[np.abs(taps).max((1, 2)) > 0]
     _, s, vt = np.linalg.svd(taps.reshape(len(taps), -1), full_matrices=False)
@@ -142,7 +143,7 @@ def _independent(taps: np.ndarray) -> np.ndarray:
 
 
 def gathered(taps: Any, x: Any) -> Any:
-    """Return patches ``(sample·behind, tap·n)`` of features ``(sample·before, n)``."""
+    """Return patches ``(sample·output, tap·n)`` of features ``(sample·input, n)``."""
     number, behind, before = taps.shape
     n = x.shape[-1]
     read = taps.reshape(number * behind, before) @ x.reshape(-1, before, n)
@@ -150,7 +151,7 @@ def gathered(taps: Any, x: Any) -> Any:
 
 
 def scattered(taps: Any, patches: Any) -> Any:
-    """Return the transpose: from ``(sample·behind, tap·n)`` to ``(sample·before, n)``."""
+    """Apply the transpose of :func:`gathered`: patches back to ``(sample·input, n)``."""
     number, behind, before = taps.shape
     n = patches.shape[-1] // number
     read = patches.reshape(-1, behind, number, n).swapaxes(1, 2)

@@ -1,4 +1,4 @@
-"""Mean and standard deviation over initialisations by Monte Carlo: losses that are not squared."""
+"""Mean and standard deviation over initialisations by Monte Carlo, for non-quadratic losses."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from largen.theories.kernel_limit.dynamics import Answer, Problem, follow
 from largen.theories.kernel_limit.prior import draw, square_root
 
 MOST_DRAWS = 2**14
-SPARE = 1.2  # times the number of draws that an error asks for, which is estimated itself
+SPARE = 1.2  # safety factor on the number of draws, which is computed from an estimated error
 
 
 def solve_by_draws(problem: Problem, draws: int, key: Any, rtol: float | None = None) -> Answer:
-    """Follow networks from random initial outputs, or the one from 0 where these vanish.
+    """Train networks from random initial outputs, or one network from 0 where these vanish.
 
     Parameters
     ----------
     problem
-        What is solved.
+        The problem in function space.
     draws
         Even number of draws; they come in pairs of opposite sign, which cancels the odd part of
         the mean's error.
     key
-        The key of the draws.
+        The random key of the draws.
     rtol
-        Wanted error of the outputs, relative; more draws are made until it is reached.
+        Target relative error of the outputs; further draws are made until it is reached.
     """
     names = ("train", "test")
     if problem.starts_at_zero:
@@ -53,7 +53,7 @@ def solve_by_draws(problem: Problem, draws: int, key: Any, rtol: float | None = 
 
 
 def _mean(problem: Problem, root: Any, draws: int, key: Any) -> Answer:
-    """Return the mean over so many draws, which begin anew, with its standard error."""
+    """Return the mean over the given number of new draws, with its standard error."""
     start = draw(key, root, draws // 2, problem.channels)
     both, solved = follow(problem, *start, observables.statistics)
     extra = {}

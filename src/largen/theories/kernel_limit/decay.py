@@ -1,7 +1,7 @@
 """Weight decay in the kernel limit: networks whose output is homogeneous in their weights.
 
 Decay shrinks the initial weights too, θ = a(t)θ₀ + δ(t) with a of order one while δ stays small,
-and with them features and tangent kernel. Where the output is homogeneous of degree Λ in the
+and with them features and tangent kernel. If the output is homogeneous of degree Λ in the
 weights that decay (relu networks without biases; Λ is the number of affine maps that are trained),
 f(aθ₀) = a^Λ f₀ and ∇f(aθ₀) = a^(Λ−1) ∇f₀, so that with δ = Σ_μ α_μ ρ∇f₀(x_μ)
 
@@ -36,7 +36,7 @@ def degree(net: Layer, form: CanonicalForm) -> int:
     Raises
     ------
     NoTheory
-        If the output is not homogeneous in them.
+        If the output is not homogeneous in these weights.
     """
     for name in form.weights:
         if name.endswith(".bias"):

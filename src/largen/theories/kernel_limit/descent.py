@@ -1,7 +1,7 @@
 """Steps of gradient descent in function space, exact for any loss, batches and momentum.
 
 The weights stay in the span of the initial gradients, θ − θ₀ = Σ_μ α_μ ∇f_μ, and the tangent
-kernel does not move, so that outputs are f = f₀ + Θα and a step on the batch b is
+kernel stays fixed, so that outputs are f = f₀ + Θα and a step on the batch b is
 
     v ← βv + η₀ Σ_{μ∈b} Δ_μ e_μ/|b|,   α ← α + v,   Δ_μ = −∂ℓ/∂f_μ.
 
@@ -43,28 +43,28 @@ def descend(
     decay: Scalar = 0.0,
     degree: int = 1,
 ) -> Any:
-    """Return what is observed before every step, stacked along a leading axis.
+    """Return the observables before every step, stacked along a leading axis.
 
     Parameters
     ----------
     loss
         ℓ.
     scalar
-        Whether the loss sees outputs without their axis, which then has length 1.
+        Whether the loss takes outputs without the output axis, which then has length 1.
     observe
         A function from :mod:`largen.theories.kernel_limit.observables`.
     ntk, ntk_test
-        Θ among training samples, and from test to training samples.
+        Θ between training samples, and between test and training samples.
     y
         Targets.
     f0_train, f0_test
         Initial outputs of every network.
     rates
-        η₀ of every step; the last entry is observed, and its step not taken.
+        η₀ of every step; at the last time index outputs are observed without a further step.
     momentum
         β.
     batches
-        Samples of every step; None for all of them.
+        Indices of the samples in the minibatch of every step; None for full batches.
     decay, degree
         λ and Λ of weight decay.
     """
@@ -79,7 +79,7 @@ def descend(
 def _step(
     fixed, i, carry, ntk, ntk_test, y, f0_train, f0_test, rates, momentum, batches, decay
 ) -> tuple[Any, Any]:
-    """Return α, a and their velocities behind a step, and what is observed before it."""
+    """Return α, a and their velocities after a step, and the observables before it."""
     loss, scalar, observe, degree = fixed
     (alpha, a), (velocity, fall) = carry
     train = outputs_under_decay(f0_train, ntk, alpha, a, degree)
@@ -101,7 +101,7 @@ def residuals(
     f: Float[Array, "seed sample output"],
     y: Shaped[Array, "sample *target"],
 ) -> Float[Array, "seed sample output"]:
-    """Return Δ of every network."""
+    """Return the residuals Δ = −∂ℓ/∂f of every network."""
     if scalar:
         return jax.vmap(loss.residual, in_axes=(0, None))(f[..., 0], y)[..., None]
     return jax.vmap(loss.residual, in_axes=(0, None))(f, y)

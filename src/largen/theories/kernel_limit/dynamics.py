@@ -1,4 +1,4 @@
-"""A run in the kernel limit as a problem in function space, and which solver follows it."""
+"""A run in the kernel limit as a problem in function space, and the choice of its solver."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ class Problem(NamedTuple):
     Attributes
     ----------
     run
-        What is trained, and how.
+        The training run.
     nngp
-        Covariance of initial outputs on training, then test samples, (P + M, P + M).
+        Covariance of initial outputs on training samples, then test samples, (P + M, P + M).
     ntk, ntk_test
-        Θ among training samples (P, P), and from test to training samples (M, P).
+        Θ between training samples (P, P), and between test and training samples (M, P).
     starts_at_zero
         Whether initial outputs vanish in the limit.
     degree
-        The degree of the output in the weights, where they decay; see
+        Under weight decay, Λ, the degree of the output in the weights; see
         :mod:`largen.theories.kernel_limit.decay`.
     """
 
@@ -42,7 +42,7 @@ class Problem(NamedTuple):
 
     @property
     def closed_form(self) -> bool:
-        """Whether eigenmodes solve it: squared error, full batch, a kernel that stands still."""
+        """Whether eigenmodes solve the problem: squared error, full batches and a fixed kernel."""
         run = self.run
         plain = run.loss.linear_residual and run.batches is None
         return plain and not run.optimizer.weight_decay
@@ -54,7 +54,7 @@ class Problem(NamedTuple):
 
     @property
     def zero_start(self) -> tuple[Any, Any]:
-        """Initial outputs 0 of one network, on training and test samples."""
+        """Initial outputs of one network that starts from 0, on training and test samples."""
         return (
             jnp.zeros((1, len(self.ntk), self.channels)),
             jnp.zeros((1, len(self.ntk_test), self.channels)),
@@ -62,7 +62,7 @@ class Problem(NamedTuple):
 
     @property
     def targets(self) -> Any:
-        """Targets; those of the squared error have an axis of outputs."""
+        """Targets, for the squared error with an output axis."""
         y = self.run.data.y_train
         if not self.run.loss.linear_residual:
             return jnp.asarray(y, jnp.float64 if y.dtype.kind == "f" else y.dtype)
@@ -70,18 +70,18 @@ class Problem(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """Mean over initialisations, (step, sample, output), and what else there is, in float64.
+    """Mean over initialisations, (step, sample, output), and further variables, in float64.
 
     Attributes
     ----------
     f_train, f_test
-        The mean.
+        The mean outputs on training and test samples.
     extra
         Further variables, by name.
     notes
-        What the reader should know.
+        Notes for the user.
     solved
-        Whether the ODE's solver reached its tolerance.
+        Whether the ODE solver reached its tolerance.
     largest
         The largest eigenvalue of the tangent kernel, if it is known.
     """
@@ -95,7 +95,7 @@ class Answer(NamedTuple):
 
 
 def factors(problem: Problem, values: Any) -> Factors:
-    """Return how far each eigenmode has come at every entry of the trajectory."""
+    """Return the factors of each eigenmode at every time index of the trajectory."""
     run, samples = problem.run, len(problem.ntk)
     if run.steps is None:
         return flow_factors(values, jnp.asarray(run.times) * (run.optimizer.lr / samples))
@@ -103,12 +103,12 @@ def factors(problem: Problem, values: Any) -> Factors:
 
 
 def _rates(run: Run) -> Any:
-    """Return η₀ of each step; that of the last entry, which makes none, is 0."""
+    """Return η₀ of the step after each time index; 0 at the last one, which has no step."""
     return jnp.asarray(np.append(run.rates, 0.0))
 
 
 def momentum(run: Run) -> float:
-    """Return β; 0 for optimizers without."""
+    """Return the momentum β; 0 for optimizers without momentum."""
     return getattr(run.optimizer, "momentum", 0.0)
 
 
@@ -119,23 +119,23 @@ def follow(
     observe: Callable[[Any, Any], Any] = observables.everything,
     targets: Any = None,
 ) -> tuple[Any, bool]:
-    """Follow networks from given initial outputs step by step, or by the ODE.
+    """Train networks from given initial outputs, by gradient steps or by the ODE of the flow.
 
     Parameters
     ----------
     problem
-        What is solved.
+        The problem in function space.
     f0_train, f0_test
         Initial outputs, (seed, sample, output).
     observe
-        What is kept at every time.
+        A function from :mod:`largen.theories.kernel_limit.observables`.
     targets
-        Targets instead of the run's own.
+        Targets that replace those of the run.
 
     Returns
     -------
     tuple
-        What is observed, stacked along a leading axis of times, and whether the solver worked.
+        The observables, stacked along a leading time axis, and whether the solver converged.
     """
     run, kernels = problem.run, (problem.ntk, problem.ntk_test)
     y = problem.targets if targets is None else targets
@@ -155,7 +155,7 @@ def follow(
 
 
 def from_initial(problem: Problem, f0_train: Any, f0_test: Any) -> tuple[Any, Any]:
-    """Return outputs (seed, step, sample, output) from given initial ones, on train and test."""
+    """Return training and test outputs (seed, step, sample, output) from given initial outputs."""
     if problem.closed_form:
         modes = decompose(problem.ntk, problem.ntk_test)
         by_mode = factors(problem, modes.values)

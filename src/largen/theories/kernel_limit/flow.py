@@ -1,7 +1,7 @@
 """Gradient flow in function space for losses without a closed form, by an ODE solver.
 
-As for steps, f = f₀ + Θα, and dα_μ/dt = (η₀/P) Δ_μ: Pehlevan and Bordelon's lecture notes, §2;
-with weight decay as in :mod:`largen.theories.kernel_limit.decay`.
+As for gradient descent, f = f₀ + Θα, with dα_μ/dt = (η₀/P) Δ_μ (Pehlevan and Bordelon's lecture
+notes, §2); for weight decay see :mod:`largen.theories.kernel_limit.decay`.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ def flow(
     decay: Scalar = 0.0,
     degree: int = 1,
 ) -> tuple[Any, bool]:
-    """Return what is observed at the times, stacked along a leading axis, and whether it is right.
+    """Return the observables at given times, stacked on a leading axis, and whether it converged.
 
-    Dormand and Prince's method of order 5 with steps of its own choice, at a relative tolerance
-    of 1e-9 and an absolute one that is 1e-9 for the outputs. Parameters are those of
-    :func:`largen.theories.kernel_limit.descent.descend`.
+    The solver is Dormand and Prince's method of order 5 with adaptive steps, at a relative
+    tolerance of 1e-9 and an absolute tolerance that amounts to 1e-9 in the outputs. Parameters are
+    those of :func:`largen.theories.kernel_limit.descent.descend`.
     """
     arrays = (times, ntk, ntk_test, y, f0_train, f0_test, rate, decay)
     fixed = (loss, scalar, observe, degree)
@@ -68,13 +68,13 @@ def _advanced(fixed: Any, arrays: Any, state: Integrated, stop: Any) -> tuple[In
 
 
 def _course(fixed, times, ntk, ntk_test, y, f0_train, f0_test, rate, decay) -> Integration:
-    """Return the differential equation of α, of which outputs are observed at the times."""
+    """Return the differential equation of α, and the observation of outputs at the given times."""
     import diffrax
 
     loss, scalar, observe, degree = fixed
     row_sum = jnp.max(jnp.sum(jnp.abs(ntk), axis=1))
 
-    def left(t):  # of the initial weights
+    def left(t):  # a(t), the factor by which the initial weights have shrunk
         return jnp.exp(-rate * decay * (t - times[0]))
 
     def slope(t, alpha):

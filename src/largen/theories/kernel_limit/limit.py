@@ -1,4 +1,4 @@
-"""The kernel limit: networks so wide that their features stand still while they train.
+"""The kernel limit: networks so wide that their features stay fixed while they train.
 
 Outputs then obey df_μ/dt = (η₀/P) Σ_ν Θ_μν Δ_ν with the tangent kernel Θ of initialisation (Bahri
 and Hanin, Les Houches lectures, eqs. (87)-(90)), and start as a Gaussian process whose covariance
@@ -43,16 +43,16 @@ from largen.theories.kernel_limit.squared_error import solve_squared_error
 
 
 class Reduced(NamedTuple):
-    """What infinite width leaves of a run: constants of order one, and the network of kernels.
+    """A run at infinite width: its constants of order one, and the network of kernels.
 
     Attributes
     ----------
     form
-        The constants.
+        The constants of order one.
     lowered
-        The network as the recursion of kernels reads it.
+        The network in the form that the kernel recursion takes.
     degree
-        The degree of the output in the weights, where they decay.
+        Under weight decay, the degree of the output in the weights.
     """
 
     form: CanonicalForm
@@ -62,15 +62,15 @@ class Reduced(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class KernelLimit(Theory):
-    """The kernel limit: features stand still, and outputs follow the neural tangent kernel.
+    """The kernel limit: features stay fixed, and outputs follow the neural tangent kernel.
 
     It is the limit of runs with γ = γ₀Nᵈ and 0 ≤ d < ½, such as those in :func:`largen.ntk`: at
     d = 0 outputs are of order one at initialisation, and for 0 < d < ½ they start from 0.
 
-    For the squared error everything is exact up to rounding: eigenmodes of the tangent kernel
-    for gradient flow and for full-batch steps with momentum, the recursion in function space for
-    minibatches and for weight decay. For other losses the recursion (or the ODE, to 1e-9) is
-    followed from many draws of the initial outputs, and the mean has a Monte Carlo error.
+    For the squared error the solution is exact up to rounding: by eigenmodes of the tangent kernel
+    for gradient flow and for full-batch steps with momentum, and by the recursion in function space
+    for minibatches and for weight decay. For other losses the recursion (or the ODE, to 1e-9) is
+    solved for many draws of the initial outputs, and the mean has a Monte Carlo error.
 
     Parameters
     ----------
@@ -82,44 +82,44 @@ class KernelLimit(Theory):
     draws
         Number of draws of the initial outputs for other losses, in pairs of opposite sign.
     rtol
-        Wanted error of the outputs, relative: |error|/|f|. The squared error has none beyond
-        rounding; for other losses up to 2¹⁴ draws are made until it is reached. By default what
-        ``draws`` leave.
+        Target relative error of the outputs, |error|/|f|, for losses other than the squared error:
+        up to 2¹⁴ draws are made until it is reached. By default the number of draws is ``draws``,
+        whatever the error.
     key
         The key of the draws: a JAX key or an integer.
     kernel_rtol
-        Relative error of the kernels' Gaussian expectations that is accepted, 1e-8 by default.
+        Accepted relative error of the kernels' Gaussian expectations, 1e-8 by default.
     memory_budget
         Bytes that intermediate layers of the kernels may take: see :func:`largen.kernel`.
 
     Notes
     -----
-    In the trajectory ``f_train``, ``f_test`` are means over initialisations, losses those of the
-    mean.
+    In the trajectory ``f_train`` and ``f_test`` are means over initialisations, and losses are
+    those of the mean outputs. Standard deviations and covariances are over initialisations.
 
-    =======================  ======================================  =====================
-    further variable         axes                                    what
-    =======================  ======================================  =====================
+    =======================  ======================================  =======================
+    further variable         axes                                    meaning
+    =======================  ======================================  =======================
     ``ntk``                  ``(sample, sample_2)``                  Θ
     ``ntk_test``             ``(test_sample, sample)``               Θ, test to train
     ``nngp``                 ``(sample, sample_2)``                  covariance of f₀
-    ``f_train_std``          as ``f_train``                          over initialisations
-    ``f_test_std``           as ``f_test``                           over initialisations
-    ``f_train_error``        as ``f_train``, not for ``mse``         of the mean, by draws
-    ``f_test_error``         as ``f_test``, not for ``mse``          of the mean, by draws
-    ``f_train_covariance``   ``(step, sample, sample_2)``            on request
-    ``f_test_covariance``    ``(step, test_sample, test_sample_2)``  on request
-    =======================  ======================================  =====================
+    ``f_train_std``          as ``f_train``                          standard deviation
+    ``f_test_std``           as ``f_test``                           standard deviation
+    ``f_train_error``        as ``f_train``, not for ``mse``         standard error of mean
+    ``f_test_error``         as ``f_test``, not for ``mse``          standard error of mean
+    ``f_train_covariance``   ``(step, sample, sample_2)``            covariance, on request
+    ``f_test_covariance``    ``(step, test_sample, test_sample_2)``  covariance, on request
+    =======================  ======================================  =======================
 
     Several outputs are independent at initialisation; with the squared error they stay so, and
-    covariances are those of each. A solution that diverges (its message names the critical rate),
-    whose expectations miss ``kernel_rtol``, or whose kernels overflow has the status
-    ``"diverged"``, ``"inaccurate"`` or ``"overflow"``.
+    covariances are those of each output. The status is ``"diverged"`` if the solution diverges (the
+    message names the critical learning rate), ``"inaccurate"`` if the expectations miss
+    ``kernel_rtol``, and ``"overflow"`` if the kernels overflow.
 
     Raises
     ------
     InvalidInput
-        For a wrong option.
+        For an invalid option.
 
     Examples
     --------
@@ -156,12 +156,12 @@ class KernelLimit(Theory):
 
     @classmethod
     def pose(cls, run: Run) -> Posed[Reduced]:
-        """Return the run's constants of order one, and its network as kernels read it.
+        """Return the run's constants of order one, and its network for the kernel recursion.
 
         Raises
         ------
         NoTheory
-            With what is missing.
+            If the kernel limit does not cover the run; the message says why.
         NoRule
             For a layer that has no kernel.
         """
@@ -199,7 +199,7 @@ class KernelLimit(Theory):
         if self.covariance and not run.loss.linear_residual:
             raise InvalidInput(f"covariance: only for the mse loss, got the loss {run.loss.name}.")
         _check_results(run, self.covariance)
-        with jax.enable_x64(True), np.errstate(over="ignore"):  # what overflows is in the status
+        with jax.enable_x64(True), np.errstate(over="ignore"):  # overflow is reported in the status
             problem = problem_of(posed, self.memory_budget)
             if run.loss.linear_residual:
                 answer = solve_squared_error(problem, self.std, self.covariance)
@@ -216,7 +216,7 @@ class KernelLimit(Theory):
         return limit
 
     def given(self, limit: Trajectory, f0_train: ArrayLike, f0_test: ArrayLike) -> tuple[Any, Any]:
-        """Return what the limit predicts for networks whose initial outputs are known.
+        """Return the limit's predictions for networks whose initial outputs are known.
 
         In the kernel limit a network's initial output is a random function of order one, and given
         that function the training is deterministic.
@@ -237,7 +237,8 @@ class KernelLimit(Theory):
         Raises
         ------
         InvalidInput
-            For wrong shapes, or a limit that was loaded from a file and does not know its run.
+            For wrong shapes, or for a limit that was loaded from a file, which does not contain the
+            run.
         """
         run = limit.run
         if run is None:
@@ -281,7 +282,7 @@ def _check_results(run: Run, covariance: bool) -> None:
 
 
 def problem_of(posed: Posed[Reduced], memory_budget: float = MEMORY_BUDGET) -> Problem:
-    """Return the problem in function space that a run is in the limit."""
+    """Return the problem in function space that a run poses in the limit."""
     run, (form, lowered, power) = posed.run, posed.problem
     x, samples = run.data.x.astype(np.float64), len(run.data.x_train)
     check_size("run: NNGP and NTK", len(x), len(x), 2, np.float64)
@@ -333,7 +334,7 @@ def _trajectory(problem: Problem, reason: str, answer: Answer) -> Trajectory:
 def _failure(
     problem: Problem, lowered: Lowered, answer: Answer, limit: Trajectory, rtol: float | None
 ) -> tuple[str | None, Status]:
-    """Return what went wrong, if anything did, and the status then."""
+    """Return the message of a failure, or None, and the status."""
     run = problem.run
     words = inaccuracy(lowered, (run.data.x,), rtol)
     if words is not None:
@@ -345,7 +346,7 @@ def _failure(
 
 
 def _divergence(problem: Problem, answer: Answer, limit: Trajectory) -> str | None:
-    """Return how the dynamics diverged, if it did."""
+    """Return a message on the divergence of the dynamics, or None if it is bounded."""
     run = problem.run
     if run.steps is None:
         if answer.solved and limit.status is not Status.DIVERGED:

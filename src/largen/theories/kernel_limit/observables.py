@@ -1,7 +1,7 @@
-"""What is kept of a batch of networks at every recorded time.
+"""Observables: statistics over a batch of networks at every recorded time.
 
-A function here takes outputs of all networks on training and test samples, (seed, sample,
-output) each, and is a static argument of the compiled dynamics.
+An observable is a function of the outputs of all networks on training and test samples, (seed,
+sample, output) each, and is a static argument of the compiled dynamics.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Statistics(NamedTuple):
 
 
 def everything(train, test):
-    """Keep all outputs."""
+    """Return all outputs."""
     return train, test
 
 
@@ -31,12 +31,18 @@ def statistics(train, test):
 
 
 def variances(train, test):
-    """Keep the sum of squares over the output axis, which holds directions of noise, seed 0."""
+    """Return variances: sums of squares over the output axis of seed 0.
+
+    The output axis enumerates the columns of a square root of the initial covariance.
+    """
     return jnp.sum(train[0] ** 2, axis=1), jnp.sum(test[0] ** 2, axis=1)
 
 
 def covariances(train, test):
-    """Keep the sum of products over the output axis, which holds directions of noise, seed 0."""
+    """Return covariances: sums of products over the output axis of seed 0.
+
+    The output axis enumerates the columns of a square root of the initial covariance.
+    """
     return train[0] @ train[0].T, test[0] @ test[0].T
 
 

@@ -18,9 +18,9 @@ class Root(NamedTuple):
     train
         (P, P): training outputs are ``train @ z``, z standard normal.
     test
-        (M, P): the part of test outputs that goes with them.
+        (M, P): the part of test outputs that depends on the same z, ``test @ z``.
     own
-        (M, M): and the part that does not.
+        (M, M): the part of test outputs that is independent of the training outputs.
     """
 
     train: Float[Array, "sample noise"]
@@ -30,14 +30,14 @@ class Root(NamedTuple):
 
 @partial(jax.jit, static_argnames="samples")
 def square_root(covariance: Float[Array, "all all"], samples: int) -> Root:
-    """Factorise a covariance, semidefinite up to rounding (equal rows are welcome).
+    """Factorise a covariance that is positive semidefinite up to rounding (it may be singular).
 
     Parameters
     ----------
     covariance
         The covariance of training samples followed by test samples.
     samples
-        P, how many of them are training samples.
+        P, the number of training samples.
     """
     values, vectors = jnp.linalg.eigh(covariance)
     root = jnp.linalg.qr(jnp.sqrt(jnp.maximum(values, 0))[:, None] * vectors.T, mode="r").T
@@ -47,12 +47,12 @@ def square_root(covariance: Float[Array, "all all"], samples: int) -> Root:
 def draw(
     key: Key[Array, ""], root: Root, pairs: int, outputs: int
 ) -> tuple[Float[Array, "seed sample output"], Float[Array, "seed test_sample output"]]:
-    """Draw initial outputs in pairs of opposite sign, first all of one sign, then their twins.
+    """Draw initial outputs in pairs of opposite sign: all draws first, then their negatives.
 
     Parameters
     ----------
     key
-        The key of the draw.
+        The random key of the draw.
     root
         Square root of the covariance, the same for each output.
     pairs

@@ -1,8 +1,8 @@
 """Mean and standard deviation over initialisations for the squared error, exact up to rounding.
 
-Outputs are linear in the initial ones, so their mean is the trajectory that starts from 0, and
-their fluctuations are trajectories with targets 0 that start from the columns of a square root
-of the NNGP kernel.
+Outputs are linear in the initial outputs. Their mean is therefore the trajectory that starts from
+0, and their fluctuations are trajectories with targets 0 that start from the columns of a square
+root of the NNGP kernel.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from largen.theories.kernel_limit.prior import Root, square_root
 
 
 def solve_squared_error(problem: Problem, std: bool, covariance: bool) -> Answer:
-    """Return the mean, and standard deviations and covariances where they are wanted."""
+    """Return the mean, and standard deviations and covariances if they are requested."""
     solved = by_mode = largest = None
     if problem.closed_form:
         solved = modes.decompose(problem.ntk, problem.ntk_test)

@@ -1,4 +1,4 @@
-"""The kernel limit, and what a finite width adds to its mean at order 1/n."""
+"""The kernel limit with the correction of order 1/n to the mean at finite width n."""
 
 from __future__ import annotations
 
@@ -29,51 +29,53 @@ MOST_SITES = 2**20
 class FiniteWidth(Theory):
     """The mean over initialisations of networks of width n: the kernel limit plus c/n.
 
-    For one hidden layer in NTK parameterization, whose neurons are independent, so that averages
-    over a single neuron give the order 1/n exactly: of fluctuations of the kernel, and of its
-    movement by O₃ and O₄ (Bahri and Hanin, Les Houches lectures, §3.2.2, averaged). Averages are
-    taken over scrambled Sobol points, several times, whose spread is the error.
+    This theory covers one hidden layer in NTK parameterization. The neurons are independent at
+    initialisation, so that averages over a single neuron give the order 1/n exactly: the effect of
+    the kernel's fluctuations at initialisation, and of its movement by O₃ and O₄ (Bahri and Hanin,
+    Les Houches lectures, §3.2.2, averaged). Averages are taken over scrambled Sobol points, and the
+    error is estimated from independent replicates.
 
-    It is asked for by name, ``lg.solve(run, theory=lg.theories.FiniteWidth(width=256))``: without,
-    :func:`largen.solve` returns limits of infinite width.
+    The theory must be requested, ``lg.solve(run, theory=lg.theories.FiniteWidth(width=256))``; by
+    default :func:`largen.solve` returns limits of infinite width.
 
     Parameters
     ----------
     width
-        n; None for the limit itself, with c beside it.
+        n; None for the limit of infinite width, with c among the variables.
     sites
-        Neurons of an average, rounded up to a power of two.
+        The number of sample neurons of each average, rounded up to a power of two.
     replicates
-        How many averages, at least 2.
+        The number of independent averages, at least 2.
     key
-        Of the points.
+        The random key of the Sobol points.
     memory_budget
-        Bytes.
+        The number of bytes that the computation may take.
     progress
-        Whether to show a bar; by default in terminals, after two seconds.
+        Whether to show a progress bar; by default in terminals, after two seconds.
 
     Notes
     -----
-    In the trajectory ``f_train``, ``f_test`` are means at the width, losses those of the mean.
+    In the trajectory ``f_train`` and ``f_test`` are means over networks of width n, and losses are
+    those of the mean outputs.
 
     ========================  ===================================  =================================
-    further variable          axes                                 what
+    further variable          axes                                 meaning
     ========================  ===================================  =================================
-    ``f_train_shift``         as ``f_train``                       c, n times what is added
-    ``f_train_shift_error``   as ``f_train``                       its standard error
-    ``f_train_error``         as ``f_train``                       of the mean, by that
+    ``f_train_shift``         as ``f_train``                       c, n times the correction
+    ``f_train_shift_error``   as ``f_train``                       the standard error of c
+    ``f_train_error``         as ``f_train``                       the standard error of the mean
     ``f_train_of_kernels``    as ``f_train``                       the part of c by fluctuations of
                                                                    the kernel at initialisation
     ``ntk``                   ``(sample, sample_2)``               Θ of infinite width
     ``ntk_shift``             ``(step, sample, sample_2)``         n times the mean change of Θ
     ========================  ===================================  =================================
 
-    and the same of ``f_test``. The next order, n⁻², is not in the errors.
+    and the same for ``f_test``. Errors do not include the next order, n⁻².
 
     Raises
     ------
     InvalidInput
-        For a wrong option.
+        For an invalid option.
 
     Examples
     --------
@@ -110,12 +112,12 @@ class FiniteWidth(Theory):
 
     @classmethod
     def pose(cls, run: Run) -> Posed[Reduced]:
-        """Return the problem of the kernel limit, for a network that this covers.
+        """Return the problem of the kernel limit, for a network that this theory covers.
 
         Raises
         ------
         NoTheory
-            With what is missing.
+            If the theory does not cover the run; the message says why.
         NoRule
             For a layer that has no kernel.
         """
@@ -128,7 +130,7 @@ class FiniteWidth(Theory):
 
     @interruptible()
     def solve(self, posed: Posed[Reduced], *, throw: bool = True) -> Trajectory:
-        """Solve a run in the kernel limit, and add what a width changes."""
+        """Solve a run in the kernel limit, and add the correction for the finite width."""
         run, P = posed.run, len(posed.run.data.x_train)
         limit = KernelLimit(memory_budget=self.memory_budget).solve(posed, throw=throw)
         if limit.status is not Status.OK:
@@ -157,11 +159,11 @@ class FiniteWidth(Theory):
         return self._trajectory(posed, limit, drawn)
 
     def given(self, limit: Trajectory, f0_train: ArrayLike, f0_test: ArrayLike) -> tuple[Any, Any]:
-        """Return what the limit of infinite width predicts for networks of known outputs."""
+        """Return the predictions of the infinite-width limit for networks of known outputs."""
         return KernelLimit().given(limit, f0_train, f0_test)
 
     def _points(self, dimensions: int):
-        """Yield standard Gaussian numbers, (site, parameter), for each replicate."""
+        """Yield standard Gaussian numbers, (sample neuron, parameter), for each replicate."""
         from scipy.special import ndtri
         from scipy.stats import qmc
 

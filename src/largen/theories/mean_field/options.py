@@ -20,19 +20,19 @@ SAMPLINGS: tuple[Sampling, ...] = get_args(Sampling)
 
 
 def check_shared(options: Any, fewest: int) -> None:
-    """Check the shared options of a record, and turn its lists into tuples.
+    """Check the shared options of a theory, and convert lists among them to tuples.
 
     Parameters
     ----------
     options
-        The record: a frozen dataclass.
+        The theory, a frozen dataclass of options.
     fewest
-        Least number of particles.
+        The smallest allowed number of particles.
 
     Raises
     ------
     InvalidInput
-        For a value that cannot be meant, whatever the run.
+        For a value that is invalid for every run.
     """
     record, at, particles = options.record, options.record_at, options.particles
     set_fields(
@@ -56,16 +56,16 @@ def optional_count(name: str, value: Any, at_least: int) -> int | None:
 
 
 class Wanted(NamedTuple):
-    """Which kernels are kept of a run, and when.
+    """The kernels that are recorded in a solution, and their time indices.
 
     Attributes
     ----------
     recorded
-        The time indices.
+        The time indices, and the pairs of them.
     names
-        The kernels, as :func:`largen.runs.records.record_names` has them.
+        The names of the kernels, as in :func:`largen.runs.records.record_names`.
     test
-        Whether the tangent kernel between test and training samples is among them.
+        Whether the tangent kernel between test and training samples is recorded.
     """
 
     recorded: Recorded
@@ -73,7 +73,7 @@ class Wanted(NamedTuple):
     test: bool
 
     def has(self, variable: str) -> bool:
-        """Whether a variable of the trajectory is kept."""
+        """Whether a variable of the trajectory is recorded."""
         kinds = {"feature_kernel": "features", "gradient_kernel": "gradients", "ntk": "ntk"}
         plain = variable.removesuffix("_error").removesuffix("_pair").removesuffix("_test")
         return plain not in kinds or kinds[plain] in self.names
@@ -88,19 +88,19 @@ def wanted_kernels(
     record_at: Sequence[int] | None,
     record_pairs: Sequence[tuple[int, int]],
 ) -> Wanted:
-    """Return what is kept of a run.
+    """Return the kernels to record for a run, and their time indices.
 
     Parameters
     ----------
     run
-        What is solved.
+        The training run.
     record, record_at, record_pairs
-        Options of the record.
+        Options of the theory.
 
     Raises
     ------
     InvalidInput
-        If the trajectory does not have a time index.
+        If a time index lies outside the trajectory.
     """
     alone = np.array(run.entries("record_at", record_at), dtype=int)
     pairs = run.pairs("record_pairs", record_pairs)

@@ -1,4 +1,4 @@
-"""When kernels are kept: at single times, and between two of them."""
+"""The times at which kernels are recorded: single times, and pairs of times."""
 
 from __future__ import annotations
 
@@ -8,39 +8,39 @@ import numpy as np
 
 
 class Recorded(NamedTuple):
-    """At what kernels are kept: entries, or steps of the sweep.
+    """The times of recorded kernels, as time indices of the trajectory or steps of the sweep.
 
     Attributes
     ----------
     alone
-        Φ(t, t), G(t, t) and what else is kept at a time, ``(record,)``.
+        The times t of Φ(t, t), G(t, t) and other equal-time records, ``(record,)``.
     pairs
-        Φ(t, s), G(t, s), ``(pair, 2)``.
+        The pairs (t, s) of Φ(t, s) and G(t, s), ``(pair, 2)``.
     """
 
     alone: np.ndarray
     pairs: np.ndarray
 
     def at(self, steps: np.ndarray) -> Recorded:
-        """Return steps for entries."""
+        """Return the same times as steps of the sweep, given the step of each time index."""
         return Recorded(steps[self.alone], steps[self.pairs])
 
     @property
     def single(self) -> set[int]:
-        """Those of Φ(t, t) and G(t, t)."""
+        """The set of times t at which Φ(t, t) and G(t, t) are recorded."""
         return set(self.alone.tolist())
 
     @property
     def paired(self) -> set[int]:
-        """Those of which φ(h) and g are kept until they have met all others."""
+        """The set of times in pairs, at which φ(h) and g are stored until all their partners."""
         return set(self.pairs.ravel().tolist())
 
     def before(self, step: int) -> Recorded:
-        """Return what is recorded before a step."""
+        """Return the times and pairs that lie entirely before a step."""
         return Recorded(self.alone[self.alone < step], self.pairs[(self.pairs < step).all(axis=1)])
 
     def waiting(self, step: int) -> set[int]:
-        """Return the times before a step that have yet to meet a later one."""
+        """Return the times before a step that are paired with a time at or after it."""
         met = (self.pairs < step).any(axis=1) & (self.pairs >= step).any(axis=1)
         return {int(min(pair)) for pair in self.pairs[met]}
 

@@ -26,11 +26,11 @@ class WhitenedLinear(NamedTuple):
     Attributes
     ----------
     f
-        Output along the direction of the targets, shape of the times.
+        The output along the direction of the targets, of the shape of the times.
     feature_kernel
-        H_y = yᵀHy/|y|², the feature kernel along that direction, same shape.
+        H_y = yᵀHy/|y|², the feature kernel along that direction, of the same shape.
     conserved
-        H_y² − γ₀²f², which stays 1, as it comes out of the two.
+        H_y² − γ₀²f², computed from the other two; its exact value is 1.
     """
 
     f: Any
@@ -42,7 +42,7 @@ class WhitenedLinear(NamedTuple):
 
 
 class OneStep(NamedTuple):
-    """What :func:`kernel_after_one_step` returns: the depth τ = l/L, H before and H after."""
+    """The result of :func:`kernel_after_one_step`: depth τ = l/L, and H before and after a step."""
 
     tau: np.ndarray
     before: np.ndarray
@@ -57,14 +57,14 @@ def whitened_linear_flow(
 ) -> WhitenedLinear:
     r"""One hidden layer, linear activation, whitened data: gradient flow in the mean-field limit.
 
-    With K⁰ = 1 only the direction of the targets moves,
+    With K⁰ = 1 only the component along the targets evolves,
 
         dH_y/dt = (2η₀γ₀²/P)(y − f)f,   df/dt = (2η₀/P)H_y(y − f),   H_y² − γ₀²f² = 1,
 
-    Pehlevan and Bordelon's lecture notes, eqs. (72)-(80), so that H_y(∞) = √(1 + γ₀²y²), where
-    their (78) and (79) print something else under the root. With γ₀f = sinh s and H_y = cosh s
-    both are ds/dt = (2η₀/P)(γ₀y − sinh s), which integrates: v = eˢ goes from 1 to
-    v₊ = γ₀y + √(1 + γ₀²y²) as
+    Pehlevan and Bordelon's lecture notes, eqs. (72)-(80). Hence H_y(∞) = √(1 + γ₀²y²); the
+    expressions under the root in their (78) and (79) are misprints. With γ₀f = sinh s and
+    H_y = cosh s both equations become ds/dt = (2η₀/P)(γ₀y − sinh s), whose solution v = eˢ goes
+    from 1 to v₊ = γ₀y + √(1 + γ₀²y²) as
 
         v − 1 = (v₊ − 1)(1 − e^(−τ)) / (1 + c e^(−τ)),
         τ = (2η₀t/P)√(1 + γ₀²y²),   c = v₊(v₊ − 1)/(v₊ + 1)
@@ -81,12 +81,12 @@ def whitened_linear_flow(
     Returns
     -------
     WhitenedLinear
-        f along y, H_y, and their conservation law.
+        f along y, H_y, and the conserved quantity.
 
     Raises
     ------
     InvalidInput
-        For negative times, and numbers out of their range.
+        For negative times, or a parameter outside its range.
 
     Examples
     --------
@@ -130,9 +130,9 @@ def deep_linear(
 
         Hˡ = (1−CD)⁻¹ (H^(l−1) + C G^(l+1) Cᵀ) (1−CD)⁻ᵀ,   Aˡ = (1−CD)⁻¹C,
 
-    and Gˡ, B^(l−1) alike (Pehlevan and Bordelon's lecture notes, (65), for linear φ and with
-    A⁰ = 0 for their A¹ = 0). Causality makes them a substitution, step by step, that forms none
-    of these matrices.
+    and similarly for Gˡ and B^(l−1) (Pehlevan and Bordelon's lecture notes, (65), for linear φ and
+    with A⁰ = 0 in place of their A¹ = 0). By causality the equations are solved by forward
+    substitution, one time step after another, and none of these matrices is formed.
 
     Parameters
     ----------
@@ -145,17 +145,17 @@ def deep_linear(
     gamma, lr, steps
         γ₀, η₀ and the number of steps.
     record_at
-        Entries at which kernels are kept; the first and the last by default.
+        Time indices at which kernels are recorded; the first and the last by default.
 
     Returns
     -------
     Trajectory
-        As of :func:`largen.solve`, which solves linear networks the same way.
+        The same as from :func:`largen.solve`, which solves linear networks by the same method.
 
     Raises
     ------
     InvalidInput
-        If the kernel is not symmetric and positive, or does not fit the targets.
+        If the kernel is not symmetric and positive, or if its shape does not fit the targets.
     NumericalFailure
         If training diverges.
 
@@ -194,14 +194,14 @@ def kernel_after_one_step(
 ) -> OneStep:
     r"""Feature kernel of a linear residual network on one sample, before and after one step.
 
-    hˡ⁺¹ = hˡ + Wˡhˡ/√(LN) with H⁰ = 1, a read-in that stands still and a step of gradient descent.
-    In the limit of infinite depth at τ = l/L,
+    The network is hˡ⁺¹ = hˡ + Wˡhˡ/√(LN) with H⁰ = 1 and a read-in that is not trained. In the
+    limit of infinite depth, a step of gradient descent gives at τ = l/L
 
         H₀ = e^τ,   H₁ = e^τ [1 + 2ek(τ³/3 + τ²/2)],   k = η₀²γ₀²y²
 
-    Bordelon et al., *Depthwise hyperparameter transfer in residual networks*, (9) and (101), where
-    G₀ = e^(1−τ) is misprinted, so that their H₁ is a quarter off, and y² is missing. At finite L,
-    with b the change of h, v = 1/L and q = 1 + v, ⟨b²⟩ is a sum of traces of products of free
+    (Bordelon et al., *Depthwise hyperparameter transfer in residual networks*, (9) and (101), where
+    G₀ = e^(1−τ) is misprinted, so that their H₁ is a quarter off, and y² is missing). At finite L,
+    with b the change of h, v = 1/L and q = 1 + v, ⟨b²⟩ is a sum of traces of products of the free
     matrices 1 + Wˡ/√(LN):
 
         H₁ˡ = qˡ + (k/L²) Σ_{m,m'<l} q^(m + m' + |m − m'|) q^(L−l) t_{l−1−max(m,m')},
@@ -221,12 +221,12 @@ def kernel_after_one_step(
     Returns
     -------
     OneStep
-        τ, H before and after, shape ``(L + 1,)`` or ``(points,)``.
+        τ, and H before and after the step, shape ``(L + 1,)`` or ``(points,)``.
 
     Raises
     ------
     InvalidInput
-        For numbers out of their range.
+        For a parameter outside its range.
 
     Examples
     --------

@@ -1,15 +1,15 @@
 """The mean-field limit of deep networks, residual ones included, by one causal sweep in time.
 
 =============================  =========================================================
-``largen.theories.chains``     what the run says of the network
-``matrices``                   Gaussian random matrices and what training makes of them
+``largen.theories.chains``     the network as a chain of affine maps
+``matrices``                   Gaussian random matrices and their change by training
 ``sweep``                      the causal sweep through training
 ``estimation``                 means over independent sweeps, and their errors
-``restarts``                   what is done so far, in files
-``method``                     which of the ways to solve
-``solution``                   the record of options, and the way through all of these
-``answer``                     the trajectory that a solution is told as
-``responses``                  the response functions A and B, for who wants to see them
+``restarts``                   checkpoints in files
+``method``                     the choice of the method
+``solution``                   the options of the theory, and its solution
+``answer``                     the trajectory of a solution
+``responses``                  the response functions A and B
 =============================  =========================================================
 """
 

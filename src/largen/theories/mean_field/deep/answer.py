@@ -1,4 +1,4 @@
-"""The trajectory that a solution is told as."""
+"""The trajectory of a solution."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ def trajectory(
     Parameters
     ----------
     posed, theory
-        What was solved, and by which theory.
+        The problem, and the name of the theory.
     estimate
         Outputs, kernels, fields of single neurons, and their errors.
     spread
         √N times the standard deviation of f over networks of width N, if it is known.
     wanted
-        Which kernels are kept, and when.
+        The recorded kernels, and their time indices.
     rtol
-        The error that was wanted.
+        The target relative error.
     layers
-        What the axis ``layer`` counts; 1 … L by default.
+        The coordinates of the axis ``layer``; 1 … L by default.
     """
     run, recorded = posed.run, wanted.recorded
     problem = posed.problem
@@ -103,12 +103,12 @@ def trajectory(
 
 
 def check_bounded(run: Run, estimate: Estimate, result: Trajectory) -> None:
-    """Raise if the outputs of a solution escape.
+    """Raise if the outputs of a solution diverge.
 
     Raises
     ------
     NumericalFailure
-        With the result, and what to try.
+        If they diverge; the error carries the result, and its message says what to try.
     """
     finite = np.isfinite(estimate.f).all(axis=(1, 2))
     if not finite.all():

@@ -1,10 +1,10 @@
-"""Which method solves a problem, and with how many neurons.
+"""The choice of the method for a problem, and of the number of neurons.
 
 ============  =================================================================================
 ``"closed"``  the closed equations of linear networks: exact
-``"sweep"``   random matrices by the directions that they were asked in: little of a shift of order
-              1/N (for four linear layers, after three steps, 0.7/N in outputs of order one);
-              pays as long as directions are fewer than neurons
+``"sweep"``   random matrices represented by the directions that they have acted on: a small shift
+              of order 1/N (for four linear layers, after three steps, 0.7/N in outputs of order
+              one); efficient as long as directions are fewer than neurons
 ``"dense"``   random matrices that are stored, at two widths, extrapolated in 1/N
 ============  =================================================================================
 """
@@ -24,7 +24,7 @@ from largen.theories.mean_field.deep.sweep.start import fewest
 Method = Literal["auto", "closed", "sweep", "dense"]
 METHODS: tuple[Method, ...] = get_args(Method)
 FEWEST_PARTICLES, FEWEST_DENSE = 2048, 1024
-# Of smooth activations, for each sample; measured for tanh, gelu and erf.
+# Numbers of directions per sample for smooth activations, as measured for tanh, gelu and erf.
 FEATURES, GRADIENTS = 4, 8
 
 
@@ -41,20 +41,20 @@ def chosen(
     Parameters
     ----------
     method
-        What was asked for.
+        The requested method.
     problem, steps
-        What is solved, over how many steps.
+        The problem, and the number of training steps.
     particles
-        Neurons of a layer, if they were asked for.
+        The requested number of neurons of a layer, if any.
     sampled
-        Whether single neurons are wanted, so that closed equations are no answer.
+        Whether single neurons are requested, which closed equations do not provide.
     fits
-        Whether there is memory for closed equations.
+        Whether closed equations fit into memory.
 
     Raises
     ------
     InvalidInput
-        If the method that was asked for does not apply.
+        If the requested method does not apply.
     """
     if method == "closed" and not problem.linear:
         raise InvalidInput(
@@ -72,12 +72,12 @@ def chosen(
 
 
 def wanted_particles(method: str, problem: Problem) -> int:
-    """Return how many neurons a replicate has by default, a power of two in the narrowest layer.
+    """Return the default number of neurons, a power of two in the narrowest layer.
 
     For layers of unequal widths, it is the number per unit of width.
     """
     if method == "dense":
-        # Of networks of half the width, too.
+        # Networks of half the width must have integer widths, too.
         return 2 * unit_for(problem, _power_of_two(max(FEWEST_DENSE, fewest(problem))) // 2)
     wanted = max(FEWEST_PARTICLES, 16 * problem.columns, fewest(problem))
     return unit_for(problem, _power_of_two(wanted))
@@ -88,11 +88,11 @@ def _power_of_two(number: int) -> int:
 
 
 def estimated_ranks(problem: Problem, steps: int, neurons: int) -> tuple[int, int]:
-    """Return how many directions features and gradients will span.
+    """Return estimates of the numbers of directions that features and gradients will span.
 
-    Smooth activations move within the span of few: 3 to 4 times the samples for features, 5 to 10
-    for gradients. Where φ' jumps, neurons that pass the jump between two steps leave the span, and
-    every step adds about a direction a sample.
+    For smooth activations they span few: 3 to 4 times the number of samples for features, 5 to 10
+    for gradients. If φ' jumps, neurons that cross the jump between two steps leave the span, and
+    every step adds about one direction per sample.
     """
     features = FEATURES * problem.columns
     gradients = GRADIENTS * problem.training_columns
@@ -102,21 +102,21 @@ def estimated_ranks(problem: Problem, steps: int, neurons: int) -> tuple[int, in
 
 
 def check_particles(problem: Problem, method: Method, particles: int, sample_neurons: int) -> None:
-    """Check that layers have enough neurons, for the samples and for those that are shown.
+    """Check that layers have enough neurons for the samples, and for the requested sample neurons.
 
     Parameters
     ----------
     problem, method
-        What is solved, and how.
+        The problem, and its method.
     particles
-        Neurons of a layer, or per unit of width.
+        The number of neurons of a layer, or per unit of width.
     sample_neurons
-        The number of neurons whose fields are kept.
+        The number of neurons whose fields are recorded.
 
     Raises
     ------
     InvalidInput
-        If there are too few.
+        If there are too few neurons.
     """
     check_divisible(problem, particles, 2 if method == "dense" else 1)
     narrowest = min(counts(problem, particles))

@@ -11,9 +11,9 @@ M = φ''z + φ'Dφ' as a matrix over times and samples,
 
     ∂φ(h)/∂r = φ' (1 − C M)⁻¹ C φ',   ∂g/∂u = M (1 − C M)⁻¹,
 
-so that A and B are averages of these over the neurons that the sweep has found anyway. They are
-what makes each other, from A⁰ = 0 and Bᴸ = 0; CM is nilpotent by causality, and going up and down
-the layers ends.
+so that A and B are averages of these over the neurons of a sweep. A and B of one layer determine
+those of the next, from A⁰ = 0 and Bᴸ = 0. Since CM is nilpotent by causality, the iteration up and
+down the layers ends after finitely many passes.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ MOST_PARTICLES, MOST_REPLICATES = 10**6, 1000
 if TYPE_CHECKING:
     import xarray
 
-LARGEST = 1024  # entries × samples
-CHUNK = 2**27  # bytes of one matrix for each neuron, for so many neurons at a time
-FINE = 1e-6  # no direction of the sweep is dropped, and it runs in double precision
+LARGEST = 1024  # time indices × samples
+CHUNK = 2**27  # bytes of the matrices of the neurons that are treated at the same time
+FINE = 1e-6  # tolerance at which the sweep keeps all directions and runs in double precision
 SETTLED = 1e-10
 
 
@@ -55,13 +55,15 @@ class ResponseFunctions(NamedTuple):
     ----------
     A
         A^l_μν(t, s) = ⟨∂φ(h^l_μ(t))/∂r^l_ν(s)⟩ for l = 1 … L, s < t,
-        ``(layer, entry, sample, entry_2, sample_2)``.
+        ``(layer, entry, sample, entry_2, sample_2)``, where entries are time indices.
     B
         B^l_μν(t, s) = ⟨∂g^(l+1)_μ(t)/∂u^(l+1)_ν(s)⟩ for l = 1 … L − 1, s ≤ t, same axes.
     A_error, B_error
-        Standard errors from independent replicates. Beside them is a shift of order 1/particles.
+        Standard errors from independent replicates. They do not include a shift of order
+        1/particles.
     f_train, f_train_error
-        The outputs that follow, (κ/γ₀)Σ(ρσ²Φᴸ + ρ_b σ_b²)Δ + (σ²/γ₀)ΣAᴸ, ``(entry, sample)``.
+        The outputs that follow from Φ and A, (κ/γ₀)Σ(ρσ²Φᴸ + ρ_b σ_b²)Δ + (σ²/γ₀)ΣAᴸ,
+        ``(entry, sample)``.
     """
 
     A: np.ndarray
@@ -75,7 +77,7 @@ class ResponseFunctions(NamedTuple):
     _repr_html_ = in_notebooks
 
     def to_xarray(self) -> xarray.Dataset:
-        """Return everything with its axes named; layers count from 1."""
+        """Return all variables with named axes; layers count from 1."""
         import xarray
 
         axes = ("layer", "entry", "sample", "entry_2", "sample_2")
@@ -103,18 +105,19 @@ def response_functions(
     (Bordelon and Pehlevan, *Self-consistent dynamical field theory*, whose A and B are these over
     γ₀; Pehlevan and Bordelon's lecture notes, (65), with A⁰ = Bᴸ = 0 and B at equal times). u and
     r are the Gaussian fields in h and z, multiplied by the standard deviations σ of the maps.
-    The limit does without A and B: this is to look at them, for (steps + 1) · samples ≤ 1024.
+    The solution of the limit does not need A and B; this function computes them for inspection, for
+    (steps + 1) · samples ≤ 1024.
 
     Parameters
     ----------
     run
-        Gradient descent, full batch, one output, with smooth activations.
+        A run of full-batch gradient descent with one output and smooth activations.
     particles
-        Neurons of a layer in each replicate.
+        The number of neurons of a layer in each replicate.
     replicates
         The number of replicates, at least 2; the error is estimated from their standard deviation.
     key
-        The key of the random matrices.
+        The random key of the random matrices.
 
     Raises
     ------
@@ -123,9 +126,9 @@ def response_functions(
         networks, convolutions, ratios of widths, momentum, decay, minibatches, several outputs,
         activations with a kink (the derivative of g has a delta function there).
     InvalidInput
-        If there are too many entries and samples.
+        If the number of time indices times samples is too large.
     OutOfMemory
-        If the neurons of all entries do not fit into memory.
+        If the neurons at all time indices do not fit into memory.
     NumericalFailure
         If the limit diverges.
 
@@ -170,7 +173,7 @@ def response_functions(
 
 
 def _covered(run: Run) -> Posed[Problem]:
-    """Check that responses of a run are computed."""
+    """Check that response functions are available for a run."""
     posed = posed_by(run)
     problem = posed.problem
     how = run.optimizer
@@ -193,7 +196,7 @@ def _covered(run: Run) -> Posed[Problem]:
 def _replicate(
     posed: Posed[Problem], particles: int, key: Any
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return A, B as matrices by layer, and f from them, of one set of neurons."""
+    """Return the matrices A and B of each layer, and f computed from them, for one replicate."""
     run, problem = posed.run, posed.problem
     limit = DeepMeanField(
         method="sweep",
@@ -212,7 +215,7 @@ def _replicate(
         delta = np.ravel([np.asarray(run.loss.residual(each, y)) for each in f])
     kappa = np.append(run.rates, 0.0) * problem.gamma / problem.samples
     entries, p, layers = len(kappa), problem.samples, len(neurons)
-    # Causality, exactly: A for s < t, B for s ≤ t.
+    # Causality is imposed exactly: A vanishes unless s < t, and B unless s ≤ t.
     before, until = (
         np.kron(np.tril(np.ones((entries, entries)), k), np.ones((p, p))) for k in (-1, 0)
     )

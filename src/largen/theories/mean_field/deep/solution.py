@@ -1,4 +1,4 @@
-"""The record of options, and a solution by closed equations or by replicates of random matrices."""
+"""The options of the theory, and its solution by closed equations or replicates of a sweep."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ from largen.theories.mean_field.options import (
 )
 from largen.theories.mean_field.record_times import NOTHING
 
-# Single precision is exact enough beside the sampling error, unless little error is wanted or
-# f = ⟨zφ⟩/γ₀ is a small difference.
+# Smallest ``rtol`` for which neurons are in single precision, whose rounding errors are then below
+# the sampling error unless γ₀ is so small that f = ⟨zφ⟩/γ₀ suffers from cancellation.
 SINGLE = 3e-4
 SMALL_GAMMA = 0.03
-OF_WIDTH, NETWORKS = 256, 64  # of the networks whose fluctuations are measured
+OF_WIDTH, NETWORKS = 256, 64  # width and number of the networks whose fluctuations are measured
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,10 +68,10 @@ class DeepMeanField(Theory):
     The equations of dynamical mean-field theory (Pehlevan and Bordelon's lecture notes, (65),
     corrected: A⁰ = Bᴸ = 0, and B at equal times is kept) are causal: one sweep in time solves
     them, without iteration. Gradient descent is exact at any step size; gradient flow is
-    extrapolated from three lengths of steps. Expectations are averages over neurons, whose random
-    matrices W(0) are not stored but answer what they are asked; A and B are never formed.
-    Independent replicates give the error. Linear networks have closed equations instead, which
-    are solved exactly.
+    extrapolated from three lengths of steps. Expectations are averages over neurons. Their random
+    matrices W(0) are not stored, but represented by their products with the directions that occur,
+    and A and B are never formed. The error is estimated from independent replicates. Linear
+    networks have closed equations instead, which are solved exactly.
 
     Convolutions share their weights between positions a of a sample (Bordelon et al., Depthwise
     hyperparameter transfer in residual networks, (134)-(135)): a Gaussian matrix for each place k
@@ -79,113 +79,117 @@ class DeepMeanField(Theory):
 
         hˡ⁺¹(a) = σ Σ_k W_k Σ_b T_k(a, b) φ(hˡ(b)),   K = Φᴸ + Σ_l Σ_ab Gˡ(a, b) Φˡ⁻¹(a, b),
 
-    with strides, padding, dilation, linear pooling behind activations, ``Flatten`` and transposed
-    convolutions all in T. What a step costs grows with samples × positions as it does with samples
-    in fully connected networks; memory grows with the window, too.
+    with strides, padding, dilation, linear pooling after activations, ``Flatten`` and transposed
+    convolutions all contained in T. The cost of a step grows with samples × positions as it does
+    with samples in fully connected networks; memory grows with the size of the window, too.
 
     Residual networks (Bordelon et al., Depthwise hyperparameter transfer in residual networks,
-    (40), corrected: the update within a branch's gradient carries L^(−1/2), which is printed
-    without) have the branch's factor in σ and one set of neurons for all layers of the stream.
+    (40), corrected: the update within a branch's gradient has a factor L^(−1/2), which is missing
+    in print) have the branch's factor in σ, and one set of neurons for all layers of the residual
+    stream.
 
     Parameters
     ----------
     method
         ``"closed"``: the closed equations of linear networks. ``"sweep"``: random matrices that
-        are known by the directions in which they were asked. ``"dense"``: networks that are
-        stored, variance-reduced, of two widths, extrapolated in 1/N as far as their fluctuations
-        allow; for activations like relu, whose gradients keep asking in new directions, and for
+        are represented by the directions that they have acted on. ``"dense"``: networks with stored
+        matrices, variance-reduced, of two widths, extrapolated in 1/N as far as their fluctuations
+        allow; for activations like relu, whose gradients keep spanning new directions, and for
         Langevin noise.
-        ``"auto"`` takes the first if it applies and fits into ``memory_budget`` (of residual
+        ``"auto"`` takes the first if it applies and fits into ``memory_budget`` (for residual
         networks it stores of order L²(4P + 128)² numbers, fewer for few steps), and the last if
-        there will be more directions than neurons.
+        more directions than neurons are expected.
     rtol
-        Wanted error of the whole trajectory of outputs, relative: |error|/|f|. More replicates
-        are spent until it is reached.
+        Target relative error of the whole trajectory of outputs, |error|/|f|. Replicates are added
+        until it is reached.
     particles
-        N, the neurons of a layer in each replicate; with ratios of widths, per unit of width. By
-        default at least 2048 in the narrowest layer, and 16 for every sample (and position); for
-        dense networks at least 1024, and 8 for every sample. Half of these are of half that width.
+        N, the number of neurons of a layer in each replicate; with ratios of widths, per unit of
+        width. By default at least 2048 in the narrowest layer, and 16 for every sample (and
+        position); for dense networks at least 1024, and 8 for every sample. Half of the dense
+        networks have half that width.
     replicates
-        How many; by default at least 4, and as many as ``rtol`` takes.
+        The number of replicates; by default at least 4, and as many as ``rtol`` requires.
     max_particles
-        Most neurons of a layer to spend on all replicates together. If they do not reach
-        ``rtol``, the result says so in its notes.
+        The largest number of neurons of a layer, summed over all replicates. If it does not suffice
+        for ``rtol``, a note of the result reports this.
     sampling
-        ``"variance_reduced"``: what is exact at initialisation in the limit is made exact.
-        ``"finite_width"``: every replicate has the exact distribution of a network of width
+        ``"variance_reduced"``: averages at initialisation that are known in the limit are made
+        exact. ``"finite_width"``: every replicate has the exact distribution of a network of width
         ``particles``, whose matrices need not be stored.
     memory_budget
-        Bytes that one replicate, or closed equations, may take, beside the program itself.
-        Several replicates are computed at the same time, one for each core, if they fit into it
-        together, and into a GiB; the numbers do not depend on that.
+        The number of bytes that one replicate, or closed equations, may take, in addition to the
+        program itself. Several replicates are computed at the same time, one per core, if together
+        they fit into the budget and into a GiB; the results do not depend on that.
     record
-        Kernels to keep, as in :func:`largen.train`: ``"features"``, ``"gradients"``, ``"ntk"``
+        Kernels to record, as in :func:`largen.train`: ``"features"``, ``"gradients"``, ``"ntk"``
         (among training samples, and between test and training samples). By default all of them
         among training samples.
     record_at
-        Time indices of the trajectory at which kernels are kept; the first and the last by
+        Time indices of the trajectory at which kernels are recorded; the first and the last by
         default.
     record_pairs
-        Pairs (t, s) of time indices between which Φˡ(t, s) and Gˡ(t, s) are kept. Features and
-        gradients at a time are remembered until the last time that is paired with it.
+        Pairs (t, s) of time indices between which Φˡ(t, s) and Gˡ(t, s) are recorded. Features and
+        gradients at a time are kept in memory until the last time that is paired with it.
     sample_neurons
-        The number of neurons of each layer whose h, g and z are kept, on training samples. They are
-        draws from the single-neuron process, correlated from time to time and from layer to layer
-        of a residual stream only.
+        The number of neurons of each layer whose h, g and z are recorded, on training samples. They
+        are samples of the single-neuron process, correlated in time and between layers of a
+        residual stream, and otherwise independent.
     fluctuations
-        Whether to measure how networks of finite width vary, on 64 networks of width 256 (or the
-        fewest neurons that there may be) with the exact distribution of that width.
+        Whether to measure the fluctuations of networks of finite width, on 64 networks of width 256
+        (or the smallest admissible width, if larger) with the exact distribution of that width.
     checkpoint
-        A file, such as ``"limit.npz"``, that keeps what is done after each replicate, and a
-        folder beside it (``"limit.npz.states"``) with the state of each sweep, written every
-        minute, at its end, and if it has to stop. The same call takes it up from there, with the
-        same result, or spends more on it where ``replicates`` or ``max_particles`` ask for more.
-        So does a longer run that agrees so far (more ``steps``, or ``times``; a schedule with the
-        same rates until then), with the result that it would have had from the start. States
-        take about as much room as one replicate takes memory, for each replicate. Closed
-        equations need none.
+        A file, such as ``"limit.npz"``, to which finished replicates are written, and beside which
+        a folder (``"limit.npz.states"``) contains the state of each sweep, written every minute, at
+        its end, and at an interrupt. The same call resumes from these files, with the same result,
+        or adds replicates if ``replicates`` or ``max_particles`` are larger. A longer run that
+        agrees with the checkpointed one (more ``steps`` or ``times``; a schedule with the same
+        initial rates) resumes as well, with the same result as from the start. The states take
+        about as much disk space per replicate as one replicate takes memory. Closed equations do
+        not use checkpoints.
     key
         The key of the random matrices: a JAX key or an integer.
     progress
-        Whether to show a bar; by default in terminals, after two seconds. A function is called
-        with the percentages that are done and to be done of all replicates, from one thread at a
-        time; what it raises ends the solution.
+        Whether to show a progress bar; by default in terminals, after two seconds. A function is
+        called with the completed and the total percentages, summed over replicates, from one thread
+        at a time; an exception that it raises ends the solution.
 
     Notes
     -----
     The trajectory has ``f_train``, ``f_test`` and losses, with
 
-    * ``f_train_error``, ``f_test_error``, of the same axes: the standard error of the mean
-      of the replicates, with what is not known of directions (and lengths of steps) that
-      were left out: the effect of directions is measured on one replicate and, for smooth
-      activations, added to the mean; for linear networks that of the closed equations;
+    * ``f_train_error``, ``f_test_error``, with the same axes: the standard error of the mean
+      over replicates, combined with the truncation error of omitted directions (and the error of
+      finite time steps of gradient flow); the effect of omitted directions is measured on one
+      replicate and, for smooth activations, added to the mean. For linear networks it is the
+      error of the closed equations;
     * ``f_train_std``, ``f_test_std`` with ``sampling="finite_width"``: the standard deviation
       of one network;
     * ``feature_kernel`` Φ and ``gradient_kernel`` G, ``(record, layer, sample, sample_2)``,
       and ``ntk``, ``(record, sample, sample_2)``; of several positions Φ is the mean over
-      those that the next map meets, behind pooling, ⟨φ(h(a))φ(h(a))⟩ at equal ones, and G
-      the sum, as in :func:`largen.train`; with several outputs the latter two have
-      ``output, output_2`` behind. ``record_step`` says where they were recorded;
+      those that the next map reads, after pooling, ⟨φ(h(a))φ(h(a))⟩ at equal positions, and G
+      the sum, as in :func:`largen.train`; with several outputs G and K have further axes
+      ``output, output_2``. ``record_step`` contains the time indices;
     * with ``record_pairs``, ``feature_kernel_pair`` ⟨φ(hˡ_μ(t))φ(hˡ_ν(s))⟩ and
       ``gradient_kernel_pair`` ⟨gˡ_μ(t)gˡ_ν(s)⟩, ``(pair, layer, sample, sample_2)``, the
       first sample at t and the second at s; ``pair_step`` and ``pair_step_2`` are t and s;
     * on request ``ntk_test (record, test_sample, sample)``, and ``neuron_h``, ``neuron_g`` and
       ``neuron_z`` with axes ``(record, layer, neuron, sample)``: hˡ, gˡ and zˡ of single neurons,
-      gˡ = φ'(hˡ)zˡ, to which a residual stream adds the gˡ⁺¹ behind it; with an axis
-      ``position`` behind where layers have several, NaN where one has fewer;
-    * ``feature_kernel_error`` and so on, of the same axes: the standard error of the mean of
-      the replicates, with what is not known of directions that were left out;
+      gˡ = φ'(hˡ)zˡ, to which a residual stream adds the gˡ⁺¹ of the layer above; with a last
+      axis ``position`` if layers have several, NaN at positions that a layer does not have;
+    * ``feature_kernel_error`` and so on, with the same axes: the standard error of the mean over
+      replicates, combined with the truncation error of omitted directions;
     * ``f_train_fluctuation``, ``f_test_fluctuation`` with ``fluctuations`` or
       ``sampling="finite_width"``: √N times the standard deviation of a network of width N,
       which does not depend on N to leading order.
-      :func:`largen.compare` sets it beside the distances.
+      :func:`largen.compare` compares it with the distances of networks.
 
-    Directions that outgrow the memory budget on the way give the status ``"out of memory"``.
+    If the directions outgrow the memory budget during the solution, the status is
+    ``"out of memory"``.
 
     Raises
     ------
     InvalidInput
-        For an option that cannot be meant.
+        For an invalid option.
 
     Examples
     --------
@@ -232,13 +236,13 @@ class DeepMeanField(Theory):
 
     @classmethod
     def pose(cls, run: Run) -> Posed[Problem]:
-        """Return what a run says of the network.
+        """Return the mean-field problem of a run.
 
         Raises
         ------
         NoTheory
-            If features do not move (d ≠ ½), the network is not a chain of affine maps,
-            activations, linear pooling and residual branches of them, or a weight's update
+            If features do not move at order one (d ≠ ½), if the network is not a chain of affine
+            maps, activations, linear pooling and residual branches of them, or if a weight's update
             vanishes or diverges with the width.
         NoRule
             For a layer that is none of these.
@@ -312,7 +316,7 @@ class DeepMeanField(Theory):
     def _sampled(
         self, posed: Posed[Problem], wanted: Wanted, settings: NumericalSettings
     ) -> tuple[Estimate, str | None]:
-        """Return means over replicates; and why they end early, if directions outgrow memory."""
+        """Return means over replicates, and a message if directions outgrow the memory budget."""
         run, seed = posed.run, np.asarray(jax.random.key_data(random_key(self.key)))
         saved = None
         goes_on = "Nothing is kept of it; with checkpoint= the same call would go on from there."
@@ -338,7 +342,7 @@ class DeepMeanField(Theory):
     def _spread(
         self, posed: Posed[Problem], particles: int, estimate: Estimate, stopped: str | None
     ) -> np.ndarray | None:
-        """Return √N times the standard deviation of f over networks of width N, if it is wanted."""
+        """Return √N times the standard deviation of f over networks of width N, if requested."""
         if self.sampling == "finite_width" and estimate.f_std is not None:
             return particles**0.5 * estimate.f_std
         if not self.fluctuations or stopped is not None or not np.isfinite(estimate.f).all():
@@ -354,10 +358,10 @@ class DeepMeanField(Theory):
 
 
 def direction_tolerance(rtol: float) -> float:
-    """Return the relative size of directions that may be left out for an error of outputs."""
+    """Return the relative size below which directions are omitted, for an error of the outputs."""
     return float(np.clip(5 * rtol, LEAST_TOLERANCE, 0.05))
 
 
 def neuron_dtype(rtol: float, problem: Problem) -> Any:
-    """Return the precision of neurons that an error of outputs takes."""
+    """Return the precision of the neurons that a target error of the outputs requires."""
     return np.float32 if rtol >= SINGLE and problem.gamma >= SMALL_GAMMA else np.float64

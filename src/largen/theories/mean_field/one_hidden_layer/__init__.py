@@ -1,18 +1,18 @@
 """The mean-field limit of networks with one hidden layer.
 
 At infinite width the neurons of the hidden layer are independent copies of one process, coupled
-through the residuals Δ alone: a neuron starts from Gaussian weights, and moves in the field that
-all of them make. A solution is therefore a set of neurons with weights that stands for their
-distribution, stepped through training:
+through the residuals Δ alone: a neuron starts from Gaussian weights, and moves in the mean field of
+all neurons. The distribution of neurons is represented by a weighted set of neurons, which is
+trained:
 
 ================  ===================================================================
-``problem``       what the run says of a neuron: its fields, rates and scales
-``neurons``       which neurons stand for the distribution at initialisation
-``dynamics``      how a set of neurons moves, and what the network computes meanwhile
+``problem``       the problem of a single neuron: fields, learning rates and scales
+``neurons``       sets of neurons that represent the distribution at initialisation
+``dynamics``      the equations of motion of a set of neurons, and the network's outputs
 ``training``      gradient descent and gradient flow
-``methods``       closed equations, quadrature, particles: the choice, and the error that is left
-``fluctuations``  how networks of finite width differ from one another
-``solution``      the record of options, and the trajectory
+``methods``       closed equations, quadrature, particles: their choice, and the remaining error
+``fluctuations``  fluctuations of networks of finite width
+``solution``      the options, and the trajectory
 ================  ===================================================================
 """
 

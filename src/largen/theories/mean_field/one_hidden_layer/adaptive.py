@@ -1,15 +1,17 @@
 """Adaptive optimizers in the mean-field limit: RMSProp and Adam, weight by weight.
 
-Their update has the size of the rate, whatever the gradient's: Golikov, *Towards a general theory
-of infinite-width limits of neural classifiers*, (21), so increments of order one need rates of
-the order of the initial weights, η_θ ∝ σ_θ (§4.1). Every weight then keeps averages of its own
-gradient, in coordinates that must not be rotated: neurons carry their D weights as they are.
+The size of an update is the learning rate, whatever the size of the gradient (Golikov, *Towards a
+general theory of infinite-width limits of neural classifiers*, (21)), so that increments of order
+one need learning rates of the order of the initial weights, η_θ ∝ σ_θ (§4.1). Every weight has
+averages of its own gradient. These are not invariant under rotations of the weights, so that a
+neuron is represented by its D weights themselves.
 
-A weight θ = s·θ̂ has ∇/eps in units of its rule's eps, of order one in N, and
+The gradient of a weight θ = s·θ̂ in units of its rule's eps, ∇/eps, is of order one in N, and
 
     θ̂ ← θ̂ − (η₀r/s) [ m̂/(√v̂ + ε₀) ] − η₀λ₀ θ̂,   m ← β₁m + (1 − β₁)∇,   v ← β₂v + (1 − β₂)∇²,
 
-with its rule's rate r; RMSProp is β₁ = 0, and m̂, v̂ without Adam's correction for their start.
+with the learning rate r of its rule. RMSProp has β₁ = 0, and its m̂ and v̂ are without Adam's bias
+correction.
 """
 
 from __future__ import annotations
@@ -36,9 +38,9 @@ class Weight(NamedTuple):
     std
         σ: of preactivations for the read-in, of z for the read-out, of f for its bias.
     unit
-        What turns the move of gradient descent at rates 1 into ∇/eps.
+        The factor that converts the step of gradient descent at unit learning rates to ∇/eps.
     step
-        r/s, the rate of θ̂ over η₀; of the read-out's bias that of its effect on f.
+        r/s, the learning rate of θ̂ over η₀; for the read-out's bias, that of its effect on f.
     distribution
         The distribution of single weights at initialisation.
     """
@@ -50,7 +52,7 @@ class Weight(NamedTuple):
 
 
 class Average(NamedTuple):
-    """How averages are taken: β₁, β₂, ε₀, and whether their start at zero is corrected for."""
+    """Parameters of the running averages: β₁, β₂, ε₀, and whether there is a bias correction."""
 
     first: float
     second: float
@@ -59,7 +61,7 @@ class Average(NamedTuple):
 
 
 def average_of(run: Run) -> Average | None:
-    """Return how a run's optimizer averages; None if its update is the gradient's."""
+    """Return the averages of a run's optimizer; None if its update is linear in the gradient."""
     match run.optimizer:
         case Adam(beta1=beta1, beta2=beta2, eps=eps):
             return Average(beta1, beta2, eps, True)
@@ -74,7 +76,7 @@ def weights_of(run: Run) -> dict[tuple[str, str], Weight]:
     Raises
     ------
     NoTheory
-        If they depend on the width: the limit is another one, or there is none.
+        If a constant depends on the width, so that the limit is another one or does not exist.
     """
     table = run.param.table(run.net, run.optimizer, inputs=run.data.inputs)
     rows = {(row.site.role, row.kind): row for row in table.rows}
@@ -82,7 +84,7 @@ def weights_of(run: Run) -> dict[tuple[str, str], Weight]:
     inputs = first_fan_in(run.data.inputs, first)
     at: dict[str, Any] = {"width": 1, "depth": max(depth(run.net), 1), "inputs": inputs}
     readout = rows["output", "weight"]
-    # Of one neuron out of rN, σ_out/(γ₀√r N).
+    # The weight with which one neuron out of rN enters f, σ_out/(γ₀√r N).
     outward = readout.rule.multiplier * readout.rule.init_std
     neurons = ratio_of(run) ** 0.5
     found = {}
@@ -93,7 +95,7 @@ def weights_of(run: Run) -> dict[tuple[str, str], Weight]:
         if (role, kind) == ("output", "weight"):
             std, gradient = size * Power(run.param.gamma * neurons, width=1), size * per_unit
         elif role == "output":
-            # Its initial value vanishes, so it is carried as it is rather than in units of that.
+            # The initial value vanishes, so that it cannot serve as the unit of the weight.
             std, step = Power(), row.rule.multiplier * row.rule.lr
             gradient = row.rule.multiplier / row.rule.eps
         else:
@@ -127,7 +129,7 @@ def _constant(run: Run, row: Row[Power], std: Power, step: Power, gradient: Powe
 
 
 def adapt(average: Average, move: Any, memory: tuple[Any, Any], count: Any) -> tuple[Any, Any]:
-    """Return m̂/(√v̂ + ε₀) for a tree of −∇, and the averages m, v; 0 where ∇ has been 0."""
+    """Return m̂/(√v̂ + ε₀) for a tree of −∇, and the averages m, v; 0 where ∇ was always 0."""
 
     def mix(beta, old, new):
         return jax.tree.map(lambda a, b: beta * a + (1 - beta) * b, old, new)

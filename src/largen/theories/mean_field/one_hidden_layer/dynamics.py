@@ -1,4 +1,4 @@
-"""How neurons move, and what the network computes meanwhile.
+"""The equations of motion of the neurons, and the outputs of the network.
 
 With κ = η₀γ₀/P, a full batch and F the directions of the samples, gradient descent is exactly
 
@@ -6,9 +6,9 @@ With κ = η₀γ₀/P, a full batch and F the directions of the samples, gradie
     a ← a + κ ρ ∘ Σ_ν Δ_ν z φ'(h_ν) F_ν,   z ← z + κ ρ_out σ_out² Σ_ν Δ_ν φ(h_ν),
     b ← b + (η₀/P) ρ_b σ_b² Σ_ν Δ_ν
 
-(Pehlevan and Bordelon's lecture notes, eq. (64), at finite step size). A minibatch replaces the
-mean over samples; momentum, weight decay and Langevin noise act on a, z and b as they do on any
-weight, since these are linear in the weights.
+(Pehlevan and Bordelon's lecture notes, eq. (64), at finite step size). With minibatches the mean is
+over the samples of the batch. Momentum, weight decay and Langevin noise act on a, z and b as they
+do on the weights, since a, z and b are linear in the weights.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from largen.theories.mean_field.one_hidden_layer.problem import Problem
 
 
 class State(NamedTuple):
-    """What moves: directions a, read-out weights z and the read-out's bias b."""
+    """Trained variables: coordinates a, read-out weights z and the read-out's bias b."""
 
     directions: Float[Array, "neuron direction"]
     readout: Float[Array, "neuron output"]
@@ -37,7 +37,7 @@ class State(NamedTuple):
 
 
 class Constants(NamedTuple):
-    """What stands still; ``decay`` is λ₀ of everything that moves, ``noise`` √(2T₀ρ) of it."""
+    """Constants of training; ``decay`` is λ₀, and ``noise`` √(2T₀ρ), of each trained variable."""
 
     weights: Float[Array, " neuron"]
     train: Float[Array, "sample direction"]
@@ -55,7 +55,7 @@ class Constants(NamedTuple):
 
 
 class Records(NamedTuple):
-    """Kernels on the training samples at the recorded entries, and between pairs of them."""
+    """Kernels on the training samples at recorded time indices, and between pairs of these."""
 
     feature_kernel: Float[Array, "*record sample sample"]
     gradient_kernel: Float[Array, "*record sample sample output output"]
@@ -66,7 +66,7 @@ class Records(NamedTuple):
 
 
 class Fields(NamedTuple):
-    """φ(h), φ'(h) and z of neurons at some entries."""
+    """φ(h), φ'(h) and z of neurons at several time indices."""
 
     features: Float[Array, "*entry neuron sample"]
     derivatives: Float[Array, "*entry neuron sample"]
@@ -74,9 +74,10 @@ class Fields(NamedTuple):
 
 
 class Model(NamedTuple):
-    """What is compiled in: activation, loss, shape of a sample's output, adaptive averages.
+    """Static arguments of compiled functions.
 
-    And whether the tangent kernel between test and training samples is recorded.
+    These are the activation, the loss, the shape of a sample's output, the adaptive averages, and
+    whether the tangent kernel between test and training samples is recorded.
     """
 
     phi: ActivationFunction
@@ -120,7 +121,7 @@ def _steps(problem: Problem, real) -> State | None:
 
 
 def _decay(problem: Problem, decay: float, real) -> State:
-    """Return λ₀ of everything that moves; 0 of what is frozen."""
+    """Return λ₀ of each trained variable; 0 for frozen ones."""
     steps = problem.steps
     rates = (problem.rate, problem.out_rate, problem.out_bias_rate)
     if steps is not None:
@@ -129,7 +130,7 @@ def _decay(problem: Problem, decay: float, real) -> State:
 
 
 def _noise(problem: Problem, temperature: float, real) -> State | None:
-    """Return √(2T₀ρ) in the units of a and z; b, which is no mean over neurons, feels none."""
+    """Return √(2T₀ρ) in the units of a and z; 0 for b, whose noise vanishes in the limit."""
     if not temperature:
         return None
     rates = (problem.rate, problem.out_rate, 0.0)
@@ -137,7 +138,7 @@ def _noise(problem: Problem, temperature: float, real) -> State | None:
 
 
 def sample_weights(run: Run, dtype) -> Float[Array, "_ sample"]:
-    """Return what each sample counts in the gradient of each step; one row if always alike."""
+    """Return the weight of each sample in the gradient of each step; one row if all are equal."""
     samples = len(run.data.x_train)
     if run.batches is None:
         return jnp.full((1, samples), 1 / samples, dtype)
@@ -166,7 +167,7 @@ def test_outputs(model: Model, state: State, constants: Constants):
 
 
 def drift(model: Model, state: State, constants: Constants, counts, ahead) -> State:
-    """Return −∇ in the coordinates of the state."""
+    """Return the negative gradient in the coordinates of the state."""
     return negative_gradient(state, constants, counts, ahead, residual(model, constants, ahead[2]))
 
 
@@ -207,7 +208,7 @@ def add_langevin_noise(move: State, noise: State | None, rate, key) -> State:
 
 
 def kernels(model: Model, state: State, constants: Constants) -> Records:
-    """Return Φ, G and the NTK on the training samples."""
+    """Return Φ, G and the tangent kernel on the training samples."""
     features, derivatives, _ = forward(model, state, constants)
     now = Fields(features, derivatives, state.readout)
     feature_kernel, gradient_kernel = kernels_between(constants, now, now)
@@ -221,7 +222,7 @@ def kernels(model: Model, state: State, constants: Constants) -> Records:
 
 
 def _tangent(constants: Constants, rows: Float[Array, "row direction"], features, gradients):
-    """Return K = ρ_out σ_out² Φ + ρ_b σ_b² + G K⁰ between some samples and those for training.
+    """Return K = ρ_out σ_out² Φ + ρ_b σ_b² + G K⁰ between given samples and training samples.
 
     Φ = ⟨φ(h)φ(h)⟩ and G = ⟨g g⟩ with g = z φ'(h).
     """
@@ -246,7 +247,7 @@ def kernels_between(constants: Constants, t: Fields, s: Fields):
 
 
 def empty_records(model: Model, state: State, constants: Constants, entries: int) -> Records:
-    """Return room for the kernels of some entries."""
+    """Return buffers for the kernels at a given number of time indices."""
     samples, outputs = constants.train.shape[0], state.readout.shape[1]
     shape = (entries, samples, samples)
     scalar = jnp.zeros(shape, state.readout.dtype)

@@ -1,17 +1,17 @@
 r"""Fluctuations of networks of finite width around their mean-field limit, by linear response.
 
-The neurons of a network of width N are coupled through its residuals alone. Its outputs therefore
-differ from the limit's by √N⁻¹ times
+The neurons of a network of width N are coupled through its residuals alone. The outputs therefore
+differ from the limit by 1/√N times
 
     δf(t) = ε(t) + Σ_{s<t} R(t, s) δΔ(s),     δΔ = −ℓ″ δf,
 
-with the Gaussian ε of covariance Cov_neuron[z φ(h)/γ₀] between any two times and samples, and with
-R = ⟨∂(z φ(h)/γ₀)(t)/∂Δ(s)⟩ in the field of given residuals. Hence, as matrices over times and
+where ε is Gaussian with covariance Cov_neuron[z φ(h)/γ₀] between any two times and samples, and
+R = ⟨∂(z φ(h)/γ₀)(t)/∂Δ(s)⟩ is the response at given residuals. Hence, as matrices over times and
 samples,
 
     N Cov(f) = (1 + Rℓ″)⁻¹ Cov_neuron[z φ(h)/γ₀] (1 + Rℓ″)⁻ᵀ
 
-to leading order. The read-out's bias starts as one more Gaussian number of order 1/√N.
+to leading order. The initial read-out bias is a further Gaussian variable of order 1/√N.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ from largen.theories.mean_field.one_hidden_layer.dynamics import (
 )
 from largen.theories.mean_field.one_hidden_layer.problem import Problem
 
-MOST_ENTRIES = 6000  # times, samples and outputs together, whose square is held in memory
-OF_SITES, OF_RESPONSE = 2**13, 2**12  # neurons for the covariance of one and for its response
+MOST_ENTRIES = 6000  # times × samples × outputs: the size of the matrices held in memory
+OF_SITES, OF_RESPONSE = 2**13, 2**12  # sample neurons for the covariance and for the response
 
 
 class Fluctuations(NamedTuple):
-    """What √N times the outputs of a network vary by.
+    """Fluctuations of √N times the outputs of a network of width N.
 
     Attributes
     ----------
@@ -65,14 +65,14 @@ class Fluctuations(NamedTuple):
 
 
 class Path(NamedTuple):
-    """The limit's trajectory, as a set of neurons sees it.
+    """The trajectory of a set of neurons in the limit.
 
     Attributes
     ----------
     states, velocities
         The states and the velocities of the neurons, at each time index.
     residuals
-        Δ.
+        The residuals Δ.
     curvatures
         ∂Δ/∂f of each sample.
     """
@@ -89,7 +89,7 @@ def check(run: Run, problem: Problem) -> None:
     Raises
     ------
     InvalidInput
-        If it does not, with what to do instead.
+        If linear response does not apply; the message says what to do instead.
     """
     instead = "measure them on networks: lg.train(run, width=…, seeds=…)"
     if not isinstance(run.optimizer, GradientDescent):
@@ -107,7 +107,7 @@ def check(run: Run, problem: Problem) -> None:
 
 
 def fluctuations(problem: Problem, run: Run, rng: np.random.Generator) -> Fluctuations:
-    """Return how networks of finite width vary, for a run that :func:`check` has passed."""
+    """Return the fluctuations of finite networks, for a run that :func:`check` has accepted."""
     few = problem.dimensions <= 2 and problem.start is None
     grid = sets.grid(problem, sets.first_step(problem) / 2) if few else None
     model = Model(problem.phi, run.loss, run.output_shape)
@@ -126,11 +126,11 @@ def fluctuations(problem: Problem, run: Run, rng: np.random.Generator) -> Fluctu
         path = _path(model, steps, state, constants, counts)
     response, of_bias = _responses(model, constants, path, counts)
     shape = (steps, len(problem.train) + len(problem.test), problem.outputs)
-    # An initial bias of standard deviation σ_b/γ₀, the same for all samples.
+    # The initial bias has the standard deviation σ_b/γ₀ and is the same for all samples.
     for part in np.moveaxis(np.asarray(of_bias), -1, 0):
         start = problem.out_bias_std / problem.gamma * part.reshape(-1)
         covariance += np.outer(start, start)
-    covariance /= problem.ratio  # so many neurons there are per unit of width
+    covariance /= problem.ratio  # the number of neurons per unit of width
     return _closed(np.asarray(response), covariance, np.asarray(path.curvatures), shape)
 
 
@@ -138,7 +138,7 @@ def _closed(response, covariance, curvatures, shape) -> Fluctuations:
     """Solve for δf with δΔ = (∂Δ/∂f) δf, and return its covariance at equal times."""
     steps, _, outputs = shape
     train, entries = curvatures.shape[1], int(np.prod(shape))
-    # (t, sample, output; s, train, output) times ∂Δ/∂f at s.
+    # R with axes (t, sample, output; s, training sample, output), times ∂Δ/∂f at s.
     loop = np.einsum("taosnc,sncd->taosnd", response, curvatures)
     loop = loop.reshape(entries, -1)
     inside = np.zeros(shape[:2], bool)
@@ -161,7 +161,7 @@ def _outputs(model: Model, state: State, constants: Constants):
 
 
 def _advance(model: Model, constants: Constants, counts, moving, delta, index):
-    """Make one step in the field of given residuals."""
+    """Make one training step with given residuals."""
     state, velocity = moving
     row = counts[jnp.minimum(index, len(counts) - 1)]
     move = negative_gradient(state, constants, row, forward(model, state, constants), delta)
@@ -213,7 +213,7 @@ def _responses(model: Model, constants: Constants, path: Path, counts) -> tuple[
         return moving, path.residuals[index]
 
     def along(start, tangents):
-        """Carry tangents of the state from an entry to the last one, and read the outputs."""
+        """Propagate tangents of the state to the last time index; return those of the outputs."""
 
         def entry(index, carry):
             tangents, out = carry

@@ -1,4 +1,4 @@
-"""The methods, and the error that each of them leaves."""
+"""The methods of solution, and the error of each."""
 
 from __future__ import annotations
 
@@ -21,32 +21,32 @@ from largen.theories.mean_field.options import NO_KERNELS, Sampling, Wanted
 
 Method = Literal["auto", "closed", "quadrature", "particles"]
 METHODS: tuple[Method, ...] = get_args(Method)
-# How neurons are drawn, and what they are then called.
+# For each kind of sampling, the function that draws neurons, and their name in messages.
 DRAWN: dict[Sampling, tuple[Any, str]] = {
     "variance_reduced": (sets.quasi_random, "quasi-random"),
     "finite_width": (sets.independent, "independent"),
 }
 
-FEWEST, REPLICATES = 2048, 8  # neurons of a replicate; replicates
+FEWEST, REPLICATES = 2048, 8  # smallest number of neurons in a replicate; number of replicates
 MOST_GRID_DIMENSIONS = 3
-WANTED_OF_GRID = 1e-9  # relative; refinement goes on to here where it is cheap
-SLOW_GAIN = 4.0  # of one refinement: a kink gains 2, an analytic function squares the error
-WANTED_OF_FLOW = 1e-10  # relative, of closed equations and quadrature
-LEAST_ORDER = 2.6  # of the flow's convergence for φ to count as smooth
+WANTED_OF_GRID = 1e-9  # relative error down to which a grid is refined where this is cheap
+SLOW_GAIN = 4.0  # error ratio of one refinement: 2 with a kink; analytic functions square the error
+WANTED_OF_FLOW = 1e-10  # relative integration error, for closed equations and quadrature
+LEAST_ORDER = 2.6  # order of convergence in the step above which φ counts as smooth
 MOST_SUBSTEPS = 2**16
 
 
 class Particles(NamedTuple):
-    """How particles are drawn, and how many in each replicate; None for as many as it takes."""
+    """Kind of sampling, and the number of particles per replicate; None if set by the error."""
 
     sampling: Sampling
     each: int | None
 
 
 class Estimate(NamedTuple):
-    """Outputs ``(step, sample, output)``, kernels, errors, and how they were got.
+    """Outputs ``(step, sample, output)``, kernels, errors, and a description of the method.
 
-    Closed equations leave no error in kernels but rounding, and none is told.
+    With closed equations kernels are exact up to rounding, and have no error estimate.
     """
 
     f_train: np.ndarray
@@ -64,7 +64,7 @@ class Estimate(NamedTuple):
 
     @property
     def relative_error(self) -> float:
-        """|error| / |f| over all entries and samples, training and test."""
+        """|error| / |f| over all time indices and samples, training and test."""
         return _ratio((self.f_train_error, self.f_test_error), (self.f_train, self.f_test))
 
 
@@ -84,7 +84,7 @@ def estimate(
     Raises
     ------
     InvalidInput
-        If the method that is asked for does not apply.
+        If the requested method does not apply.
     """
     noisy = temperature_of(run.optimizer) > 0
     if noisy and method in ("closed", "quadrature"):
@@ -121,7 +121,7 @@ def estimate(
 
 
 def closed(posed: Problem, run: Run, wanted: Wanted) -> Estimate:
-    """Solve the closed equations of linear φ: its neurons are linear in their initial state."""
+    """Solve the closed equations of linear φ, where neurons are linear in their initial state."""
     units = sets.unit_vectors(posed)
     substeps, late = _flow_steps(posed, run, units, WANTED_OF_FLOW, 0.0)
     *f, records = train(posed, run, units, wanted, substeps=substeps)
@@ -134,10 +134,10 @@ def closed(posed: Problem, run: Run, wanted: Wanted) -> Estimate:
 def quadrature(
     posed: Problem, run: Run, rtol: float, budget: int, wanted: Wanted, patient: bool
 ) -> Estimate:
-    """Refine a grid until two of them agree; their difference is the error of the coarser one.
+    """Refine a grid until two grids agree; their difference is the error of the coarser one.
 
-    Refinement that gains little is given up, unless it is wanted for ``rtol`` and patience is
-    asked for: particles are better then.
+    If refinement converges slowly, it stops, since particles are then more efficient, unless
+    ``rtol`` is not reached and ``patient`` is set.
     """
     step, before = sets.first_step(posed), np.inf
     neurons = sets.grid(posed, step)
@@ -169,11 +169,11 @@ def particles(
     drawn: Particles,
     report: Report,
 ) -> Estimate:
-    """Average independent replicates of sets of neurons, more of them until they agree."""
+    """Average over independent replicates, with more and more neurons until ``rtol`` is reached."""
     draw, called = DRAWN[drawn.sampling]
     rng = np.random.default_rng(np.asarray(jax.random.key_data(random_key(key))))
-    # Single precision is exact enough beside the sampling error, unless f = ⟨zφ⟩/γ₀ is a small
-    # difference, or little error is wanted.
+    # Rounding errors of single precision are below the sampling error, unless γ₀ is so small that
+    # f = ⟨zφ⟩/γ₀ suffers from cancellation, or the target error is small.
     single = posed.gamma >= 0.03 and rtol >= 1e-4
     dtype = np.float32 if single else np.float64
     count, replicates = drawn.each or FEWEST, REPLICATES
@@ -198,14 +198,14 @@ def particles(
         enough = drawn.each is not None or error <= rtol or 2 * spent > budget
         if enough or not found.finite:
             return found
-        # The error falls at least as the square root of the number.
+        # The error falls at least as one over the square root of the number of neurons.
         further = min(int(spent * np.clip((error / rtol) ** 2 * 1.2, 2, 32)), budget)
         count = 2 ** int(np.log2(further / REPLICATES))
         replicates = further // count
 
 
 def _replicated(samples: list, late: tuple[Any, Any], how: str) -> Estimate:
-    """Return the mean of replicates with its standard error, and the integrator's beside it."""
+    """Return the mean over replicates, with its standard error and the integration error."""
 
     def mean(*values):
         return np.mean(np.stack(values).astype(np.float64), 0)
@@ -223,12 +223,12 @@ def _replicated(samples: list, late: tuple[Any, Any], how: str) -> Estimate:
 def _flow_steps(
     posed: Problem, run: Run, neurons: sets.Neurons, wanted: float, enough: float
 ) -> tuple[np.ndarray | None, tuple[Any, Any]]:
-    """Return the number of steps of gradient flow between entries, and the error that they leave.
+    """Return the number of flow steps between time indices, and the remaining integration error.
 
-    Steps are divided until the outputs of a set of neurons agree to ``wanted``, relative; or
-    to ``enough``, if they do not converge with the order 4 of the method, since φ' jumps. From
-    steps h and h/m, the error of the finer one is at most their difference over m² − 1: with
-    jumps the order is 2 on average.
+    Steps are divided until the outputs of a set of neurons agree to a relative error ``wanted``, or
+    ``enough`` if they do not converge with the order 4 of the method because φ' jumps. For steps h
+    and h/m, the error of the finer one is at most their difference over m² − 1, since the order is
+    2 on average if φ' jumps.
     """
     if not isinstance(run.optimizer, GradientFlow):
         return None, (0.0, 0.0)
@@ -250,7 +250,8 @@ def _flow_steps(
         done = error <= wanted or (error <= enough and gap > expected)
         if done or divisor * substeps.sum() > MOST_SUBSTEPS:
             return substeps, late
-        # A gap is the error of the coarser step, so the next one shrinks by this step's divisor.
+        # The gap estimates the error of the coarser step; the next gap is smaller by a power of
+        # the divisor of this step.
         expected = gap / divisor**LEAST_ORDER
         ratio = error / wanted if np.isfinite(error) else 16.0
         divisor = int(2 ** np.clip(np.ceil(np.log2(ratio) / 4), 1, 3))
@@ -258,7 +259,7 @@ def _flow_steps(
 
 
 def _fastest_time(posed: Problem, run: Run, neurons: sets.Neurons) -> float:
-    """Return the inverse rate of the fastest mode of the tangent kernel at initialisation."""
+    """Return the time scale of the fastest mode of the tangent kernel at initialisation."""
     weighted = neurons.weights[:, None] * neurons.readout
     h = neurons.directions @ posed.train.T
     features, slopes = np.asarray(posed.phi(h)), np.asarray(posed.phi.derivative(h))
@@ -271,7 +272,7 @@ def _fastest_time(posed: Problem, run: Run, neurons: sets.Neurons) -> float:
 
 
 def _ratio(errors: tuple[np.ndarray, ...], values: tuple[np.ndarray, ...]) -> float:
-    """Return the norm of some arrays over that of others; 0/0 is 0."""
+    """Return the norm of the errors over that of the values; 0/0 is 0."""
     with np.errstate(invalid="ignore", over="ignore"):
         above = np.sqrt(sum(np.sum(e**2) for e in errors))
         below = np.sqrt(sum(np.sum(v**2) for v in values))

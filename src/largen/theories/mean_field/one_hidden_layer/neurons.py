@@ -1,14 +1,14 @@
-"""Which neurons stand for the distribution of neurons at initialisation.
+"""Sets of neurons that represent the distribution of neurons at initialisation.
 
 Averages over the hidden layer are sums over neurons with weights:
 
-* linear φ: a neuron stays a linear function of its initial state, so everything is a second
-  moment, and the unit vectors, with weight 1 each, have those of a standard Gaussian exactly;
+* linear φ: a neuron stays a linear function of its initial state, so that all averages are second
+  moments, and the unit vectors, with weight 1 each, have exactly those of a standard Gaussian;
 * few directions: the trapezoidal rule on a grid, which for φ analytic in a strip converges as
   exp(−c/step), faster than Gauss-Hermite quadrature, whose error decays with its square root;
 * otherwise scrambled Sobol points, each with both signs of the read-out weights, so that f(0) = 0.
-  Making their second moments exact as well was measured to gain at most 15 % in the error;
-* independent draws, for whoever wants the particle system of the weight-space measure as it is.
+  Exact second moments would in addition reduce the error by at most 15 %, as measured;
+* independent draws, for the particle system of a network of finite width.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 from largen.parameterizations.distributions import from_normal
 from largen.theories.mean_field.one_hidden_layer.problem import Problem
 
-REACH = 7.5  # where the tail of a Gaussian times a polynomial is below 1e-10
+REACH = 7.5  # radius beyond which a Gaussian times a polynomial integrates to less than 1e-10
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,11 @@ class Neurons:
     Attributes
     ----------
     directions
-        Their coordinates a, shape ``(neuron, direction)``.
+        The coordinates a of the neurons, shape ``(neuron, direction)``.
     readout
-        Their read-out weights z, shape ``(neuron, output)``.
+        The read-out weights z, shape ``(neuron, output)``.
     weights
-        What each of them counts in an average, shape ``(neuron,)``.
+        The weight of each neuron in averages, shape ``(neuron,)``.
     """
 
     directions: np.ndarray
@@ -53,15 +53,15 @@ def unit_vectors(problem: Problem) -> Neurons:
 
 
 def first_step(problem: Problem) -> float:
-    """Return the step of a coarse grid that still has several digits for smooth φ."""
+    """Return the step of a coarse grid that is accurate to several digits for smooth φ."""
     return 0.35 if problem.dimensions <= 2 else 0.6
 
 
 def grid(problem: Problem, step: float) -> Neurons:
-    """Return the trapezoidal rule of a step, in all directions and read-out weights.
+    """Return the trapezoidal rule with a given step, in all directions and read-out weights.
 
-    The step is in units of the preactivation, where φ is as smooth as it is: it is shorter in
-    directions in which some sample has |F_μi| > 1. Nodes outside a ball are left out.
+    The step is in units of the preactivation, on whose scale φ varies: it is shorter in directions
+    in which some sample has |F_μi| > 1. Nodes outside a ball of radius ``REACH`` are omitted.
     """
     fields = np.concatenate([problem.train, problem.test])
     stretch = np.concatenate([np.abs(fields).max(0), np.ones(problem.outputs)])
@@ -79,14 +79,14 @@ def grid(problem: Problem, step: float) -> Neurons:
 
 
 def independent(problem: Problem, count: int, rng: np.random.Generator) -> Neurons:
-    """Return independent neurons: a network of width ``count``, without any further order."""
+    """Return independent neurons, as in a network of width ``count``."""
     return _initial_neurons(problem, rng.standard_normal((count, problem.dimensions)), False)
 
 
 def quasi_random(problem: Problem, count: int, rng: np.random.Generator) -> Neurons:
-    """Return scrambled Sobol neurons, ``count`` of them, a power of two.
+    """Return ``count`` neurons from a scrambled Sobol sequence; ``count`` is a power of two.
 
-    Read-out weights take the first coordinates of the sequence, which are its best.
+    Read-out weights take the first coordinates of the sequence, which are the most uniform.
     """
     from scipy.special import ndtri
     from scipy.stats import qmc

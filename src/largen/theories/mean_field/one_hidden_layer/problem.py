@@ -1,4 +1,4 @@
-"""What a run says of a single hidden neuron in the mean-field limit."""
+"""The problem of a single hidden neuron that a run poses in the mean-field limit."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ LINEAR = activation("linear")
 
 @dataclass(frozen=True)
 class Start:
-    """How a neuron starts, where not all of its weights are Gaussian.
+    """The initial distribution of a neuron, if not all of its weights are Gaussian.
 
     Attributes
     ----------
     distributions
-        The distribution of each of its weights, inputs before bias.
+        The distribution of each of the neuron's weights, inputs before bias.
     basis
-        What takes these weights to its directions, shape ``(weight, direction)``.
+        The matrix from these weights to the coordinates a, shape ``(weight, direction)``.
     readout
-        The distribution of its read-out weights.
+        The distribution of the neuron's read-out weights.
     """
 
     distributions: tuple[str, ...]
@@ -53,7 +53,7 @@ class Start:
 
 @dataclass(frozen=True)
 class Steps:
-    """How far an adaptive optimizer moves a, z and the read-out's bias: r/s times their size."""
+    """Step sizes r/s of an adaptive optimizer for a, z and the read-out's bias."""
 
     average: Average
     directions: np.ndarray
@@ -66,8 +66,8 @@ class Problem:
     """One hidden layer at infinite width, in coordinates of its neurons.
 
     A neuron's preactivations are h_μ = Σ_i F_μi a_i, where a starts as a standard Gaussian
-    vector and F Fᵀ = K⁰ = σ_w² x·x′/D + σ_b². Directions of weight space that no sample sees
-    are left out: there are at most as many a_i as samples, or inputs and bias.
+    vector and F Fᵀ = K⁰ = σ_w² x·x′/D + σ_b². Directions of weight space that are orthogonal to all
+    samples are omitted: there are at most as many a_i as samples, or as inputs and bias.
 
     Attributes
     ----------
@@ -84,19 +84,20 @@ class Problem:
     out_bias_rate
         ρσ_b² of the read-out bias; 0 if there is none.
     gamma
-        γ₀ of a network whose width is that of its hidden layer: one of rN neurons is the network
-        of width rN with γ₀/√r, whose γ = γ₀√N is the same.
+        γ₀ in units of the width of the hidden layer: with rN neurons the network is that of width
+        rN with γ₀/√r, which has the same γ = γ₀√N.
     outputs
         C, the number of outputs.
     start
-        How neurons start if their weights are not Gaussian, for which a and z are.
+        The initial distribution if weights are not Gaussian; None for Gaussian a and z.
     steps
-        The steps of an adaptive optimizer. Rates then convert the gradient to its units, at
-        η₀ = 1, and directions are single weights.
+        The step sizes of an adaptive optimizer. Rates then convert the gradient to the units of the
+        optimizer, at η₀ = 1, and directions are single weights.
     out_bias_std
-        σ_b of the read-out bias, which starts as σ_b/(γ₀√N) times a Gaussian: 0 in the limit.
+        σ_b of the read-out bias. Its initial value, σ_b/(γ₀√N) times a standard Gaussian, vanishes
+        in the limit.
     ratio
-        r, how many neurons there are per unit of width.
+        r, the number of neurons per unit of width.
     """
 
     phi: ActivationFunction
@@ -137,8 +138,8 @@ def posed_by(run: Run) -> Posed[Problem]:
     Raises
     ------
     NoTheory
-        If features do not move (d ≠ ½), if there is not exactly one hidden layer, or if a
-        weight's update vanishes or diverges with the width.
+        If features do not move at order one (d ≠ ½), if there is not exactly one hidden layer, or
+        if a weight's update vanishes or diverges with the width.
     NoRule
         For a layer that is neither affine nor an activation.
     """
@@ -173,7 +174,7 @@ def _by_gradient(run: Run, phi: ActivationFunction, form: CanonicalForm) -> Prob
     ]
     parts = list(columns.values())
     if len({r[0] for r in rate}) == 1:
-        # Rates are equal: any rotation of weights and bias together leaves the problem as it is.
+        # With equal rates the problem is invariant under rotations that mix weights and bias.
         parts, rate = [np.concatenate(parts, 1)], [np.concatenate(rate)]
     found = [_compress(part) for part in parts]
     fields = np.concatenate([columns for columns, _ in found], 1)
@@ -222,8 +223,8 @@ def _by_weight(run: Run, phi: ActivationFunction, average: Average) -> Problem:
         phi=phi,
         train=fields[: len(run.data.x_train)],
         test=fields[len(run.data.x_train) :],
-        # Moves come with γ₀ Δ z for the read-in, γ₀ Δ φ for the read-out; ∂f/∂(neuron) has
-        # z/(γ₀N) = (σ_out/(γ₀N)) ẑ, and its unit already counts σ_out/(γ₀N).
+        # The steps of ``dynamics`` contain γ₀ Δ z for the read-in and γ₀ Δ φ for the read-out. The
+        # gradient has z/(γ₀N) = (σ_out/(γ₀N)) ẑ, whose factor σ_out/(γ₀N) is already in the unit.
         rate=each("unit") / (gamma * out.std),
         out_std=out.std,
         out_rate=out.unit / gamma,
@@ -242,7 +243,7 @@ def _by_weight(run: Run, phi: ActivationFunction, average: Average) -> Problem:
 
 
 def _columns(run: Run, std: dict[str, float]) -> dict[str, np.ndarray]:
-    """Return what each weight of a neuron contributes to h, by kind: ``(sample, weight)``."""
+    """Return the contribution of each weight of a neuron to h, by kind: ``(sample, weight)``."""
     x = run.data.x.astype(np.float64)
     columns = {"weight": std["weight"] * x / np.sqrt(x.shape[1])}
     if "bias" in std:
@@ -275,7 +276,7 @@ def _activation(net: Layer) -> ActivationFunction:
 
 
 def _compress(columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return independent columns with the same Gram matrix of rows, and the rotation to them."""
+    """Return independent columns with the same Gram matrix of rows, and the rotation to these."""
     u, s, v = np.linalg.svd(columns, full_matrices=False)
     keep = s > 1e-12 * max(s[0], np.finfo(float).tiny)
     keep[0] = True

@@ -1,4 +1,4 @@
-"""The record of options, and the trajectory that answers."""
+"""The options of the theory, and the trajectory of its solution."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ from largen.theories.mean_field.options import (
 class MeanField(Theory):
     """The mean-field limit of networks with one hidden layer.
 
-    It is the limit of runs in ``lg.mean_field(gamma)``, or what is equivalent to it. Discrete-time
-    gradient descent is exact at any step size: it is not an approximation of gradient flow.
-    Pehlevan and Bordelon's lecture notes, eq. (64); Golikov, *Towards a general theory of
-    infinite-width limits of neural classifiers*, Theorem 1: the measure of weights moves as
-    μ ← T(μ). Gradient flow is its Wasserstein gradient flow (Hanin's primer, §4.1). RMSProp and
-    Adam move each weight of a neuron by averages of its own gradient.
+    It is the limit of runs in ``lg.mean_field(gamma)`` or an equivalent parameterization (Pehlevan
+    and Bordelon's lecture notes, eq. (64)). Discrete-time gradient descent is exact at any step
+    size, and not an approximation of gradient flow: the measure of weights evolves as μ ← T(μ)
+    (Golikov, *Towards a general theory of infinite-width limits of neural classifiers*, Theorem 1).
+    Gradient flow is the Wasserstein gradient flow of the measure (Hanin's primer, §4.1). RMSProp
+    and Adam move each weight of a neuron by averages of its own gradient.
 
     Parameters
     ----------
@@ -51,35 +51,36 @@ class MeanField(Theory):
         ``"closed"``: the closed equations of linear φ, exact to rounding. ``"quadrature"``: the
         trapezoidal rule over the Gaussian variables of a neuron, when there are at most 3 of
         them (the rank of K⁰ and the outputs; for adaptive optimizers the inputs and the outputs)
-        and weights are Gaussian. ``"particles"``: a finite set of neurons that stands for the
-        measure, always.
+        and weights are Gaussian. ``"particles"``: a finite set of neurons that represents the
+        measure, which applies to every run.
         ``"auto"`` takes the first of these that applies and reaches ``rtol``.
     rtol
-        Wanted error of the whole trajectory of outputs, relative: |error|/|f|.
+        Target relative error of the whole trajectory of outputs, |error|/|f|.
     max_particles
-        Most neurons to spend. If they do not reach ``rtol``, the result says so in its notes.
+        The largest number of neurons. If it does not suffice for ``rtol``, a note of the result
+        reports this.
     particles
-        Neurons of each of 8 replicates, whatever error they leave; the method is then
-        ``"particles"``. By default there are as many as ``rtol`` takes.
+        The number of neurons of each of 8 replicates, whatever the error; the method is then
+        ``"particles"``. By default the number is increased until ``rtol`` is reached.
     sampling
         The distribution of particles. ``"variance_reduced"``: scrambled Sobol points (``particles``
         is a power of two), with both signs of the read-out. ``"finite_width"``: independent
-        neurons, so that each replicate is a network of that width; its error falls as the root of
-        their number only.
+        neurons, so that each replicate is a network of width ``particles``; the error then falls
+        only as one over the root of the number of neurons.
     record
-        Kernels to keep, as in :func:`largen.train`: ``"features"``, ``"gradients"``, ``"ntk"``
+        Kernels to record, as in :func:`largen.train`: ``"features"``, ``"gradients"``, ``"ntk"``
         (among training samples, and between test and training samples). By default all of them
         among training samples.
     record_at
-        Time indices of the trajectory at which kernels are kept; the first and the last by
+        Time indices of the trajectory at which kernels are recorded; the first and the last by
         default.
     record_pairs
-        Pairs (t, s) of time indices between which Φ(t, s) and G(t, s) are kept. The neurons at
-        these times are remembered.
+        Pairs (t, s) of time indices between which Φ(t, s) and G(t, s) are recorded. The neurons at
+        these times are kept in memory.
     fluctuations
-        Whether to compute, by linear response, how networks of finite width vary: see
-        ``fluctuations.py``. For gradient descent and as many time indices times samples
-        as fit into a matrix.
+        Whether to compute the fluctuations of networks of finite width by linear response: see
+        ``fluctuations.py``. This applies to gradient descent, and takes matrices over all time
+        indices and samples.
     key
         The key of the particles: a JAX key or an integer.
     progress
@@ -90,26 +91,27 @@ class MeanField(Theory):
     -----
     The trajectory has ``f_train``, ``f_test`` and losses, with
 
-    * ``f_train_error``, ``f_test_error``, of the same axes: with particles the standard
-      error of the mean of independent replicates, with quadrature the difference of two
-      grids, with closed equations the rounding error or the tolerance of the integrator; and
-      by quadrature and particles ``…_error`` of every kernel likewise;
+    * ``f_train_error``, ``f_test_error``, with the same axes: for particles the standard
+      error of the mean over independent replicates, for quadrature the difference of two
+      grids, for closed equations the rounding error or the tolerance of the integrator; and
+      for quadrature and particles likewise ``…_error`` of every kernel;
     * ``feature_kernel`` Φ and ``gradient_kernel`` G, ``(record, layer, sample, sample_2)``,
       and ``ntk``, ``(record, sample, sample_2)``; on request ``ntk_test``, ``(record, test_sample,
-      sample)``; with several outputs all but Φ have ``output, output_2`` behind. ``record_step``
-      says where they were recorded. Adaptive optimizers do not follow the NTK, and have none;
+      sample)``; with several outputs all but Φ have further axes ``output, output_2``.
+      ``record_step`` contains their time indices. For adaptive optimizers, whose training does not
+      follow the tangent kernel, there is no ``ntk``;
     * with ``record_pairs``, ``feature_kernel_pair`` and ``gradient_kernel_pair``, ``(pair,
       layer, sample, sample_2)``, the first sample at t and the second at s; ``pair_step`` and
       ``pair_step_2`` are t and s;
-    * with ``fluctuations``, ``f_train_fluctuation`` and ``f_test_fluctuation``, of the axes
+    * with ``fluctuations``, ``f_train_fluctuation`` and ``f_test_fluctuation``, with the axes
       of f: √N times the standard deviation of the outputs of a network of width N, to leading
       order; and ``f_train_fluctuation_covariance (step, sample, sample_2)``, N times their
-      covariance. :func:`largen.compare` sets them beside the networks' distances.
+      covariance. :func:`largen.compare` compares them with the distances of networks.
 
     Raises
     ------
     InvalidInput
-        For an option that cannot be meant.
+        For an invalid option.
 
     Examples
     --------
@@ -151,13 +153,13 @@ class MeanField(Theory):
 
     @classmethod
     def pose(cls, run: Run) -> Posed[Problem]:
-        """Return what a run says of a single neuron.
+        """Return the problem of a single neuron that a run poses.
 
         Raises
         ------
         NoTheory
-            If features do not move (d ≠ ½), if there is not exactly one hidden layer, or if a
-            weight's update vanishes or diverges with the width.
+            If features do not move at order one (d ≠ ½), if there is not exactly one hidden layer,
+            or if a weight's update vanishes or diverges with the width.
         NoRule
             For a layer that is neither affine nor an activation.
         """
@@ -175,7 +177,7 @@ class MeanField(Theory):
             )
         if self.fluctuations:
             response.check(run, problem)
-        # Neurons compute in the precision that their own error asks for, whatever that of the data.
+        # The precision of the neurons depends on their error only, not on the data's precision.
         with precision(np.zeros((), np.float64)):
             drawn = Particles(self.sampling, self.particles)
             with reporter(self.progress, "mean field") as report:

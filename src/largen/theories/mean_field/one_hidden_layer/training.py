@@ -1,10 +1,10 @@
 """Training of a set of neurons, by gradient descent or by gradient flow.
 
-Gradient flow is integrated by the classical Runge-Kutta method at a fixed step. Its right-hand
-side is stiff enough for the step to be bounded by the largest eigenvalue of the tangent kernel
-all along, so that an adaptive step gains little; and where φ has a kink, step control neuron by
-neuron makes it ever shorter for errors that the average over neurons does not feel. The step is
-chosen from what it does to the outputs instead: see ``methods``.
+Gradient flow is integrated by the classical Runge-Kutta method at a fixed step. The equations are
+stiff enough for the largest eigenvalue of the tangent kernel to bound the step throughout, so that
+an adaptive step gains little. If φ has a kink, step control by the errors of single neurons would
+shorten the step for errors that cancel in the average over neurons. The step is chosen by the error
+of the outputs instead: see ``methods``.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from largen.theories.mean_field.options import Wanted
 
 
 class Found(NamedTuple):
-    """Outputs at every entry, kernels at the recorded ones, and fields at further ones."""
+    """Outputs at every time index, and kernels and fields at the recorded ones."""
 
     f_train: Float[Array, "entry sample output"]
     f_test: Float[Array, "entry test_sample output"]
@@ -67,22 +67,22 @@ def train(
     posed, run
         The problem, and the run that poses it.
     neurons
-        The set.
+        The neurons at initialisation.
     wanted
-        Which kernels are kept, and when.
+        The kernels to record, and their time indices.
     substeps
-        Steps of gradient flow after each entry, shape ``(step,)``.
+        The number of flow steps after each time index, shape ``(step,)``.
     dtype
-        Precision of the neurons.
+        The precision of the neurons.
     key
-        The key of the Langevin noise, if there is any.
+        The random key of the Langevin noise, if there is any.
 
     Returns
     -------
     f_train, f_test
         Outputs, shape ``(step, sample, output)``.
     records
-        Kernels, with a leading axis of recorded entries.
+        Kernels, with a leading axis of recorded time indices.
     """
     average = None if posed.steps is None else posed.steps.average
     recorded = wanted.recorded
@@ -120,7 +120,7 @@ def _descend(
     record_at: tuple[Int[Array, " record"], Int[Array, " entry"]],
     key: Any,
 ) -> Found:
-    """Train by steps, one between two entries."""
+    """Train by gradient descent, with one step between successive time indices."""
     zero = jax.tree.map(jnp.zeros_like, state)
     moving = (state, zero if model.average is None else (zero, zero))
     entries = len(constants.rates)
@@ -130,7 +130,7 @@ def _descend(
 
 
 def _step(model: Model, index, carry, constants: Constants, counts, record_at, key):
-    """Observe an entry, and make the step behind it."""
+    """Record the observables at a time index, and make the step after it."""
     moving, found = carry
     ahead = forward(model, moving[0], constants)
     found = _observed(model, index, moving[0], ahead, found, constants, record_at)
@@ -157,7 +157,7 @@ def _flow(
     counts: Float[Array, "1 sample"],
     record_at: tuple[Int[Array, " record"], Int[Array, " entry"]],
 ) -> Found:
-    """Integrate, with so many steps between two entries; none, of no length, behind the last."""
+    """Integrate gradient flow, with given numbers of steps between successive time indices."""
     each = np.maximum(substeps, 1)
     begins = jnp.asarray(np.cumsum(each) - each)
     found = _nothing(model, (state,), constants, len(each), record_at)
@@ -166,7 +166,7 @@ def _flow(
 
 
 def _substep(model: Model, number, carry, begins, lengths, constants, counts, record_at):
-    """Make one step of the flow; observe an entry in front of its first one."""
+    """Make one step of the flow; record observables before the first step after a time index."""
     state, found = carry
     index = jnp.searchsorted(begins, number, side="right") - 1
 
@@ -187,7 +187,7 @@ def _runge_kutta(model: Model, length, state: State, constants: Constants, row) 
     def along(fraction, move):
         return jax.tree.map(lambda x, dx: x + fraction * length * dx, state, move)
 
-    # The four slopes come from a scan, so that the network is compiled once.
+    # The four slopes are computed by a scan, so that the network is compiled only once.
     def stage(carry, now):
         move, total = carry
         fraction, weight = now
@@ -208,7 +208,7 @@ def _nothing(
     entries: int,
     record_at: tuple[Int[Array, " record"], Int[Array, " entry"]],
 ) -> Found:
-    """Return room for what is found."""
+    """Return empty buffers for outputs, kernels and fields."""
     alone, paired = record_at
     state, neurons = moving[0], len(constants.weights)
     dtype, outputs = state.readout.dtype, state.readout.shape[1]
@@ -224,7 +224,7 @@ def _nothing(
 def _observed(
     model: Model, index, state: State, ahead, found: Found, constants: Constants, record_at
 ) -> Found:
-    """Return what is found, with outputs at an entry, and kernels and fields if it is recorded."""
+    """Write outputs at a time index, and kernels and fields if recorded there, to the buffers."""
     alone, paired = record_at
 
     def put(here, old, new):

@@ -2,12 +2,12 @@
 
 =======================  ================================================================
 ``settings``             numbers of particles and replicates, tolerances, precision
-``control_variate``      what the lazy limit knows of the error of a replicate
-``truncation``           what directions that are too small to be kept would change
+``control_variate``      the lazy limit as a control variate of replicates
+``truncation``           the effect of directions below the tolerance
 ``width_extrapolation``  two widths, extrapolated in 1/N
 ``averages``             means over replicates, and their errors
-``memory``               how much memory replicates take
+``memory``               the memory that replicates take
 ``parallel``             replicates that are computed at the same time
-``replicates``           independent solutions, and their number
+``replicates``           independent replicates, and their number
 =======================  ================================================================
 """

@@ -17,8 +17,8 @@ from largen.theories.mean_field.deep.sweep.kernel_records import neuron_variable
 
 
 class Estimate(NamedTuple):
-    """Means over replicates, their errors (``name_error`` of a kernel), how they were got, and
-    the neurons that were kept of the first one."""
+    """Means over replicates, their errors (``name_error`` for a kernel), a description of the
+    method, and the sample neurons of the first replicate."""
 
     f: np.ndarray
     f_error: np.ndarray
@@ -29,7 +29,7 @@ class Estimate(NamedTuple):
 
     @property
     def relative_error(self) -> float:
-        """|error|/|f| over all entries and samples; NaN if an error is not known."""
+        """|error|/|f| over all time indices and samples; NaN if an error is not known."""
         unknown = np.isnan(self.f_error) & np.isfinite(self.f)
         return np.nan if unknown.any() else ratio(self.f_error, self.f)
 
@@ -47,9 +47,9 @@ def averaged(
     Parameters
     ----------
     problem, run, found, settings
-        What was solved, the replicates, and what was spent on them.
+        The problem, the run, the replicates, and their numerical settings.
     stepping
-        The error of f that lengths of steps leave.
+        The error of f by finite time steps.
     change
         The truncation error: the effect of the directions that the replicates do not contain.
     """
@@ -96,10 +96,10 @@ def averaged(
 
 
 def extrapolation_error(found: list[Swept]) -> np.ndarray | float:
-    """Return what is not known of f because every replicate is extrapolated; 0 if none is.
+    """Return the error of f by the extrapolation of each replicate; 0 if none is extrapolated.
 
-    A further term takes away at least two thirds of the error e, so that what is left is at most
-    half of what it has changed: e′ ≤ e/3 ⟹ e′ ≤ (e − e′)/2.
+    A further term of the extrapolation reduces the error e to e′ ≤ e/3, so that the remaining error
+    is at most half of the change: e′ ≤ e/3 ⟹ e′ ≤ (e − e′)/2.
     """
     changes = [one.outputs - one.rougher for one in found if one.rougher is not None]
     return np.abs(np.mean(changes, 0)) / 2 if changes else 0.0
@@ -129,7 +129,7 @@ def means_and_errors(
 
 
 def ratio(errors: np.ndarray, values: np.ndarray) -> float:
-    """Return the norm of some arrays over that of others; 0/0 is 0."""
+    """Return the norm of the errors over that of the values; 0/0 is 0."""
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
         above, below = np.sqrt(np.nansum(errors**2)), np.sqrt(np.nansum(values**2))
         return float(above / below) if above else 0.0

@@ -1,18 +1,18 @@
-"""What is known of the lazy limit, for replicates of the rich one.
+"""The lazy limit as a control variate for replicates of the rich limit.
 
-Training linearised at initialisation needs a tangent kernel only. It runs beside every replicate
-twice, with the exact kernel K and with that of the replicate's own neurons K_N, and the difference
-is a control variate:
+Training linearised at initialisation needs a tangent kernel only. With every replicate two
+linearised models are trained, one with the exact kernel K and one with the kernel K_N of the
+replicate's own neurons, and their difference is a control variate:
 
     f ← f + c (f_K − f_{K_N}),    c(t) = −Σ Cov(f, f_K − f_{K_N}) / Σ Var(f_K − f_{K_N}),
 
-with covariances over replicates and sums over samples: the c that makes the variance least. As
-γ₀ → 0, f becomes f_{K_N} and c one, so that the result is the kernel limit with any number of
-neurons; as features move, training forgets how the kernel began, and c falls to 0. The tangent
+with covariances over replicates and sums over samples: the c that minimises the variance. As
+γ₀ → 0, f becomes f_{K_N} and c becomes 1, so that the result is the kernel limit with any number of
+neurons. As features move, f decorrelates from the initial kernel, and c falls to 0. The tangent
 kernel itself is corrected in the same way.
 
-Made part of the network instead, as outputs whose features stand still, the difference would be
-trained against: where features move far, it would be the largest error of all.
+The difference is not added to the network as outputs of fixed features: training would compensate
+it, and where features move far, it would be the largest error.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ def corrected(
     exact: Float[np.ndarray, "replicate #time *entry"],
     own: Float[np.ndarray, "replicate #time *entry"],
 ) -> Float[np.ndarray, "replicate time *entry"]:
-    """Return what replicates found, corrected by the linear models.
+    """Return the values of replicates, corrected by the linear models.
 
-    A single replicate has no covariance. It is trusted to be lazy as far as it is nearer to its own
-    linear model than that is to the exact one.
+    A single replicate has no covariance. Its c is estimated from its distance to its own linear
+    model, relative to the distance between the two linear models.
 
     Parameters
     ----------
     values
         The values of each replicate.
     exact, own
-        In linear models with the exact kernel, and with the replicate's own.
+        The values in linear models with the exact kernel, and with the replicate's own kernel.
     """
     with np.errstate(invalid="ignore", over="ignore"):
         known = np.broadcast_to(exact - own, values.shape)

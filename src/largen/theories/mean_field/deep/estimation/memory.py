@@ -1,4 +1,4 @@
-"""How much memory replicates take, and how many fit at the same time."""
+"""The memory that replicates take, and the number that fit at the same time."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from largen.theories.mean_field.deep.sweep.layer_widths import counts, unit_for
 from largen.theories.mean_field.deep.sweep.linear import Size, first_rows
 from largen.theories.mean_field.deep.sweep.start import fewest
 
-AT_ONCE = 2.0**30  # bytes, of all replicates that are computed at the same time
+AT_ONCE = 2.0**30  # largest number of bytes of all replicates that are computed at the same time
 
 
 def closed_fits(problem: Problem, run: Run, budget: float) -> bool:
-    """Whether a budget has room for as many directions as the closed equations are likely to take.
+    """Whether the expected number of directions of the closed equations fits into a budget.
 
-    Gradient flow takes as many steps as its error asks for.
+    For gradient flow the number of steps is determined by the error.
     """
     rows = first_rows(problem, np.inf if run.steps is None else run.steps)
     return Size.of(problem, rows).held <= budget
@@ -36,7 +36,7 @@ def check_closed(problem: Problem, budget: float) -> None:
     Raises
     ------
     InvalidInput, OutOfMemory
-        If they do not.
+        If the equations do not fit into the budget, or into memory.
     """
     needed = Size.within(problem, first_rows(problem, 1), budget).held
     if needed > budget:
@@ -57,18 +57,18 @@ def check_memory(method: str, problem: Problem, neurons: int, dtype: Any, budget
     method
         ``"sweep"`` or ``"dense"``.
     problem, neurons
-        What is solved, with how many neurons a layer.
+        The problem, and the number of neurons of a layer.
     dtype
         The precision of the neurons.
     budget
-        Bytes.
+        The memory budget in bytes.
 
     Raises
     ------
     InvalidInput
-        With what would fit, if anything does.
+        If the replicate exceeds the budget; the message says what would fit.
     OutOfMemory
-        If less memory is available than the budget has.
+        If the replicate exceeds the available memory.
     """
     needed = _bytes(method, problem, neurons, dtype)
     if needed <= budget:
@@ -91,7 +91,7 @@ def check_memory(method: str, problem: Problem, neurons: int, dtype: Any, budget
 
 
 def replicates_at_once(problem: Problem, settings: NumericalSettings) -> int:
-    """Return how many replicates are computed at the same time: one a core, as memory allows."""
+    """Return the number of replicates computed at the same time: one per core, if memory allows."""
     if jax.default_backend() != "cpu":
         return 1
     method = "dense" if settings.dense else "sweep"
@@ -100,7 +100,7 @@ def replicates_at_once(problem: Problem, settings: NumericalSettings) -> int:
 
 
 def _bytes(method: str, problem: Problem, neurons: int, dtype: Any) -> float:
-    """Return about how much memory one replicate takes, beside the program itself."""
+    """Return an estimate of the bytes that one replicate takes, without the program itself."""
     layers, taps = problem.hidden_layers, problem.taps
     neurons = max(counts(problem, neurons))
     places = max(max(problem.positions), taps * problem.asked)
@@ -110,6 +110,6 @@ def _bytes(method: str, problem: Problem, neurons: int, dtype: Any) -> float:
     else:
         rows = first_capacities(problem, neurons)
         stored = (layers - 1) * ((1 + taps) * neurons * sum(rows) + rows[0] * rows[1])
-        # Anchors.
+        # Fresh Gaussian vectors of initialisation, to which later ones are orthogonal.
         passing += layers * (2 * problem.columns + taps * problem.training_columns) * neurons
     return np.dtype(dtype).itemsize * COPIES * (stored + passing)

@@ -1,8 +1,8 @@
 """Replicates that are computed at the same time.
 
-The products of a sweep are small. Threads that share one of them wait for each other more than
-they help, and hand what is in their caches to and fro: two cores take as long for a replicate as
-one does, and two replicates at once take half the time of one after the other.
+The matrix products of a sweep are small. Threads that share a product spend their time on
+synchronisation and cache transfers: two cores take as long for one replicate as one core does,
+whereas two replicates at the same time take half the time of two in sequence.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from largen.interrupts import check
 from largen.theories.mean_field.deep.sweep.listeners import Tell
 
 Result = TypeVar("Result")
-LOOK_EVERY = 0.1  # seconds, whether there was an interrupt, while threads are waited for
+LOOK_EVERY = 0.1  # seconds between checks for an interrupt while waiting for threads
 
 
 class Dismissed(Exception):
-    """Raised where a task tells how far it is, if nobody wants it any more."""
+    """Raised when a task reports its progress after it has been cancelled."""
 
 
 class Team:
-    """Threads that work on tasks in the order in which they are given.
+    """Threads that work on tasks in the order in which they are submitted.
 
-    A single one does them when their results are asked for, in the thread that asks. Leaving the
-    context ends what is still going on.
+    With size 1 a task is executed in the calling thread when its result is requested. Leaving the
+    context cancels the running tasks.
 
     Parameters
     ----------
     size
-        How many threads.
+        The number of threads.
     report
-        Called with how many of the tasks are done, in parts of one.
+        A function that is called with the number of finished tasks, fractions included.
     """
 
     def __init__(self, size: int, report: Callable[[float], object]):
@@ -48,17 +48,17 @@ class Team:
         self._report, self._lock = report, Lock()
         self._done: dict[int, float] = {}
         self._leave, self._interrupted = Event(), False
-        self._device = jax.config.values["jax_default_device"]  # of the thread that gives the tasks
+        self._device = jax.config.values["jax_default_device"]  # that of the submitting thread
 
     def start(self, number: int, task: Callable[[Tell], Result]) -> Callable[[], Result]:
-        """Let a task begin when there is a thread for it; return what waits for its result.
+        """Submit a task, and return a function that waits for its result.
 
         Parameters
         ----------
         number
             The number of the task, which identifies its progress.
         task
-            Is called with a function that it tells what fraction of it is done.
+            The task; it is called with a function to which it reports its completed fraction.
         """
         leave = self._leave
 
@@ -79,7 +79,7 @@ class Team:
         return done if self._pool is None else partial(_result, self._pool.submit(done))
 
     def dismiss(self) -> None:
-        """Forget all tasks that have not been done."""
+        """Cancel all tasks that are not finished."""
         self._leave.set()
         self._leave = Event()
 
@@ -87,7 +87,7 @@ class Team:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: Any) -> None:
-        # Who is interrupted, unlike who is dismissed, keeps what he has got.
+        # An interrupted task, unlike a cancelled one, saves its state.
         self._interrupted = kind is not None and issubclass(kind, KeyboardInterrupt)
         self._leave.set()
         if self._pool is not None:
@@ -103,7 +103,7 @@ def _result(task: Future[Result]) -> Result:
 
 
 def cores() -> int:
-    """Return how many cores this process may use."""
+    """Return the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -111,16 +111,16 @@ def cores() -> int:
 
 @contextmanager
 def one_thread_of_blas() -> Iterator[None]:
-    """Let BLAS, by which NumPy works and JAX decomposes, have a single thread.
+    """Restrict BLAS, which NumPy and JAX's matrix decompositions use, to a single thread.
 
-    The matrices are small, and threads that wait for the next one spin for as long as it takes.
+    The matrices are small, and idle BLAS threads spin while they wait for the next one.
     """
-    import scipy.linalg  # noqa: F401  # only what has been loaded is limited
+    import scipy.linalg  # noqa: F401  # only loaded libraries are restricted
 
     with threadpool_limits(1, "blas"):
         yield
 
 
 def part(tell: Tell, done: int, total: int) -> Tell:
-    """Return what tells the progress of one of several equal parts."""
+    """Return the progress function of one of several equal parts of a task."""
     return lambda fraction: tell((done + fraction) / total)

@@ -50,23 +50,23 @@ from largen.theories.mean_field.record_times import Recorded
 FEWEST_REPLICATES, FEWEST_ROUNDS = 4, 12
 LEVELS = 3  # step lengths from which gradient flow is extrapolated
 LEVELS_LINEAR = 5
-FIRST_STEP = 0.5  # times the curvature of the loss
+FIRST_STEP = 0.5  # first step length, times the curvature of the loss
 MOST_REFINEMENTS = 4
 LEAST_TOLERANCE = 1e-3
 
-Known = Any  # Matrices that have been asked before, those of each sweep of a replicate; or None
+Known = Any  # matrices from earlier sweeps of each sweep of a replicate; or None
 Sweep = Callable[..., Swept]
 
 
 class Replication(NamedTuple):
-    """How one replicate is computed that is made of several sweeps.
+    """The computation of a replicate that consists of several sweeps.
 
     Attributes
     ----------
     one
-        Called as ``one(settings, seed, schedule, known, tell=…)``.
+        The function that computes a replicate, ``one(settings, seed, schedule, known, tell=…)``.
     problem
-        The network whose layers its records have.
+        The problem whose layers the replicate's records have.
     """
 
     one: Sweep
@@ -74,7 +74,7 @@ class Replication(NamedTuple):
 
 
 class Stopped(Exception):
-    """Replicates cannot go on: with the mean of those that are done, or what there is of one."""
+    """Raised if replicates cannot continue; carries the mean of finished ones, or a partial one."""
 
     def __init__(self, message: str, estimate: Estimate):
         super().__init__(message)
@@ -100,7 +100,7 @@ def closed(
 
 
 def _closed(problem: Problem, run: Run, recorded: Recorded, kept: Kept, budget: float) -> Estimate:
-    """Return the same, with the error that is left."""
+    """Return the solution of the closed equations, with its remaining error."""
 
     def one(
         tolerance: float, schedule: Schedule, known: Known = None, tell: Tell = ignore_progress
@@ -131,9 +131,9 @@ def sampled(
     saved: Checkpoint | None = None,
     how: Replication | None = None,
 ) -> Estimate:
-    """Return the mean over as many replicates as the wanted error takes.
+    """Return the mean over as many replicates as the target error requires.
 
-    What is done is kept in files, if there is a checkpoint, and taken up from there. By default a
+    With a checkpoint, finished work is written to files, and resumed from them. By default a
     replicate is one sweep of the problem.
 
     Raises
@@ -163,14 +163,14 @@ def _sampled(
     how: Replication,
     found: list[Swept],
 ) -> Estimate:
-    """Return the same, and leave the replicates in a list on the way."""
+    """Return the mean over replicates, and append the replicates to a list as they finish."""
     widths, flows, tried = settings.widths, run.steps is None, not settings.dense
     rounds = settings.replicates or (FEWEST_ROUNDS if settings.dense else FEWEST_REPLICATES)
     longest = _first_step(problem, run) if flows else 0.0
     schedule = flow(run, longest, 0, LEVELS - 1) if flows else descent(run)
     seeds = (int(seed) for seed in iter(lambda: rng.integers(2**31), None))
     trial = next(seeds) if tried else None
-    drawn = [] if trial is None or flows else [trial]  # of descent, the trial is the first one
+    drawn = [] if trial is None or flows else [trial]  # for descent, the trial is replicate 0
 
     def seed(i: int) -> int:
         while len(drawn) <= i:
@@ -182,7 +182,7 @@ def _sampled(
         return partial(how.one, now, seed(i))
 
     def replicate(i: int) -> Callable[[], Swept]:
-        """Let a replicate begin."""
+        """Submit a replicate."""
         one = sweep(i)
         if flows:
             return team.start(i, lambda tell: _flow(run, one, longest, LEVELS, tell)[0])
@@ -206,7 +206,7 @@ def _sampled(
         elif trial is not None:
             find = partial(_tolerance, how, run, schedule, settings, trial)
             ended = team.start(0, find)
-            # The tolerance is likely to do: the others begin beside its trial.
+            # The tolerance is likely to suffice: other replicates start together with its trial.
             begun = [] if flows else [replicate(i) for i in range(1, goal)]
             tolerance, change, swept = ended()
             if tolerance != settings.tolerance:
@@ -248,10 +248,10 @@ def _tolerance(
     seed: int,
     tell: Tell = ignore_progress,
 ) -> tuple[float, Changes, Swept]:
-    """Return the tolerance that is enough, what it leaves out, and a replicate with it.
+    """Return a sufficient tolerance, its truncation error, and a replicate with this tolerance.
 
-    What it leaves out is NaN where a finer one fails, because there are hardly more neurons than
-    directions.
+    The truncation error is NaN if the replicate with the finer tolerance fails, because there are
+    hardly more neurons than directions.
     """
     problem = how.problem
     swept = how.one(settings, seed, schedule, tell=part(tell, 0, 2))
@@ -325,10 +325,10 @@ def _first_step(problem: Problem, run: Run) -> float:
 def _flow(
     run: Run, one: Sweep, longest: float, levels: int, tell: Tell = ignore_progress
 ) -> tuple[Swept, np.ndarray]:
-    """Return gradient flow from several lengths of steps, and the error of that.
+    """Return gradient flow extrapolated from several step lengths, and its error.
 
-    The shortest steps come first. Longer ones find their questions to the random matrices
-    answered, so that the differences are those of one and the same network.
+    The shortest steps come first. The sweeps with longer steps reuse its random matrices, so that
+    all step lengths belong to one and the same network.
     """
     found: list[Swept] = []
     known: Known = None
@@ -351,10 +351,10 @@ def _flow(
 def _first_flow(
     run: Run, one: Sweep, longest: float, rtol: float, tell: Tell = ignore_progress
 ) -> tuple[Swept, np.ndarray, float]:
-    """Return a replicate of gradient flow with the length of steps that the error takes."""
+    """Return a replicate of gradient flow, with the step length that the target error requires."""
     for _ in range(MOST_REFINEMENTS):
         found, error = _flow(run, one, longest, LEVELS, tell)
-        # Half of the error is left to the neurons.
+        # The other half of the target error is for sampling.
         if ratio(error, found.outputs) <= rtol / 2:
             return found, error, longest
         longest /= 2

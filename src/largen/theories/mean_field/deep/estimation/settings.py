@@ -17,7 +17,7 @@ class NumericalSettings(NamedTuple):
     Attributes
     ----------
     rtol
-        The relative error of the outputs that is wanted.
+        The target relative error of the outputs.
     particles, replicates, max_particles
         The number of neurons of a layer (per unit of width, if widths are unequal); the number of
         replicates, or None to determine it from the error; the largest product of the two.
@@ -51,5 +51,5 @@ class NumericalSettings(NamedTuple):
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """Of the networks that a round of replicates is made of."""
+        """The widths of the networks that make up one round of replicates."""
         return (self.particles, self.particles // 2) if self.dense else (self.particles,)

@@ -1,18 +1,20 @@
-"""What is changed by directions that are too small to be kept.
+"""The truncation error: the effect of directions below the tolerance, which are omitted.
 
-A network that is trained again with a third of the tolerance finds its earlier questions answered:
-what changes is due to the directions that were left out the first time. Of smooth activations much
-of it is the same for every set of neurons, so that one trial moves the mean of all replicates.
+A network is trained again, with the same random matrices and a third of the tolerance, so that the
+change is due to the directions that were omitted the first time. For smooth activations much of
+this change is the same for every replicate, so that one trial corrects the mean of all replicates.
 
-The outputs' change varies by a tenth to a quarter of itself (three to five layers of tanh, 6 to 50
-samples, 512 to 4096 neurons). Their error e falls at least with the first power of the tolerance τ
-(there with the 1.6th), and what is left is then at most half of what was moved:
+The change of the outputs varies between replicates by a tenth to a quarter of itself (three to five
+layers of tanh, 6 to 50 samples, 512 to 4096 neurons). Their truncation error e falls at least with
+the first power of the tolerance τ (in these cases with the 1.6th), so that the remaining error is
+at most half of the change:
 
     e(τ/3) ≤ e(τ)/3    ⟹    e(τ/3) ≤ (e(τ) − e(τ/3))/2.
 
-That of kernels, at single times, varies by a third of itself (gradients, tangent kernels) or as
-much as itself (features); all of it is told as their error. Where φ' jumps, it hangs on the neurons
-that pass the jump, is not known of other replicates, and is nothing but an error.
+The change of kernels, at single times, varies by a third of itself (gradients, tangent kernels) or
+as much as itself (features); all of it is included in their error. If φ' jumps, the change depends
+on the neurons that cross the jump and differs between replicates; it is then included in the error
+without a correction of the mean.
 """
 
 from __future__ import annotations
@@ -25,8 +27,8 @@ from largen.theories.mean_field.deep.sweep.advance import Swept
 from largen.theories.mean_field.deep.sweep.kernel_records import kernel_variables
 from largen.theories.mean_field.deep.sweep.smoothness import smooth_throughout
 
-Changes = dict[str, np.ndarray]  # what changes, by the names of averages
-FINER = 3  # times, the tolerance of a trial
+Changes = dict[str, np.ndarray]  # changes by name of the average
+FINER = 3  # the factor by which the tolerance of a trial is smaller
 
 
 def values_of(problem: Problem, run: Run, found: Swept) -> dict[str, np.ndarray]:
@@ -36,14 +38,14 @@ def values_of(problem: Problem, run: Run, found: Swept) -> dict[str, np.ndarray]
 
 
 def change_of(problem: Problem, run: Run, rough: Swept, fine: Swept) -> Changes:
-    """Return what has changed with a finer tolerance."""
+    """Return the changes of the averages with a finer tolerance."""
     before, after = (values_of(problem, run, one) for one in (rough, fine))
     with np.errstate(invalid="ignore", over="ignore"):
         return {name: (after[name] - before[name]).astype(np.float64) for name in before}
 
 
 def uncertain(problem: Problem, name: str, change: np.ndarray) -> np.ndarray:
-    """Return the error of an average that is left once its change is known."""
+    """Return the remaining error of an average, given its change."""
     return np.abs(change) / (FINER - 1 if name == "f" and smooth_throughout(problem) else 1)
 
 

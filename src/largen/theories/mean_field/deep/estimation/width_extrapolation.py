@@ -1,4 +1,4 @@
-"""Averages at two widths, and what they say of the infinite one.
+"""Extrapolation of averages at two widths to infinite width.
 
 A network of width N differs from the limit by a shift a/N + b/N² + … and by fluctuations. With
 means f_N and f_{N/2} over independent networks, whose squared errors (summed over all entries)
@@ -6,24 +6,25 @@ are v and v', the shift of f_N is estimated by B = f_N − f_{N/2}, and
 
     f = f_N + w B,   |error|² = (1 + w)² v + w² v' + (1 − w)² |B|² + (w |B|/4)²
 
-goes as far on the way to Richardson's extrapolation w = 1 as pays: what it removes of the shift it
-adds in fluctuations. The last term is for b: at widths where the shift halves as the width
-doubles, b/N² is a fraction of a/N. |B|² is freed of what v and v' contribute to it; what is left
-is taken to be half of that at least, for a shift may hide in fluctuations.
+is a partial Richardson extrapolation (w = 1 is the full one), with the weight w that minimises the
+error: a larger w removes more of the shift, but adds fluctuations. The last term is for b: at
+widths where the shift halves as the width doubles, b/N² is a fraction of a/N. The expected
+contribution of v and v' is subtracted from |B|²; the remainder is taken to be at least half of that
+contribution, since fluctuations may hide a shift.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-CURVED = 0.25  # of the shift, for its next order
-HIDDEN = 0.5  # of the variance of the shift that is seen, for one that is not
+CURVED = 0.25  # fraction of the shift that is assumed for its next order
+HIDDEN = 0.5  # fraction of the variance of B that is assumed as a hidden squared shift
 
 
 def at_infinite_width(
     fine: tuple[np.ndarray, np.ndarray], coarse: tuple[np.ndarray, np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray, float]:
-    """Return f and its error, entry by entry, and the weight w.
+    """Return f and its error, elementwise, and the weight w.
 
     Parameters
     ----------

@@ -1,9 +1,9 @@
-"""The random matrices of the sweep: Gaussian, and changed by training.
+"""The random matrices of the sweep: Gaussian at initialisation, and changed by training.
 
 ======================  ================================================================
-``by_directions``       matrices that are known by what they answered, never stored
-``fresh_vectors``       the Gaussian vectors that they answer to a direction not seen before
+``by_directions``       matrices represented by their products with directions, never stored
+``fresh_vectors``       the Gaussian vectors that are their products with new directions
 ``row_buffers``         products with the filled rows of buffers of fixed size
-``dense``               matrices that are stored instead
+``dense``               matrices that are stored
 ======================  ================================================================
 """

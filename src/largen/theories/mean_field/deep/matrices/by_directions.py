@@ -1,26 +1,26 @@
 r"""A Gaussian random matrix that is never stored, and its low-rank change by training.
 
-An N × N matrix W(0)/√N with standard Gaussian entries is known only through what it was asked.
-With Q_i an orthonormal basis of the features it was applied to, and Q_o one of the gradients its
-transpose was applied to (QᵀQ = N·1 for columns of N neurons), it acts on all of them as
+An N × N matrix W(0)/√N with standard Gaussian entries is represented by its products only. Let Q_i
+be an orthonormal basis of the features that it has multiplied, and Q_o one of the gradients that
+its transpose has multiplied (QᵀQ = N·1 for columns of N neurons). On these vectors it acts as
 
     V(0) = (Ξ_i Q_iᵀ + Q_o Ξ_oᵀ)/N,
 
 where every direction has a Gaussian *image* ξ, drawn when the direction first appears and
-orthogonal to the other side's basis of that moment: then old answers stay what they were, the
-two sides are exactly each other's transpose, and the products are distributed as those with a
-Gaussian matrix.
+orthogonal to the other side's basis at that moment. Earlier products then remain unchanged, the
+products on the two sides are exactly each other's transpose, and all products are distributed as
+those with a Gaussian matrix.
 Averages Ξ_oᵀφ/N converge to the response function A, Ξ_iᵀg/N to B, equal times included
-(Pehlevan and Bordelon's lecture notes, (65), where the term of equal times is missing). They are
-never formed between pairs of times.
+(Pehlevan and Bordelon's lecture notes, (65), where the equal-time term is missing). They are never
+computed between pairs of times.
 
 Gradient descent adds V − V(0) = Q_o M Q_iᵀ/N with a small matrix M.
 
-A convolution is a matrix for each tap (``theories/chains/receptive_fields.py``). Put side by side
-they are one, N × (taps · N), whose inputs are patches; all inner products are over N, so that
-images have unit variance on either side.
+A convolution has a matrix for each tap (``theories/chains/receptive_fields.py``). Side by side they
+form one N × (taps · N) matrix, whose inputs are patches; all inner products are divided by N, so
+that images have unit variance on either side.
 
-The matrices of all layers are kept together, with a leading axis, and addressed by their number.
+The matrices of all layers are stored in arrays with a leading layer axis.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ from largen.theories.mean_field.deep.matrices.row_buffers import (
     written,
 )
 
-Draws = Any  # what fresh vectors come from: a random key, or a count of unit vectors
+Draws = Any  # the source of fresh vectors: a random key, or a count of unit vectors
 FreshVectors = Callable[..., tuple[Array, Draws]]
 
-TOGETHER = 4  # directions that are orthonormalised at once; most steps ask in fewer new ones
+TOGETHER = 4  # directions that are orthonormalised at once; most steps have fewer new ones
 
 
 class Side(NamedTuple):
-    """Directions that matrices were applied to, as rows, with their images.
+    """Directions that matrices have multiplied, as rows, with their images.
 
     Attributes
     ----------
@@ -58,7 +58,7 @@ class Side(NamedTuple):
     images
         Ξ, on the neurons of the matrix's other side.
     rank
-        How many rows are filled.
+        The number of filled rows.
     """
 
     basis: Float[Array, "matrix capacity near"]
@@ -72,9 +72,9 @@ class Matrices(NamedTuple):
     Attributes
     ----------
     inputs, outputs
-        Features seen and gradients seen.
+        The bases and images for features and for gradients.
     change
-        M.
+        M, the change by training.
     velocity
         The momentum of M; None without momentum.
     """
@@ -86,7 +86,7 @@ class Matrices(NamedTuple):
 
     @property
     def number(self) -> int:
-        """How many there are."""
+        """The number of matrices."""
         return len(self.change)
 
     @property
@@ -104,9 +104,9 @@ class Matrices(NamedTuple):
         *,
         transposed: bool = False,
     ) -> tuple[Matrices, Float[Array, "k far"], Float[Array, "capacity k"], Draws]:
-        """Return V x of matrix l, or Vᵀ x, the coordinates of x, and the draws left.
+        """Return V x of matrix l, or Vᵀ x, the coordinates c of x, and the remaining draws.
 
-        With the sides near and far of x, V x = Ξᵀc + Q_far(Ξ_far·x/N + M c).
+        It is V x = Ξᵀc + Q_far(Ξ_far·x/N + M c), with Q_far and Ξ_far of the side opposite to x.
         """
         near, far, change = self.inputs, self.outputs, self.change[l]
         if transposed:
@@ -121,14 +121,14 @@ class Matrices(NamedTuple):
 
 
 class Precision(NamedTuple):
-    """Numerical parameters.
+    """Numerical parameters of the bases.
 
     Attributes
     ----------
     weight
         The weight of a neuron in averages: 1/N.
     tolerance
-        A direction is kept if it is more than this fraction of a feature's size.
+        The relative size, compared with a feature, above which a new direction is kept.
     """
 
     weight: float | Float[Array, ""]
@@ -144,10 +144,10 @@ def extend(
     fresh_vectors: FreshVectors,
     precision: Precision,
 ) -> tuple[Side, Float[Array, "capacity k"], Draws]:
-    """Add to a basis what is new in x, and return the coordinates of x.
+    """Extend a basis by the new directions in x, and return the coordinates of x.
 
-    The residual's Gram matrix says which combinations are new. They are orthogonalised twice,
-    once on being formed and once more: once is not enough in single precision.
+    New directions are eigenvectors of the residual's Gram matrix. They are orthogonalised twice,
+    since once is not enough in single precision.
     """
     weight, tolerance = precision
     c = weight * inner(side.basis, l, x, side.rank[l])

@@ -1,14 +1,14 @@
 """Random matrices that are stored, for networks whose directions do not compress.
 
-Where φ' jumps, gradients keep leaving the space that they have spanned, and a matrix that is asked
-in as many directions as there are neurons is cheaper stored: N² numbers, and 6N² operations a
-sample and step. At initialisation it answers what the variance-reduced one answers,
+If φ' jumps, gradients keep leaving the space that they have spanned, and once there are as many
+directions as neurons, it is cheaper to store the matrix: N² numbers, and 6N² operations per sample
+and step. At initialisation its products are those of the variance-reduced matrix,
 
     V(0) = (Ξ_i Q_iᵀ + Q_o Ξ_oᵀ)/N + (1 − Q_o Q_oᵀ/N) W (1 − Q_i Q_iᵀ/N)/√N,
 
-with independent standard Gaussian entries of W: a Gaussian matrix, edited in the directions of its
-initial features and gradients. What it answers later has the fluctuations, and the shift of order
-1/N, of a network of width N, of which ``estimation/width_extrapolation.py`` gets rid.
+with independent standard Gaussian entries of W: a Gaussian matrix whose products with the initial
+features and gradients are replaced. Its later products have the fluctuations, and the shift of
+order 1/N, of a network of width N; ``estimation/width_extrapolation.py`` removes the shift.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from largen.theories.mean_field.deep.matrices.row_buffers import Index
 
 
 class DenseMatrices(NamedTuple):
-    """V of all layers, neurons behind by neurons before (of all taps).
+    """V of all layers, output neurons by input neurons (of all taps).
 
     Attributes
     ----------
     change
-        V(0), with all that training has changed.
+        V, the initial matrices with their change by training.
     velocity
-        Its momentum; None without momentum.
+        The momentum of V; None without momentum.
     """
 
     change: Float[Array, "matrix behind before"]
@@ -40,12 +40,12 @@ class DenseMatrices(NamedTuple):
 
     @property
     def number(self) -> int:
-        """How many there are."""
+        """The number of matrices."""
         return len(self.change)
 
     @property
     def ranks(self) -> np.ndarray:
-        """Of no use: there are no bases, shape ``(0, 2)``."""
+        """Ranks of the bases: empty, shape ``(0, 2)``, since stored matrices have none."""
         return np.zeros((0, 2), int)
 
     def apply(
@@ -72,7 +72,7 @@ def stored(
     rng: np.random.Generator,
     dtype: Any,
 ) -> DenseMatrices:
-    """Return Gaussian matrices that answer to directions (Q, Ξ) on their two sides as wanted."""
+    """Return Gaussian matrices with prescribed products: images Ξ of directions Q on both sides."""
     n, most = neurons, neurons if live is None else live.shape[1]
     before = [basis.shape[1] for basis, _ in inputs]
     found = np.zeros((len(inputs), most, max(before, default=most)), dtype)

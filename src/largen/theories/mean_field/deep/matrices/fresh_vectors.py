@@ -1,17 +1,17 @@
-"""Fresh Gaussian vectors: what a random matrix answers to a direction it has not seen.
+"""Fresh Gaussian vectors: the products of a random matrix with new directions.
 
 ========================  ====================================================================
 sampling                  the fresh vectors of a layer
 ========================  ====================================================================
-``"variance_reduced"``    those of initialisation are scrambled Sobol points, made orthonormal
-                          among themselves and orthogonal to the layer's initial features; later
-                          ones are orthogonal to those of initialisation, with the right norm
-``"finite_width"``        independent, projected off the other side's basis only: the exact
+``"variance_reduced"``    at initialisation scrambled Sobol points, made orthonormal among
+                          themselves and orthogonal to the layer's initial features; later
+                          ones are orthogonal to those of initialisation, with the exact norm
+``"finite_width"``        independent, orthogonal to the other side's basis only: the exact
                           distribution of networks whose width is the number of neurons
 ========================  ====================================================================
 
-For linear networks fields are linear in these vectors, and all averages follow if these are
-orthonormal: unit vectors then stand for them, and nothing is random.
+For linear networks fields are linear in the fresh vectors, and all averages follow from these
+being orthonormal. The fresh vectors are then represented by unit vectors, and nothing is random.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ def gaussian(
     Parameters
     ----------
     anchors
-        Orthonormal rows to which fresh vectors are orthogonal: those of the layer at
-        initialisation, and gradients of test samples, which remove noise from f; None for the
+        Orthonormal rows to which fresh vectors are orthogonal: the layer's fresh vectors of
+        initialisation, and gradients of test samples, which removes noise from f; None for the
         distribution of a finite width.
     weight
         The weight of a neuron in averages, 1/N.
     taps
-        For vectors over the taps of a matrix: how many it has. Those behind stay 0.
+        For vectors over the taps of a matrix, the number of its taps; entries beyond stay 0.
     live, ratio
-        Which neurons the layer has, None for all, and how many per unit of width.
+        A mask of the layer's neurons, None for all, and their number per unit of width.
     """
 
     def apart(xi):
-        """Return what is orthogonal to the anchors, tap by tap."""
+        """Return the component orthogonal to the anchors, for each tap."""
         assert anchors is not None
         each = xi.reshape(-1, anchors.shape[1])
         return xi - weight * ((each @ anchors.T) @ anchors).reshape(xi.shape)
@@ -68,7 +68,7 @@ def gaussian(
             one = jax.random.normal(key, xi.shape[1:], xi.dtype)
             return xi.at[i].set(one), _following(key)
 
-        # Numbers take longer than projections: none are drawn for rows that stay empty.
+        # Random numbers cost more than projections: none are drawn for rows that stay empty.
         xi = jnp.zeros((len(fills), far.basis.shape[2]), far.basis.dtype)
         xi, key = lax.fori_loop(0, fills.sum(), drawn, (xi, key))
         if taps is not None:
@@ -76,7 +76,8 @@ def gaussian(
         if live is not None:
             xi = xi * live
 
-        # The anchors and the basis are not orthogonal to each other; the basis has the last word.
+        # Anchors and basis are not orthogonal to each other. The projection off the basis comes
+        # last, so that it is exact.
         xi = xi if anchors is None else apart(xi)
         xi = beside(far.basis, l, xi, known, weight)
         if anchors is not None:
@@ -90,7 +91,7 @@ def gaussian(
 
 
 def _following(key):
-    """Return the next random key by counting, which is less to compile than splitting it."""
+    """Return the next random key by a counter, which compiles faster than splitting."""
     words = jax.random.key_data(key)
     return jax.random.wrap_key_data(words.at[-1].add(1), impl=jax.random.key_impl(key))
 
@@ -101,11 +102,11 @@ def unit_vectors(units: int, taps=None, ratio: Any = 1.0) -> FreshVectors:
     Parameters
     ----------
     units
-        How many there are.
+        The number of unit vectors of the layer.
     taps
-        For vectors over the taps of a matrix, each of which takes one: how many it has.
+        For vectors over the taps of a matrix, the number of taps; each tap takes one unit vector.
     ratio
-        r, how many neurons the layer has per unit of width.
+        r, the number of neurons of the layer per unit of width.
     """
 
     def fresh_vectors(far, l, fills, rank, count):
@@ -124,13 +125,13 @@ def unit_vectors(units: int, taps=None, ratio: Any = 1.0) -> FreshVectors:
 def initial(
     rows: int, neurons: int, sampling: Sampling, rng: np.random.Generator, dtype
 ) -> Float[np.ndarray, "rows neurons"]:
-    """Return the raw fresh vectors of a layer at initialisation."""
+    """Return the fresh vectors of a layer at initialisation before they are orthonormalised."""
     if sampling == "finite_width" or rows > MOST_SOBOL_DIMENSIONS:
         return rng.standard_normal((rows, neurons)).astype(dtype)
     from scipy.special import ndtri
     from scipy.stats import qmc
 
-    # Sobol points come in powers of two.
+    # The number of Sobol points is a power of two.
     points = qmc.Sobol(rows, bits=30, rng=rng).random_base2((neurons - 1).bit_length())[:neurons]
     return ndtri(np.clip(points, 2.0**-31, 1 - 2.0**-31)).T.astype(dtype)
 
@@ -141,18 +142,18 @@ def orthonormal(
     wanted: Float[np.ndarray, "m m"] | None = None,
     together: int = 1,
 ) -> Float[np.ndarray, "k n"]:
-    """Return rows moved as little as possible to be orthogonal to others and with a Gram matrix.
+    """Return the nearest rows that are orthogonal to given others and have a given Gram matrix.
 
     Parameters
     ----------
     rows
         Gaussian rows; averages are over the n neurons.
     avoid
-        Rows to be orthogonal to, in any basis; linearly dependent ones do no harm.
+        The other rows, in any basis; they may be linearly dependent.
     wanted
         The Gram matrix; the identity by default.
     together
-        How many consecutive rows are one, as far as the Gram matrix is concerned.
+        The number of consecutive rows whose concatenation counts as one row of the Gram matrix.
     """
     n = rows.shape[1]
     rows = rows - rows.mean(1, keepdims=True)
@@ -172,7 +173,7 @@ def orthonormal(
 
 
 def frame(rows: Float[np.ndarray, "m n"]) -> Float[np.ndarray, "k n"]:
-    """Return an orthonormal basis of what rows span, but for rounding errors."""
+    """Return an orthonormal basis of the numerical span of rows."""
     n = rows.shape[1]
     values, vectors = np.linalg.eigh((rows @ rows.T / n).astype(np.float64))
     keep = values > 100 * np.finfo(rows.dtype).eps * values[-1]

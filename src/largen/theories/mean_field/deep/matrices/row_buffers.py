@@ -1,9 +1,10 @@
-"""Products with the rows that are filled so far of buffers of fixed size, one for each matrix.
+"""Products with the filled rows of buffers of fixed size, one buffer for each matrix.
 
-Bases grow during training, compiled programs do not: they work on buffers of ``capacity`` rows
-of which the first ``rank`` are filled and the others are zero. Products go through the filled
-rows block by block, so that their cost follows the rank and one program serves all ranks. The
-buffers of all matrices are one array, read where it lies: one program serves all layers too.
+Bases grow during training, but compiled programs have fixed shapes. They work on buffers of
+``capacity`` rows, of which the first ``rank`` are filled and the others are zero. Products are
+computed block by block over the filled rows, so that their cost follows the rank and one program
+serves all ranks. The buffers of all matrices are one array, which is indexed without copies, so
+that one program serves all layers.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int
 
-BLOCK = 32  # rows in a block, which then stays in a cache; capacities are multiples of it
+BLOCK = 32  # rows of a block, few enough to stay in cache; capacities are multiples of it
 
 Index = int | Int[Array, ""]
 
@@ -28,7 +29,7 @@ def inner(
     x: Float[Array, "k n"],
     rank: Int[Array, ""],
 ) -> Float[Array, "capacity k"]:
-    """Return rows·xᵀ of matrix l; 0 behind the rank."""
+    """Return rows·xᵀ of matrix l; 0 beyond the rank."""
 
     def block(j, out):
         return lax.dynamic_update_slice_in_dim(out, x @ _block(rows, l, j).T, j * BLOCK, 1)
@@ -60,10 +61,10 @@ def beside(
     rank: Int[Array, ""],
     weight,
 ) -> Float[Array, "k n"]:
-    """Return what is left of x beside the rows of matrix l, orthogonal ones of size 1/√weight.
+    """Return the component of x orthogonal to the rows of matrix l, which have size 1/√weight.
 
-    That is x − cᵀ·rows with c = weight·(rows·xᵀ), as :func:`inner` and :func:`combine` would
-    make it, which read every block twice; one block after the other, it is read once.
+    It is x − cᵀ·rows with c = weight·(rows·xᵀ). :func:`inner` and :func:`combine` would read every
+    block twice; this function reads it once.
     """
 
     def block(j, left):
@@ -79,7 +80,7 @@ def written(
     more: Float[Array, "block n"],
     rank: Int[Array, ""],
 ) -> Float[Array, "matrix capacity n"]:
-    """Return the buffers with further rows of matrix l behind its rank."""
+    """Return the buffers with new rows of matrix l written after its filled rows."""
     return lax.dynamic_update_slice(rows, more[None], _at(l, rank))
 
 

@@ -1,8 +1,8 @@
-"""Solutions that are taken up where they stopped.
+"""Checkpoints, from which an interrupted solution resumes.
 
 ======================  ================================================================
-``marked_files``        files that know of which run and options they are
+``marked_files``        files that contain marks of their run and options
 ``sweep_state``         the state of a sweep in a file
-``checkpoint``          the replicates that are done, and the states of their sweeps
+``checkpoint``          the finished replicates, and the states of their sweeps
 ======================  ================================================================
 """

@@ -1,9 +1,8 @@
-"""What is done of a solution, in files: it is taken up where it stopped.
+"""Checkpoints of a solution in files, from which it resumes.
 
-A file ``limit.npz`` has the replicates that are done, the folder ``limit.npz.states`` the states
-of the sweeps that they are made of, each where it got to. A state holds for every run that is the
-same up to its step: for the run that was interrupted, for a longer one, for one whose rates change
-later.
+A file ``limit.npz`` contains the finished replicates, and the folder ``limit.npz.states`` the
+latest state of each sweep. A state is valid for every run that agrees up to its step: for the
+interrupted run, for a longer run, and for a run whose learning rates differ only later.
 """
 
 from __future__ import annotations
@@ -26,22 +25,22 @@ from largen.theories.mean_field.deep.sweep.kernel_records import Kernels
 from largen.theories.mean_field.deep.sweep.schedule import Schedule, course
 from largen.theories.mean_field.record_times import Recorded
 
-FORMAT = 4  # of the files; counted up when what they hold changes
+FORMAT = 4  # version of the file format
 NUMBERS = "tolerance", "stepping", "longest"
 ARRAYS = "outputs", "linear", "linear_kernels", "ranks"  # of a replicate
 
 
 class Done(NamedTuple):
-    """The replicates so far, and what was found out before them.
+    """The finished replicates, and the numerical parameters that were determined before them.
 
     Attributes
     ----------
     tolerance, left_out
         The tolerance of directions, and its truncation error.
     stepping, longest
-        The error of gradient flow, and the length of its steps.
+        The error of gradient flow by finite steps, and the length of its steps.
     found
-        The replicates.
+        The finished replicates.
     """
 
     tolerance: float
@@ -59,15 +58,15 @@ class Checkpoint:
     path
         The path of the file, which is rewritten after each replicate.
     run, options
-        What is solved, and how, by name: files of something else are refused, with the names of
-        what differs.
+        The run and the options of the theory by name. Files of other runs or options are rejected
+        with an error that names the differences.
     recorded
-        Entries at which kernels are kept.
+        Time indices at which kernels are recorded.
 
     Raises
     ------
     InvalidInput
-        If it is no path of a file, or the folder cannot be made.
+        If the path is not that of a file, or if the folder cannot be created.
     """
 
     def __init__(
@@ -79,12 +78,12 @@ class Checkpoint:
         self._course, self._recorded = course(run), recorded
 
     def load(self) -> Done | None:
-        """Return what the file holds of this run; None if there is none, or of a shorter run.
+        """Return the file's replicates of this run; None if there is no file, or of a shorter run.
 
         Raises
         ------
         InvalidInput
-            If it holds something else.
+            If the file belongs to another run or other options.
         """
         held = load_marked(self.path, self._marks)
         if held is None or self._is_longer(held):
@@ -101,7 +100,7 @@ class Checkpoint:
         return Done(float(tolerance), left, stepping, float(longest), found)
 
     def _is_longer(self, held: dict[str, np.ndarray]) -> bool:
-        """Whether this run is longer than the one that a file is of, and agrees with it."""
+        """Whether this run continues the shorter run of a file."""
         before, now = held["course"], self._course
         common = min(len(before), len(now))
         differ = np.flatnonzero(before[:common] != now[:common])
@@ -111,14 +110,14 @@ class Checkpoint:
             raise other(self.path, f"it has {len(before)} entries, and this run {len(now)}")
         recorded = Recorded(held["alone"], held["pairs"])
         longer = len(before) < len(now)
-        # Kernels at the last entry are recorded after the state that is kept.
+        # Kernels at the last time index are recorded after the state that is written.
         until = len(before) if longer else len(now) + 1
         if not all(map(np.array_equal, recorded.before(until), self._recorded.before(until))):
             raise other(self.path, "kernels were recorded at other entries")
         return longer
 
     def save(self, done: Done) -> None:
-        """Write what is done, and forget the states that only led there."""
+        """Write the finished replicates, and delete states that are no longer needed."""
         held: dict[str, Any] = {"course": self._course} | self._recorded._asdict()
         held |= {name: getattr(done, name) for name in NUMBERS}
         held |= {f"left_out/{name}": change for name, change in done.left_out.items()}
@@ -138,17 +137,17 @@ class Checkpoint:
     def place(
         self, seed: int, settings: tuple[Any, ...], schedule: Schedule, times: Recorded, fresh: bool
     ) -> Place:
-        """Return where the state of a sweep is kept.
+        """Return the place of the state of a sweep.
 
         Parameters
         ----------
         seed, settings
             The seed and the numerical settings of the replicate.
         schedule, times
-            Its steps, and those at which kernels are kept.
+            The steps of the sweep, and those at which kernels are recorded.
         fresh
-            Whether it starts with matrices that have not been asked before; only then a longer
-            run can begin with it.
+            Whether the sweep starts without products of an earlier sweep; only then can a longer
+            run resume from its state.
         """
         what: list[Any] = [seed, settings, float(schedule.rates[0])]
         if not fresh:
@@ -164,7 +163,7 @@ def _kernels(held: dict[str, np.ndarray], prefix: str) -> list[Kernels]:
 
 
 def _marks(run: Run, options: dict[str, Any]) -> dict[str, str]:
-    """Return what tells one solution from another, but for how long it goes on."""
+    """Return marks that identify a solution, except for its duration."""
     data, optimizer = run.data, run.optimizer
     one = {"lr": 1.0} | ({"schedule": None} if isinstance(optimizer, Stepped) else {})
     parts = {

@@ -1,4 +1,4 @@
-"""Files that know what they are of: the run and the options, by marks that tell them apart."""
+"""Files with marks that identify the run and the options to which they belong."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from largen.files import load_arrays, save_arrays
 
 
 def save_marked(path: Path, marks: dict[str, str], held: dict[str, Any]) -> None:
-    """Write arrays by their names, and what they are of."""
+    """Write named arrays together with marks."""
     save_arrays(path, held | {f"mark/{name}": mark for name, mark in marks.items()})
 
 
 def load_marked(path: Path, marks: dict[str, str]) -> dict[str, np.ndarray] | None:
-    """Return what a file holds; None if it is not there.
+    """Return the arrays of a file; None if it does not exist.
 
     Raises
     ------
     InvalidInput
-        If it is of something else, with the names of what differs.
+        If the file has other marks; the message names the differences.
     DamagedFile
-        If it is not what was written.
+        If the file is damaged.
     """
     held = load_arrays(path)
     if held is None:
@@ -38,7 +38,7 @@ def load_marked(path: Path, marks: dict[str, str]) -> dict[str, np.ndarray] | No
 
 
 def other(path: Path, why: str) -> InvalidInput:
-    """Return what is raised for a file that is of something else."""
+    """Return the error for a file that belongs to something else."""
     return InvalidInput(
         f"checkpoint: {str(path)!r} is not of this run with these options: {why}. Remove it (and "
         "the folder of its states) or name another file."

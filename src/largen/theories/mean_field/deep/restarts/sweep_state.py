@@ -1,8 +1,8 @@
-"""The state of a sweep in a file, from which it goes on.
+"""The state of a sweep in a file, from which it resumes.
 
-A state at step s depends on the rates of the steps before s and on what was recorded before s
-(each record asks the random matrices, which then know the answers). It is taken up by every
-sweep that agrees so far, whatever follows.
+A state at step s depends on the learning rates of the steps before s and on the records before s
+(each record adds directions to the random matrices). Every sweep that agrees in these can resume
+from it, whatever follows.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from largen.theories.mean_field.deep.sweep.kernel_records import Along, Fields, 
 from largen.theories.mean_field.deep.sweep.state import State
 from largen.theories.mean_field.record_times import Recorded
 
-SECONDS = 60.0  # between two states that are written within a sweep
+SECONDS = 60.0  # least time between two states that are written within a sweep
 MATRICES = (
     ("inputs", "basis"),
     ("inputs", "images"),
@@ -38,11 +38,11 @@ class Place:
     path
         The path of the file.
     marks
-        What is solved, and how, by name.
+        The marks of the run and the options, by name.
     rates
-        η₀ of each step, the last entry's included.
+        η₀ of each step, including one for the last time index.
     times
-        Steps at which kernels are kept.
+        Steps at which kernels are recorded.
     """
 
     def __init__(self, path: Path, marks: dict[str, str], rates: np.ndarray, times: Recorded):
@@ -52,11 +52,11 @@ class Place:
 
     @property
     def due(self) -> bool:
-        """Whether it is time to write again."""
+        """Whether the next state should be written."""
         return time.monotonic() - self._written > SECONDS
 
     def write(self, state: State, along: Along) -> None:
-        """Keep the state before step s, and what was recorded before."""
+        """Write the state before its next step, and the records so far."""
         step = int(state.step)
         held: dict[str, Any] = {"step": step, "rates": self._rates[:step]}
         held |= {"outputs": state.outputs[:step]}
@@ -66,19 +66,19 @@ class Place:
         self._written = time.monotonic()
 
     def restore(self, state: State, along: Along, last: int) -> tuple[State, Along]:
-        """Return what the file holds in place of a state at initialisation; that if it is empty.
+        """Return the state and records of the file, or those at initialisation without a file.
 
         Parameters
         ----------
         state, along
-            At initialisation.
+            The state and records at initialisation.
         last
-            The step of the last entry.
+            The step of the last time index.
 
         Raises
         ------
         InvalidInput
-            If the file holds a state that other steps have led to.
+            If the state in the file was reached by other steps.
         """
         held = load_marked(self._path, self._marks)
         if held is None:
@@ -96,7 +96,7 @@ class Place:
 
 
 def _packed(state: State) -> dict[str, np.ndarray]:
-    """Return the leaves of a state by their names, without the rows that are not filled."""
+    """Return the leaves of a state by their names, without unfilled rows."""
     found = {}
     for path, leaf in jax.tree.leaves_with_path(state._replace(outputs=None)):  # type: ignore[arg-type]
         if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
@@ -116,7 +116,7 @@ def _packed(state: State) -> dict[str, np.ndarray]:
 
 
 def _unpacked(state: State, held: dict[str, np.ndarray], step: int) -> State:
-    """Return a state with the leaves that are held; bases have the capacity they had."""
+    """Return a state with the leaves from a file; bases have the capacity that they had."""
     outputs = state.outputs.at[:step].set(held["outputs"])
     rows = {
         side: int(held[f"state/.matrices.{side}.basis/rows"])
@@ -172,7 +172,7 @@ def _read(held: dict[str, np.ndarray]) -> Along:
 
 
 def _suits(along: Along, times: Recorded, step: int) -> bool:
-    """Whether what was recorded before a step is what is wanted until there."""
+    """Whether the records before a step are those that are requested before it."""
     past = times.before(step)
     return (
         along.kernels.keys() == past.single

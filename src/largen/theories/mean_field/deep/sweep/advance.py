@@ -1,4 +1,4 @@
-"""A sweep from the first to the last step, with stops for records and for more room."""
+"""A sweep from the first to the last step, with stops for records and for growing the bases."""
 
 from __future__ import annotations
 
@@ -28,33 +28,33 @@ from largen.theories.mean_field.deep.sweep.state import Constants, Model, State,
 from largen.theories.mean_field.record_times import Recorded
 
 FEW_SAMPLES = 100
-COPIES = 2.5  # of the buffers, while a compiled loop runs
+COPIES = 2.5  # copies of the buffers in memory while a compiled loop runs
 
 
 class BasesFull(NumericalFailure):
-    """A basis is full that may not grow; the result is what was found until then."""
+    """Raised if a basis is full and must not grow; carries the partial result."""
 
 
 class Swept(NamedTuple):
-    """What one sweep found.
+    """The result of one sweep.
 
     Attributes
     ----------
     outputs
-        f of all samples, ``(step, sample, output)``; NaN after the outputs have escaped.
+        f of all samples, ``(step, sample, output)``; NaN after the outputs have diverged.
     kernels, pairs
-        At the records, and between the pairs of times.
+        Kernels at the recorded times, and between the recorded pairs of times.
     linear, linear_kernels
         Outputs of the models that are linear in their parameters, ``(step, model, sample,
         output)``, and their kernels, all samples by training samples.
     ranks
         The numbers of directions of each matrix, for features and gradients.
     matrices
-        As they are in the end, with all that they have answered; None if they are stored. Of
-        several sweeps that one replicate is made of, those of each.
+        The random matrices at the end, with all their directions; None if matrices are stored. For
+        a replicate that consists of several sweeps, those of each sweep.
     rougher
-        Outputs of an extrapolation with one term less, if there is one: its error is told by the
-        difference.
+        Outputs of an extrapolation with one term less, if there is one; the difference estimates
+        the error.
     """
 
     outputs: np.ndarray
@@ -68,10 +68,10 @@ class Swept(NamedTuple):
 
 
 def first_capacities(problem: Problem, neurons: int) -> tuple[int, int]:
-    """Return capacities, of features and of gradients, that most runs do not exceed.
+    """Return capacities, for features and for gradients, that most runs do not exceed.
 
-    For smooth activations ranks are 3 to 6 times the samples for features, 5 to 10 for gradients;
-    less the more samples there are, whose buffers are also what fills the memory.
+    For smooth activations ranks are 3 to 6 times the number of samples for features, and 5 to 10
+    times for gradients. The factors are smaller for many samples, where buffers dominate memory.
     """
     per_feature, per_gradient = (7, 10) if problem.columns <= FEW_SAMPLES else (5, 7)
     columns, training = problem.columns, problem.training_columns
@@ -93,30 +93,30 @@ def advance(
     tell: Tell = ignore_progress,
     keeper: Keeper | None = None,
 ) -> Swept:
-    """Train to the last entry and keep kernels on the way.
+    """Train to the last time index, and record kernels at the chosen times.
 
-    Bases that are full are grown, which compiles the sweep anew, as long as they take no more
-    bytes than the budget, and unless ``growth`` is False. ``tell`` is called with the fraction of
-    steps that is done. With a keeper the sweep goes on from the state that is kept there, and keeps
-    its own: every minute, before the last entry, and if it has to stop, as by an interrupt, which
-    is answered between two segments of steps.
+    Full bases are enlarged, which compiles the sweep anew, as long as they do not exceed the memory
+    budget, and unless ``growth`` is False. ``tell`` is called with the completed fraction of steps.
+    With a keeper the sweep resumes from the state that the keeper holds, and writes its own state
+    every minute, before the last time index, and if the sweep is stopped. Interrupts are handled
+    between two segments of steps.
 
     Raises
     ------
     BasesFull
-        If they may not grow, and are full.
+        If a basis is full and must not grow.
     NumericalFailure
-        If the bases outgrow the budget; with what was found until then.
+        If the bases outgrow the budget; the error carries the partial result.
     """
     course = _Course(model, constants, problem, schedule, recorded, budget, tell, keeper, state)
     end = course.end
     try:
         for stop in sorted(course.times.single | course.times.paired | {end - 1, end}):
             if stop < course.step:
-                continue  # before the state that was taken up
+                continue  # before the state from which the sweep has resumed
             course.reach(stop, growth)
             if course.step < stop:
-                break  # the outputs have escaped
+                break  # the outputs have diverged
             if keeper is not None and stop < end and (stop == end - 1 or keeper.due):
                 course.keep()
             if course.wanted(stop) and not course.record(stop):
@@ -128,7 +128,7 @@ def advance(
 
 
 class _Course:
-    """A sweep on its way: the state, what has been recorded, and whether to keep it in files."""
+    """A running sweep: its state, its records so far, and the keeper of its state."""
 
     def __init__(
         self,
@@ -149,7 +149,7 @@ class _Course:
         if keeper is not None:
             self.state, self.along = keeper.restore(state, self.along, self.end - 1)
         self.pace = Pace()
-        self.compiles = True  # first of all, and where bases have grown
+        self.compiles = True  # at the first step, and after bases have grown
         self.recording = False
 
     @property
@@ -158,31 +158,31 @@ class _Course:
         return int(self.state.step)
 
     def wanted(self, stop: int) -> bool:
-        """Whether something is recorded there."""
+        """Whether there are records at a step."""
         return stop in self.times.single or stop in self.times.paired
 
     def keep(self) -> None:
-        """Write the state into its file, if there is one."""
+        """Write the state to its file, if there is one."""
         if self.keeper is not None:
             self.keeper.write(self.state, self.along)
 
     def stopped(self) -> None:
-        """Keep the state if it can be taken up.
+        """Write the state if a sweep can resume from it.
 
-        Not while kernels are recorded, which the state is ahead of, nor behind the last entry,
-        before which it has been kept.
+        It cannot while kernels are recorded, since the state then contains directions of an
+        unfinished record, nor after the last time index, before which the state was written.
         """
         if not self.recording and not self.state.step.is_deleted() and self.step < self.end:
             self.keep()
 
     def reach(self, stop: int, growth: bool) -> None:
-        """Take steps until one, with room for what is recorded there, or until outputs escape.
+        """Advance to a step, with free rows for its records, or until the outputs diverge.
 
         Raises :class:`BasesFull` if bases are full and must not grow.
         """
         problem, model = self.problem, self.model
         columns, training = problem.columns, problem.training_columns
-        # Gradients that a record asks for.
+        # The largest number of gradients that a record multiplies.
         most = (columns if model.kept.test else training) * problem.outputs
         while True:
             self.tell(self.step / self.end)
@@ -192,27 +192,27 @@ class _Course:
             if reached and not self.wanted(stop):
                 return
             if has_room(self.state, columns, gradients, model):
-                return  # arrived, or the outputs have escaped
+                return  # arrived, or the outputs have diverged
             if not growth:
                 raise BasesFull("a basis is full", self.found())
             self._grow(gradients, reached)
 
     def _steps(self, stop: int) -> None:
-        """Take steps in segments, until a basis is full or the outputs have escaped."""
+        """Take steps in segments, until a basis is full or the outputs have diverged."""
         for _, goal in self.pace.segments(self.step, stop):
             self.state, _ = sweep(self.model, self.state, self.constants, goal)
             if self.step < goal:
                 return
             if self.compiles:
-                give_back()  # what compilation has freed; bases take as much
+                give_back()  # return memory freed by compilation; bases take as much
                 self.compiles = False
             if self.keeper is not None and goal < stop and self.keeper.due:
                 self.keep()
             self.tell(goal / self.end)
 
     def _grow(self, gradients: int, reached: bool) -> None:
-        """Make room in the bases; raises if they outgrow the budget."""
-        # Bases that are full early on will not stay small.
+        """Enlarge the bases; raise if they outgrow the budget."""
+        # Bases that are full early in training will have to grow further.
         factor = 4.0 if 10 * self.step < self.end and not reached else 1.5
         larger = grown(self.state, self.problem.columns, gradients, factor)
         if COPIES * _held(larger) > self.budget:
@@ -222,7 +222,7 @@ class _Course:
         self.state, self.compiles = larger, True
 
     def record(self, stop: int) -> bool:
-        """Keep what is wanted of the state; returns False if the outputs have escaped."""
+        """Record the kernels at the current step; return False if the outputs have diverged."""
         model, constants = self.model, self.constants
         self.recording = True
         if looks_while_training(model, constants):
@@ -242,7 +242,7 @@ class _Course:
         return True
 
     def found(self) -> Swept:
-        """Return what was found until now, and NaN for the rest."""
+        """Return the result so far, with NaN for the remaining steps."""
         problem, times, along = self.problem, self.times, self.along
         p, c, layers = problem.samples, problem.outputs, problem.hidden_layers
         rows = problem.total if self.model.kept.test else p

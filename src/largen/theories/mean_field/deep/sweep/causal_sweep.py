@@ -1,24 +1,24 @@
-"""The causal sweep: training at infinite width, step after step.
+"""The causal sweep: training at infinite width, step by step.
 
 Everything on the right-hand sides of the mean-field equations at a time is known from earlier
 times (Pehlevan and Bordelon's lecture notes, (65)): within a step
 
     h¹, …, hᴸ    f    Δ    zᴸ, …, z¹
 
-follow from one another as in a network, with random matrices in place of W, and then everything
-that trains makes its step, with κ = η₀γ₀/P:
+follow from one another as in a network, with random matrices in place of W. Then all trained
+variables make a step, with κ = η₀γ₀/P:
 
     M += κ (ρσ) d diag(Δ) cᵀ,   w += κ (ρσ) Σ_μ Δ_μ φ(hᴸ_μ),   a += κ ρ Σ_μ Δ_μ g¹_μ F_μ.
 
-With residual branches a layer adds an earlier one, hˡ⁺¹ = hˢ + σVφ(hˡ), and hands its gradient on
-to it, gˢ = gˡ⁺¹ + φ'(hˢ)zˢ (Bordelon et al., Depthwise hyperparameter transfer in residual
-networks, (40), where the response and the update in z want the branch's factor once).
+With residual branches a layer adds an earlier one, hˡ⁺¹ = hˢ + σVφ(hˡ), and the gradient of that
+layer is gˢ = gˡ⁺¹ + φ'(hˢ)zˢ (Bordelon et al., Depthwise hyperparameter transfer in residual
+networks, (40), where the response and the update in z should contain the branch's factor once).
 
-With several positions h, g and the columns c, d are of all samples and positions: layers are read
-through the taps of the map behind them, and gradients come back the same way
+With several positions h, g and the columns c, d extend over all samples and positions. A map reads
+the layer below through its taps, and gradients propagate back through the transposed taps
 (``patches.py``). Every position of a sample has the sample's Δ.
 
-The notes' (65) integrates df/dt = (η₀/P) KΔ; at finite step size f = ⟨zᴸφ(hᴸ)⟩/γ₀ is right.
+The notes' (65) integrates df/dt = (η₀/P) KΔ; at finite step size f = ⟨zᴸφ(hᴸ)⟩/γ₀ is exact.
 """
 
 from __future__ import annotations
@@ -51,18 +51,18 @@ ESCAPED = 1e6  # outputs beyond this many times the size of the targets have div
 
 
 class Passed(NamedTuple):
-    """What a forward pass leaves behind.
+    """The results of a forward pass.
 
     Attributes
     ----------
     h
         hˡ of every hidden layer, ``(layer, column, n)``.
     coordinates
-        c of what each matrix reads of φ(hˡ), in its basis.
+        The coordinates c, in the basis of each matrix, of the patches of φ(hˡ) that it reads.
     last
-        What the read-out reads of φ(hᴸ).
+        The part of φ(hᴸ) that the read-out reads.
     outputs
-        f.
+        The outputs f.
     """
 
     h: Float[Array, "layer column n"]
@@ -72,16 +72,16 @@ class Passed(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What records are made of.
+    """The fields from which kernels are recorded.
 
     Attributes
     ----------
     h
         hˡ of every hidden layer.
     g
-        gˡ of each output, outputs of a sample one after the other.
+        gˡ of each output, with the outputs of a sample in consecutive rows.
     last
-        What the read-out reads of φ(hᴸ).
+        The part of φ(hᴸ) that the read-out reads.
     """
 
     h: Float[Array, "layer column n"]
@@ -90,10 +90,10 @@ class Seen(NamedTuple):
 
 
 def looks_while_training(model: Model, constants: Constants) -> bool:
-    """Whether a step sees all that a record is made of.
+    """Whether a training step computes all fields from which kernels are recorded.
 
-    Then a record takes it from the step of its time, which saves compiling
-    :func:`largen.theories.mean_field.deep.sweep.kernel_records.look` and making its passes twice.
+    A record then uses the fields of the step at its time, which saves the compilation and the
+    passes of :func:`largen.theories.mean_field.deep.sweep.kernel_records.look`.
     """
     one_output = math.prod(model.output_shape) == 1
     return one_output and constants.batches is None and model.kept == NOTHING_MORE
@@ -101,9 +101,9 @@ def looks_while_training(model: Model, constants: Constants) -> bool:
 
 @partial(jax.jit, static_argnums=0, donate_argnums=1)
 def sweep(model: Model, state: State, constants: Constants, stop) -> tuple[State, Seen | None]:
-    """Train until a step, or until a basis is full or the outputs have escaped.
+    """Train until a step, or until a basis is full or the outputs have diverged.
 
-    Returned is what the last step has seen, too, where steps see what records are made of.
+    The fields of the last step are returned as well, if steps compute those of records.
     """
     _, total, samples = constants.kernels.shape
     if constants.batches is not None:
@@ -135,12 +135,12 @@ def sweep(model: Model, state: State, constants: Constants, stop) -> tuple[State
 
 
 def hidden(state: State, constants: Constants) -> Index:
-    """Return how many matrices there are between hidden layers, the number of the last layer."""
+    """Return the number of matrices between hidden layers, which is the index of the last layer."""
     return state.matrices.number if constants.hidden is None else constants.hidden
 
 
 def forward_pass(model: Model, state: State, constants: Constants) -> tuple[State, Passed]:
-    """Return f and all that leads to it, and the state with what the matrices learnt of it."""
+    """Return a forward pass, and the state with the directions that it adds to the matrices."""
     params, precision, matrices = state.params, constants.precision, state.matrices
     skips, streams, at = (
         jnp.asarray(model.skips, int),
@@ -185,7 +185,7 @@ def backward_pass(
     h: Float[Array, "layer k n"],
     z: Float[Array, "sample tap_n"],
 ) -> tuple[State, Float[Array, "layer k n"], Float[Array, "matrix row asked"]]:
-    """Return g¹ … gᴸ from what the read-out returns, and their coordinates in the bases."""
+    """Return g¹ … gᴸ from the read-out's backward field, and their coordinates in the bases."""
     matrices, at, count = state.matrices, constants.positions, hidden(state, constants)
     skips, streams = jnp.asarray(model.skips, int), jnp.asarray(model.streams)
     g = jnp.zeros_like(h).at[count].set(model.slope(count, h[count]) * at.from_readout(z))
@@ -219,7 +219,7 @@ def backward_field(
     g: Float[Array, "k n"],
     draws: Draws,
 ):
-    """Return the updated matrix, zˡ = Wᵀgˡ⁺¹, the coordinates of gˡ⁺¹, and the draws used."""
+    """Return the updated matrix, zˡ = Wᵀgˡ⁺¹, the coordinates of gˡ⁺¹, and the remaining draws."""
     at = constants.positions
     rule = _rule(model, constants, l, at.live(l))
     matrices, y, d, used = matrices.apply(
@@ -242,7 +242,7 @@ def _step(model: Model, state: State, constants: Constants) -> tuple[State, Seen
     if delta.shape[1] == 1:
         z, coefficients = jnp.broadcast_to(readout, (count, readout.shape[1])), delta[:, 0]
     else:
-        # Only Σ_c Δ_c ∂f_c/∂h enters the update: one backward pass for all outputs.
+        # Only Σ_c Δ_c ∂f_c/∂h enters the update, so that one backward pass serves all outputs.
         size = jnp.abs(delta).max(1) + jnp.finfo(f.dtype).tiny
         z, coefficients = (delta / size[:, None]) @ readout, size
     h = of_samples(passed.h, batch, 1, at.places)
@@ -287,7 +287,7 @@ def _step(model: Model, state: State, constants: Constants) -> tuple[State, Seen
 
 
 def _residual(model: Model, constants: Constants, f: Float[Array, "sample output"], batch):
-    """Return Δ/P of the samples of a batch."""
+    """Return Δ/P for the samples of a batch."""
     shaped = f[batch].reshape(-1, *model.output_shape)
     delta = model.loss.residual(shaped, constants.targets[batch]).reshape(len(shaped), -1)
     return delta.astype(f.dtype) / len(shaped)
@@ -302,10 +302,10 @@ def _descend(params: Moving, velocity: Moving | None, change: Moving, lr, decay:
 
 
 def _descend_matrices(matrices, change, before, after, momentum) -> Matrices | DenseMatrices:
-    """Make the same step in the coordinates V = s (V(0) + Q_o M Q_iᵀ/N).
+    """Make the step of :func:`_descend` in the coordinates V = s (V(0) + Q_o M Q_iᵀ/N).
 
     The velocity is a (V(0) + Q_o M Q_iᵀ/N) + Q_o U Q_iᵀ/N, with a the velocity of s, so that
-    s ← s + a, U ← βU + change, M ← M + U/s; referred to the new M, U shrinks by s_before/s.
+    s ← s + a, U ← βU + change, M ← M + U/s; in terms of the new M, U shrinks by s_before/s.
     """
     velocity = matrices.velocity
     before, after = before[:, None, None], after[:, None, None]
@@ -316,7 +316,7 @@ def _descend_matrices(matrices, change, before, after, momentum) -> Matrices | D
 
 
 def _rule(model: Model, constants: Constants, layer: Index, taps: Any = None):
-    """Return the rule for fresh vectors on a layer's neurons, or on so many taps of them."""
+    """Return the rule for fresh vectors on a layer's neurons, or on several taps of them."""
     ratio = constants.ratios[layer]
     if model.sampling == "linear":
         return unit_vectors(model.units, taps, ratio)
@@ -327,6 +327,6 @@ def _rule(model: Model, constants: Constants, layer: Index, taps: Any = None):
 
 
 def live_features(model: Model, constants: Constants, layer: Index, h: Float[Array, "k n"]):
-    """Return φ(hˡ), 0 for neurons that the layer does not have."""
+    """Return φ(hˡ), with 0 for neurons that the layer does not have."""
     found = model.apply(layer, h)
     return found if constants.live is None else found * constants.live[layer]

@@ -17,19 +17,19 @@ def tangent(
     """Return the tangent kernel of one output, all samples by training samples.
 
     K = Φᴸ + Σ_l Gˡ Φˡ⁻¹ with the first layer included (Pehlevan and Bordelon's lecture notes,
-    (26), whose last term should be G¹Φ⁰), every term with the rate ρσ² of its weights, and with
-    those of biases. With several positions a term is the sum over pairs of them,
-    Σ_ab Gˡ(a, b) Φˡ⁻¹(a, b) with Φ between what the map reads at a and at b.
+    (26), whose last term should be G¹Φ⁰), every term with the rate ρσ² of its weights, plus the
+    terms of the biases. With several positions a term is the sum over pairs of positions,
+    Σ_ab Gˡ(a, b) Φˡ⁻¹(a, b), with Φ between the patches that the map reads at a and at b.
 
     Parameters
     ----------
     problem
         The network.
     read
-        Φ of what each map behind the first reads, all columns behind it by those of training
-        samples.
+        Φ of the patches that each map after the first reads, between all of its output columns and
+        those of training samples.
     gradients
-        G¹ … Gᴸ, of the same axes.
+        G¹ … Gᴸ, with the same axes.
     """
     samples, seen = problem.samples, problem.fields
     rated = (seen * problem.field_rate) @ seen[: samples * problem.positions[0]].T
@@ -60,7 +60,7 @@ def initial_tangent(problem: Problem) -> np.ndarray:
             read.append(_summed(affine.reading.taps, feature))
             slopes.append(float(ratio) * np.asarray(moments.derivative))
             covariance = affine.std**2 * read[-1] + affine.bias_std**2
-            # What a branch returns is independent of what it is added to.
+            # At initialisation the output of a branch is independent of the layer it is added to.
             covariances.append(covariance + (covariances[skip] if skip >= 0 else 0))
     gradients = [np.zeros_like(slope) for slope in slopes]
     behind = np.ones_like(read[-1])

@@ -1,4 +1,4 @@
-"""Kernels at chosen times."""
+"""Kernels recorded at chosen times."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from largen.theories.mean_field.record_times import Recorded
 
 
 class Kernels(NamedTuple):
-    """What is kept at a time, between all samples (or the training samples) and those for training.
+    """Kernels at a time, between all samples (or the training samples) and the training samples.
 
     Attributes
     ----------
     features
-        Φˡ = ⟨φ(hˡ)φ(hˡ)⟩, the mean over positions behind pooling.
+        Φˡ = ⟨φ(hˡ)φ(hˡ)⟩, the mean over positions after pooling.
     gradients
         Gˡ = ⟨gˡgˡ⟩, for all pairs of outputs; the sum over positions.
     tangent
-        K.
+        The tangent kernel K.
     h, g, z
         The fields h, g and z of the sample neurons on training samples.
     """
@@ -48,9 +48,10 @@ class Kernels(NamedTuple):
 
 
 class Fields(NamedTuple):
-    """φ(hˡ) and gˡ of all neurons on training samples, and on each output of them.
+    """φ(hˡ) of all neurons on training samples, and gˡ on training samples and outputs.
 
-    All positions are in one row, those of φ(hˡ) behind pooling and over the root of their number.
+    All positions are in one row. Those of φ(hˡ) are after pooling, divided by the root of their
+    number.
     """
 
     features: Float[Array | np.ndarray, "layer sample n"]
@@ -58,16 +59,16 @@ class Fields(NamedTuple):
 
 
 class Along(NamedTuple):
-    """What has been recorded along a sweep so far.
+    """The records of a sweep so far.
 
     Attributes
     ----------
     kernels
-        By step.
+        Equal-time kernels by step.
     fields
-        Those that have yet to meet later ones, by step.
+        The fields that are needed for kernels with later times, by step.
     pairs
-        By their two steps.
+        Kernels between two times, by their two steps.
     """
 
     kernels: dict[int, Kernels]
@@ -76,11 +77,11 @@ class Along(NamedTuple):
 
     @classmethod
     def nothing(cls) -> Along:
-        """Return what there is at the beginning."""
+        """Return empty records."""
         return cls({}, {}, {})
 
     def meet(self, step: int, now: Fields, recorded: Recorded, weight: float) -> None:
-        """Take in φ(h) and g of a step: kernels with earlier ones, and those are let go."""
+        """Record kernels between the fields of a step and earlier ones; drop fields after use."""
         self.fields[step] = now
         for t, s in recorded.pairs.tolist():
             if step == max(t, s) and (t, s) not in self.pairs:
@@ -90,7 +91,7 @@ class Along(NamedTuple):
 
 
 def between(t: Fields, s: Fields, weight: float) -> Kernels:
-    """Return Φ_μν(t, s) = ⟨φ(h_μ(t))φ(h_ν(s))⟩ and G_μν(t, s), by matrix products; no K."""
+    """Return Φ_μν(t, s) = ⟨φ(h_μ(t))φ(h_ν(s))⟩ and G_μν(t, s), without K, by matrix products."""
     layers, p, c, n = t.gradients.shape
     flat = (np.reshape(part, (layers, p * c, n)) for part in (t.gradients, s.gradients))
     g = np.stack([weight * (a @ b.T) for a, b in zip(*flat, strict=True)])
@@ -102,7 +103,7 @@ def between(t: Fields, s: Fields, weight: float) -> Kernels:
 
 @partial(jax.jit, static_argnums=0, donate_argnums=1)
 def look(model: Model, state: State, constants: Constants) -> tuple[State, Seen]:
-    """Return what records are made of, and the state with what its matrices learnt of that."""
+    """Return the fields of a record, and the state with the directions that they add."""
     _, total, samples = constants.kernels.shape
     rows = total if model.kept.test else samples
     state, passed = forward_pass(model, state, constants)
@@ -124,7 +125,7 @@ def fields(model: Model, state: State, constants: Constants, seen: Seen) -> Fiel
 
 
 def _gradients(model: Model, state: State, constants: Constants, h) -> tuple[State, Array]:
-    """Return g of each output at preactivations, outputs of a sample one after the other."""
+    """Return g of each output at given h, with the outputs of a sample in consecutive rows."""
     readout = constants.std[-1] * state.params.readout
     layers, columns, n = h.shape
     samples = columns // constants.positions.places
@@ -135,7 +136,7 @@ def _gradients(model: Model, state: State, constants: Constants, h) -> tuple[Sta
 
 
 def _backward_fields(model: Model, state: State, constants: Constants, g: Array) -> Array:
-    """Return z¹ … zᴸ behind gradients whose directions the matrices know."""
+    """Return z¹ … zᴸ for gradients whose directions are already in the bases."""
     at, count = constants.positions, hidden(state, constants)
     readout = constants.std[-1] * state.params.readout
     samples = g.shape[1] // (len(readout) * at.places)
@@ -153,7 +154,7 @@ def _backward_fields(model: Model, state: State, constants: Constants, g: Array)
 
 @partial(jax.jit, static_argnums=0)
 def measure(model: Model, state: State, constants: Constants, seen: Seen) -> Kernels:
-    """Return the kernels of what was seen of a state."""
+    """Return the kernels of the fields of a state."""
     weight, at, outputs = constants.precision.weight, constants.positions, len(state.params.readout)
     (h, g, last), samples = seen, constants.kernels.shape[2]
     (layers, _, n), rows = h.shape, len(last)
@@ -182,7 +183,7 @@ def measure(model: Model, state: State, constants: Constants, seen: Seen) -> Ker
 def _tangent(model: Model, constants: Constants, h, g, last) -> Float[Array, "sample train o o"]:
     """Return K = Φᴸ + Σ Gˡ Φˡ⁻¹, as in ``tangent`` in ``initial_kernels.py``.
 
-    Between two outputs there are the terms of the gradients only.
+    Between two different outputs only the terms with gradients contribute.
     """
     rows, samples = len(last), constants.kernels.shape[2]
     weight, at = constants.precision.weight, constants.positions
@@ -213,7 +214,7 @@ def _tangent(model: Model, constants: Constants, h, g, last) -> Float[Array, "sa
 def kernel_variables(
     problem: Problem, output_shape: tuple[int, ...], kernels: list[Kernels], pairs: list[Kernels]
 ) -> dict[str, np.ndarray]:
-    """Return all kernels by name, those of records and those between pairs of times."""
+    """Return all kernels by name, at single times and between pairs of times."""
     found = trajectory_variables(problem, output_shape, kernels) if kernels else {}
     return found | (pair_variables(problem, output_shape, pairs) if pairs else {})
 
@@ -221,14 +222,14 @@ def kernel_variables(
 def trajectory_variables(
     problem: Problem, output_shape: tuple[int, ...], kernels: list[Kernels]
 ) -> dict[str, np.ndarray]:
-    """Return Φ, G and the tangent kernel, records first.
+    """Return Φ, G and the tangent kernel, with a leading axis of records.
 
     Parameters
     ----------
     problem, output_shape
         The problem and the output shape of the run.
     kernels
-        At each record.
+        The kernels at each recorded time.
     """
     samples = problem.samples
     features, gradients, ntk = (
@@ -251,7 +252,7 @@ def neuron_variables(
 ) -> dict[str, np.ndarray]:
     """Return h, g and z of neurons, ``(record, layer, neuron, sample[, position][, output])``.
 
-    NaN at positions that a layer does not have; without the axis if there is one position.
+    Values are NaN at positions that a layer does not have; with one position the axis is absent.
     """
     h = np.stack([np.asarray(k.h, np.float64) for k in kernels]).transpose(0, 1, 4, 2, 3)
     found = {"neuron_h": h}
@@ -281,10 +282,10 @@ def pair_variables(
 
 
 def _of_own_neurons(problem: Problem, features: np.ndarray) -> np.ndarray:
-    """Return Φ as means over each layer's neurons, from averages per unit of width."""
+    """Return Φ as means over each layer's neurons, given averages per unit of width."""
     return features / np.array(problem.ratios, float)[:, None, None]
 
 
 def _units(problem: Problem) -> np.ndarray:
-    """Return the units in which finite networks count g: the branch's factor within branches."""
+    """Return the units of g in finite networks: the branch's factor within residual branches."""
     return np.where(problem.inside, problem.branch, 1.0)

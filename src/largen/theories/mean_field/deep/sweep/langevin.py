@@ -1,8 +1,8 @@
-"""Langevin noise on everything that moves.
+"""Langevin noise on the parameters.
 
-Matrices that are stored take another Gaussian matrix at every step. Those that are known by the
-directions in which they were asked do not: no answer to a matrix of one step says anything of the
-next, so that every step would ask in new directions.
+To stored matrices an independent Gaussian matrix is added at every step. For matrices that are
+represented by directions this is inefficient: the noise matrices of different steps are
+independent, so that the directions would have to be stored for every step.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def add_langevin_noise(
 ) -> tuple[Moving, DenseMatrices]:
     """Return parameters and matrices with √(2ηT) ξ added, in the coordinates V = s · change.
 
-    Neurons that layers do not have stay 0: ``live`` says which they have, None for all.
+    ``live`` is a mask of the neurons of each layer, None for all; other neurons stay 0.
     """
     keys = jax.random.split(key, 4)
     root = jnp.sqrt(lr)

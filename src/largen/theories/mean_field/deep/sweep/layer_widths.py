@@ -1,8 +1,8 @@
-"""How many neurons the hidden layers have.
+"""The numbers of neurons of the hidden layers.
 
-Layers of unequal widths share arrays that are as long as the widest, and live on the first neurons
-of them: on the others everything is 0, activations included. Averages are over the unit of width,
-1/N times sums, in all of them; of a layer of rN neurons that is r times the mean.
+Layers of unequal widths share arrays of the length of the widest layer, and occupy the first
+neurons; on the others all variables are 0, activations included. Averages are per unit of width,
+1/N times sums, in all layers; for a layer of rN neurons this is r times the mean.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from largen.theories.chains.problem import Problem
 
 
 def counts(problem: Problem, unit: int) -> tuple[int, ...]:
-    """Return how many neurons each hidden layer has in a network of width N."""
+    """Return the number of neurons of each hidden layer in a network of width N."""
     return tuple(int(ratio * unit) for ratio in problem.ratios)
 
 
@@ -27,12 +27,12 @@ def unit_for(problem: Problem, neurons: int) -> int:
 
 
 def check_divisible(problem: Problem, unit: int, parts: int = 1) -> None:
-    """Check that ratios give integers at a width, and at a part of it.
+    """Check that all layers have integer widths at a unit of width, and at a fraction of it.
 
     Raises
     ------
     InvalidInput
-        If they do not.
+        If a width is not an integer.
     """
     step = parts * lcm(*(ratio.denominator for ratio in problem.ratios))
     if problem.unequal and unit % step:
@@ -43,7 +43,7 @@ def check_divisible(problem: Problem, unit: int, parts: int = 1) -> None:
 
 
 def live(problem: Problem, unit: int, dtype) -> np.ndarray | None:
-    """Return 1 where a layer has neurons and 0 elsewhere, ``(layer, n)``; None without gaps."""
+    """Return a mask, 1 where a layer has neurons, ``(layer, n)``; None if all layers are full."""
     if not problem.unequal:
         return None
     own = np.array(counts(problem, unit))
@@ -51,8 +51,8 @@ def live(problem: Problem, unit: int, dtype) -> np.ndarray | None:
 
 
 def padded(rows: np.ndarray, neurons: int) -> np.ndarray:
-    """Return rows with zeros behind, for the neurons that a layer does not have.
+    """Return rows padded with zeros for the neurons that a layer does not have.
 
-    Patches of several taps are longer than any layer, and stay.
+    Patches of several taps are longer than any layer, and are returned unchanged.
     """
     return np.pad(rows, ((0, 0), (0, max(neurons - rows.shape[1], 0))))

@@ -6,8 +6,8 @@ from these being orthonormal. With C = A^(l−1) + κ tril(H^(l−1), −1)Δ an
 
     Hˡ = (1−CD)⁻¹ (H^(l−1) + C G^(l+1) Cᵀ) (1−CD)⁻ᵀ,    Aˡ = (1−CD)⁻¹C,    B^(l−1) = (1−DC)⁻¹D
 
-and Gˡ alike with C and D exchanged. Solving them needs no matrices of that size: the sweep, with
-unit vectors for them in place of neurons, is their solution by forward substitution.
+and similarly for Gˡ with C and D exchanged. No matrices of that size are needed: the sweep, in
+which unit vectors represent the fresh vectors, solves the equations by forward substitution.
 """
 
 from __future__ import annotations
@@ -29,21 +29,22 @@ from largen.theories.mean_field.deep.sweep.start import begin, initial_matrices,
 from largen.theories.mean_field.deep.sweep.state import NOTHING_MORE, Kept, Model
 from largen.theories.mean_field.record_times import Recorded
 
-TOLERANCE = 1e-7  # relative size of the directions that are left out; their squares enter
+TOLERANCE = 1e-7  # relative size of omitted directions, whose squares enter averages
 
 
 class Size(NamedTuple):
-    """Room for the directions of a linear network.
+    """Sizes of the buffers for the directions of a linear network.
 
     Attributes
     ----------
     rows, capacity
-        Directions of a matrix's side that units are counted for, and that buffers hold.
+        The number of directions per side of a matrix for which there are unit vectors, and for
+        which buffers have rows.
     units
-        Unit vectors of a layer, one for each fresh vector. Layers of a residual stream share them:
-        a network of L blocks takes L² · capacity · rows numbers.
+        The number of unit vectors of a layer, one for each fresh vector. Layers of a residual
+        stream share them: a network of L blocks takes L² · capacity · rows numbers.
     held
-        Bytes of all matrices, while they are worked with.
+        The number of bytes of all matrices during the sweep.
     """
 
     rows: int
@@ -53,7 +54,7 @@ class Size(NamedTuple):
 
     @classmethod
     def of(cls, problem: Problem, rows: int) -> Size:
-        """Return the room for so many directions."""
+        """Return the sizes for a number of directions."""
         most = int(np.bincount(problem.streams).max())  # layers that share their neurons
         sides, capacity = 1 + problem.taps, capacity_for(rows)
         units = sides * rows * most
@@ -62,7 +63,7 @@ class Size(NamedTuple):
 
     @classmethod
     def within(cls, problem: Problem, rows: int, budget: float) -> Size:
-        """Return the room for so many directions, or as many as a budget has room for."""
+        """Return the sizes for a number of directions, or for as many as fit into a budget."""
         size = cls.of(problem, rows)
         while size.held > budget and size.rows > BLOCK:
             size = cls.of(problem, capacity_for(size.rows) - BLOCK)
@@ -70,11 +71,11 @@ class Size(NamedTuple):
 
 
 def first_rows(problem: Problem, steps: float, records: int = 0) -> int:
-    """Return how many directions of a side there is room for at first, which most runs are within.
+    """Return the initial number of directions per side, which most runs do not exceed.
 
-    A step asks in as many directions as there are columns, and a record in as many as there are
-    columns and outputs, so that short runs take little. In long ones there are less than a hundred
-    directions, of few samples or of many.
+    A step adds at most as many directions as there are columns, and a record at most as many as
+    columns times outputs, so that short runs need few. Long runs have less than a hundred
+    directions, for few samples as for many.
     """
     asked = problem.columns * (steps + 2 + records * problem.outputs) + TOGETHER + 1
     return int(min(4 * problem.columns + 128, asked))
@@ -94,7 +95,7 @@ def solve_linear(
     Raises
     ------
     NumericalFailure
-        If directions outgrow the budget; with what was found until then.
+        If directions outgrow the budget; the error carries the partial result.
     """
     records = len(recorded.single | recorded.paired)
     rows = first_rows(problem, len(schedule.rates) - 1, records)

@@ -1,4 +1,4 @@
-"""Who follows a sweep on its way: what hears of its progress, and what keeps its state."""
+"""Interfaces of a sweep for reporting progress and for storing its state."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from typing import Protocol, runtime_checkable
 from largen.theories.mean_field.deep.sweep.kernel_records import Along
 from largen.theories.mean_field.deep.sweep.state import State
 
-Tell = Callable[[float], None]  # called with the fraction of steps that is done
+Tell = Callable[[float], None]  # called with the completed fraction of steps
 
 
 def ignore_progress(fraction: float) -> None:
-    """Report progress to nobody."""
+    """Do not report progress."""
 
 
 @runtime_checkable
 class Keeper(Protocol):
-    """Where the state of one sweep is kept, and taken up from."""
+    """A place where the state of one sweep is stored, and from which the sweep resumes."""
 
     @property
     def due(self) -> bool:
-        """Whether it is time to write again."""
+        """Whether the next state should be written."""
         ...
 
     def write(self, state: State, along: Along) -> None:
-        """Keep the state before its next step, and what was recorded before."""
+        """Write the state before its next step, and the records so far."""
 
     def restore(self, state: State, along: Along, last: int) -> tuple[State, Along]:
-        """Return what was kept, if it is of this sweep, or else what is given."""
+        """Return the stored state and records, or the given ones if none are stored."""
         ...

@@ -1,12 +1,12 @@
-"""From the features of all positions to what every output position reads, and back.
+"""From the features of all positions to the patches that the output positions read, and back.
 
-Columns are (sample, position), positions faster. What the taps of a map read at one output
-position, put one after the other, is a *patch*: a vector over taps and neurons, and the matrices
-of all taps, put side by side, are one matrix that acts on patches.
+Columns are (sample, position), with the position varying fastest. The features that the taps of a
+map read at one output position are concatenated to a *patch*, a vector over taps and neurons. The
+matrices of all taps, side by side, are one matrix that acts on patches.
 
-Layers have different numbers of positions. In compiled programs all have as many as the largest,
-and as many taps: what is too much reads nothing and is read by nothing, and columns of zeros are
-no directions.
+Layers have different numbers of positions. In compiled programs all layers are padded to the
+largest number of positions and taps. Padded positions read nothing and are not read, and columns of
+zeros add no directions.
 """
 
 from __future__ import annotations
@@ -23,56 +23,56 @@ from largen.theories.mean_field.deep.matrices.row_buffers import Index
 
 
 class OnePosition(NamedTuple):
-    """Fully connected networks: one position, one tap, nothing to do."""
+    """Fully connected networks: with one position and one tap all methods are trivial."""
 
     places = asked = 1
 
     def patches(self, l: Index, x: Array) -> Array:
-        """Return what matrix l reads."""
+        """Return the patches that matrix l reads."""
         return x
 
     def spread(self, l: Index, patches: Array) -> Array:
-        """Return its transpose."""
+        """Apply the transpose of :meth:`patches`."""
         return patches
 
     def readable(self, x: Array) -> Array:
-        """Return what the read-out reads."""
+        """Return the patch that the read-out reads."""
         return x
 
     def from_readout(self, z: Array) -> Array:
-        """Return its transpose."""
+        """Apply the transpose of :meth:`readable`."""
         return z
 
     def widened(self, x: Array) -> Array:
-        """Return rows of all places from those behind matrices."""
+        """Pad rows at the output positions of matrices to rows at all positions."""
         return x
 
     def narrowed(self, x: Array) -> Array:
-        """Return rows of the places behind matrices from those of all."""
+        """Restrict rows at all positions to the output positions of matrices."""
         return x
 
     def pooled(self, l: Index, x: Array) -> Array:
-        """Return what is left of features by pooling, all positions in one row."""
+        """Return features after pooling, with all positions in one row."""
         return x
 
     def live(self, l: Index) -> Any:
-        """Return how many taps matrix l has; None for one."""
+        """Return the number of taps of matrix l; None for a single tap."""
         return None
 
 
 class Positions(NamedTuple):
-    """Several positions or taps; methods are those of :class:`OnePosition`.
+    """Several positions or taps, with the methods of :class:`OnePosition`.
 
     Attributes
     ----------
     taps
-        T of all matrices, with as many taps and positions as the largest.
+        T of all matrices, padded to the largest number of taps and positions.
     number
-        How many taps each has.
+        The number of taps of each matrix.
     readout
         T of the read-out.
     pooling
-        What pooling makes of each hidden layer, over the root of the positions that it leaves.
+        The pooling matrix of each hidden layer, over the root of its number of output positions.
     """
 
     taps: Float[Array, "matrix tap behind before"]
@@ -82,54 +82,54 @@ class Positions(NamedTuple):
 
     @property
     def places(self) -> int:
-        """Most positions of a layer."""
+        """The largest number of positions of a layer."""
         return self.readout.shape[2]
 
     @property
     def asked(self) -> int:
-        """Most positions behind a matrix."""
+        """The largest number of output positions of a matrix."""
         return self.taps.shape[2]
 
     def patches(self, l: Index, x: Float[Array, "_ n"]) -> Float[Array, "_ _"]:
-        """Return what matrix l reads."""
+        """Return the patches that matrix l reads."""
         return gathered(self.taps[l], x)
 
     def spread(self, l: Index, patches: Float[Array, "_ _"]) -> Float[Array, "_ n"]:
-        """Return its transpose."""
+        """Apply the transpose of :meth:`patches`."""
         return scattered(self.taps[l], patches)
 
     def readable(self, x: Float[Array, "_ n"]) -> Float[Array, "sample _"]:
-        """Return what the read-out reads."""
+        """Return the patch that the read-out reads."""
         return gathered(self.readout, x)
 
     def from_readout(self, z: Float[Array, "sample _"]) -> Float[Array, "_ n"]:
-        """Return its transpose."""
+        """Apply the transpose of :meth:`readable`."""
         return scattered(self.readout, z)
 
     def widened(self, x: Float[Array, "_ n"]) -> Float[Array, "_ n"]:
-        """Return rows of all places from those behind matrices."""
+        """Pad rows at the output positions of matrices to rows at all positions."""
         rows = x.reshape(-1, self.asked, x.shape[1])
         rows = jnp.pad(rows, ((0, 0), (0, self.places - self.asked), (0, 0)))
         return rows.reshape(-1, x.shape[1])
 
     def narrowed(self, x: Float[Array, "_ n"]) -> Float[Array, "_ n"]:
-        """Return rows of the places behind matrices from those of all."""
+        """Restrict rows at all positions to the output positions of matrices."""
         return x.reshape(-1, self.places, x.shape[1])[:, : self.asked].reshape(-1, x.shape[1])
 
     def pooled(self, l: Index, x: Float[Array, "_ n"]) -> Float[Array, "sample _"]:
-        """Return what is left of features by pooling, all positions in one row."""
+        """Return features after pooling, with all positions in one row."""
         rows = self.pooling[l] @ x.reshape(-1, self.places, x.shape[1])
         return rows.reshape(len(rows), -1)
 
     def live(self, l: Index) -> Any:
-        """Return how many taps matrix l has."""
+        """Return the number of taps of matrix l."""
         return self.number[l]
 
 
 def positions_of(
     readings: Sequence[Reading], positions: Sequence[int], dtype: Any
 ) -> OnePosition | Positions:
-    """Return the taps of all maps behind the first, the read-out's last, padded to one size."""
+    """Return the taps of all maps after the first, the read-out's last, padded to one size."""
     if all(reading.plain for reading in readings):
         return OnePosition()
     *hidden, last = readings
@@ -150,7 +150,7 @@ def positions_of(
 
 
 def of_samples(x: Array, batch: Any, axis: int, each: int) -> Array:
-    """Return the columns of some samples from those of all, ``each`` a sample, along an axis."""
+    """Return the columns of given samples along an axis, with ``each`` columns per sample."""
     before = (slice(None),) * axis
     if each == 1:
         return x[(*before, batch)]

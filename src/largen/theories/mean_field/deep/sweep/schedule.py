@@ -1,4 +1,4 @@
-"""Steps of a run: those of gradient descent, or small ones that approach gradient flow."""
+"""The steps of a run: those of gradient descent, or small ones that approach gradient flow."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Schedule(NamedTuple):
     Attributes
     ----------
     rates
-        η₀ of each step, the last entry's included; what follows is not used.
+        η₀ of each step, including one for the last time index; later values are not used.
     entries
-        Steps before which the trajectory's entries are read.
+        The step before which the outputs of each time index are read.
     """
 
     rates: np.ndarray
@@ -28,7 +28,7 @@ class Schedule(NamedTuple):
 
 
 def course(run: Run) -> np.ndarray:
-    """Return η₀ × time between entries: runs that agree in the first of them agree until there."""
+    """Return η₀ × time between time indices; a run extends another if its first values agree."""
     return run.rates if run.steps is not None else run.optimizer.lr * np.diff(run.times)
 
 
@@ -39,7 +39,7 @@ def descent(run: Run) -> Schedule:
 
 
 def flow(run: Run, longest: float, halvings: int, spare: int = 0) -> Schedule:
-    """Return steps for gradient flow, equal ones between two entries.
+    """Return steps for gradient flow, of equal length between successive time indices.
 
     Parameters
     ----------
@@ -48,9 +48,9 @@ def flow(run: Run, longest: float, halvings: int, spare: int = 0) -> Schedule:
     longest
         Bound on the length of a step, in units of η₀ × time, before it is halved.
     halvings
-        How many times every step is cut in two.
+        The number of times that every step is halved.
     spare
-        Halvings for which room is left, so that one program serves them all.
+        The number of further halvings for which arrays have room, so that one program serves all.
     """
     spans = run.optimizer.lr * np.diff(run.times)
     counts = np.maximum(np.ceil(spans / longest), 1).astype(int)
@@ -62,10 +62,10 @@ def flow(run: Run, longest: float, halvings: int, spare: int = 0) -> Schedule:
 
 
 def extrapolated(levels: Sequence[Any]) -> Any:
-    """Return the limit of vanishing steps from trees for steps that are halved each time.
+    """Return the limit of vanishing steps, from results with successively halved steps.
 
-    Steps of gradient descent miss gradient flow by powers h, h², … of their length; Richardson's
-    table removes one power for each halving.
+    Gradient descent deviates from gradient flow by powers h, h², … of the step length; Richardson
+    extrapolation removes one power for each halving.
     """
     column = list(levels)
     power = 1

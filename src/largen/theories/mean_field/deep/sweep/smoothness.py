@@ -12,11 +12,11 @@ import numpy as np
 from largen.expectations import ActivationFunction
 from largen.theories.chains.problem import Problem
 
-REACH = 6.0  # of preactivations, where φ' is looked at
+REACH = 6.0  # range of preactivations in which φ' is examined
 
 
 def smooth_throughout(problem: Problem) -> bool:
-    """Whether no φ' has a jump."""
+    """Whether φ' is continuous in all hidden layers."""
     return all(smooth(phi) for phi in problem.phi)
 
 

@@ -30,7 +30,7 @@ from largen.theories.mean_field.options import Sampling
 
 
 def fewest(problem: Problem) -> int:
-    """Return the smallest number of neurons for which initial directions are few among them."""
+    """Return the smallest number of neurons that is large compared with the initial directions."""
     outputs = problem.outputs * problem.maps[-1].reading.number
     return max(8 * problem.total * max(problem.positions) + 4 * outputs, 64)
 
@@ -51,11 +51,11 @@ def draw(
 def gaussian_rows(
     problem: Problem, sampling: Sampling, neurons: int, rng: np.random.Generator, dtype
 ) -> list[np.ndarray]:
-    """Return the Gaussian rows that each hidden layer's initialisation is made of.
+    """Return the Gaussian rows from which each hidden layer is initialised.
 
-    Behind one another those of the read-out, one of a bias, those with which gradients come back
-    to the layer (from row ``outputs + 1`` on), and the last ones with which it answers to features
-    below, or for the first layer those of its fields.
+    The rows are, in this order, those of the read-out, one for a bias, the images of gradients that
+    propagate back to the layer (from row ``outputs + 1`` on), and the images of features of the
+    layer below, or for the first layer those of its fields.
     """
     directions = problem.fields.shape[1]
     outputs = problem.outputs * problem.maps[-1].reading.number
@@ -108,7 +108,7 @@ def _raw(problem, rows, own, sampling, rng, dtype) -> list[np.ndarray]:
 
 
 def unit(problem: Problem, size: int, dtype) -> tuple[Start, tuple[int, ...]]:
-    """Return a linear network in coordinates of its fresh vectors, and how many streams used."""
+    """Return a linear network in coordinates of fresh vectors, and their number in each stream."""
     used = [0] * (max(problem.streams) + 1)
 
     def unused(layer: int, rows: int) -> np.ndarray:
@@ -136,7 +136,7 @@ def _without_directions(problem: Problem, fields, readout, biases) -> Start:
 
 
 def _decay(problem: Problem, decay: float, dtype) -> Moving:
-    """Return λ₀ of everything that moves; 0 of what is frozen."""
+    """Return λ₀ of each trained variable; 0 for frozen ones."""
     maps = problem.maps
     rates = (
         problem.field_rate[:, None],
@@ -163,7 +163,7 @@ def _noise(problem: Problem, temperature: float, weight: Any, dtype) -> Noise | 
 
 
 def initial_matrices(start: Start, capacities: tuple[int, int]) -> Matrices:
-    """Return matrices whose products are known for the initial directions only."""
+    """Return matrices that are represented by the initial directions only."""
     neurons, dtype = start.fields.shape[1], start.fields.dtype
     patch = max((basis.shape[1] for basis, _ in start.inputs), default=neurons)
     inputs = filled_side(start.inputs, capacities[0], (patch, neurons), dtype)
@@ -184,8 +184,8 @@ def begin(
 ) -> tuple[State, Constants]:
     """Return the initial state and the constants, on the device.
 
-    ``matrices`` may be those of an earlier sweep of the same network, whose answers then hold for
-    this one too; they are used up. ``hidden`` is the number of matrices that the network has, if
+    ``matrices`` may be those of an earlier sweep of the same network, whose directions and images
+    are then reused; their buffers are consumed. ``hidden`` is the network's number of matrices, if
     the problem has more.
     """
     dtype = start.fields.dtype

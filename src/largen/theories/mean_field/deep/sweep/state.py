@@ -1,4 +1,4 @@
-"""The state of a network of random matrices, and what stands still while it trains."""
+"""The state of a network of random matrices, and its constants during training."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from largen.theories.mean_field.deep.sweep.patches import OnePosition, Positions
 
 
 class Kept(NamedTuple):
-    """What is kept at records beside the kernels on training samples.
+    """Variables that are recorded in addition to the kernels on training samples.
 
     Attributes
     ----------
     test
-        Whether the tangent kernel of test samples.
+        Whether the tangent kernel between test and training samples is recorded.
     sample_neurons
-        The number of neurons whose fields h, g and z are kept.
+        The number of neurons whose fields h, g and z are recorded.
     """
 
     test: bool = False
@@ -43,24 +43,24 @@ NOTHING_MORE = Kept()
 
 
 class Model(NamedTuple):
-    """What is compiled in.
+    """Static arguments of compiled functions.
 
     Attributes
     ----------
     phi
         The different activations.
     which
-        Which of them each hidden layer has.
+        The index of the activation of each hidden layer.
     skips, streams
         The skip connections and streams of the problem.
     loss, output_shape
         The loss and the output shape of the run.
     sampling
-        How fresh Gaussian vectors are drawn; ``"linear"`` for unit vectors.
+        The kind of sampling of fresh Gaussian vectors; ``"linear"`` for unit vectors.
     units
-        How many unit vectors there are.
+        The number of unit vectors.
     kept
-        At records.
+        The additional variables at recorded times.
     """
 
     phi: tuple[ActivationFunction, ...]
@@ -99,22 +99,22 @@ class Model(NamedTuple):
 
 
 class Moving(NamedTuple):
-    """Parameters that are stored as they are, or their momentum.
+    """Parameters other than hidden matrices, or their momentum.
 
     Attributes
     ----------
     fields
-        a, with h¹ = F a.
+        The coordinates a of the read-in, with h¹ = F a.
     readout
-        w.
+        The read-out weights w.
     biases
-        b of hidden layers 2 … L; 0 where there is none.
+        The biases b of hidden layers 2 … L; 0 for a layer without bias.
     constant
-        The read-out's bias, which is 0 at first.
+        The read-out's bias, which is 0 at initialisation.
     linear
         Outputs of the models that are linear in their parameters.
     scale
-        s, what weight decay has left of each hidden matrix: V = s (V(0) + Q_o M Q_iᵀ/N).
+        s, the factor of weight decay for each hidden matrix: V = s (V(0) + Q_o M Q_iᵀ/N).
     """
 
     fields: Float[Array, "direction n"]
@@ -126,21 +126,21 @@ class Moving(NamedTuple):
 
 
 class State(NamedTuple):
-    """Everything that changes along training.
+    """All variables that change during training.
 
     Attributes
     ----------
     step
-        How many steps have been made.
+        The number of completed steps.
     params, velocity
-        What moves, and its momentum; None without momentum.
+        The parameters other than hidden matrices, and their momentum; None without momentum.
     matrices
-        The L − 1 matrices between hidden layers, by their directions or as they are.
+        The L − 1 matrices between hidden layers, represented by directions or stored.
     draws
         For each stream of neurons, the random key (or the count) of its fresh vectors.
     outputs
-        f of all samples at every step so far: the network's, and behind it those of the models
-        that are linear in their parameters.
+        f of all samples at every step so far: first of the network, then of the models that are
+        linear in their parameters.
     """
 
     step: Int[Array, ""]
@@ -152,7 +152,7 @@ class State(NamedTuple):
 
 
 class Noise(NamedTuple):
-    """√(2T₀ρ) of Langevin noise on what moves; that of matrices over √N, for each of them."""
+    """√(2T₀ρ) of the Langevin noise on parameters; for each matrix divided by √N."""
 
     fields: Float[Array, "direction 1"]
     readout: Float[Array, ""]
@@ -161,39 +161,41 @@ class Noise(NamedTuple):
 
 
 class Constants(NamedTuple):
-    """What stands still.
+    """Constants of training.
 
     Attributes
     ----------
     positions
-        How maps read positions. In what follows a column is a sample, or a position of a sample.
+        The receptive fields of all maps. Below, a column is a sample, or a position of a sample.
     fields, field_rate
-        F, all samples, and ρ of its directions.
+        F on all samples, and ρ of its directions.
     targets
-        y of training samples.
+        The targets y of training samples.
     anchors
-        Fresh vectors of each layer at initialisation; None if later ones need not avoid them.
+        Fresh vectors of each layer at initialisation, to which later ones are orthogonal; None if
+        they need not be.
     std, rate, bias_std, bias_rate
-        σ, ρσ, σ_b and ρσ_b of the L affine maps behind the first.
+        σ, ρσ, σ_b and ρσ_b of the L affine maps after the first.
     kernels
-        Those by which linear models train beside the network, all samples by training samples.
+        The tangent kernels of the linear models that are trained with the network, all samples by
+        training samples.
     gamma, momentum
-        γ₀, β.
+        γ₀ and β.
     decay
-        λ₀ of everything that moves; 0 of what is frozen.
+        λ₀ of each trained variable; 0 for frozen ones.
     rates
         η₀ of each step.
     precision
-        The precision of the matrices.
+        The numerical parameters of the matrices' bases.
     ratios, live
-        Numbers of neurons per unit of width, and which neurons each layer has: None for all.
+        The number of neurons of each layer per unit of width, and a mask of them: None for all.
     batches
-        Samples of each step; None for full batches.
+        Indices of the samples of each step; None for full batches.
     noise
-        None without.
+        The Langevin noise; None without noise.
     hidden
-        How many of the matrices the network has, where buffers have room for those of a deeper one;
-        None for all of them.
+        The number of matrices of the network, if the buffers are those of a deeper network; None
+        for all of them.
     """
 
     positions: OnePosition | Positions
@@ -224,17 +226,17 @@ class Start(NamedTuple):
     Attributes
     ----------
     fields, readout, biases
-        Standard Gaussian parameters; 0 for layers 2 … L without a bias.
+        Standard Gaussian parameters; biases are 0 for layers 2 … L without a bias.
     inputs, outputs
-        Directions and images of each matrix at initialisation, those on the side of its
-        inputs over all its taps.
+        Directions and images of each matrix at initialisation; those on the input side extend over
+        all its taps.
     anchors
         All fresh vectors of each layer, and gradients of test samples; None for a finite width.
     kernels
-        The tangent kernel at initialisation, exact and of these neurons; empty if they are not to
-        be compared.
+        The exact tangent kernel at initialisation, and that of these neurons; empty if there are no
+        linear models.
     live
-        Which neurons each layer has; None for all.
+        A mask of the neurons of each layer; None for all.
     """
 
     fields: np.ndarray
@@ -250,7 +252,7 @@ class Start(NamedTuple):
 def filled_side(
     found: Sequence[tuple[np.ndarray, np.ndarray]], capacity: int, widths: tuple[int, int], dtype
 ) -> Side:
-    """Return sides with the directions and images of each matrix, of so many neurons."""
+    """Return sides with the directions and images of each matrix, with given numbers of neurons."""
 
     def stacked(parts: Sequence[np.ndarray], width: int):
         buffer = np.zeros((len(parts), capacity, width), dtype)
@@ -281,14 +283,14 @@ def _larger(side: Side, most: int, factor: float) -> Side:
     needed = int(side.rank.max()) + most + TOGETHER
     if 2 * needed <= capacity:
         return side
-    # There are no more directions than neurons, over all taps.
+    # There are at most as many directions as neurons, counted over all taps.
     wanted = max(min(int(factor * capacity), neurons + most + TOGETHER), needed)
     more = ((0, 0), (0, capacity_for(wanted) - capacity), (0, 0))
     return Side(jnp.pad(side.basis, more), jnp.pad(side.images, more), side.rank)
 
 
 def has_room(state: State, columns: int, samples: int, model: Model) -> Bool[Array, ""]:
-    """Whether every basis can take all the directions of another step."""
+    """Whether every basis has free rows for all the directions of another step."""
     room = jnp.asarray(True)
     if not isinstance(state.matrices, Matrices):
         return room

@@ -1,11 +1,12 @@
 """The variance-reduced state at initialisation.
 
-Everything that is exact at initialisation in the limit is made exact: the covariances of fields
-given the kernels below them, and f(0) = 0. What the neurons' own tangent kernel is short of the
-exact one corrects their outputs afterwards (``estimation/control_variate.py``).
+Averages at initialisation that are known in the limit are made exact: the covariances of fields
+given the kernels of the layer below, and f(0) = 0. The difference between the tangent kernel of the
+neurons and the exact one is corrected in the outputs afterwards
+(``estimation/control_variate.py``).
 
-Layers of a residual stream are the same neurons: what is drawn for one of them is made orthogonal
-to what was drawn for the others, as long as there are four times as many neurons.
+Layers of a residual stream share their neurons: the vectors drawn for one layer are made orthogonal
+to those of the others, as long as there are four times as many neurons as vectors.
 """
 
 from __future__ import annotations
@@ -47,17 +48,17 @@ def reduced(
     problem
         The network, with its samples.
     raw
-        Gaussian rows of each hidden layer, as long as it has neurons.
+        Gaussian rows of each hidden layer, with one entry per neuron.
     fields, biases, readout
         Gaussian parameters, made of other rows.
     has
-        Which hidden layers behind the first have a bias.
+        Whether each hidden layer after the first has a bias.
     precision
         The precision of the directions.
     by_sample
-        Whether a Gaussian row belongs to a sample, whichever directions features span, so that
-        networks with nearly the same features have nearly the same images of them. (Directions are
-        eigenvectors, whose signs and order mean nothing.)
+        Whether each Gaussian row belongs to a sample instead of a direction, so that networks with
+        nearly the same features have nearly the same images of them. (Directions are eigenvectors,
+        whose signs and order are arbitrary.)
     """
     samples, maps, skips, positions = (
         problem.samples,
@@ -133,7 +134,7 @@ def reduced(
         )
         kernels = np.stack([initial_tangent(problem), tangent(problem, phi, gradients)])
     bases = [fields[:0], *(basis for basis, _ in outputs)]
-    # Gradients of training samples are among the bases from which fresh vectors keep away.
+    # Gradients of training samples are already in the bases to which fresh vectors are orthogonal.
     tests = [x[samples * each :] for x, each in zip(g, positions, strict=True)]
     frames = [_frame(np.concatenate([apart(l), tests[l]]), bases[l], weight) for l in range(len(h))]
     most, longest = max(map(len, frames)), max(own)
@@ -155,7 +156,7 @@ def reduced(
 
 
 def _groups(problem: Problem, neurons: int) -> tuple[int, ...]:
-    """Return which layers keep what is drawn for them apart: a stream's, or each by itself."""
+    """Return groups of layers with mutually orthogonal fresh vectors: streams, or single layers."""
     streams = problem.streams
     longest = int(np.bincount(streams).max())
     drawn = (1 + (problem.taps if _apart(problem, neurons) else 0)) * problem.columns
@@ -169,7 +170,7 @@ def _frame(rows: np.ndarray, basis: np.ndarray, weight: float) -> np.ndarray:
 
 
 def _apart(problem: Problem, neurons: int) -> bool:
-    """Whether there are enough neurons for images that are orthonormal tap by tap."""
+    """Whether there are enough neurons for images that are orthonormal for each tap."""
     taps = [affine.reading.number for affine in problem.maps[:-1]]
     ends = zip(problem.positions, taps, problem.positions[1:], strict=False)
     most = [
@@ -180,7 +181,7 @@ def _apart(problem: Problem, neurons: int) -> bool:
 
 
 def _rows(fresh: np.ndarray, turn: np.ndarray, by_sample: bool) -> np.ndarray:
-    """Return a Gaussian row for each direction: one of its own, or turned from those of samples."""
+    """Return a Gaussian row for each direction: its own, or a rotation of those of the samples."""
     columns, directions = turn.shape
     return turn.T.astype(fresh.dtype) @ fresh[:columns] if by_sample else fresh[:directions]
 
@@ -188,10 +189,10 @@ def _rows(fresh: np.ndarray, turn: np.ndarray, by_sample: bool) -> np.ndarray:
 def _transposed(g, known, fresh, inputs, avoided, tap_by_tap, precision, by_sample):
     """Return directions and images of training gradients, and the image of all gradients.
 
-    Test samples leave no directions: what is new in their gradients is uncorrelated with all
-    else, and only correlations with training samples matter. The images of orthonormal
-    directions are orthonormal, response included, for each tap and between taps. With few neurons
-    that is kept for the sum over taps only.
+    Test samples add no directions: the new components of their gradients are uncorrelated with all
+    other vectors, and only correlations with training samples matter. The images of orthonormal
+    directions are orthonormal, response included, for each tap and between taps; with few neurons,
+    for the sum over taps only.
     """
     weight, neurons = precision.weight, fresh.shape[1]
     patches, answers = inputs
@@ -201,7 +202,7 @@ def _transposed(g, known, fresh, inputs, avoided, tap_by_tap, precision, by_samp
     response = weight * (answers @ basis.T).T @ patches
     if taps == 1:
         features = patches
-    else:  # what patches are made of, with the digits that a basis of them needs
+    else:  # the features of patches, in the precision that a basis of them needs
         features, anchors = features.astype(np.float64), anchors.astype(np.float64)
     size = len(basis) * taps
     each = response.reshape(size, neurons) if tap_by_tap else response
@@ -219,7 +220,7 @@ def new_directions(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return an orthonormal basis of rows, up to the tolerance, and their coordinates in it.
 
-    And the eigenvectors that it is made of, ``(row, direction)``.
+    The third array contains the eigenvectors from which the basis is made, ``(row, direction)``.
     """
     weight = float(precision.weight)
     gram = (weight * (x @ x.T)).astype(np.float64)
