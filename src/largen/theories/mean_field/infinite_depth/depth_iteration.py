@@ -24,7 +24,7 @@ def integrated(
     close: Float[Array, ""],
     iterations: int,
 ) -> tuple[Float[Array, "node k n"], Float[Array, "k n"], Any]:
-    """Return the solution x of x' = slope(x) at the nodes and at the far end, and the final ``asked``.
+    """Return x at the nodes and at the far end, with x' = slope(x), and the final ``asked``.
 
     Parameters
     ----------
