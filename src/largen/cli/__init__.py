@@ -1,4 +1,4 @@
-"""What people type."""
+"""The command line."""
 
 
 def main() -> None:

@@ -45,7 +45,7 @@ def largen_(
 
 @app.command()
 def info() -> None:
-    """Print the versions of largen and what it stands on, and the devices."""
+    """Print the versions of largen and its dependencies, and the devices."""
     import platform
     from importlib.metadata import PackageNotFoundError, version
 
@@ -74,7 +74,7 @@ def quickstart(
         bool, typer.Option("--fast", help="Fewer networks: quicker, with wider error bars.")
     ] = False,
 ) -> None:
-    """Theory against networks on handwritten digits: a table and a picture."""
+    """Compare theory with networks on handwritten digits, in a table and a figure."""
     from largen.cli.quickstart import run_quickstart
 
     run_quickstart(output, fast, console)
@@ -86,7 +86,7 @@ def figure(
         list[str] | None, typer.Argument(help="What `python -m papers` takes, --help included.")
     ] = None,
 ) -> None:
-    """A figure of a paper: data, picture, and what came of the paper's claims."""
+    """Reproduce a figure of a paper: data, picture, and tests of the paper's claims."""
     from largen.cli.figure import run_figure
 
     run_figure(words or [], console)

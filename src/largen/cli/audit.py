@@ -35,7 +35,7 @@ def audit(
         Path | None, typer.Option("--output", "-o", help="The table's file, .md or .csv.")
     ] = None,
 ) -> None:
-    """Say of models whether they get a plan, and whether outputs change alike at all sizes."""
+    """Check whether models have a plan, and whether their outputs change alike at all sizes."""
     console = Console(highlight=False)
     try:
         found = _audited(
@@ -73,7 +73,7 @@ def _audited(
 
 
 def _builder(text: str) -> Any:
-    """Return a function by the name of its module and its own."""
+    """Return a function, given the names of its module and of the function."""
     module, colon, name = text.partition(":")
     if not (module and colon and name):
         raise InvalidInput(f"builder: wanted package.module:function, got {text!r}.")

@@ -1,4 +1,4 @@
-"""``largen figure``: hands over to ``papers``, which is in a clone and not in the library."""
+"""``largen figure``: runs ``papers``, which is part of the repository but not of the library."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import largen
 
 
 def run_figure(words: Sequence[str], console: Console) -> None:
-    """Run ``python -m papers`` with these words, or say where the figures are and leave."""
+    """Run ``python -m papers`` with these arguments, or print where the figures are and exit."""
     clone = next((root for root in _roots() if (root / "papers" / "command.py").is_file()), None)
     if clone is None:
         console.print(
@@ -28,6 +28,6 @@ def run_figure(words: Sequence[str], console: Console) -> None:
 
 
 def _roots() -> Iterator[Path]:
-    """Return where a clone may be: around the imported library, and where the user stands."""
+    """Return possible places of a clone: around the imported library, and the working directory."""
     yield Path(largen.__file__).resolve().parents[2]
     yield Path.cwd()

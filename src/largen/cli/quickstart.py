@@ -1,4 +1,4 @@
-"""``largen quickstart``: progress, table, files, and what to read in them."""
+"""``largen quickstart``: progress, table, files, and how to read them."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _table(found: Quickstart) -> Table:
 
 
 def _concise(value: float, error: float) -> str:
-    """Return 0.0203(11) for 0.0203 ± 0.0011, and a bound where nothing is resolved."""
+    """Return 0.0203(11) for 0.0203 ± 0.0011, and a bound if the value is below its error."""
     if value <= 2 * error:
         return f"< {2 * error:.4f}"
     return f"{value:.4f}({max(1, round(error * 1e4))})"

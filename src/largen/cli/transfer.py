@@ -1,4 +1,4 @@
-"""``largen transfer demo``: tune small, train large, check, on digits. ``audit`` is beside it."""
+"""``largen transfer demo``: tune a small network and train a large one with its rate, on digits."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def demo(
 
 
 def run_demo(folder: Path, fast: bool, jobs: int, console: Console) -> None:
-    """Run the demonstration, tell its story, and draw its pictures."""
+    """Run the demonstration, print its results, and draw its pictures."""
     from largen.sweeps.transfer_demo import FAST, FULL, transfer_demo
 
     settings = FAST if fast else FULL

@@ -1,4 +1,4 @@
-"""What commands that compute for a while have in common: a folder for files, and a bar."""
+"""Common parts of long-running commands: a folder for files, a progress bar, interrupts."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ INTERRUPTED = 130  # exit code of a command that Ctrl-C has ended
 
 
 class Commands(TyperGroup):
-    """Commands that say in one line that they were interrupted, and how to go on."""
+    """Commands that report an interrupt in one line, and how to continue."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run one of them."""
+        """Run a command."""
         with ending_in_order():
             return super().invoke(ctx)
 
 
 @contextmanager
 def ending_in_order() -> Iterator[None]:
-    """Turn an interrupt into one line on the standard error, and leave with the exit code 130."""
+    """Report an interrupt in one line on the standard error, and exit with code 130."""
     try:
         yield
     except KeyboardInterrupt as stopped:
@@ -40,7 +40,7 @@ def ending_in_order() -> Iterator[None]:
 
 
 def make_folder(folder: Path, console: Console) -> None:
-    """Make the folder of ``--output``, or say why that cannot be done and leave."""
+    """Make the folder of ``--output``, or print why that fails and exit."""
     try:
         made_folder("--output", folder)
     except InvalidInput as error:
@@ -50,7 +50,7 @@ def make_folder(folder: Path, console: Console) -> None:
 
 @contextmanager
 def progress(console: Console) -> Iterator[Callable[[str, float], None]]:
-    """Show a bar; yield a function of what is being done, and the part of all that is done."""
+    """Show a bar; yield a function of the current activity and of the finished fraction."""
     columns = (TextColumn("{task.description:<46}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as bars:
         bar = bars.add_task("starting", total=1.0)

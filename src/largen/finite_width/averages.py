@@ -20,7 +20,7 @@ _SINGULAR = 1e-8  # of the smallest eigenvalue of correlations
 
 
 class Fourth(NamedTuple):
-    """Averages over a layer's neurons; ``a`` and ``b`` are pairs of inputs, others single ones.
+    """Averages over a layer's neurons; Greek indices are inputs, and matrices are over pairs.
 
     Attributes
     ----------
@@ -37,7 +37,7 @@ class Fourth(NamedTuple):
 
 
 class Third(NamedTuple):
-    """What the third cumulant needs besides, of the products s = φφ alone.
+    """Averages of the products s = φφ that only the third cumulant needs.
 
     Attributes
     ----------
@@ -119,15 +119,15 @@ def third_averages(phi: ActivationFunction, kernel: np.ndarray) -> Third:
 def covariance_along(
     phi: ActivationFunction, before: np.ndarray, now: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return how products φφ of a stream in two layers vary together.
+    """Return the covariance of products φφ between two layers of a stream.
 
     Parameters
     ----------
     phi
         φ of both.
     before, now
-        Covariances of the stream in the earlier and in the later layer, (P, P) each; the earlier
-        one is that between the layers, too.
+        Covariances of the stream in the earlier and in the later layer, (P, P) each. The
+        covariance between the two layers equals that of the earlier one.
 
     Returns
     -------
@@ -138,7 +138,7 @@ def covariance_along(
     Raises
     ------
     NumericalFailure
-        If the stream hardly changes in between, or inputs coincide.
+        If the stream hardly changes between the layers, or inputs coincide.
     """
     P = len(now)
     joint = np.block([[before, before], [before, now]])
@@ -177,7 +177,7 @@ def covariance_along(
 
 
 def _in_parts(grid: Grid) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield points and weights by parts whose features stay in a processor's cache."""
+    """Yield points and weights in parts whose features fit into a processor's cache."""
     for first in range(0, len(grid.weights), _AT_ONCE):
         part = slice(first, first + _AT_ONCE)
         yield grid.points[part], grid.weights[part]

@@ -1,4 +1,4 @@
-"""Which networks the statics at finite width cover, and their constants layer by layer."""
+"""The networks whose kernels at finite width are known, and their constants layer by layer."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class HiddenLayer:
     phi
         φ of these neurons.
     width
-        n, how many there are.
+        n, their number.
     weight, bias
-        σ_w² and σ_b² of the map behind them.
+        σ_w² and σ_b² of the affine map behind them.
     """
 
     phi: ActivationFunction
@@ -46,7 +46,7 @@ class Chain:
     weight, bias
         σ_w² and σ_b² of the first map.
     hidden
-        In order.
+        The hidden layers in order.
     """
 
     weight: float
@@ -124,7 +124,7 @@ def check_derivative(phi: ActivationFunction, what: str) -> None:
     Raises
     ------
     NoTheory
-        It names φ.
+        The message names φ.
     """
     kinks = np.asarray(kinks_of(phi))
     if not kinks.size:

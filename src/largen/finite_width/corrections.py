@@ -26,7 +26,7 @@ from largen.results import in_notebooks
 if TYPE_CHECKING:
     import xarray
 
-MOST_INPUTS = 8  # whose quadruples are all averaged over
+MOST_INPUTS = 8  # inputs at most: averages are taken over all quadruples of them
 MOST_IN_STREAMS = 2  # with residual branches
 _SINGULAR = 1e-9  # of the smallest eigenvalue of a correlation, for derivatives of averages
 
@@ -47,7 +47,7 @@ class Expectation(NamedTuple):
 class WidthCorrections:
     """Statistics of one output over initialisations; made by :func:`width_corrections`.
 
-    Everything is in absolute units: the powers of 1/width are in the numbers. P inputs have
+    All numbers are in absolute units: they include the powers of 1/width. P inputs have
     M = P(P + 1)/2 pairs, in the order of :attr:`pairs`.
 
     Attributes
@@ -55,7 +55,7 @@ class WidthCorrections:
     pairs
         Inputs α ≤ β of every pair, (M, 2).
     widths
-        Of the hidden layers.
+        Numbers of neurons of the hidden layers.
     kernel, kernel_shift
         The NNGP kernel K, and E[z_α z_β] − K to order 1/n, (P, P).
     kernel_covariance
@@ -65,8 +65,8 @@ class WidthCorrections:
         T_abc of S, of order 1/n², (M, M, M); None for more than four inputs, for nearly
         coincident ones, and with residual branches.
     ntk, ntk_shift
-        Θ at infinite width and E[Θ̂] − Θ to order 1/n, (P, P). With residual branches all that
-        belongs to the NTK is None: its order 1/n is not known there.
+        Θ at infinite width and E[Θ̂] − Θ to order 1/n, (P, P). With residual branches all
+        attributes of the NTK are None, since its order 1/n is not known.
     ntk_covariance
         Cov(Θ̂_a, Θ̂_b) = A + B_{αβγδ} + B_{αβδγ} of one output, (M, M).
     ntk_kernel_covariance
@@ -80,10 +80,10 @@ class WidthCorrections:
     off_diagonal_kernel
         F_{αγβδ} = E[Θ̂_ij(α, β) z_i(γ) z_j(δ)] of two outputs, over α, γ, β, δ, (P, P, P, P).
     next_order
-        What the order 1/n² adds to each input's variance of S, relative to order 1/n, (P,). With
-        residual branches an estimate, V/2K², which is what it is for deep relu networks.
+        Term of order 1/n² in each input's variance of S, relative to the term of order 1/n, (P,).
+        With residual branches an estimate, V/2K², the value for deep relu networks.
     trusted
-        Whether that is at most a fifth for every input.
+        Whether ``next_order`` is at most a fifth for every input.
     """
 
     pairs: np.ndarray
@@ -110,11 +110,11 @@ class WidthCorrections:
         """Return the average of a function of outputs, to order 1/width.
 
         Bahri and Hanin, Les Houches lectures, Theorem 4.2, for several inputs and with the shift m
-        of the kernel, which it leaves out: with g(S) = ⟨f⟩_S,
+        of the kernel, which the theorem omits: with g(S) = ⟨f⟩_S,
 
             E f = g(K) + ∂g·m + ½ ∂²g:V + O(1/n²).
 
-        f, V and K are of one and the same layer; the lectures print κ₄ of the next one.
+        f, V and K belong to the same layer; the lectures print κ₄ of the next layer.
 
         Parameters
         ----------
@@ -122,9 +122,9 @@ class WidthCorrections:
             f of outputs at the chosen inputs, (node, neurons, inputs) -> (node,), smooth enough for
             a lattice of half a standard deviation.
         inputs
-            Which inputs; all by default. Neurons times inputs are at most 4.
+            Indices of the chosen inputs; all by default. Neurons times inputs are at most 4.
         neurons
-            How many outputs f depends on.
+            Number of outputs on which f depends.
 
         Raises
         ------
@@ -220,8 +220,8 @@ def width_corrections(
     Means, covariances and a third cumulant over initialisations, in the NTK parameterization
     (:func:`largen.ntk`), for fully connected networks with biases and any activation that is
     continuous: the equations are in :mod:`largen.finite_width.recursion`. With residual branches,
-    such as in :func:`largen.residual_mlp`, the kernel's shift and covariance are found, by
-    :mod:`largen.finite_width.residual`.
+    such as in :func:`largen.residual_mlp`, only the kernel's shift and covariance are computed, by
+    the equations in :mod:`largen.finite_width.residual`.
 
     Parameters
     ----------
@@ -248,8 +248,8 @@ def width_corrections(
     NoTheory
         If φ jumps, or layers come in another order, or skips have layers of their own.
     NumericalFailure
-        If averages are not resolved at a layer's variances, or an input's signal has died; with
-        residual branches also if inputs coincide.
+        If averages are not resolved at a layer's variances, or the variance of an input vanishes;
+        with residual branches also if inputs coincide.
 
     Examples
     --------
@@ -359,7 +359,7 @@ def _singular(kernel: np.ndarray) -> bool:
 
 
 def _expansion(z: np.ndarray, grid: Grid, K, own, shift, V) -> np.ndarray:
-    """Return the weights by which ∂g·m + ½∂²g:V is an average of f at the nodes."""
+    """Return weights with which ∂g·m + ½∂²g:V is a weighted sum of f at the nodes."""
     inverse = np.linalg.inv(K)
     halves = np.array([0.5 if i == j else 1.0 for i, j in own])
     total = np.zeros((len(z), len(own)))

@@ -1,13 +1,13 @@
-"""Fluctuations of the kernels of hundreds of inputs at order 1/width, by samples.
+"""Fluctuations of the kernels of hundreds of inputs at order 1/width, by sampling.
 
 Linearised about infinite width, the chain of :mod:`largen.finite_width.recursion` is driven by the
-noise of each layer: with one fresh z ~ N(0, K) a sample,
+noise of each layer. With an independent z ~ N(0, K) for each sample and layer,
 
     δS ← J[δS] + (s(z) − E s)/√n,        J[δS]_αβ = σ_w²(k_c δS_αβ + k_1 δS_αα + k_2 δS_ββ),
     δH̄ ← J_S[δS] + σ_w²E[φ'φ'] δH̄ + (h(z) − E h)/√n,
 
-have the covariances V, A and D at order 1/n, without any tensor of four inputs. The rest of one
-output's tangent kernel, of covariance B_{αβγδ} + B_{αβδγ}, is a sum over layers of
+δS and δH̄ have the covariances V, A and D at order 1/n, without any tensor of four inputs. The rest
+of one output's tangent kernel, of covariance B_{αβγδ} + B_{αβδγ}, is a sum over layers of
 
     (X + Xᵀ)/√2,   X_αβ = σ_w² H_αβ φ'_α g_α φ'_β g'_β/√n,
 
@@ -52,15 +52,15 @@ class WidthFluctuations:
     Attributes
     ----------
     widths
-        Of the hidden layers.
+        Numbers of neurons of the hidden layers.
     kernel, kernel_shift
         The NNGP kernel K, and E[z_α z_β] − K to order 1/n, (P, P).
     ntk, ntk_shift
         Θ at infinite width, and E[Θ̂] − Θ to order 1/n, (P, P).
     kernel_samples, ntk_samples
         Deviations of S, the covariance of outputs given the last hidden layer, and of Θ̂ from their
-        means, (samples, P, P), float32. Pairs of them belong together. Their second moments are
-        those of networks at order 1/n; higher ones mean nothing.
+        means, (samples, P, P), float32. The same index in both is a joint sample. Their second
+        moments are those of networks at order 1/n; higher moments are not.
     next_order, trusted
         As in :class:`largen.finite_width.WidthCorrections`.
     """
@@ -123,11 +123,12 @@ def width_fluctuations(
 ) -> WidthFluctuations:
     """Return kernel and NTK of many inputs at order 1/width, with samples of their fluctuations.
 
-    What :func:`largen.width_corrections` says of up to eight inputs by tensors of four inputs, this
-    says of hundreds, by samples: time and memory are proportional to samples times P². The
-    equations are in :mod:`largen.finite_width.fluctuations`; shifts and covariances have a
-    statistical error of about 1/√samples of themselves. For the exact tensors of a quadruple of the
-    inputs, call :func:`largen.width_corrections` with these four: they do not depend on others.
+    :func:`largen.width_corrections` computes tensors of four inputs, for up to eight inputs. This
+    function samples the fluctuations of hundreds of inputs, in time and memory proportional to
+    samples times P². The equations are in :mod:`largen.finite_width.fluctuations`; shifts and
+    covariances have a relative statistical error of about 1/√samples. For the exact tensors of four
+    of the inputs, call :func:`largen.width_corrections` with these four, since the tensors do not
+    depend on other inputs.
 
     Parameters
     ----------
@@ -138,7 +139,7 @@ def width_fluctuations(
     width
         Neurons of all hidden layers (times their ``width_ratio``), or one number for each.
     samples
-        How many deviations.
+        Number of sampled deviations.
     key
         A JAX key or an integer.
 
@@ -154,7 +155,7 @@ def width_fluctuations(
     NoRule, NoTheory
         For other networks, as :func:`largen.width_corrections`.
     NumericalFailure
-        If averages are not resolved at a layer's variances, or an input's signal has died.
+        If averages are not resolved at a layer's variances, or the variance of an input vanishes.
 
     Examples
     --------
@@ -267,10 +268,10 @@ def _through(layer: HiddenLayer, limit: _Limit, before: _State, key: Any) -> _St
 def _sampled(
     layer: HiddenLayer, limit: _Limit, samples: tuple[np.ndarray, ...], key: Any
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Carry all samples through a layer, and return averages of them before it.
+    """Propagate all samples through a layer, and return averages over the samples before it.
 
-    They are E[δS_αβ²], E[δS_αα δS_ββ], E[δS_αα δS_αβ] (3, P, P); E[δH̄_αβ δS_c] for c = αβ, αα, ββ
-    (3, P, P); and E[φ_γφ'_αφ'_βφ_δ] with γ, δ each α or β (2, 2, P, P).
+    The averages are E[δS_αβ²], E[δS_αα δS_ββ], E[δS_αα δS_αβ] (3, P, P); E[δH̄_αβ δS_c] for
+    c = αβ, αα, ββ (3, P, P); and E[φ_γφ'_αφ'_βφ_δ] with γ, δ each α or β (2, 2, P, P).
     """
     w, of_value, of_slope = layer.weight, limit.of_value, limit.of_slope
     constants = (

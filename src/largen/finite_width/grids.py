@@ -1,12 +1,13 @@
 """Nodes for averages over up to four Gaussians with any covariance.
 
-For smooth functions, a lattice in a ball: the trapezoidal rule in several dimensions, whose error
-falls exponentially with the inverse of its step; in four dimensions every other point of it, a
-checkerboard, does as well as all of them. The step is the largest with which the fourth
-powers of φ and φ' have the right averages under each single variance, since a lattice is least good
-for functions of one direction. The ball's radius is the smallest outside of which powers of φ weigh
-nothing, whose averages far out grow with their degree. For functions with kinks, Gauss and
-Legendre's rule dimension by dimension, with panels that end where a preactivation is at a kink.
+For smooth functions, the nodes are a lattice in a ball: the trapezoidal rule in several dimensions,
+whose error falls exponentially with the inverse of the step. In four dimensions every other point
+of the lattice, a checkerboard, is as accurate as all points. The step is the largest with which the
+fourth powers of φ and φ' have accurate averages under each single variance, since a lattice is
+least accurate for functions of one direction. The ball's radius is the smallest outside of which
+powers of φ contribute nothing; it grows with their degree. For functions with kinks, the rule is
+Gauss-Legendre quadrature in each dimension, with panels that end where a preactivation is at a
+kink.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from largen.expectations.nodes import kinks_of, nodes_for, values
 from largen.expectations.panels import panels
 
 _STEPS = tuple(0.65 * 0.9**i for i in range(20))
-# Of the averages along a line, by the number of Gaussians; those over all are better by three
-# and more digits, since lines of the lattice have no special directions among them.
+# Tolerances of averages along a line, by the number of Gaussians. Averages over the lattice are
+# more accurate by three digits or more, since a generic line is no special direction of it.
 _TOLERANCE = {1: 1e-10, 2: 1e-9, 3: 1e-6, 4: 2e-5}
 _MOST_NODES = 3_000_000
 _REACHES = 6.3, 6.8, 7.3, 7.8, 8.3  # radii of the ball in standard deviations
@@ -58,7 +59,7 @@ def grid_for(phi: ActivationFunction, kernel: np.ndarray, power: int = 4) -> Gri
     Raises
     ------
     NumericalFailure
-        If it would take more than three million nodes.
+        If the rule would need more than three million nodes.
     """
     kinks = kinks_of(phi)
     if kinks:
@@ -94,9 +95,9 @@ def _lattice(dimensions: int, step: float, reach: float) -> tuple[np.ndarray, np
 
 
 def _reach(phi: ActivationFunction, q: np.ndarray, power: int, dimensions: int) -> float:
-    """Return the radius outside of which φ^power weighs too little to be counted.
+    """Return the radius outside of which the contribution of φ^power is negligible.
 
-    Its weight is taken along the direction of the variable itself, on which it is largest.
+    The contribution is computed along the direction of the variable itself, where it is largest.
     """
     r = np.linspace(0, 12, 241)
     mass = r ** (dimensions - 1) * np.exp(-(r**2) / 2)

@@ -17,7 +17,7 @@ from largen.finite_width.orthants import slopes_of
 from largen.results import brief, in_notebooks
 from largen.scalars import integer, real
 
-_LARGEST_RATE = 700.0  # whose exponential is a number
+_LARGEST_RATE = 700.0  # largest argument whose exponential is finite
 
 
 class HomogeneousMoments(NamedTuple):
@@ -34,10 +34,10 @@ class HomogeneousMoments(NamedTuple):
     ntk_variance
         Var Θ̂.
     ntk_change
-        E[∇z ∇²z ∇z]: one step of gradient descent at rate η on ½(z − y)² changes Θ̂ by −2η times
-        z∇z∇²z∇z, whose mean this is, to first order in η.
+        E[z∇z∇²z∇z]: to first order in η, one step of gradient descent at rate η on ½(z − y)²
+        changes Θ̂ by −2η z∇z∇²z∇z on average.
     dead
-        Probability that a hidden layer is 0 altogether, and with it the output.
+        Probability that all neurons of a hidden layer are 0, and with them the output.
     """
 
     kernel: float
@@ -78,7 +78,7 @@ class HomogeneousLimits(NamedTuple):
     Attributes
     ----------
     log_mean, log_variance
-        Of the Gaussian that log S/K becomes, for neurons that are not dead: ∓(3κ − 1)t/2 and
+        Mean and variance of the Gaussian limit of log S/K, if no layer is dead: −(3κ − 1)t/2 and
         (3κ − 1)t.
     kernel
         E S²/(E S)².
@@ -112,9 +112,9 @@ def homogeneous_moments(
         E Θ̂² = K²[(L + 1) ∏ f_j + 2 Σ_{ℓ<m} (∏_{j<ℓ} f_j) p_{ℓ→m−1} (∏_{j≥m} f_j)],
         E[z∇z∇²z∇z] = 2K² Σ_{ℓ<m} (∏_{j<ℓ} f_j) q_{ℓ→m−1} (∏_{j≥m} f_j),
 
-    where p, q start at a layer as 1 + (κ − 1)/n and κ/n, and go on by
+    where p, q start at a layer as 1 + (κ − 1)/n and κ/n, and follow the recursion
     p ← (1 + (κ − 1)/n) p + (2κ/n) q and q ← (κ/n) p + (1 + (2κ − 1)/n) q. The lectures' Theorem 5.1
-    prints e^β or e^{5β} for E Θ̂²/(E Θ̂)², which is neither at large depth and width.
+    prints e^β or e^{5β} for E Θ̂²/(E Θ̂)², which at large depth and width equals neither.
 
     Parameters
     ----------
@@ -175,12 +175,12 @@ def homogeneous_jacobian(
 ) -> HomogeneousJacobian:
     """Return moments of the input-output Jacobian of relu, leaky relu or linear networks.
 
-    For weights of unit variance, symmetric, and of any fourth moment μ₄, with s = 3A + (μ₄ − 3)B,
-    from A = B = 1 and n_prev = n₀ inputs on,
+    For symmetric weights of unit variance and any fourth moment μ₄, with s = 3A + (μ₄ − 3)B,
+    starting from A = B = 1 and n_prev = n₀ inputs,
 
         A ← [n(n − 1)A + nκs]/n_prev²,   B ← nκs/n_prev²,   E J⁴ = σ_w⁴ s/n_L²,
 
-    and, for Gaussian weights, from X = n₀, Y = n₀² on,
+    and, for Gaussian weights, starting from X = n₀, Y = n₀²,
 
         X ← [n(n − 1)X + nκ(2X + Y)]/n_prev²,   Y ← [n(n − 1)Y + nκ(2X + Y)]/n_prev²
 
@@ -195,7 +195,7 @@ def homogeneous_jacobian(
     width
         Neurons of all hidden layers (times their ``width_ratio``), or one number for each.
     inputs
-        n₀, how many inputs there are.
+        n₀, the dimension of the inputs.
     fourth_moment
         μ₄ of the weights at unit variance: 3 of Gaussian, 1.8 of uniform, 6 of Laplace weights.
 
@@ -240,14 +240,14 @@ def homogeneous_jacobian(
 
 
 def homogeneous_limits(activation: Any, depth_over_width: float) -> HomogeneousLimits:
-    """Return what moments of homogeneous networks become at large depth and width, L/n fixed.
+    """Return the limits of moments of homogeneous networks at large depth and width, L/n fixed.
 
     With κ = E d⁴/(E d²)², t = L/n, a = 3κt and I = 1/a − (1 − e^{−a})/a²,
 
         E S²/(E S)² = e^{(3κ−1)t},   E Θ̂²/(E Θ̂)² = e^{(3κ−1)t}[1/3 + (4/3) I],
         E ΔΘ̂/E Θ̂ = −(4/3) ηKL e^{(3κ−1)t}[½ − I],
 
-    and S/K is log-normal. Other activations at K* = 0 are not: they have no fixed scale.
+    and S/K is log-normal. For other activations with K* = 0 it is not: they have no fixed scale.
 
     Parameters
     ----------
@@ -318,7 +318,7 @@ def _fourth_over_square(phi: ActivationFunction, what: str) -> tuple[float, floa
 
 
 def _double_sums(n: np.ndarray, f: np.ndarray, kappa: float) -> tuple[float, float]:
-    """Return Σ_{ℓ<m} (∏_{j<ℓ} f) p_{ℓ→m−1} (∏_{j≥m} f) and the same with q.
+    """Return Σ_{ℓ<m} (∏_{j<ℓ} f) p_{ℓ→m−1} (∏_{j≥m} f) and the same sum with q.
 
     Weights are counted from 1 to L + 1, and hidden layer ℓ lies behind weight ℓ.
     """

@@ -33,14 +33,14 @@ class LinearOutput:
     variance
         K = E f².
     widths
-        Of the hidden layers.
+        Numbers of neurons of the hidden layers.
     """
 
     variance: float
     widths: tuple[int, ...]
 
     def moment(self, order: float) -> float:
-        """Return E|f|^order, of any order above −1.
+        """Return E|f|^order for any order above −1.
 
         With s = order/2 (Bahri and Hanin, Les Houches lectures, (56), for s = 1 and 2),
 
@@ -57,9 +57,9 @@ class LinearOutput:
             p(f) = |f|·(c/N)·G^{L+1,0}_{0,L+1}(c f² | −½, n₁/2 − 1, …, n_L/2 − 1),
 
         with c = ∏(n_ℓ/2)/(2K) and N = √π ∏ Γ(n_ℓ/2) (Zavatone-Veth and Pehlevan 2021). It is
-        computed as an inverse Mellin transform along the line through the saddle point, which is
-        accurate to about 1e-12 of itself for any widths and far into the tails. At f = 0 it is
-        infinite for a hidden layer of a single neuron.
+        computed as an inverse Mellin transform along the line through the saddle point, with a
+        relative error of about 1e-12 for any widths and far into the tails. At f = 0 the density is
+        infinite if a hidden layer has a single neuron.
         """
         points = np.asarray(floating("f", f), np.float64)
         y = np.log(np.maximum(points.ravel() ** 2 / self.variance, 1e-290))
@@ -70,7 +70,7 @@ class LinearOutput:
         phase = np.real(np.exp(at_line - scale[:, None] - 1j * y[:, None] * _LINE))
         step = _LINE[1] - _LINE[0]
         of_log = np.exp(scale - c * y) * phase.sum(axis=1) * step / np.pi
-        # p(f) df is half of what falls on log f², on either side.
+        # p(f) df is half of the probability of log f², for either sign of f.
         found = of_log * np.exp(-y / 2) / np.sqrt(self.variance)
         return found.reshape(points.shape)
 
@@ -78,8 +78,8 @@ class LinearOutput:
     def log_kernel(self) -> tuple[float, float]:
         """Mean and variance of log S/K for the output's variance S given the last hidden layer.
 
-        They are Σ [ψ(n/2) + log(2/n)] and Σ ψ'(n/2). At L, n → ∞ with t = Σ 1/n_ℓ fixed log S/K
-        becomes Gaussian of mean −t and variance 2t.
+        They are Σ [ψ(n/2) + log(2/n)] and Σ ψ'(n/2). At L, n → ∞ with t = Σ 1/n_ℓ fixed, log S/K
+        becomes Gaussian with mean −t and variance 2t.
         """
         n = np.array(self.widths, np.float64)
         mean = np.sum(digamma(n / 2) + np.log(2 / n))

@@ -1,4 +1,4 @@
-"""How large the next order in 1/width is, from each input by itself."""
+"""The size of the next order in 1/width, computed for each input separately."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import numpy as np
 from largen.expectations.nodes import derivatives_in_variance, nodes_for, values
 from largen.finite_width.chain import Chain
 
-SMALL = 0.2  # of the next order beside the leading one, for the series to be trusted
+SMALL = 0.2  # largest ratio of the next order to the leading one at which the series is trusted
 
 
 def variance_at_next_order(chain: Chain, K: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the variance of each input's S at order 1/n, and what the order 1/n² adds.
+    """Return the variance of each input's S at order 1/n, and its term of order 1/n².
 
     With M and C(K) = σ_w⁴ Var(φ²), and m, V, T as in :mod:`largen.finite_width.recursion`,
 

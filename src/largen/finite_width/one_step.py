@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 class LayerRates(NamedTuple):
-    """What the first step of gradient descent asks of each layer, from the input to the output.
+    """Gradients and learning rates of each layer at the first step, from the input to the output.
 
     Attributes
     ----------
     gradients
         E (∂f/∂W_ij)² of each layer's weights, (L + 1,).
     rates
-        η_ℓ with which every layer has the share 1/(L + 1) of the tangent kernel, (L + 1,).
+        η_ℓ at which each layer contributes 1/(L + 1) of the tangent kernel, (L + 1,).
     """
 
     gradients: np.ndarray
@@ -46,7 +46,7 @@ class LayerRates(NamedTuple):
 
 
 def layer_learning_rates(net: Layer, x: ArrayLike, *, width: int | Sequence[int]) -> LayerRates:
-    """Return a learning rate for each layer with which outputs move by order one in one step.
+    """Return a learning rate for each layer, such that outputs move by order one in one step.
 
     For weights W^ℓ (n_ℓ, n_{ℓ−1}) that carry their own variance σ_w²/n_{ℓ−1}, as in
     :func:`largen.standard` (Hanin, lectures on scaling limits of neural networks, §2.2.3),
@@ -54,9 +54,9 @@ def layer_learning_rates(net: Layer, x: ArrayLike, *, width: int | Sequence[int]
         E (∂f/∂W_ij)² = (1/n_ℓ) ∏_{k=ℓ}^{L} χ_⊥^{(k)} ⟨φ²⟩_{ℓ−1},
         η_ℓ = 1/[(L + 1) n_{ℓ−1} ∏_{k=ℓ}^{L} χ_⊥^{(k)} ⟨φ²⟩_{ℓ−1}],
 
-    with χ_⊥^{(k)} = σ_w²⟨φ'²⟩ in the hidden layer k and ⟨φ²⟩₀ = |x|²/n₀: at infinite width, and for
-    critical relu networks at any. Every layer then has the share 1/(L + 1) of the tangent kernel
-    Σ_ℓ η_ℓ |∂f/∂W^ℓ|², which is 1. Biases are 0.
+    with χ_⊥^{(k)} = σ_w²⟨φ'²⟩ in the hidden layer k and ⟨φ²⟩₀ = |x|²/n₀. This holds at infinite
+    width, and at any width for critical relu networks. Every layer then contributes 1/(L + 1) to
+    the tangent kernel Σ_ℓ η_ℓ |∂f/∂W^ℓ|², which is 1. Biases are 0.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ def layer_learning_rates(net: Layer, x: ArrayLike, *, width: int | Sequence[int]
     NoRule, NoTheory
         For other networks, and for biases.
     NumericalFailure
-        If an input's signal dies, or its kernel overflows.
+        If the variance of an input vanishes, or its kernel overflows.
 
     Examples
     --------

@@ -5,13 +5,13 @@ Products of φ and φ' of up to four inputs are moments of an orthant, summed ov
     E[∏ φ(u_i)^{v_i} φ'(u_i)^{d_i}] = Σ_s ∏ s_i^{v_i} a_{s_i}^{v_i + d_i} G_v(sKs),
     G_v(K) = E[∏ u_i^{v_i} 1(u_i > 0)],
 
-and by Stein's lemma one power less at a time, with u_i = 0 where a step is differentiated:
+and Stein's lemma lowers the powers one at a time, with u_j = 0 where a step is differentiated:
 
     G_v = Σ_j K_ij (w_j G_{w − e_j}  or, where w_j = 0,  n(0; K_jj) G_w given u_j = 0),
     w = v − e_i.
 
-What is left are probabilities of orthants: known angles for up to three inputs, and for four an
-integral over correlations tρ, 0 < t < 1 (Plackett 1954).
+The recursion ends at probabilities of orthants, which are known angles for up to three inputs, and
+for four an integral over correlations tρ, 0 < t < 1 (Plackett 1954).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def slopes_of(phi: ActivationFunction) -> tuple[float, float] | None:
 
 
 class HomogeneousAverages:
-    """Averages of products of φ and φ' at any inputs with a covariance, computed when asked for.
+    """Averages of products of φ and φ' at inputs of given covariance, computed on demand.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ class HomogeneousAverages:
     Attributes
     ----------
     inputs
-        How many there are.
+        Number of inputs.
     """
 
     def __init__(self, slopes: tuple[float, float], kernel: np.ndarray) -> None:
@@ -82,7 +82,8 @@ class HomogeneousAverages:
     def change(self, values_of: Sequence[int], i: int, j: int) -> float:
         """Return the derivative of E[∏ φ(u)] in the covariance of two inputs, or in a variance.
 
-        That in a variance follows from the others, since E is of degree v_i in the size of u_i.
+        The derivative in a variance follows from those in covariances, since E is homogeneous of
+        degree v_i in the size of u_i.
         """
         if i not in values_of or j not in values_of:
             return 0.0

@@ -7,9 +7,9 @@ polynomials: with a_k(q) = E[φ(√q z) h_k(z)] and ρ = c/√(q₁q₂),
     k = Σ a_k a_k ρᵏ,   k_c = Σ k a_k a_k ρ^(k−1)/√(q₁q₂),
     k_1 = (1/2q₁) Σ √((k+1)(k+2)) a_{k+2}(q₁) a_k(q₂) ρᵏ,  …
 
-from one table of coefficients for all pairs, which is right where inputs coincide, too. A φ with
-kinks is integrated between them, and its derivatives are averages with Hermite's polynomials of
-(u, v), which ask for no derivative of φ; for φ(z) = a₊z₊ + a₋z₋ there are closed forms.
+from one table of coefficients for all pairs, which holds also where inputs coincide. A φ with
+kinks is integrated between them, and its derivatives are averages with Hermite polynomials of
+(u, v), which need no derivative of φ; for φ(z) = a₊z₊ + a₋z₋ there are closed forms.
 """
 
 from __future__ import annotations
@@ -220,7 +220,7 @@ def _between_kinks(phi: ActivationFunction, kernel: np.ndarray) -> list[list]:
 
 
 def hermite(y: np.ndarray, inverse: np.ndarray, order: tuple[int, ...]) -> np.ndarray:
-    """Return Hermite's polynomial by which E[∂_i∂_j… f] = E[f · polynomial], for 2 or 4 indices.
+    """Return the Hermite polynomial with E[∂_i∂_j… f] = E[f · polynomial], for 2 or 4 indices.
 
     Parameters
     ----------
@@ -229,7 +229,7 @@ def hermite(y: np.ndarray, inverse: np.ndarray, order: tuple[int, ...]) -> np.nd
     inverse
         S⁻¹.
     order
-        Which derivatives.
+        Indices i, j, … of the derivatives.
     """
     if len(order) == 2:
         i, j = order

@@ -1,7 +1,8 @@
-"""Regression with networks of finite width: shifts of predictions and what the width adds to them.
+"""Regression with networks of finite width: shifts and covariances of predictions.
 
 Predictions of a kernel method are functions of a kernel G, which is K or Θ plus a random deviation
-δ of mean m. With A = (G + σ²)⁻¹, κ = G_*A, α = Ay of the limit and E = δ_* − κδ, to second order
+δ with mean m. With A = (G + σ²)⁻¹, κ = G_*A and α = Ay at infinite width, and E = δ_* − κδ, to
+second order
 
     G_*(G + σ²)⁻¹y = κy + Eα − EAδα,
     G_** − G_*(G + σ²)⁻¹G_*ᵀ = Σ + δ_** − δ_*κᵀ − κδ_*ᵀ + κδκᵀ − EAEᵀ,
@@ -39,14 +40,14 @@ class WidthPosterior(NamedTuple):
     Attributes
     ----------
     mean, mean_shift
-        Prediction at infinite width, and what the width adds to its average, (test,).
+        Prediction at infinite width, and the shift of its average at order 1/n, (test,).
     mean_error
         Standard error of the shift, from the number of samples, (test,).
     covariance, covariance_shift
-        Posterior covariance at infinite width, and what the width adds, (test, test).
+        Posterior covariance at infinite width, and its shift at order 1/n, (test, test).
     width_covariance
-        Covariance of predictions over hidden layers, of order 1/n, (test, test): the width's own
-        error bar. It is part of ``covariance_shift`` for ``"bayesian"``.
+        Covariance of predictions over hidden layers, of order 1/n, (test, test): the error bar due
+        to the finite width. It is part of ``covariance_shift`` for ``"bayesian"``.
     trusted
         As in :class:`largen.finite_width.WidthCorrections`.
     """
@@ -96,19 +97,19 @@ def width_posterior(
 ) -> WidthPosterior:
     """Return mean and covariance of regression by networks of finite width, to order 1/width.
 
-    At infinite width all of these are the regression with the NNGP or the NTK. The equations are in
-    :mod:`largen.finite_width.predictions`. Over initialisations,
+    At infinite width each kind is the regression with the NNGP or the NTK. The equations are in
+    :mod:`largen.finite_width.predictions`. Averages are over initialisations of
 
     ``"readout"``
-        networks whose last layer alone is trained: given its hidden layers a network is a Gaussian
-        process of covariance S. ``covariance`` is the mean of its posterior covariance.
+        networks of which only the last layer is trained: given its hidden layers, a network is a
+        Gaussian process with covariance S. ``covariance`` is the mean of its posterior covariance.
     ``"bayesian"``
-        the posterior of all weights: as before, each S weighted with its evidence p(y|S), which
-        adds Cov(δ, ½(αᵀδα − tr Aδ)) to the mean of δ.
+        the posterior of all weights: as before, but each S is weighted with its evidence p(y|S),
+        which adds Cov(δ, ½(αᵀδα − tr Aδ)) to the mean of δ.
     ``"linearized"``
-        networks linearised at initialisation, with their initial outputs subtracted, trained to the
-        end: regression with the tangent kernel Θ̂. There is no posterior covariance; all variance is
-        that of the width.
+        networks linearised at initialisation, with their initial outputs subtracted, trained to
+        convergence: regression with the tangent kernel Θ̂. There is no posterior covariance; all
+        variance is due to the finite width.
 
     Parameters
     ----------
@@ -119,11 +120,11 @@ def width_posterior(
     width
         Neurons of all hidden layers (times their ``width_ratio``), or one number for each.
     kind
-        What is trained.
+        One of the three above.
     noise
         σ², variance of the targets' noise, or the ridge of the regression.
     samples
-        How many deviations of the kernel.
+        Number of sampled deviations of the kernel.
     key
         A JAX key or an integer.
 
@@ -134,7 +135,7 @@ def width_posterior(
     Raises
     ------
     InvalidInput
-        For arrays that do not fit, another kind, or what :func:`largen.width_fluctuations` refuses.
+        For arrays that do not fit, an unknown kind, or as :func:`largen.width_fluctuations` does.
     NoRule, NoTheory
         For other networks.
     NumericalFailure
@@ -189,7 +190,7 @@ def width_posterior(
 
 
 class _Regression:
-    """The limit: A = (G + σ²)⁻¹, κ and α, and first orders in a change of G."""
+    """Regression at infinite width: A = (G + σ²)⁻¹, κ and α, and first orders in a change of G."""
 
     def __init__(self, G: np.ndarray, y: np.ndarray, noise: float) -> None:
         P = self.samples = len(y)
@@ -222,7 +223,7 @@ class _Regression:
 
 
 class _Second(NamedTuple):
-    """Averages of second order: of EAδα, its deviation, of EAEᵀ, and of what evidence adds."""
+    """Second-order averages: EAδα, its standard deviation, EAEᵀ, and the terms of the evidence."""
 
     mean: np.ndarray
     deviation: np.ndarray
@@ -233,7 +234,7 @@ class _Second(NamedTuple):
 def _averages(
     limit: _Regression, deviations: np.ndarray, *, weighted: bool
 ) -> tuple[_Second, np.ndarray]:
-    """Return averages of second order, and the covariance of Eα."""
+    """Return the second-order averages, and the covariance of Eα."""
     P, draws = limit.samples, len(deviations)
     sums: Any = [0.0] * 4
     evidence: Any = 0.0

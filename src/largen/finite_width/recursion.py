@@ -6,8 +6,9 @@ section 4),
 
     S ← σ_b² + (σ_w²/n) Σ_j φ(z_jα)φ(z_jβ),   z_j ~ N(0, S),
 
-and everything at order 1/n is its expansion about K ← M(K). In absolute units, which contain the
-1/n, so that widths may differ, with J = ∂M/∂S, s = σ_w²φφ and h = σ_w²(φφ + φ'φ'H):
+and cumulants at order 1/n follow from its expansion about K ← M(K). In absolute units, which
+include the factor 1/n so that widths may differ, with J = ∂M/∂S, s = σ_w²φφ and
+h = σ_w²(φφ + φ'φ'H):
 
     V ← J V Jᵀ + Cov(s, s)/n,        m ← J m + ½ M'':V,
     T ← JJJ·T + Σ₃ M''(VJ)(VJ) + (1/n) Σ₃ J V ∂Cov(s, s) + κ₃(s)/n²,
@@ -34,7 +35,7 @@ from largen.finite_width.pairs import PairDerivatives, pair_derivatives
 
 @dataclass(frozen=True)
 class Cumulants:
-    """What is known of the preactivations of one layer, in absolute units.
+    """Cumulants of the kernels of one layer's preactivations, in absolute units.
 
     ``P`` inputs have M = P(P + 1)/2 pairs, in the order of the upper triangle.
 

@@ -1,9 +1,10 @@
 """The kernel of networks with residual branches at order 1/width.
 
-The stream h ← h + βN(0, S), with S = σ_b² + (σ_w²/n) Σ_i φ(h_iα)φ(h_iβ), keeps its neurons: given
-the past they are independent, but with S^1, …, S^ℓ as parameters each h_i is a sum of independent
-Gaussians, of covariance Q ← Q + β²S. So averages over neurons fluctuate together in all layers of
-the stream. With ε^ℓ the deviation of S at fixed parameters, J = ∂M/∂Q and A = 1 + β²J,
+The stream h ← h + βN(0, S), with S = σ_b² + (σ_w²/n) Σ_i φ(h_iα)φ(h_iβ), has the same neurons in
+all layers: given S^1, …, S^ℓ, the h_i are independent of each other, and each is a sum of
+independent Gaussians, with covariance Q ← Q + β²S. Averages over neurons are therefore correlated
+between all layers of the stream. With ε^ℓ the deviation of S at fixed parameters, J = ∂M/∂Q and
+A = 1 + β²J,
 
     δS^ℓ = J δQ^ℓ + ε^ℓ,   δQ ← δQ + β²δS,   n Cov(ε^j, ε^ℓ) = Cov(s(h^j), s(h^ℓ)) = C^{jℓ},
 
@@ -13,10 +14,10 @@ where h^j and h^ℓ, j ≤ ℓ, have the covariance Q^j with one another. With t
     V ← A V Aᵀ + β²(AX + XᵀAᵀ) + β⁴C^{ℓℓ}/n,   X = Σ_{j<ℓ} 𝒢^j C^{jℓ}/n,
     m ← m + β²[J m + ½M'':V + Σ_{j<ℓ} Σ_c ∂C^{jℓ}/∂Q^ℓ_c 𝒢^j_c/n].
 
-The last term, by which a neuron's response to earlier fluctuations is correlated with what it had
-added to them, has no counterpart without branches. An affine map of the whole stream draws all
-neurons anew, and what was before it is forgotten but for V and m; so are the inner layers of
-branches.
+The last term is the correlation of a neuron's response to earlier fluctuations with its own
+contribution to them, and has no counterpart without branches. Behind an affine map of the whole
+stream all neurons are independent given its input, and earlier layers enter through V and m alone;
+the same holds of the inner layers of branches.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ from largen.finite_width.streams import Branch, Stream
 
 @dataclass(frozen=True)
 class _Source:
-    """A layer of the stream whose neurons are still there.
+    """An earlier layer of the stream that has the same neurons as the present layer.
 
-    Its covariance Q (P, P), its σ_w², and the response of the stream to it now, (M, M).
+    Its covariance Q (P, P), its σ_w², and the response of the present layer to it, (M, M).
     """
 
     Q: np.ndarray
@@ -57,9 +58,9 @@ class Kernel:
 
 @dataclass(frozen=True)
 class _Layer:
-    """What a layer of the stream makes of it.
+    """Covariance S behind a layer of the stream, and its fluctuations.
 
-    S at the limit (P, P), J (M, M), Cov(δQ, ε), Cov(ε, ε), and mean and covariance of δS.
+    S at infinite width (P, P), J (M, M), Cov(δQ, ε), Cov(ε, ε), and mean and covariance of δS.
     """
 
     S: np.ndarray
@@ -128,7 +129,7 @@ def _read(layer: HiddenLayer, state: Kernel, sources: list[_Source]) -> _Layer:
 def _added(
     branch: Branch, state: Kernel, found: _Layer, sources: list[_Source]
 ) -> tuple[Kernel, list[_Source]]:
-    """Return the stream behind a branch, and the sources that go on."""
+    """Return the stream behind a branch, and the sources with their responses updated."""
     S, m, V = found.S, found.m, found.V
     through, fresh = np.eye(len(m)), np.zeros_like(V)
     pairs = pairs_of(len(S))

@@ -51,13 +51,13 @@ class CovariancePaths(NamedTuple):
     Attributes
     ----------
     times
-        τ = ℓ/n of each entry, from 0 on.
+        τ = ℓ/n, starting at 0.
     covariance
-        V, (draws, time, P, P). Where a path has blown up it stays where it was.
+        V, (draws, time, P, P). After a path has blown up it is constant.
     blown_up
         Whether a variance exceeded 10⁴ times the largest initial one, (draws,).
     blow_up
-        Time at which it did, (draws,); the last time for paths that stay below.
+        First time at which a variance exceeded this bound, (draws,); the last time for other paths.
     """
 
     times: np.ndarray
@@ -104,18 +104,18 @@ def covariance_sde(
 ) -> CovariancePaths:
     """Draw paths of the covariance of deep networks with shaped activations.
 
-    The equations are in :mod:`largen.finite_width.shaped`. Deviations from networks of n neurons
-    and τn layers are of order 1/n. For one input and slopes (0, 0) V is log-normal: log V has mean
-    −τ and variance 2τ. A smooth φ with ¾φ''² + φ''' > 0 makes V blow up in finite time where k does
-    not prevent it; the result says when. Raw moments of V have heavy tails: look at log V and at
-    correlations. Li, Nica and Roy multiply by c₊ + c₋ where their c₋ belongs to −min(z, 0).
+    The equations are in :mod:`largen.finite_width.shaped`. They differ from networks of n neurons
+    and τn layers by order 1/n. For one input and slopes (0, 0), V is log-normal: log V has mean
+    −τ and variance 2τ. For a smooth φ with ¾φ''² + φ''' > 0, V blows up in finite time unless k
+    prevents it; the result has the time. V has heavy tails, so prefer means of log V and of
+    correlations. Li, Nica and Roy have c₊ + c₋ in b, since their c₋ multiplies −min(z, 0).
 
     Parameters
     ----------
     covariance
         V at τ = 0, (P, P), positive definite: inputs that are not parallel.
     slopes
-        (c₊, c₋) of a shaped relu with slopes 1 + c_±/√n; (0, −2) is near relu's side.
+        (c₊, c₋) of a shaped relu with slopes 1 + c_±/√n; (0, −2) lowers the negative slope.
     activation
         φ of a shaped smooth activation instead; it is divided by φ'(0).
     scale
@@ -124,9 +124,9 @@ def covariance_sde(
         k in σ_w² = 1 + k/n, for ``activation``; by default −(¾φ''² + φ''')/a², which keeps a
         variance of 1.
     bias
-        Biases of variance ``bias``/n in each layer, which add it to the drift.
+        n times the variance of the biases in each layer, a constant term of the drift.
     time
-        The last τ.
+        The largest τ.
     draws, steps
         Number of paths, and of steps of each.
     key
@@ -140,7 +140,7 @@ def covariance_sde(
     NoTheory
         For an activation with φ(0) ≠ 0 or φ'(0) = 0, or with kinks.
     NumericalFailure
-        If a step leaves the numbers: take more steps.
+        If a step gives a number that is not finite: take more steps.
 
     Examples
     --------
@@ -177,7 +177,7 @@ def covariance_sde(
 def _constants(
     slopes: Any, activation: Any, scale: float, growth: float | None
 ) -> tuple[float, float, float, float]:
-    """Return the constants of the drift: of relu's, φ''²/4a², φ'''/2a², and k."""
+    """Return the constants of the drift: that of a shaped relu, φ''²/4a², φ'''/2a², and k."""
     a = real("scale", scale, above=0.0)
     given = None if growth is None else real("growth", growth)
     if (slopes is None) == (activation is None):

@@ -1,4 +1,4 @@
-"""The exact law of a finite network's kernel, drawn without weight matrices."""
+"""Exact samples of a finite network's kernel, drawn without weight matrices."""
 
 from __future__ import annotations
 
@@ -39,11 +39,12 @@ def sample_kernels(
 
         S ← σ_b² + (σ_w²/n) Σ_j φ(z_jα)φ(z_jβ),   z_j ~ N(0, S),
 
-    is a Markov chain with exactly the law that networks have at any width: n·P Gaussian numbers
-    a layer instead of n² weights. It is an oracle beside :func:`largen.init` and
-    :func:`largen.apply`, and knows nothing of expansions in 1/n; outputs are N(0, S) given S. For
-    relu and deep networks S has heavy tails: look at log S, means of its powers converge slowly.
-    Residual networks keep their neurons, h ← h + βN(0, S), which are carried along.
+    is a Markov chain with exactly the distribution of networks at any width. It takes n·P Gaussian
+    numbers a layer instead of n² weights, and uses no expansion in 1/n, so that it is an
+    independent reference like :func:`largen.init` and :func:`largen.apply`; outputs are N(0, S)
+    given S. For relu and deep networks S has heavy tails: means of its powers converge slowly, and
+    log S is the better observable. In residual networks the neurons of the stream are kept,
+    h ← h + βN(0, S).
 
     Parameters
     ----------

@@ -16,15 +16,15 @@ from largen.segments import mapped
 
 _AT_ONCE = 2**21  # Gaussian numbers
 
-# φ and width of every layer; of a branch in a tuple of its own.
+# φ and width of every layer; those of a branch form a tuple of their own.
 _Layers = tuple[tuple[tuple[ActivationFunction, int], ...] | tuple[ActivationFunction, int], ...]
 
 
 def draw_streams(stream: Stream, x: np.ndarray, draws: int, key: Any) -> np.ndarray:
     """Draw S of the outputs of networks, (draws, P, P).
 
-    The neurons of the stream are carried along, h ← h + βN(0, S) with S of all of them, so that a
-    layer takes n·P Gaussian numbers and no matrix.
+    The neurons of the stream are kept, h ← h + βN(0, S) with S the average over all neurons, so
+    that a layer takes n·P Gaussian numbers and no matrix.
     """
     P = x.shape[0]
     batch = max(1, min(draws, _AT_ONCE // (max(stream.widths) * P)))
@@ -74,6 +74,6 @@ def _batch(given: tuple[_Layers, int], key: Any, first: Any, constants: Any) -> 
         for number, ((phi, width), constant) in enumerate(zip(branch, its, strict=True)):
             z = z if number == 0 else neurons(S, width)
             S = behind(phi, z, *constant)
-        # A map of the whole stream draws its neurons anew.
+        # Behind an affine map of the whole stream all neurons are drawn anew.
         h = h + jnp.sqrt(square) * neurons(S, h.shape[1]) if branch is part else None
     return S

@@ -23,7 +23,7 @@ class Branch:
     Attributes
     ----------
     inner
-        Its activations, each with the map behind it; the last one leads back onto the stream.
+        Its activations, each with the map behind it; the last map adds to the stream.
     square
         β².
     """
@@ -41,7 +41,7 @@ class Stream:
     weight, bias
         σ_w² and σ_b² of the first map.
     parts
-        In order; the last one is the hidden layer before the read-out.
+        The hidden layers and branches in order; the last is the hidden layer before the read-out.
     """
 
     weight: float
@@ -54,13 +54,13 @@ class Stream:
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """Neurons of every activation, in order."""
+        """The number of neurons of every activation, in order."""
         layers = [p.inner if isinstance(p, Branch) else (p,) for p in self.parts]
         return tuple(layer.width for part in layers for layer in part)
 
 
 def has_branches(net: object, param: Parameterization | None) -> bool:
-    """Whether a network is a sequence with a residual connection in it; checks ``param``, too."""
+    """Whether a network is a sequence with residual connections; ``param`` is checked as well."""
     if param is not None:
         instance_of("param", param, Parameterization, "a Parameterization such as lg.depth_mup()")
     return isinstance(net, Layer) and any(isinstance(layer, Residual) for layer in _flat(net))
@@ -123,7 +123,7 @@ def stream_of(
 def _pairs(
     layers: list[Layer], neurons: int, n: int, wrong: NoTheory, what: str, last: bool = False
 ) -> tuple[tuple[HiddenLayer, ...], int]:
-    """Read activations and maps in turn, and return how many neurons are behind them."""
+    """Read alternating activations and maps, and return the number of neurons behind them."""
     if not layers or len(layers) % 2:
         raise wrong
     found = []

@@ -1,8 +1,8 @@
 """The exact joint distribution of a finite network's output and tangent kernel, without weights.
 
-Behind a layer with activations Φ (n, P), a weight matrix W' = σ_w W/√n enters forwards by W'Φ
-alone. With ΦᵀΦ = CCᵀ and Q = ΦC⁻ᵀ, Y = W'Q has independent Gaussian entries and W'Φ = YCᵀ.
-Backwards, given all that, with gradients G of the layer behind and fresh Gaussian numbers Ξ,
+Behind a layer with activations Φ (n, P), a weight matrix W' = σ_w W/√n enters the forward pass by
+W'Φ alone. With ΦᵀΦ = CCᵀ and Q = ΦC⁻ᵀ, Y = W'Q has independent Gaussian entries and W'Φ = YCᵀ.
+In the backward pass, given Y, with gradients G of the layer behind and fresh Gaussian numbers Ξ,
 
     W'ᵀG = Q YᵀG + (1 − QQᵀ) Ξ,   Ξ of covariance (σ_w²/n) GᵀG in each row,
 
@@ -10,8 +10,8 @@ so that a layer takes Gaussian numbers in proportion to n·P. The tangent kernel
 
     Θ̂ = S^{L+1} + Σ_ℓ S^ℓ ∘ G^ℓᵀG^ℓ.
 
-Averages over neurons minus their means given all that was drawn before are martingale differences:
-they average to zero, and a regression on them takes most of the variance away.
+Averages over neurons minus their means given all earlier draws are martingale differences: their
+mean is zero, and regression on them removes most of the variance.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
     import xarray
 
 _AT_ONCE = 2**19  # numbers of one layer of a batch
-_DEGREE = 48  # of polynomials in log S
+_DEGREE = 48  # degree of polynomials in log S
 _PER_CONTROL = 20  # networks
-_HEAVY, _FEW = 0.3, 20.0  # share of one network in the variance, of many and of few
-_PAIRED = 6  # inputs up to which their pairs have controls
+_HEAVY, _FEW = 0.3, 20.0  # largest share of one network in the variance, of many and of few
+_PAIRED = 6  # largest number of inputs whose pairs have controls
 
 
 class Estimate(NamedTuple):
@@ -94,7 +94,7 @@ class TangentSamples(NamedTuple):
         )
 
     def estimate(self, observed: ArrayLike) -> Estimate:
-        """Return the mean of what was observed of each network, by regression on the controls.
+        """Return the mean of an observable of each network, by regression on the controls.
 
         Parameters
         ----------
@@ -104,10 +104,10 @@ class TangentSamples(NamedTuple):
         Raises
         ------
         InvalidInput
-            If it has not one row for each network.
+            If ``observed`` does not have one row for each network.
         NumericalFailure
-            If a single network carries much of the variance, so that the mean of so heavy a tail
-            is not known by its standard error.
+            If a single network carries much of the variance: the tail is then so heavy that the
+            standard error does not measure the error of the mean.
         """
         seen = np.asarray(observed, np.float64)
         draws, number = self.controls.shape
@@ -126,7 +126,7 @@ class TangentSamples(NamedTuple):
         fitted = gram @ (design.T @ flat)
         left = flat - design @ fitted
         variance = np.sum(left**2, axis=0) / (draws - design.shape[1]) * gram[0, 0]
-        # Of what was observed itself: a regression also takes rare large values away, which count.
+        # The share in the observable itself: regression would also remove rare large values.
         squares = (flat - flat.mean(axis=0)) ** 2
         share = np.max(squares, axis=0) / np.maximum(np.sum(squares, axis=0), 1e-300)
         if np.any(share > _HEAVY + _FEW / draws):
@@ -146,10 +146,10 @@ def sample_tangent_kernels(
     """Draw output, kernel and tangent kernel of finite networks jointly, without weight matrices.
 
     The distribution is exactly that of networks in :func:`largen.ntk` at initialisation, at any
-    width: an oracle beside :func:`largen.empirical_ntk`, which takes n Gaussian numbers a layer
-    instead of n²; the equations are in :mod:`largen.finite_width.tangent_simulation`. Means of
-    whatever is of order 1/width are best seen with the control variates, by
-    :meth:`TangentSamples.estimate`: at one input they explain most of Var Θ̂.
+    width. Unlike :func:`largen.empirical_ntk`, it takes of order n Gaussian numbers a layer instead
+    of n²; the equations are in :mod:`largen.finite_width.tangent_simulation`. Means of order
+    1/width are best estimated with the control variates, by :meth:`TangentSamples.estimate`: at
+    one input they explain most of Var Θ̂.
 
     Parameters
     ----------
@@ -271,7 +271,7 @@ def _batch(given: tuple[Layers, int], key: Any, first: Any, constants: Any) -> A
 
 
 def _differences(z: Any, slope: Any, mean: Any, noise: Any, Q: Any, spread: Any) -> Any:
-    """Return GᵀG and (z·G)² less their means over the noise, of covariance ``spread`` off Q."""
+    """Return GᵀG and (z·G)² minus means over noise of covariance ``spread`` orthogonal to Q."""
     there = 1 - jnp.sum(Q**2, axis=2, keepdims=True)
     expected = _squares(slope * mean) + spread * _squares(slope * jnp.sqrt(jnp.maximum(there, 0)))
     lengths = _squares(slope * (mean + noise)) - expected
@@ -285,7 +285,7 @@ def _differences(z: Any, slope: Any, mean: Any, noise: Any, Q: Any, spread: Any)
 
 
 def _polynomials(z: Any, S: Any) -> Any:
-    """Return averages of z_αz_β and of Hermite polynomials of fourth degree, less their means."""
+    """Return averages of z_αz_β and of Hermite polynomials of degree four, minus their means."""
     i, j = np.triu_indices(z.shape[2] if z.shape[2] <= _PAIRED else 0, 1)
     own = jnp.diagonal(S, axis1=1, axis2=2)[:, None]
     a, b, c = z[..., i], z[..., j], S[:, i, j][:, None]
@@ -305,7 +305,7 @@ def _squares(G: Any) -> Any:
 
 
 def _orthonormal(value: Any, C: Any) -> Any:
-    """Return Q = ΦC⁻ᵀ, with zeros where a direction does not occur."""
+    """Return Q = ΦC⁻ᵀ, with zeros for directions of zero norm."""
     columns: list[Any] = []
     for j in range(C.shape[-1]):
         left = value[..., j]
@@ -334,7 +334,7 @@ def _means(layer: HiddenLayer, q: np.ndarray) -> np.ndarray:
 
 
 def _interpolated(function: Callable[[np.ndarray], np.ndarray], q: np.ndarray) -> np.ndarray:
-    """Return functions of variances by polynomials in log q; of variance 0, as for the smallest."""
+    """Return functions of variances by polynomials in log q; q = 0 is treated as the smallest q."""
     alive = q[q > 0]
     if not alive.size:
         return function(np.ones(1))[:, :1, None] * np.zeros_like(q)

@@ -1,12 +1,12 @@
 """The rules of finite networks for affine maps: dense, convolutional, locally connected.
 
 All of them are y_p = m·Σ_k W_k a_pk + m_b·b, with a_p the *patch* of the input that position p
-sees: the whole input of a dense layer, what the window covers of a convolution's. For backward
+sees: the whole input for a dense layer, the part under the window for a convolution. For backward
 vectors g_p = ∂f/∂y_p,
 
     Σ_W (∂f/∂W)(∂f'/∂W) = m² Σ_pq (a_p·a'_q)(g_p·g'_q)
 
-where p and q share their weights, and inner products take the place of a Jacobian.
+summed over positions p and q that share their weights. Inner products replace the Jacobian.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from largen.networks.windows import EXACT, convolve, padded, spread, windows
 
 @dataclass(frozen=True)
 class Geometry:
-    """How an affine map sees its input.
+    """The shapes of an affine map and the patches of its input.
 
     Attributes
     ----------
     space
-        Spatial axes of its output.
+        Spatial axes of the output.
     weight, bias
-        Shapes of its parameters.
+        Shapes of the parameters.
     multiply
-        ``multiply(x, W)``, without multiplier and bias.
+        ``multiply(x, W)`` returns x W without multiplier and bias.
     patches
-        ``patches(x)`` of shape (sample, position, group, entry): what each position sees.
+        ``patches(x)`` returns the patch of each position, (sample, position, group, entry).
     shared
         Whether all positions have the same weights.
     """
@@ -167,7 +167,7 @@ def _affine(geometry: Geometry, frame: Frame, path: Path, features: Features) ->
         g1, g2 = (_by_position(probe.gradient) for probe in (one, two))
         inputs = _inner("ni,mi->nm", *(p.capture.reshape(len(p.capture), -1) for p in (one, two)))
         backward = _inner("npcf,mpdf->nmcd", g1, g2)
-        if not space:  # one position, which sees everything
+        if not space:  # one position, whose patch is the whole input
             moved = inputs[:, :, None, None] * backward
         else:
             a1, a2 = (geometry.patches(probe.capture) for probe in (one, two))
@@ -199,8 +199,8 @@ def tangent_of(
 ) -> Float[Array, "n1 n2 output output"]:
     """Return Σ_W (∂f/∂W)(∂f'/∂W) of patches a and backward vectors g, without m².
 
-    Where positions share weights it is ⟨J, J'⟩ with J = Σ_p a_p g_pᵀ, or the sum over all pairs
-    of positions, whichever takes fewer multiplications.
+    Where positions share weights the sum is ⟨J, J'⟩ with J = Σ_p a_p g_pᵀ, computed either so or
+    as the sum over all pairs of positions, whichever takes fewer multiplications.
     """
     n1, positions, groups, entries = a1.shape
     n2, outputs = len(a2), g1.shape[2]

@@ -1,4 +1,4 @@
-"""Empirical kernels of any JAX function f(params, x), without knowing how it is made."""
+"""Empirical kernels of any JAX function f(params, x), whatever its architecture."""
 
 from __future__ import annotations
 
@@ -39,25 +39,26 @@ def tangent_kernel(
 ) -> Any:
     """Return the neural tangent kernel of any function, K(x, x') = Σ_θ ρ_θ ∂f(x)/∂θ ∂f(x')/∂θ.
 
-    For largen's own networks :func:`largen.empirical_ntk` is faster, since it knows their layers.
-    With the parameters of a trained network it is the "after kernel".
+    For largen's own networks :func:`largen.empirical_ntk` is faster, since it uses their layers.
+    At the parameters of a trained network, K is the "after kernel".
 
     Parameters
     ----------
     f
         ``f(params, x)``, differentiable by JAX, from samples (sample, ...) to outputs (sample,)
-        or (sample, output), each sample's from that sample alone. Hashable; a function written
-        in the call itself is compiled anew at every call.
+        or (sample, output); the output of a sample depends on that sample alone. Hashable; a
+        lambda written in the call itself is compiled anew at every call.
     params
         Any tree of arrays.
     x1, x2
-        Samples; ``x1`` against itself without ``x2``.
+        Samples. Without ``x2``, the kernel of ``x1`` with itself.
     rates
-        ρ, a tree like ``params`` of numbers or of arrays that broadcast; 1 if None. 0 freezes.
+        ρ, a tree like ``params`` of numbers or of arrays that broadcast; 1 if None. Rate 0
+        freezes a parameter.
     method
         ``"jacobian"`` forms ∂f/∂θ of every sample and multiplies; ``"products"`` multiplies by
         vectors, in memory of a few copies of the parameters for every sample and output of x2;
-        ``"auto"`` compiles both and takes the one that XLA counts fewer operations for.
+        ``"auto"`` compiles both and takes the one with fewer operations by XLA's count.
 
     Returns
     -------
@@ -97,8 +98,8 @@ def tangent_kernel(
 def output_kernel(f: Function, params: Any, x1: ArrayLike, x2: ArrayLike | None = None) -> Any:
     """Return the mean over outputs of f(x)f(x'), an estimate of the NNGP kernel from one draw.
 
-    For several outputs that are alike at initialisation; :func:`largen.monte_carlo_kernel`
-    averages over draws, with error bars.
+    The mean assumes several outputs that are identically distributed at initialisation.
+    :func:`largen.monte_carlo_kernel` averages over draws, with error bars.
 
     Parameters
     ----------
@@ -144,7 +145,8 @@ def tangent_operator(
     """Return the tangent kernel as an operator that is never formed: Kv = J₁ ρ J₂ᵀ v.
 
     One product costs a backward pass over ``x2`` and a forward derivative over ``x1``, whatever
-    the number of parameters; solvers such as ``scipy.sparse.linalg.cg`` and ``eigsh`` take it.
+    the number of parameters. Solvers such as ``scipy.sparse.linalg.cg`` and ``eigsh`` accept the
+    operator.
 
     Parameters
     ----------
@@ -256,7 +258,7 @@ def _jacobian(f, params, x):
 
 @partial(jax.jit, static_argnums=0)
 def _by_jacobian(f, params, rates, x1, x2):
-    """Return the kernel, (n1, n2) or (n1, output, n2, output), leaf by leaf of the parameters."""
+    """Return the kernel, (n1, n2) or (n1, output, n2, output), summed over parameter arrays."""
     one, two = _jacobian(f, params, x1), _jacobian(f, params, x2)
     axes = jax.eval_shape(f, params, x1).ndim
 
@@ -270,7 +272,7 @@ def _by_jacobian(f, params, rates, x1, x2):
 
 @partial(jax.jit, static_argnums=0)
 def by_products(f, params, rates, x1, x2):
-    """Return the same, column by column; samples of a batch may depend on each other."""
+    """Return the same kernel, column by column; samples of a batch may depend on each other."""
     out = jax.eval_shape(f, params, x2)
     columns = jnp.eye(int(np.prod(out.shape)), dtype=out.dtype).reshape(-1, *out.shape)
     found = jax.vmap(lambda v: _product(f, params, rates, x1, x2, v))(columns)
@@ -289,9 +291,10 @@ _BY_NAME = {"jacobian": _by_jacobian, "products": by_products}
 
 
 def _whole(f, method: str, params, rates, x1, x2):
-    """Return the kernel, of large sets tile by tile: a sample's outputs are of that sample alone.
+    """Return the kernel, for large sets tile by tile.
 
-    Between two tiles an interrupt is answered.
+    Tiles assume that the outputs of a sample depend on that sample alone. Between two tiles the
+    computation can be interrupted.
     """
     shapes = [jax.eval_shape(f, params, x).shape for x in (x1, x2)]
     weights = sum(leaf.size for leaf in jax.tree.leaves(params))
@@ -303,7 +306,7 @@ def _whole(f, method: str, params, rates, x1, x2):
         return (run or partial(_BY_NAME[method], f))(params, rates, x1, x2)
 
     def tiles(x):
-        """Return where tiles begin, and the samples of each: the last ones are filled up."""
+        """Return where tiles begin, and the samples of each; the last tile is padded."""
         count = min(side, len(x))
         at = range(0, len(x), count)
         return [(start, x[np.minimum(np.arange(start, start + count), len(x) - 1)]) for start in at]
@@ -325,7 +328,7 @@ def _whole(f, method: str, params, rates, x1, x2):
 
 
 def _cheapest(f, *arguments):
-    """Return the compiled method of fewer operations, for these shapes."""
+    """Return the compiled method with fewer operations at these shapes."""
     leaves, tree = jax.tree.flatten(arguments)
     shapes = tuple((jnp.shape(leaf), jnp.result_type(leaf)) for leaf in leaves)
     return _compiled(f, tree, shapes)

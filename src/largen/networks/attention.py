@@ -34,7 +34,7 @@ def multi_head_attention(
 ) -> Module:
     """Return y_p = Σ_r a_pr v_r in each head with a = softmax(q·k/√d), or without softmax.
 
-    Parameters are the tuple of those of queries, keys and values.
+    The parameters are a tuple: those of the queries, of the keys and of the values.
     """
     parts = branches_of(layer, frame, path, features)
     queries, keys, values = (part.features for part in parts)

@@ -10,7 +10,7 @@ from largen.networks.modules import Features, Frame, Module, Path, build, weight
 
 @build.register(Axes)
 def axes(layer: Axes, frame: Frame, path: Path, features: Features) -> Module:
-    """Return samples with the axis of channels behind the others."""
+    """Return samples with the axis of channels last."""
     at = layer.channels
     behind = (*features[:at], *features[at + 1 :], features[at])
     return weightless(lambda x: jnp.moveaxis(x, at + 1, -1), behind)

@@ -23,9 +23,9 @@ from largen.progress import Report
 
 # A function of a network, its initial and its trained parameters, and all inputs.
 Measure = Callable[[FiniteNetwork, Any, Any, Any], Any]
-# Chunks that are computed at the same time: one on each core, more only costs memory.
+# Chunks that are computed at the same time, one on each core; more would only cost memory.
 IN_FLIGHT = 2
-SLOW = 1e9  # multiplications a second of a slow machine, by which the first segment is measured
+SLOW = 1e9  # multiplications per second of a slow machine; they set the length of the first segment
 
 
 def in_chunks(
@@ -39,8 +39,8 @@ def in_chunks(
 ) -> tuple[np.ndarray, Any]:
     """Train all seeds, in chunks of equal size; return outputs, and records or measurements.
 
-    Two chunks are computed at a time. Between two segments of each an interrupt is answered; the
-    numbers do not depend on where segments end.
+    Two chunks are computed at a time. Training can be interrupted between two segments; the
+    results do not depend on where segments end.
     """
     one_by_one = jax.default_backend() == "cpu"
     kept, working = _bytes(plan, numbers)
@@ -60,14 +60,14 @@ def in_chunks(
         fit = memory_budget / IN_FLIGHT / (kept + working)
     chunk = even_chunk(seeds, int(max(fit, 1)))
     flows = isinstance(plan.optimizer, GradientFlow)
-    # All steps of a chunk; gradient flow, whose steps are not known, pauses at the end of a seed.
+    # All steps of a chunk. Gradient flow, whose number of steps is unknown, pauses after each seed.
     steps = _most_steps(plan) * (chunk if one_by_one else 1)
     unit = MOST_STEPS if flows else steps
     pace = Pace(_first_segment(plan, numbers, 1 if one_by_one else chunk))
 
     def trained(start: int) -> Iterator[Any]:
-        """Yield what is being computed, after each segment, and the result in the end."""
-        # The last chunk is filled up with further seeds, which are dropped.
+        """Yield the pending computation after each segment, and the result at the end."""
+        # The last chunk is padded with further seeds, which are dropped.
         keys = jnp.stack([jax.random.fold_in(key, seed) for seed in range(start, start + chunk)])
         passed = _nothing(plan, measure, one_by_one, numbers, keys)
         for first in range(0, steps, unit):
@@ -107,13 +107,13 @@ def at_once(plan: Plan, one_by_one: bool, numbers: Numbers, keys: Any) -> tuple[
 
 
 def even_chunk(seeds: int, limit: int) -> int:
-    """Return the chunk of at most ``limit`` seeds that wastes the fewest, and is the largest."""
+    """Return the largest chunk of at most ``limit`` seeds among those that pad the fewest."""
     limit = min(seeds, limit)
     return min(range((limit + 1) // 2, limit + 1), key=lambda size: (-seeds % size, -size))
 
 
 def _first_segment(plan: Plan, numbers: Numbers, seeds: int) -> int:
-    """Return how many steps even a slow machine makes in a segment."""
+    """Return the number of steps that a slow machine makes in a segment."""
     if numbers.x.ndim > 2:
         return 1  # a weight is used at every position
     return int(SEGMENT * SLOW / (6 * seeds * len(numbers.x) * plan.network.parameters))
@@ -124,7 +124,7 @@ def _most_steps(plan: Plan) -> int:
 
 
 def _course(plan: Plan, numbers: Numbers, key: Any) -> Any:
-    """Return the descent or the flow of a network, which have the same methods."""
+    """Return the training of a network, a descent or a flow; both have the same methods."""
     if isinstance(plan.optimizer, GradientFlow):
         return Flow(plan, numbers)
     return Descent(plan, numbers, jax.random.fold_in(key, 1))
@@ -135,7 +135,7 @@ def _begun(plan: Plan, numbers: Numbers, key: Any) -> Any:
 
 
 def _found(plan: Plan, measure: Measure | None, numbers: Numbers, key: Any, state: Any) -> Any:
-    """Return outputs, and records or measurements, of a network that is trained."""
+    """Return outputs, and records or measurements, of a trained network."""
     outputs, records, params = _course(plan, numbers, key).found(state)
     if measure is None:
         return outputs, records
@@ -145,7 +145,7 @@ def _found(plan: Plan, measure: Measure | None, numbers: Numbers, key: Any, stat
 
 @partial(jax.jit, static_argnums=(0, 1, 2))
 def _nothing(plan: Plan, measure: Measure | None, one_by_one: bool, numbers: Numbers, keys):
-    """Return room for the state of one network, or all, for all results, and whether it is over."""
+    """Return arrays for the state of one network or of all and for all results, and an end flag."""
     numbers = jax.tree.map(jnp.asarray, numbers)
     state = jax.eval_shape(partial(_begun, plan, numbers), keys[0])
     found = jax.eval_shape(partial(_found, plan, measure, numbers, keys[0]), state)
@@ -159,7 +159,7 @@ def _nothing(plan: Plan, measure: Measure | None, one_by_one: bool, numbers: Num
 
 @partial(jax.jit, static_argnums=(0, 1, 2), donate_argnums=7)
 def _advance(plan: Plan, measure, one_by_one: bool, numbers: Numbers, keys, begin, end, passed):
-    """Go on from one step to another; on CPUs these are the steps of one seed after the other."""
+    """Train from one step to another; on CPUs, steps are counted over the seeds in turn."""
     numbers = jax.tree.map(jnp.asarray, numbers)
     most = _most_steps(plan)
 

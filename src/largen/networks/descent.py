@@ -15,16 +15,16 @@ from largen.networks.updates import add_langevin_noise, transformation
 
 
 class Descended(NamedTuple):
-    """Where the training of one network has got to.
+    """The state of the training of one network.
 
     Attributes
     ----------
     params, memory
-        The weights, and what the optimizer remembers.
+        The weights, and the state of the optimizer.
     outputs
-        f at all entries that were passed.
+        f at all times reached so far.
     records
-        Kernels at the recorded ones of these.
+        Kernels at those times that are to be recorded.
     """
 
     params: Any
@@ -34,14 +34,14 @@ class Descended(NamedTuple):
 
 
 class Descent:
-    """The training of one network in steps, which can be left and entered again.
+    """The training of one network in steps, which can be paused and resumed.
 
-    A step is counted by the entry that it starts from. The last entry is only observed.
+    A step has the index of the time at which it starts. No step starts at the last time.
 
     Parameters
     ----------
     plan, numbers
-        The run.
+        The compiled and the numerical part of the run.
     key
         The key of the Langevin noise, if there is any.
     """
@@ -51,7 +51,7 @@ class Descent:
         self._rates = jnp.asarray(numbers.rates)
 
     def begin(self, params: Any) -> Descended:
-        """Return the state at initialisation, with room for what is observed."""
+        """Return the state at initialisation, with arrays for outputs and records."""
         plan, x = self._plan, self._numbers.x
         shape = jax.eval_shape(plan.network.outputs_of, params, x)
         outputs = jnp.zeros((plan.entries, *shape.shape), shape.dtype)
@@ -63,11 +63,11 @@ class Descent:
         return Descended(params, memory, outputs, room)
 
     def advance(self, state: Descended, start: Any, stop: Any) -> Descended:
-        """Observe the entries from one to another, and make the steps that start from them."""
+        """Observe the network at the given range of times, and make the steps that start there."""
         return lax.fori_loop(start, stop, self._step, state)
 
     def ended(self, state: Descended, stop: Any) -> Bool[Array, ""]:
-        """Whether all entries are passed when so many are."""
+        """Whether this number of times is all of them."""
         return jnp.asarray(stop) >= self._plan.entries
 
     def found(self, state: Descended) -> tuple[Any, dict[str, Any], Any]:
@@ -99,7 +99,7 @@ class Descent:
         )
 
     def _recorded(self, entry: Any, state: Descended) -> dict[str, Any]:
-        """Return the records with those of an entry, if it is one of them."""
+        """Return the records, with the kernels at this time added if it is to be recorded."""
         if not self._plan.records:
             return state.records
         at = jnp.asarray(self._plan.record_at)

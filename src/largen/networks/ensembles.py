@@ -20,7 +20,7 @@ from largen.runs import Run, Status, Trajectory
 from largen.scalars import flag, integer, random_key, real
 
 MOST_SEEDS = 10**6
-# A loss that grew by this factor is divergence, before it ends in infinity.
+# A loss that grew by this factor counts as divergence, even while it is finite.
 EXPLODED = 1e6
 
 
@@ -40,33 +40,32 @@ def train(
     """Train an ensemble of networks of finite width that differ in their initialisation.
 
     θ ← θ − η₀ρ ∇(1/P) Σ_μ ℓ(f_μ, y_μ) with the rule's rate ρ of each weight (Pehlevan and
-    Bordelon's lecture notes, §2), or what the run's optimizer does instead. Training takes place
-    in the precision of the run's data. One program, compiled once for a width, trains one seed
-    after the other on CPUs (whose caches hold one network, but not many) and many at a time on
-    accelerators.
+    Bordelon's lecture notes, §2), or the update of the run's optimizer. Training uses the precision
+    of the run's data. One program, compiled once for each width, trains seeds one at a time on
+    CPUs (whose caches hold one network, but not many) and many at a time on accelerators.
 
     Parameters
     ----------
     run
-        What to train, on what, and how.
+        The network, its parameterization, the data, the loss and the optimizer.
     width
         N.
     seeds
         Number of networks, at least 1.
     key
-        ``jax.random.key(seed)`` or an integer. Network i starts from ``fold_in(key, i)``: the
-        same for any number of seeds and any memory budget.
+        ``jax.random.key(seed)`` or an integer. Network i is drawn from ``fold_in(key, i)``,
+        whatever the number of seeds and the memory budget.
     record
-        Kernels to keep as well: ``"features"``, ``"gradients"``, ``"ntk"``.
+        Kernels to record: ``"features"``, ``"gradients"``, ``"ntk"``.
     record_at
-        Entries of the trajectory at which they are kept; the first and the last by default.
+        Time indices at which kernels are recorded; the first and the last by default.
     memory_budget
-        Bytes that the ensemble may use at a time; it is trained in chunks that fit.
+        Bytes that the ensemble may use at a time; networks are trained in chunks that fit.
     throw
-        Whether to raise if a network diverged; otherwise the trajectory says so.
+        Whether to raise if a network diverged; otherwise the trajectory's status reports it.
     progress
-        Whether to show a bar; by default in terminals, after two seconds. A function is called
-        with the numbers of trained and of all networks.
+        Whether to show a bar; by default in terminals, after two seconds. If a function is given,
+        it is called with the number of trained networks and the number of all networks.
 
     Returns
     -------
@@ -77,21 +76,21 @@ def train(
         * ``gradient_kernel``, with the same axes: Gˡ = gˡ·gˡ/N with g = √N γ ∂f/∂h, for
           several outputs with the axes ``output, output_2``. Within residual branches it is
           divided by the square of the branch factor: behind a branch's last affine map, h is the
-          stream. Of several positions Φ is the mean over those that enter the next affine map,
-          behind pooling, and G the sum over all,
+          stream. With several positions, Φ is the mean over those that enter the next affine
+          map, after pooling, and G is the sum over all,
         * ``ntk (seed, record, sample, sample_2)`` and ``ntk_test``: see
-          :func:`largen.empirical_ntk`; weighted by the rates of gradient descent also if the
-          optimizer is another one,
+          :func:`largen.empirical_ntk`; the weights are the rates of gradient descent, also with
+          another optimizer,
 
         with the coordinates ``record_step`` and ``layer`` = 1 … L.
 
     Raises
     ------
     InvalidInput
-        If an argument is not what it should be.
+        If an argument has a wrong type or value.
     NumericalFailure
-        If a network diverged: an output is not finite, or its training loss ended a million
-        times above the initial one. The error's ``result`` holds the trajectory.
+        If a network diverged: an output is not finite, or its final training loss is more than a
+        million times the initial one. The error's ``result`` holds the trajectory.
 
     Examples
     --------

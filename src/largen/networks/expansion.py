@@ -16,13 +16,14 @@ from largen.scalars import integer
 from largen.text import shown
 
 Function = Callable[[Any, Any], Any]
-HIGHEST = 16  # power, at which a value costs 65536 evaluations
+HIGHEST = 16  # largest degree, at which one value costs 65536 evaluations
 
 
 def linearize(f: Function, params: Any) -> Function:
     """Return f expanded to first order, f(θ₀, x) + ∂f/∂θ(θ₀, x)·(θ − θ₀).
 
-    What a network becomes in the kernel limit: Bahri and Hanin, Les Houches lectures, eq. (82).
+    A network becomes this linear model in the kernel limit: Bahri and Hanin, Les Houches lectures,
+    eq. (82).
 
     Parameters
     ----------
@@ -34,7 +35,7 @@ def linearize(f: Function, params: Any) -> Function:
     Returns
     -------
     Callable
-        A function of (params, x), to be trained, compiled and differentiated like f.
+        A function of (params, x) that can be trained, compiled and differentiated like f.
 
     Raises
     ------
@@ -55,14 +56,14 @@ def linearize(f: Function, params: Any) -> Function:
 def taylor_expand(f: Function, params: Any, degree: int) -> Function:
     """Return f expanded to a degree in the parameters, Σ_k dᵏ/dtᵏ f(θ₀ + t(θ − θ₀), x)/k! at 0.
 
-    The cost grows as 2ᵏ: derivatives are taken of derivatives.
+    The cost of degree k grows as 2ᵏ, since derivatives are nested.
 
     Parameters
     ----------
     f, params
         As in :func:`linearize`.
     degree
-        The highest power of θ − θ₀, from 0 on.
+        The highest power of θ − θ₀, at least 0.
 
     Raises
     ------

@@ -13,28 +13,28 @@ from largen.integration import Integrated, Integration
 from largen.networks.plan import Numbers, Plan, objective
 from largen.networks.records import record
 
-# Allowed error of one step, in the norm explained below.
+# Tolerated error of one step, in the norm of :class:`Flow`.
 TOLERANCE = {np.dtype(np.float32): 1e-5, np.dtype(np.float64): 1e-7}
-# With relu a neuron can be held at its kink, where the slope jumps: the step size would go to
-# zero with the tolerance. No step is made shorter than this fraction of the whole time.
+# With relu the flow can hold a neuron at its kink, where the slope jumps, and the step size would
+# go to zero. No step is made shorter than this fraction of the whole time.
 SHORTEST = 1 / 20_000
 MOST_STEPS = int(10 / SHORTEST)
 
 
 class Flow:
-    """The training of one network by gradient flow, which can be left and entered again.
+    """The training of one network by gradient flow, which can be paused and resumed.
 
     dθ/dt = −η₀ρ(∇ + λθ) with the rule's rate ρ becomes, in the variables θ/√ρ, a plain gradient
     flow (weights of rate 0 stay where they are), the same for every parameterization that the
     abc-symmetry relates. The Euclidean norm of an error δ in these variables bounds the error of
-    the outputs, |δf| ≤ √K ‖δ‖ with the NTK K of order one at every width: it is what the step size
-    controls, by the fifth-order pair of Tsitouras. The tolerance is 1e-7 in float64 and 1e-5 in
-    float32. Where the solver stops early, what it does not reach is infinite: seen as divergence.
+    the outputs, |δf| ≤ √K ‖δ‖ with the NTK K of order one at every width. The adaptive step size of
+    the fifth-order pair of Tsitouras controls this norm, with tolerance 1e-7 in float64 and 1e-5 in
+    float32. If the solver stops early, outputs at later times are infinite and count as divergence.
 
     Parameters
     ----------
     plan, numbers
-        The run.
+        The compiled and the numerical part of the run.
     """
 
     def __init__(self, plan: Plan, numbers: Numbers):
@@ -64,16 +64,16 @@ class Flow:
         )
 
     def begin(self, params: Any) -> Integrated:
-        """Return the state at initialisation, with room for what is observed."""
+        """Return the state at initialisation, with arrays for outputs and records."""
         leaves = jax.tree.leaves(params)
         return self._course.begin([p / r for p, r in zip(leaves, self._root, strict=True)])
 
     def advance(self, state: Integrated, start: Any, stop: Any) -> Integrated:
-        """Go on until so many steps have been made since initialisation."""
+        """Integrate until this number of steps has been made since initialisation."""
         return self._course.advance(state, stop)
 
     def ended(self, state: Integrated, stop: Any) -> Bool[Array, ""]:
-        """Whether the last time is reached, or never will be."""
+        """Whether the last time is reached, or the solver has failed."""
         return self._course.ended(state) | (state.steps >= MOST_STEPS)
 
     def found(self, state: Integrated) -> tuple[Any, dict[str, Any], Any]:

@@ -1,4 +1,4 @@
-"""The rules of finite networks for activations and for what composes layers."""
+"""The rules of finite networks for activations and for compositions of layers."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def elementwise(layer: Elementwise, frame: Frame, path: Path, features: Features
 
 @build.register(Sequence)
 def sequence(layer: Sequence, frame: Frame, path: Path, features: Features) -> Module:
-    """Return the parts one after the other; copies of them in a loop."""
+    """Return the composition of the parts in order; repeated copies run in a loop."""
     parts: list[Module] = []
     before = features
     for position, inner in enumerate(layer.parts):
@@ -58,7 +58,7 @@ def sequence(layer: Sequence, frame: Frame, path: Path, features: Features) -> M
 
 
 def _one_after_the_other(parts: list[Module], features: Features) -> Module:
-    """Return parts that read one another; parameters are a tuple."""
+    """Return parts of which each reads the output of the one before; parameters are a tuple."""
 
     def forward(params, x, taps):
         captures = []
@@ -72,7 +72,7 @@ def _one_after_the_other(parts: list[Module], features: Features) -> Module:
 
 @build.register(Concatenate)
 def concatenate(layer: Concatenate, frame: Frame, path: Path, features: Features) -> Module:
-    """Return the branches' features one after the other; parameters are a tuple."""
+    """Return the concatenation of the branches' features; parameters are a tuple."""
     parts = branches_of(layer, frame, path, features)
     behind = (*parts[0].features[:-1], sum(part.features[-1] for part in parts))
     return together(parts, behind, each(parts, lambda found: jnp.concatenate(found, axis=-1)))
@@ -89,9 +89,9 @@ def product(layer: Product, frame: Frame, path: Path, features: Features) -> Mod
 def residual(layer: Residual, frame: Frame, path: Path, features: Features) -> Module:
     """Return y = shortcut(x) + c·branch(x), with c = L^(−α) of the parameterization.
 
-    Parameters are the branch's, or the pair (branch's, shortcut's). Gradient kernels of the
-    branch are divided by c²: for its last affine map, that is the gradient with respect to the
-    stream y.
+    The parameters are those of the branch, or the pair (branch, shortcut). Gradient kernels of the
+    branch are divided by c²; for its last affine map, the quotient is the gradient kernel with
+    respect to the stream y.
     """
     branch = _scaled(part_of(layer.branch, frame, (*path, 0), features), frame.table.branch)
     if layer.shortcut is not None:
@@ -123,7 +123,7 @@ def _scaled(branch: Module, factor: float) -> Module:
 
 
 def _copies(copy: Module, times: int) -> Module:
-    """Return a loop over copies; parameters carry a leading axis of them."""
+    """Return a loop over copies; parameters have a leading axis of copies."""
     shapes = jax.tree.map(lambda leaf: shape(times, *leaf.shape), copy.shapes)
 
     def forward(params, x, taps):
@@ -160,12 +160,12 @@ def _copies(copy: Module, times: int) -> Module:
 
 
 def branches_of(layer: Parallel, frame: Frame, path: Path, features: Features) -> list[Module]:
-    """Return the modules of the parts of a layer, which read the same input."""
+    """Return the modules of the parts of a layer whose parts read the same input."""
     return [part_of(inner, frame, (*path, i), features) for i, inner in enumerate(layer.parts)]
 
 
 def each(parts: list[Module], combine: Callable[[list[Any]], Any]) -> Callable[..., Any]:
-    """Return the forward pass that gives every part the same input and combines the outputs."""
+    """Return the forward pass that applies all parts to one input and combines the outputs."""
 
     def forward(params, x, taps):
         taps = (None,) * len(parts) if taps is None else taps
@@ -176,7 +176,7 @@ def each(parts: list[Module], combine: Callable[[list[Any]], Any]) -> Callable[.
 
 
 def together(parts: list[Module], features: Features, forward: Callable[..., Any]) -> Module:
-    """Return the module of several parts whose trees stand side by side in tuples."""
+    """Return the module of several parts, with tuples of their trees."""
 
     def init(normals):
         return tuple(part.init(own) for part, own in zip(parts, normals, strict=True))

@@ -1,11 +1,11 @@
-"""What a finite network needs of a layer: one :class:`Module`, made by one function per layer.
+"""Layers of finite networks: one :class:`Module` each, made by one function per type of layer.
 
 To teach finite networks a new layer, write ``(layer, frame, path, features) -> Module`` in a file
 of its own and register it with ``@build.register(NewLayer)``. A layer without weights is
 :func:`weightless`.
 
-Kernels come from one mechanism. The forward pass hands out what entered each layer with weights
-(its *capture*) and adds a *tap*, an array of zeros, to what leaves it. The gradient of Σ_μ f_μ
+One mechanism gives all kernels. The forward pass returns the input of each layer with weights
+(its *capture*) and adds a *tap*, an array of zeros, to its output. The gradient of Σ_μ f_μ
 with respect to the taps holds the backward vector ∂f_μ/∂h of every sample, in one backward pass.
 Feature kernels, gradient kernels and the tangent kernel are inner products of the two.
 """
@@ -31,19 +31,19 @@ Features = tuple[int, ...]
 
 
 class Probe(NamedTuple):
-    """What probing a layer gave: captures, and gradients with an output axis before the last."""
+    """Captures of a layer, and gradients by its taps with an output axis before the last."""
 
     capture: Any
     gradient: Any
 
 
 class Kernels(NamedTuple):
-    """What a layer contributes to the kernels between two sets of samples.
+    """Contributions of a layer to the kernels between two sets of samples.
 
     Attributes
     ----------
     features
-        Inner products of what entered its weights, over the fan-in, ``(site, n1, n2)``.
+        Inner products of the inputs of its weights, over the fan-in, ``(site, n1, n2)``.
     gradients
         Inner products of ∂f/∂h, ``(site, n1, n2, output, output_2)``.
     tangent
@@ -62,7 +62,7 @@ class Module:
     Attributes
     ----------
     features
-        Shape of what leaves it, without the axis of samples.
+        Shape of the output, without the axis of samples.
     names
         Names of its rows in the rule table, a tree shaped as its parameters.
     shapes
@@ -71,12 +71,12 @@ class Module:
         ``init(normals)`` makes the parameters from standard Gaussian numbers of these shapes.
         (A network draws the numbers of all its layers at once: one generator to compile.)
     forward
-        ``forward(params, x, taps)`` returns what leaves it and the captures; without taps
-        (None) it captures nothing.
+        ``forward(params, x, taps)`` returns the output and the captures; there are no captures
+        if taps is None.
     taps
-        ``taps(samples, dtype)`` returns the zeros to tap it with.
+        ``taps(samples, dtype)`` returns the zeros that are added to the output.
     kernels
-        ``kernels(probe1, probe2)``; None from a layer without weights.
+        ``kernels(probe1, probe2)`` returns the layer's kernels; None for a layer without weights.
     """
 
     features: Features
@@ -95,7 +95,7 @@ class Frame:
     Attributes
     ----------
     table
-        The rule of every weight, in numbers.
+        The rule of every weight, with numbers at this size.
     width
         N, the unit of width.
     outputs
@@ -128,7 +128,7 @@ class Frame:
         return int(found)
 
     def rule(self, path: Path, kind: str) -> tuple[str, Rule[float] | None]:
-        """Return a weight's name in the table and its rule, None if it has no such weight."""
+        """Return a weight's name in the table and its rule; None if there is no such weight."""
         name = f"{'.'.join(map(str, path)) or '0'}.{kind}"
         return name, self.table.get(name)
 
@@ -144,9 +144,9 @@ def build(layer: Layer, frame: Frame, path: Path, features: Features) -> Module:
     frame
         The network around it.
     path
-        Where in the architecture it is.
+        Its place in the architecture.
     features
-        Shape of what enters it, without the axis of samples.
+        Shape of the input, without the axis of samples.
 
     Raises
     ------
@@ -158,12 +158,12 @@ def build(layer: Layer, frame: Frame, path: Path, features: Features) -> Module:
 
 
 def part_of(layer: Layer, frame: Frame, path: Path, features: Features) -> Module:
-    """Return the module of a layer within others, whose shapes are those that the layer tells.
+    """Return the module of an inner layer, after checking its shapes.
 
     Raises
     ------
     InvalidInput
-        If they are not: all other readings of the network go by what the layer tells.
+        If they differ from the shapes that the layer's record declares, which all theories use.
     """
     module = build(layer, frame, path, features)
     if isinstance(layer, Container):
@@ -197,7 +197,7 @@ def weightless(function: Callable[[Any], Any], features: Features) -> Module:
 
 
 def add(parts: list[Kernels | None]) -> Kernels | None:
-    """Return the kernels of several layers together: sites in order, tangents summed."""
+    """Return the joint kernels of several layers: sites concatenated, tangents summed."""
     present = [part for part in parts if part is not None]
     if not present:
         return None

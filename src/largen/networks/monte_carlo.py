@@ -38,23 +38,23 @@ def monte_carlo_kernel(
     """Estimate NNGP and NTK from networks of finite width, where no rule gives them exactly.
 
     Means over ``draws`` independent initialisations of f(x)f(x') (of γf(x)γf(x') where the
-    output vanishes with the width, as :func:`largen.kernel` has it) and of the empirical tangent
-    kernel. The errors are statistical; both means differ from the limit by a term of order
-    1/width besides, seen by doubling the width.
+    output vanishes with the width, as in :func:`largen.kernel`) and of the empirical tangent
+    kernel. The errors are statistical; besides, both means differ from the limit by a term of
+    order 1/width, which doubling the width reveals.
 
-    Where batch normalisation couples samples, kernels are those of the batch ``x1`` as a whole:
-    among its samples, and other ones in another batch.
+    Where batch normalisation couples samples, the kernels between two samples depend on the whole
+    batch ``x1``.
 
     Parameters
     ----------
     net
         The architecture.
     x1, x2
-        Samples; ``x1`` against itself without ``x2``.
+        Samples. Without ``x2``, the kernels of ``x1`` with itself.
     width
         N.
     draws
-        Number of networks, 2 or more; the errors fall as its root.
+        Number of networks, 2 or more; the errors fall as 1/√draws.
     key
         A JAX key or an integer.
     param
@@ -65,7 +65,7 @@ def monte_carlo_kernel(
     InvalidInput
         For sizes that are not positive, or samples that do not fit the network.
     NoTheory
-        If a layer drops entries, or couples the samples of a batch and there is another, ``x2``.
+        If a layer drops entries, or couples the samples of a batch and ``x2`` is given.
 
     Examples
     --------
@@ -111,7 +111,7 @@ def monte_carlo_kernel(
 
 
 def _moments(network: FiniteNetwork, keys, x1, x2, scale):
-    """Return means and sums of squared differences from them over draws, one network at a time."""
+    """Return means over draws and sums of squared differences from them, one network at a time."""
     dtype = jnp.result_type(x1)
     x1 = jnp.asarray(x1)
     x2 = None if x2 is None else jnp.asarray(x2, dtype)
@@ -120,7 +120,7 @@ def _moments(network: FiniteNetwork, keys, x1, x2, scale):
 
 
 def _add(network: FiniteNetwork, draw, state, keys, x1, x2, scale):
-    """Return the moments with another draw: Welford's update, which subtracts no large sums."""
+    """Return the moments with another draw added, by Welford's update without cancellation."""
     found = _kernels(network, keys[draw], x1, x2, scale)
     count = (draw + 1).astype(x1.dtype)
     steps = jax.tree.map(lambda new, mean: new - mean, found, state[0])
@@ -135,7 +135,7 @@ def _kernels(network: FiniteNetwork, key, x1, x2, scale):
     """Return f(x)f(x') and the tangent kernel of one network."""
     params = network.draw(key, x1.dtype)
     f1 = network.outputs_of(params, x1)
-    if coupling(network.net) is not None:  # and there is no other batch
+    if coupling(network.net) is not None:  # and x2 is not given
         rates = network.per_leaf(network.table, "lr")
         tangent = by_products(network.outputs_of, params, rates, x1, x1)
         return scale * jnp.outer(f1, f1), tangent

@@ -32,11 +32,12 @@ from largen.text import shown
 class FiniteNetwork:
     """A network of finite width; made by :func:`finite_network`.
 
-    Parameters are a tree that mirrors the architecture: ``serial`` a tuple of its layers',
-    ``Dense`` a dictionary of ``weight (fan_in, fan_out)`` and, if there is one,
-    ``bias (fan_out,)``, ``Conv`` the same with ``weight (*window, fan_in, fan_out)``,
-    ``Residual`` its branch's (with a shortcut the pair of both), ``repeat`` its layer's with a
-    leading axis of copies, several branches a tuple, and layers without weights ``()``.
+    The parameters form a tree that mirrors the architecture. ``serial`` has a tuple of the
+    parameters of its layers; ``Dense`` a dictionary of ``weight (fan_in, fan_out)`` and, if there
+    is one, ``bias (fan_out,)``; ``Conv`` the same with ``weight (*window, fan_in, fan_out)``;
+    ``Residual`` the parameters of its branch, or with a shortcut the pair (branch, shortcut);
+    ``repeat`` those of its layer with a leading axis of copies; several branches have a tuple, and
+    layers without weights ``()``.
 
     Attributes
     ----------
@@ -49,7 +50,7 @@ class FiniteNetwork:
     outputs
         Number of outputs; None for a scalar output without an axis.
     table
-        The rules of gradient descent at this size.
+        The rule table of gradient descent at this size.
 
     Examples
     --------
@@ -68,7 +69,7 @@ class FiniteNetwork:
 
     @cached_property
     def module(self) -> Module:
-        """The functions that make it up."""
+        """The compiled functions of this network."""
         readout = weight_sites(self.net)[-1].path
         frame = Frame(self.table, self.width, self.outputs or 1, readout)
         sample = self.inputs if isinstance(self.inputs, tuple) else (self.inputs,)
@@ -149,8 +150,8 @@ class FiniteNetwork:
     def draw(self, key: Any, dtype: Any) -> Params:
         """Draw parameters without any checks, for use in compiled functions.
 
-        They are made from standard Gaussian numbers, or from numbers of another distribution with
-        the same variance where the parameterization says so.
+        The entries are standard Gaussian numbers, or numbers of another distribution with unit
+        variance if the parameterization specifies one, times their initial standard deviations.
         """
         leaves, tree = jax.tree.flatten(self.module.shapes)
         ends = np.cumsum([leaf.size for leaf in leaves])
@@ -227,8 +228,7 @@ def finite_network(
     net, param
         What is computed, and how it scales.
     width
-        N, the number of neurons of hidden layers; those with a ratio of widths have so many times
-        N.
+        N, the number of neurons of hidden layers; a layer with a ratio of widths r has r·N.
     inputs
         D, or the shape (*space, channels) of a sample.
     outputs
@@ -237,8 +237,8 @@ def finite_network(
     Raises
     ------
     InvalidInput
-        If a size is not a positive integer, a layer does not fit its input, or its ratio makes
-        its number of neurons no integer.
+        If a size is not a positive integer, a layer does not fit its input, or the number of
+        neurons of a layer is not an integer.
     NoRule
         If a layer has no rule for finite networks.
 
@@ -285,7 +285,7 @@ def init(
     Raises
     ------
     InvalidInput
-        If a size, the key or the dtype is not what it should be.
+        If a size, the key or the dtype is not valid.
 
     Examples
     --------
@@ -306,7 +306,7 @@ def apply(
     param: Parameterization | None = None,
     outputs: int | None = None,
 ) -> Any:
-    """Return f(x); the sizes are read off the parameters.
+    """Return f(x); the sizes are inferred from the shapes of the parameters.
 
     Parameters
     ----------
@@ -355,7 +355,7 @@ def network_of(
     Raises
     ------
     InvalidInput
-        If they are not parameters of such a network.
+        If no size of the network has parameters of these shapes.
     """
     instance_of("net", net, Layer, "a network such as lg.mlp(2)")
     weights = [

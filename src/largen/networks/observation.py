@@ -1,4 +1,4 @@
-"""What becomes of the parameters: a function of each network before and after training."""
+"""Measurements of trained parameters: a function of each network before and after training."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def observe(
     throw: bool = True,
     progress: bool | Report | None = None,
 ) -> Any:
-    """Train an ensemble, and measure of each network what training made of its parameters.
+    """Train an ensemble, and evaluate a function of each network's initial and final parameters.
 
     Parameters
     ----------
@@ -42,22 +42,22 @@ def observe(
     measure
         ``measure(network, start, end, x)`` of one network: a :class:`largen.FiniteNetwork`, its
         initial and its trained parameters, and training inputs followed by test inputs
-        ``(sample, input)``. It is compiled, once for a width and a function object, and returns
-        a tree of arrays; whole parameters too, where they fit into memory.
+        ``(sample, input)``. It is compiled once for each width and function object, and returns
+        a tree of arrays; it may return the parameters themselves, if they fit into memory.
     throw
-        Whether to raise if something measured is not finite.
+        Whether to raise if a measured array is not finite.
 
     Returns
     -------
     tree
-        What ``measure`` returns, of NumPy arrays with a leading axis of seeds.
+        The tree that ``measure`` returns, as NumPy arrays with a leading axis of seeds.
 
     Raises
     ------
     InvalidInput
-        If an argument is not what it should be.
+        If an argument has a wrong type or value.
     NumericalFailure
-        If something measured is NaN or infinite. The error's ``result`` holds the tree.
+        If a measured array has NaN or infinite entries. The error's ``result`` holds the tree.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What a training loop is compiled for: everything of a run but its numbers."""
+"""The static part of a run, for which the training loop is compiled, and its numbers."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from largen.runs import Loss, Run
 
 @dataclass(frozen=True)
 class Plan:
-    """The static part of a run at a width; one compiled program for each.
+    """The static part of a run at a width; each has one compiled program.
 
     Attributes
     ----------
     network
         The network.
     optimizer
-        With rate 1: the rate is a number, so that other rates need no compilation.
+        The optimizer with rate 1. The rate itself is in :class:`Numbers`, so that other rates need
+        no compilation.
     table
-        The optimizer's rules at this size.
+        The optimizer's rule table at this size.
     loss
         ℓ.
     entries
@@ -34,7 +35,7 @@ class Plan:
     records
         The kernels to be recorded: ``"features"``, ``"gradients"``, ``"ntk"``.
     record_at
-        At which entries, increasing.
+        Increasing time indices at which they are recorded.
     """
 
     network: FiniteNetwork
@@ -57,7 +58,7 @@ class Numbers(NamedTuple):
     Attributes
     ----------
     rates
-        η₀, or that of each step.
+        η₀, one number or one for each step.
     x
         Training inputs followed by test inputs.
     y
@@ -78,7 +79,7 @@ class Numbers(NamedTuple):
 def plan_of(
     run: Run, width: int, records: tuple[str, ...], record_at: tuple[int, ...]
 ) -> tuple[Plan, Numbers]:
-    """Split a run at a width into what is compiled and what is not."""
+    """Split a run at a width into its static part and its numbers."""
     data = run.data
     outputs = run.output_shape[0] if run.output_shape else None
     network = finite_network(run.net, run.param, width=width, inputs=data.inputs, outputs=outputs)
@@ -110,7 +111,7 @@ def objective(plan: Plan, params: Any, x: Any, y: Any) -> tuple[Any, Any]:
 
 
 def outputs_given(plan: Plan, params: Any, x: Any, f_train: Any) -> Any:
-    """Return outputs on all samples, where those on training samples are known already."""
+    """Return outputs on all samples, given those on training samples."""
     if len(x) == plan.samples:
         return f_train
     f_test = plan.network.outputs_of(params, x[plan.samples :])

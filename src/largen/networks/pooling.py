@@ -35,7 +35,7 @@ def sum_pool(layer: SumPool, frame: Frame, path: Path, features: Features) -> Mo
 
 @build.register(AvgPool)
 def avg_pool(layer: AvgPool, frame: Frame, path: Path, features: Features) -> Module:
-    """Return the mean over what of each window lies inside the sample."""
+    """Return the mean over the part of each window inside the sample."""
     inside = np.ones((1, *features[:-1], 1), np.float32)
     return _pool(layer, features, lambda x: _sums(layer, x) / _sums(layer, jnp.asarray(inside)))
 
@@ -64,7 +64,7 @@ def global_sum_pool(layer: GlobalSumPool, frame: Frame, path: Path, features: Fe
 
 @build.register(Flatten)
 def flatten(layer: Flatten, frame: Frame, path: Path, features: Features) -> Module:
-    """Return positions and channels as one axis."""
+    """Return samples with positions and channels merged into one axis."""
     return weightless(lambda x: x.reshape(len(x), -1), (prod(features),))
 
 

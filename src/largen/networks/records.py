@@ -17,13 +17,13 @@ from largen.runs.records import RECORDS, record_names
 def check_records(
     run: Run, record: Iterable[str], record_at: Any
 ) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """Check what to record, and when; the first and the last entry by default.
+    """Check which kernels to record, and at which times; by default at the first and the last.
 
     Raises
     ------
     InvalidInput
-        For an unknown name, an entry that the trajectory does not have, or entries without
-        anything to record there.
+        For an unknown kernel, a time index that the trajectory does not have, or time indices
+        without a kernel to record.
     """
     chosen = record_names(record)
     entries = run.entries("record_at", record_at)
@@ -37,7 +37,7 @@ def check_records(
 
 
 def record(plan: Plan, params: Any, x: Any) -> dict[str, Any]:
-    """Return the kernels asked for: Φ and G over training samples, K with test samples too."""
+    """Return the kernels to record: Φ and G among training samples, K with test samples as well."""
     network, samples = plan.network, plan.samples
     training = probe(network, params, x[:samples])
     found = kernels(network, training, training)

@@ -51,8 +51,8 @@ def empirical_ntk(
     params
         Parameters from :func:`largen.init`.
     x1, x2
-        Inputs, ``(n1, input)`` or ``(n1, *space, channel)``, and n2 of them; ``x1`` against
-        itself without ``x2``.
+        Inputs, ``(n1, input)`` or ``(n1, *space, channel)``, and n2 of the same shape. Without
+        ``x2``, the kernel of ``x1`` with itself.
     param
         The parameterization that the parameters were drawn in; :func:`largen.ntk` by default.
     outputs
@@ -95,7 +95,7 @@ def empirical_ntk(
 
 
 def probe(network: FiniteNetwork, params: Params, x: Float[Array, "sample ..."]) -> Probe:
-    """Return what enters the weights and the gradient of every output behind them."""
+    """Return the inputs of all weights, and the gradient of every output behind these weights."""
     check_samples_apart(network.net)
     module = network.module
     taps = module.taps(len(x), x.dtype)
@@ -114,7 +114,7 @@ def probe(network: FiniteNetwork, params: Params, x: Float[Array, "sample ..."])
 
 
 def check_samples_apart(net: Layer) -> None:
-    """Check that a sample's output depends on that sample alone, as kernels of two samples want.
+    """Check that a sample's output depends on that sample alone, as kernels of two samples require.
 
     Raises
     ------
@@ -138,10 +138,10 @@ def coupling(net: Layer) -> Layer | None:
 def kernels(network: FiniteNetwork, one: Probe, two: Probe) -> Kernels:
     """Return Φ, G and the NTK between two sets of samples.
 
-    Layers l = 1 … L are what leaves each affine map but the last: Φˡ = φ(hˡ)·φ(hˡ)/N is taken
-    from what enters the next one, and Gˡ = gˡ·gˡ/N with g = √N γ ∂f/∂h, which is N γ₀ ∂f/∂h in
-    the mean-field parameterization (Pehlevan and Bordelon, §2). With one scalar output the
-    axes of outputs are dropped.
+    The preactivations hˡ, l = 1 … L, are the outputs of all affine maps but the last.
+    Φˡ = φ(hˡ)·φ(hˡ)/N is computed from the input of the next affine map, and Gˡ = gˡ·gˡ/N with
+    g = √N γ ∂f/∂h, which is N γ₀ ∂f/∂h in the mean-field parameterization (Pehlevan and Bordelon,
+    §2). With one scalar output the axes of outputs are dropped.
     """
     parts = network.module.kernels(one, two)
     assert parts is not None

@@ -22,10 +22,10 @@ def transformation(plan: Plan, lr: Any) -> optax.GradientTransformation:
 
     * gradient descent, Langevin: v ← βv − η(∇ + λθ), θ ← θ + v;
     * Adam: θ ← θ − η(m̂/(√v̂ + ε) + λθ), with ε = ε₀·(rule's eps);
-    * RMSProp: θ ← θ − η(∇/(√v + ε) + λθ), v without correction for its start at zero.
+    * RMSProp: θ ← θ − η(∇/(√v + ε) + λθ), without bias correction of v.
 
-    These two are given the gradient in units of the rule's eps, ∇/eps. That leaves m̂/(√v̂ + ε)
-    unchanged and keeps v̂, of order N⁻³ in wide networks, away from the smallest float32.
+    Adam and RMSProp receive the gradient in units of the rule's eps, ∇/eps. These units leave
+    m̂/(√v̂ + ε) unchanged and keep v̂, of order N⁻³ in wide networks, above the smallest float32.
 
     Parameters
     ----------

@@ -17,7 +17,7 @@ EXACT = lax.Precision.HIGHEST
 
 
 def padded(layer: Windowed, x: Any, outside: float = 0.0) -> Any:
-    """Return samples with what the layer's padding adds, so that windows slide inside only."""
+    """Return padded samples, so that all windows lie inside."""
     axes = [
         window_axis(*lengths, layer.padding)
         for lengths in zip(
@@ -40,7 +40,7 @@ def spread(layer: ConvTranspose, x: Any) -> Any:
 
 
 def windows(x: Any, window: tuple[int, ...], strides: tuple[int, ...], dilation: Any) -> Any:
-    """Return what each window holds, (sample, *space, position in the window, channel)."""
+    """Return the patch of each window, (sample, *space, position in the window, channel)."""
     seen = []
     for offset in product(*map(range, window)):
         start = [d * k for d, k in zip(dilation, offset, strict=True)]
@@ -75,6 +75,6 @@ def _pad(x: Any, axes: list[Axis], circular: bool, outside: float) -> Any:
     widths = [(axis.before, axis.after) for axis in axes]
     if circular:
         return jnp.pad(x, [(0, 0), *widths, (0, 0)], mode="wrap")
-    # A window that strides over the end leaves a rest: a negative width cuts it off.
+    # A stride beyond the end leaves unused positions: a negative padding cuts them off.
     value = jnp.asarray(outside, x.dtype)
     return lax.pad(x, value, [(0, 0, 0), *((*width, 0) for width in widths), (0, 0, 0)])

@@ -1,4 +1,4 @@
-"""Pictures. The only room that imports matplotlib."""
+"""Figures; the only package that imports matplotlib."""
 
 from largen.plots.comparison import comparison_figure, depth_figure
 from largen.plots.coordinates import coordinate_figure

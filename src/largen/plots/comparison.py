@@ -17,13 +17,14 @@ if TYPE_CHECKING:
 def comparison_figure(rows: Sequence[tuple[str, Any, Mapping[str, Any]]]) -> Figure:
     """Draw one row of three panels for each comparison.
 
-    Learning curves of each width on top of the limit's; outputs of one network after training
-    against the limit's prediction; and the distance against the width with its fitted power.
+    The panels show learning curves of each width over that of the limit; outputs of one network
+    after training against the prediction of the limit; and the distance against the width with its
+    fitted power.
 
     Parameters
     ----------
     rows
-        A title, and of a :class:`largen.Comparison` the data set and the exponents.
+        For each row a title, and the data set and exponents of a :class:`largen.Comparison`.
     """
     with style():
         figure, axes = panels(len(rows), 3)
@@ -38,7 +39,7 @@ def _learning_curves(ax: Any, data: xarray.Dataset, title: str) -> None:
     colours = shades(data.sizes["width"])
     for colour, width in zip(colours, data["width"].values, strict=True):
         at = data.sel(width=width)
-        # Eight of ten networks are within the band.
+        # The band contains eight of ten networks.
         band = at["loss_low"], at["loss_high"]
         ax.fill_between(data["time"], *band, color=colour, alpha=0.25, linewidth=0)
         ax.plot(data["time"], at["loss"], color=colour, label=f"N = {width}")
@@ -88,7 +89,7 @@ def _distances(ax: Any, data: xarray.Dataset, exponents: Mapping[str, Any]) -> N
             markersize=4,
             label=f"{label}, N^({exponents[kind]})",
         )
-        # Where a distance is below its statistical error, twice that error bounds it.
+        # If a distance is below its statistical error, twice that error is an upper bound.
         ax.plot(width[~seen], 2 * error[~seen], "v", color=colour, markersize=5, alpha=0.4)
         if exponents[kind].resolved:
             ax.plot(width, exponents[kind].at(width), color=colour, alpha=0.5)
@@ -124,7 +125,7 @@ def depth_figure(
 
 
 def _against(ax: Any, data: xarray.Dataset, kind: str, along: str, beside: str) -> None:
-    """Draw distances against one size, a colour for each value of the other one."""
+    """Draw distances against one size, with a colour for each value of the other size."""
     values = np.unique(data[beside].values)
     symbol = {"width": "N", "depth": "L"}
     for colour, each in zip(shades(len(values)), values, strict=True):

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 def phase_figure(diagram: PhaseDiagram) -> Figure:
     """Draw log χ_⊥ over σ_w and σ_b, the edge, and depth scales as contours.
 
-    With a width and a depth, dotted, where V/K² = 1; with networks, in orange, where their
-    gradients neither grow nor vanish.
+    Given a width and a depth, a dotted line shows where V/K² = 1. Given networks, an orange line
+    shows where their gradients neither grow nor vanish.
     """
     data = diagram.to_xarray()
     with style():

@@ -17,7 +17,7 @@ PREDICTION = {"color": "black", "linewidth": 1.6}
 
 
 def exponents_figure(data: xarray.Dataset, groups: Mapping[str, str]) -> Figure:
-    """Draw one panel of sizes for each group of quantities, and one of all exponents.
+    """Draw a panel of sizes for each group of quantities, and a panel of all exponents.
 
     Dashed lines have the predicted slope; in the last panel, ticks are predictions and bars the
     intervals of 95 %.
@@ -70,7 +70,7 @@ def _sizes(ax: Any, data: xarray.Dataset) -> None:
     ax.set_yscale("log")
     size_axis(ax, widths)
     low, high = ax.get_ylim()
-    if high < 10 * low:  # a decade at least, so that what is constant looks constant
+    if high < 10 * low:  # at least a decade, so that constant quantities look constant
         middle = np.sqrt(low * high)
         ax.set_ylim(middle / 10**0.5, middle * 10**0.5)
     ax.legend()

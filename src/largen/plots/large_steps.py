@@ -30,12 +30,12 @@ def catapult_figure(found: Any) -> Figure:
 
 
 def catapult_diagram_figure(data: xarray.Dataset) -> Figure:
-    """Draw what large steps do, against x = ηλ₀; dashed: the quadratic model.
+    """Draw the outcome of training with large steps against x = ηλ₀; dashed: the quadratic model.
 
     Parameters
     ----------
     data
-        Of :class:`largen.experiments.CatapultDiagram`.
+        The data set of a :class:`largen.experiments.CatapultDiagram`.
     """
     alive, rate = data["alive"], data["rate"]
     quantities = {

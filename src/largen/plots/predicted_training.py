@@ -17,14 +17,14 @@ WORDS = ("constant kernel", "first order", "second order")
 
 
 def predicted_figure(data: xarray.Dataset) -> Figure:
-    """Draw outputs to second order, and what each order is off by.
+    """Draw outputs to second order, and the error of each order.
 
-    Without the trained network, the distance from the second order is drawn instead.
+    Without the trained network, the distance of each order from the second is drawn instead.
 
     Parameters
     ----------
     data
-        Of :class:`largen.experiments.PredictedTraining`.
+        The data set of a :class:`largen.experiments.PredictedTraining`.
     """
     known = "f_train_actual" in data
     time = data["time"].values

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 def regimes_figure(data: xarray.Dataset, quantities: Mapping[str, str]) -> Figure:
-    """Draw one column for each quantity: above against γ, below against γ/√N.
+    """Draw one column for each quantity, against γ in the upper and γ/√N in the lower row.
 
     Parameters
     ----------
     data
         The data set of :class:`largen.experiments.Regimes`.
     quantities
-        Which variables, with a title for each.
+        Names of variables, with a title for each.
     """
     with style():
         figure, axes = panels(2, len(quantities))

@@ -37,19 +37,19 @@ def scaling_figure(
     Parameters
     ----------
     q_sigma, rate
-        The lattice.
+        The lattices of q_σ and q̃_a.
     regions
         Classes of its cells, ``(rate − 1, q_sigma − 1)``.
     lines
         Segments by class, ``(segment, end, 2)``.
     named
-        (q_σ, q̃_a, q̃_w) by name; hollow where it lies off this plane.
+        (q_σ, q̃_a, q̃_w) by name; points off this plane are drawn hollow.
     difference
         q̃_w − q̃_a.
     """
     x, y = np.asarray(q_sigma), np.asarray(rate)
     centre = (x[:-1] + x[1:]) / 2
-    # Diverging at initialisation or by training is one class for two reasons.
+    # Divergence at initialisation and divergence by training are one class.
     kinds = regions.astype("<U32")
     kinds[(regions == "divergent") & (centre[None] > -0.5)] = "divergent from the start"
     with style():

@@ -1,4 +1,4 @@
-"""How pictures look: one set of sizes, colours and line styles for all of them."""
+"""The style of all figures: sizes, colours and line styles."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 LIMIT = {"color": "black", "linestyle": (0, (4, 2)), "linewidth": 1.4, "zorder": 5}
-CHARACTER = 0.028  # the width of a digit, as a part of a panel's
+CHARACTER = 0.028  # the width of a digit, as a fraction of a panel's width
 STYLE: dict[Any, Any] = {
     "font.size": 9,
     "axes.titlesize": 10,
@@ -30,24 +30,24 @@ STYLE: dict[Any, Any] = {
 
 @contextmanager
 def style() -> Iterator[None]:
-    """Draw in the library's style, and leave the user's settings as they were."""
+    """Draw in the library's style, and restore the user's settings afterwards."""
     with mpl.rc_context(STYLE):
         yield
 
 
 def panels(rows: int, columns: int) -> tuple[Figure, Any]:
-    """Return a figure without a window, and its axes as an array ``(rows, columns)``."""
+    """Return a figure that opens no window, and its axes as an array ``(rows, columns)``."""
     figure = Figure(figsize=(3.6 * columns, 3.0 * rows), layout="constrained")
     return figure, figure.subplots(rows, columns, squeeze=False)
 
 
 def shades(count: int) -> np.ndarray:
-    """Return ``count`` colours from light to dark, for a size that grows."""
+    """Return ``count`` colours from light to dark, for increasing sizes."""
     return mpl.colormaps["viridis_r"](np.linspace(0.12, 0.95, count))
 
 
 def size_axis(ax: Any, sizes: Sequence[int] | np.ndarray, label: str = "width N") -> None:
-    """Make x a logarithmic axis of sizes: a tick at each, a label where there is room for it."""
+    """Make x a logarithmic axis with a tick at each size, and labels where there is room."""
     ax.set(xscale="log", xlabel=label)
     place = np.log(np.asarray(sizes, float))
     place = (place - place.min()) / (np.ptp(place) or 1.0)

@@ -20,8 +20,8 @@ LINES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (2, 1.5)), (0, (5, 1, 1, 1)), 
 def sweep_figure(data: xarray.Dataset, best: xarray.Dataset) -> Figure:
     """Draw the loss after training against the rate, one panel for each scheme.
 
-    Colours are depths, lines and markers widths; filled markers are the best rates of their
-    curves. What diverged is missing, as in figure 1 of Bordelon et al. (2023).
+    Colours show depths, line styles and markers show widths; filled markers are the best rates of
+    their curves. Rates that diverge are omitted, as in figure 1 of Bordelon et al. (2023).
 
     Parameters
     ----------
@@ -49,8 +49,8 @@ def dynamics_figure(panels_of: list[tuple[str, list[tuple[str, int, np.ndarray]]
     ----------
     panels_of
         For each panel its title and its curves: label, number of the colour, and losses
-        ``(step,)``. Curves of equal colour differ by the line's style. Those that rise above twice
-        the largest loss at the beginning diverge, and leave the picture; the others fill it.
+        ``(step,)``. Curves of equal colour differ by line style. Curves that rise above twice the
+        largest initial loss count as divergent and are cut off; the other curves set the range.
     """
     with style():
         figure, grid = panels(1, len(panels_of))
@@ -78,7 +78,7 @@ def dynamics_figure(panels_of: list[tuple[str, list[tuple[str, int, np.ndarray]]
 
 
 def _plain_losses(ax: Any) -> None:
-    """Label losses by plain numbers where no power of ten may be within the panel."""
+    """Label losses by plain numbers, since the panel may contain no power of ten."""
     low, high = ax.get_ylim()
     if high >= 10 * low:
         return
@@ -91,7 +91,7 @@ def _legend_beside(ax: Any) -> None:
 
 
 def plain_number(value: float, _: int | None = None) -> str:
-    """Return a tick's label without powers of ten, which say little on a short axis.
+    """Return a tick's label without powers of ten, for an axis of a short range.
 
     Examples
     --------
@@ -107,7 +107,7 @@ def tradeoff_figure(curves: Mapping[int, tuple[np.ndarray, np.ndarray]]) -> Figu
     Parameters
     ----------
     curves
-        Depth → numbers of parameters and losses, each ``(width,)``.
+        For each depth the numbers of parameters and the losses, each ``(width,)``.
     """
     with style():
         figure, grid = panels(1, 1)
@@ -146,7 +146,7 @@ def _curves(ax: Any, data: xarray.Dataset, best: xarray.Dataset) -> None:
 
 
 def _same_limits(axes: Any, data: xarray.Dataset) -> None:
-    """Give all panels one range of rates, and of losses up to a bit above a constant answer's."""
+    """Give all panels one range of rates, and of losses slightly above that of a constant."""
     rates = data["loss"].dropna("lr", how="all")["lr"].values
     rates = rates[rates > 0]
     if rates.size:

@@ -19,14 +19,14 @@ BAND = (0.16, 0.84)  # quantiles of single networks
 def trajectory_figure(trajectory: xarray.Dataset) -> Figure:
     """Draw losses and outputs of a limit or of networks against time.
 
-    Networks are shown by their mean and, as a band, by the middle two thirds of them. Where feature
-    kernels were recorded, that of the last recorded layer stands beside, at the first record and at
-    the last.
+    Networks are shown by their mean and by a band that contains the middle two thirds of them. If
+    feature kernels were recorded, further panels show that of the last recorded layer, at the first
+    and at the last record.
 
     Parameters
     ----------
     trajectory
-        What ``trajectory.to_xarray()`` returns, of :func:`largen.solve` or :func:`largen.train`.
+        ``trajectory.to_xarray()`` of a result of :func:`largen.solve` or :func:`largen.train`.
 
     Examples
     --------
@@ -87,7 +87,7 @@ def _line(ax: Any, time: np.ndarray, values: Any, label: str | None, line: dict[
 
 
 def _kernels(figure: Figure, axes: Any, kernel: xarray.DataArray) -> None:
-    """Draw the kernel of the last layer at its first and its last record, on one scale."""
+    """Draw the kernel of the last layer at the first and the last record, with one colour scale."""
     if "seed" in kernel.dims:
         kernel = kernel.mean("seed")
     if "layer" in kernel.dims:

@@ -1,4 +1,4 @@
-"""Panels of pictures in which networks of several scalings are seen against the width."""
+"""Panels that compare networks of several scalings against the width."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Panel = Callable[[Any], None]
 
 
 def row(title: str, *rows: Sequence[Panel]) -> Figure:
-    """Draw rows of panels, each by a function of its axes."""
+    """Draw rows of panels; a function of the axes draws each panel."""
     with style():
         figure, axes = panels(len(rows), max(map(len, rows)))
         for line, these in zip(axes, rows, strict=True):
@@ -44,9 +44,9 @@ def loss_panel(
     Parameters
     ----------
     ax
-        Where.
+        The axes to draw in.
     losses
-        By scaling: widths, each with the losses ``(seed)`` of its networks.
+        For each scaling its widths, each with the losses ``(seed)`` of its networks.
     limits
         The limit's loss by scaling, drawn as a dashed line.
     title
@@ -66,7 +66,7 @@ def loss_panel(
         usual.append(value)
     size_axis(ax, np.unique([width for points in losses.values() for width, _ in points]))
     low, high = np.nanmin(usual), np.nanmax(usual)
-    # The default scaling leaves the picture, as it should.
+    # The default scaling is left out of the range of the panel, since its losses grow.
     ax.set_ylim(low - 0.15 * (high - low), high + 0.5 * (high - low))
     ax.set(title=title, ylabel="test loss")
     ax.legend()
@@ -78,10 +78,10 @@ def exponents_panel(ax: Any, laws: Mapping[str, Mapping[str, tuple[Any, float | 
     Parameters
     ----------
     ax
-        Where.
+        The axes to draw in.
     laws
-        By scaling and quantity: the fitted power law and the predicted exponent, None if there
-        is no prediction.
+        For each scaling and quantity the fitted power law and the predicted exponent, None if
+        there is no prediction.
     """
     names = list(next(iter(laws.values())))
     for shift, (scaling, found) in enumerate(laws.items()):

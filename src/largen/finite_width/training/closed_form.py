@@ -4,16 +4,16 @@ With df/dt = −Θ R and R = f − y on training samples (t in units of η₀/P)
 
     O₃(a, b; c) = D_{J_c} Θ(a, b),   O₄(a, b; c, d) = D_{J_d}[D_{J_c} Θ(a, b)],
 
-where the inner direction is differentiated, too: dΘ/dt = −O₃R, dO₃/dt = −O₄R, and dO₄/dt = O(n⁻²).
+where the outer derivative acts on J_c as well: dΘ/dt = −O₃R, dO₃/dt = −O₄R, and dO₄/dt = O(n⁻²).
 In the eigenbasis (λ_i, e_i) of Θ₀, with r = e·R(0) and E_s(t) = (1 − e^{−st})/s,
 
     Θ¹_im(t) = −Σ_j o3_imj r_j E_{λj}(t) + Σ_jk o4_imjk (r_j r_k/λ_k)[E_{λj}(t) − E_{λj+λk}(t)],
     R_i(t) = e^{−λi t} r_i − ∫₀ᵗ e^{−λi(t−s)} Σ_m Θ¹_im(s) e^{−λm s} r_m ds,
 
 and at test points f¹_x(t) = −∫₀ᵗ [S_x(u) − Σ_i (Θ₀e_i)_x E_{λi}(t−u) S_i(u)] du with
-S_a = Σ_m Θ¹_am e^{−λm u} r_m. Bahri and Hanin, Les Houches lectures, (102) to (104), have this in
-mind; (104) is printed with e^{−Θ₀t} outside and e^{−Θ₀t'}Θ¹e^{−Θ₀t'} within the integral, whose
-first exponent has the wrong sign, and misses order 1/n.
+S_a = Σ_m Θ¹_am e^{−λm u} r_m. The source is Bahri and Hanin, Les Houches lectures, (102) to (104);
+(104) is printed with e^{−Θ₀t} outside and e^{−Θ₀t'}Θ¹e^{−Θ₀t'} within the integral. The sign of
+the first exponent is wrong, so that (104) is not correct at order 1/n.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Tensors(NamedTuple):
 
 
 class ToFirstOrder(NamedTuple):
-    """Outputs and kernels by their orders: at constant kernel, what O₃ adds, what O₄ adds.
+    """Outputs and kernels by orders: at constant kernel, the terms of O₃, the terms of O₄.
 
     Attributes
     ----------
@@ -98,18 +98,18 @@ def check(run: Run, what: str) -> None:
 
 
 def tensors(network: FiniteNetwork, params: Any, x: Any, samples: int, report: Report) -> Tensors:
-    """Return a network's kernel and its derivatives: no Jacobian, P² nested derivatives.
+    """Return a network's kernel and its derivatives, by P² nested derivatives without a Jacobian.
 
     Parameters
     ----------
     network, params
-        The network, and where it starts.
+        The network, and its initial parameters.
     x
         Training inputs, then test inputs.
     samples
-        P, how many of them are for training.
+        P, the number of training inputs.
     report
-        Called with the directions that are done.
+        Called with the number of finished directions.
     """
     rows = []
     f, kernel = kernel_of(network, params, x, samples)
@@ -160,7 +160,7 @@ def to_first_order(found: Tensors, y: np.ndarray, times: np.ndarray) -> ToFirstO
     Parameters
     ----------
     found
-        Of the network.
+        The kernel and its derivatives.
     y
         Targets, ``(sample,)``.
     times
@@ -169,7 +169,7 @@ def to_first_order(found: Tensors, y: np.ndarray, times: np.ndarray) -> ToFirstO
     Raises
     ------
     NumericalFailure
-        If the kernel is so badly conditioned that the closed form loses its digits.
+        If the kernel is so badly conditioned that the closed form loses its accuracy.
     """
     P = len(y)
     rates, basis = np.linalg.eigh((found.kernel[:P] + found.kernel[:P].T) / 2)
@@ -203,7 +203,7 @@ def to_first_order(found: Tensors, y: np.ndarray, times: np.ndarray) -> ToFirstO
 
 
 def of_third(product: np.ndarray, rates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return S_a(u) of o3_amj r_m r_j as amplitudes (row, term) and exponents (term,) of a sum."""
+    """Return S_a(u) for o3_amj r_m r_j, as amplitudes (row, term) and exponents (term,)."""
     each = -product / rates  # (row, m, j)
     single = each.sum(2)
     return (
@@ -213,7 +213,7 @@ def of_third(product: np.ndarray, rates: np.ndarray) -> tuple[np.ndarray, np.nda
 
 
 def of_fourth(product: np.ndarray, rates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return S_a(u) of o4_amjk r_m r_j r_k in the same form."""
+    """Return S_a(u) for o4_amjk r_m r_j r_k in the same form."""
     each = product / rates  # (row, m, j, k)
     pair, sums = each / rates[:, None], each / (rates[:, None] + rates)
     single = (pair - sums).sum((2, 3))
@@ -233,12 +233,12 @@ def response(
     kernel: np.ndarray,
     t: np.ndarray,
 ) -> np.ndarray:
-    """Return what a source S adds to the outputs, (time, row).
+    """Return the response of the outputs to a source S, (time, row).
 
     Parameters
     ----------
     source
-        Amplitudes and exponents.
+        Amplitudes and exponents of S.
     rates, basis
         λ_i and e_i.
     kernel

@@ -1,4 +1,4 @@
-"""Sums of exponentials of time, and what a linear response makes of them."""
+"""Sums of exponentials of time, and linear responses to them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The training of one given network: as it is, and as its expansion predicts it."""
+"""The training of one given network: the actual one, and the prediction of its expansion."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def followed(
     Parameters
     ----------
     what
-        ``"predicted"``: to each order, ``(entry, order, …)``; or ``"actual"``, ``(entry, …)``.
+        ``"predicted"``: to each order, ``(time, order, …)``; or ``"actual"``, ``(time, …)``.
     plan, numbers
         The run at its width.
     params
-        Where the network starts.
+        The initial parameters.
     report
-        Called with the entries that are done, or once for gradient flow.
+        Called with the number of finished time indices, or once for gradient flow.
     """
     flows = isinstance(plan.optimizer, GradientFlow)
     steps = MOST_STEPS if flows else plan.entries
@@ -50,7 +50,7 @@ def followed(
 
 
 def working_bytes(plan: Plan, numbers: Numbers) -> float:
-    """Return, roughly, the bytes that the expansion takes beside what it returns."""
+    """Return, roughly, the bytes that the expansion takes besides its results."""
     rows, item = len(numbers.x), numbers.x.dtype.itemsize
     sites = [row.site for row in plan.table.rows if row.kind == "weight"]
     neurons = plan.network.width * sum(float(s.copies * s.width_ratio) for s in sites)
@@ -61,7 +61,7 @@ def working_bytes(plan: Plan, numbers: Numbers) -> float:
 
 
 def kept_bytes(plan: Plan, numbers: Numbers) -> float:
-    """Return the bytes of what it returns."""
+    """Return the bytes of the results."""
     rows, outputs = len(numbers.x), plan.network.outputs or 1
     kernels = len(plan.record_at) * rows * plan.samples * outputs**2
     return numbers.x.dtype.itemsize * (ORDERS + 1) * (plan.entries * rows * outputs + kernels)

@@ -14,12 +14,12 @@ from largen.networks.expansion import taylor_expand
 from largen.networks.network import FiniteNetwork
 from largen.runs import Loss
 
-LOST = 1e6  # times the loss at first: then a run is given up, and stays as it is
+LOST = 1e6  # times the initial loss: beyond it, training at this rate ends
 MODELS = ("network", "quadratic")
 
 
 class Setting(NamedTuple):
-    """What a program is compiled for.
+    """The static arguments of a compiled program.
 
     Attributes
     ----------
@@ -28,7 +28,7 @@ class Setting(NamedTuple):
     loss
         ℓ.
     degree
-        Of the expansion in parameters that is trained; None for the network itself.
+        Degree of the expansion in parameters that is trained; None for the network itself.
     """
 
     network: FiniteNetwork
@@ -37,7 +37,7 @@ class Setting(NamedTuple):
 
 
 class State(NamedTuple):
-    """Where training at each rate has got to, each leaf with a leading axis of rates.
+    """The state of training at each rate; each leaf has a leading axis of rates.
 
     Attributes
     ----------
@@ -46,11 +46,11 @@ class State(NamedTuple):
     peak, at_peak
         The largest loss so far, and its step.
     above
-        The steps until the loss was last above the level.
+        Number of steps until the loss was last above the level.
     last
-        The loss.
+        The present loss.
     sound
-        Whether it is still trained.
+        Whether training at this rate continues.
     """
 
     params: Any
@@ -69,15 +69,15 @@ def trained(
     Parameters
     ----------
     setting, params
-        The network, and where it starts.
+        The network, and its initial parameters.
     x, y
         Training samples.
     rates
         η₀, ``(rate,)``.
     steps
-        How many.
+        Number of steps.
     level
-        The loss whose last crossing is noted.
+        The loss whose last crossing is recorded.
     """
     state = _begun(setting, params, x, y, rates)
     for begin, end in Pace(4).segments(0, steps):
@@ -160,7 +160,7 @@ def _kernels(setting: Setting, start, params, x):
 
 
 def bytes_of(setting: Setting, samples: int, rates: int) -> float:
-    """Return, roughly, the bytes that training at so many rates takes at a time."""
+    """Return, roughly, the bytes that training at this number of rates takes at a time."""
     network = setting.network
     outputs = network.outputs or 1
     item = 8.0

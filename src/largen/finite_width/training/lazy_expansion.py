@@ -1,14 +1,14 @@
-r"""A network's training as a power series in how far its parameters move.
+r"""A network's training as a power series in the change of its parameters.
 
-In θ = θ₀ + εδ and f → f₀ + [f(θ) − f₀]/ε the network is linear at ε = 0 and itself at ε = 1. With
-δ = δ₀ + εδ₁ + ε²δ₂, descent or flow of δ is three coupled trajectories, each driven by those before
-it: with f along the curve θ₀ + εδ₀ + ε²δ₁ + ε³δ₂,
+With θ = θ₀ + εδ and f → f₀ + [f(θ) − f₀]/ε the network is linear at ε = 0 and the original at
+ε = 1. With δ = δ₀ + εδ₁ + ε²δ₂, descent or flow of δ becomes three coupled trajectories, each
+driven by those of lower order: with f along the curve θ₀ + εδ₀ + ε²δ₁ + ε³δ₂,
 
     F₀ + εF₁ + ε²F₂ = f₀ + [f(curve) − f₀]/ε,
     G₀ + εG₁ + ε²G₂ = (1/P) Σ_μ ℓ'(F₀ + εF₁ + ε²F₂) ∇f_μ(curve),
 
 and δ_k moves along −ηρG_k. The coefficients are derivatives in the single number ε. F₀ is the
-training at constant kernel; F₁ and F₂ are of order 1/n, what is left out of order n⁻².
+training at constant kernel; F₁ and F₂ are of order 1/n, the truncation error is of order n⁻².
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def coefficients(curve: Callable[[Any], Any], order: int, dtype: Any) -> list[An
 
 
 class Expanded:
-    """A network about its initial parameters.
+    """The expansion of a network about its initial parameters.
 
     Parameters
     ----------
@@ -110,16 +110,16 @@ class Expanded:
 
 
 class Moved(NamedTuple):
-    """Where the three trajectories have got to.
+    """The state of the three trajectories.
 
     Attributes
     ----------
     moves, memories
-        δ_k, and what the optimizer remembers of each.
+        δ_k, and the state of the optimizer of each.
     outputs
-        F_k at all entries that were passed, ``(entry, order, sample, …)``.
+        F_k at all times reached so far, ``(time, order, sample, …)``.
     records
-        Kernels at the recorded ones of these.
+        Kernels at those times that are to be recorded.
     """
 
     moves: Any
@@ -156,11 +156,11 @@ class ExpandedDescent:
         return Moved(moves, (memory,) * ORDERS, outputs, room)
 
     def advance(self, state: Moved, start: Any, stop: Any) -> Moved:
-        """Observe the entries from one to another, and make the steps that start from them."""
+        """Observe the network at the given range of times, and make the steps that start there."""
         return lax.fori_loop(start, stop, self._step, state)
 
     def ended(self, state: Moved, stop: Any) -> Bool[Array, ""]:
-        """Whether all entries are passed when so many are."""
+        """Whether this number of times is all of them."""
         return jnp.asarray(stop) >= self._plan.entries
 
     def found(self, state: Moved) -> tuple[Any, Any]:
@@ -199,7 +199,7 @@ class ExpandedDescent:
 class ExpandedFlow:
     """The three trajectories of gradient flow, with the methods of :class:`ExpandedDescent`.
 
-    In the variables δ/√ρ, as of ``networks.flow.Flow``, whose tolerance it has.
+    The variables are δ/√ρ, and the tolerance is that of ``networks.flow.Flow``.
 
     Parameters
     ----------
@@ -236,11 +236,11 @@ class ExpandedFlow:
         return self._course.begin([jax.tree.leaves(move) for move in self._network.still()])
 
     def advance(self, state: Integrated, start: Any, stop: Any) -> Integrated:
-        """Go on until so many steps have been made since initialisation."""
+        """Integrate until this number of steps has been made since initialisation."""
         return self._course.advance(state, stop)
 
     def ended(self, state: Integrated, stop: Any) -> Bool[Array, ""]:
-        """Whether the last time is reached, or never will be."""
+        """Whether the last time is reached, or the solver has failed."""
         return self._course.ended(state) | (state.steps >= MOST_STEPS)
 
     def found(self, state: Integrated) -> tuple[Any, Any]:

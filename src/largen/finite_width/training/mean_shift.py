@@ -2,9 +2,9 @@ r"""The mean over initialisations of a network's training, to order 1/n, for one
 
 f = n^{−1/2} Σ f_i and Θ = (1/n) Σ θ_i are sums over independent neurons, O₃ = n^{−3/2} Σ o3_i and
 O₄ = n⁻² Σ o4_i, where f_i, θ_i, o3_i, o4_i are those of a network of one neuron. f and O₃ are odd
-in the read-out, Θ and O₄ even. Averages over neurons are therefore all there is to know:
+in the read-out, Θ and O₄ even. The mean shift therefore depends on averages over neurons alone:
 
-    n(E f − f_∞) = ½ Cov(θ, θ):D²F + [what O₃ and O₄ add],   F(Θ) at f(0) = 0, with
+    n(E f − f_∞) = ½ Cov(θ, θ):D²F + [terms of O₃ and O₄],   F(Θ) at f(0) = 0, with
     E[O₃ R_m R_j] → −E[o3 f_j] y_m − E[o3 f_m] y_j,
     E[O₄ R_m R_j R_k] → −E[o4](y_m y_j y_k + K_mj y_k + K_mk y_j + K_jk y_m).
 """
@@ -35,7 +35,7 @@ from largen.runs import Run
 
 NODES = 12  # of a panel of time
 FASTEST = 3.0  # λ times the length of a panel
-MOST_AT_ONCE = 512  # sites
+MOST_AT_ONCE = 512  # neurons
 
 
 class Averages(NamedTuple):
@@ -60,14 +60,14 @@ class Averages(NamedTuple):
 
 
 class Shift(NamedTuple):
-    """n times what a finite width changes in the mean.
+    """n times the shift of the mean at finite width.
 
     Attributes
     ----------
     of_kernels
-        By fluctuations of the kernel at initialisation, ``(time, row)``.
+        Shift of f due to fluctuations of the kernel at initialisation, ``(time, row)``.
     of_features
-        By what O₃ and O₄ add, ``(time, row)``.
+        Shift of f due to O₃ and O₄, ``(time, row)``.
     kernels
         n(E Θ(t) − Θ_∞), ``(time, row, sample)``.
     """
@@ -117,13 +117,13 @@ def averages(
     Parameters
     ----------
     network
-        Of width 1.
+        The network of width 1.
     x, samples
-        Training inputs, then test inputs; how many of them are for training.
+        Training inputs, then test inputs; the number of training inputs.
     normals
-        Standard Gaussian numbers, ``(site, parameter)``, a power of two of sites.
+        Standard Gaussian numbers, ``(neuron, parameter)``; the number of neurons is a power of two.
     memory_budget
-        Bytes that sites may use at a time.
+        Bytes that the neurons may use at a time.
     """
     total = None
     one = 8.0 * len(x) * samples**3 * 8
@@ -180,7 +180,7 @@ def shift_of(
     y
         Targets.
     times
-        From 0 on.
+        Times, starting at 0.
     """
     P = len(y)
     rates, basis = np.linalg.eigh(kernel[:P])
@@ -218,7 +218,7 @@ def shift_of(
 
 
 def _driven(source, rates, basis, along, times) -> np.ndarray:
-    """Return what a source adds to the outputs, (time, row), by quadrature in time."""
+    """Return the response of the outputs to a source, (time, row), by quadrature in time."""
     P = len(rates)
     nodes, weights = np.polynomial.legendre.leggauss(NODES)
     inner, whole, now = np.zeros(P), np.zeros(len(along)), 0.0

@@ -1,4 +1,4 @@
-"""A linear network with one hidden layer and a single sample: two numbers that close exactly."""
+"""A linear network with one hidden layer and a single sample: exact equations for f and λ."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from largen.parameterizations import GradientDescent, RuleTable
 from largen.runs import Loss, Run
 
 WHAT = "lg.catapult"
-LOST = 1e6  # of η²cΔ²: from then on f grows faster than any exponential
-LARGEST = 1e140  # of f, whose square is a number of 64 bits
+LOST = 1e6  # bound of η²cΔ², beyond which f grows faster than any exponential
+LARGEST = 1e140  # bound of f, whose square is finite in float64
 
 
 class OneSample(NamedTuple):
-    """What the recursion knows of a network.
+    """The constants of the recursion for a network.
 
     Attributes
     ----------
     coupling
-        c; 0 where the kernel stands still in the limit.
+        c; 0 where the kernel is constant in the limit.
     kernel
         λ of wide networks at initialisation.
     """
@@ -36,14 +36,14 @@ class OneSample(NamedTuple):
 
 
 class Path(NamedTuple):
-    """The recursion, entry by entry; after divergence the last numbers before it.
+    """The recursion at all times; after divergence, the last values before it are repeated.
 
     Attributes
     ----------
     outputs, kernels, losses
         f, λ and ℓ, ``(step,)``.
     sound
-        Whether the entry was reached, ``(step,)``.
+        Whether the recursion reached this step before it diverged, ``(step,)``.
     """
 
     outputs: Any
@@ -53,12 +53,12 @@ class Path(NamedTuple):
 
 
 def check(run: Run) -> None:
-    """Check that f and λ close for a run.
+    """Check that a run has closed equations for f and λ.
 
     Raises
     ------
     InvalidInput
-        For another number of samples than one.
+        If the number of samples is not one.
     NoTheory
         For another network or optimizer; the message names what is missing.
     """
@@ -130,7 +130,7 @@ def _constants(run: Run, width: int) -> tuple[OneSample, tuple[float, float]]:
 
 
 def recursion(run: Run, coupling: float, f0: float, kernel0: float) -> Path:
-    """Return the training of a network that starts with an output and a kernel."""
+    """Return the training of a network with given initial output and kernel."""
     target = np.asarray(run.data.y_train[0])
     with jax.enable_x64(True):
         target = jnp.asarray(

@@ -1,4 +1,4 @@
-"""Which networks can be expanded in the changes of their parameters."""
+"""The condition under which a network can be expanded in the change of its parameters."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def check_smooth(net: Layer, what: str) -> None:
     Raises
     ------
     NoTheory
-        It names the layer that is not.
+        The message names the layer that is not smooth.
     """
     for layer in layers_of(net):
         if isinstance(layer, MaxPool):

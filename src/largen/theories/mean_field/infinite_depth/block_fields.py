@@ -1,18 +1,18 @@
-r"""Blocks of several matrices at α = 1: full mean-field sites at each depth of a quiet stream.
+r"""Blocks of several matrices at α = 1: stochastic neurons within blocks, a deterministic stream.
 
-The stream of neurons does not feel the noise of a single block, but its mean: with branches
-L^(−1) V^K φ_{K−1}(u^{K−1}), u¹ = V¹φ₀(h), and all rates multiplied by L, a block's own neurons u
-at the depth τ are Gaussian at first, and learn at order one. For K = 2
+The mean of a block changes the stream, the noise of a single block does not. With branches
+L^(−1) V^K φ_{K−1}(u^{K−1}), u¹ = V¹φ₀(h), and all rates multiplied by L, the inner neurons u of a
+block at the depth τ are Gaussian at initialisation, and learn at order one. For K = 2
 
     u(τ, t) = χ + Σ_{s<t} k Δ Φ(τ; t, s) g̃(τ, s),           χ ~ GP(0, Φ),   Φ = ⟨φ(h)φ(h)⟩
     z(τ, t) = ξ + Σ_{s<t} k Δ G(τ; t, s) φ(u(τ, s)),         ξ ~ GP(0, G),   g̃ = φ'(u) z
     ∂h/∂τ = Σ_{s<t} [⟨∂φ(u(t))/∂ξ(s)⟩ + k Δ ⟨φ(u)φ(u)⟩] g(τ, s)
    −∂g/∂τ = φ'(h) Σ_{s≤t} [⟨∂g̃(t)/∂χ(s)⟩ + k Δ ⟨g̃g̃⟩] φ(h(τ, s))
 
-At Gauss's nodes of τ there are random matrices that are known by the directions in which they were
-asked (``deep/matrices/by_directions``), with images of zero for answers into the stream: what
-is left of these are the responses and the change by training. A direction is asked at each
-iteration over depth, so that images exist before it has converged.
+Each Gauss node of τ has random matrices, represented by their images of the directions to which
+they were applied (``deep/matrices/by_directions``). Images in the stream are zero, so that only the
+responses and the change by training enter it. Directions are added at each iteration over depth,
+so that their images exist before the iteration has converged.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from largen.theories.mean_field.infinite_depth.training_loop import (
 )
 
 ITERATIONS = 12
-ASKED = 4  # how many times the samples a step may add directions
+ASKED = 4  # directions that a step may add, as a multiple of the number of samples
 
 
 class Model(NamedTuple):
-    """What is compiled in: φ in front of each of the K matrices, and of the read-out, and the loss.
+    """Static arguments: φ in front of each of the K matrices and of the read-out, and the loss.
 
-    ``nodes`` are those of depth.
+    ``nodes`` is the number of nodes of depth.
     """
 
     phi: tuple[ActivationFunction, ...]
@@ -63,9 +63,9 @@ class Model(NamedTuple):
 
 
 class Moving(NamedTuple):
-    """What trains beside the matrices: a, w, b of each map at each node, c, and the scales s.
+    """Trained vectors and scales: a, w, b of each map at each node, c, and the scales s.
 
-    V = s (V(0) + Q_o M Q_iᵀ/N), where decay makes s less than 1.
+    The matrices are V = s (V(0) + Q_o M Q_iᵀ/N), where weight decay makes s less than 1.
     """
 
     fields: Float[Array, "direction n"]
@@ -76,18 +76,18 @@ class Moving(NamedTuple):
 
 
 class State(NamedTuple):
-    """Everything that changes; matrix m·K + k is that of map k at node m.
+    """The state of training; matrix m·K + k is that of map k at node m.
 
     Attributes
     ----------
     step
-        How many steps have been made.
+        Number of steps made.
     params, velocity
-        What trains, and its momentum.
+        Trained parameters, and their momentum.
     matrices
-        With their changes.
+        The random matrices and their changes by training.
     key
-        Of images to come.
+        Random key of images that are drawn later.
     moved, pulled
         h(τ) − h(0) of all samples, and g(τ) − g(1) of training samples, at the last two steps.
     outputs
@@ -105,29 +105,29 @@ class State(NamedTuple):
 
 
 class Constants(NamedTuple):
-    """What stands still.
+    """The constants of training.
 
     Attributes
     ----------
     fields, field_rate
-        F, of all samples, and ρ of its directions.
+        F of all samples, and ρ of its directions.
     targets, batches
         y of training samples, and samples of each step; None for full batches.
     rise, whole
         Integrals over depth, see ``depth_grid``.
     anchors
-        Images of a block's neurons at initialisation, orthonormal: those of the layer behind
-        each matrix but the last, ``(matrix, row, n)``.
+        Orthonormal images at initialisation of the layer behind each matrix of a block but the
+        last, ``(matrix, row, n)``.
     std, rate, bias_std, bias_rate
         σ, ρσ, σ_b and ρσ_b of the K maps.
     readout
-        σ, ρ, and ρσ_b² of its bias.
+        σ and ρ of the read-out, and ρσ_b² of its bias.
     gamma, momentum, rates, decay
-        γ₀, β, η₀ of each step, λ₀ of everything that trains.
+        γ₀, β, η₀ of each step, λ₀ of all trained parameters.
     precision
         1/N and the tolerance of directions.
     close
-        When an integral over depth stands still, relative.
+        Relative change at which an integral over depth counts as converged.
     """
 
     fields: Float[Array, "sample direction"]
@@ -172,7 +172,7 @@ class Back(NamedTuple):
 
 
 def forward(model: Model, state: State, constants: Constants) -> tuple[State, Ahead]:
-    """Return h, u and f of all samples, and the state with what the matrices were asked."""
+    """Return h, u and f of all samples, and the state with the new directions of the matrices."""
     params = state.params
     first = constants.fields @ params.fields
     size, matrices = len(first), state.matrices
@@ -211,7 +211,7 @@ def backward(
     z: Float[Array, "k n"],
     guess: Float[Array, "node k n"] | None = None,
 ) -> tuple[State, Back]:
-    """Return gradients of some samples from what the read-out returns."""
+    """Return gradients of some samples, given those behind the read-out."""
     h, u, last = ahead.h[:, batch], ahead.inner[:, batch], ahead.last[batch]
     params, matrices = state.params, state.matrices
     coordinates = jnp.zeros((matrices.number, matrices.change.shape[1], len(z)), z.dtype)
@@ -244,7 +244,8 @@ def backward(
 def _fresh(constants: Constants, l):
     """Return the rule for images of the neurons behind matrix l, within a block.
 
-    They have unit norm, as in the limit; what is orthogonal to a basis has less in a network.
+    Images have unit norm, as in the limit; in a finite network, the part orthogonal to a basis has
+    a smaller norm.
     """
     weight = constants.precision.weight
     rule = gaussian(constants.anchors[l], weight)
@@ -258,7 +259,7 @@ def _fresh(constants: Constants, l):
 
 
 def _muted(far, l, fills, rank, key):
-    """Return no images, for those of the stream."""
+    """Return images of zero, for neurons of the stream."""
     return jnp.zeros((len(fills), far.basis.shape[2]), far.basis.dtype), key
 
 
@@ -308,12 +309,12 @@ def stepped(model: Model, state: State, constants: Constants) -> State:
 
 
 def room_for(columns: int) -> int:
-    """Return for how many directions there must be room before a step."""
+    """Return the number of directions for which bases must have room before a step."""
     return ASKED * (columns + TOGETHER)
 
 
 def has_room(state: State, columns: int, trained: int):
-    """Whether all bases can take the directions of another step."""
+    """Whether all bases have room for the directions of another step."""
     inputs, outputs = state.matrices.inputs, state.matrices.outputs
     return jnp.all(inputs.rank + room_for(columns) <= inputs.basis.shape[1]) & jnp.all(
         outputs.rank + room_for(trained) <= outputs.basis.shape[1]

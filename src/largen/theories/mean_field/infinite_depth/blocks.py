@@ -1,7 +1,7 @@
 """The limit of infinite width and depth at α = 1 for blocks of several matrices.
 
 Averages are over neurons of the stream, and over neurons of the blocks at each node of depth.
-Independent sets of both give the error. Fields are in ``block_fields``.
+Independent sets of neurons give the error. The equations are in ``block_fields``.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ from largen.theories.mean_field.infinite_depth.training_loop import (
 
 
 class BlockNetwork(NamedTuple):
-    """A residual network without end whose blocks have several matrices, α = 1.
+    """A residual network of infinite depth whose blocks have several matrices, α = 1.
 
     Attributes
     ----------
     stream
         Read-in, read-out, and φ in front of the first map. Its ``block`` is not used.
     phi, maps
-        φ in front of each map of a block, and the maps, with rates ρ that L does not enter, 1/L
+        φ in front of each map of a block, and the maps, with rates ρ that do not depend on L: 1/L
         times those of a finite network.
     """
 
@@ -87,7 +87,7 @@ class Start(NamedTuple):
     biases
         b of each matrix.
     anchors
-        Fresh vectors of the layer behind each matrix, to which later ones are orthogonal.
+        Fresh Gaussian vectors of the layer behind each matrix; later images are orthogonal to them.
     """
 
     fields: np.ndarray
@@ -111,25 +111,26 @@ def blocks_limit(
     key: int = 0,
     tell: Callable[[float], Any] = lambda done: None,
 ) -> Estimate:
-    """Solve with several sets of neurons.
+    """Solve with several independent sets of neurons.
 
     Parameters
     ----------
     network, training, record_at
-        What is solved, and times at which kernels are kept.
+        The network, its training, and times at which kernels are recorded.
     particles, replicates
-        Neurons of the stream, and of each layer of the blocks at a node, in a set; and sets.
+        Number of neurons in a set, for the stream and for each layer of the blocks at a node; and
+        number of sets.
     nodes
-        Of the depth. The error is that of sampling alone; solutions on two grids tell how much
-        depth changes beyond it.
+        Number of nodes of depth. The error is that of sampling alone; solutions on two grids give
+        the discretisation error in depth.
     tolerance
-        Relative size of features and gradients that are left out beside those seen before.
+        Relative size of the part of features and gradients outside their bases that is neglected.
     dtype
-        Of the neurons.
+        Precision of the neurons.
     key
-        Of the sets of neurons.
+        Random key of the sets of neurons.
     tell
-        Called with the fraction that is done.
+        Called with the finished fraction.
     """
     network = network._replace(stream=by_size(network.stream))
     found: list[Found] = []
@@ -188,7 +189,7 @@ def begin(
                 if k + 1 == last and len(seen):
                     behind = network.phi[last]
                     avoid = np.concatenate([known, values(behind, x)])
-                    # So that responses are 0 at first, as far as there are neurons for it.
+                    # Then responses are 0 at initialisation, if there are enough neurons.
                     turned = values(behind.derivative, x[:trained])[:, None] * known
                     turned = turned.reshape(-1, count)
                     if 4 * len(turned) <= count:
@@ -231,7 +232,7 @@ def solve(
 
 
 def _checked(state: State) -> State:
-    """Return the state; raises if a step has asked in more directions than there was room for."""
+    """Return the state; raises if a step has added more directions than there was room for."""
     for side in (state.matrices.inputs, state.matrices.outputs):
         if int(side.rank.max()) > side.basis.shape[1]:
             raise NumericalFailure(
@@ -250,7 +251,7 @@ def _begin(network, training, start: Start, nodes: int, asked, times: int, key) 
     def zeros(*shape: int) -> Array:
         return jnp.zeros(shape, dtype)
 
-    # Most runs of smooth activations are within 10 directions for each column.
+    # Most runs of smooth activations need at most 10 directions for each column.
     capacities = [capacity_for(min(10, times) * size + room_for(size)) for size in asked]
     inputs, outputs = (
         filled_side(parts, capacity, (count, count), dtype)
@@ -336,7 +337,7 @@ def _grown(state: State) -> State:
 
 @partial(jax.jit, static_argnums=0, donate_argnums=1)
 def _advance(model: Model, state: State, constants: Constants, stop) -> State:
-    """Train until a step, or until a basis is full or the outputs have escaped."""
+    """Train up to a step, or until a basis is full or the outputs have diverged."""
     trained, columns = len(constants.targets), len(constants.fields)
     batch = trained if constants.batches is None else constants.batches.shape[1]
     return advanced(

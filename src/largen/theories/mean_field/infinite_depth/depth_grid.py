@@ -1,8 +1,8 @@
 """Nodes of the depth τ ∈ [0, 1], and polynomials through them.
 
-Fields, kernels and responses are analytic in τ wherever noise does not enter, and kernels are
-where it does: polynomials through Gaussian nodes converge exponentially. The nodes are those of
-Legendre, or with both ends those of Lobatto.
+Fields, kernels and responses are analytic in τ if no noise enters; with noise, kernels still are.
+Polynomials through Gaussian nodes therefore converge exponentially. The nodes are those of
+Gauss-Legendre or, with both ends, of Gauss-Lobatto quadrature.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ class DepthGrid(NamedTuple):
     nodes
         τ, shape ``(node,)``.
     rise
-        Takes values at the nodes to integrals from 0 to each node.
+        Matrix from values at the nodes to integrals from 0 to each node.
     whole
-        Takes them to the integral from 0 to 1.
+        Vector from values at the nodes to the integral from 0 to 1.
     """
 
     nodes: Float[np.ndarray, " node"]
@@ -33,23 +33,23 @@ class DepthGrid(NamedTuple):
 
     @property
     def fall(self) -> Float[np.ndarray, "node node"]:
-        """Takes values at the nodes to integrals from each node to 1."""
+        """Matrix from values at the nodes to integrals from each node to 1."""
         return self.whole - self.rise
 
     def at(self, tau: Float[np.ndarray, " point"]) -> Float[np.ndarray, "point node"]:
-        """Return what takes values at the nodes to those of the polynomial at other depths."""
+        """Return the matrix from values at the nodes to those of the polynomial at other depths."""
         degree = len(self.nodes) - 1
         values = legendre.legvander(2 * self.nodes - 1, degree)
         return np.linalg.solve(values.T, legendre.legvander(2 * tau - 1, degree).T).T
 
 
 def gauss(count: int) -> DepthGrid:
-    """Return so many nodes inside, whose integrals from 0 to 1 are exact to degree 2 count − 1."""
+    """Return ``count`` inner nodes, whose integrals from 0 to 1 are exact to degree 2 count − 1."""
     return _grid(legendre.leggauss(count)[0])
 
 
 def lobatto(count: int) -> DepthGrid:
-    """Return so many nodes, both ends among them."""
+    """Return ``count`` nodes, including both ends."""
     inner = legendre.legroots(legendre.legder([0] * (count - 1) + [1]))
     return _grid(np.concatenate([[-1.0], inner, [1.0]]))
 

@@ -1,4 +1,4 @@
-"""Integrals over depth at its nodes, iterated until they stand still."""
+"""Integrals over depth at its nodes, iterated until they converge."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 
 def continued(last_two: Float[Array, "2 node k n"]) -> Float[Array, "node k n"]:
-    """Return what follows in a straight line."""
+    """Return the linear extrapolation to the next step."""
     return 2 * last_two[0] - last_two[1]
 
 
@@ -24,20 +24,20 @@ def integrated(
     close: Float[Array, ""],
     iterations: int,
 ) -> tuple[Float[Array, "node k n"], Float[Array, "k n"], Any]:
-    """Return x at the nodes and at the far end of x' = slope(x), and what was asked on the way.
+    """Return x at the nodes and at the far end, with x' = slope(x), and the final ``asked``.
 
     Parameters
     ----------
     slope
-        ``slope(m, x, asked)`` returns x' at node m, and what is asked so far.
+        ``slope(m, x, asked)`` returns x' at node m, and the updated ``asked``.
     rule
         Integrals from the start to each node, and to the far end.
     start, guess
-        x at the start, and x − start at the nodes to begin with.
+        x at the start, and the initial guess of x − start at the nodes.
     asked
-        What slopes hand on to one another: a tree of arrays, or nothing, ().
+        A tree of arrays that is passed from each call of ``slope`` to the next; () for none.
     close, iterations
-        The change, relative to x, at which it stands still, and the most iterations.
+        The change relative to x at which the iteration ends, and the most iterations.
     """
     to_nodes, to_end = rule
 

@@ -1,7 +1,7 @@
 """The limit of infinite width and depth for branches L^(−α), α > ½, of one matrix each.
 
-Averages over neurons are means over quasi-random ones; several independent sets of them give the
-error. Fields at the nodes of depth are in ``neuron_fields``.
+Averages over neurons are means over quasi-random neurons; several independent sets of neurons give
+the error. The equations at the nodes of depth are in ``neuron_fields``.
 """
 
 from __future__ import annotations
@@ -66,24 +66,24 @@ def deterministic_limit(
     key: int = 0,
     tell: Callable[[float], Any] = lambda done: None,
 ) -> Estimate:
-    """Solve with several sets of neurons.
+    """Solve with several independent sets of neurons.
 
     Parameters
     ----------
     network, training, record_at
-        What is solved, and times at which kernels are kept.
+        The network, its training, and times at which kernels are recorded.
     particles, replicates
-        Neurons of a set, and sets.
+        Number of neurons in a set, and number of sets.
     nodes
-        Of the depth.
+        Number of nodes of depth.
     tolerance
-        Relative size of features and gradients that are left out beside those seen before.
+        Relative size of the part of features and gradients outside their bases that is neglected.
     dtype
-        Of the neurons.
+        Precision of the neurons.
     key
-        Of the sets of neurons.
+        Random key of the sets of neurons.
     tell
-        Called with the fraction that is done.
+        Called with the finished fraction.
     """
     network, found = by_size(network), []
     seeds = np.random.SeedSequence(key).spawn(replicates)
@@ -105,7 +105,7 @@ def deterministic_limit(
 def bytes_held(
     network: NeuronNetwork, training: Training, particles: int, nodes: int, dtype: Any
 ) -> int:
-    """Return how many bytes one set of neurons takes, unless its directions outgrow their room."""
+    """Return the bytes that one set of neurons takes, unless its bases have to grow."""
     samples, trained = len(network.fields), len(training.targets)
     rows = min((len(training.rates) + 1) * trained + TOGETHER, FIRST_ROWS)
     each = 2 * capacity_for(rows) + 6 * samples + 6 * trained
@@ -123,7 +123,7 @@ def solve(
 ) -> Found:
     """Train one set of neurons.
 
-    ``nodes`` of the ``padded`` nodes are used: one program serves several grids of depth.
+    Of the ``padded`` nodes, ``nodes`` are used: one program serves several grids of depth.
     """
     fields, _ = start
     dtype, times = fields.dtype, len(training.rates) + 1
@@ -232,7 +232,7 @@ def _grown(state: State) -> State:
 
 @partial(jax.jit, static_argnums=0, donate_argnums=1)
 def _advance(model: Model, state: State, constants: Constants, stop) -> State:
-    """Train until a step, or until a basis is full or the outputs have escaped."""
+    """Train up to a step, or until a basis is full or the outputs have diverged."""
     batch = len(constants.targets) if constants.batches is None else constants.batches.shape[1]
     return advanced(
         lambda state: stepped(model, state, constants),

@@ -1,4 +1,4 @@
-"""What sets of neurons give at infinite depth, and means over them."""
+"""Outputs and kernels of sets of neurons at infinite depth, and means over the sets."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from jaxtyping import Float
 
 
 class Kernels(NamedTuple):
-    """At a record, at the depths 0, the nodes, and 1; of all samples.
+    """Kernels of all samples at a recorded time, at the depths 0, the nodes, and 1.
 
     Attributes
     ----------
@@ -28,7 +28,7 @@ class Kernels(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What one set of neurons gives: f, NaN after it has escaped, kernels, and ranks of bases."""
+    """Results of one set of neurons: f, NaN after it has diverged, kernels, and ranks of bases."""
 
     outputs: Float[np.ndarray, "time sample output"]
     kernels: list[Kernels]
@@ -41,15 +41,15 @@ class Estimate(NamedTuple):
     Attributes
     ----------
     outputs, error
-        f and its standard error, with the error of depth.
+        f and its standard error, including the error of depth.
     depth_error
-        How much f changes with one node of depth less, in one set.
+        Change of f with one node of depth less, in one set.
     kernels, kernels_error
-        At the records, with a leading axis of them, and standard errors.
+        Kernels, with a leading axis of recorded times, and their standard errors.
     tau
         Depths of the kernels.
     ranks
-        Of the bases of features and gradients, at each node.
+        Ranks of the bases of features and gradients at each node.
     """
 
     outputs: Float[np.ndarray, "time sample output"]

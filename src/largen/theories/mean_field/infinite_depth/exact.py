@@ -1,7 +1,7 @@
 """Solutions without random matrices: closed equations of linear networks, deterministic neurons.
 
-Both are of gradient descent, and take the constants of a network of one block, which L does not
-enter.
+Both apply to gradient descent, and use the constants of a network of one block, which do not depend
+on L.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ from largen.theories.mean_field.infinite_depth.riccati import linear_limit
 from largen.theories.mean_field.infinite_depth.time_filters import Map
 from largen.theories.mean_field.options import Wanted
 
-SHARES = np.linspace(0, 1, 5)  # of the blocks, at which closed equations are recorded
+SHARES = np.linspace(0, 1, 5)  # shares of the blocks at which closed equations are recorded
 MOST_DEPTHS = 40  # nodes of closed equations
 FEWEST_NODES, MOST_NODES, FEWEST_SETS = 3, 8, 4  # of deterministic neurons
 
 
 class Solved(NamedTuple):
-    """An estimate, and the shares τ of the blocks at which its kernels are."""
+    """An estimate, and the shares τ of the blocks at which its kernels are recorded."""
 
     estimate: Estimate
     shares: np.ndarray
 
 
 def linear_network(endless: EndlessProblem) -> LinearNetwork:
-    """Return a linear network in the terms of its closed equations."""
+    """Return a linear network in the variables of its closed equations."""
     run, net = endless.run, endless.finite(1)
     return LinearNetwork.of(
         net.fields,
@@ -65,7 +65,7 @@ def linear_network(endless: EndlessProblem) -> LinearNetwork:
 
 
 def closed_bytes(endless: EndlessProblem) -> float:
-    """Return about how many bytes the closed equations of a linear network take."""
+    """Return roughly the bytes that the closed equations of a linear network take."""
     return 8 * numbers_held(linear_network(endless), MOST_DEPTHS // 2)
 
 
@@ -75,7 +75,7 @@ def closed(endless: EndlessProblem, wanted: Wanted, rtol: float, budget: float) 
     Raises
     ------
     OutOfMemory
-        If they fit into the budget or into memory not.
+        If the equations do not fit into the budget or into memory.
     """
     run, net, network = endless.run, endless.finite(1), linear_network(endless)
     needed = closed_bytes(endless)
@@ -115,19 +115,19 @@ def deterministic(
     key: int,
     tell: Callable[[float], Any],
 ) -> Solved:
-    """Return the solution with neurons of a stream that no noise reaches, and its error.
+    """Return the solution with neurons of a stream without noise, and its error.
 
     Nodes of depth, and sets of neurons, are added until the error is small enough.
 
     Parameters
     ----------
     endless, wanted
-        What is solved, and what is kept of it.
+        The problem, and the quantities to record.
     rtol, particles, replicates, most
-        Wanted error; neurons of a set, sets (None: as many as the error takes), and the most
-        neurons of all sets.
+        Wanted error; number of neurons in a set, number of sets (None: as many as the error needs),
+        and the largest number of neurons in all sets.
     dtype, key, tell
-        Of the neurons; of the sets; called with the fraction that is done.
+        Precision of the neurons; random key of the sets; called with the finished fraction.
 
     Raises
     ------
@@ -174,7 +174,7 @@ def deterministic(
             found = deterministic_limit(stream, training, at, nodes=nodes, **options)
         if not np.isfinite(found.outputs).all():
             break
-        # Blocks of several matrices keep their nodes: depth then errs by less than sampling.
+        # Blocks of several matrices keep their nodes: the error of depth is below that of sampling.
         if (
             not several
             and ratio(found.depth_error, found.outputs) > rtol / 2
@@ -202,21 +202,21 @@ def deterministic(
 
 
 def beyond_sampling(found: OnNodes, rough: OnNodes) -> np.ndarray:
-    """Return what one node of depth less changes, without what sampling explains of it.
+    """Return the change of f with one node of depth less, with the sampling error subtracted.
 
-    Neurons of blocks are drawn anew at each node, so that two grids differ by sampling errors, too:
-    of the squared difference of the whole trajectories their squares are taken off.
+    Neurons of blocks are drawn anew at each node, so that two grids differ by sampling errors, too.
+    Their squares are subtracted from the squared difference of the whole trajectories.
     """
     apart = np.abs(found.outputs - rough.outputs)
     with np.errstate(invalid="ignore", over="ignore"):
         whole, by_chance = np.sum(apart**2), np.sum(found.error**2 + rough.error**2)
-    if not (whole > 0 and np.isfinite(by_chance)):  # of one set of neurons, nothing is known
+    if not (whole > 0 and np.isfinite(by_chance)):  # one set of neurons gives no error
         return apart
     return apart * np.sqrt(max(1 - by_chance / whole, 0.0))
 
 
 def _rows(net: Problem, wanted: Wanted) -> int:
-    """Return between how many samples and the training samples kernels are kept."""
+    """Return the number of samples whose kernels with the training samples are recorded."""
     return net.total if wanted.test else net.samples
 
 
@@ -242,7 +242,7 @@ def _pull(run: Run, t: int, f: np.ndarray) -> np.ndarray:
 
 
 def _kernels(features: np.ndarray, gradients: np.ndarray, tangent: np.ndarray) -> Kernels:
-    """Return kernels without neurons."""
+    """Return kernels with empty arrays in place of neurons."""
     depths, _, p, outputs, _ = gradients.shape
     none = (depths, p, 1, 0), (depths, p, outputs, 1, 0), (depths, p, outputs, 1, 0)
     return Kernels(features, gradients, tangent, *map(np.zeros, none))

@@ -2,19 +2,21 @@
 
 A residual network of L blocks with branches L^(−1/2) is the Euler-Maruyama scheme, with steps
 dτ = 1/L, of the equations of infinite depth (Bordelon, Noci, Li, Hanin and Pehlevan, *Depthwise
-hyperparameter transfer in residual networks*, (60)-(75)), noise and responses included, and misses
-their solution by powers of 1/L. Each replicate solves networks of several depths and goes on along
-the polynomial in 1/L through them to 1/L = 0. With branches 1/L it is Euler's scheme, and the same
-holds.
+hyperparameter transfer in residual networks*, (60)-(75)), noise and responses included, and differs
+from their solution by powers of 1/L. Each replicate solves networks of several depths and
+extrapolates to 1/L = 0 by the polynomial in 1/L through them. With branches 1/L the network is
+Euler's scheme, and the same holds.
 
-The weights of this extrapolation, such as −1 and 2, make the sampling error larger than that of one
-network, unless the networks have it in common: they are driven by the same Brownian motion. What
-the deepest one draws at initialisation is added in pairs, over √2, for networks of half the depth,
+The weights of this extrapolation, such as −1 and 2, would make the sampling error larger than that
+of one network. Therefore the networks share it: they are driven by the same Brownian motion.
+Gaussian vectors of the deepest network at initialisation are added in pairs, over √2, for networks
+of half the depth,
 
     u_m^(L) = (u_2m^(2L) + u_(2m+1)^(2L))/√2,
 
-with a row for each sample rather than for each direction, whose sign would mean nothing. One
-program serves all depths: shallow networks have room for as many matrices as the deepest.
+with a row for each sample rather than for each direction, since the sign of a direction is
+arbitrary. One program serves all depths: shallow networks have room for as many matrices as the
+deepest.
 """
 
 from __future__ import annotations
@@ -58,9 +60,9 @@ class Depths:
     Attributes
     ----------
     stack
-        Where the blocks are.
+        Position of the blocks.
     times
-        How often the stack is repeated in each network.
+        Number of repetitions of the stack in each network.
     problems
         The networks.
     """
@@ -71,12 +73,12 @@ class Depths:
 
     @classmethod
     def of(cls, endless: EndlessProblem, times: Sequence[int]) -> Depths:
-        """Return the networks in which the stack is repeated so many times."""
+        """Return the networks with these numbers of repetitions of the stack."""
         return cls(endless.stack, tuple(times), tuple(map(endless.finite, times)))
 
     @property
     def deepest(self) -> Problem:
-        """The network of which the others are prefixes, but for the factor of branches."""
+        """The deepest network; up to the factor of branches, the others are prefixes of it."""
         return self.problems[-1]
 
     @cached_property
@@ -105,9 +107,9 @@ class Depths:
         return np.concatenate([np.zeros(self.stack.before), stream, np.ones(self.stack.behind)])
 
     def with_room(self, level: int) -> Problem:
-        """Return a network with room for the matrices of the deepest, which are not used.
+        """Return a network with unused room for as many matrices as the deepest has.
 
-        Layers behind the stack are in the way of that: then every network has a program of its own.
+        With layers behind the stack this is impossible, and every network has its own program.
         """
         own, deepest = self.problems[level], self.deepest
         if self.stack.behind:
@@ -135,7 +137,7 @@ def coarser(fine: list[np.ndarray], depths: Depths, level: int) -> list[np.ndarr
 
 
 def _twins(m: int, stack: Stack, times: int) -> list[int]:
-    """Return which matrices of a network of twice the depth a matrix stands for."""
+    """Return the matrices in a network of twice the depth that correspond to a matrix."""
     inside = m - stack.before
     if inside < 0:
         return [m]
@@ -147,7 +149,7 @@ def _twins(m: int, stack: Stack, times: int) -> list[int]:
 
 
 def weights(times: Sequence[int]) -> np.ndarray:
-    """Return those of Lagrange's extrapolation to 1/L = 0 from networks of several depths."""
+    """Return the weights of Lagrange extrapolation to 1/L = 0 from networks of several depths."""
     h = 1 / np.asarray(times, float)
     return np.array([np.prod([b / (b - a) for b in h if b != a]) for a in h])
 
@@ -172,7 +174,7 @@ def replicate(
     with in_precision(np.zeros((), settings.dtype)):
         raw = gaussian_rows(deepest, settings.sampling, settings.particles, rng, settings.dtype)
         seeds = rng.integers(2**31, size=count)
-        room = 0  # for anchors, of which the deepest network has most
+        room = 0  # for the fresh Gaussian vectors, of which the deepest network has most
         for level in reversed(range(count)):
             if level + 1 < count:
                 raw = coarser(raw, depths, level)
@@ -217,7 +219,7 @@ def replicate(
 
 
 def _with_room(start: Start, matrices: int, anchors: int) -> Start:
-    """Return a start with room for more matrices, and for more anchors of each layer."""
+    """Return an initial state with room for more matrices and more fresh vectors of each layer."""
     more = matrices - len(start.inputs)
     none = [tuple(part[:0] for part in side[-1]) for side in (start.inputs, start.outputs)]
     held = start.anchors
@@ -235,7 +237,7 @@ def _with_room(start: Start, matrices: int, anchors: int) -> Start:
 
 
 def _extrapolated(found: list[Swept], depths: Depths) -> Swept:
-    """Return a sweep at infinite depth, on the layers that all networks have."""
+    """Return the sweep extrapolated to infinite depth, on the layers common to all networks."""
     some = [_recorded(swept, depths.layers(level)) for level, swept in enumerate(found)]
 
     def mean(levels: list[Any], times: Sequence[int]) -> Any:

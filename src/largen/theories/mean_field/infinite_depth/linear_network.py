@@ -1,4 +1,4 @@
-"""A linear residual network of infinite width and depth, and what steps make of its weights."""
+"""A linear residual network of infinite width and depth, and the time filters of its weights."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from largen.theories.mean_field.infinite_depth.time_filters import Filter, Link,
 
 
 class LinearNetwork(NamedTuple):
-    """A linear residual network without end, and how it trains.
+    """A linear residual network of infinite depth, and its training.
 
     Attributes
     ----------
     fields
         F of all samples, h(0) = F a: shape ``(sample, direction)``.
     constant
-        e with F e = 1, in the direction of which biases act; None without biases in the blocks.
+        e with F e = 1, the direction of the biases; None without biases in the blocks.
     start
         Variance of a at initialisation, 1 or 0 for each direction.
     read_in
@@ -27,11 +27,11 @@ class LinearNetwork(NamedTuple):
     read_in_kept, read_in_taken
         d(t)d(s), shape ``(direction, time, time)``, and k(t, s) of a.
     links
-        Of the maps of a block.
+        The links of the maps of a block.
     inner
-        Whether fields inside of a block learn: α = 1, several maps. Otherwise there is one link.
+        Whether fields inside a block learn: α = 1, several maps. Otherwise there is one link.
     read_out
-        Of the read-out, w; its bias makes the output's constant.
+        The link of the read-out w; its bias gives the output's constant.
     gamma
         γ₀.
     outputs
@@ -52,7 +52,7 @@ class LinearNetwork(NamedTuple):
 
     @property
     def times(self) -> int:
-        """How many, the first included."""
+        """The number of times, the first included."""
         return len(self.read_in_taken)
 
     @classmethod
@@ -77,8 +77,8 @@ class LinearNetwork(NamedTuple):
         fields, read_in, gamma, outputs
             As above; biases of the read-in are among the directions.
         maps, read_out
-            Those of a block, the first at the stream, and the read-out, with rates ρ that L does
-            not enter: L^(1 − 2 power) times those of a finite network.
+            The maps of a block, starting with the one that reads the stream, and the read-out, with
+            rates ρ that do not depend on L: L^(1 − 2 power) times those of a finite network.
         power, rates, momentum, decay
             α, η₀ of each step, β and λ₀.
         """
@@ -103,7 +103,7 @@ class LinearNetwork(NamedTuple):
 
 
 def numbers_held(network: LinearNetwork, nodes: int) -> int:
-    """Return how many numbers the equations keep."""
+    """Return the count of numbers that the equations store."""
     forward, backward = len(network.start), network.outputs
     inner = len(network.links) - 1 if network.inner else 0
     each = 5 * forward**2 + 4 * forward * backward + 5 * backward**2

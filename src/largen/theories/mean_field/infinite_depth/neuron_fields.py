@@ -1,20 +1,20 @@
 r"""Neurons of a residual network of infinite depth without noise, as functions of depth.
 
 With branches L^(−α)V φ(h), α > ½ and one matrix V = σW in each block, whose rate is multiplied by
-L^(2α−1), noise and responses vanish as L^(1−2α). What is left for a neuron, with its read-in a and
-its read-out w, is deterministic (Bordelon et al., Depthwise hyperparameter transfer in residual
-networks, give the limit L⁻¹ in App. M, without equations):
+L^(2α−1), noise and responses vanish as L^(1−2α). The fields of a neuron are then deterministic
+functions of its read-in a and its read-out w (Bordelon et al., Depthwise hyperparameter transfer in
+residual networks, give the limit L⁻¹ in App. M, without equations):
 
     ∂h/∂τ = ρσ² Σ_{s<t,ν} k(t, s) Δ_ν(s) Φ(τ; t, s) g(τ, s) + β(τ, t),   h(0) = F·a
    −∂g/∂τ = ρσ² φ'(h) Σ_{s<t,ν} k(t, s) Δ_ν(s) G(τ; t, s) φ(h(τ, s)),    g(1) = φ_o'(h(1)) w
     β = ρ_b σ_b² Σ k Δ g,   f = ⟨w φ_o(h(1))⟩/γ₀ + c
 
-with k(t, s) = κ for plain gradient descent. Fields are kept at Gauss's nodes of τ; the integrals
-over depth are iterated until they stand still, which begins from the last step's.
+with k(t, s) = κ for plain gradient descent. Fields are stored at Gauss nodes of τ; the integrals
+over depth are iterated to convergence, starting from those of the last step.
 
-The sums over earlier times are a matrix at each node that training makes, Q_o M Q_iᵀ/N, between
-orthonormal bases of the features and the gradients seen so far. What of a new one is less than a
-tolerance beside the bases is left out, and errs by its square.
+At each node, the sums over earlier times form a matrix Q_o M Q_iᵀ/N that is learned in training,
+between orthonormal bases of the features and the gradients so far. The part of a new vector
+orthogonal to its basis is neglected if it is below a tolerance; the error is of its square.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ ITERATIONS = 60
 
 
 class Model(NamedTuple):
-    """What is compiled in: φ of the branches and of the read-out, loss, a sample's output shape."""
+    """Static arguments: φ of the branches and of the read-out, loss, a sample's output shape."""
 
     phi: ActivationFunction
     phi_out: ActivationFunction
@@ -60,7 +60,7 @@ class Model(NamedTuple):
 
 
 class Moving(NamedTuple):
-    """What trains: a, w, the biases β of the blocks, the output's c, and M of each node."""
+    """Trained parameters: a, w, the biases β of the blocks, the output's c, and M of each node."""
 
     fields: Float[Array, "direction n"]
     readout: Float[Array, "output n"]
@@ -70,14 +70,14 @@ class Moving(NamedTuple):
 
 
 class State(NamedTuple):
-    """Everything that changes.
+    """The state of training.
 
     Attributes
     ----------
     step
-        How many steps have been made.
+        Number of steps made.
     params, velocity
-        What trains, and its momentum.
+        Trained parameters, and their momentum.
     features, gradients
         Q_i and Q_o at the nodes.
     moved, pulled
@@ -98,12 +98,12 @@ class State(NamedTuple):
 
 
 class Constants(NamedTuple):
-    """What stands still.
+    """The constants of training.
 
     Attributes
     ----------
     fields, field_rate
-        F, of all samples, and ρ of its directions.
+        F of all samples, and ρ of its directions.
     targets
         y of training samples.
     batches
@@ -113,15 +113,15 @@ class Constants(NamedTuple):
     block
         ρσ² and ρ_bσ_b² of the maps in the blocks.
     readout
-        σ, ρ, and ρσ_b² of its bias.
+        σ and ρ of the read-out, and ρσ_b² of its bias.
     gamma, momentum, rates
         γ₀, β, and η₀ of each step.
     decay
-        λ₀ of everything that trains.
+        λ₀ of all trained parameters.
     precision
         1/N and the tolerance of directions.
     close
-        When an integral over depth stands still, relative.
+        Relative change at which an integral over depth counts as converged.
     """
 
     fields: Float[Array, "sample direction"]
@@ -185,7 +185,7 @@ def backward(
     z: Float[Array, "k n"],
     guess: Float[Array, "node k n"] | None = None,
 ) -> Back:
-    """Return g of some samples from what the read-out returns."""
+    """Return g of some samples, given the gradient behind the read-out."""
     weight = constants.precision.weight
     slopes = model.phi.derivative(h)
 
@@ -239,7 +239,7 @@ def stepped(model: Model, state: State, constants: Constants) -> State:
 
 
 def _extended(side: Side, x: Float[Array, "node k n"], constants: Constants):
-    """Add to the bases of all nodes what is new, and return the coordinates of x."""
+    """Add new directions of x to the bases of all nodes, and return the coordinates of x."""
     nothing = jnp.zeros(())
 
     def fresh_vectors(far, l, fills, rank, draws):
@@ -255,7 +255,7 @@ def _extended(side: Side, x: Float[Array, "node k n"], constants: Constants):
 
 
 def has_room(state: State, most: int):
-    """Whether all bases can take so many directions more."""
+    """Whether all bases have room for this number of further directions."""
     room = jnp.asarray(True)
     for side in (state.features, state.gradients):
         room &= jnp.all(side.rank + most + TOGETHER <= side.basis.shape[1])

@@ -16,7 +16,7 @@ from largen.theories.mean_field.infinite_depth.time_filters import Map
 
 
 class NeuronNetwork(NamedTuple):
-    """A residual network without end, with blocks of one matrix and α > ½.
+    """A residual network of infinite depth, with blocks of one matrix and α > ½.
 
     Attributes
     ----------
@@ -25,12 +25,12 @@ class NeuronNetwork(NamedTuple):
     fields, field_rate
         F of all samples, training samples first, h(0) = F a, and ρ of its directions.
     block, read_out
-        The maps of a block, with rates ρ that L does not enter, L^(1−2α) times those of a finite
-        network; and of the read-out.
+        The map of a block, with rates ρ that do not depend on L, L^(1−2α) times those of a finite
+        network; and the map of the read-out.
     gamma
         γ₀.
     output_shape
-        Of a sample's output.
+        Shape of a sample's output.
     """
 
     phi: ActivationFunction
@@ -49,7 +49,7 @@ class NeuronNetwork(NamedTuple):
 
 
 class Training(NamedTuple):
-    """How it trains: loss, y, η₀ of each step, β, λ₀, and the samples of each step or None."""
+    """Training: loss, y, η₀ of each step, β, λ₀, and the samples of each step or None."""
 
     loss: Loss
     targets: Any
@@ -75,7 +75,7 @@ def neurons(
     """Return a and w of quasi-random neurons, with exact second moments and f = 0."""
     outputs, directions = network.outputs, network.fields.shape[1]
     rows = initial(outputs + directions, count, "variance_reduced", rng, np.float64)
-    # The first coordinates of the sequence are its best.
+    # The first coordinates of the sequence are the most uniform.
     order = np.argsort(-np.sum(network.fields**2, 0), kind="stable")
     readout, fields = rows[:outputs], rows[outputs:][np.argsort(order)]
     fields = orthonormal(fields, fields[:0])

@@ -66,8 +66,8 @@ def infinite_depth_one_step(
     Bordelon et al., *Depthwise hyperparameter transfer in residual networks*, have H₁ for ρ = 0
     and q = 1. Their (9) and (101) read H₁ = e^τ{1 + 2k[τ³/3 + τ²/2 + (1 + e⁻¹)(τ²e^τ − τe^τ +
     e^τ − 1)]}, (101) without y²; they follow from G₀ = e^(−τ) + 1 − e⁻¹ in (94) and (100), where
-    −∂G₀ = G₀ and G₀(1) = 1 give e^(1−τ). Their tangent kernel (8), ∫GH dτ, lacks what the read-out
-    contributes, so that f₁ would have no ρ'.
+    −∂G₀ = G₀ and G₀(1) = 1 give e^(1−τ). Their tangent kernel (8), ∫GH dτ, lacks the contribution
+    of the read-out, so that f₁ would have no ρ'.
 
     Parameters
     ----------
@@ -78,9 +78,9 @@ def infinite_depth_one_step(
     kernel
         q.
     read_in, read_out
-        Whether they train.
+        Whether the read-in and the read-out train.
     points
-        Of the grid of τ.
+        Number of points of the grid of τ.
 
     Returns
     -------
@@ -90,7 +90,7 @@ def infinite_depth_one_step(
     Raises
     ------
     InvalidInput
-        For numbers out of their range.
+        For numbers out of range.
 
     Examples
     --------

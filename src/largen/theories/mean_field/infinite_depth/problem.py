@@ -1,4 +1,4 @@
-"""What a run says of a residual network without end, and its networks of finite depth."""
+"""The mean-field problem of a residual network of infinite depth, and of finite depths."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ HALF = Fraction(1, 2)
 
 @dataclass(frozen=True)
 class Stack:
-    """Where the residual blocks are among the matrices between hidden layers.
+    """The position of the residual blocks among the matrices between hidden layers.
 
     Attributes
     ----------
     before, behind
         Matrices before the stack and behind it.
     unit
-        Matrices of what is repeated.
+        Matrices in one repetition of the stack.
     blocks
-        Residual blocks of what is repeated.
+        Residual blocks in one repetition of the stack.
     """
 
     before: int
@@ -53,11 +53,11 @@ class EndlessProblem:
     Attributes
     ----------
     run
-        What is asked.
+        The run.
     alpha
         α.
     stack
-        Where its blocks are.
+        The position of its blocks.
     """
 
     run: Run
@@ -76,9 +76,9 @@ class EndlessProblem:
 
     @property
     def plain(self) -> bool:
-        """Whether a fully connected network is a read-in, equal blocks, and a read-out.
+        """Whether the network is a fully connected read-in, equal blocks, and a read-out.
 
-        Trained by steps, which equations without random matrices take.
+        It must also be trained in steps, as equations without random matrices require.
         """
         net = self.finite(1)
         readings = all(affine.reading.plain for affine in net.maps) and max(net.positions) == 1
@@ -92,33 +92,34 @@ class EndlessProblem:
 
     @property
     def deterministic(self) -> bool:
-        """Whether no noise reaches the stream, and equations for its neurons are known.
+        """Whether the stream has no noise, and equations for its neurons are known.
 
-        Blocks of several matrices learn inside at α = 1.
+        At α = 1 the inner layers of blocks of several matrices learn, too.
         """
         known = self.matrices_per_block == 1 or self.alpha == 1
         return self.plain and not self.diffusive and known
 
     @property
     def extrapolated(self) -> bool:
-        """Whether networks of several depths approach it by powers of 1/L.
+        """Whether networks of finite depth converge to the limit with errors in powers of 1/L.
 
-        For ½ < α < 1 they have branches 1/L, with the same limit if blocks have one matrix each.
+        For ½ < α < 1 these networks have branches 1/L, with the same limit if blocks have one
+        matrix each.
         """
         return self.alpha in (HALF, 1) or self.stack.unit == self.stack.blocks
 
     def finite(self, times: int) -> Problem:
-        """Return the problem of the network in which the stack is repeated so many times.
+        """Return the problem of the network with this number of repetitions of the stack.
 
-        For α > ½ its branches are 1/L. With ½ < α < 1 they would have the limit of α = 1, too, but
-        approach it by powers of L^(1−2α).
+        For α > ½ its branches are 1/L. Branches L^(−α) with ½ < α < 1 would have the same limit,
+        but with errors in powers of L^(1−2α).
         """
         run = self.run if self.diffusive else with_branches_of_one(self.run, self.alpha)
         return posed_by(with_blocks(run, times)).problem
 
 
 def with_blocks(run: Run, times: int) -> Run:
-    """Return the run of a network in which the endless stack ends after so many repetitions."""
+    """Return the run of a network whose stack ends after this number of repetitions."""
 
     def ended(layer: Layer, path: tuple[int, ...]) -> Layer:
         endless = isinstance(layer, Repeat) and layer.times == math.inf
@@ -130,7 +131,7 @@ def with_blocks(run: Run, times: int) -> Run:
 
 
 def with_branches_of_one(run: Run, alpha: Fraction) -> Run:
-    """Return the run with branches 1/L for L^(−α), and rates that move the stream as they do."""
+    """Return the run with branches 1/L for L^(−α), and rates that move the stream equally."""
     if alpha == 1:
         return run
     rate = run.param.branch_rate + 2 * (1 - alpha)
@@ -144,10 +145,10 @@ def endless_problem(run: Run) -> Posed[EndlessProblem]:
     Raises
     ------
     NoTheory
-        If the network has a number of blocks, features do not move, the depth has no limit, or
-        what is added is not known at infinite depth.
+        If the number of blocks is finite, features do not move, the depth has no limit, or a
+        further option of the run has no theory at infinite depth.
     NoRule
-        For a layer that the mean-field limit does not know.
+        For a layer without a rule in the mean-field limit.
     """
     if endless_stack(run.net) is None:
         raise NoTheory(

@@ -6,7 +6,7 @@ direction i of the inputs, and gradients g_c one for each output. With all times
 
     h = P g + ξ,   g = Q h + ζ,
 
-with ξ from the maps in front of τ and ζ from those behind, independent of each other. For blocks
+with ξ from the maps before τ and ζ from those behind τ, independent of each other. For blocks
 with branches L^(−α) V h, V = σW one matrix, with noise = σ² d(t)d(s), tangent = ρσ² k(t, s)
 (``time_filters``),
 
@@ -23,11 +23,12 @@ where fields within a block learn at order one: at each τ a deep linear network
 
     hᵏ = Cᵏgᵏ + ξᵏ,   Cᵏ⁺¹ = noise∘Aᵏ + [tangent∘Hᵏ] D,   ⟨ξᵏξᵏ⟩ = noise∘Hᵏ⁻¹,
 
-and gradients alike, between a stream that does not feel the noise of a single block, A⁰ = 0.
+and gradients alike. The noise of a single block does not change the stream, A⁰ = 0.
 
-C, P and Q only reach back in time. So the rows of a time follow from those of earlier times by
-linear equations in τ, forwards for h and backwards for g, and the residuals of that time from
-them. Polynomials in τ through Lobatto's nodes solve these by iteration of the integral.
+C, P and Q couple to earlier times only. The rows of a time therefore follow from those of earlier
+times by linear equations in τ, forwards for h and backwards for g, and give the residuals of that
+time. The equations are solved by iteration of their integrals, with polynomials in τ through
+Lobatto nodes.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ from largen.theories.mean_field.infinite_depth.sites import (
 from largen.theories.mean_field.infinite_depth.time_filters import Link
 
 ITERATIONS = 200
-CLOSE = 1e-11  # of an iteration, relative
+CLOSE = 1e-11  # relative tolerance of an iteration
 ESCAPED = 1e6  # outputs beyond this many times the residuals have diverged
 FEWEST_NODES = 8
 
@@ -60,24 +61,24 @@ Pull = Callable[[int, Float[np.ndarray, "sample output"]], Float[np.ndarray, "sa
 
 
 class LinearLimit(NamedTuple):
-    """What the equations give.
+    """The solution of the equations.
 
     Attributes
     ----------
     outputs
-        f of all samples, ``(time, sample, output)``; NaN after it has escaped.
+        f of all samples, ``(time, sample, output)``; NaN after it has diverged.
     feature_kernel
         H(τ) between all samples at recorded times, ``(record, depth, sample, sample)``.
     gradient_kernel
         G(τ) between outputs, the same for all samples, ``(record, depth, output, output)``.
     ntk
-        Of all samples, at recorded times, ``(record, sample, sample, output, output)``.
+        K between all samples at recorded times, ``(record, sample, sample, output, output)``.
     grid
         The depths.
     unsolved
-        How far the iteration was from its end, relative.
+        Relative change of the last iteration.
     error
-        Of f, of the same shape: what changed with the last refinement of the grid.
+        Error of f, of the same shape: its change with the last refinement of the grid.
     """
 
     outputs: Float[np.ndarray, "time sample output"]
@@ -97,7 +98,7 @@ def linear_limit(
     rtol: float = 1e-7,
     most_nodes: int = 40,
 ) -> LinearLimit:
-    """Solve the equations on grids of depth that are refined until f stands still.
+    """Solve the equations on grids of depth that are refined until f converges.
 
     Parameters
     ----------
@@ -106,7 +107,7 @@ def linear_limit(
     rtol
         Wanted error of f, relative to the largest.
     most_nodes
-        At which refinement ends; ``error`` says how far it came.
+        Number of nodes at which refinement ends; ``error`` has the error reached.
     """
     nodes = FEWEST_NODES
     coarse = solve(network, pull, (), nodes).outputs
@@ -126,14 +127,14 @@ def solve(network: LinearNetwork, pull: Pull, record_at: Sequence[int], nodes: i
     Parameters
     ----------
     network
-        The network, with what steps make of its weights.
+        The network, with the time filters of its weights.
     pull
-        Of the time and of f of all samples: Δ, over the number of samples in the batch; 0 for
-        samples that are not in the batch.
+        Function of the time and of f of all samples: Δ over the number of samples in the batch; 0
+        for samples that are not in the batch.
     record_at
-        Times at which kernels are kept.
+        Times at which kernels are recorded.
     nodes
-        Of the depth.
+        Number of nodes of depth.
     """
     march = _March(network, nodes)
     times, samples = network.times, len(network.fields)
@@ -163,7 +164,7 @@ class _March:
         self.largest, self.unsolved, self.reached = 0.0, 0.0, 0
 
     def step(self, t: int) -> np.ndarray:
-        """Return f at a time, and keep its rows."""
+        """Return f at a time, and store the rows of that time."""
         rows = self._solved(t, 0), self._solved(t, 1)
         if self.inner:
             ahead, back = self._through(0, t, rows[0])[2], self._through(1, t, rows[1])[2]
@@ -188,7 +189,7 @@ class _March:
         return network.fields @ now / network.gamma + taken / network.gamma
 
     def learn(self, t: int, residual: np.ndarray) -> None:
-        """Keep the residuals of a time."""
+        """Store the residuals of a time."""
         self.pulls[t], self.constant[t] = self.network.fields.T @ residual, residual.sum(0)
         self.largest = max(self.largest, float(np.abs(residual).max()))
         self.reached = t + 1
@@ -229,7 +230,7 @@ class _March:
         return row
 
     def _boundary(self, t: int, i: int) -> Row:
-        """Return the row at the end where it begins, without the axis of nodes."""
+        """Return the row at the end where its equation starts, without the axis of nodes."""
         network, pulls = self.network, self.pulls[:t]
         size, outputs = len(network.start), network.outputs
         if i == 0:
@@ -245,7 +246,7 @@ class _March:
         return Row(path.reshape(near, -1), own[:, :t].reshape(near, -1), own[:, t])
 
     def _slopes(self, t: int, i: int, row: Row) -> Row:
-        """Return the change of a row with depth."""
+        """Return the derivative of a row in depth."""
         path, own, _ = row
         near, far = self.stream.sides[i], self.stream.sides[1 - i]
         a, b = own.shape[2], path.shape[2]

@@ -1,11 +1,11 @@
 r"""Fields of a linear network at one place: h = Pg + ξ, g = Qh + ζ, row after row in time.
 
-P and Q only reach back in time, ξ and ζ are independent of each other. With L = (1−PQ)⁻¹ and
+P and Q couple to earlier times only, ξ and ζ are independent of each other. With L = (1−PQ)⁻¹ and
 L̃ = (1−QP)⁻¹,
 
     A = LP = PL̃,   B = L̃Q = QL,   h = L(ξ + Pζ),   g = L̃(ζ + Qξ),
 
-so that everything of a time t follows from its rows P_t and Ξ_t and from earlier times s < t:
+so that all quantities of a time t follow from its rows P_t and Ξ_t and from earlier times s < t:
 
     A_t = P_t L̃,   L_t = P_t B,   H_t = P_t Xᵀ + Ξ_t Lᵀ,   X_t = ⟨h_t gᵀ⟩ = P_t G + Ξ_t Bᵀ,
     H_tt = P_t G P_tᵀ + P_t B Ξ_tᵀ + (P_t B Ξ_tᵀ)ᵀ + Ξ_tt,
@@ -24,7 +24,7 @@ from jaxtyping import Float
 
 
 class Row(NamedTuple):
-    """Of a time: P_t and Ξ_t to earlier times, and Ξ_tt; changes of them in τ, too."""
+    """The rows P_t and Ξ_t of a time to earlier times, and Ξ_tt; or their derivatives in τ."""
 
     path: Float[np.ndarray, "node now then"]
     own: Float[np.ndarray, "node now then"]
@@ -32,7 +32,7 @@ class Row(NamedTuple):
 
 
 class Known(NamedTuple):
-    """Of a time: A_t, H_t to earlier times and H_tt."""
+    """The rows A_t and H_t of a time to earlier times, and H_tt."""
 
     response: Float[np.ndarray, "node now then"]
     kernel: Float[np.ndarray, "node now then"]
@@ -40,7 +40,7 @@ class Known(NamedTuple):
 
 
 class Side:
-    """All times of h, or of g: of the former P, A, L and H."""
+    """The matrices of h at all times, P, A, L and H; or those of g, Q, B, L̃ and G."""
 
     def __init__(self, nodes: int, times: int, near: int, far: int):
         across, along = (nodes, times * near, times * far), (nodes, times * near, times * near)
@@ -72,7 +72,7 @@ class Site(Generic[S]):
         self.cross = np.zeros((nodes, times * directions, times * outputs))
 
     def known(self, i: int, t: int, row: Row) -> Known:
-        """Return what follows from a row of a side."""
+        """Return the rows A_t and H_t that follow from a row of a side."""
         path, own, own_now = row
         far, cross = self.sides[1 - i], self.crossed(i, t)
         then = own.shape[2], path.shape[2]
@@ -84,18 +84,18 @@ class Site(Generic[S]):
         return Known(response, kernel, squared + mixed + turned(mixed) + own_now)
 
     def crossed(self, i: int, t: int) -> Float[np.ndarray, "node near far"]:
-        """Return X of earlier times, or its transpose, as a side sees it."""
+        """Return X of earlier times for the side of h, its transpose for that of g."""
         a, b = (t * side.near for side in self.sides)
         cross = self.cross[:, :a, :b]
         return turned(cross) if i else cross
 
     def keep(self, t: int, rows: tuple[Row, Row]) -> None:
-        """Keep what belongs to a time."""
+        """Store the rows of a time."""
         known = self.known(0, t, rows[0]), self.known(1, t, rows[1])
         before = [slice(0, t * side.near) for side in self.sides]
         here = [slice(t * side.near, (t + 1) * side.near) for side in self.sides]
         (forward, backward), lag = rows, self.sides[0].lag[:, before[0], before[0]]
-        # ⟨h_t g_tᵀ⟩ = P_t⟨g g_tᵀ⟩ + ⟨ξ_t hᵀ⟩Q_tᵀ; all is of earlier times on the right.
+        # ⟨h_t g_tᵀ⟩ = P_t⟨g g_tᵀ⟩ + ⟨ξ_t hᵀ⟩Q_tᵀ; the right side has earlier times only.
         now = forward.path @ turned(known[1].kernel)
         now = now + forward.own @ turned(lag) @ turned(backward.path)
         lags, crosses = [], []

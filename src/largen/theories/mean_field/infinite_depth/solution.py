@@ -1,4 +1,4 @@
-"""The record of options of infinitely deep networks, and their solution."""
+"""The options of the theory of infinitely deep networks, and their solution."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from largen.theories.mean_field.options import (
 
 Method = Literal["auto", "closed", "deterministic", "sweep"]
 METHODS: tuple[Method, ...] = get_args(Method)
-CLOSED_RTOL = 1e-7  # of closed equations, which take little more for it
+CLOSED_RTOL = 1e-7  # tolerance of closed equations, where a smaller one costs little
 FEW, MANY = (2, 4, 8), (2, 4, 8, 16)  # repetitions of the stack, for rtol above and below
 FINE = 5e-3
 
@@ -65,18 +65,18 @@ class InfiniteDepth(Theory):
         dh(τ, t) = du(τ, t) + dτ Σ_{s<t} C_h(τ; t, s) g(τ, s),     ⟨du du⟩ = Φ(τ; t, s) dτ,
 
     and the gradient alike, backwards, with dr and G. A network of L blocks is the Euler-Maruyama
-    scheme of these equations, with noise and responses, and misses their solution by powers of
-    1/L: the causal sweep of :class:`DeepMeanField` solves networks of several depths that are
+    scheme of these equations, with noise and responses, and differs from their solution by powers
+    of 1/L. The causal sweep of :class:`DeepMeanField` solves networks of several depths that are
     driven by the same Brownian motion, and each replicate is extrapolated to 1/L = 0.
 
     For α > 1/2 noise and responses vanish as L^(1−2α), and with one matrix a block neurons follow
 
         ∂_τ h(τ, t) = κ Σ_{s<t} Δ(s) Φ(τ; t, s) g(τ, s)
 
-    and the like for g from where they start, on a few nodes of depth. Blocks of several matrices
-    learn inside for α = 1: at each node they are neurons with noise and responses of their own,
-    none of which the stream feels. Linear networks have closed equations for all α, a Riccati
-    system in depth.
+    and a similar equation for g, solved on a few nodes of depth. For α = 1 the inner layers of
+    blocks of several matrices learn, too: at each node they have neurons with noise and responses
+    of their own, whose noise does not enter the stream. Linear networks have closed equations for
+    all α, a Riccati system in depth.
 
     Parameters
     ----------
@@ -93,14 +93,14 @@ class InfiniteDepth(Theory):
     depths
         How often the stack of blocks is repeated in the networks that are solved, each twice as
         often as the one before it; by default (2, 4, 8), and 16 as well for an ``rtol`` below
-        5e-3. The error that this leaves falls by a factor of 2 to 4 with each further depth.
+        5e-3. The extrapolation error falls by a factor of 2 to 4 with each further depth.
     particles
-        N, the neurons of a layer in each network; by default as in :class:`DeepMeanField`, of
-        deterministic neurons 2048, or 8192 for an ``rtol`` below 1e-3.
+        N, the number of neurons of a layer in each network; by default as in
+        :class:`DeepMeanField`, for deterministic neurons 2048, or 8192 for an ``rtol`` below 1e-3.
     replicates
-        How many; by default at least 4, and as many as ``rtol`` takes.
+        Number of replicates; by default at least 4, and as many as ``rtol`` needs.
     max_particles
-        Most neurons of a layer to spend on all replicates together.
+        Largest number of neurons of a layer in all replicates together.
     memory_budget
         Bytes that the deepest network may take.
     record
@@ -111,9 +111,9 @@ class InfiniteDepth(Theory):
     record_pairs
         Pairs (t, s) of time indices between which Φ(t, s) and G(t, s) are kept.
     checkpoint
-        A file that keeps what is done, as in :class:`DeepMeanField`.
+        A file that stores finished replicates, as in :class:`DeepMeanField`.
     key
-        Of the random matrices: a JAX key or an integer.
+        Random key of the matrices: a JAX key or an integer.
     progress
         Whether to show a bar; by default in terminals, after two seconds.
 
@@ -123,16 +123,16 @@ class InfiniteDepth(Theory):
     ``layer`` has the shares τ of all blocks behind which they are: those that the shallowest
     network has, (0, 1/2, 1) by default, quarters for closed equations, and 0, the nodes of depth
     and 1 for deterministic neurons. Layers before and behind the stack count as 0 and 1.
-    ``f_train_error`` has the standard error of the mean of replicates, what is not known of
-    directions that were left out, and half of what the last term of the extrapolation has changed.
-    Deterministic neurons have the standard error over sets of neurons, and beside it what one node
-    of depth less changes; where blocks have several matrices, whose neurons are others at each
-    node, what of this change sampling does not explain.
+    ``f_train_error`` combines the standard error of the mean of replicates, the error of neglected
+    directions, and half of the change by the last term of the extrapolation. For deterministic
+    neurons it combines the standard error over sets of neurons with the change of f with one node
+    of depth less; for blocks of several matrices, whose neurons are drawn anew at each node, the
+    sampling error is subtracted from this change.
 
     Raises
     ------
     InvalidInput
-        For an option that cannot be meant.
+        For an invalid option.
 
     Examples
     --------
@@ -161,7 +161,7 @@ class InfiniteDepth(Theory):
     key: Any = 0
     progress: bool | Report | None = None
 
-    # What the options shared by mean fields are here.
+    # Values of the options that mean-field theories share.
     sampling: ClassVar[Sampling] = "variance_reduced"
     fluctuations: ClassVar[bool] = False
 
@@ -178,15 +178,15 @@ class InfiniteDepth(Theory):
 
     @classmethod
     def pose(cls, run: Run) -> Posed[EndlessProblem]:
-        """Return what a run says of the network.
+        """Return the problem that a run poses.
 
         Raises
         ------
         NoTheory
-            If the network has a number of blocks, features do not move (d ≠ ½), the depth has no
-            limit (α < ½, Adam), or what is added is not known at infinite depth.
+            If the number of blocks is finite, features do not move (d ≠ ½), the depth has no
+            limit (α < ½, Adam), or a further option of the run has no theory at infinite depth.
         NoRule
-            For a layer that the mean-field limit does not know.
+            For a layer without a rule in the mean-field limit.
         """
         return endless_problem(run)
 
@@ -224,7 +224,7 @@ class InfiniteDepth(Theory):
         Raises
         ------
         InvalidInput
-            If the one that was asked for does not apply.
+            If the chosen method does not apply.
         """
         applies = {
             "closed": endless.closed and not self.record_pairs,
@@ -268,7 +268,7 @@ class InfiniteDepth(Theory):
     def _extrapolated(
         self, run: Run, depths: Depths, wanted: Wanted
     ) -> tuple[Estimate, str | None]:
-        """Return means over replicates; and why they end early, if directions outgrow memory."""
+        """Return means over replicates, and the reason if they end early for lack of memory."""
         deepest, seed = depths.deepest, np.asarray(jax.random.key_data(random_key(self.key)))
         method = chosen("auto", deepest, len(run.times) - 1, self.particles, True)
         particles = self.particles or wanted_particles(method, deepest)
@@ -313,7 +313,7 @@ class InfiniteDepth(Theory):
 
 
 def _doubling(depths: Any) -> tuple[int, ...]:
-    """Check numbers of repetitions of which each is twice the one before it."""
+    """Check that each number of repetitions is twice the one before it."""
     found = tuple(integers("depths", depths, at_least=1))
     if len(found) < 2 or any(b != 2 * a for a, b in pairwise(found)):
         raise InvalidInput(

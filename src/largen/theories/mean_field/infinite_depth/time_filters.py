@@ -1,16 +1,16 @@
-r"""What steps of gradient descent make of a weight: sums over earlier gradients.
+r"""Time filters: a weight under gradient descent as a sum over earlier gradients.
 
 Gradient descent with momentum and weight decay,
 
     v(t) = βv(t−1) + κ_t γ(t) − η_t λ θ(t),   θ(t+1) = θ(t) + v(t),   κ_t = η_t γ₀,
 
-is linear in the gradients γ(s), whose sum over samples is not divided by anything here:
+is linear in the gradients γ(s), which are sums over samples without normalisation:
 
     θ(t) = d(t) θ(0) + Σ_{s<t} k(t, s) γ(s).
 
 With β = λ = 0 these are d = 1 and k(t, s) = κ_s. In the equations of the limit of infinite width
-k takes the place of κ, and whatever comes from random weights at the times t and s, noise as
-well as responses, is multiplied by d(t)d(s).
+k takes the place of κ, and all terms of the initial random weights at the times t and s, noise as
+well as responses, are multiplied by d(t)d(s).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Filter(NamedTuple):
 
     @property
     def standing(self) -> Filter:
-        """Of weights that do not train."""
+        """The filter of weights that do not train."""
         return Filter(np.ones_like(self.kept), np.zeros_like(self.taken))
 
 
@@ -70,7 +70,7 @@ class Map(NamedTuple):
 
 
 class Link(NamedTuple):
-    """What an affine map, or several in a row, do to kernels between two times.
+    """The action of an affine map, or of several in a row, on kernels between two times.
 
     The map's output has the covariance noise ∘ Φ + bias_noise of the kernel Φ of what it reads,
     and drifts by Σ_s [tangent ∘ Φ + bias_tangent](t, s) Δ(s) g(s).
@@ -82,7 +82,7 @@ class Link(NamedTuple):
     tangent, bias_tangent
         ρσ² k(t, s) and ρσ_b² k(t, s).
     rate, bias_rate
-        What the map contributes to the tangent kernel at t: ρσ² and ρσ_b², as a function of t.
+        Contribution of the map to the tangent kernel at t: ρσ² and ρσ_b², as a function of t.
     """
 
     noise: Float[np.ndarray, "time time"]
@@ -101,7 +101,7 @@ class Link(NamedTuple):
 
     @property
     def quiet(self) -> Link:
-        """Without noise."""
+        """Return the link without noise."""
         nothing = np.zeros_like(self.noise)
         return self._replace(noise=nothing, bias_noise=nothing)
 
@@ -113,10 +113,10 @@ def _parts(std: float, rate: float, filter: Filter) -> tuple[np.ndarray, np.ndar
 
 
 def in_a_row(links: Sequence[Link]) -> Link:
-    """Return what linear maps in a row do whose changes are small, each by itself.
+    """Return the link of linear maps in a row, each of which changes little.
 
-    The changes of several maps add up: Bordelon et al., Depthwise hyperparameter transfer in
-    residual networks, (141)-(143), leave out all but the last map's, which is wrong at order one.
+    The changes of all maps add up: Bordelon et al., Depthwise hyperparameter transfer in residual
+    networks, (141)-(143), have only the change of the last map, which is wrong at order one.
     """
     first, *rest = links
     noise, tangent, bias_noise, bias_tangent, rate, bias_rate = first

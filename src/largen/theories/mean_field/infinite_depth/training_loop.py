@@ -1,4 +1,4 @@
-"""Training of one set of neurons: the loop over steps, and what all steps have in common."""
+"""Training of one set of neurons: the loop over steps, and common parts of all steps."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ ESCAPED = 1e6  # outputs beyond this many times the size of the targets have div
 
 
 class Loop(NamedTuple):
-    """What a kind of neurons does, as functions of its state.
+    """The training of one type of neurons, as functions of its state.
 
     Attributes
     ----------
     advance
-        ``advance(state, stop)``: train until a step, or until there is no room for directions, or
-        the outputs have escaped.
+        ``advance(state, stop)``: train up to a step, or until there is no room for directions or
+        the outputs have diverged.
     has_room
         Whether there is room for the directions of another step.
     grown
-        The state with more room.
+        Returns the state with more room.
     look
-        Kernels.
+        Returns the kernels of a state.
     """
 
     advance: Callable[[Any, int], Any]
@@ -42,7 +42,7 @@ class Loop(NamedTuple):
 def run_through(
     loop: Loop, state: Any, record_at: Sequence[int], times: int, targets: Any
 ) -> tuple[Any, Found]:
-    """Train to the end, and return the last state and what was found; ranks are not known here."""
+    """Train to the end, and return the last state and the results, without ranks of bases."""
     kernels, pace = {}, Pace()
     for stop in sorted({*record_at, times}):
         while int(state.step) < stop:
@@ -51,7 +51,7 @@ def run_through(
                 if int(state.step) < goal:
                     break
             if int(state.step) < stop and bool(loop.has_room(state)):
-                break  # the outputs have escaped
+                break  # the outputs have diverged
             if int(state.step) < stop:
                 state = loop.grown(state)
         if stop < times:
@@ -67,7 +67,7 @@ def run_through(
 
 
 def advanced(stepped, has_room, state: Any, targets: Array, stop: Any) -> Any:
-    """Return the state after steps, all that there is room for, unless the outputs escape."""
+    """Return the state after as many steps as there is room for, unless the outputs diverge."""
     most = ESCAPED * (1 + jnp.abs(targets).max())
 
     def goes_on(state):
@@ -79,7 +79,7 @@ def advanced(stepped, has_room, state: Any, targets: Array, stop: Any) -> Any:
 
 
 class Pulled(NamedTuple):
-    """What the loss asks of a step.
+    """The gradient of the loss at a step.
 
     Attributes
     ----------
@@ -88,7 +88,7 @@ class Pulled(NamedTuple):
     delta
         Δ over their number.
     z, pull
-        What the read-out returns, and its factors: Σ_c Δ_c ∂f_c/∂h = pull · ∂(z·h)/∂h.
+        Gradients behind the read-out, and their factors: Σ_c Δ_c ∂f_c/∂h = pull · ∂(z·h)/∂h.
     """
 
     batch: Int[Array, " k"]
@@ -98,7 +98,7 @@ class Pulled(NamedTuple):
 
 
 def pulled_by_loss(model: Any, state: Any, constants: Any, outputs: Array) -> Pulled:
-    """Return what the loss asks of a step, from the outputs of all samples."""
+    """Return the gradient of the loss at a step, given the outputs of all samples."""
     batch: Any = jnp.arange(len(constants.targets))
     if constants.batches is not None:
         batch = constants.batches[jnp.minimum(state.step, len(constants.batches) - 1)]
@@ -134,7 +134,7 @@ def descended(state: Any, change: Any, constants: Any) -> tuple[Any, Any]:
 
 
 def tangent_kernel(model: Any, constants: Any, body: Array, first: Array, last: Array) -> Array:
-    """Return K from the part of the blocks, G(0) of the read-in, and features of the read-out."""
+    """Return K, given the part of the blocks, G(0) of the read-in, and features of the read-out."""
     ends = (constants.fields * constants.field_rate) @ constants.fields.T
     out = constants.readout[0] ** 2 * constants.readout[1] * constants.precision.weight
     out = out * (last @ last.T)
