@@ -1,12 +1,12 @@
-"""Figures of papers, computed again: data, picture, and what came of each of the paper's claims.
+"""Reproductions of figures of papers: data, picture, and a verdict on each of the paper's claims.
 
-A figure is one file with a record called ``FIGURE``, listed in ``registry``. ``produce`` computes
-its parts, keeps each on disk as it is done, and draws. From the root of a clone:
+A figure is one module with a record ``FIGURE``, listed in ``registry``. ``produce`` computes its
+parts, writes each to disk once it is done, and draws the picture. From the root of a clone:
 
     python -m papers                        # lists the figures
     python -m papers 001-1 --data folder    # computes one
 
-The folder is no part of the installed library.
+The folder is not part of the installed library.
 """
 
 from papers.images import Images, find_images

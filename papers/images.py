@@ -1,4 +1,4 @@
-"""Sets of images, from the user's own copy."""
+"""Sets of images, read from the user's copy."""
 
 from __future__ import annotations
 
@@ -45,20 +45,21 @@ class Images:
     def choose(
         self, classes: tuple[int, ...] | None, train: int, test: int, seed: int = 0
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Return flat images and the positions of their classes: x, y to train, x, y to test.
+        """Return flat images x and class indices y, for training and for testing: x, y, x, y.
 
-        Training images are drawn at random, the same number of each class (to one). There may be
-        fewer of both than asked for; test images are the first ones. Pixels are centred and
-        scaled by the mean and the deviation of all pixels of the training images.
+        Training images are drawn at random, with equal numbers (up to one) from each class; test
+        images are the first ones of the set. There may be fewer of both than requested. Pixels are
+        centred and scaled by the mean and the standard deviation of all pixels of the training
+        images.
 
         Parameters
         ----------
         classes
             Labels that are kept, in this order; None for all.
         train, test
-            Numbers of images.
+            The requested numbers of training and test images.
         seed
-            Of the drawing.
+            Seed of the draw.
         """
         labels = np.unique(self.y_train) if classes is None else np.array(classes)
         rng = np.random.default_rng(seed)
@@ -90,12 +91,12 @@ def find_images(name: str, where: Any = None) -> Images:
     where
         A folder with a file ``<name>*.npz`` that holds ``x_train``, ``y_train``, ``x_test`` and
         ``y_test``; by default that of the environment variable ``LARGEN_DATA``, or ``data``.
-        ``"digits"`` takes scikit-learn's 8 × 8 digits for whatever set is asked for.
+        ``"digits"`` substitutes scikit-learn's 8 × 8 digits for any set.
 
     Raises
     ------
     InvalidInput
-        If there is no such file, with what to do; or it holds something else.
+        If there is no such file, or it lacks one of these arrays; the message says what to do.
     """
     if str(where) == "digits":
         return _digits()

@@ -1,4 +1,4 @@
-"""Powers of several sizes at once, from numbers with errors."""
+"""Joint fits of powers of several sizes to numbers with errors."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-# What higher orders may do to a leading power law, relative, as in `largen.experiments.power_law`.
+# Relative size of higher orders beside the leading power law, as in `largen.experiments.power_law`.
 HIGHER_ORDERS = 0.05
 
 
@@ -20,14 +20,13 @@ def fitted_powers(
     sizes
         Sizes by name, each of the shape of ``values``.
     values, errors
-        Numbers and their standard errors; those that are not larger than twice their error are
-        left out.
+        Numbers and their standard errors; numbers of at most twice their error are excluded.
 
     Returns
     -------
     dict
-        Powers by name with their standard errors, the larger of what the errors say and what the
-        scatter about the law says; NaN if fewer numbers are left than there are parameters.
+        Powers by name with their standard errors, each the larger of the estimates from the errors
+        and from the scatter about the fit; NaN if fewer numbers than parameters remain.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Computing a figure: its parts one after the other, kept on disk, then claims and picture."""
+"""Computation of a figure: its parts, which are kept on disk, then its claims and picture."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ Report = Callable[[str, float], object]
 
 @dataclass(frozen=True)
 class Produced:
-    """A figure that was computed.
+    """A computed figure.
 
     Attributes
     ----------
     figure
-        Which.
+        The figure's record.
     found
         The parts' results, by name.
     claims
-        What came of the paper's claims.
+        The paper's claims with their verdicts.
     files
-        Picture, data and summary.
+        Paths of the picture, the data and the summary.
     seconds
-        How long it took.
+        Duration of the computation in seconds.
     resumed
-        How many parts were already on disk.
+        The number of parts that were already on disk.
     notes
-        The figure's; if it was computed fast, led by what that means for them.
+        The figure's notes; for a fast computation, preceded by its effect on them.
     """
 
     figure: Figure
@@ -64,21 +64,22 @@ def produce(
 ) -> Produced:
     """Compute a figure and write its files into a folder.
 
-    Every part is written to ``folder/parts`` as soon as it is done, and read from there the next
-    time, by whichever figure needs the same.
+    Every part is written to ``folder/parts`` as soon as it is done. Later computations, of this or
+    of another figure with the same part, read it from there.
 
     Parameters
     ----------
     figure
-        What to compute.
+        The figure to compute.
     images
         The sets of images that it needs, by name.
     folder
-        Where files go; it is made if need be.
+        The folder for the files; it is created if it does not exist.
     fast
-        Whether to compute less.
+        Whether to use the figure's reduced settings.
     report
-        Called with what is being done, and the fraction of all work that is done.
+        Function called with a description of the current work and the completed fraction of all
+        work.
     """
     begin = time.perf_counter()
     settings = figure.fast if fast else figure.settings
@@ -114,7 +115,7 @@ def produce(
 
 
 def _load(path: Path) -> xarray.Dataset | None:
-    """Return a part that is on disk; None if it is not, or damaged: it is computed again then."""
+    """Return a part from disk; None if it is missing or damaged, and has to be computed again."""
     try:
         data, has_checksum = load_dataset(path)
     except (InvalidInput, DamagedFile):

@@ -1,4 +1,4 @@
-"""What a figure of a paper is: parts to compute, claims to check, a picture to draw."""
+"""The record of a figure of a paper: parts to compute, claims to check, a picture to draw."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class Part:
     Attributes
     ----------
     name
-        What it is called in the saved data; a path with ``/`` for a group.
+        The part's name in the saved data; a path with ``/`` for a group.
     key
-        Everything that its result depends on, as text: equal keys have equal results.
+        All that determines the result, as text: equal keys have equal results.
     cost
-        What it takes, in units of the other parts of the figure.
+        Computing time, relative to the other parts of the figure.
     compute
-        Computes it; called with a function of (done, total) for progress.
+        Function that computes the part; its argument is a function of (done, total) for progress.
     """
 
     name: str
@@ -45,23 +45,23 @@ class Figure:
     Attributes
     ----------
     name
-        Such as ``"004-1"``: the paper's number and the figure's.
+        The paper's number and the figure's, such as ``"004-1"``.
     title
-        What it shows.
+        Description of the figure.
     source
         The paper and the figure.
     images
         Names of the sets of images that it needs.
     settings, fast
-        How much is computed by default, and quickly; printed and saved with the results.
+        Settings of the default and of the fast computation; printed and saved with the results.
     parts
-        ``parts(settings, images)``: what is computed.
+        ``parts(settings, images)`` → the parts to compute.
     claims
-        ``claims(settings, found)`` of the parts' results by name.
+        ``claims(settings, found)`` → the claims, from the parts' results by name.
     draw
-        ``draw(settings, found)`` returns a matplotlib figure.
+        ``draw(settings, found)`` → a matplotlib figure.
     notes
-        Where the settings differ from the paper's.
+        Differences from the paper's settings.
     """
 
     name: str

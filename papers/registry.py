@@ -46,12 +46,12 @@ FIGURES: dict[str, tuple[str, str]] = {
 
 
 def figure(name: str) -> Figure:
-    """Return a figure.
+    """Return the record of a figure.
 
     Raises
     ------
     InvalidInput
-        If there is none of that name.
+        If there is no figure of this name.
 
     Examples
     --------

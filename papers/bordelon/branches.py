@@ -1,4 +1,4 @@
-"""Runs for Figure M.1: branches of four matrices that begin at zero, and linear ones of any α."""
+"""Runs for Figure M.1: branches of four matrices that start at zero, and linear ones of any α."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import xarray
 import largen as lg
 
 LAYERS = 4  # K, matrices of a block
-ZERO = 1e-6  # σ of a branch's last matrix at the start, whose rate does not depend on it
+ZERO = 1e-6  # initial σ of a branch's last matrix, on which its rate does not depend
 RNG = np.random.default_rng(0)
 DATA = lg.Dataset(RNG.standard_normal((4, 5)), np.array([1.0, -1.0, 1.0, -1.0]))
 
 
 def zero_branches(blocks: float, alpha: str, lr: float, steps: int, gamma: float) -> lg.Run:
-    """Return a residual tanh network of blocks of four matrices, whose branches begin at zero.
+    """Return a residual tanh network of blocks of four matrices, whose branches start at zero.
 
     Parameters
     ----------
     blocks, alpha
-        L, and α of branches L^(−α).
+        L, and the exponent of the branches L^(−α).
     lr, steps, gamma
         η₀, the number of steps, and γ₀.
     """
@@ -50,7 +50,7 @@ def linear(blocks: float, alpha: str) -> lg.Run:
 
 
 def linear_distances(alpha: str, depths: Sequence[int]) -> xarray.Dataset:
-    """Return the root mean square distance of outputs from infinite depth, at infinite width."""
+    """Return the RMS distance of the outputs from those of infinite depth, at infinite width."""
     limit = lg.solve(linear(np.inf, alpha)).f_train
     theory = lg.theories.DeepMeanField(method="closed")
     found = [lg.solve(linear(L, alpha), theory=theory).f_train - limit for L in depths]

@@ -1,9 +1,9 @@
-"""Claims that several of these figures make.
+"""Claims common to several of these figures.
 
-No number here was chosen by what came out. A best rate transfers if it moves by one step of the
-grid at most, a factor of two; networks train if they beat every constant answer
-(:meth:`Sweep.trains`); curves are alike if depths differ less than what they are compared with.
-Where a number has an interval and the interval leaves the verdict open, the claim says so.
+The thresholds were fixed independently of the results. The best rate transfers if it moves by at
+most one step of the grid, a factor of two. Networks train if their loss is below that of every
+constant output (:meth:`Sweep.trains`). Curves are alike if they differ less between depths than
+between settings. If the interval of a number contains the threshold, the verdict is open.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ import numpy as np
 from largen.experiments.claims import Claim, above_zero
 from largen.sweeps import Sweep
 
-# Factors of two by which the best rate may move on a grid of factors of two.
+# Largest shift of the best rate, in factors of two, on a grid of factors of two.
 STEPS = 1.0
 
 
 def transfers(title: str, swept: Sweep, along: str, *, wanted: bool = True) -> Claim:
-    """Check how far the best rate moves along the width, the depth, or both.
+    """Check whether the best rate moves along the width, the depth, or both.
 
-    Its largest distance from the base's, in factors of two; the interval is that of the two
-    optima, half a step of the grid each at least. Where networks do not train at any rate, the
-    distance is infinite.
+    The measured number is the largest distance of the best rate from the base's, in factors of
+    two. Its interval combines those of the two optima, each at least half a step of the grid. If
+    networks do not train at any rate, the distance is infinite.
     """
     best = swept.best()
     sizes: dict[str, Any] = {"width": {"depth": 0}, "depth": {"width": 0}}.get(along, {})
@@ -75,16 +75,16 @@ def less_drift(title: str, swept: Sweep, other_title: str, other: Sweep) -> Clai
 def alike(title: str, curves: Sequence[np.ndarray], spread: Sequence[np.ndarray]) -> Claim:
     """Check that learning curves differ less between depths than between settings.
 
-    Differences are root mean squares over pairs and steps, of the logarithm of the loss. Equal
-    ones mean that the depth matters as much as the setting, which is where the verdict turns. If
-    networks of some depths only diverge at a setting, the difference is infinite.
+    Differences are root mean squares, over pairs and steps, of the logarithm of the loss. The
+    threshold is equality, at which the depth matters as much as the setting. If at some setting
+    networks of some depths diverge and others do not, the difference is infinite.
 
     Parameters
     ----------
     title
-        What was varied.
+        The quantity that is varied.
     curves
-        For each setting, losses ``(depth, step)``; infinite of networks that diverge.
+        For each setting, losses ``(depth, step)``; infinite for networks that diverge.
     spread
         For each depth, losses ``(setting, step)``.
     """

@@ -16,7 +16,7 @@ Curves = dict[str, dict[int, np.ndarray]]
 
 
 def smoothed(losses: np.ndarray, over: int = 20) -> np.ndarray:
-    """Return running means over some steps, of one batch's loss each.
+    """Return running means of the loss, measured on one batch per step, over several steps.
 
     Examples
     --------
@@ -27,14 +27,14 @@ def smoothed(losses: np.ndarray, over: int = 20) -> np.ndarray:
 
 
 def by_depth(swept: Sweep, **at: float) -> dict[int, np.ndarray]:
-    """Return a sweep's smoothed curves, depth by depth, at one value of its other axes.
+    """Return a sweep's smoothed curves by depth, at one value of each of its other axes.
 
     Parameters
     ----------
     swept
-        What was trained.
+        The sweep of trained networks.
     at
-        Values of axes, such as ``lr=0.1``; of axes that are not named, the first.
+        Values of axes, such as ``lr=0.1``; axes that are not named are at their first value.
     """
     losses = swept.data["loss_train"].sel(at)
     first = {axis: 0 for axis in losses.dims if axis not in ("depth", "step")}
@@ -43,15 +43,15 @@ def by_depth(swept: Sweep, **at: float) -> dict[int, np.ndarray]:
 
 
 def by_setting(swept: Sweep, axis: str, label: str) -> Curves:
-    """Return a sweep's smoothed curves, value by value of an axis and depth by depth."""
+    """Return a sweep's smoothed curves by the value of one axis and by depth."""
     values = swept.data[axis].values
     return {f"{label} = {value:g}": by_depth(swept, **{axis: value}) for value in values}
 
 
 def consistent(title: str, curves: Curves) -> Claim:
-    """Check that depths differ less than settings.
+    """Check that learning curves differ less between depths than between settings.
 
-    Settings at which networks of all depths diverge say nothing, and are left out.
+    Settings at which networks of all depths diverge are excluded.
     """
     kept = {name: own for name, own in curves.items() if any(map(sound, own.values()))}
     blocks = [
@@ -62,7 +62,7 @@ def consistent(title: str, curves: Curves) -> Claim:
 
 
 def sound(losses: np.ndarray) -> bool:
-    """Whether a network did not diverge: whether its loss never was twice what it was at first.
+    """Whether a network did not diverge: whether its loss never reached twice its initial value.
 
     Examples
     --------
@@ -73,7 +73,7 @@ def sound(losses: np.ndarray) -> bool:
 
 
 def draw(panels: Sequence[tuple[str, Curves]]) -> Any:
-    """Draw curves: colours are settings, lines are depths."""
+    """Draw one curve for each setting and depth, with one colour for each setting."""
     from largen.plots.sweeps import dynamics_figure
 
     return dynamics_figure(

@@ -17,7 +17,7 @@ def _panels(grid: Grid) -> tuple[Panel, ...]:
 
 
 def claims(settings: Sequence[Panel], found: Found) -> list[Claim]:
-    """Return whether the best rate moves."""
+    """Return claims on whether the best rate moves with width and depth."""
     mup, deep = (sweep_of(panel, found) for panel in settings)
     return [
         check.transfers(MUP, mup, "width"),

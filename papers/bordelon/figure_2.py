@@ -1,4 +1,4 @@
-"""Figure 2: normalisation instead of, and beside, branches 1/√L."""
+"""Figure 2: normalisation in place of branches 1/√L, and in addition to them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MUP, DEPTH_MUP = "μP, batch norm", "μP with branches 1/√L, batch norm"
 
 def _panels(grid: Grid) -> tuple[Panel, ...]:
     norm = ("norm", "batch")
-    # β = 3/√L at every depth L: the base has 3/√L₀, and the scheme does the rest.
+    # β = 3/√L at every depth L: the base has 3/√L₀, and the scheme supplies √(L₀/L).
     branch = ("branch", 3 * grid.base[1] ** -0.5)
     return (
         Panel(MUP, "conv", "mup", grid, options=(norm,)),
@@ -23,7 +23,7 @@ def _panels(grid: Grid) -> tuple[Panel, ...]:
 
 
 def claims(settings: Sequence[Panel], found: Found) -> list[Claim]:
-    """Return whether the best rate moves."""
+    """Return claims on whether the best rate moves with width and depth."""
     mup, deep = (sweep_of(panel, found) for panel in settings)
     return [
         check.less_drift(DEPTH_MUP, deep, MUP, mup),

@@ -26,7 +26,7 @@ def _panels(grid: Grid) -> tuple[Panel, ...]:
 
 
 def claims(settings: Sequence[Panel], found: Found) -> list[Claim]:
-    """Return whether best rates move, and whether depth helps."""
+    """Return claims on whether best rates move, and whether the depth reduces the loss."""
     return [check.transfers(p.title, sweep_of(p, found), "both") for p in settings]
 
 

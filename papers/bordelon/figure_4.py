@@ -14,9 +14,9 @@ from papers.record import Found
 GAMMAS = (0.25, 1.0, 2.0)
 
 
-# η₀ of all curves. Features that move more make the kernel grow, so that the largest η₀ that trains
-# falls nearly as γ₀⁻²: γ₀ = 2 is at its edge with 2⁻³, at which some networks diverge and others do
-# not; γ₀ = 4 trains with 2⁻⁶ but not with 2⁻⁵ (width 64, depth 8, 400 steps).
+# log₂ η₀ of all curves. Feature learning makes the kernel grow, so that the largest stable η₀ falls
+# nearly as γ₀⁻²: for γ₀ = 2 it is 2⁻³, at which some networks diverge and others do not; γ₀ = 4
+# trains with 2⁻⁶ but not with 2⁻⁵ (width 64, depth 8, 400 steps).
 LOG2_LR = -5
 
 
@@ -45,7 +45,7 @@ def _curves(settings: Sequence[Panel], found: Found) -> list[tuple[str, dynamics
 
 
 def claims(settings: Sequence[Panel], found: Found) -> list[Claim]:
-    """Return whether depths differ less than settings."""
+    """Return claims that learning curves differ less between depths than between settings."""
     return [dynamics.consistent(title, curves) for title, curves in _curves(settings, found)]
 
 

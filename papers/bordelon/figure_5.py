@@ -18,7 +18,7 @@ from papers.hanin.verdicts import near
 from papers.images import Images
 from papers.record import Figure, Found, Part, Report
 
-OTHERS = (RATE / 2, 2 * RATE)  # rates whose learning curves are held against those of RATE
+OTHERS = (RATE / 2, 2 * RATE)  # rates whose learning curves are compared with those of RATE
 SEEDS = 16
 
 
@@ -68,7 +68,7 @@ def _distances(settings: Settings, found: Found) -> xarray.Dataset:
 
 
 def claims(settings: Settings, found: Found) -> list[Claim]:
-    """Return whether distances fall as N^(−1/2) and as 1/L, and depth hardly matters otherwise."""
+    """Return claims that distances fall as N^(−1/2) and as 1/L, and that curves are alike."""
     report = lg.compare(limit_of(found), [*networks(settings, found), *solved_at(settings, found)])
     narrow = settings.widths[0]
     few = lg.compare(limit_of(found), networks(settings, found, [narrow])).to_xarray()

@@ -46,13 +46,13 @@ def _parts(settings: Settings, images: Mapping[str, Images]) -> Sequence[Part]:
 
 
 def _errors(found: Found) -> tuple[np.ndarray, np.ndarray]:
-    """Return depths, and mean squares of what kernels are off the limit."""
+    """Return depths, and mean squared distances of kernels from the limit."""
     data = found["kernels"]
     return data["depth"].values, ((data["finite"] - data["limit"]) ** 2).mean("angle").values
 
 
 def claims(settings: Settings, found: Found) -> list[Claim]:
-    """Return whether the square of the error falls as 1/L²."""
+    """Return the claim that the squared error falls as 1/L²."""
     depths, squares = _errors(found)
     law = fit_exponent(depths.astype(float), squares, 1e-6 * squares)
     return [

@@ -21,7 +21,7 @@ STEP = (RATE * TARGET) ** 2  # k = η₀²γ₀²y² with γ₀ = 1
 
 
 class Settings(NamedTuple):
-    """Depths at infinite width; and networks, of a width and a depth."""
+    """Depths at infinite width; number, width and depth of the finite networks."""
 
     depths: tuple[int, ...]
     width: int
@@ -66,13 +66,13 @@ def _parts(settings: Settings, images: Mapping[str, Images]) -> Sequence[Part]:
 
 
 def printed(tau: np.ndarray) -> np.ndarray:
-    """Return (9) of the paper, H₁(τ) with G₀ = e^(−τ) + 1 − e⁻¹."""
+    """Return H₁(τ) of the paper's (9), with G₀ = e^(−τ) + 1 − e⁻¹."""
     inner = tau**2 * np.exp(tau) - tau * np.exp(tau) + np.exp(tau) - 1
     return np.exp(tau) * (1 + 2 * STEP * (tau**3 / 3 + tau**2 / 2 + (1 + np.exp(-1)) * inner))
 
 
 def claims(settings: Settings, found: Found) -> list[Claim]:
-    """Return whether kernels converge, and to what."""
+    """Return claims on the convergence of kernels and on their limit."""
     depths, end = found["solved"]["depth"].values, found["solved"]["end"].values
     exact = lg.infinite_depth_one_step(TARGET, lr=RATE, read_in=False)
     off = np.abs(end[:, 1] - end[:, 0] - (exact.feature_after - exact.feature_before)[-1])

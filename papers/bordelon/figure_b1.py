@@ -1,4 +1,4 @@
-"""Figure B.1: at one rate for all, which depth is best for a number of parameters?"""
+"""Figure B.1: the best depth at a given number of parameters, with one rate for all networks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _panels(
 
 
 def _by_depth(settings: Sequence[Panel], found: Found) -> dict[int, Curve]:
-    """Return numbers of parameters (width,) and losses (seed, width), for each depth."""
+    """Return, for each depth, numbers of parameters (width,) and losses (seed, width)."""
     (panel,) = settings
     sizes = parameters_of(panel, found)
     loss = sweep_of(panel, found).data["loss"].isel(scheme=0, lr=0).transpose(..., "seed", "width")
@@ -41,10 +41,11 @@ def _by_depth(settings: Sequence[Panel], found: Found) -> dict[int, Curve]:
 
 
 def claims(settings: Sequence[Panel], found: Found) -> list[Claim]:
-    """Return the best depth at the largest number of parameters that all depths reach.
+    """Return the claim on the best depth at the largest number of parameters that all depths reach.
 
-    The loss of the best depth that is neither the smallest nor the largest, against the better of
-    those two, seed by seed; with one seed there is no interval, and no verdict.
+    The loss at the best intermediate depth is compared, seed by seed, with the lower of the losses
+    at the smallest and the largest depth. With one seed there is no interval and the verdict is
+    open.
     """
     curves = _by_depth(settings, found)
     shared = min(size.max() for size, _ in curves.values())
@@ -77,7 +78,7 @@ def claims(settings: Sequence[Panel], found: Found) -> list[Claim]:
 
 
 def interval(values: np.ndarray) -> tuple[float, float]:
-    """Return the interval of 95 % of a mean over seeds, by Student's t; of one seed, everything.
+    """Return the 95 % interval of a mean over seeds, by Student's t; infinite for one seed.
 
     Examples
     --------
@@ -95,7 +96,7 @@ def interval(values: np.ndarray) -> tuple[float, float]:
 
 
 def _at(curve: Curve, size: float) -> np.ndarray:
-    """Return losses (seed,) at a number of parameters, along straight lines of logarithms."""
+    """Return losses (seed,) at a number of parameters, by linear interpolation of logarithms."""
     sizes, losses = np.log(curve[0]), np.log(curve[1])
     return np.exp([np.interp(np.log(size), sizes, own) for own in losses])
 

@@ -1,4 +1,4 @@
-"""Figure B.3: the best rate is seen long before the end of training."""
+"""Figure B.3: the best rate can be identified long before the end of training."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _curves(settings: Sequence[Panel], found: Found) -> dynamics.Curves:
 
 
 def claims(settings: Sequence[Panel], found: Found) -> list[Claim]:
-    """Return whether curves are alike, and how early the best rate is seen."""
+    """Return claims that curves are alike, and on how early the best rate can be identified."""
     curves = _curves(settings, found)
     steps = settings[0].grid.steps
     moved = []

@@ -1,4 +1,4 @@
-"""Figure B.7: variance, square error and error of the mean, against width and depth."""
+"""Figure B.7: variance, squared error and error of the mean, against width and depth."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from papers.images import Images
 from papers.powers import fitted_powers
 from papers.record import Figure, Found, Part, Report
 
-LINEAR = (16, 32)  # depths of linear networks, whose distances are exact
+LINEAR = (16, 32)  # depths of linear networks, whose distances are known exactly
 
 
 def variances(settings: Settings, found: Found) -> xarray.Dataset:
     """Return Var(f) over networks with its error, ``(width, depth)``; means of samples and steps.
 
-    The variance of S networks is the mean of Σ_μt (f − ⟨f⟩)² S/(S − 1), whose spread over
-    networks gives the error.
+    The variance of S networks is the mean over networks of Σ_μt (f − ⟨f⟩)² S/(S − 1), and the
+    spread over networks gives its error.
     """
     grid = (len(settings.widths), len(settings.depths))
     value, error = np.zeros(grid), np.zeros(grid)
@@ -43,7 +43,7 @@ def variances(settings: Settings, found: Found) -> xarray.Dataset:
 
 
 def _squares(settings: Settings, found: Found) -> xarray.Dataset:
-    """Return distances of networks of all sizes, N = ∞ among them."""
+    """Return distances of networks of all sizes, including N = ∞, from the limit."""
     nets = [*networks(settings, found), *solved_at(settings, found)]
     return lg.compare(limit_of(found), nets).to_xarray()
 
@@ -56,7 +56,7 @@ def _in_depth(data: xarray.Dataset, kind: str, width: float) -> PowerLaw:
 
 
 def claims(settings: Settings, found: Found) -> list[Claim]:
-    """Return whether the three panels' powers are as the caption has them."""
+    """Return claims that the powers in the three panels are those of the caption."""
     spread = variances(settings, found)
     width, depth = (
         each.ravel().astype(float)

@@ -25,7 +25,7 @@ def _curves(settings: Sequence[Panel], found: Found) -> dynamics.Curves:
 
 
 def claims(settings: Sequence[Panel], found: Found) -> list[Claim]:
-    """Return whether depths differ less than decays, and whether the best decay moves."""
+    """Return claims that curves differ less between depths than decays, and on the best decay."""
     loss = sweep_of(settings[0], found).data["loss"].isel(scheme=0, width=0, seed=0, lr=0)
     best = loss.transpose("depth", "weight_decay").values.argmin(1)
     moved = float(np.max(np.abs(best - best[0])))

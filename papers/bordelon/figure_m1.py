@@ -1,4 +1,4 @@
-"""Figure M.1: branches 1/L and 1/√L of four matrices that begin at zero; and other powers."""
+"""Figure M.1: branches 1/L and 1/√L of four matrices that start at zero; and other powers."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from papers.images import Images
 from papers.record import Figure, Found, Part, Report
 
 SCALINGS = {"ODE": "1", "SDE": "1/2"}
-LINEAR = {"1/2": -1.0, "3/4": -0.5, "1": -1.0}  # L^(1−2α) between, 1/L at the ends
+LINEAR = {"1/2": -1.0, "3/4": -0.5, "1": -1.0}  # L^(1−2α) for ½ < α < 1, 1/L at both ends
 GAMMA, STEPS = 2.0, 15
 RATES = tuple(0.2 * 2 ** (k / 2) for k in range(6))
-RATES_OF_ONE = tuple(0.5 * 2 ** (k / 2) for k in range(6))  # of one matrix a block
-SLOW = 0  # of the rates: far below the best one, so that all its steps are early
-STEP = 1.0  # factors of two by which a best rate may move, as in the other figures
+RATES_OF_ONE = tuple(0.5 * 2 ** (k / 2) for k in range(6))  # for blocks of one matrix
+SLOW = 0  # index of a rate far below the best one, at which all steps are early in training
+STEP = 1.0  # largest shift of a best rate, in factors of two, as in the other figures
 RESAMPLES = 200
 
 
 class Settings(NamedTuple):
-    """Networks of four matrices a block: width, depths, number; and depths of linear ones."""
+    """Width, depths and number of networks of four matrices a block; depths of linear networks."""
 
     width: int
     depths: tuple[int, ...]
@@ -99,14 +99,14 @@ def _linear(alpha: str, depths: tuple[int, ...], report: Report) -> xarray.Datas
 
 
 def _best(rates: np.ndarray, losses: np.ndarray) -> float:
-    """Return log₂ of the best rate, of losses after training over rates."""
+    """Return log₂ of the best rate, from the losses after training at each rate."""
     losses = np.where(np.isfinite(losses), losses, np.nan)
     curve = LearningRateCurve(rates, losses, 0 * losses, np.inf, "", "train")
     return float(np.log2(curve.optimum))
 
 
 def best_rate(data: xarray.Dataset) -> tuple[float, float]:
-    """Return log₂ of the rate with the least mean loss after training, and its bootstrap error."""
+    """Return log₂ of the rate of lowest mean loss after training, and its bootstrap error."""
     rates, last = data["lr"].values, data["loss"].values[..., -1]
     draw = np.random.default_rng(0)
     count = last.shape[1]
@@ -125,7 +125,7 @@ def _drift(settings: Settings, found: Found, scaling: str) -> tuple[float, float
 def gain(
     settings: Settings, found: Found, scaling: str, shallow: int, deep: int
 ) -> tuple[float, float]:
-    """Return log of the early loss at one depth over that at another, with its error."""
+    """Return the logarithm of the ratio of early losses at two depths, with its error."""
     logs, errors = [], []
     for depth in (shallow, deep):
         losses = found[_name(scaling, depth)]["loss"].values[SLOW, :, -1]
@@ -135,7 +135,7 @@ def gain(
 
 
 def claims(settings: Settings, found: Found) -> list[Claim]:
-    """Return whether best rates transfer, what the depth does to losses, and orders of limits."""
+    """Return claims on the transfer of best rates, on losses by depth, and on orders of limits."""
     made = []
     depths = f"L = {settings.depths[0]} … {settings.depths[-1]}"
     nets = f"{depths}, {settings.networks} networks of width {settings.width}"

@@ -1,4 +1,4 @@
-"""Networks of several widths and depths, and their limits: parts of Figures 5 and B.7."""
+"""Networks of several widths and depths, and their limits, for Figures 5 and B.7."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ DATA = lg.Dataset(RNG.standard_normal((4, 5)), np.array([1.0, -1.0, 1.0, -1.0]))
 
 
 class Settings(NamedTuple):
-    """What is trained and solved.
+    """Sizes of the trained networks and of the solved limits.
 
     Attributes
     ----------
     widths, depths
         N and L.
     networks
-        How many of each depth, by width.
+        The number of networks of each depth, by width.
     solved
         Depths at infinite width.
     limit
-        Repetitions of the stack from which infinite depth is extrapolated.
+        Depths from which infinite depth is extrapolated.
     rtol, particles
-        Of the limit, and the most neurons of a layer for it.
+        Relative tolerance of the limit, and the largest number of sample neurons per layer.
     """
 
     widths: tuple[int, ...]
@@ -53,7 +53,7 @@ FAST = Settings((16, 32, 64), (2, 4, 8), (64, 64, 64), (2, 4, 8), (2, 4, 8), 1e-
 
 
 def run_of(blocks: float, lr: float = RATE) -> lg.Run:
-    """Return tanh, P = 4 random inputs, γ₀ = 1, branches L^(−1/2)."""
+    """Return the run: tanh, P = 4 random inputs, γ₀ = 1, branches L^(−1/2)."""
     net = lg.residual_mlp(blocks, "tanh")
     return lg.Run(net, lg.depth_mup(), DATA, optimizer=lg.gd(lr), steps=STEPS)
 
@@ -111,7 +111,7 @@ def solved_at(settings: Settings, found: Found) -> list[Trajectory]:
 def networks(
     settings: Settings, found: Found, widths: Sequence[int] | None = None
 ) -> list[Trajectory]:
-    """Return the networks of all depths, of all widths by default."""
+    """Return the networks of all depths, for the given widths or by default for all."""
     return [
         Trajectory(found[f"width {n}, depth {l}"], run_of(l))
         for n in widths or settings.widths

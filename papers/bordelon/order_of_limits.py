@@ -1,4 +1,4 @@
-"""Width and depth to infinity, in either order: norms in residual and in plain networks."""
+"""The limits of width and depth in either order: norms in residual and in plain networks."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from papers.powers import fitted_powers
 from papers.record import Figure, Found, Part, Report
 
 X = np.ones((1, 3))
-LARGEST_Z = 3.5  # of so many sizes, by chance one time in a hundred
+LARGEST_Z = 3.5  # exceeded by chance, at any of the sizes, with probability 1 %
 
 
 class Settings(NamedTuple):
-    """Widths and depths of networks, and how many are drawn."""
+    """Widths, depths and number of the networks."""
 
     widths: tuple[int, ...]
     depths: tuple[int, ...]
@@ -39,11 +39,11 @@ NETS: dict[str, Callable[..., Any]] = {
 
 
 def exact(name: str, width: int, depth: int) -> float:
-    """Return Var log|h|² of networks whose layers are independent factors, without networks.
+    """Return the exact Var log|h|² of networks whose layers are independent factors.
 
     By invariance under rotations each block of a linear network multiplies |h|² by the square of
     e + ξ/√(LN), with a unit vector e and N(0, 1) components ξ, and each layer of a relu network
-    multiplies |φ(h)|² by (2/N)Σφ(z)², which is 2χ²_K/N with K of N neurons at work. NaN of other
+    multiplies |φ(h)|² by (2/N)Σφ(z)², which is 2χ²_K/N with K of N neurons active. NaN for other
     networks.
     """
     if name == "linear ResNet":
@@ -96,7 +96,7 @@ def _parts(settings: Settings, images: Mapping[str, Images]) -> Sequence[Part]:
 
 
 def _powers(data: xarray.Dataset) -> dict[str, tuple[float, float]]:
-    """Return the power of the depth, and that of the width if there are several."""
+    """Return the power of the depth, and that of the width if there are several widths."""
     width, depth = np.meshgrid(data["width"], data["depth"], indexing="ij")
     sizes = {"depth": depth.ravel().astype(float)}
     if data.sizes["width"] > 1:
@@ -105,7 +105,7 @@ def _powers(data: xarray.Dataset) -> dict[str, tuple[float, float]]:
 
 
 def claims(settings: Settings, found: Found) -> list[Claim]:
-    """Return whether limits commute."""
+    """Return claims on whether the limits commute."""
     made = []
     sizes = f"N = {settings.widths[0]} … {settings.widths[-1]}, L = {settings.depths[0]} … "
     sizes += f"{settings.depths[-1]}, {settings.draws} networks each"

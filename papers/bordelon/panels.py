@@ -31,20 +31,20 @@ FINAL = 1024
 
 @dataclass(frozen=True)
 class Grid:
-    """What is trained in a panel.
+    """The grid of networks trained in a panel.
 
     Attributes
     ----------
     widths, depths
-        Of the networks; the smallest ones are the base.
+        Widths and depths of the networks; the smallest ones are the base.
     log2_lrs
-        log₂ η₀.
+        Values of log₂ η₀.
     steps, batch_size
-        Of the training.
+        The number of steps, and the batch size.
     weight_decays, momenta
-        Swept too, if there are several.
+        Weight decays and momenta, which are swept if there are several.
     seeds
-        Networks of each setting.
+        The number of networks at each setting.
     """
 
     widths: tuple[int, ...]
@@ -64,24 +64,25 @@ class Grid:
 
 @dataclass(frozen=True)
 class Panel:
-    """A model, a scheme, and what is trained.
+    """A model, a scheme, and the grid of networks.
 
     Attributes
     ----------
     title
-        In pictures and claims; also the name of its data.
+        The panel's title in pictures and claims, and the name of its data.
     model
         ``"conv"`` or ``"vit"``.
     scheme, optimizer
         As in :func:`largen.transfer.torch.scale`.
     grid
-        What is trained.
+        The networks that are trained.
     options
-        Of the model, by name.
+        Options of the model, by name.
     alpha
-        Branches l^(−α) instead of the scheme's own.
+        The exponent of branches l^(−α), in place of the scheme's own.
     warmup, cosine
-        The schedule: how many steps the rate rises, and whether it falls to 0 thereafter.
+        The schedule: the number of steps over which the rate rises, and whether it then falls to
+        0 along a cosine.
     """
 
     title: str
@@ -96,20 +97,20 @@ class Panel:
 
     @property
     def schedule(self) -> Callable[[int], float] | None:
-        """s(t)."""
+        """The schedule s(t)."""
         if self.cosine:
             return warmup_cosine(self.grid.steps, warmup=self.warmup)
         return constant(warmup=self.warmup) if self.warmup else None
 
     def cells(self) -> list[Cell]:
-        """Return all networks, those trained together in one cell."""
+        """Return the cells, each with the networks that are trained together."""
         grid = self.grid
         each = product(grid.log2_lrs, range(grid.seeds), grid.weight_decays, grid.momenta)
         replicas = tuple(Replica(2.0**lr, seed, decay, mu) for lr, seed, decay, mu in each)
         return [Cell(self.scheme, n, l, replicas) for n, l in product(grid.widths, grid.depths)]
 
     def protocol(self, task: Task) -> Protocol:
-        """Return what all cells have in common."""
+        """Return the training protocol that all cells share."""
         from largen.transfer.torch import models
 
         make: Callable[..., Any] = {"conv": models.ConvResNet, "vit": models.ViT}[self.model]
@@ -124,7 +125,7 @@ class Panel:
 
 
 def small_images(images: Images, steps: int, batch_size: int) -> Task:
-    """Return CIFAR-10 with pixels averaged to 8 × 8, or digits as they are, as a task."""
+    """Return the task: CIFAR-10 with pixels averaged to 8 × 8, or digits at their own 8 × 8."""
     x = images.x_train.astype(np.float64)
     x = x[..., None] if x.ndim == 3 else x
     side = x.shape[1]
@@ -154,7 +155,7 @@ def parts(settings: Sequence[Panel], images: Mapping[str, Images]) -> list[Part]
 
 
 def sweep_of(panel: Panel, found: Found) -> Sweep:
-    """Put a panel's parts together."""
+    """Return a panel's sweep from its parts."""
     cells = panel.cells()
     data = [found[_name(panel, cell)] for cell in cells]
     names = ("losses", "final", "margin_error")
@@ -172,7 +173,7 @@ def parameters_of(panel: Panel, found: Found) -> dict[tuple[int, int], int]:
 
 
 def draw_sweeps(settings: Sequence[Panel], found: Found) -> Any:
-    """Draw the loss against the rate, panel by panel."""
+    """Draw the loss against the rate, in one panel each."""
     import xarray
 
     from largen.plots.sweeps import sweep_figure
@@ -187,10 +188,9 @@ def of_sweeps(name: str, title: str, number: Any, **own: Any) -> Figure:
     Parameters
     ----------
     name, title, number
-        The figure's, and its number in the paper.
+        The figure's name and title, and its number in the paper.
     own
-        The other fields of :class:`Figure`; its picture is that of losses against rates if no
-        other one is given.
+        The other fields of :class:`Figure`; by default the picture shows losses against rates.
     """
     own = {"draw": draw_sweeps, **own}
     return Figure(name, title, SOURCE.format(number), ("cifar10",), parts=parts, **own)

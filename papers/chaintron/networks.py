@@ -1,10 +1,10 @@
-"""Residual networks of two-layer blocks, whose stream and whose blocks have widths of their own.
+"""Residual networks of two-layer blocks, with separate widths of the stream and of the blocks.
 
     h⁰ = Ux/√d,   h^(l+1) = h^l + (√D/(LM)) V φ(W h^l/√D),   f = w·h^L/D
 
-with D neurons of the stream, M of a block, and standard Gaussian weights; the residual scale
-√D/(LM) is the one at which blocks learn completely (Chizat, *The hidden width of deep ResNets*).
-Rates are η₀D of U and w, η₀LM of V and W. For M = D it is CompleteP with two matrices a block.
+with D neurons in the stream, M in a block, and standard Gaussian weights. At the residual scale
+√D/(LM) blocks have complete feature learning (Chizat, *The hidden width of deep ResNets*). Rates
+are η₀D for U and w, η₀LM for V and W. For M = D this is CompleteP with two matrices a block.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ import numpy as np
 
 
 class Ends(NamedTuple):
-    """Read-in (D, d) and read-out (D,)."""
+    """The read-in (D, d) and the read-out (D,)."""
 
     U: Any
     w: Any
 
 
 class Blocks(NamedTuple):
-    """Matrices (L, M, D) into blocks and (L, D, M) out of them."""
+    """The matrices W (L, M, D) into the blocks and V (L, D, M) out of them."""
 
     W: Any
     V: Any
@@ -62,7 +62,7 @@ def trained(ends: Ends, blocks: Blocks, x: Any, y: Any, lr: float, steps: int) -
 
 
 def drawn_ends(seed: int, width: int, x: np.ndarray, pinned: int) -> Ends:
-    """Return a read-in and a read-out whose first neurons are the same for all seeds and widths."""
+    """Return a read-in and a read-out, whose first neurons are equal for all seeds and widths."""
     first, own = np.random.default_rng(0), np.random.default_rng([1, seed, width])
     rows = [rng.standard_normal((n, x.shape[1] + 1)) for rng, n in
             ((first, pinned), (own, width - pinned))]  # fmt: skip
@@ -78,9 +78,10 @@ def drawn_blocks(seed: int, width: int, hidden: int, depth: int) -> Blocks:
 
 
 def regrouped(blocks: Blocks, depth: int) -> Blocks:
-    """Return a network of another depth of the same neurons, in the same order.
+    """Return a network of another depth with the same neurons in the same order.
 
-    L blocks of M neurons become L' blocks of LM/L', which all read the stream at one place.
+    L blocks of M neurons become L' blocks of LM/L' neurons; the neurons of one block all read the
+    stream at the same layer.
     """
     width = blocks.W.shape[-1]
     into = blocks.W.reshape(depth, -1, width)

@@ -29,13 +29,14 @@ class Settings(NamedTuple):
     Attributes
     ----------
     sizes, draws
-        For the deviation over blocks; and how many read-ins with their read-outs, and sets of
-        blocks for each.
+        Sizes for the fluctuations over blocks; the number of read-ins, each with its read-out, and
+        of sets of blocks for each.
     wide, wide_draws
-        For the deviation over read-ins, where blocks add little: LM is large.
+        Sizes and numbers of draws for the fluctuations over read-ins, with LM large so that the
+        blocks contribute little.
     shape, depths, sets
-        D and LM for the depth, depths that double, of the same LM neurons in all networks, and
-        sets of them.
+        D and LM for the error in depth; depths that double, with the same LM neurons in all
+        networks; the number of sets of neurons.
     """
 
     sizes: tuple[tuple[int, int, int], ...]
@@ -48,15 +49,15 @@ class Settings(NamedTuple):
 
 
 def fluctuations(h: np.ndarray) -> dict[str, float]:
-    """Return variances of the stream over blocks, and over read-ins at the mean over blocks.
+    """Return the stream's variance over blocks, and the variance over read-ins of its block mean.
 
-    The mean over blocks is that of infinitely many: what a finite number adds to the variance
-    over read-ins is taken off.
+    The variance over read-ins is corrected for the finite number of sets of blocks, whose
+    contribution is subtracted.
 
     Parameters
     ----------
     h
-        ``(end, block, sample, neuron)``, of neurons that all read-ins share.
+        The stream ``(end, block, sample, neuron)`` at the neurons that all read-ins share.
     """
     ends, blocks = h.shape[:2]
     per_end = h.var(1, ddof=1).mean((1, 2))
@@ -74,16 +75,16 @@ def fluctuations(h: np.ndarray) -> dict[str, float]:
 
 
 def bias(shallow: np.ndarray, deep: np.ndarray) -> tuple[float, float]:
-    """Return the square of the difference of two means over blocks, with its error.
+    """Return the squared difference of two means over blocks, with its error.
 
-    Without what a finite number of networks adds: the mean over pairs b ≠ b′ of
-    (h_b − h̃_b)·(h_b′ − h̃_b′), and its error by leaving out one after the other, which is
-    too large where the difference is not resolved.
+    The estimate has no bias from the finite number of networks: it is the mean over pairs b ≠ b′
+    of (h_b − h̃_b)·(h_b′ − h̃_b′). Its jackknife error is too large if the difference is not
+    resolved.
 
     Parameters
     ----------
     shallow, deep
-        ``(block, sample, neuron)``.
+        The streams of the networks of the two depths, ``(block, sample, neuron)``.
     """
     off = (shallow - deep).reshape(len(shallow), -1)
     gram = off.astype(np.float64) @ off.T / off.shape[1]
@@ -152,14 +153,14 @@ Sizes = Sequence[tuple[int, int, int]]
 
 
 def _table(sizes: Sizes, found: Found, what: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return a variance of all sizes, and its errors."""
+    """Return a variance at all sizes, with its errors."""
     rows = [found[_name(size)] for size in sizes]
     value, error = (np.array([float(row[f"{what}{e}"]) for row in rows]) for e in ("", "_error"))
     return value, error
 
 
 def claims(settings: Settings, found: Found) -> list[Claim]:
-    """Return the powers of the three terms."""
+    """Return claims on the powers of the three terms."""
     D, M, L = (np.array(each, float) for each in zip(*settings.sizes, strict=True))
     over_blocks = fitted_powers({"D": D, "M": M, "L": L}, *_table(settings.sizes, found, "blocks"))
     widths = np.array([size[0] for size in settings.wide], float)

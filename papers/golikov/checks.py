@@ -1,4 +1,4 @@
-"""Claims that several of Golikov's figures make."""
+"""Claims common to several of Golikov's figures."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from papers.record import Found
 SIGMAS = 2.0
 LEVELS = (np.arange(200) + 0.5) / 200
 RESAMPLES = 400
-QUARTER = 0.25  # what exponents are multiples of
-MISFIT = 0.01  # a law is given up where so much scatter about it is rarer than this
+QUARTER = 0.25  # predicted exponents are multiples of this
+MISFIT = 0.01  # probability of the scatter about a fit below which the fit is rejected
 
 
 def exponents(scaling: str, laws: Laws) -> list[Claim]:
     """Check that predicted exponents are within the intervals of the measured ones.
 
-    What is not resolved, or to no better than the quarter that exponents are multiples of, leaves
-    the claim open.
+    The claim is open if an exponent is not resolved, or if the half-width of its interval exceeds
+    the quarter of which predicted exponents are multiples.
     """
     claims = []
     for name, (law, q) in laws.items():
@@ -35,16 +35,16 @@ def exponents(scaling: str, laws: Laws) -> list[Claim]:
 
 
 def interval(law: PowerLaw) -> tuple[float, float]:
-    """Return the interval of 95 % of a fitted exponent."""
+    """Return the 95 % interval of a fitted exponent."""
     return law.value - SIGMAS * law.error, law.value + SIGMAS * law.error
 
 
 def closer(found: Found, prefix: str, one: str, other: str, rate: float) -> Claim:
     """Check that one limit is closer to the reference network than another.
 
-    The distance is Wasserstein's (of order one) between the distributions over initialisations
-    of the test loss, averaged over steps: it sees means and variances, the two that the paper
-    speaks of. Its interval is by resampling networks and draws.
+    The distance is the Wasserstein-1 distance between the distributions of the test loss over
+    initialisations, averaged over steps. It depends on means and variances, which the paper
+    discusses. Its interval is a bootstrap over networks and draws.
     """
     curves = loss_curves(found, prefix)
     reference = curves["reference"]["loss"].values
@@ -73,7 +73,7 @@ def closer(found: Found, prefix: str, one: str, other: str, rate: float) -> Clai
 
 
 def distance(one: np.ndarray, other: np.ndarray) -> float:
-    """Return the mean over steps of Wasserstein's distance of samples ``(sample, step)``."""
+    """Return the mean over steps of the Wasserstein distance of samples ``(sample, step)``."""
     first, second = (np.quantile(values, LEVELS, axis=0) for values in (one, other))
     return float(np.abs(first - second).mean())
 
@@ -83,10 +83,10 @@ def _resampled(rng: np.random.Generator, values: np.ndarray) -> np.ndarray:
 
 
 def scatter(found: Found, prefix: str) -> Claim:
-    """Check that the NTK limit's test loss depends on the initialisation as the network's does.
+    """Check that the NTK limit's test loss varies with the initialisation as the network's does.
 
-    The ratio of the two deviations is 1 if it does, and 0 for a limit that is deterministic, as
-    the other two are: it counts as kept where it is nearer to 1.
+    The ratio of the two standard deviations is 1 if it does, and 0 for a deterministic limit,
+    as the other two are. The claim is confirmed if the ratio is nearer to 1.
     """
     curves = loss_curves(found, prefix)
     final = {name: data["loss"].values[:, -1] for name, data in curves.items()}
@@ -112,7 +112,7 @@ def scatter(found: Found, prefix: str) -> Claim:
 
 
 def convergence(seen: Series) -> Claim:
-    """Check that the test loss settles: the last doubling moves it less than another before."""
+    """Check that the test loss converges: the last doubling changes it less than an earlier one."""
     moved = np.diff(seen.loss.mean(1))
     error = seen.loss.std(1, ddof=1) / np.sqrt(seen.loss.shape[1])
     value, half = float(moved[-1]), float(2 * np.hypot(*error[-2:]))
@@ -128,7 +128,7 @@ def convergence(seen: Series) -> Claim:
 
 
 def approach(seen: Series, found: Found, prefix: str) -> Claim:
-    """Check that networks of a scaling approach its limit as they grow."""
+    """Check that networks of a scaling approach its limit as the width grows."""
     limit = float(loss_curves(found, prefix)[seen.scaling]["loss"].values[:, -1].mean())
     gap = seen.loss[[0, -1]] - limit
     mean, error = gap.mean(1), gap.std(1, ddof=1) / np.sqrt(gap.shape[1])
@@ -160,7 +160,7 @@ def divergence(seen: Series, far: tuple[int, np.ndarray]) -> Claim:
 
 
 def slowing(seen: Series, name: str) -> Claim:
-    """Check that a term or an increment is no power law yet: it falls ever more slowly."""
+    """Check that a term or an increment is not yet a power law: its decay slows with the width."""
     if name in seen.terms:
         squares, label = seen.variance[..., seen.terms.index(name)], f"f_{name}"
     else:
@@ -183,9 +183,9 @@ def slowing(seen: Series, name: str) -> Claim:
 def remains(seen: Series, term: str) -> Claim:
     """Check that a term with a limit keeps it: ⟨variance⟩ = c² + b²/N with c² > 0.
 
-    A sum over N neurons has a mean, and fluctuations of relative order N^(−1/2) that vanish on
-    their own. Where these begin as the larger part, a power of the width fitted through both is
-    neither's; the two of them are linear in (1, 1/N).
+    A sum over N neurons has a mean, and fluctuations of relative order N^(−1/2). If the
+    fluctuations are the larger part at small widths, a single fitted power of the width is that of
+    neither part, whereas the sum of both is linear in (1, 1/N).
     """
     from scipy.stats import chi2
 

@@ -19,7 +19,7 @@ SCALINGS = (*LIMITS, "default")
 
 @dataclass(frozen=True)
 class Settings:
-    """The reference network, and how many networks."""
+    """The reference network, and the numbers of networks."""
 
     setup: Setup
     how: Ladder
@@ -40,7 +40,7 @@ def parts(settings: Settings, images: Mapping[str, Images]) -> list[Part]:
 
 
 def claims(settings: Settings, found: Found) -> list[Claim]:
-    """Return the claims of the three panels."""
+    """Return the claims on the three panels."""
     setup, how = settings.setup, settings.how
     seen = by_scaling(found, "gd", SCALINGS, how)
     near = [

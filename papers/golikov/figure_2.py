@@ -19,13 +19,13 @@ from papers.images import Images
 from papers.record import Figure, Found, Part
 
 SCALINGS = ("mean field", "NTK", "default")
-# All exponents of this figure are predicted to be multiples of ½: half way between 0 and −½.
+# Predicted exponents of this figure are multiples of ½; the threshold is half way from 0 to −½.
 FALLS = -0.25
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The setups, by what they are called, and how many networks."""
+    """The setups by name, and the numbers of networks."""
 
     setups: tuple[tuple[str, Setup], ...]
     how: Ladder
@@ -51,7 +51,7 @@ def parts(settings: Settings, images: Mapping[str, Images]) -> list[Part]:
 
 
 def claims(settings: Settings, found: Found) -> list[Claim]:
-    """Return which terms fall with the width, and what becomes of the mean-field loss."""
+    """Return claims on which terms fall with the width, and on the mean-field loss."""
     made = []
     for prefix, setup in settings.setups:
         seen = by_scaling(found, prefix, SCALINGS, settings.how)
@@ -65,9 +65,9 @@ def claims(settings: Settings, found: Found) -> list[Claim]:
 
 
 def _extreme(prefix: str, one: Series, which: str, *, falls: bool) -> Claim:
-    """Check whether the largest, or the smallest, exponent of a term is one of 0 or falls.
+    """Check whether the largest, or the smallest, exponent of the terms is 0 or negative.
 
-    What is said of all terms is open where one of them is not resolved.
+    A claim on all terms is open if the exponent of one of them is not resolved.
     """
     laws = {name: law for name, (law, _) in one.term_laws().items()}
     resolved = [name for name, law in laws.items() if law.resolved]
@@ -96,10 +96,11 @@ def _extreme(prefix: str, one: Series, which: str, *, falls: bool) -> Claim:
 
 
 def _to_zero(prefix: str, hidden_layers: int, one: Series) -> Claim:
-    """Check that outputs fall with the width: log 2 minus the test loss is linear in small ones.
+    """Check that outputs vanish with the width: log 2 minus the test loss is linear in small ones.
 
-    The ratio over the widths is predicted to be their ratio to the power of the outputs' order.
-    It counts as falling if it is nearer to that than to 1, on the scale of logarithms.
+    Between the smallest and the largest width, log 2 minus the test loss is predicted to change by
+    the ratio of the widths to the power of the outputs' order. The claim is confirmed if the
+    measured change is nearer to this factor than to 1, on a logarithmic scale.
     """
     order = classify(scaling(*NAMED[one.scaling]), hidden_layers).moved[-1]
     assert order is not None
@@ -121,7 +122,7 @@ def _to_zero(prefix: str, hidden_layers: int, one: Series) -> Claim:
 
 
 def draw(settings: Settings, found: Found) -> Any:
-    """Draw final losses above, exponents of the terms below."""
+    """Draw final losses in the upper row, exponents of the terms in the lower row."""
     from papers.golikov import panels
 
     above, below = [], []

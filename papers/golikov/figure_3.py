@@ -16,12 +16,12 @@ from papers.record import Figure, Found, Part
 
 
 def parts(settings: Settings, images: Mapping[str, Images]) -> list[Part]:
-    """Return networks of all widths; the same as for Figure 1."""
+    """Return networks of all widths, which are those of Figure 1."""
     return ladder("gd", settings.setup, images, LIMITS, settings.how)
 
 
 def claims(settings: Settings, found: Found) -> list[Claim]:
-    """Return the exponents of both increments in each scaling."""
+    """Return claims on the exponents of both increments in each scaling."""
     steps, how = settings.setup.steps, settings.how
     seen = by_scaling(found, "gd", LIMITS, how)
     return [

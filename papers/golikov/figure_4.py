@@ -14,7 +14,7 @@ from papers.record import Figure, Found
 
 
 def claims(settings: Settings, found: Found) -> list[Claim]:
-    """Return the exponents of all terms in each scaling."""
+    """Return claims on the exponents of all terms in each scaling."""
     steps, how = settings.setup.steps, settings.how
     seen = by_scaling(found, "gd", LIMITS, how)
     exponents = [c for name in LIMITS for c in checks.exponents(name, seen[name].term_laws(steps))]

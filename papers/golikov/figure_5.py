@@ -1,4 +1,4 @@
-"""Figure 5: which limit is close to the reference network, at its rate and at a hundredth of it."""
+"""Figure 5: the limit closest to the reference network, at its rate and at a hundredth of it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from papers.record import Figure, Found, Part
 
 @dataclass(frozen=True)
 class Settings:
-    """The two setups, by what they are called, and how many networks."""
+    """The two setups by name, and the numbers of networks."""
 
     setups: tuple[tuple[str, Setup], ...]
     how: Ladder
@@ -45,7 +45,7 @@ def parts(settings: Settings, images: Mapping[str, Images]) -> list[Part]:
 
 
 def claims(settings: Settings, found: Found) -> list[Claim]:
-    """Return which limit is closer at which rate, and what becomes of f_aw."""
+    """Return claims on the closest limit at each rate, and on the size of f_aw."""
     (large, at_large), (small, at_small) = settings.setups
     return [
         checks.closer(found, large, "mean field", "NTK", at_large.rate),
@@ -59,11 +59,11 @@ def claims(settings: Settings, found: Found) -> list[Claim]:
 
 
 def _rank(seen: Series, place: int, when: str) -> Claim:
-    """Check the place of f_aw among the terms of the reference network, 1 for the largest."""
+    """Check the rank of f_aw among the terms of the reference network, 1 for the largest."""
     logs = np.log10(seen.variance[0])  # at the reference width
     aw = seen.terms.index("aw")
     others = np.sort(np.delete(logs, aw, axis=1))[:, ::-1]
-    # How far it is below the next larger term, and above the next smaller one.
+    # Distances of f_aw from the next larger term above and the next smaller one below.
     gaps = [others[:, place - 2] - logs[:, aw]] if place > 1 else []
     gaps += [logs[:, aw] - others[:, place - 1]] if place < logs.shape[1] else []
     margin = np.min(gaps, axis=0)
@@ -80,7 +80,7 @@ def _rank(seen: Series, place: int, when: str) -> Claim:
 
 
 def draw(settings: Settings, found: Found) -> Any:
-    """Draw a row for each rate: final losses, curves, terms in the mean-field scaling."""
+    """Draw one row for each rate: final losses, curves, terms in the mean-field scaling."""
     from papers.golikov import panels
 
     rows = []

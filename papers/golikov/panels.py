@@ -1,4 +1,4 @@
-"""Panels of Golikov's figures. What draws imports it: with it comes matplotlib."""
+"""Panels of Golikov's figures, imported only for drawing since they need matplotlib."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def final_losses(
     Parameters
     ----------
     seen
-        What was measured, by scaling.
+        The measured series, by scaling.
     title
-        Of the panel.
+        Title of the panel.
     far
-        A further width and its losses, for some scalings.
+        A further width and the losses there, for some scalings.
     limits
-        Where the limits' losses are: all parts, and the prefix of theirs.
+        The results of all parts, and the prefix of those with the limits' losses.
     """
     points = {name: [*zip(one.widths, one.loss, strict=True)] for name, one in seen.items()}
     for name, more in (far or {}).items():

@@ -33,9 +33,9 @@ Sets = Mapping[str, Images]
 def ladder(
     prefix: str, setup: Setup, images: Sets, scalings: tuple[str, ...], how: Ladder
 ) -> list[Part]:
-    """Return ensembles of trained networks, for every scaling and width.
+    """Return the parts with ensembles of trained networks, one for each scaling and width.
 
-    At the reference width all scalings are the same network, which is trained once.
+    At the reference width all scalings agree, so that these networks are trained once.
     """
     found = []
     for width in how.widths:
@@ -52,7 +52,7 @@ def ladder(
 
 
 def diverging(prefix: str, setup: Setup, images: Sets, how: Ladder) -> Part:
-    """Return a few networks so wide that the default scaling diverges."""
+    """Return the part with a few networks so wide that the default scaling diverges."""
 
     def compute(report: Report) -> xarray.Dataset:
         return _ensemble(run_of(setup, images, "default"), how.far, how.few, report)
@@ -62,7 +62,7 @@ def diverging(prefix: str, setup: Setup, images: Sets, how: Ladder) -> Part:
 
 
 def curves(prefix: str, setup: Setup, images: Sets, how: Ladder) -> list[Part]:
-    """Return the test loss of reference networks at every step, and that of their limits."""
+    """Return the parts with test losses at every step, of reference networks and their limits."""
 
     def reference(report: Report) -> xarray.Dataset:
         import xarray
@@ -101,7 +101,7 @@ def _ensemble(run: Any, width: int, seeds: int, report: Report) -> xarray.Datase
 
 
 def _limit(run: Any, how: Ladder) -> xarray.Dataset:
-    """Return test losses of the limit, one for each draw of the initial function if it has one."""
+    """Return the limit's test losses, one for each draw of the initial function if it is random."""
     import xarray
 
     if run.param.d == 0:
@@ -131,7 +131,7 @@ def _from_draws(run: Any, problem: Any, draws: int) -> np.ndarray:
 
 
 def _cost(setup: Setup, width: int) -> float:
-    """Return multiplications of one network, in units of the plainest at the reference width."""
+    """Return the cost of one network, in units of the simplest one at the reference width."""
     samples = setup.train + setup.test
     inputs = min(samples, 3072) if setup.optimizer == "gd" else 3072
     hidden = (setup.hidden_layers - 1) * width

@@ -16,22 +16,22 @@ from papers.golikov.setups import LIMITS, SOURCE, Ladder, Setup
 from papers.images import Images
 from papers.record import Figure, Found, Part
 
-# Predicted exponents are multiples of a quarter: what is this close is the same one.
+# Predicted exponents are multiples of ¼: two that differ by less than this count as equal.
 SAME = 0.125
 
 
 @dataclass(frozen=True)
 class Row:
-    """A setup, what it is called, and how many networks.
+    """A setup, its name, and the numbers of networks.
 
     Attributes
     ----------
     name
-        What it is called.
+        The row's name.
     setup, how
-        What is trained, and how many networks.
+        The setup that is trained, and the numbers of networks.
     alike
-        Whether the paper finds the exponents of the first row in it.
+        Whether the paper finds the exponents of the first row in this row, too.
     """
 
     name: str
@@ -46,7 +46,7 @@ Rows = tuple[Row, ...]
 def figure(
     number: int, title: str, images: tuple[str, ...], rows: Rows, fast: Rows, notes: tuple[str, ...]
 ) -> Figure:
-    """Return the figure of some rows."""
+    """Return the figure with these rows."""
 
     def draw(rows: Rows, found: Found) -> Any:
         from papers.golikov import panels
@@ -84,7 +84,7 @@ def parts(rows: Rows, images: Mapping[str, Images]) -> list[Part]:
 
 
 def claims(rows: Rows, found: Found) -> list[Claim]:
-    """Return whether exponents stay, and losses converge."""
+    """Return claims that exponents are those of the first row, and that losses converge."""
     return [
         *(alike(rows, found, row) for row in rows if row.alike),
         *(claim for row in rows for claim in settles(found, row)),
@@ -92,9 +92,9 @@ def claims(rows: Rows, found: Found) -> list[Claim]:
 
 
 def alike(rows: Rows, found: Found, other: Row) -> Claim:
-    """Check that exponents of a row are those of the first row: the one that differs most.
+    """Check that a row's exponents are those of the first row, by the largest difference.
 
-    Open where one of them is not resolved and the others are alike.
+    The claim is open if an exponent is not resolved and all others agree.
     """
     differences, unresolved = {}, 0
     for name in LIMITS:

@@ -1,4 +1,4 @@
-"""Parts of a figure put together: quantities against the width by scaling, and their exponents."""
+"""Measured quantities against the width, by scaling, and their exponents."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from papers.record import Found
 if TYPE_CHECKING:
     import xarray
 
-# Exponents by quantity: the fitted law, and the predicted one, None without a prediction.
+# By quantity: the fitted power law and the predicted exponent, None without a prediction.
 Laws = dict[str, tuple[PowerLaw, float | None]]
 
 
 @dataclass(frozen=True)
 class Series:
-    """What was measured in one scaling, against the width.
+    """The quantities measured in one scaling, against the width.
 
     Attributes
     ----------
     scaling
-        Its name.
+        Name of the scaling.
     widths
-        N, those at which no network diverged for ``variance`` and ``increment`` to be numbers.
+        N; at widths where a network diverged, ``variance`` and ``increment`` are not numbers.
     loss
         Test loss after training, ``(width, seed)``.
     variance
-        Of each term over test images, ``(width, seed, term)``.
+        Variance of each term over test images, ``(width, seed, term)``.
     increment
         Mean |δŵ| of each matrix, ``(width, seed, weight)``.
     terms, weights
-        Their names.
+        Names of the terms and of the weights.
     """
 
     scaling: str
@@ -54,7 +54,7 @@ class Series:
     def term_laws(self, steps: int | None = None) -> Laws:
         """Return q_f of every term, half the power of its variance.
 
-        With the number of steps of one hidden layer, the predicted exponents are beside them.
+        Given ``steps``, for networks with one hidden layer, predicted exponents are included.
         """
         predicted = {} if steps is None else scaling_class(*NAMED[self.scaling]).terms(steps)
         return {
@@ -63,7 +63,7 @@ class Series:
         }
 
     def increment_laws(self, steps: int) -> Laws:
-        """Return q of both matrices' increments beside the predicted one, of one hidden layer."""
+        """Return q of both matrices' increments and its prediction, for one hidden layer."""
         predicted = scaling_class(*NAMED[self.scaling]).increments(steps)
         return {
             f"δ{weight}": (
@@ -79,7 +79,7 @@ class Series:
 
 
 def series(found: Found, prefix: str, scaling: str, how: Ladder) -> Series:
-    """Return what was measured in a scaling."""
+    """Return the quantities measured in one scaling."""
     titles = {n: "reference" if n == REFERENCE_WIDTH else scaling for n in how.widths}
     sets = [found[f"{prefix}/{title} N={n}"] for n, title in titles.items()]
     stacked = {
@@ -97,7 +97,7 @@ def series(found: Found, prefix: str, scaling: str, how: Ladder) -> Series:
 def by_scaling(
     found: Found, prefix: str, scalings: Iterable[str], how: Ladder
 ) -> dict[str, Series]:
-    """Return what was measured in several scalings."""
+    """Return the quantities measured in several scalings."""
     return {name: series(found, prefix, name, how) for name in scalings}
 
 

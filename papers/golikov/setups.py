@@ -1,4 +1,4 @@
-"""What is trained in Golikov's figures: reference network, scalings, data, optimizer."""
+"""The setups of Golikov's figures: reference network, scalings, data, optimizer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SOURCE = (
     "Golikov, Towards a general theory of infinite-width limits of neural classifiers, Figure {}"
 )
 REFERENCE_WIDTH = 128
-# Weights of one neuron of the first layer enter through sums over many inputs.
+# The input weights enter through sums over many inputs: their distribution does not matter.
 DISTRIBUTION = {"hidden": "uniform", "output": "uniform"}
 ROLES = ("input", "hidden", "output")
 LIMITS = ("mean field", "NTK", "intermediate")
@@ -28,22 +28,22 @@ LIMITS = ("mean field", "NTK", "intermediate")
 
 @dataclass(frozen=True)
 class Setup:
-    """A reference network and how it is trained.
+    """A reference network and its training.
 
     Attributes
     ----------
     images
-        Which set, and with ``classes`` which labels of it (None: all).
+        Name of the set of images, of which ``classes`` are the labels used (None: all).
     train, test
-        Numbers of images, at most.
+        The largest numbers of training and test images.
     hidden_layers
-        H + 1 in the paper.
+        The number of hidden layers, H + 1 in the paper.
     optimizer
         ``"gd"`` or ``"rmsprop"`` (β = 0.99).
     rate
         The raw rate of every weight at the reference width.
     batch
-        Samples in a step; None for all.
+        The number of samples in a step; None for all.
     steps
         Number of steps.
     """
@@ -60,24 +60,25 @@ class Setup:
 
     @property
     def binary(self) -> bool:
-        """Whether there is one output, and the loss is that of two classes."""
+        """Whether there is one output, with the loss of two classes."""
         return self.classes is not None and len(self.classes) == 2
 
 
 @dataclass(frozen=True)
 class Ladder:
-    """How many networks.
+    """The numbers of networks.
 
     Attributes
     ----------
     widths, seeds
-        So many at each of these widths.
+        The widths, and the number of networks at each.
     curves
-        At the reference width, with their test loss at every step.
+        The number of networks at the reference width with their test loss at every step.
     particles, draws
-        Of the mean-field limit in each replicate; of the NTK limit's initial function.
+        The number of sample neurons of the mean-field limit in each replicate, and of draws of
+        the NTK limit's initial function.
     far, few
-        A width at which the default scaling diverges, and how many networks of it.
+        A width at which the default scaling diverges, and the number of networks there.
     """
 
     widths: tuple[int, ...] = (128, 256, 512, 1024, 2048)
@@ -112,7 +113,7 @@ def _scaled(setup: Setup, name: str, inputs: int) -> Parameterization:
     powers, distribution = scaling(*NAMED[name], name=name), dict(DISTRIBUTION)
     if setup.optimizer == "rmsprop":
         distribution["input"] = "uniform"
-        if name == "default":  # raw rates stay what they are
+        if name == "default":  # raw rates do not depend on the width
             constant = {role: getattr(powers, role) for role in ROLES}
             constant = {r: replace(e, adaptive_rate=Fraction(0)) for r, e in constant.items()}
             powers = replace(powers, **constant)
@@ -129,9 +130,9 @@ def _scaled(setup: Setup, name: str, inputs: int) -> Parameterization:
 def _data(setup: Setup, images: Images) -> tuple[Dataset, int]:
     """Return the data set, and the number of pixels.
 
-    Gradient descent from Gaussian weights does not know the axes of the inputs: images are
-    written in a basis of their span, in which there are fewer coordinates than pixels. RMSProp
-    does know them.
+    Gradient descent from Gaussian weights is invariant under rotations of the inputs, so that
+    images are represented in a basis of their span, with fewer coordinates than pixels. RMSProp
+    is not invariant.
     """
     x, y, z, t = images.choose(setup.classes, setup.train, setup.test)
     pixels = x.shape[1]

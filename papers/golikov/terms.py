@@ -1,7 +1,7 @@
-"""The terms of a trained network's output: which weights count as they began, which as moved.
+"""The terms of a trained network's output, by initial values and increments of its weights.
 
-With the gates φ′ of the trained network, f is linear in each matrix, and each matrix is its
-initial value and its increment: f is the sum of 2^(L+1) terms (Golikov's (11) and (37)).
+With the gates φ′ of the trained network, f is linear in each matrix, and each matrix is the sum of
+its initial value and its increment: f is the sum of 2^(L+1) terms (Golikov's (11) and (37)).
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import jax.numpy as jnp
 
 from largen.networks import FiniteNetwork
 
-# The weights from input to output, as the paper calls them.
+# The paper's names of the weights, from input to output.
 LETTERS = {1: ("w", "a"), 2: ("w", "v", "a"), 3: ("w", "v¹", "v²", "a")}
 
 
 def term_names(hidden_layers: int) -> list[str]:
-    """Return the names of the terms, by the number of increments in them.
+    """Return the names of the terms, ordered by their number of increments.
 
     Examples
     --------
@@ -34,7 +34,7 @@ def term_names(hidden_layers: int) -> list[str]:
 def split_outputs(network: FiniteNetwork, start: Any, end: Any, x: Any) -> dict[str, Any]:
     """Return every term by name, ``(sample, output)``; they add up to the trained outputs.
 
-    The network is one of (leaky) relu without biases.
+    The network has (leaky) relu activations and no biases.
     """
     places = [i for i, params in enumerate(end) if params]
     letters = LETTERS[len(places) - 1]
@@ -54,10 +54,10 @@ def split_outputs(network: FiniteNetwork, start: Any, end: Any, x: Any) -> dict[
 
 
 class Final:
-    """What is measured of a trained network: test loss, variances of terms, increments.
+    """Measurements on a trained network: test loss, variances of terms, increments.
 
-    A term's variance is that over test images (the paper's App. C), a mean over outputs; an
-    increment is the mean over neurons of |δŵ|, in units of the initial deviation.
+    A term's variance is taken over test images (the paper's App. C) and averaged over outputs. An
+    increment is the mean over neurons of |δŵ|, in units of the initial standard deviation.
     """
 
     def __init__(self, run: Any):
@@ -73,7 +73,7 @@ class Final:
         increments = []
         for place in places:
             moved = end[place]["weight"] - start[place]["weight"]
-            # Weights into a neuron; of the read-out, each by itself.
+            # |δŵ| of the vector of weights into a neuron; for the read-out, of each weight.
             size = jnp.abs(moved) if place == places[-1] else jnp.linalg.norm(moved, axis=0)
             increments.append(size.mean() / network.table[f"{place}.weight"].init_std)
         return {

@@ -1,4 +1,4 @@
-"""Section 1.7 of the Les Houches lectures: how fast variances and correlations settle."""
+"""Section 1.7 of the Les Houches lectures: convergence rates of variances and correlations."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from papers.images import Images
 from papers.record import Figure, Found, Part, Report
 
 ORDER, CHAOS, EDGE_AT = (1.0, 0.5), (2.5, 0.2), 0.5
-AWAY = {"order": -0.3, "chaos": 0.2}  # from c*, where two inputs begin
-SPAN = (3, 7)  # layers between which deviations are compared
+AWAY = {"order": -0.3, "chaos": 0.2}  # initial distance of the correlation from c*
+SPAN = (3, 7)  # layers between which distances from the fixed point are compared
 
 
 class Settings(NamedTuple):
-    """Networks that are drawn: their width and number; layers at the edge."""
+    """Width and number of the drawn networks; number of layers at the edge of chaos."""
 
     width: int
     draws: int
@@ -45,7 +45,7 @@ def _drawn(constants: tuple[float, float], x: np.ndarray, depth: int, settings: 
 
 
 def _rate(deviations: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Return how fast the logarithm of a deviation falls, per layer."""
+    """Return the decay rate per layer of the distance from the fixed point, in logarithms."""
     (first, own), (last, other) = deviations
     layers = SPAN[1] - SPAN[0]
     error = np.hypot(own / first, other / last) / layers
@@ -83,7 +83,7 @@ def _parts(settings: Settings, images: Mapping[str, Images]) -> Sequence[Part]:
 
 
 def claims(settings: Settings, found: Found) -> list[Claim]:
-    """Return whether rates per layer are those of the lectures."""
+    """Return claims that rates per layer are those of the lectures."""
     result = []
     for name, constants in (("order", ORDER), ("chaos", CHAOS)):
         point = lg.fixed_points("tanh", *constants)[-1]

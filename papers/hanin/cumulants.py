@@ -29,7 +29,7 @@ DEPTHS = {"tanh": (1.0, 2 / 3), "relu": (2**0.5, 5.0)}  # σ_w, and C_σ of its 
 
 
 class Settings(NamedTuple):
-    """Networks that are drawn, and the layers by which laws in depth are seen."""
+    """Number of drawn networks, and number of layers for the growth with depth."""
 
     draws: int
     layers: int
@@ -48,7 +48,7 @@ def _variance(S: np.ndarray) -> tuple[float, float]:
 
 
 def _relative(name: str, layers: int) -> float:
-    """Return V/K² times the width."""
+    """Return the width times V/K²."""
     net = lg.mlp(layers, name, weight_std=DEPTHS[name][0])
     found = lg.width_corrections(net, np.ones((1, 1)), width=1)
     return float(found.kernel_covariance[0, 0] / found.kernel[0, 0] ** 2)
@@ -82,7 +82,7 @@ def _parts(settings: Settings, images: Mapping[str, Images]) -> Sequence[Part]:
 
 
 def claims(settings: Settings, found: Found) -> list[Claim]:
-    """Return whether fourth cumulants are those of the lectures."""
+    """Return claims that fourth cumulants are those of the lectures."""
     drawn, (layers, n) = found["drawn"], LINEAR
     where = f"of {settings.draws} networks"
     theory = lg.width_corrections(_net(LAYERS), X, width=WIDTH)

@@ -44,7 +44,7 @@ def _parts(settings: Settings, images: Mapping[str, Images]) -> Sequence[Part]:
 
 
 def claims(settings: Settings, found: Found) -> list[Claim]:
-    """Return whether log-norms depend on depth over width, and how."""
+    """Return claims on the dependence of log-norms on depth over width."""
     drawn = found["drawn"]
     result = []
     (layers, width), (_, other) = SIZES[:2]

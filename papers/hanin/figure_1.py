@@ -16,7 +16,7 @@ from papers.record import Figure, Found, Part, Report
 
 
 class Settings(NamedTuple):
-    """A grid of σ_w² from 0.5 to 4 and σ_b² from 0 to 1 with so many points each way."""
+    """Number of grid points per axis, for σ_w² from 0.5 to 4 and σ_b² from 0 to 1."""
 
     points: int
 
@@ -56,7 +56,7 @@ def _parts(settings: Settings, images: Mapping[str, Images]) -> Sequence[Part]:
 
 
 def claims(settings: Settings, found: Found) -> list[Claim]:
-    """Return whether there are two phases, where the line between them starts, and more."""
+    """Return claims on the two phases and on the critical line between them."""
     data = {name: float(value) for name, value in found["diagram"].items()}
 
     def exact(says: str, measured: str, value: float, agrees: bool) -> Claim:

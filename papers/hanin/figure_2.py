@@ -1,4 +1,4 @@
-"""Figure 2: depth over width as the scale of fluctuations, and what Theorem 5.1 says of them."""
+"""Figure 2: depth over width as the scale of fluctuations, compared with Theorem 5.1."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RATIOS = (0.02, 0.05, 0.1, 0.2, 0.4)
 
 
 class Settings(NamedTuple):
-    """Networks that are drawn: their width, depth and number."""
+    """Width, depth and number of the drawn networks."""
 
     width: int
     depth: int
@@ -60,7 +60,7 @@ def _parts(settings: Settings, images: Mapping[str, Images]) -> Sequence[Part]:
 
 
 def claims(settings: Settings, found: Found) -> list[Claim]:
-    """Return whether moments of drawn networks are those that are printed."""
+    """Return claims that moments of drawn networks are the printed ones."""
     seen = {name: float(value) for name, value in found["drawn"].items()}
     t = settings.depth / settings.width
     exact = _exact(settings.depth, settings.width)

@@ -18,7 +18,7 @@ from papers.record import Figure, Found, Part, Report
 X = np.array([[0.9, -0.4, 1.3, 0.2]])
 SIGMA = 2**0.5
 WIDTHS = (20, 30, 15)
-SIZES = (32, 128)  # at which moments of averages over neurons are compared
+SIZES = (32, 128)  # widths at which moments of averages over neurons are compared
 _AT_ONCE = 10_000
 
 
@@ -72,7 +72,7 @@ def _parts(settings: Settings, images: Mapping[str, Images]) -> Sequence[Part]:
 
 
 def claims(settings: Settings, found: Found) -> list[Claim]:
-    """Return whether rates and moments are as section 2.2 has them."""
+    """Return claims that rates and moments are those of section 2.2."""
     drawn, layers = found["drawn"], len(WIDTHS) + 1
     where = f"of {settings.draws} networks of widths {WIDTHS}"
     point = lg.critical_initialization("relu", depth=10)

@@ -27,7 +27,7 @@ class Settings(NamedTuple):
 
 
 def _jacobians(draws: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return ∂z/∂x₁, the sign of the output, and the share of active neurons of relu networks."""
+    """Return, for relu networks, ∂z/∂x₁, the output's sign, and the fraction of active neurons."""
     rng = np.random.default_rng(0)
     x = rng.standard_normal(INPUTS)
     found = []
@@ -81,7 +81,7 @@ def _parts(settings: Settings, images: Mapping[str, Images]) -> Sequence[Part]:
 
 
 def claims(settings: Settings, found: Found) -> list[Claim]:
-    """Return whether moments of drawn networks are those of the theorem."""
+    """Return claims that moments of drawn networks are those of the theorem."""
     drawn, growth = found["drawn"], found["growth"]
     inverse = sum(1 / n for n in WIDTHS)
     product = float(np.prod([1 + 5 / n for n in WIDTHS]))

@@ -1,4 +1,4 @@
-"""Lemma 3.2.1 of the lectures on scaling limits: how fast the loss falls."""
+"""Lemma 3.2.1 of the lectures on scaling limits: the rate at which the loss falls."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _run(targets: np.ndarray) -> lg.Run:
 
 
 def _targets() -> tuple[np.ndarray, float]:
-    """Return the weakest eigenvector of the limit's tangent kernel, and its eigenvalue δ."""
+    """Return the lowest eigenvector of the limit's tangent kernel, and its eigenvalue δ."""
     kernel = np.asarray(lg.kernel(lg.mlp(1, "tanh"), X).ntk)
     eigenvalues, vectors = np.linalg.eigh(kernel)
     return vectors[:, 0], float(eigenvalues[0])
@@ -43,7 +43,7 @@ def _targets() -> tuple[np.ndarray, float]:
 def _parts(settings: Settings, images: Mapping[str, Images]) -> Sequence[Part]:
     def compute(report: Report) -> xarray.Dataset:
         targets, smallest = _targets()
-        # Targets far larger than initial outputs: along the weakest eigenvector, and any.
+        # Targets far larger than initial outputs: along the lowest eigenvector, and generic ones.
         run, other = (_run(10 * y) for y in (targets, np.array([1.0, -1.0, 0.5])))
         bound = np.exp(-2 * smallest * run.times / len(X))
         below, losses = [], []
@@ -69,7 +69,7 @@ def _parts(settings: Settings, images: Mapping[str, Images]) -> Sequence[Part]:
 
 
 def claims(settings: Settings, found: Found) -> list[Claim]:
-    """Return whether losses fall as the lemma has it, and whether its rate is the best one."""
+    """Return claims that losses fall as in the lemma, and on the rate that is attained."""
     _, smallest = _targets()
     drawn, P = found["trained"], len(X)
     where = f"of {settings.seeds} networks of width {settings.width}"

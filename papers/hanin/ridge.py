@@ -16,12 +16,12 @@ from papers.images import Images
 from papers.record import Figure, Found, Part, Report
 
 PENALTY, NOISE = 0.1, 0.5
-SMALL = 0.01  # the penalty with which the printed estimator is seen, at N = n
+SMALL = 0.01  # the penalty with which the printed estimator is tested, at N = n
 RATIOS = (1 / 3, 1.0, 3.0)  # N/n; the lectures' example has n/N = 1/3
 
 
 class Settings(NamedTuple):
-    """Samples n, and how many data sets are drawn."""
+    """The number of samples n, and the number of data sets."""
 
     samples: int
     repeats: int
@@ -61,7 +61,7 @@ def _parts(settings: Settings, images: Mapping[str, Images]) -> Sequence[Part]:
 
 
 def claims(settings: Settings, found: Found) -> list[Claim]:
-    """Return whether test errors are those of the joint limit."""
+    """Return claims that test errors are those of the joint limit."""
     drawn, n = found["drawn"], settings.samples
     result = [
         equals(

@@ -23,14 +23,14 @@ X = np.array([[0.9, -0.4, 1.3]])
 
 
 class Settings(NamedTuple):
-    """Width, networks and paths for the shaped networks."""
+    """Width of the shaped networks, and number of networks and of sampled paths."""
 
     width: int
     draws: int
 
 
 def _chain(phi, weight: float, n: int, draws: int) -> np.ndarray:
-    """Return the covariance of networks behind TIME·n layers, (draw, 2, 2)."""
+    """Return the covariance of networks after TIME·n layers, (draw, 2, 2)."""
     rng = np.random.default_rng(n)
     S = np.broadcast_to(START, (draws, 2, 2))
     for _ in range(round(TIME * n)):
@@ -44,7 +44,7 @@ def _correlation(S: np.ndarray) -> np.ndarray:
 
 
 def _log_growth(n: int, draws: int) -> np.ndarray:
-    """Return log of the mean square of t + max(0, t)/√N with σ_W = 1 behind TIME·N layers."""
+    """Return the log mean square after TIME·N layers of t + max(0, t)/√N with σ_W = 1."""
     rng, S = np.random.default_rng(n), np.ones(draws)
     for _ in range(round(TIME * n)):
         z = np.sqrt(S)[:, None] * rng.standard_normal((draws, n))
@@ -92,7 +92,7 @@ def _parts(settings: Settings, images: Mapping[str, Images]) -> Sequence[Part]:
 
 
 def _printed_recursion() -> float:
-    """Return κ₄ with σ_W² where the noise of a layer has σ_W⁴, eq. (2.3.1)."""
+    """Return κ₄ by the printed eq. (2.3.1), with σ_W² in place of σ_W⁴ in a layer's noise."""
     total, K = 0.0, STD**2 * float(X[0] @ X[0]) / X.shape[1]
     z, weights = np.polynomial.hermite_e.hermegauss(100)
     weights = weights / weights.sum()
@@ -106,7 +106,7 @@ def _printed_recursion() -> float:
 
 
 def claims(settings: Settings, found: Found) -> list[Claim]:
-    """Return whether shaped networks follow the equation, and cumulants the recursion."""
+    """Return claims that shaped networks follow the equation, and cumulants the recursion."""
     drawn, others = found["shaped"], found["others"]
     where = f"of {settings.draws} networks, N = {settings.width}, L/N = {TIME}"
     result = []

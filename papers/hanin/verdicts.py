@@ -1,4 +1,4 @@
-"""Numbers with errors, and whether they are what was printed."""
+"""Numbers with errors, and their comparison with printed values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from matplotlib.figure import Figure as Picture
 
 from largen.experiments.claims import Claim
 
-WITHIN = 1.96  # standard errors of an interval of 95 %
+WITHIN = 1.96  # half-width of a 95 % interval in standard errors
 
 
 def mean_of(observed: np.ndarray) -> tuple[float, float]:
@@ -28,7 +28,7 @@ def ratio_of_moments(observed: np.ndarray) -> tuple[float, float]:
 
 
 def numbers(**found: tuple[float, float]) -> xarray.Dataset:
-    """Return values with their errors, each over ``what``: value, error."""
+    """Return a data set of numbers, each with the entries value and error along ``what``."""
     return xarray.Dataset(
         {name: ("what", np.array(pair, float)) for name, pair in found.items()},
         {"what": ["value", "error"]},
@@ -38,21 +38,21 @@ def numbers(**found: tuple[float, float]) -> xarray.Dataset:
 def equals(
     says: str, measured: str, pair: Sequence[float], wanted: float, tolerance: float
 ) -> Claim:
-    """Hold a number with its error against what is printed.
+    """Compare a number and its error with a printed value.
 
-    It agrees if all of its interval is within the tolerance of it, relative to its size, and
-    disagrees if none is; else its error leaves the verdict open.
+    The number agrees if its whole interval is within the relative tolerance of the printed value,
+    and disagrees if no part of it is; otherwise the verdict is open.
 
     Parameters
     ----------
     says, measured
-        Claim and number in words.
+        Descriptions of the claim and of the number.
     pair
-        The number and its standard error, 0 of one without an error.
+        The number and its standard error, 0 for an exact number.
     wanted
-        What is printed.
+        The printed value.
     tolerance
-        Relative.
+        The relative tolerance.
 
     Examples
     --------
@@ -65,14 +65,14 @@ def equals(
 
 
 def near(says: str, measured: str, pair: Sequence[float], wanted: float, slack: float) -> Claim:
-    """Hold a number with its error against what is printed, as :func:`equals`.
+    """Compare a number and its error with a printed value, with an absolute tolerance.
 
     Parameters
     ----------
     says, measured, pair, wanted
-        As there.
+        As in :func:`equals`.
     slack
-        The tolerance, absolute.
+        The absolute tolerance.
 
     Examples
     --------
@@ -88,13 +88,13 @@ def near(says: str, measured: str, pair: Sequence[float], wanted: float, slack: 
 
 
 def pair_of(data: xarray.Dataset, name: str) -> tuple[float, float]:
-    """Return a value and its error of :func:`numbers`."""
+    """Return a value and its error from a data set of :func:`numbers`."""
     value, error = data[name].values
     return float(value), float(error)
 
 
 def intervals(claims: Sequence[Claim]) -> Picture:
-    """Draw all numbers with their intervals, each divided by its own size."""
+    """Draw all numbers with their intervals, each divided by its magnitude."""
     picture = Picture(figsize=(7, 0.8 + 0.35 * len(claims)), layout="constrained")
     axes = picture.subplots()
     colors = {True: "tab:green", False: "tab:red", None: "gray"}

@@ -1,1 +1,1 @@
-"""The paper on ntk-unlimited (arXiv 2508.11522): first-order corrections beside samples."""
+"""The ntk-unlimited paper (arXiv 2508.11522): first-order corrections against samples."""

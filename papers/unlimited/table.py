@@ -1,4 +1,4 @@
-"""Corrections to kernel and NTK of gelu networks at criticality, beside sampled networks."""
+"""Corrections to kernel and NTK of gelu networks at criticality, against sampled networks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ QUANTITIES = ("kernel mean", "NTK mean", "kernel variance", "NTK variance")
 
 
 class Settings(NamedTuple):
-    """Widths, hidden layers, and networks drawn for each width."""
+    """Widths, number of hidden layers, and number of networks drawn at each width."""
 
     widths: tuple[int, ...]
     layers: int
@@ -65,7 +65,7 @@ def _parts(settings: Settings, images: Mapping[str, Images]) -> Sequence[Part]:
 
 
 def _left(settings: Settings, found: Found, quantity: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return n times what first order leaves, over itself, at every width, with errors."""
+    """Return n times the relative error of the first-order correction, by width, with errors."""
     left, errors = [], []
     for n in settings.widths:
         value = found[f"width {n}"]["value"].sel(quantity=quantity)
@@ -77,7 +77,7 @@ def _left(settings: Settings, found: Found, quantity: str) -> tuple[np.ndarray, 
 
 
 def claims(settings: Settings, found: Found) -> list[Claim]:
-    """Return whether what first order leaves of each correction falls as one more 1/width."""
+    """Return claims that the error of each first-order correction falls by a further 1/width."""
     result = []
     for quantity in QUANTITIES:
         left, error = _left(settings, found, quantity)

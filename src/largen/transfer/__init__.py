@@ -1,8 +1,9 @@
 """Hyperparameter transfer: tune a small model, train a large one with the same numbers.
 
-:mod:`largen.transfer.torch` and :mod:`largen.transfer.jax` do it for models of the user's own;
-both read one rule table (:mod:`largen.transfer.rules`), the :class:`largen.Parameterization`'s
-relative to a base shape. Nothing here needs PyTorch.
+:mod:`largen.transfer.torch` and :mod:`largen.transfer.jax` do so for models of the user's own.
+Both read one rule table (:mod:`largen.transfer.rules`): that of the
+:class:`largen.Parameterization`, relative to a base shape. This package itself does not need
+PyTorch.
 """
 
 from largen._submodules import submodules

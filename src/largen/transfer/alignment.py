@@ -1,4 +1,4 @@
-"""Models of several shapes, laid side by side: which weights correspond, and what grows."""
+"""Comparison of models of several shapes: which weights correspond, and which axes grow."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ Measure = Callable[[Mapping[str, Any], Mapping[str, str], int], Mapping[str, Mom
 
 
 class Alignment:
-    """Base, wider, deeper and target models, and which of their weights correspond.
+    """The base, wider, deeper and target models, and the correspondence between their weights.
 
     Attributes
     ----------
     sizes
         The models' shapes.
     names
-        Part or weight of the target → of the base model.
+        Name of a part or weight of the target → the corresponding name in the base model.
     l
-        The depth's ratio.
+        l, the target's depth relative to the base's.
     blocks
-        The target's parts that repeat with the depth.
+        The target's parts whose number grows with the depth.
     stacked
-        The target's weights with an axis that grows with the depth instead: name → axis.
+        The target's weights that stack the blocks along an axis, which grows with the depth:
+        name → axis.
     """
 
     def __init__(self, parts: Mapping[str, Part], sizes: Shapes, builder: str):
@@ -48,37 +49,37 @@ class Alignment:
         self.stacked = {w: axes[source] for w, source in self.names.items() if source in axes}
 
     def shape(self, model: str, name: str) -> tuple[int, ...]:
-        """Return the shape of a weight of one of the models."""
+        """Return the shape of one weight in one of the models."""
         return self._shapes[model][name]
 
     def growing(self, name: str) -> tuple[int, ...]:
-        """Return the axes of a weight of the target that grow with the width."""
+        """Return the axes, of one of the target's weights, that grow with the width."""
         base, wide = (self.shape(model, self.names[name]) for model in ("base", "wide"))
         return tuple(i for i, (x, y) in enumerate(zip(base, wide, strict=True)) if x != y)
 
     def builders_width(self, name: str) -> str:
-        """Return the weight by whose width the builder initialises one of the target's.
+        """Return the weight whose width sets the builder's initialisation of one of the target's.
 
-        It is that weight itself, or for one of a fixed size, such as a read-out's bias, the
-        first of the same layer that grows.
+        It is that weight itself or, for a weight of fixed size such as a read-out's bias, the first
+        weight of the same layer that grows.
         """
         layer = name.rpartition(".")[0]
         same = (other for other in self._shapes["target"] if other.rpartition(".")[0] == layer)
         return next((other for other in (name, *same) if self.growing(other)), name)
 
     def width_growth(self, name: str) -> float:
-        """Return how much wider a weight of the wider model is than that of the base."""
+        """Return the width of a weight in the wider model relative to the base model."""
         axis, source = self.growing(name)[0], self.names[name]
         return self.shape("wide", source)[axis] / self.shape("base", source)[axis]
 
     def laws_by(self, moments: Measure) -> dict[str, InitialLaw]:
-        """Return how each weight of the base model is initialised.
+        """Return the initialisation of each weight of the base model.
 
         Parameters
         ----------
         moments
-            ``moments(shape, names, entries)`` of the builder's initial weights at one shape,
-            counted under the names of the base model, from so many entries of each.
+            ``moments(shape, names, entries)`` → the moments of the builder's initial weights at
+            one shape, under the names of the base model, estimated from ``entries`` entries each.
         """
         own = {name: name for name in self._shapes["base"]}
         ratios = {}

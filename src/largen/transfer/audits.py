@@ -1,4 +1,4 @@
-"""What audits of models found, as rows and tables."""
+"""Results of audits of models, as rows and tables."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ COLUMNS = ("model", "library", "verdict", "width", "depth", "inside", "notes")
 
 @dataclass(frozen=True)
 class Slope:
-    """log₂ per doubling of how much outputs change in training, with its 95 % interval.
+    """Slope of log₂ of the outputs' change in training per doubling, with its 95 % interval.
 
     Attributes
     ----------
     value, margin
-        The slope and half of the interval.
+        The slope, and half the width of its interval.
     worst
-        The layer inside the model whose slope is surely furthest from 0, in words; empty if all
-        are within the tolerance.
+        The layer with the largest slope among the inner layers that fail, in words; empty if none
+        fails.
     """
 
     value: float
@@ -43,22 +43,22 @@ class Slope:
 
 @dataclass(frozen=True)
 class Audited:
-    """One model.
+    """The audit of one model.
 
     Attributes
     ----------
     model, library
-        Which it is, and where it is from.
+        The model's name, and the library that it comes from.
     refusal
-        Why there is no plan, in the words of the error; empty if there is one.
+        The error's message if no plan could be made; empty otherwise.
     failure
-        Why it could not be built; empty if it could.
+        The reason if the model could not be built; empty otherwise.
     notes
-        Of the plan.
+        The plan's notes.
     width, depth
-        Slopes of the outputs; None if they were not measured.
+        Slopes of the outputs' change along the width and the depth; None if not measured.
     tolerance
-        The largest slope that is flat.
+        The largest |slope| that counts as flat.
     """
 
     model: str
@@ -103,9 +103,9 @@ class Audit:
     Attributes
     ----------
     rows
-        One for each model.
+        One row for each model.
     title
-        What was done.
+        Title of the table.
     """
 
     rows: tuple[Audited, ...] = field(default=())
@@ -121,11 +121,11 @@ class Audit:
         return self.to_markdown()
 
     def count(self, verdict: str) -> int:
-        """Return how many models have a verdict."""
+        """Return the number of models with the given verdict."""
         return sum(row.verdict == verdict for row in self.rows)
 
     def summary(self) -> str:
-        """Return the verdicts and their numbers, of the models that could be built."""
+        """Return the number of models with each verdict, among those that could be built."""
         built = [row for row in self.rows if row.verdict != "not built"]
         words = ("flat", "undecided", "not flat", "refused")
         parts = [f"{self.count(word)} {word}" for word in words if self.count(word)]
@@ -147,12 +147,12 @@ class Audit:
         return text.getvalue()
 
     def save(self, path: str | Path) -> None:
-        """Write the table to a file, as its name ends: ``.md`` or ``.csv``.
+        """Write the table to a file, in the format of its suffix: ``.md`` or ``.csv``.
 
         Raises
         ------
         InvalidInput
-            If it ends otherwise.
+            If the file name has another suffix.
         """
         target = Path(path)
         kind = one_of("path", target.suffix, (".md", ".csv"))

@@ -1,19 +1,20 @@
-"""The coordinate check as numbers: how sizes of activations and their changes grow with a size.
+"""The coordinate check: how activations and their changes scale with the width or the depth.
 
-A parameterization transfers if every activation, and what a few steps of training change of it,
-keeps its size when the model grows (Yang et al. 2022, App. D.1, "coordinate checking"). Here the
-log₂-slopes are fitted, with intervals from the scatter between seeds, and the first layer whose
-interval lies beyond the tolerance is named.
+A parameterization transfers if the size of every activation, and of its change over a few steps
+of training, does not depend on the size of the model (Yang et al. 2022, App. D.1, "coordinate
+checking"). This module fits the log₂-slopes, with intervals from the scatter between seeds, and
+names the first layer whose interval lies beyond the tolerance.
 
 **Intervals.** With y the log₂ at m sizes x and S seeds, the slope is Σ cᵢ ȳᵢ with
 cᵢ = (xᵢ − x̄)/Σ(x − x̄)², and its standard error √(Σcᵢ²·s²/S) with the variance s² pooled over
-sizes, of m(S − 1) degrees of freedom; with one seed s² is that of the residuals, of m − 2. A
-layer fails if its slope is beyond the tolerance by more than t standard errors, t Student's
-quantile at 1 − 0.05/(2k) for k layers with two slopes each (Bonferroni): where all slopes are
-within the tolerance, at most one check in twenty fails.
+sizes, with m(S − 1) degrees of freedom; with one seed s² is the variance of the residuals, with
+m − 2. A layer fails if its slope exceeds the tolerance by more than t standard errors, where t is
+Student's quantile at 1 − 0.05/(2k) for k layers with two slopes each (Bonferroni): if all slopes
+are within the tolerance, at most one check in twenty fails.
 
-Small models have a transient: a random read-out's initial output fades as n^(−½), and the error
-signals with it. Starting the read-out at zero removes it, and the slopes are those of training.
+Small models show a finite-width transient: the initial output of a random read-out vanishes as
+n^(−½), and so does its contribution to the error signals. A read-out that starts at zero removes
+the transient, so that the slopes are those of training.
 """
 
 from __future__ import annotations
@@ -37,29 +38,29 @@ if TYPE_CHECKING:
     import xarray
 
 TOLERANCE = {"width": 0.1, "depth": 0.35}
-ALLOWED = 0.05  # how often a check may fail where all slopes are within the tolerance
+ALLOWED = 0.05  # false-alarm probability of a check if all slopes are within the tolerance
 
 
 @dataclass(frozen=True)
 class LayerSlopes:
-    """One layer of a coordinate check.
+    """The slopes of one layer in a coordinate check.
 
     Attributes
     ----------
     layer
-        Its name in the base model.
+        The layer's name in the base model.
     size, change
-        Slopes of log₂ of the root mean square of the activation after training, and of its
+        Slopes of log₂ of the root mean square: of the activation after training, and of its
         change since initialisation.
     judged
-        Whether it has to pass: along the depth, what is inside a residual branch need not, since
-        there a branch's output is meant to shrink; nor need blocks before the last one, which are
-        a smaller part of the way through a deeper model.
+        Whether the check requires this layer to pass. Along the depth, layers inside a residual
+        branch are exempt, since the branch's output is meant to shrink, and so are blocks before
+        the last one, which are at a smaller fraction of the depth in a deeper model.
     passed
-        Whether the change neither grows nor vanishes, and the activation does not grow, as far as
-        the seeds can tell.
+        Whether the change neither grows nor vanishes, and the activation does not grow, within
+        the intervals.
     size_margin, change_margin
-        Half of the intervals of the two slopes.
+        Half-widths of the intervals of the two slopes.
     """
 
     layer: str
@@ -73,7 +74,7 @@ class LayerSlopes:
 
 @dataclass(frozen=True)
 class CoordinateCheck:
-    """Activations of models of several sizes, before and after a few steps.
+    """Sizes of the activations of models of several sizes, before and after a few steps.
 
     Attributes
     ----------
@@ -82,16 +83,17 @@ class CoordinateCheck:
     ratios
         The sizes relative to the base, (sizes).
     layers
-        Names in the base model, from input to output; behind depth, a repeated block's name in
-        the base stands for the same block of the larger model, and its last for the last.
+        Names in the base model, from input to output. Along the depth, the name of a repeated
+        block stands for the same block of the deeper model, and the last block's for the last.
     start, size, change
-        Root mean squares before and after training, and of the change, (sizes, seeds, layers).
+        Root mean squares of the activations before and after training, and of their change,
+        (sizes, seeds, layers).
     tolerance
-        The largest |slope| that passes; its interval may reach beyond.
+        The largest |slope| that passes; the interval of the slope may reach beyond it.
     inside
         Layers inside residual branches, or in blocks before the last one.
     title
-        What was checked.
+        Title of the check.
     """
 
     along: str
@@ -111,11 +113,11 @@ class CoordinateCheck:
 
     @property
     def slopes(self) -> tuple[LayerSlopes, ...]:
-        """The slopes of every layer that moves, and their intervals."""
+        """The slopes, and their intervals, of every layer whose activation changes."""
         moving = [i for i in range(len(self.layers)) if self.change[..., i].any()]
         judged = {
             i for i in moving if self.along == "width" or self.layers[i] not in self.inside
-        }  # others are frozen, or in front of every weight
+        }  # the other layers are frozen, or precede every weight
         share = 1 - ALLOWED / (2 * max(len(judged), 1))
         rows = []
         for i in moving:
@@ -145,9 +147,9 @@ class CoordinateCheck:
 
     @property
     def margin(self) -> float:
-        """Half of the widest interval of the layers that are judged.
+        """Half-width of the widest interval among the layers that have to pass.
 
-        Where it is larger than the tolerance, passing says little: more seeds say more.
+        If it is larger than the tolerance, a pass is weak evidence, and more seeds are needed.
         """
         margins = [max(r.size_margin, r.change_margin) for r in self.slopes if r.judged]
         return max(margins, default=0.0)
@@ -176,7 +178,7 @@ class CoordinateCheck:
     _repr_html_ = in_notebooks
 
     def to_xarray(self) -> xarray.Dataset:
-        """Return sizes and changes as a data set ``(ratio, seed, layer)``, slopes as variables."""
+        """Return sizes, changes and slopes as a data set over ``(ratio, seed, layer)``."""
         import xarray
 
         axes = ("ratio", "seed", "layer")
@@ -207,15 +209,15 @@ def slope_with_margin(ratios: np.ndarray, values: np.ndarray, share: float) -> t
     ratios
         The sizes, (sizes).
     values
-        Shape (sizes, seeds).
+        The values at each size, (sizes, seeds).
     share
         The probability below the upper end of the interval, such as 0.975.
 
     Returns
     -------
     tuple of float
-        The slope and half of its interval. A value that is not finite or not positive gives an
-        infinite slope without one.
+        The slope and the half-width of its interval. If a value is not finite or not positive,
+        the slope is infinite and has no interval.
 
     Examples
     --------
@@ -241,7 +243,7 @@ def slope_with_margin(ratios: np.ndarray, values: np.ndarray, share: float) -> t
 
 
 def enough_seeds(seeds: int, sizes: int) -> None:
-    """Raise if nothing tells a slope from chance.
+    """Raise if there are too few networks for an interval of the slope.
 
     Raises
     ------
@@ -255,12 +257,12 @@ def enough_seeds(seeds: int, sizes: int) -> None:
 def effort(
     steps: Any, seeds: Any, batches: Any, targets: Any, loss: Any, lr: Any, tolerance: Any
 ) -> None:
-    """Check how much is measured, and by what.
+    """Check the arguments that set the training and the tolerance of a check.
 
     Raises
     ------
     InvalidInput
-        If there are no steps, no networks or no batches, or an argument cannot be meant.
+        If there are no steps, no networks or no batches, or an argument is out of range.
     """
     integer("steps", steps, at_least=1)
     sequence("targets", targets, "a list of shapes")
@@ -274,12 +276,13 @@ def effort(
 
 
 def one_direction(plans: Sequence[Plan], seeds: int = 2) -> tuple[str, list[float]]:
-    """Return in what the targets differ, ``"width"`` or ``"depth"``, and their ratios to the base.
+    """Return the varied size, ``"width"`` or ``"depth"``, and the targets' ratios to the base.
 
     Raises
     ------
     InvalidInput
-        If they differ in both, or in none, or there are too few seeds for so many.
+        If the targets differ in both or in neither, or there are too few seeds for the number of
+        targets.
     """
     wide = [plan.width_ratio for plan in plans]
     deep = [plan.depth_ratio for plan in plans]
@@ -297,20 +300,20 @@ def checked(
     tolerance: float | None,
     title: str,
 ) -> CoordinateCheck:
-    """Put what was measured together.
+    """Return the coordinate check of the measured sizes.
 
     Parameters
     ----------
     plans
-        Of the models.
+        The plans of the models.
     records
-        For each plan and seed: layer → size before, after, and of the change.
+        For each plan and seed: layer → size before training, size after, size of the change.
     inside
         Layers inside residual branches.
     tolerance
         The largest |slope| that passes; by default :data:`TOLERANCE`.
     title
-        What was done.
+        Title of the check.
     """
     along, ratios = one_direction(plans)
     tolerance = TOLERANCE[along] if tolerance is None else float(tolerance)

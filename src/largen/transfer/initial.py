@@ -1,10 +1,10 @@
-"""How a builder's own initialisation depends on the size, measured on small models.
+"""Measurement, on small models, of how a builder's own initialisation depends on the size.
 
-Builders initialise as they please: ``nn.Linear`` with deviations of order 1/√fan_in, GPT-2 with
-0.02 at every width and 1/√L in the branches, an LSTM with 1/√hidden for all of its tensors. A rule
-that multiplies one of these by a fixed power is wrong for the others. Here the builder's own power
-is measured, on a base model and on one of another width or depth, and only what is missing to the
-rule's power is applied.
+Initialisations differ between builders: ``nn.Linear`` has standard deviations of order 1/√fan_in,
+GPT-2 has 0.02 at every width and 1/√L in the branches, an LSTM has 1/√hidden for all of its
+tensors. A rule that multiplies one of these by a fixed power is wrong for the others. This module
+measures the builder's own power, on a base model and on one of another width or depth, so that
+only the factor missing to the rule's power is applied.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from math import ceil, log, sqrt
 import numpy as np
 
 QUARTER = Fraction(1, 4)
-# A power is half a step, ¼, away from being taken for its neighbour.
+# Errors of a measured power: a power is mistaken for its neighbour if the error is half a step, ¼.
 WANTED_ERROR, LARGEST_ERROR = 0.07, 0.1
-# Of the mean square: many entries that scatter less are constants.
+# In units of the mean square: MANY entries or more with a smaller variance count as constants.
 LEAST_VARIANCE, MANY = 0.02, 64
 FEW_DRAWS, MOST_DRAWS = 8, 512
-MOST_ENTRIES = 2**25  # of all weights, in more than the few draws: about a second
-MOST_MEASURED = 1000  # builders and shapes that are remembered
+MOST_ENTRIES = 2**25  # limit on the entries in all further draws together: about a second
+MOST_MEASURED = 1000  # number of builders and shapes whose moments are cached
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ class Moments:
     def of(cls, entries: np.ndarray) -> Moments:
         """Return the moments of one tensor.
 
-        Entries that are all the same count as zeros: constants may differ between copies of a
-        block, and are not random for that. A single entry is random if the draws differ.
+        Entries that are all equal count as zeros, because constants may differ between copies of
+        a block without being random. A single entry is random if its value differs between draws.
         """
         values = np.asarray(entries, dtype=np.float64)
         if values.size != 1 and (values == values.flat[:1]).all():
@@ -53,10 +53,11 @@ class Moments:
 
     @property
     def std(self) -> float:
-        """The deviation; exactly 0 for entries that are all the same, or nearly so.
+        """The standard deviation; exactly 0 for entries that are equal, or nearly so.
 
-        Lengths of rows of random entries, as weight normalisation starts with, scatter a little
-        about a mean: they are constants, and what scatters has another power of the width.
+        The lengths of random rows, at which the gains of weight normalisation start, scatter a
+        little about a mean. They count as constants, since the scatter has another power of the
+        width than the mean.
         """
         if not self.count:
             return 0.0
@@ -68,14 +69,14 @@ class Moments:
 
 @dataclass(frozen=True)
 class InitialLaw:
-    """A weight's initialisation: its deviation at the base, and its powers of n and l.
+    """A weight's initialisation: its standard deviation at the base, and its powers of n and l.
 
     Attributes
     ----------
     std
-        The deviation at the base shape; 0 if it starts as a constant.
+        The standard deviation at the base shape; 0 if the weight starts as a constant.
     width, depth
-        Powers of n and l, multiples of ¼ where the measurement allows it.
+        Powers of n and l, rounded to multiples of ¼ where the measurement allows it.
     """
 
     std: float
@@ -90,15 +91,15 @@ def initial_laws(
     width_ratios: Mapping[str, float],
     depth_ratio: float,
 ) -> dict[str, InitialLaw]:
-    """Return the law of every weight of the base model.
+    """Return the initialisation of every weight of the base model.
 
     Parameters
     ----------
     base, wide, deep
-        Moments by the base model's names, of models of the base shape, a larger width, and a
-        larger depth.
+        Moments, by the base model's names, of models of the base shape, of a larger width, and
+        of a larger depth.
     width_ratios, depth_ratio
-        How much wider, by name, and how much deeper.
+        Ratio of the widths, by name, and ratio of the depths.
     """
     laws = {}
     for name, at_base in base.items():
@@ -109,31 +110,31 @@ def initial_laws(
 
 
 def entries_for(ratios: Iterable[float]) -> int:
-    """Return how many entries tell the power of the smallest of these ratios."""
+    """Return the number of entries that resolve a power at the smallest of these ratios."""
     logs = [abs(log(ratio)) for ratio in ratios if ratio != 1.0]
     return ceil((WANTED_ERROR * min(logs, default=1.0)) ** -2)
 
 
-# (number of the draw, wanted weights or None for all) → their names and values in it
+# (number of the draw, wanted weights or None for all) → names and values of these weights
 Draw = Callable[[int, Collection[str] | None], Iterable[tuple[str, np.ndarray]]]
 _MEASURED: dict[tuple, Mapping[str, Moments]] = {}
 
 
 def measured(draw: Draw, names: Mapping[str, str], entries: int) -> Mapping[str, Moments]:
-    """Return the moments of initial weights, over several draws if tensors are small.
+    """Return the moments of initial weights, from several draws if tensors are small.
 
-    A builder whose first draw is, number for number, one that was seen before is the same builder
-    at the same shape, and is not drawn again.
+    A builder whose first draw equals, number for number, one that was seen before is taken to be
+    the same builder at the same shape; its cached moments are returned.
 
     Parameters
     ----------
     draw
-        ``draw(number, wanted)``, the same for the same number; of all weights if ``wanted`` is
-        None.
+        ``draw(number, wanted)`` → the wanted weights, equal for equal numbers; all weights if
+        ``wanted`` is None.
     names
-        Weight → name under which its entries are counted, one for all copies of a block.
+        Weight → name under which its entries are pooled, the same for all copies of a block.
     entries
-        How many are wanted of each random weight.
+        The number of entries wanted of each random weight.
     """
     first = _counted(draw(0, None), names)
     builder = (entries, frozenset(first.items()))
@@ -149,10 +150,10 @@ def measured(draw: Draw, names: Mapping[str, str], entries: int) -> Mapping[str,
 def _drawn_again(
     draw: Draw, names: Mapping[str, str], first: Mapping[str, Moments], entries: int
 ) -> dict[str, Moments]:
-    """Draw until every random weight has these entries, or it takes too long."""
+    """Draw until every random weight has this many entries, or :data:`MOST_ENTRIES` is reached."""
     found, number, spent = dict(first), 1, 0.0
     while number < MOST_DRAWS and spent < MOST_ENTRIES:
-        # Two draws at least tell a random weight of one entry from a constant.
+        # At least two draws distinguish a random weight of one entry from a constant.
         few = {
             name
             for name, m in found.items()
@@ -171,7 +172,7 @@ def _drawn_again(
 def _counted(
     weights: Iterable[tuple[str, np.ndarray]], names: Mapping[str, str]
 ) -> dict[str, Moments]:
-    """Return the moments of weights by the names under which they are counted."""
+    """Return the moments of weights by the names under which they are pooled."""
     found: dict[str, Moments] = {}
     for weight, values in weights:
         found[names[weight]] = found.get(names[weight], Moments()) + Moments.of(values)
@@ -179,11 +180,12 @@ def _counted(
 
 
 def _power(before: Moments, after: Moments | None, ratio: float) -> float:
-    """Return the power, snapped to a multiple of ¼ that agrees with it.
+    """Return the power, rounded to a multiple of ¼ that agrees with it.
 
-    A deviation of n entries is known to 1/√(2n) of itself for Gaussians, to less for lighter
-    tails. ½ is tried first, since all common initialisations have multiples of it. A power that
-    too few entries tell from its neighbours is taken to be 0: the builder's values are kept.
+    The standard deviation of n Gaussian entries has a relative error of 1/√(2n), and a smaller
+    one for lighter tails. Multiples of ½ are tried first, since all common initialisations have
+    them. A power that too few entries distinguish from its neighbours is taken to be 0: the
+    builder's values are kept.
     """
     if after is None or ratio == 1.0 or not before.std or not after.std:
         return 0.0

@@ -1,4 +1,4 @@
-"""Patterns of names, as arguments."""
+"""Checks of arguments that are patterns of names."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from largen.text import shown
 
 
 def patterns(argument: str, value: Any) -> Collection[str]:
-    """Check a collection of patterns; a single text is one pattern.
+    """Check a collection of patterns; a single string is one pattern.
 
     Raises
     ------
     InvalidInput
-        If it is none.
+        If the value is not a collection of patterns.
     """
     if isinstance(value, str):
         return (value,)
@@ -25,12 +25,12 @@ def patterns(argument: str, value: Any) -> Collection[str]:
 
 
 def by_pattern(argument: str, value: Any) -> Mapping[str, Any]:
-    """Check a dictionary from patterns to something; None is an empty one.
+    """Check a dictionary whose keys are patterns; None stands for an empty one.
 
     Raises
     ------
     InvalidInput
-        If it is none.
+        If the value is not a dictionary of patterns.
     """
     if value is None:
         return {}

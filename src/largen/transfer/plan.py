@@ -1,7 +1,7 @@
-"""The plan: what each weight of the target model gets, as plain numbers that fit into JSON.
+"""The plan: the settings of each weight of the target model, as plain numbers that fit into JSON.
 
-A plan knows names and numbers, no tensors: nothing is stored on a model's weights, so that
-nothing is lost when they are copied, averaged, sharded, loaded or compiled.
+A plan holds names and numbers, no tensors. Since nothing is stored on a model's weights, nothing
+is lost when they are copied, averaged, sharded, loaded or compiled.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from largen.transfer.records import fields_of
 from largen.transfer.roles import ROLES
 from largen.transfer.updates import UPDATES, Update, update, update_of
 
-VERSION = 2  # of the text: the first had no checksum
+VERSION = 2  # version of the JSON format: the first had no checksum
 COLUMNS = ("init_std", "lr", "weight_decay", "eps")
 KINDS = ("output", "attention", "branch", "built")
 PLACES = ("input", "output", "key", "first third", "use")
@@ -37,28 +37,29 @@ class ScaledWeight:
     Attributes
     ----------
     name, role, in_branch
-        Which it is and what part it plays.
+        The tensor's name and role, and whether it is inside a residual branch.
     base_shape, shape
-        Its shapes in the base model and in the target.
+        The tensor's shapes in the base model and in the target.
     n
-        How much its width grew; the depth's ratio is the plan's.
+        Ratio of its width to the base; the ratio of the depths belongs to the plan.
     init
-        What the builder's initial values are multiplied by.
+        The factor that multiplies the builder's initial values.
     init_std
-        The resulting deviation relative to the base's.
+        The resulting standard deviation relative to the base's.
     lr, weight_decay, eps
-        Factors of what the user states; :attr:`weight_decay` is not used for independent decay.
+        Factors of the user's η₀, λ₀ and ε₀; :attr:`weight_decay` is not used for independent
+        decay.
     powers
-        The same in words, for the table.
+        The same factors as powers of n and l in words, for the table.
     folded, fold
-        Multipliers of the forward pass that are folded into these numbers, in words, and their
-        product.
+        Multipliers of the forward pass that are folded into these factors, in words, and the
+        product of these multipliers.
     moved_by
-        The optimizer that moves it: for Muon, ``"muon"`` or ``"adamw"``.
+        The optimizer that updates the tensor: for Muon, ``"muon"`` or ``"adamw"``.
     tied
         Other names of the same tensor.
     fan_in
-        Of a matrix, the axis that is summed over.
+        The axis of a matrix that is summed over.
     """
 
     name: str
@@ -96,7 +97,7 @@ class ScaledWeight:
 
 
 def parts_of(where: object) -> tuple[Fraction, int] | None:
-    """Read "first 1/3 of each of 4 parts" of an output: the share, and how many parts."""
+    """Parse "first 1/3 of each of 4 parts" of an output: the share, and the number of parts."""
     found = re.fullmatch(r"first (\d+/\d+) of each of (\d+) parts", str(where))
     return None if found is None else (Fraction(found[1]), int(found[2]))
 
@@ -108,15 +109,16 @@ class ForwardMultiplier:
     Attributes
     ----------
     module
-        At which module.
+        Path of the module to which the factor belongs.
     kind
-        ``"output"``, ``"attention"`` or ``"branch"``; ``"built"`` undoes a factor of the user's.
+        ``"output"``, ``"attention"`` or ``"branch"``; ``"built"`` undoes a factor in the user's
+        model.
     where
         ``"input"`` or ``"output"`` of the module, its ``"key"``, or the ``"first third"`` of its
         output (fused queries, keys and values), or the ``"first 1/3 of each of 4 parts"``;
         ``"use"`` of a weight as a read-out, in JAX.
     factor, power
-        The number, and where it comes from.
+        The factor's value, and the power that it comes from.
     """
 
     module: str
@@ -134,24 +136,24 @@ class ForwardMultiplier:
 
 @dataclass(frozen=True, repr=False)
 class Plan:
-    """What every weight of the target model gets, relative to the base model.
+    """The settings of every weight of the target model, relative to the base model.
 
     Attributes
     ----------
     scheme, optimizer, decay
-        What the rules are for.
+        The parameterization, the optimizer and the kind of weight decay.
     base, target
         The two shapes, as passed to the model's builder.
     width_ratio, depth_ratio
-        n of the widest growth (weights have their own), and l.
+        The largest n (each weight has its own), and l.
     weights
         One record for each tensor.
     multipliers
-        What the forward pass needs besides.
+        Factors that remain in the forward pass.
     inside
         Paths of the parts that are inside residual branches.
     notes
-        What was assumed or left out, in sentences.
+        Assumptions and omissions, in sentences.
     """
 
     scheme: str
@@ -194,7 +196,7 @@ class Plan:
 
     @property
     def update(self) -> Update:
-        """The optimizer's record."""
+        """The properties of the optimizer that the rules use."""
         return update(self.optimizer, self.decay)
 
     def settings(
@@ -217,8 +219,8 @@ class Plan:
         weight_decay, eps
             λ₀ and ε₀; the optimizer's defaults if None.
         step
-            How much more than the rules say the optimizer's step has grown since the base: the
-            rate makes up for it (:func:`matched_step`).
+            Growth of the optimizer's step, from the base to the target, in excess of the rules; the
+            rate is divided by it (:func:`matched_step`).
 
         Returns
         -------
@@ -283,16 +285,16 @@ def plan_from_json(text: str | bytes) -> Plan:
     Raises
     ------
     DamagedFile
-        If the text is not what was written, or is no plan at all: it has no checksum then.
-        Plans written before there were checksums are to be made again.
+        If the text differs from what was written, or has no checksum: it is then not a plan, or
+        a plan of the first version, which has to be made again.
     InvalidInput
-        If it is no text, or holds what no plan does.
+        If the argument is not text, or its fields are not those of a plan.
     """
     return Plan(**read_json(text))
 
 
 def read_json(text: str | bytes) -> dict[str, Any]:
-    """Return the fields of a plan from its text; errors as those of :func:`plan_from_json`."""
+    """Return the fields of a plan from its text; raise the errors of :func:`plan_from_json`."""
     if not isinstance(text, (str, bytes)):
         raise InvalidInput(f"text: wanted a plan's JSON, got {shown(text)}.")
     state = files.read_json(text, "the plan")
@@ -309,12 +311,12 @@ def grouped(
     eps: Any = None,
     step: Callable[[ScaledWeight], float] = lambda weight: 1.0,
 ) -> list[tuple[dict[str, Any], list[str]]]:
-    """Return the distinct settings among these weights, and which weights have each of them.
+    """Return the distinct settings among these weights, and the weights that share each of them.
 
     Raises
     ------
     InvalidInput
-        As :meth:`Plan.settings` does, and for an ε that the optimizer does not have.
+        As in :meth:`Plan.settings`, and if ε is given for an optimizer without ε.
     """
     if eps is not None and plan.update.eps is None:
         raise InvalidInput(f"eps: {plan.optimizer} has none, got {shown(eps)}.")
@@ -330,11 +332,11 @@ def grouped(
 
 
 def matched_step(weight: ScaledWeight) -> float:
-    """Return how much more than Muon's own the step of a matrix grows if its RMS is Adam's.
+    """Return the growth of a matrix's step with Adam's RMS in excess of Muon's own step.
 
-    The rules are for steps √max(1, fan-out/fan-in)·O with orthogonal O (Jordan et al. 2024). With
-    0.2·√max(fan-in, fan-out)·O, of the root mean square 0.2 (Liu et al. 2025, arXiv 2502.16982,
-    section 2.2), steps grow by another power of the width.
+    The rules are for steps √max(1, fan-out/fan-in)·O with orthogonal O (Jordan et al. 2024). Steps
+    0.2·√max(fan-in, fan-out)·O, whose root mean square is 0.2 (Liu et al. 2025, arXiv 2502.16982,
+    section 2.2), scale with another power of the width.
     """
 
     def excess(shape: tuple[int, ...]) -> float:
@@ -345,7 +347,7 @@ def matched_step(weight: ScaledWeight) -> float:
 
 
 def _rate(lr: Any) -> Any:
-    """Return a rate, a number or an array of one, if it is finite and not negative."""
+    """Return a rate, a number or an array with one element, if it is finite and not negative."""
     number = lr
     if getattr(lr, "ndim", None) == 0 and hasattr(lr, "item"):
         known("lr", lr)
@@ -363,7 +365,7 @@ def _both(weight: ScaledWeight, column: str) -> str:
 
 
 def _collapsed(weights: tuple[ScaledWeight, ...]) -> list[tuple[str, ScaledWeight]]:
-    """Return one row for all copies of a block: numbers in names become a star."""
+    """Return one row for all copies of a block: the block's number in a name becomes a star."""
     rows: dict[tuple, list[ScaledWeight]] = {}
     for weight in weights:
         stem = _starred(weight.name)

@@ -1,4 +1,4 @@
-"""Usual names of what makes the queries of attention."""
+"""Usual names of the modules and weights that produce the queries of attention."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ FUSED = frozenset({"qkv", "c_attn", "in_proj", "wqkv", "to_qkv", "qkv_proj", "qu
 
 
 def is_query_name(path: str) -> bool:
-    """Whether the last component of a path is a name that queries usually have.
+    """Whether the last component of a path is a usual name for queries.
 
     Examples
     --------

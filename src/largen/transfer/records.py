@@ -1,4 +1,4 @@
-"""Records from what JSON holds: every field is checked by its annotation."""
+"""Dataclasses from parsed JSON: every field is checked against its annotation."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from largen.text import shown
 
 
 def fields_of(kind: Any, content: Any, where: str) -> dict[str, Any]:
-    """Return the fields of a dataclass from a dictionary, each of the type that is annotated.
+    """Return the fields of a dataclass from a dictionary, each of its annotated type.
 
-    Known are texts, Booleans, numbers, integers ≥ 0, dataclasses, and tuples and dictionaries of
-    them.
+    Supported types are strings, Booleans, numbers, integers ≥ 0, dataclasses, and tuples and
+    dictionaries of them.
 
     Parameters
     ----------
     kind
         The dataclass.
     content
-        What JSON holds: all its fields, and no others.
+        The parsed JSON: all fields of the dataclass, and no others.
     where
-        What the content is called in errors.
+        Name of the content in error messages.
 
     Raises
     ------
@@ -55,7 +55,7 @@ def _hints(kind: type) -> dict[str, Any]:
 
 
 def _value(hint: Any, value: Any, where: str) -> Any:
-    """Return one value as it is annotated."""
+    """Return one value if it has the annotated type."""
     if isinstance(hint, type) and is_dataclass(hint):
         return hint(**fields_of(hint, value, where))
     if get_origin(hint) is tuple:

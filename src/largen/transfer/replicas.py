@@ -15,31 +15,31 @@ from largen.text import shown
 from largen.transfer.plan import Plan
 from largen.transfer.schedules import Schedule, check_factor
 
-# A replica has diverged when its loss is not finite or this many times what it was at first.
+# A replica has diverged when its loss is not finite, or this many times its initial value.
 DIVERGED = 100.0
-# Steps between two looks at which replicas have diverged: a look waits for the device.
+# Steps between two checks for diverged replicas: a check waits for the device.
 LOOK_EVERY = 10
 
 
 @dataclass(frozen=True)
 class Replica:
-    """One copy.
+    """The settings of one replica.
 
     Attributes
     ----------
     lr
         η₀, the rate at the base shape.
     seed
-        Of the initial weights.
+        Seed of the initial weights.
     weight_decay
         λ₀, the decay at the base shape.
     momentum
-        Of ``"momentum"``; others have none.
+        Momentum of the optimizer ``"momentum"``; other optimizers have none.
 
     Raises
     ------
     InvalidInput
-        If one of them is negative, or no number.
+        If one of them is negative, or not a number.
     """
 
     lr: float
@@ -55,16 +55,16 @@ class Replica:
 
 @dataclass(frozen=True)
 class TrainedReplicas:
-    """What became of replicas.
+    """Losses of trained replicas.
 
     Attributes
     ----------
     losses
-        The loss on each batch before its step, shape ``(replica, step)``; ∞ from the step on at
-        which a replica diverged.
+        The loss on each step's batch before the step, shape ``(replica, step)``; ∞ from the step
+        at which a replica diverged.
     each
-        The loss after training on each sample that it was evaluated on, shape
-        ``(replica, sample)``; ∞ if diverged.
+        The loss after training on each evaluation sample, shape ``(replica, sample)``; ∞ for
+        replicas that diverged.
     """
 
     losses: np.ndarray
@@ -82,12 +82,12 @@ class TrainedReplicas:
 
 
 def batch_of(batches: Callable[[int], Any], t: int) -> tuple[Any, Any]:
-    """Return inputs and targets of a step.
+    """Return the inputs and targets of one step.
 
     Raises
     ------
     InvalidInput
-        If they are no pair.
+        If the batch is not a pair.
     """
     pair = batches(t)
     if not isinstance(pair, (tuple, list)) or len(pair) != 2:
@@ -109,13 +109,13 @@ def checked(
     evaluation: Sequence[Any],
     report: Any,
 ) -> Any:
-    """Check what is to be trained, and return the loss itself if it was named.
+    """Check the arguments of a training of replicas, and return the loss as a function.
 
     Raises
     ------
     InvalidInput
-        If there are no replicas, steps or samples to evaluate on, or no loss of that name, or the
-        schedule has absolute rates, or there are several momenta and the optimizer has none.
+        If there are no replicas, steps or samples to evaluate on, or the loss's name is unknown,
+        or the schedule has absolute rates, or momenta are given and the optimizer has none.
     """
     integer("steps", steps, at_least=1)
     optimizer = instance_of("plan", plan, kind, f"a {kind.__name__}").optimizer

@@ -1,4 +1,4 @@
-"""From what was found in a model to what each of its weights gets."""
+"""The settings of each weight from its properties in the user's model."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from largen.transfer.rules import fold, ratios, rule, value, with_decay
 from largen.transfer.schemes import as_built
 from largen.transfer.updates import Update, update_of
 
-MATRICES = ("hidden", "shared")  # families that Muon moves
+MATRICES = ("hidden", "shared")  # families of weights that Muon updates
 
 
 @dataclass(frozen=True)
 class FoundWeight:
-    """What is known of one weight before any rule is applied.
+    """The properties of one weight before any rule is applied.
 
     Attributes
     ----------
     name, role, in_branch
-        Which it is and what part it plays.
+        The weight's name and role, and whether it is inside a residual branch.
     base_shape, shape
-        In the base model and in the target.
+        The weight's shapes in the base model and in the target.
     n
-        How much its fan-in grew, or its fan-out if the fan-in is fixed.
+        Ratio of its fan-in to the base, or of its fan-out if the fan-in is fixed.
     built_n
-        How much the width grew by which its builder initialises it: ``n``, or for a weight of a
-        fixed size the growth of its layer.
+        Ratio of the width on which the builder's initialisation depends: ``n``, or for a weight
+        of fixed size the ratio of its layer.
     law
-        How its builder initialises it.
+        The builder's initialisation of the weight.
     matrix
-        Whether it is a matrix in the optimizer's eyes: Muon moves no other weights.
+        Whether the optimizer treats it as a matrix: Muon updates no other weights.
     tied
         Other names of the same tensor.
     fan_in
-        Of a matrix, the axis that is summed over.
+        The axis of a matrix that is summed over.
     """
 
     name: str
@@ -75,15 +75,15 @@ def resolve(
     Parameters
     ----------
     param, optimizer
-        The scheme and the optimizer's record.
+        The parameterization and the optimizer.
     found
         The weight.
     l
-        The depth's ratio.
+        Ratio of the depths.
     folds
-        Multipliers to be folded in, besides the read-out's own.
+        Multipliers to be folded in, in addition to the read-out's own.
     keep_output
-        Leave the read-out's own multiplier to the forward pass.
+        Whether the read-out's own multiplier stays in the forward pass.
     """
     own_update = _moved_by(optimizer, found)
     own = rule(param, own_update, found.role, found.in_branch)
@@ -124,15 +124,15 @@ def _moved_by(optimizer: Update, found: FoundWeight) -> Update:
 def _initial_factor(
     param: Parameterization, found: FoundWeight, own: Rule[Power], total: Power, l: float
 ) -> float:
-    """Return what the builder's values are multiplied by: what they lack of the rule's powers.
+    """Return the factor of the builder's values: the powers that they lack relative to the rule.
 
-    Constants (zeros, ones) only take the folded multipliers. A scheme that says nothing of depth
-    leaves the builder's own dependence on it alone, as the standard scheme does with everything.
+    Constants (zeros, ones) receive the folded multipliers only. A scheme without powers of depth
+    keeps the builder's own dependence on the depth; the standard scheme keeps every dependence.
     """
     factor = value(total, found.n, l)
     if not found.law.std or as_built(param):
         return factor
-    wanted = own.init_std / total  # the weight's own deviation, without what is folded in
+    wanted = own.init_std / total  # the weight's own standard deviation, without folded factors
     factor *= found.n ** float(wanted.width) / found.built_n**found.law.width
     if param.branch:
         factor *= l ** (float(wanted.depth) - found.law.depth)

@@ -1,4 +1,4 @@
-"""Weight roles: what part a tensor plays, by which of its sides grow with the width.
+"""Weight roles: classes of tensors, by which of their sides grow with the width.
 
 =========  ==========  ==========  ==========================================================
 family     fan-in      fan-out     roles
@@ -11,16 +11,16 @@ shared     grows       fixed       shared
 finite     fixed       fixed       scalar
 =========  ==========  ==========  ==========================================================
 
-A row of an embedding is looked up, never summed over, so that its fan-in does not enter. A
-positional table, a class token and a depthwise filter are added to or multiply one channel at a
-time: they have one growing side, and the rules of an input weight. "norm" stands for every gain
+A row of an embedding is looked up, not summed over, so that its fan-in does not enter. A
+positional table, a class token and a depthwise filter are added to, or multiply, one channel at a
+time: they have one growing side and the rules of an input weight. "norm" stands for every gain
 that multiplies channels, whether behind a normalisation or not. A grouped convolution whose
 number of groups is fixed has both sides growing. A router maps features to a fixed number of
 logits, as the read-out does.
 
-A matrix that maps features to a fixed number of them in the midst of a model (keys and values of a
-fixed number of heads under grouped queries, a state-space layer's B and C) starts as a hidden one
-does, since what it makes is of order one, and is called "shared".
+A matrix inside a model that maps features to a fixed number of features (keys and values of a
+fixed number of heads under grouped queries, a state-space layer's B and C) is called "shared". It
+is initialised as a hidden matrix, since its outputs are of order one.
 """
 
 from __future__ import annotations

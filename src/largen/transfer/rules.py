@@ -1,19 +1,20 @@
 """The transfer rule table: scheme × optimizer × role, in powers of the ratios n and l.
 
-Every entry is the :class:`largen.Parameterization`'s own: its rule table for a small network that
-has each kind of weight once, with N → n = N/N₀ and L → l = L/L₀, so that at the base shape every
-entry is 1. What is added here, each by one line of reasoning:
+Every entry is that of the :class:`largen.Parameterization`: its rule table for a small network
+that has each kind of weight once, with N → n = N/N₀ and L → l = L/L₀, so that every entry is 1 at
+the base shape. This module adds the following, each with its derivation:
 
 * **One form.** A multiplier m in front of θ is folded into it by the abc-symmetry, θ' = mθ, so
   that the user's model computes what it computed before: see :func:`fold`. Only the read-out's
   multiplier is kept apart, since a tied embedding needs it in the forward pass.
 * **Vectors in branches, routers in branches.** Powers of depth do not depend on the role: the
-  backward signal within a branch is L^(−α) for all. They are read off the hidden weights' rows.
+  backward signal within a branch is L^(−α) for all. They are taken from the hidden weights' rows.
 * **Finite weights** (a read-out's bias, a gate, a temperature) have rule 1 in width: the gradient
   of the loss with respect to a quantity of order one is of order one.
 * **Attention logits.** At initialisation q·k is a sum of d_head random terms, and 1/√d_head
   keeps it of order one. Where features move at order one (d = ½), q and k become correlated and
-  the sum is coherent: 1/d_head. The power beyond 1/√d_head is −d: right at both ends.
+  the sum is coherent: 1/d_head. The power beyond 1/√d_head is taken as −d, which is exact in
+  both cases.
 * **Muon.** A rank-one update with entries of size r has the spectral norm r·√(fan_in·fan_out),
   that is r·N; an orthogonalised update of rate η has η. Equal updates at rates r ↔ η = r·N, so
   that Muon's power is Adam's plus one: 0 for μP, as in Yang, Simon and Bernstein 2023.
@@ -25,7 +26,7 @@ entry is 1. What is added here, each by one line of reasoning:
   as a read-out's; an orthogonalised update of rate η has entries η/√n, hence n^(−½).
 * **ε** is in units of the gradient it is added to; **coupled decay** under a normalised update
   keeps λθ in proportion to the gradient, λ ∝ |∇|/|θ|, since otherwise one of the two terms
-  drowns the other; decoupled decay keeps ηλ, independent decay keeps λ.
+  dominates the other; decoupled decay keeps ηλ, independent decay keeps λ.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ ONE = Power()
 def rule(
     param: Parameterization, optimizer: Update, role: str, in_branch: bool = False
 ) -> Rule[Power]:
-    """Return one entry of the table: the weight's own rule, read-out multiplier kept apart.
+    """Return one entry of the table: the weight's own rule, without the read-out's multiplier.
 
     Parameters
     ----------
@@ -98,11 +99,11 @@ def rule(
 
 
 def fold(own: Rule[Power], factor: Power, optimizer: Update) -> Rule[Power]:
-    """Move along the abc-symmetry: the multiplier gains ``factor``, training is unchanged.
+    """Apply the abc-symmetry: the multiplier is multiplied by ``factor``, training is unchanged.
 
-    With m' = m·c and θ' = θ/c the function is the same, and the gradient of θ' is c times θ's: a
-    proportional update moves it alike at η/c², a normalised one at η/c with ε·c
-    (:meth:`largen.Parameterization.shift`), an orthogonalised one at η/c.
+    With m' = m·c and θ' = θ/c the function is the same, and the gradient of θ' is c times that of
+    θ. Training is the same at the rate η/c² for a proportional update, η/c with ε·c for a
+    normalised one (:meth:`largen.Parameterization.shift`), and η/c for an orthogonalised one.
     """
     power = 2 if optimizer.kind == "proportional" else 1
     return Rule(
@@ -115,7 +116,7 @@ def fold(own: Rule[Power], factor: Power, optimizer: Update) -> Rule[Power]:
 
 
 def with_decay(own: Rule[Power], optimizer: Update) -> Rule[Power]:
-    """Return the rule with its weight decay worked out from its rate, deviation and ε."""
+    """Return the rule with its weight decay derived from its rate, standard deviation and ε."""
     if optimizer.kind != "proportional" and optimizer.decay == "coupled":
         return replace(own, weight_decay=own.eps / own.init_std)
     return replace(own, weight_decay=own.lr**-1)
@@ -134,7 +135,7 @@ def attention_multiplier(param: Parameterization, built: Fraction = Fraction(-1,
     param
         The scheme.
     built
-        The power of d_head that the model's logits have by themselves.
+        The power of d_head that the model's own logits have.
     """
     if as_built(param):
         return ONE
@@ -144,9 +145,10 @@ def attention_multiplier(param: Parameterization, built: Fraction = Fraction(-1,
 def tied_multiplier(param: Parameterization, optimizer: Update) -> Power:
     """Return the factor of a read-out whose weight is the input embedding.
 
-    The tensor has the embedding's deviation and rate; the read-out's multiplier makes up for the
-    difference of deviations, so that logits start as large as an untied read-out's. For every
-    scheme but :func:`largen.standard` the two uses then ask for the same rate.
+    The tensor has the embedding's standard deviation and rate. The read-out's multiplier
+    compensates for the ratio of the standard deviations, so that logits start as large as those
+    of an untied read-out. For every scheme but :func:`largen.standard` both uses then require the
+    same rate.
     """
     if as_built(param):
         return ONE
@@ -240,7 +242,7 @@ def _bare(own: Rule[Power]) -> Rule[Power]:
 
 
 def _shared(rows: dict[str, Rule[Power]], optimizer: Update) -> Rule[Power]:
-    """Return the rule of a hidden matrix with a fixed number of outputs."""
+    """Return the rule of an inner matrix with a fixed number of outputs."""
     hidden, out = rows["hidden"], rows["output"]
     hidden = fold(hidden, hidden.multiplier**-1, optimizer)
     if optimizer.kind == "proportional":

@@ -1,6 +1,6 @@
 """Schedules s(t) that multiply every group's rate: η_g(t) = η₀·r_g·s(t).
 
-They take a number of steps done, an integer or, under ``jax.jit``, a traced array.
+Their argument t is the number of completed steps: an integer or, under ``jax.jit``, a traced array.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def warmup_cosine(steps: int, *, warmup: int = 0, final: float = 0.0) -> Schedul
     steps
         The length of the whole schedule.
     warmup
-        Steps of the rise.
+        Number of steps of the rise.
     final
         The last value, a fraction of the peak.
 
@@ -85,14 +85,14 @@ def constant(*, warmup: int = 0) -> Schedule:
 
 
 def check_factor(schedule: Schedule, steps: int = 10**6) -> None:
-    """Raise if a schedule is of absolute rates: one that is nowhere near 1.
+    """Raise if a schedule returns absolute rates instead of factors: its values are far below 1.
 
-    It is looked at in steps that grow by a quarter of a power of ten, up to the last.
+    The schedule is evaluated at steps that grow by factors of 10^(¼), up to the last.
 
     Raises
     ------
     InvalidInput
-        If it is no function of the step to finite numbers ≥ 0, or nowhere at least 0.1.
+        If it does not return finite numbers ≥ 0, or never reaches 0.1.
     """
     takes("schedule", schedule, ("step",))
     looked_at = {0, steps - 1, *(round(10 ** (i / 4)) for i in range(25))}
@@ -112,7 +112,7 @@ def factor_at(schedule: Schedule, t: int) -> float:
     Raises
     ------
     InvalidInput
-        If it is no finite number ≥ 0.
+        If s(t) is not a finite number ≥ 0.
     """
     return real(f"schedule({t})", schedule(t), at_least=0)
 

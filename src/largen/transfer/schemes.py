@@ -1,4 +1,4 @@
-"""Schemes by name, and their power of depth."""
+"""Parameterizations by name, and their power of depth."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ SCHEMES = {
 def scheme_of(scheme: Any, alpha: Any = None) -> Parameterization:
     """Return a scheme from its name, with residual branches l^(−α) if α is given.
 
-    With gradient descent the rates within branches then carry l^(2α−1) (Bordelon et al., Table 1,
-    for α = ½): L branches change the features by L·l^(−α)·η·l^(−α) in sum.
+    With gradient descent the rates within branches then have the factor l^(2α−1) (Bordelon et al.,
+    Table 1, for α = ½), since L branches together change the features by L·l^(−α)·η·l^(−α).
 
     Parameters
     ----------
@@ -64,5 +64,5 @@ def scheme_of(scheme: Any, alpha: Any = None) -> Parameterization:
 
 
 def as_built(param: Parameterization) -> bool:
-    """Whether the scheme leaves models as their builder makes them: the standard one does."""
+    """Whether the scheme leaves models as built; only the standard scheme does."""
     return replace(param, name="standard") == standard()

@@ -1,4 +1,4 @@
-"""The shapes at which a builder is called to learn what grows."""
+"""The shapes at which a builder is called to find the axes that grow."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from largen.text import shown
 
 @dataclass(frozen=True)
 class Shapes:
-    """Arguments of the builder.
+    """The builder's arguments for each model that is compared.
 
     Attributes
     ----------
     base, target
         The user's two shapes.
     wide, deep
-        The base, wider, and the base, deeper (None without a depth).
+        A wider base, and a deeper base (None without a depth).
     tall
-        The base's width at the target's depth.
+        The shape with the base's width and the target's depth.
     """
 
     base: dict[str, int]
@@ -32,7 +32,7 @@ class Shapes:
     tall: dict[str, int]
 
     def by_name(self) -> dict[str, dict[str, int]]:
-        """Return the shapes that exist, by their names here."""
+        """Return the shapes that are not None, by their attribute names."""
         shapes = {"base": self.base, "wide": self.wide, "tall": self.tall, "target": self.target}
         return shapes if self.deep is None else {**shapes, "deep": self.deep}
 
@@ -43,12 +43,12 @@ def shapes(
     depth: str,
     delta: Mapping[str, Any] | None = None,
 ) -> Shapes:
-    """Return the shapes to be compared, from those that the user names.
+    """Return the shapes to be compared, from the user's shapes.
 
     Raises
     ------
     InvalidInput
-        If base, target and delta have different keys, a size is no positive integer, or delta
+        If base, target and delta have different keys, a size is not a positive integer, or delta
         is not larger than the base.
 
     Examples

@@ -1,10 +1,10 @@
-"""What a model looks like, and which part of a deep model corresponds to which of a shallow one.
+"""The structure of models, and the correspondence between parts of a deep and a shallow one.
 
-A model of any framework is seen as a tree of named parts with the shapes of their weights. Two
-models of one width and different depths are laid side by side: parts with equal names correspond,
-and where a numbered sequence (a ``ModuleList``, a ``Sequential``, ``h_0, h_1, …``) has grown, the
-blocks that were repeated are found by their shapes. Indices behind them shift; the
-correspondence follows.
+A model of any framework is represented as a tree of named parts with the shapes of their weights.
+Two models of one width and different depths are compared: parts with equal names correspond, and
+where a numbered sequence (a ``ModuleList``, a ``Sequential``, ``h_0, h_1, …``) has grown, the
+repeated blocks are found by their shapes. The correspondence accounts for the shift of the indices
+behind them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Part:
         return found
 
     def signature(self) -> tuple:
-        """Return what two copies of one block have in common: all that holds weights."""
+        """Return the structure that all copies of one block share: its parts that hold weights."""
         inner = ((name, part.signature()) for name, part in self.parts.items())
         inside = tuple((name, own) for name, own in inner if own)
         return (self.kind, tuple(self.weights.items()), inside) if self.weights or inside else ()
@@ -47,13 +47,13 @@ class Repetition:
     Attributes
     ----------
     path
-        The part that holds it, with the common stem of its members' names.
+        Path of the part that holds the sequence, with the common stem of its members' names.
     unit
-        How many consecutive members make up one repetition.
+        The number of consecutive members in one repetition.
     shallow, deep
-        How many repetitions either model has.
+        The numbers of repetitions in the two models.
     first
-        Where they begin.
+        Index of the member at which the repetitions begin.
     early
         The shallow model's blocks of the same kinds before the last repetition.
     """
@@ -68,7 +68,7 @@ class Repetition:
 
 @dataclass(frozen=True)
 class Correspondence:
-    """Which part of the shallow model each part of the deep one corresponds to.
+    """The part of the shallow model that corresponds to each part of the deep one.
 
     Attributes
     ----------
@@ -79,7 +79,7 @@ class Correspondence:
     blocks
         Names of the deep model's repeated parts.
     stacked
-        Weights with an axis that grew instead: name → axis (blocks stacked in one array).
+        Weights that stack the blocks in one array, along an axis that grew: name → axis.
     """
 
     parts: dict[str, str]
@@ -90,17 +90,17 @@ class Correspondence:
     def looked_at(self) -> dict[str, str]:
         """Return parts of the deep model → their names in the shallow one, each name once.
 
-        Of several blocks that correspond to one of the shallow model, it is the last.
+        Of several blocks that correspond to one block of the shallow model, the last is taken.
         """
         last = {source: path for path, source in self.parts.items()}
         return {path: source for source, path in last.items()}
 
     def early_blocks(self) -> set[str]:
-        """Return the shallow model's blocks that are before the last repetition.
+        """Return the shallow model's blocks before the last repetition.
 
-        They are a smaller part of the way through the deep model: with branches of 1/L, the first
-        block has done 1/L of what all blocks do. Blocks of the same kind with other weights, such
-        as a first one with tables of positions, are blocks, too.
+        They are at a smaller fraction of the depth in the deep model: with branches of 1/L, the
+        first block contributes 1/L of the sum over all blocks. Blocks of the same kind with other
+        weights, such as a first block with a table of positions, count as blocks, too.
         """
         return {name for r in self.repetitions for name in r.early}
 
@@ -116,12 +116,12 @@ class Correspondence:
 
 
 def correspondence(shallow: Part, deep: Part) -> Correspondence:
-    """Lay two models of equal width side by side.
+    """Return the correspondence between two models of equal width.
 
     Raises
     ------
     InvalidInput
-        If parts of them cannot be matched.
+        If parts of the models cannot be matched.
 
     Examples
     --------
@@ -181,12 +181,12 @@ def _match(a_path, a: Part, b_path, b: Part, parts, repetitions, blocks, stacked
 
 
 def _kind(part: Part) -> tuple:
-    """Return what blocks of one kind have in common, those without parts in their shapes."""
+    """Return what blocks of one kind have in common; for those without parts, their shapes."""
     return (part.kind,) if part.parts else part.signature()
 
 
 def _pairs(path, stem, a: Part, others, b: Part, members):
-    """Return pairs of corresponding members of a sequence, and how it was extended."""
+    """Return pairs of corresponding members of a sequence, and the repetition that extends it."""
     if len(others) == len(members):
         return list(zip(others, members, strict=True)), None
     was = [a.parts[name].signature() for name in others]
@@ -237,9 +237,9 @@ def _repeated(now: list[tuple], head: int, extra: int) -> tuple[int, int]:
 
 
 def _groups(part: Part) -> dict[str, list[str]]:
-    """Return the names of parts in sequences by their stem; a plain name is a group of its own.
+    """Return the names of a sequence's parts by their stem; a name without number forms a group.
 
-    ``block, block_1, block_2``, as Haiku counts, is one sequence.
+    ``block, block_1, block_2``, Haiku's numbering, is one sequence.
     """
     groups: dict[str, list[str]] = {}
     for name in part.parts:

@@ -1,4 +1,4 @@
-"""How optimizers answer to gradients: all that a transfer rule needs to know of one.
+"""How the updates of optimizers scale with the gradient, on which the transfer rules depend.
 
 ========================  ==============================  =====================================
 kind                      update                          θ' = mθ moves alike at the rate
@@ -11,9 +11,9 @@ kind                      update                          θ' = mθ moves alike 
 
 Momentum is a linear filter of past gradients, the same for every weight, so that heavy-ball and
 Nesterov momentum have the rules of plain gradient descent. RMSProp, Adam and its kin, AdaGrad, Lion
-and the sign of the gradient are all normalised: what they divide by is a mean, a sum or a maximum
-of gradients, as large as the gradient is. Muon orthogonalises the update of hidden matrices and
-leaves every other weight to AdamW.
+and the sign of the gradient are all normalised: their denominator is a mean, a sum or a maximum
+of gradients, of the gradient's own size. Muon orthogonalises the update of hidden matrices;
+AdamW updates every other weight.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ DECAYS = ("coupled", "decoupled", "independent")
 
 @dataclass(frozen=True)
 class Update:
-    """One optimizer, as the rules see it.
+    """The properties of one optimizer that the rules use.
 
     Attributes
     ----------
     name
-        What it is called.
+        The optimizer's name.
     kind
-        How its step answers to the gradient's size.
+        How its step scales with the gradient.
     decay
         Where weight decay enters: ``"coupled"`` is added to the gradient, ``"decoupled"`` shrinks
         the weight by ηλ of itself, ``"independent"`` shrinks it by λ of itself.
@@ -70,7 +70,7 @@ UPDATES = {
     )
 }
 
-# Why there is no rule for them.
+# Optimizers without a rule, and the reason.
 REFUSED = {
     "adafactor": "its step is the weight's size times a rate that is cut off at 1/√t, whatever the "
     "group's own; take 'adamw'",
@@ -88,7 +88,7 @@ REFUSED = {
 
 
 def update(name: object, decay: object = None) -> Update:
-    """Return an optimizer's record, with another kind of weight decay if one is asked for.
+    """Return an optimizer's properties, with the given kind of weight decay in place of its own.
 
     Raises
     ------
@@ -115,7 +115,7 @@ def update(name: object, decay: object = None) -> Update:
 
 
 def update_of(optimizer: Update, family: str) -> Update:
-    """Return who moves the weights of one family: Muon leaves all but matrices to AdamW."""
+    """Return the optimizer of one family of weights: for Muon, all but matrices have AdamW."""
     if optimizer.kind == "orthogonal" and family not in ("hidden", "shared"):
         adamw = UPDATES["adamw"]
         return Update(adamw.name, adamw.kind, optimizer.decay, adamw.eps, optimizer.weight_decay)

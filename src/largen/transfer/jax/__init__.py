@@ -7,9 +7,9 @@
     parameters = plan.init(key)
     optimizer = plan.optax(lr=3e-3, weight_decay=0.1, schedule=warmup_cosine(10_000))
 
-All factors are folded into weights and rates, so that the forward pass stays the user's own; a
-tied read-out multiplies its logits by :meth:`JaxPlan.factor`. Clip with
-:meth:`JaxPlan.clip_by_global_norm`, chained in front.
+All factors are folded into weights and rates, so that the forward pass stays the user's own; for
+a tied read-out it has to multiply the logits by :meth:`JaxPlan.factor`. Clip gradients with
+:meth:`JaxPlan.clip_by_global_norm`, chained in front of the optimizer.
 """
 
 from largen.transfer.jax.check import coordinate_check

@@ -44,8 +44,8 @@ def coordinate_check(
     """Measure how every activation, and its change by a few steps, grows with the model.
 
     The numbers are those of :func:`largen.transfer.torch.coordinate_check`: root mean squares on
-    the first batch before and after training, and of the difference. A function in JAX does not
-    show what happens inside, so that one more is asked for which does.
+    the first batch before and after training, and of the difference. Since a function in JAX does
+    not expose its intermediate values, the user passes a function that returns them.
 
     Parameters
     ----------
@@ -54,21 +54,21 @@ def coordinate_check(
     targets
         Shapes that differ in width only, or in depth only.
     batches
-        What ``loss`` takes, pytrees of arrays; step t uses the t-th, again from the first if there
-        are fewer. Activations are measured on the first.
+        Arguments of ``loss``, pytrees of arrays; step t uses the t-th, cyclically. Activations
+        are measured on the first.
     loss
         ``loss(parameters, batch)`` → a scalar.
     activations
-        ``activations(parameters, batch)`` → a dict of arrays by name. Under names of the
-        parameters' parts (``"blocks.3"`` for the output of a block, ``"blocks.3.fc2"`` for what
-        the weights there produce) they follow the blocks along the depth: of several blocks that
-        correspond to one of the base, the last is looked at. What is behind a weight is measured
-        without the factors that the plan folds into it, the read-out's excepted. Other names stand
-        for the same thing in all models.
+        ``activations(parameters, batch)`` → a dict of arrays by name. Names of parts of the
+        parameters (``"blocks.3"`` for the output of a block, ``"blocks.3.fc2"`` for the product
+        with its weights) are matched along the depth: of several blocks that correspond to one
+        of the base, the last is measured. The output of a weight is measured without the factors
+        that the plan folds into that weight, except for the read-out. Any other name denotes the
+        same quantity in all models.
     lr, optimizer, weight_decay, eps
         As in :func:`scale` and :meth:`JaxPlan.optax`.
     steps, seeds, tolerance
-        As in PyTorch.
+        As in :func:`largen.transfer.torch.coordinate_check`.
     depth, **options
         Passed on to :func:`scale`.
 
@@ -80,8 +80,8 @@ def coordinate_check(
     Raises
     ------
     InvalidInput
-        If the targets differ in both or in none, an argument is out of range, or the activations
-        are no dict of arrays.
+        If the targets differ in both or in neither, an argument is out of range, or the
+        activations are not a dict of arrays.
 
     Examples
     --------
@@ -131,12 +131,12 @@ def coordinate_check(
 
 
 class _Names:
-    """The base model's names of what is looked at in a target.
+    """The base model's names for the measured activations of a target.
 
     Attributes
     ----------
     inside
-        What is inside repeated blocks, and blocks before the last one, by the base's names.
+        Names in the base of activations inside repeated blocks, and of blocks before the last.
     """
 
     def __init__(self, init: Callable[..., Any], plan: JaxPlan, depth: str):
@@ -152,12 +152,12 @@ class _Names:
         }
 
     def __getitem__(self, name: str) -> str | None:
-        """The base's name; None for a block of which a later one is looked at."""
+        """The name in the base; None for a block in whose place a later one is measured."""
         return self._looked_at.get(name) if name in self._names else name
 
 
 def _measured(plan: JaxPlan, activations: Activations) -> Activations:
-    """Return the activations without the factors folded into the weights that they are behind."""
+    """Return the activations without the factors folded into the weights that produce them."""
     folds = {}
     for weight in plan.weights:
         if family(weight.role) != "output":

@@ -1,4 +1,4 @@
-"""Initial parameters, drawn again and again."""
+"""Repeated draws of initial parameters."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from largen.transfer.jax.trees import weights_of
 
 
 class Draws:
-    """What a function of a key makes at one shape, by the number of the draw.
+    """The parameters that a function of a random key returns at one shape, by number of the draw.
 
-    The first few draws are not traced: arrays have few different shapes, for each of which an
-    operation is compiled once. What is left to be drawn then is small, and drawn often: it is
-    compiled as a whole, without the large arrays, which nothing needs any more.
+    The first few draws are not traced: arrays have few different shapes, and an operation is
+    compiled once for each shape. Later draws concern small arrays only, many times over: they are
+    compiled as a whole, without the large arrays, which are no longer needed.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ class Draws:
     def __call__(
         self, number: int, wanted: Collection[str] | None
     ) -> Iterable[tuple[str, np.ndarray]]:
-        """Return the wanted weights of a draw; all of them if None."""
+        """Return the wanted weights of a draw; all weights if ``wanted`` is None."""
         key = jax.random.key(number, impl="unsafe_rbg")  # compiles quickly
         if wanted is None:
             made = self._made(key)
@@ -40,7 +40,7 @@ class Draws:
             made = _chosen(self._made(key), wanted)
         else:
             if self._compiled is None:
-                # Later draws want less, which is not worth another compilation.
+                # Later draws need fewer weights still, which is not worth another compilation.
                 self._compiled = jax.jit(lambda key: _chosen(self._made(key), wanted))
             made = _chosen(self._compiled(key), wanted)
         return ((name, np.asarray(array)) for name, array in made.items())

@@ -1,8 +1,8 @@
-"""Which sides of an array are summed over: by the layers of equinox and flax, or by convention.
+"""Which axes of an array are summed over: by the layers of equinox and flax, or by convention.
 
 Flax's kernels may have several axes on either side, ``(width, heads, head_dim)`` of queries and
-``(heads, head_dim, width)`` of what follows attention. A bias beside a kernel has the axes of the
-fan-out; without one, it is told by the names that attention and convolutions have.
+``(heads, head_dim, width)`` of the projection behind attention. A bias beside a kernel has the
+axes of the fan-out; without a bias, the usual names in attention and convolutions decide.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from largen.errors import InvalidInput
 from largen.transfer.roles import role_of_sides
 
 LAYOUTS = ("in_out", "out_in")
-# Flax's attention: how many of the last of three axes are the fan-out.
+# Flax's attention: how many of a kernel's three axes, counted from the last, are the fan-out.
 ATTENTION = {"query": 2, "key": 2, "value": 2, "out": 1}
 POSITIONAL = ("pos", "wpe", "token", "query", "latent", "cls", "prompt")
 
 
 @dataclass(frozen=True)
 class Weight:
-    """One weight as far as its axes go; one along which blocks are stacked does not count.
+    """The axes of one weight, without an axis along which blocks are stacked.
 
     Attributes
     ----------
     owner
-        The node that holds it.
+        The node of the pytree that holds the weight.
     name
         Its full name.
     ndim, growing
-        How many axes it has, and which of them grow with the width.
+        The number of axes, and which of them grow with the width.
     outputs
-        How many axes a bias beside it has, if they are its last ones; None without.
+        The number of axes of a bias beside it, if they are its own last axes; None without one.
     """
 
     owner: Any
@@ -91,7 +91,7 @@ def role_of(weight: Weight, layout: str | None) -> str:
 
 
 def axes(weight: Weight, layout: str | None) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """Return the axes of fan-in and fan-out, or None if nothing says which they are.
+    """Return the axes of fan-in and fan-out, or None if they cannot be determined.
 
     Raises
     ------
@@ -116,9 +116,9 @@ def axes(weight: Weight, layout: str | None) -> tuple[tuple[int, ...], tuple[int
 
 
 def _outputs(weight: Weight) -> int | None:
-    """Return how many of the last axes are the fan-out, all others being summed over.
+    """Return how many of the last axes are the fan-out; all others are summed over.
 
-    None for matrices, or stacks of them, of which the last two axes count.
+    None for a matrix or a stack of matrices, of which the last two axes are the sides.
     """
     if weight.ndim == 2:
         return None

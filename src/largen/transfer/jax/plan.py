@@ -1,4 +1,4 @@
-"""A plan for JAX: initialises the target's parameters, and makes its optax transformation."""
+"""A plan for JAX: it initialises the target's parameters and makes their optax transformation."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class JaxPlan(Plan):
-    """What every weight of a pytree gets; made by :func:`largen.transfer.jax.scale`.
+    """The settings of every weight of a pytree; made by :func:`largen.transfer.jax.scale`.
 
     Attributes
     ----------
     make_parameters
-        The user's function; not part of the JSON.
+        The user's function that returns the parameters; not part of the JSON.
     """
 
     make_parameters: Callable[..., Any] | None = field(default=None, compare=False, repr=False)
@@ -42,8 +42,8 @@ class JaxPlan(Plan):
         Raises
         ------
         InvalidInput
-            If the plan was read from JSON without a function, or the function makes other
-            parameters than it made for the plan.
+            If the plan was read from JSON without a function, or the function returns other
+            parameters than when the plan was made.
         """
         if self.make_parameters is None:
             raise InvalidInput("make_parameters: a plan read from JSON has none; pass it there.")
@@ -55,7 +55,7 @@ class JaxPlan(Plan):
         )
 
     def factor(self, name: str) -> float:
-        """Return what the forward pass has to multiply at a tied weight used as read-out.
+        """Return the factor of the logits, in the forward pass, of a tied weight used as read-out.
 
         Raises
         ------
@@ -80,27 +80,27 @@ class JaxPlan(Plan):
     ) -> optax.GradientTransformation:
         """Return an optax transformation with its own rate, decay and ε for every weight.
 
-        ``optax.partition`` over groups of weights with equal settings.
+        The result is ``optax.partition`` over groups of weights with equal settings.
 
         Parameters
         ----------
         lr
             η₀, tuned on the base model.
         weight_decay, eps
-            Tuned on the base model; PyTorch's defaults if None.
+            λ₀ and ε₀, tuned on the base model; PyTorch's defaults if None.
         schedule
             s(t), which multiplies every rate, such as :func:`largen.transfer.warmup_cosine`.
         matrix_lr
-            Muon's own rate of the matrices; ``lr`` by default.
+            Muon's rate for the matrices; ``lr`` by default.
         **options
-            Of the optimizer, such as ``momentum``, ``nesterov``, ``b1`` and ``b2``. With Muon's
-            ``consistent_rms`` steps grow by another power of the width, which the rates make up
-            for.
+            Options of the optimizer, such as ``momentum``, ``nesterov``, ``b1`` and ``b2``. With
+            Muon's ``consistent_rms`` steps scale with another power of the width, for which the
+            rates compensate.
 
         Raises
         ------
         InvalidInput
-            If a rate is a schedule, or the schedule has absolute rates instead of factors.
+            If a rate is a schedule, or the schedule returns absolute rates instead of factors.
         """
         import optax
 
@@ -129,7 +129,7 @@ class JaxPlan(Plan):
                 self.update, settings, schedule, options, lambda name: self[name].fan_in
             )
             labels |= dict.fromkeys(names, str(i))
-        transforms["none"] = optax.set_to_zero()  # for leaves that are no weights: integers, say
+        transforms["none"] = optax.set_to_zero()  # for leaves other than weights, such as integers
 
         def label(parameters: Any) -> Any:
             return map_named(lambda name, _: labels.get(name, "none"), parameters)
@@ -137,12 +137,12 @@ class JaxPlan(Plan):
         return optax.partition(transforms, label)
 
     def clip_by_global_norm(self, max_norm: float) -> optax.GradientTransformation:
-        """Return a transformation that clips by the norm, with the threshold tuned at the base.
+        """Return a transformation that clips gradients by their norm, at the base's threshold.
 
-        Factors folded into a weight shrink its gradient's part of the norm back to what it would
-        be with the factor in the forward pass: see
-        :meth:`largen.transfer.torch.TorchPlan.clip_grad_norm_`. Chain it in front of
-        :meth:`optax`.
+        A gradient with respect to a weight that contains a folded factor enters the norm with the
+        size that it would have with the factor in the forward pass: see
+        :meth:`largen.transfer.torch.TorchPlan.clip_grad_norm_`. Chain the transformation in front
+        of :meth:`optax`.
 
         Raises
         ------
@@ -164,12 +164,12 @@ class JaxPlan(Plan):
         return optax.stateless(clip)
 
     def check(self, parameters: Any) -> None:
-        """Raise if parameters are not the plan's target's.
+        """Raise if parameters are not those of the plan's target.
 
         Raises
         ------
         InvalidInput
-            With the first names or shapes that differ.
+            If a name or a shape differs; the message has the first ones that do.
         """
         shapes = {name: tuple(leaf.shape) for name, leaf in weights_of(parameters).items()}
         planned = {weight.name: weight.shape for weight in self.weights}
@@ -189,7 +189,7 @@ class JaxPlan(Plan):
         Raises
         ------
         DamagedFile, InvalidInput
-            As :func:`largen.transfer.plan_from_json` does; for a builder that is no function.
+            As in :func:`largen.transfer.plan_from_json`, and if the builder is not a function.
         """
         if make_parameters is not None and not callable(make_parameters):
             raise InvalidInput(f"make_parameters: wanted a function, got {shown(make_parameters)}.")

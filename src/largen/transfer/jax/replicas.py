@@ -57,26 +57,26 @@ def train_replicas(
 ) -> TrainedReplicas:
     """Train replicas of the plan's target model together.
 
-    Every optimizer's update is proportional to its rate, so that the plan's transformation at
-    η₀ = 1 serves all replicas, each of which multiplies its updates by its own rate. Replicas that
-    diverged are dropped when they are half of all: a smaller stack is compiled anew.
+    Every optimizer's update is proportional to its rate, so that all replicas share the plan's
+    transformation at η₀ = 1, and the updates of each are multiplied by its own rate. Replicas that
+    diverged are dropped once they are half of all, since a smaller stack is compiled anew.
 
     Parameters
     ----------
     plan
-        With its function for initial parameters.
+        The plan, with its function for initial parameters.
     apply
         ``apply(parameters, inputs)`` → outputs.
     replicas
-        Their settings; weight decay and momentum must be the same for all.
+        The replicas' settings; weight decay and momentum must be the same for all.
     batches, loss, steps, evaluation, schedule, report
         As in :func:`largen.transfer.torch.replicas.train_replicas`.
 
     Raises
     ------
     InvalidInput
-        If there are no replicas or steps, or they differ in weight decay or momentum, or the
-        decay is independent of the rate, or the schedule has absolute rates.
+        If there are no replicas or steps, or the replicas differ in weight decay or momentum, or
+        the decay is independent of the rate, or the schedule has absolute rates.
 
     Examples
     --------
@@ -149,7 +149,7 @@ def train_replicas(
 
 
 def _check_batch(apply: Any, measure: Loss, plan: JaxPlan, x: Any, y: Any) -> None:
-    """Check that outputs and targets fit, and what the loss makes of them."""
+    """Check that outputs, targets and the loss fit together."""
     assert plan.make_parameters is not None
     shapes = shapes_of(plan.make_parameters, plan.target)
     outputs = outputs_on_shapes("apply", apply, shapes, x)

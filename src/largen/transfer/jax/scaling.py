@@ -1,4 +1,4 @@
-"""From a function that makes parameters, and two shapes, to a plan."""
+"""A plan from a function that returns parameters, and two shapes."""
 
 from __future__ import annotations
 
@@ -62,22 +62,22 @@ def scale(
     scheme, optimizer, decay, alpha, depth, delta
         As in :func:`largen.transfer.torch.scale`.
     layout
-        ``"in_out"`` if matrices are applied as ``x @ W``, as in flax and Haiku, whose kernels of
-        more axes are known by their biases and names; ``"out_in"`` if as ``W @ x``. Equinox's
-        layers say so themselves.
+        ``"in_out"`` if matrices are applied as ``x @ W``, as in flax and Haiku, where biases and
+        names determine the sides of kernels with more axes; ``"out_in"`` if they are applied as
+        ``W @ x``. Equinox's layers need no layout.
     roles
         Patterns of weights' names, with their roles (:data:`largen.transfer.roles.ROLES`).
     branches
         Patterns of the weights, or their holders, that residual branches end in, such as
         ``"blocks.*.fc2"``. Needed by schemes with a power of depth.
     attention
-        Patterns of the weights, or their holders, that make queries, with the ratio of the
-        heads' dimensions, for logits q·k/√d. By default those of ``equinox.nn.MultiheadAttention``
-        and of flax's attention; the plan notes which other weights have names that queries usually
-        have. ``{}`` leaves all logits as they are.
+        Patterns of the weights, or of their holders, that produce queries, with the ratio of the
+        head dimensions, for logits q·k/√d. By default those of ``equinox.nn.MultiheadAttention``
+        and of flax's attention; the plan notes any other weight whose name is a usual one for
+        queries. ``{}`` leaves all logits as they are.
     tied
-        Names of embeddings that the forward pass uses as a read-out, too: there it has to
-        multiply the logits by :meth:`JaxPlan.factor`.
+        Names of embeddings that the forward pass uses as a read-out, too; the forward pass has
+        to multiply these logits by :meth:`JaxPlan.factor`.
 
     Returns
     -------
@@ -185,7 +185,7 @@ def _put_on_queries(
     named: Mapping[str, float] | None,
     folds: dict[str, list[Folded]],
 ) -> list[str]:
-    """Put the attention logits' factor on queries; return notes of what may be queries, too."""
+    """Put the attention logits' factor on queries; return notes of other likely queries."""
     power = attention_multiplier(param)
     found = survey.queries() if named is None else by_pattern("attention", named)
     for pattern, given in found.items():

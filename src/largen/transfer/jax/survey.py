@@ -1,4 +1,4 @@
-"""What functions that make parameters tell about each weight."""
+"""Properties of each weight, found by comparing parameters of several shapes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from largen.transfer.shapes import Shapes
 
 
 class Survey(Alignment):
-    """Parameters of several shapes, laid side by side."""
+    """Parameters of several shapes, and the correspondence between them."""
 
     def __init__(self, init: Callable[..., Any], sizes: Shapes, layout: str | None):
         self.init, self.layout = init, layout
@@ -37,7 +37,7 @@ class Survey(Alignment):
         return tuple(self._shapes["target"])
 
     def weight(self, name: str) -> Weight:
-        """Return one weight of the target as far as its axes go."""
+        """Return the axes of one weight of the target."""
         shape, holder = self.shape("target", name), name.rpartition(".")[0]
         bias = self._shapes["target"].get(f"{holder}.bias" if holder else "bias")
         ndim = self._ndim(name)
@@ -50,11 +50,11 @@ class Survey(Alignment):
         )
 
     def ratio(self, name: str) -> float:
-        """Return n of a weight: how much its fan-in grew, or its fan-out if the fan-in is fixed."""
+        """Return n of a weight: the ratio of its fan-ins, or of its fan-outs if that is fixed."""
         return self._grown(name, self.shape("target", name), self.shape("tall", name))
 
     def width_growth(self, name: str) -> float:
-        """Return how much wider a weight of the wider model is than that of the base."""
+        """Return the width of a weight in the wider model relative to the base model."""
         return self._grown(name, *(self.shape(m, self.names[name]) for m in ("wide", "base")))
 
     def _grown(self, name: str, after: tuple[int, ...], before: tuple[int, ...]) -> float:
@@ -74,7 +74,7 @@ class Survey(Alignment):
         return prod(after[axis] for axis in chosen) / prod(before[axis] for axis in chosen)
 
     def fan_in(self, name: str) -> int | None:
-        """Return the axis of a matrix that is summed over; None if nothing says which it is."""
+        """Return the axis of a matrix that is summed over; None if it cannot be determined."""
         sides = axes(self.weight(name), self.layout)
         return sides[0][0] if sides is not None and len(sides[0]) == 1 else None
 
@@ -120,10 +120,10 @@ class Survey(Alignment):
         return name in self.stacked or any(name.startswith(f"{block}.") for block in self.blocks)
 
     def queries(self) -> dict[str, float]:
-        """Return the holders of weights known to make queries, with the ratio of the heads' sizes.
+        """Return the holders of weights known to produce queries, with the head dimensions' ratio.
 
-        They are those of equinox's attention and of flax's, whose logits are q·k/√d. Where flax
-        normalises queries, it is the norm's gain that multiplies them.
+        They are those of equinox's and flax's attention, whose logits are q·k/√d. Where flax
+        normalises queries, the weight that multiplies them is the norm's gain.
         """
         import equinox as eqx
 
@@ -145,7 +145,7 @@ class Survey(Alignment):
         return found
 
     def likely_queries(self) -> list[str]:
-        """Return matrices whose name, or whose holder's name, is one that queries usually have."""
+        """Return matrices whose name, or whose holder's name, is a usual one for queries."""
         return [
             name
             for name in self.weights
@@ -155,7 +155,7 @@ class Survey(Alignment):
         ]
 
     def laws(self) -> dict[str, InitialLaw]:
-        """Return how each weight of the base model is initialised."""
+        """Return the initialisation of each weight of the base model."""
         return self.laws_by(self._moments)
 
     def _moments(
@@ -167,19 +167,19 @@ class Survey(Alignment):
         return len(self.shape("target", name)) - (name in self.stacked)
 
     def _inner(self, name: str, growing: tuple[int, ...]) -> tuple[int, ...]:
-        """Return axes as they are counted within one block."""
+        """Return axes with their numbers within one block."""
         if name not in self.stacked:
             return growing
         return tuple(axis - (axis > self.stacked[name]) for axis in growing)
 
 
 def shapes_of(init: Callable[..., Any], sizes: Mapping[str, Any]) -> Any:
-    """Return the shapes of what a function makes, without making it.
+    """Return the shapes of the parameters that a function returns, without computing them.
 
     Raises
     ------
     InvalidInput
-        If it does not take these arguments.
+        If the function does not take these arguments.
     """
     import equinox as eqx
 

@@ -22,7 +22,7 @@ def children(node: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _nested(pairs: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
-    """Return dictionaries within dictionaries for names that are paths."""
+    """Return nested dictionaries for names that are paths."""
     tree: dict[str, Any] = {}
     for name, child in pairs:
         *path, last = name.split(".")
@@ -45,12 +45,12 @@ def key_name(key: Any) -> str:
 
 
 def name_of(path: tuple) -> str:
-    """Return a path in words, such as ``"blocks.0.weight"``."""
+    """Return a path as a name, such as ``"blocks.0.weight"``."""
     return ".".join(map(key_name, path))
 
 
 def is_weight(leaf: Any) -> bool:
-    """Whether this is an array of floats, the shape of one, or a variable of flax nnx with one."""
+    """Whether a leaf is a float array, the shape of one, or a variable of flax nnx with one."""
     dtype = getattr(leaf, "dtype", None)
     return dtype is not None and hasattr(leaf, "shape") and jnp.issubdtype(dtype, jnp.floating)
 
@@ -90,7 +90,7 @@ def instances(node: Any, kind: type, prefix: str = "") -> dict[str, Any]:
 def named_leaves(tree: Any) -> list[tuple[str, Any]]:
     """Return every leaf with its full name, in the order of ``jax.tree.leaves``.
 
-    What is in a variable of flax nnx has the variable's name.
+    The array in a variable of flax nnx has the variable's name.
     """
     nodes = jax.tree_util.tree_flatten_with_path(tree, is_leaf=is_weight)[0]
     return [(name_of(path), leaf) for path, node in nodes for leaf in jax.tree.leaves(node)]
@@ -103,7 +103,7 @@ def map_named(function: Callable[[str, Any], Any], tree: Any) -> Any:
 
 
 def map_weights(function: Callable[[str, Any], Any], tree: Any) -> Any:
-    """Apply a function of name and array to every weight of a pytree; leave all else alone."""
+    """Apply a function of name and array to every weight of a pytree; keep all other leaves."""
     return map_named(lambda name, leaf: function(name, leaf) if is_weight(leaf) else leaf, tree)
 
 

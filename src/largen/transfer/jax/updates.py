@@ -1,7 +1,7 @@
 """Optimizers of the rule table in optax, with PyTorch's conventions.
 
-Coupled decay is added to the gradient before anything else, other decay to the step; RMSProp's and
-AdaGrad's ε is outside of the root. Each optimizer is its direction, times the rate.
+Coupled decay is added to the gradient first, decoupled and independent decay to the step; ε of
+RMSProp and AdaGrad is outside the root. Each optimizer is a direction times the rate.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def transformation(
     options: Mapping[str, Any],
     fan_in: Callable[[str], int],
 ) -> optax.GradientTransformation:
-    """Return the transformation of one group.
+    """Return the transformation of one group of weights.
 
     Parameters
     ----------
@@ -37,9 +37,9 @@ def transformation(
     schedule
         s(t), or None.
     options
-        Of the optimizer; for Muon, of the matrices' one.
+        Options of the optimizer; for Muon, of the optimizer of the matrices.
     fan_in
-        The axis of a matrix that is summed over, by its name.
+        Name of a matrix → the axis that is summed over.
     """
     rate, weight_decay = settings["lr"], settings["weight_decay"]
     lr = rate if schedule is None else lambda t: rate * schedule(t)
@@ -54,8 +54,8 @@ def transformation(
 def _direction(
     name: str, options: Mapping[str, Any], fan_in: Callable[[str], int]
 ) -> optax.GradientTransformation:
-    """Return an optimizer without its rate and its decay."""
-    up = -1.0  # optax's rates go down
+    """Return an optimizer's direction, without its rate and its decay."""
+    up = -1.0  # optax multiplies by −rate
     match name:
         case "sgd":
             return optax.sgd(up, **options)
@@ -85,7 +85,7 @@ def _zeros(params: Any) -> Any:
 
 
 def _adagrad(eps: Any) -> optax.GradientTransformation:
-    """g/(√Σg² + ε); optax's has ε inside of the root, and a sum that does not begin at zero."""
+    """g/(√Σg² + ε); in optax ε is inside the root, and the sum does not start at zero."""
 
     def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
         squares = jax.tree.map(lambda s, g: s + g * g, state, updates)
@@ -98,7 +98,7 @@ def _adagrad(eps: Any) -> optax.GradientTransformation:
 def _nadam(
     eps: Any, b1: Any = 0.9, b2: Any = 0.999, momentum_decay: Any = 4e-3
 ) -> optax.GradientTransformation:
-    """Dozat's algorithm, whose momentum rises with the time; optax's has it constant."""
+    """Dozat's algorithm, whose momentum increases with the step; in optax it is constant."""
 
     def momentum(t: Any) -> Any:
         return b1 * (1 - 0.5 * 0.96 ** (t * momentum_decay))
@@ -133,8 +133,9 @@ def _muon(
 ) -> optax.GradientTransformation:
     """Orthogonalised momentum, times √max(1, fan-out/fan-in).
 
-    Momentum is an average from zero on; optax's corrects it for the beginning, which changes the
-    direction of Nesterov's. PyTorch iterates in bfloat16, this as precisely as the gradients are.
+    Momentum is an average that starts at zero, without the bias correction of optax, which
+    changes the direction of Nesterov's step. PyTorch iterates in bfloat16, this function in the
+    precision of the gradients.
     """
 
     def mixed(average: Any, updates: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Tune small, train large, in PyTorch: on the user's own model, which stays as it is.
+"""Tune small, train large, in PyTorch: for the user's own model, whose code stays unchanged.
 
 ::
 
@@ -10,10 +10,10 @@
     optimizer = check_optimizer(torch.optim.AdamW(groups))
 
 The plan is plain data (``plan.to_json()``). Factors of the forward pass are folded into weights
-wherever that is exact, so that a checkpoint needs no plan to be used; the few that cannot be (a
-tied read-out, fused attention) are hooks, which :meth:`TorchPlan.attach` puts on a model that was
-made by other means. Norms of gradients depend on where factors are: clip with
-:meth:`TorchPlan.clip_grad_norm_`.
+wherever that is exact, so that a checkpoint can be used without the plan. The few that cannot be
+folded (a tied read-out, fused attention) are hooks, which :meth:`TorchPlan.attach` puts on a model
+that was made by other means. Norms of gradients depend on where the factors are: clip gradients
+with :meth:`TorchPlan.clip_grad_norm_`.
 """
 
 try:

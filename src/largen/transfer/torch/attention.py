@@ -1,7 +1,8 @@
-"""Where the factor of attention logits goes: into what makes the queries, or the keys.
+"""Placement of the attention logits' factor: on the weights of the queries, or of the keys.
 
-Logits q·k are bilinear: multiplying the queries multiplies the logits. What multiplies one side
-and nothing else is found behind normalisations and rotations, and checked by multiplying it.
+Logits q·k are bilinear: a factor of the queries is a factor of the logits. The weights that
+multiply one side of the product and nothing else are found behind normalisations and rotations,
+and verified by a forward pass in which they are multiplied.
 """
 
 from __future__ import annotations
@@ -26,15 +27,15 @@ from largen.transfer.torch.walks import VIEWS, walk
 
 @dataclass(frozen=True)
 class Attention:
-    """What takes up the factor of one attention's logits, by the base model's names.
+    """The weights or the module that take the factor of one attention's logits, by base names.
 
     Attributes
     ----------
     weights
-        Weights that can take it up.
+        Weights into which the factor can be folded.
     module, where
-        A module, and which part of its output multiplies the logits and nothing else; the
-        ``"key"`` of ``nn.MultiheadAttention``.
+        A module, and the part of its output that multiplies the logits and nothing else; for
+        ``nn.MultiheadAttention``, its ``"key"``.
     """
 
     weights: tuple[str, ...] = ()
@@ -43,14 +44,14 @@ class Attention:
 
 
 def heads_ratio(reading: Reading, index: int) -> float:
-    """Return by how much an attention's head dimension grows from the base to the target."""
+    """Return the ratio of an attention's head dimension in the target to that in the base."""
     small, wide = (own.products[0].head for own in reading.logits[index])
     sizes = reading.sizes
     keys = [k for k in sizes.base if sizes.base[k] != sizes.wide[k]]
     ratios = {sizes.target[k] / sizes.base[k] for k in keys}
     wider = {sizes.wide[k] / sizes.base[k] for k in keys}
     if len(ratios) == len(wider) == 1:
-        # Dimensions of heads are affine in the width: parts of them may be fixed.
+        # Head dimensions are affine in the width: a part of them may be fixed.
         (ratio,), (doubled,) = ratios, wider
         return 1 + (wide / small - 1) * (ratio - 1) / (doubled - 1)
     at = {**sizes.target, **{k: v for k, v in sizes.base.items() if k not in keys}}
@@ -66,7 +67,7 @@ def heads_ratio(reading: Reading, index: int) -> float:
 
 
 def heads_count_ratio(reading: Reading, index: int, ratio: float) -> float:
-    """Return by how much the number of heads grows, from what their dimension grows by."""
+    """Return the ratio of the numbers of heads, given the ratio of the head dimensions."""
     small, wide = (own.products[0] for own in reading.logits[index])
     records = reading.base.record, reading.wide.record
     sizes = [
@@ -83,7 +84,7 @@ def heads_count_ratio(reading: Reading, index: int, ratio: float) -> float:
 
 
 def built_power(reading: Reading, index: int) -> Fraction:
-    """Return the power of the head's dimension that logits have by themselves, beyond q·k."""
+    """Return the power of the head dimension that the model's own logits have beyond q·k."""
     base, wide = (own.products[0] for own in reading.logits[index])
     records = reading.base.record, reading.wide.record
     factors = [abs(own.factor) for own in (base, wide)]
@@ -94,13 +95,13 @@ def built_power(reading: Reading, index: int) -> Fraction:
         return Fraction(round(4 * whole), 4)
     grown = log(wide.head / base.head)
     sizes = [_normalised(r, own) for own, r in zip((base, wide), records, strict=True)]
-    # Normalised entries have the size 1 or, of unit vectors, head^(−½).
+    # Normalised entries are of size 1 or, in unit vectors, head^(−½).
     own = Fraction(round(2 * log(sizes[1] / sizes[0]) / grown), 2) if all(sizes) else Fraction(0)
     return Fraction(round(4 * log(factors[1] / factors[0]) / grown), 4) + own
 
 
 def _normalised(record: Record, own: Product) -> float:
-    """Return how large entries of normalised queries and keys are."""
+    """Return the size of the entries of normalised queries and keys."""
     size = 1.0
     for side in (own.queries, own.keys):
         ends = walk(record, side).ends.values()
@@ -110,21 +111,21 @@ def _normalised(record: Record, own: Product) -> float:
 
 
 def place_of(reading: Reading, index: int, parts: float) -> Attention:
-    """Return what takes up the factor of an attention's logits.
+    """Return the weights or the module that take the factor of an attention's logits.
 
     Parameters
     ----------
     reading
-        Of the models.
+        The recorded forward passes of the models.
     index
-        Which of the attentions.
+        Index of the attention.
     parts
         The target's number of heads relative to the base's.
 
     Raises
     ------
     InvalidInput
-        If nothing multiplies these logits and nothing else.
+        If no weight or module multiplies these logits and nothing else.
     """
     record, model = reading.base.record, reading.base.model
     own = reading.logits[index][0]
@@ -152,7 +153,7 @@ def place_of(reading: Reading, index: int, parts: float) -> Attention:
 
 
 def _sides(record: Record, own: Logits) -> Iterator[list[str]]:
-    """Yield weights that multiply one side of every product, rather the queries'."""
+    """Yield weights that multiply one side of every product, the queries' side first."""
     first = own.products[0]
     for side in (first.queries, first.keys):
         found, weights = side_weights(record, side)
@@ -168,7 +169,7 @@ def _sides(record: Record, own: Logits) -> Iterator[list[str]]:
 
 
 def _outputs(record: Record, product: Product) -> Iterator[str]:
-    """Yield modules whose output is one side of a product behind linear operations only."""
+    """Yield modules whose output, after linear operations only, is one side of a product."""
     for side, other in ((product.queries, product.keys), (product.keys, product.queries)):
         found, theirs = walk(record, side), walk(record, other)
         if len(found.ends) != 1:
@@ -185,7 +186,7 @@ def _outputs(record: Record, product: Product) -> Iterator[str]:
 
 
 def _fused(reading: Reading, own: Logits, product: Product, parts: float) -> Attention | None:
-    """Return which channels of a layer that makes queries, keys and values are the queries."""
+    """Return the channels of the queries in a fused layer of queries, keys and values."""
     record = reading.base.record
     ends = list(walk(record, product.queries).ends.values())
     if len(ends) != 1 or not ends[0].weights:
@@ -219,7 +220,7 @@ def _fused(reading: Reading, own: Logits, product: Product, parts: float) -> Att
 
 
 def _patterns(channels: int, head: int) -> Iterator[tuple[int, Fraction]]:
-    """Yield ways in which queries lie in a fused output: (equal parts, share in front of each)."""
+    """Yield layouts of queries in a fused output: (equal parts, leading share of each part)."""
     if channels % 3 == 0:
         yield 1, Fraction(1, 3)
     if channels % (3 * head) == 0:

@@ -1,7 +1,7 @@
-"""Audits: whether a model gets a plan from its builder alone, and whether the plan is right.
+"""Audits: whether a plan can be made from a model's builder alone, and whether it is right.
 
-A model is right under a plan if a few steps of training change its outputs alike at all sizes:
-the slope of the change, in log₂ per doubling, is 0 up to what small models add to it.
+A plan is right if a few steps of training change the model's outputs equally at all sizes: the
+slope of the change, in log₂ per doubling, is then 0 up to finite-size corrections.
 """
 
 from __future__ import annotations
@@ -53,21 +53,22 @@ def audit(
     depth: str = "depth",
     **options: Any,
 ) -> Audited:
-    """Plan for a model from its builder alone, train it at several sizes, and say what came of it.
+    """Make a plan from a model's builder alone, train the model at several sizes, return a verdict.
 
-    The sizes are multiples of the base's, in all widths at once and in the depth. The models
-    learn random targets y of their outputs f by ½⟨(f − y)²⟩, in evaluation mode but for batch
-    normalisation, and the slope of log₂ of the change of f against log₂ of the size is fitted with
-    an interval over seeds. Its verdict:
+    The sizes are multiples of the base's, in all widths at once and in the depth. The models are
+    trained on random targets y of their outputs f with the loss ½⟨(f − y)²⟩, in evaluation mode
+    except for batch normalisation. The slope of log₂ of the change of f against log₂ of the size
+    is fitted, with an interval from the scatter between seeds. The verdict is one of:
 
     ``"flat"``
         Both intervals are within the tolerance.
     ``"not flat"``
-        One lies beyond.
+        One interval lies beyond the tolerance.
     ``"undecided"``
-        One reaches beyond; more seeds tell.
+        One interval reaches beyond the tolerance; more seeds decide.
     ``"refused"``
-        There is no plan, and the refusal says what to pass; or larger models could not be trained.
+        No plan could be made, and the message says what to pass; or larger models could not be
+        trained.
     ``"not built"``
         The base could not be built.
 
@@ -82,11 +83,11 @@ def audit(
     lr
         η₀.
     steps, seeds
-        Of training, and networks of each size: at least 2.
+        The number of training steps, and of networks of each size: at least 2.
     tolerance
-        The largest slope that is flat.
+        The largest |slope| that counts as flat.
     name
-        What the model is called.
+        Name of the model in the table.
 
     Returns
     -------
@@ -96,7 +97,7 @@ def audit(
     Raises
     ------
     InvalidInput
-        If an argument is out of range. What is wrong with the model is part of the row.
+        If an argument is out of range. Failures of the model itself are recorded in the row.
 
     Examples
     --------
@@ -156,20 +157,20 @@ def audit_stock(
     progress: Callable[[str], None] | None = None,
     **options: Any,
 ) -> Audit:
-    """Audit stock models of the libraries that are installed, as :func:`audit` does one.
+    """Audit stock models of the installed libraries by :func:`audit`.
 
-    Configurations are shrunk to width 64 and depth 2: heads have 16 entries and grow in number,
-    and vocabularies, images, and numbers of experts are of a fixed size.
+    Configurations are shrunk to width 64 and depth 2. Heads have dimension 16 and grow in number;
+    the sizes of vocabularies and images, and the number of experts, are fixed.
 
     Parameters
     ----------
     models
-        Names of models, or their beginnings; all by default.
+        Names of models, or prefixes of names; all by default.
     every
-        Every architecture for text, vision or speech that ``transformers`` has, and not only the
-        best known.
+        Whether to audit every architecture for text, vision or speech in ``transformers``, not
+        only the best known.
     progress
-        Called with each row as it comes.
+        Function called with each row once it is computed.
     **options
         Passed on to :func:`audit`.
 
@@ -181,7 +182,7 @@ def audit_stock(
     Raises
     ------
     InvalidInput
-        If neither library is installed, or no model is called so.
+        If neither library is installed, or no model has the given name.
     """
     flag("every", every)
     if progress is not None:
@@ -223,7 +224,7 @@ def _one(model: StockModel, options: Mapping[str, Any]) -> Audited:
 
 
 class _Quiet:
-    """A builder of models without dropout, and their loss on inputs that they take."""
+    """A builder of models without dropout, and their loss on inputs that they accept."""
 
     def __init__(self, make_model: Callable[..., nn.Module], example: Any):
         self.make_model, self.example = make_model, example
@@ -231,7 +232,7 @@ class _Quiet:
         self.inputs: dict[tuple, tuple] = {}
 
     def __call__(self, **sizes: Any) -> nn.Module:
-        """Build a model in evaluation mode, but for batch normalisation."""
+        """Build a model in evaluation mode, except for batch normalisation."""
         model = self.make_model(**sizes)
         if not isinstance(model, nn.Module):
             raise InvalidInput(f"make_model: wanted a torch.nn.Module, got {shown(model)}.")
@@ -251,7 +252,7 @@ class _Quiet:
         return (output - _drawn(output.shape, 7)).square().mean() / 2
 
     def _taken(self, sizes: Mapping[str, Any]) -> tuple:
-        """Return what models of these sizes take, found on one of their own."""
+        """Return inputs that models of these sizes accept, found by calling one such model."""
         key = tuple(sizes.items())
         if key not in self.inputs:
             _, inputs = called(real_model(self.make_model, sizes, 0).eval(), self.example, sizes)
@@ -260,7 +261,7 @@ class _Quiet:
 
 
 def _more(inputs: tuple) -> tuple:
-    """Return inputs of the same kinds with more samples, so that a batch has statistics."""
+    """Return inputs of the same kinds with more samples, for the statistics of a batch."""
     args, kwargs = inputs
     with seeded(11):
         return tuple(map(_of_samples, args)), {k: _of_samples(v) for k, v in kwargs.items()}
@@ -280,7 +281,7 @@ def _drawn(shape: Sequence[int], seed: int) -> Tensor:
 
 
 def _slope(check: CoordinateCheck) -> Slope:
-    """Return the slope of the outputs' change, and the worst layer inside."""
+    """Return the slope of the outputs' change, and the worst inner layer."""
     if "" not in check.layers:
         raise InvalidInput("make_model: the model's outputs have other shapes after training.")
     values = check.change[..., check.layers.index("")]

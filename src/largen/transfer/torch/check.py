@@ -49,8 +49,8 @@ def coordinate_check(
     targets
         Shapes that differ in width only, or in depth only.
     batches
-        What ``loss`` takes; step t uses the t-th, again from the first if there are fewer.
-        Activations are measured on the first.
+        Arguments of ``loss``; step t uses the t-th, cyclically. Activations are measured on the
+        first.
     loss
         ``loss(model, batch)`` → a scalar.
     lr
@@ -58,14 +58,15 @@ def coordinate_check(
     optimizer, weight_decay, eps
         As in :func:`scale` and :meth:`TorchPlan.param_groups`.
     steps, seeds
-        Steps of training, and networks of each size: at least 2, or 1 at three sizes. Slopes
-        have intervals from the scatter between seeds (:mod:`largen.transfer.coordinates`).
+        The number of training steps, and of networks of each size: at least 2, or 1 at three
+        sizes. Slopes have intervals from the scatter between seeds
+        (:mod:`largen.transfer.coordinates`).
     tolerance
         The largest |slope| that passes; 0.1 in width and 0.35 in depth by default. A layer fails
         if its interval lies beyond.
     make_optimizer
-        Makes the optimizer from parameter groups, where PyTorch has none of that name: anything
-        with ``zero_grad`` and ``step``. Muon's groups and AdamW's come together then.
+        Makes the optimizer, any object with ``zero_grad`` and ``step``, from parameter groups, if
+        PyTorch has no optimizer of that name. It receives Muon's and AdamW's groups together.
     depth, **options
         Passed on to :func:`scale`.
 
@@ -77,7 +78,7 @@ def coordinate_check(
     Raises
     ------
     InvalidInput
-        If the targets differ in both or in none, or an argument is out of range.
+        If the targets differ in both or in neither, or an argument is out of range.
     """
     effort(steps, seeds, batches, targets, loss, lr, tolerance)
     if make_optimizer is not None and not isinstance(make_optimizer, type):
@@ -88,7 +89,7 @@ def coordinate_check(
         raise InvalidInput(
             f"make_optimizer: PyTorch has no optimizer {optimizer!r}; pass one that takes groups."
         )
-    # Factors stay in the forward pass: folded ones would be seen in the queries' size, say.
+    # Factors stay in the forward pass: folded ones would change the size of queries, for example.
     options = {"multipliers": "forward", **options}
     plans = [
         scale(make_model, base, target, optimizer=optimizer, depth=depth, **options)
@@ -129,7 +130,7 @@ def _inside(
 def _labels(
     make_model: Any, base: Mapping, target: Mapping, depth: str
 ) -> tuple[dict[str, str], set[str]]:
-    """Return the modules to be looked at → the base model's names for them, and early blocks."""
+    """Return the modules to be measured → the base model's names for them, and early blocks."""
     start = dict(base)
     tall = {**start, depth: target[depth]} if depth in start else start
     models = [on_meta(make_model, at) for at in (start, tall)]
@@ -149,7 +150,7 @@ def _sizes(
     seed: int,
     undone: Collection[str],
 ) -> dict[str, tuple[float, float, float]]:
-    """Train a model, and return the size, the later size and the change of each activation."""
+    """Train a model; return the sizes of each activation before and after, and of its change."""
     with seeded(seed, gpus=True):
         before = _activations(model, batches[0], loss, names, seed, undone)
         for t in range(steps):
@@ -175,7 +176,7 @@ def _activations(
     seed: int,
     undone: Collection[str],
 ) -> dict[str, Tensor]:
-    """Return the output of every module that is looked at, at its first call."""
+    """Return the output of every measured module at its first call."""
     found: dict[str, Tensor] = {}
 
     def record(name: str) -> Callable[..., None]:
@@ -187,14 +188,14 @@ def _activations(
         return hook
 
     handles = [
-        # In front of the plan's own hooks: a factor of the forward pass is no growth. What undoes
-        # the user's own factors belongs to the layer.
+        # The hook runs before the plan's own hooks, whose factors are not part of the activation,
+        # except for those that undo the user's own factors, which belong to the layer.
         module.register_forward_hook(record(names[path]), prepend=path not in undone)
         for path, module in model.named_modules()
         if path in names
     ]
     try:
-        # The same dropout before and after.
+        # The same dropout mask before and after training.
         with torch.no_grad(), seeded(seed, gpus=True):
             loss(model, batch)
     finally:

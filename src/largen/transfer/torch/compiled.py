@@ -1,10 +1,10 @@
-"""Classes that tell ``torch.compile`` of multipliers.
+"""Classes by which ``torch.compile`` distinguishes modules with different multipliers.
 
-Compiled code is kept by class and used again for other instances of it. It is guarded against
-nearly everything that may differ between them, but not against hooks that the first instance did
-not have (``torch._dynamo.config.skip_nnmodule_hook_guards``): a model with multipliers would run
-the code of one without. So a module that gets multipliers also gets a class of its own, as with
-PyTorch's parametrizations and ``fully_shard``. It is a subclass of the same name, one for all
+Compiled code is cached by class and reused for other instances of the class. Its guards cover
+nearly everything that may differ between instances, but not hooks that the first instance did not
+have (``torch._dynamo.config.skip_nnmodule_hook_guards``): a model with multipliers would run the
+code compiled for one without. A module with multipliers therefore gets a class of its own, as
+with PyTorch's parametrizations and ``fully_shard``: a subclass of the same name, shared by all
 modules of one class with the same multipliers.
 """
 
@@ -17,7 +17,7 @@ from torch import nn
 
 
 def tell_apart(module: nn.Module, hooks: tuple[Any, ...]) -> None:
-    """Give a module a class of its own for these hooks, instead of one for other hooks."""
+    """Give a module the class for these hooks, in place of a class for other hooks."""
     module.__class__ = _subclass(original(type(module)), hooks)
 
 
@@ -32,7 +32,7 @@ def _subclass(kind: Any, hooks: tuple[Any, ...]) -> type:
         made = kind.__reduce_ex__(self, protocol)
         if isinstance(made, tuple) and made[1] == (type(self),):
             return (_new, (kind, hooks), *made[2:])
-        return made  # the class says itself how it is copied
+        return made  # the class defines how its instances are copied
 
     names = {name: getattr(kind, name) for name in ("__module__", "__qualname__", "__doc__")}
     return type(
@@ -41,5 +41,5 @@ def _subclass(kind: Any, hooks: tuple[Any, ...]) -> type:
 
 
 def _new(kind: type, hooks: tuple[Any, ...]) -> Any:
-    """Make a module of which the state is yet to be set."""
+    """Return a module whose state is not yet set."""
     return object.__new__(_subclass(kind, hooks))

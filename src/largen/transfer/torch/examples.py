@@ -1,7 +1,7 @@
-"""What a model can be called with: the user's example, or one that is made up.
+"""Inputs with which a model can be called: the user's example, or generated inputs.
 
-Token ids, images, sound and rows of features are told apart by the names of the forward pass's
-arguments and by the layers that the model has; what runs is kept.
+The names of the forward pass's arguments and the model's layers suggest token ids, images, sound or
+rows of features; the first inputs with which the forward pass runs are used.
 """
 
 from __future__ import annotations
@@ -34,19 +34,20 @@ HINTS = {
 
 
 class NotCallable(Exception):
-    """The model could not be called; the message says with what, and what it raised."""
+    """The model could not be called; the message has the inputs tried and the error raised."""
 
 
 def called(model: nn.Module, example: Any, sizes: Mapping[str, Any]) -> tuple[Record, Inputs]:
-    """Record a forward pass of a model, and return what it was called with.
+    """Record a forward pass of a model; return the record and the inputs.
 
     Parameters
     ----------
     model
-        In evaluation mode.
+        The model, in evaluation mode.
     example
-        The user's: a tensor, a tuple of arguments, a dict of keyword arguments, or a function of
-        the builder's arguments that returns one of these. None to make one up.
+        The user's example: a tensor, a tuple of arguments, a dict of keyword arguments, or a
+        function of the builder's arguments that returns one of these. If None, inputs are
+        generated.
     sizes
         The builder's arguments.
 
@@ -103,8 +104,8 @@ def _words(args: tuple, kwargs: Mapping[str, Any]) -> str:
 
 
 def made_up(model: nn.Module) -> list[Inputs]:
-    """Return what a model might take, the likelier first."""
-    # All at once: whoever waits for the next one would hold PyTorch's random state until then.
+    """Return inputs that a model might accept, the likelier ones first."""
+    # A list, not a generator, which would hold PyTorch's random state between two items.
     with seeded(0):
         return list(islice(_made_up(model), MOST_TRIES))
 
@@ -131,7 +132,7 @@ def _made_up(model: nn.Module) -> Iterator[Inputs]:
 
 
 def _by_hint(model: nn.Module, name: str) -> list[Tensor]:
-    """Return tensors that an argument of this name might take."""
+    """Return tensors that an argument of this name might accept."""
     ids, images, rest = list(_ids(model)), list(_images(model)), list(_rows(model))
     if any(hint in name.lower() for hint in HINTS["images"]) and images:
         return images
@@ -141,13 +142,13 @@ def _by_hint(model: nn.Module, name: str) -> list[Tensor]:
 
 
 def _ids(model: nn.Module) -> Iterator[Tensor]:
-    """Yield token ids, if there is an embedding."""
+    """Yield token ids, if the model has an embedding."""
     tables = sorted(
         m.num_embeddings for m in model.modules() if isinstance(m, (nn.Embedding, nn.EmbeddingBag))
     )
     if tables:
         rows = next((rows for rows in tables if rows > 8), tables[-1])
-        low = 3 if rows > 8 else 0  # special tokens come first
+        low = 3 if rows > 8 else 0  # the first ids are special tokens
         for length in LENGTHS:
             yield torch.randint(low, rows, (BATCH, length))
 
@@ -178,7 +179,7 @@ def _sounds(model: nn.Module) -> Iterator[Tensor]:
 
 
 def _features(model: nn.Module) -> Iterator[Tensor]:
-    """Yield spectrograms, as Whisper takes them."""
+    """Yield spectrograms of the form that Whisper accepts."""
     layer = next((m for m in model.modules() if isinstance(m, nn.Conv1d)), None)
     if layer is None:
         yield from _rows(model)
@@ -189,7 +190,7 @@ def _features(model: nn.Module) -> Iterator[Tensor]:
 
 
 def _rows(model: nn.Module) -> Iterator[Tensor]:
-    """Yield sequences and rows of as many features as the first layers take."""
+    """Yield sequences and rows with the number of features that the first layers accept."""
     sizes: dict[int, None] = {}
     for module in model.modules():
         if isinstance(module, (nn.Conv1d, nn.Conv3d)) and not sizes:

@@ -1,4 +1,4 @@
-"""Where the factors of read-outs, attention logits and branches go: into weights, or hooks."""
+"""Placement of the factors of read-outs, attention logits and branches: in weights or hooks."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from largen.transfer.torch.walks import walk
 from largen.transfer.torch.widths import behind, module_at, own_factors
 from largen.transfer.updates import Update
 
-TABLES = ("embedding", "index", "index_select")  # what looks up rows
+TABLES = ("embedding", "index", "index_select")  # operations that look up rows
 
 
 @dataclass
@@ -47,19 +47,19 @@ class Factors:
     Attributes
     ----------
     facts
-        Of the models.
+        The properties of the models' weights.
     fold
         Whether factors are folded into weights where that is exact.
     folds
-        What is folded, by weight.
+        The factors folded into each weight.
     forward
-        What stays in the forward pass.
+        The factors that stay in the forward pass.
     notes
-        What was assumed.
+        Assumptions, in sentences.
     in_branch
-        The base model's weights in branches, if they were found.
+        Names of the base model's weights inside branches, if these were found.
     built
-        Factors of the user's own in front of read-outs, by weight.
+        Factors of the user's model in front of read-outs, by weight.
     """
 
     facts: Facts
@@ -71,14 +71,14 @@ class Factors:
     built: dict[str, Power] = field(default_factory=dict)
 
     def keep(self, module: str, kind: str, where: str, factor: Power, n: float = 1.0) -> None:
-        """Leave a factor to the forward pass."""
+        """Keep a factor in the forward pass."""
         number = value(factor, n, self.facts.l)
         if number != 1.0:
             text = ratios(factor)
             self.forward.append(ForwardMultiplier(module, kind, where, number, text))
 
     def put(self, module: str, kind: str, factor: Power, foldable: bool = True) -> None:
-        """Fold a factor of a module's output into its weights, or leave it to the forward pass."""
+        """Fold a factor of a module's output into its weights, or keep it in the forward pass."""
         if self.fold and foldable:
             for name in self.facts.weights_of(module):
                 self.folds.setdefault(name, []).append(Folded(kind, factor))
@@ -86,7 +86,7 @@ class Factors:
             self.keep(module, kind, "output", factor)
 
     def in_branches(self, param: Parameterization, named: object = None) -> set[str]:
-        """Put l^(−α) on every residual branch; return the paths of all that is inside of one.
+        """Put l^(−α) on every residual branch; return the paths of all modules inside a branch.
 
         Raises
         ------
@@ -130,7 +130,7 @@ class Factors:
         return any(name == path or name.startswith(f"{path}.") for path in inside)
 
     def _on_branch(self, reading: Reading, i: int, factor: Power) -> None:
-        """Put l^(−α) on one sum's branch, beside the power of depth that it has by itself."""
+        """Put l^(−α), divided by the branch's own power of l, on the branch of one residual sum."""
         own, facts = reading.sums[i], self.facts
         factor = factor / self._built_in_depth(reading, own)
         weights, modules = all_of(own.walk), []
@@ -158,7 +158,7 @@ class Factors:
                 )
 
     def _built_in_depth(self, reading: Reading, own: Sum) -> Power:
-        """Return the power of l that a branch has by a number in the forward pass."""
+        """Return the power of l of the constant that multiplies a branch in the user's model."""
         sums, deep = reading.sums, reading.deep_sums
         if reading.deep is None or len(deep) == len(sums):
             return Power()
@@ -172,7 +172,7 @@ class Factors:
         return Power(depth=Fraction(round(4 * power), 4))
 
     def _inside(self, reading: Reading, growing: list[int]) -> set[str]:
-        """Return the modules inside branches, and remember the weights."""
+        """Return the modules inside branches, and store the names of the weights there."""
         record = reading.base.record
         places: set[int] = set()
         names: set[str] = set()
@@ -189,7 +189,7 @@ class Factors:
         return {path for path, own in self.facts.names.items() if own in inner and path in modules}
 
     def _fold_all(self, weights: Iterable[str], kind: str, factor: Power) -> None:
-        """Fold a factor into all weights of the target that correspond to some of the base's."""
+        """Fold a factor into all weights of the target that correspond to these of the base."""
         for own in weights:
             for name in self.facts.copies(own):
                 folded = self.folds.setdefault(name, [])
@@ -223,7 +223,7 @@ class Factors:
                 self._on_queries(path, power, float(ratio))
 
     def _on_logits(self, param: Parameterization, reading: Reading, i: int) -> None:
-        """Put the factor of one attention's logits where it belongs."""
+        """Fold the factor of one attention's logits, or keep it in the forward pass."""
         ratio = heads_ratio(reading, i)
         power = attention_multiplier(param, built_power(reading, i))
         if ratio == 1.0 or power == Power():
@@ -243,7 +243,7 @@ class Factors:
             self._keep_all(place.module, "attention", place.where, power, ratio)
 
     def _side(self, reading: Reading, i: int, place: Attention) -> int:
-        """Return the side of the product that weights multiply."""
+        """Return the side of the product that the weights multiply."""
         product = reading.logits[i][0].products[0]
         weights = all_of(walk(reading.base.record, product.queries))
         return product.queries if set(weights) <= set(place.weights) else product.keys
@@ -264,12 +264,12 @@ class Factors:
             self.keep(module, "attention", "output", own, n)
 
     def of_the_user(self, param: Parameterization, moved: Update, roles: Mapping[str, str]) -> None:
-        """Make up for factors of width that the forward pass has, and for read-outs in no module.
+        """Compensate for powers of n in the user's forward pass, and scale functional read-outs.
 
         Raises
         ------
         InvalidInput
-            If a factor or a read-out is where nothing can be multiplied.
+            If a factor or a read-out is at a place that no weight or module multiplies.
         """
         facts = self.facts
         if as_built(param) or facts.reading is None or not facts.widens:
@@ -289,13 +289,13 @@ class Factors:
         self._functional_read_out(param, moved, roles, facts.reading)
 
     def built_in(self, name: str) -> Power:
-        """Return the factor of the user's own in front of a read-out by one weight."""
+        """Return the factor of the user's model in front of the read-out by one weight."""
         return self.built.get(name, Power())
 
     def _functional_read_out(
         self, param: Parameterization, moved: Update, roles: Mapping[str, str], reading: Reading
     ) -> None:
-        """Put the factor of a read-out by an embedding's weight, in no module, on its input."""
+        """Put the factor of a functional read-out by an embedding's weight on its input."""
         record = reading.base.record
         tables = {
             name
@@ -327,7 +327,7 @@ class Factors:
             self.keep(module, "output", "output", power, self.facts.ratio(tied[0]))
 
     def note_on_roles(self, weights: Iterable[ScaledWeight]) -> None:
-        """Say what was assumed of matrices with a fixed number of outputs."""
+        """Add a note on the roles assumed for matrices with a fixed number of outputs."""
         weights = list(weights)
         shared = [w.name for w in weights if w.role == "shared"]
         if shared:
@@ -343,15 +343,15 @@ class Factors:
 
 
 def _in_terms_of(power: Power, ratio: float, n: float) -> Power:
-    """Return a power of the heads' ratio for a weight of its own n."""
+    """Return a power of the heads' ratio as a power of a weight's own n."""
     return power if n == ratio else Power(ratio ** float(power.width))
 
 
 def _module_of(record: Record, place: int) -> str | None:
-    """Return the innermost module whose output a tensor is, behind views and numbers.
+    """Return the innermost module whose output is a tensor, up to views and constant factors.
 
-    What the module makes must not go anywhere else. One without weights that is called several
-    times, such as a block's one dropout for two branches, would multiply them all.
+    The module's output must have no other use. A module without weights that is called several
+    times, such as one dropout for two branches of a block, would multiply all of them.
     """
     consumers = users(record)
     paths = [call.path for call in record.calls]

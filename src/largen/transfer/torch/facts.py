@@ -1,4 +1,4 @@
-"""What models of several shapes, laid side by side, tell about each weight."""
+"""Properties of each weight, found by comparing models of several shapes."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class Facts(Alignment):
     Attributes
     ----------
     models
-        By name, without memory.
+        The models by name, built without memory.
     reading
-        What forward passes say; None if they were not looked at.
+        The recorded forward passes; None if none were recorded.
     """
 
     def __init__(self, make_model: Callable[..., nn.Module], sizes: Shapes):
@@ -41,7 +41,7 @@ class Facts(Alignment):
 
     @cached_property
     def uses(self) -> dict[str, list[str]]:
-        """Every weight of the target, with all the names under which it is used."""
+        """Each weight of the target → all names under which it is used."""
         found: dict[int, list[str]] = {}
         for name, tensor in self.models["target"].named_parameters(remove_duplicate=False):
             found.setdefault(id(tensor), []).append(name)
@@ -53,7 +53,7 @@ class Facts(Alignment):
         return any(self.ratio(name) != 1.0 for name in self.uses)
 
     def ratio(self, name: str) -> float:
-        """Return n of a weight: how much its fan-in grew, or its fan-out if the fan-in is fixed."""
+        """Return n of a weight: the ratio of its fan-ins, or of its fan-outs if that is fixed."""
         axes = self.growing(name)
         if not axes:
             return 1.0
@@ -64,7 +64,7 @@ class Facts(Alignment):
         return after[chosen] / before[chosen]
 
     def roles(self, given: Mapping[str, str]) -> dict[str, str]:
-        """Return the role of every weight; of a tied one that it plays as an input.
+        """Return the role of every weight; for a tied weight, its role as an input.
 
         Raises
         ------
@@ -82,7 +82,7 @@ class Facts(Alignment):
         return found
 
     def read_outs(self, name: str) -> list[str]:
-        """Return the modules in which a weight that is an input is used as a read-out, too."""
+        """Return the modules that use an input weight as a read-out, too."""
         uses = self.uses[name]
         if len(uses) == 1:
             return []
@@ -92,16 +92,16 @@ class Facts(Alignment):
         return [use.rpartition(".")[0] for use, role in roles.items() if family(role) == "output"]
 
     def laws(self) -> dict[str, InitialLaw]:
-        """Return how the builder initialises each weight of the base model."""
+        """Return the builder's initialisation of each weight of the base model."""
         return self.laws_by(partial(initial_moments, self.make_model))
 
     def read(self, example: Any, needed: bool) -> str | None:
-        """Call base models and record what they do; return why not, if it is not needed.
+        """Record forward passes of the base models; if they fail and are not needed, return why.
 
         Raises
         ------
         InvalidInput
-            If they cannot be called, and it is needed.
+            If the models cannot be called, and the record is needed.
         """
         try:
             self.reading = Reading(self.make_model, self.sizes, example)
@@ -117,12 +117,12 @@ class Facts(Alignment):
         return None
 
     def set_depth(self, strict: bool) -> None:
-        """Count the depth's ratio in residual sums, where there are any.
+        """Set the ratio of the depths to that of the numbers of residual sums, if there are any.
 
         Raises
         ------
         InvalidInput
-            If streams grow unlike, and it matters.
+            If residual streams grow by different ratios, and ``strict`` is set.
         """
         sizes = self.sizes
         if self.reading is None or sizes.deep is None or self.reading.deep is None:
@@ -140,7 +140,7 @@ class Facts(Alignment):
             self.l = counted
 
     def growing_sums(self) -> list[int]:
-        """Return which residual sums of the base model are in sequences that grow with depth."""
+        """Return the indices of the base's residual sums in sequences that grow with the depth."""
         if self.reading is None:
             return []
         stems = [r.path[:-1] for r in self._deeper.repetitions]
@@ -162,7 +162,7 @@ class Facts(Alignment):
         ]
 
     def matching(self, argument: str, patterns: Collection[str]) -> dict[str, nn.Module]:
-        """Return the target's modules that fit one of the patterns.
+        """Return the target's modules that match one of the patterns.
 
         Raises
         ------
@@ -180,7 +180,7 @@ class Facts(Alignment):
         }
 
     def weights_of(self, path: str) -> list[str]:
-        """Return the weights that one module of the target holds itself, by their first names."""
+        """Return the weights that one module of the target holds directly, by their first names."""
         first = {use: name for name, uses in self.uses.items() for use in uses}
         module = self.models["target"].get_submodule(path)
         return [first[join(path, leaf)] for leaf, _ in module.named_parameters(recurse=False)]
@@ -199,7 +199,7 @@ class Facts(Alignment):
         return next((role for role in roles if family(role) == "input"), roles[0])
 
     def _summed(self, name: str) -> set[int] | None:
-        """Return the axes that a forward pass sums over; None if it was not looked at."""
+        """Return the axes that the forward pass sums over; None if none was recorded."""
         if self.reading is None:
             return None
         return self.reading.contracted.get(self.names[name], set())

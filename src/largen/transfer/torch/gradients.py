@@ -1,10 +1,10 @@
-"""Gradients of all replicas of one PyTorch model: in one batched call, or one by one.
+"""Gradients of all replicas of one PyTorch model: in one batched call, or replica by replica.
 
-``torch.vmap`` of ``torch.func.grad`` computes what the model computes for each replica alone, with
-one operation on a stack in place of R small ones. Hooks that the forward pass puts on activations
-are honoured. What functional calls do not see (hooks on parameters, backward hooks on modules), and
-whatever cannot be mapped (values that decide which way Python goes, custom autograd functions), is
-done by one model for each replica, as it would be trained alone.
+``torch.vmap`` of ``torch.func.grad`` gives the gradient of each replica alone, with one operation
+on a stack in place of R small ones. Hooks that the forward pass puts on activations are applied.
+Models with features that functional calls ignore (hooks on parameters, backward hooks on modules)
+or that ``torch.vmap`` does not support (control flow that depends on values, custom autograd
+functions) are called once for each replica, as in separate training.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 class Gradients(Protocol):
-    """The replicas of a model whose weights are given."""
+    """A way to compute losses and gradients of replicas from their stacked weights."""
 
     def __call__(self, x: Tensor, y: Tensor, loss: Loss) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the losses ``(replica,)`` and the gradients ``(replica, …)`` by weight."""
@@ -43,7 +43,7 @@ class Gradients(Protocol):
         ...
 
     def keep(self, which: Tensor, values: dict[str, Tensor]) -> None:
-        """Drop all replicas but these; what is left of their weights is given."""
+        """Drop all replicas but these, whose stacked weights are given."""
         ...
 
 
@@ -53,9 +53,9 @@ class Batched:
     Parameters
     ----------
     model
-        Any replica's model; its own weights are not used.
+        The model of any replica; its own weights are not used.
     values
-        Stacked weights ``(replica, …)`` by name, which are changed in place from outside.
+        Stacked weights ``(replica, …)`` by name, which the caller changes in place.
     fixed
         Stacked weights that need no gradient, and buffers, which the model may change in place.
     """
@@ -90,14 +90,14 @@ class Batched:
 
 
 class OneByOne:
-    """A model of its own for each replica, whose weights are parts of the stacked ones.
+    """One model for each replica, whose weights are views of the stacked weights.
 
     Parameters
     ----------
     models
-        One for each replica.
+        The models, one for each replica.
     values, fixed
-        As in :class:`Batched`; ``fixed`` is where buffers start.
+        As in :class:`Batched`; ``fixed`` has the initial values of buffers.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class OneByOne:
                         own.copy_(fixed[name][i])
 
     def __call__(self, x: Tensor, y: Tensor, loss: Loss) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the losses and the gradients, as hooks leave them; 0 for unused weights."""
+        """Return the losses and the gradients after all hooks; 0 for unused weights."""
         values, gradients = [], []
         for model in self.models:
             model.zero_grad(set_to_none=True)
@@ -154,7 +154,7 @@ class Replicated:
     model, values, fixed
         As in :class:`Batched`.
     alone
-        Makes the models for :class:`OneByOne`.
+        Function that makes the models for :class:`OneByOne`.
     """
 
     def __init__(
@@ -184,10 +184,10 @@ class Replicated:
         self.way.keep(which, values)
 
     def _by(self, call: Callable[[Gradients], Any]) -> Any:
-        """Call it in the batched way; where that fails, one by one from then on."""
+        """Make a batched call; if it fails, use :class:`OneByOne` now and from then on."""
         if not isinstance(self.way, Batched):
             return call(self.way)
-        # The model may change its buffers before it fails, and what failed is done again.
+        # A failing call may already have changed buffers, which the repeated call needs unchanged.
         changing = dict(self.way.model.named_buffers())
         fixed = {n: v.clone() if n in changing else v for n, v in self.way.fixed.items()}
         draws = torch.random.get_rng_state()
@@ -195,14 +195,14 @@ class Replicated:
             return call(self.way)
         except LargenError:
             raise
-        except Exception:  # whatever is the model's own fault is raised again one by one
+        except Exception:  # an error of the model itself is raised again by OneByOne
             torch.random.set_rng_state(draws)
             self.way = OneByOne(self.alone(), self.way.values, fixed)
             return call(self.way)
 
 
 def has_backward_hooks(model: nn.Module) -> bool:
-    """Whether gradients pass through hooks that functional calls leave out."""
+    """Whether gradients pass through hooks that functional calls ignore."""
     on_modules = (m._backward_hooks or m._backward_pre_hooks for m in model.modules())
     on_weights = (
         p._backward_hooks or getattr(p, "_post_accumulate_grad_hooks", None)

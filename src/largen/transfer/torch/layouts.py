@@ -1,4 +1,4 @@
-"""Which side of a tensor is summed over, by the type of the module that holds it."""
+"""Which axes of a weight are summed over, by the type of the module that holds it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ POSITIONAL = ("pos", "token", "emb", "query", "queries", "latent", "cls", "promp
 
 @dataclass(frozen=True)
 class Layout:
-    """A weight's sides: axes of its fan-in and fan-out, and a role that overrides the plain one."""
+    """A weight's sides: the axes of fan-in and fan-out, and a role that overrides the plain one."""
 
     fan_in: tuple[int, ...]
     fan_out: tuple[int, ...]
@@ -37,7 +37,7 @@ class Layout:
 
 
 def is_norm(module: nn.Module) -> bool:
-    """Whether a module normalises: PyTorch's own, or one that says so in its name."""
+    """Whether a module normalises: one of PyTorch's norms, or one with such a name."""
     return isinstance(module, NORMS) or "norm" in type(module).__name__.lower()
 
 
@@ -54,18 +54,18 @@ def role_of(
     Parameters
     ----------
     module, path
-        Who holds it, and where.
+        The module that holds the weight, and its path.
     name
-        Its name there.
+        The weight's name in the module.
     ndim, growing
-        How many axes it has, and which of them grow with the width.
+        The number of axes, and which of them grow with the width.
     summed
-        The axes that the forward pass sums over, where a module does not say; None if unknown.
+        The axes that the forward pass sums over, for modules of unknown type; None if not known.
 
     Raises
     ------
     InvalidInput
-        If the sides of a weight in a module of the user's own cannot be told apart.
+        If the sides of a weight in a module of the user's own cannot be determined.
     """
     layout = _layout(module, name)
     if layout is not None:
@@ -77,7 +77,7 @@ def role_of(
     if not growing:
         return "scalar"
     if ndim == 1:
-        return "bias" if "bias" in name.lower() else "norm"  # gains multiply channels, all alike
+        return "bias" if "bias" in name.lower() else "norm"  # a gain multiplies each channel
     if summed:
         inner = any(axis in summed for axis in growing)
         return role_of_sides(inner, any(axis not in summed for axis in growing))
@@ -86,7 +86,7 @@ def role_of(
     looks_added = ndim >= 3 or any(hint in name.lower() for hint in POSITIONAL)
     if looks_added and ndim - 1 in growing:
         return "positional"
-    if summed is not None:  # seen in a forward pass, and never summed over
+    if summed is not None:  # used in the recorded forward pass, without a sum over its axes
         return "norm"
     full = f"{path}.{name}" if path else name
     raise InvalidInput(
@@ -99,9 +99,10 @@ def role_of(
 def fan_in_axes(
     module: nn.Module, name: str, ndim: int, summed: Collection[int] | None = None
 ) -> tuple[int, ...]:
-    """Return the axes of the fan-in; where the module says nothing those that are summed over.
+    """Return the axes of the fan-in.
 
-    The last one, if that is not known either.
+    For a module of unknown type they are the axes that the forward pass sums over, or the last
+    axis if these are not known either.
     """
     layout = _layout(module, name)
     if layout is not None:
@@ -131,7 +132,7 @@ def _layout(module: nn.Module, name: str) -> Layout | None:
 
 
 def _refined(plain: str, label: str | None, path: str, module: nn.Module) -> str:
-    """Return the narrower name of a role; it never changes the family."""
+    """Return the narrower role within the same family."""
     own = path.rsplit(".", 1)[-1].lower()
     if plain == "input" and label in ("embedding", "positional"):
         return "positional" if "pos" in own or label == "positional" else "embedding"

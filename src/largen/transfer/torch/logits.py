@@ -1,8 +1,8 @@
-"""Where a recorded forward pass makes attention logits, and from what.
+"""Attention logits in a recorded forward pass, and the signals from which they are computed.
 
-Logits are what enters a softmax if it is made, through masks, biases and caps, from the product
-of two signals; a softmax over classes or experts is made from the product with a weight. Fused
-kernels are attention by their names.
+The input of a softmax counts as attention logits if it is computed, through masks, biases and caps,
+from the product of two signals; the input of a softmax over classes or experts comes from a product
+with a weight. Fused attention kernels are recognised by their names.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from largen.transfer.torch.walks import (
 FUSED = "_scaled_dot_product"
 SOFTMAXES = frozenset({"_softmax", "_safe_softmax"})
 BATCHED = frozenset({"bmm", "baddbmm", "mm"})
-# What logits may pass on their way into the softmax besides linear operations.
+# Nonlinear operations that may lie between the product and the softmax.
 CAPS = frozenset({"tanh", "clamp", "clamp_min", "clamp_max", "maximum", "minimum"})
 
 
 @dataclass(frozen=True)
 class Product:
-    """One product q·k.
+    """One product q·k in a record.
 
     Attributes
     ----------
     node
-        Its place.
+        Index of the product's node.
     queries, keys
-        Places of its two sides.
+        Indices of the nodes of its two sides.
     factor
-        The product of all numbers that multiply q·k on the way to the softmax.
+        The product of all constants that multiply q·k before the softmax.
     head
-        The number of entries that are summed over.
+        The head dimension, over which q·k is summed.
     learned
-        Whether a weight multiplies it besides.
+        Whether a weight multiplies the product, too.
     """
 
     node: int
@@ -58,11 +58,11 @@ class Logits:
     Attributes
     ----------
     node
-        The place of the softmax, or of the fused kernel.
+        Index of the node of the softmax, or of the fused kernel.
     products
-        What they are the sum of, besides biases.
+        The products whose sum, up to biases, the logits are.
     values
-        The place of what is averaged.
+        Index of the node of the values, which are averaged.
     """
 
     node: int
@@ -91,7 +91,7 @@ def all_logits(record: Record) -> list[Logits]:
 
 
 def users(record: Record) -> dict[int, list[int]]:
-    """Return for every node those that were made from it."""
+    """Return, for every node, the nodes that were computed from it."""
     found: dict[int, list[int]] = {}
     for node in record.nodes:
         for i in dict.fromkeys(node.inputs):
@@ -145,7 +145,7 @@ def _products(
 
 
 def _values(record: Record, softmax: int, consumers: dict[int, list[int]]) -> int | None:
-    """Return the other side of the product that averages with a softmax's weights."""
+    """Return the values: the other side of the product with the softmax's output."""
     stack, visited = [softmax], set()
     while stack:
         place = stack.pop(0)
@@ -162,6 +162,6 @@ def _values(record: Record, softmax: int, consumers: dict[int, list[int]]) -> in
 
 
 def side_weights(record: Record, place: int) -> tuple[Walk, frozenset[str]]:
-    """Return the walk from a side of a product, and all weights that it is proportional to."""
+    """Return the walk from a side of a product, and all weights to which it is proportional."""
     found = walk(record, place)
     return found, frozenset(w for end in found.ends.values() for w in end.weights)

@@ -1,8 +1,8 @@
-"""Multipliers in the forward pass, as hooks: no module is replaced and no weight renamed.
+"""Multipliers in the forward pass, as hooks, which replace no module and rename no weight.
 
-Hooks are plain objects: they are copied and pickled with the model, traced by ``torch.compile``
-and by ``torch.export``, and hold nothing but numbers. What has been compiled before is not used for
-a model that has got hooks since: see :mod:`largen.transfer.torch.compiled`.
+Hooks are plain objects that hold numbers only: they are copied and pickled with the model, and
+traced by ``torch.compile`` and ``torch.export``. Code that was compiled for a model before it got
+hooks is not reused: see :mod:`largen.transfer.torch.compiled`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from largen.transfer.torch.names import modules
 
 @dataclass(frozen=True)
 class ScaleInput:
-    """Multiplies a module's first argument."""
+    """A hook that multiplies a module's first argument."""
 
     factor: float
 
@@ -33,10 +33,10 @@ class ScaleInput:
 
 @dataclass(frozen=True)
 class ScaleKey:
-    """Multiplies the key of an attention layer, and thereby its logits.
+    """A hook that multiplies the key of an attention layer, and thereby its logits.
 
     With a bias b in the keys' projection, q·(mWx + b) differs from m·q·(Wx + b) by the same
-    amount for all keys, which the softmax does not see.
+    amount for all keys, under which the softmax is invariant.
     """
 
     factor: float
@@ -50,7 +50,7 @@ class ScaleKey:
 
 @dataclass(frozen=True)
 class ScaleOutput:
-    """Multiplies a module's output; the first one, if there are several."""
+    """A hook that multiplies a module's output; the first one, if there are several."""
 
     factor: float
 
@@ -63,7 +63,7 @@ class ScaleOutput:
 
 @dataclass(frozen=True)
 class ScaleFirstThird:
-    """Multiplies the queries in the output of a layer that makes queries, keys and values."""
+    """A hook that multiplies the queries in the fused output of queries, keys and values."""
 
     factor: float
 
@@ -75,7 +75,7 @@ class ScaleFirstThird:
 
 @dataclass(frozen=True)
 class ScaleParts:
-    """Multiplies the first channels of each of several equal parts of an output."""
+    """A hook that multiplies the first channels of each of several equal parts of an output."""
 
     factor: float
     share: float
@@ -99,7 +99,7 @@ HOOKS: dict[str, type] = {
 
 
 def attach(model: nn.Module, multipliers: Iterable[ForwardMultiplier]) -> None:
-    """Put a plan's multipliers on a model; what is on it already is not put on twice.
+    """Put a plan's multipliers on a model, except for those that it carries already.
 
     Raises
     ------
@@ -146,5 +146,5 @@ def _register(module: nn.Module, hook: Hook) -> None:
     elif isinstance(hook, ScaleKey):
         module.register_forward_pre_hook(hook, with_kwargs=True)
     else:
-        # Before the user's own hooks, which see the scaled output.
+        # The hook runs before the user's own hooks, which receive the scaled output.
         module.register_forward_hook(hook, prepend=True)

@@ -1,7 +1,7 @@
-"""Names of a model's weights, whatever it is wrapped in.
+"""Names of a model's weights, independent of wrappers around the model.
 
-Wrappers are taken off as objects and as whole components of names, never as substrings: a model
-with a part of its own called ``module`` keeps its names.
+Wrappers are removed as objects and as whole components of names, never as substrings: a model with
+a part of its own called ``module`` keeps its names.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ def parameters(model: nn.Module) -> dict[str, nn.Parameter]:
 
 
 def modules(model: nn.Module) -> dict[str, nn.Module]:
-    """Return every module by its plain name; wrappers of inner modules are seen through."""
+    """Return every module by its plain name, without wrappers of inner modules."""
     found: dict[str, nn.Module] = {}
     for name, module in unwrapped(model).named_modules(remove_duplicate=False):
-        found[plain(name)] = module  # the wrapped one comes after its wrapper
+        found[plain(name)] = module  # the wrapped module comes after its wrapper
     return found
 
 

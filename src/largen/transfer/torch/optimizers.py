@@ -1,7 +1,7 @@
-"""PyTorch's optimizers by the names of the rule table, and a check that groups get their own.
+"""PyTorch's optimizers by the names of the rule table, and a check that they fit their groups.
 
-An optimizer takes any groups: it ignores what it does not know, so that the groups of one plan
-train under another optimizer without a word, at rates that are not meant for it.
+PyTorch's optimizers accept any groups and ignore unknown keys. Without the check, the groups of a
+plan for one optimizer would train silently under another, at rates that are wrong for it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from largen.errors import InvalidInput
 from largen.text import shown
 from largen.transfer.updates import REFUSED
 
-# How to make each from groups.
+# Functions that make each optimizer from groups.
 OPTIMIZERS: dict[str, Callable[[Any], Optimizer]] = {
     "sgd": torch.optim.SGD,
     "momentum": lambda groups: torch.optim.SGD(groups, momentum=0.9),
@@ -27,7 +27,7 @@ OPTIMIZERS: dict[str, Callable[[Any], Optimizer]] = {
     "adagrad": torch.optim.Adagrad,
     "rmsprop": torch.optim.RMSprop,
 }
-# Names in the table that a class can stand for, where they are not its own.
+# Names in the table that a class of another name implements.
 _STANDS_FOR = {
     "SGD": ("sgd", "momentum"),
     "Adam": ("adam", "adamw"),
@@ -38,18 +38,19 @@ _DECOUPLED = ("AdamW", "Muon")
 
 
 def check_optimizer(optimizer: Any) -> Any:
-    """Return an optimizer whose groups were planned for it, or refuse it.
+    """Return the optimizer if its groups were planned for it; raise otherwise.
 
     Parameters
     ----------
     optimizer
-        One of PyTorch's, of a plan's groups. Of what is not PyTorch's, only that it has steps.
+        One of PyTorch's optimizers, with a plan's groups. Of any other object, only the presence
+        of ``step`` is checked.
 
     Raises
     ------
     InvalidInput
-        If it is no optimizer, the plan is for another one or for another kind of weight decay, or
-        Muon adjusts its rates in a way that the plan does not make up for.
+        If the argument is not an optimizer, the plan is for another optimizer or another kind of
+        weight decay, or Muon adjusts its rates in a way for which the plan does not compensate.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""A plan for PyTorch: builds the target model, and makes its optimizer's groups."""
+"""A plan for PyTorch: it builds the target model and makes its optimizer's groups."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from largen.transfer.torch.process import check_device, seeded
 
 @dataclass(frozen=True, repr=False)
 class TorchPlan(Plan):
-    """What every weight of a PyTorch model gets; made by :func:`largen.transfer.torch.scale`.
+    """The settings of every weight of a PyTorch model; made by :func:`largen.transfer.torch.scale`.
 
     Attributes
     ----------
@@ -35,22 +35,22 @@ class TorchPlan(Plan):
     ) -> nn.Module:
         """Return the target model, initialised and with its forward multipliers.
 
-        The builder's own initial values are kept, and multiplied by :attr:`ScaledWeight.init`.
+        The builder's own initial values are multiplied by :attr:`ScaledWeight.init`.
 
         Parameters
         ----------
         seed
-            Of PyTorch's generator while the model is built, whose state is then restored; by
-            default the model is drawn from the generator as it is.
+            Seed of PyTorch's generator while the model is built, after which the generator's state
+            is restored; by default the model is drawn from the generator's current state.
         device
-            Where to build; PyTorch's default device if None.
+            The model's device; PyTorch's default device if None.
         make_model
             The builder, for a plan that was read from JSON.
 
         Raises
         ------
         InvalidInput
-            If there is no builder, or it makes another model than it made for the plan.
+            If there is no builder, or it returns another model than when the plan was made.
         """
         make: Any = self.make_model if make_model is None else make_model
         if make is None:
@@ -68,9 +68,9 @@ class TorchPlan(Plan):
     def attach(self, model: nn.Module) -> nn.Module:
         """Put the forward multipliers on a model that was built or loaded by other means.
 
-        Weights are never touched: a checkpoint of a model from :meth:`build` is complete, and
-        one that was trained elsewhere computes what it computed, but for the multipliers listed
-        in :attr:`multipliers`.
+        Weights are not changed: a checkpoint of a model from :meth:`build` is complete, and a model
+        that was trained elsewhere computes the same function up to the multipliers listed in
+        :attr:`multipliers`.
 
         Raises
         ------
@@ -100,15 +100,15 @@ class TorchPlan(Plan):
         lr
             The rate tuned on the base model: a number or a tensor, which is not changed.
         weight_decay, eps
-            Tuned on the base model; PyTorch's defaults if None. Every group states its own, so
-            that no default of the optimizer's slips in.
+            λ₀ and ε₀, tuned on the base model; PyTorch's defaults if None. Every group states its
+            own values, so that the optimizer's defaults do not apply.
         moved_by
-            For Muon: ``"muon"`` for the matrices it moves, ``"adamw"`` for all other weights,
-            ``"all"`` for both, told apart by the groups' ``moved_by``.
+            For Muon: ``"muon"`` for the matrices that it updates, ``"adamw"`` for all other
+            weights, ``"all"`` for both, distinguished by the groups' ``moved_by``.
         adjust_lr_fn
-            That of ``torch.optim.Muon``: with ``"match_rms_adamw"`` its step grows by another
-            power of the width, which the groups' rates make up for. The groups state it, and need
-            not be told it again.
+            The argument of ``torch.optim.Muon``: with ``"match_rms_adamw"`` its step scales with
+            another power of the width, for which the groups' rates compensate. The groups contain
+            the argument, so that it need not be passed to the optimizer.
 
         Returns
         -------
@@ -121,8 +121,7 @@ class TorchPlan(Plan):
         ------
         InvalidInput
             If a weight is not in the plan or has another shape, a rate is negative or not finite,
-            the optimizer does not have what is given, or if it is not said which of Muon's groups
-            are wanted.
+            the optimizer lacks a setting that is given, or ``moved_by`` is missing for Muon.
         """
         tensors = self._check(model)
         if adjust_lr_fn is not None:
@@ -155,11 +154,11 @@ class TorchPlan(Plan):
         return groups
 
     def clip_grad_norm_(self, model: nn.Module, max_norm: float) -> torch.Tensor:
-        """Clip gradients by their norm, with the threshold that was tuned at the base.
+        """Clip gradients by their norm, with the threshold tuned on the base model.
 
-        A factor m that is folded into a weight makes its gradient 1/m as large, and the norm of
-        all gradients grow with the model. Here every gradient counts m times, as it would with
-        the factor in the forward pass.
+        A factor m that is folded into a weight divides its gradient by m, so that the norm of all
+        gradients grows with the model. Here every gradient is multiplied by m in the norm, which
+        gives it the size that it would have with the factor in the forward pass.
 
         Parameters
         ----------
@@ -183,7 +182,7 @@ class TorchPlan(Plan):
         norms = [torch.linalg.vector_norm(g) * self[n].fold for n, g in gradients.items()]
         if not norms:
             return torch.zeros(())
-        # A sharded gradient's norm is put together from all of its shards.
+        # The norm of a sharded gradient is computed from all of its shards.
         whole = [getattr(norm, "full_tensor", lambda norm=norm: norm)() for norm in norms]
         total = torch.linalg.vector_norm(torch.stack([norm.to(whole[0]) for norm in whole]))
         factor = torch.clamp(largest / (total + 1e-6), max=1.0)
@@ -200,7 +199,7 @@ class TorchPlan(Plan):
         Raises
         ------
         DamagedFile, InvalidInput
-            As :func:`largen.transfer.plan_from_json` does; for a builder that is no function.
+            As in :func:`largen.transfer.plan_from_json`, and if the builder is not a function.
         """
         if make_model is not None and not callable(make_model):
             raise InvalidInput(f"make_model: wanted a function, got {shown(make_model)}.")
@@ -224,7 +223,7 @@ class TorchPlan(Plan):
         return model
 
     def _check(self, model: nn.Module) -> dict[str, nn.Parameter]:
-        """Return the model's weights by the plan's names, if they are the plan's weights."""
+        """Return the model's weights by the plan's names; raise if they are not the plan's."""
         instance_of("model", model, nn.Module, "a torch.nn.Module")
         tensors = parameters(model)
         planned = {weight.name: weight.shape for weight in self.weights}

@@ -1,7 +1,7 @@
-"""What belongs to the whole process in PyTorch, used by one thread at a time.
+"""PyTorch state of the whole process, which one thread may use at a time.
 
-The random state from which models are initialised is one for all threads, and so are the methods
-that symbolic tracing replaces while it runs.
+All threads share the random state from which models are initialised, and the methods that symbolic
+tracing replaces while it runs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 from largen.errors import InvalidInput
 from largen.text import shown
 
-# Held while either is in use; by the same thread as often as it likes.
+# Reentrant lock, held while either is in use.
 ALONE = RLock()
 
 
@@ -26,7 +26,7 @@ def check_device(device: Any) -> None:
     Raises
     ------
     InvalidInput
-        With what PyTorch says of it.
+        If PyTorch refuses the device; the message is PyTorch's.
     """
     try:
         torch.empty(0, device=device)
@@ -39,10 +39,10 @@ def check_device(device: Any) -> None:
 
 @contextmanager
 def seeded(seed: int, *, gpus: bool = False) -> Iterator[None]:
-    """Seed PyTorch's random state, and restore it in the end.
+    """Seed PyTorch's random state, and restore the state at exit.
 
-    Other threads that want to seed it wait. Those that draw from it without (dropout, say) do
-    not, and disturb what is drawn here.
+    Other threads that enter this context wait. Threads that draw from the random state outside it
+    (by dropout, for example) do not wait, and change the numbers drawn here.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
-"""What a model's forward pass says of it, by base models of two widths and two depths.
+"""The structure of a model's forward pass, from recorded base models of two widths and depths.
 
-The models are built small and for real, with random weights, and called once each: see
-:mod:`largen.transfer.torch.recording`. All names here are the base model's.
+The models are small, allocated in memory with random weights, and called once each: see
+:mod:`largen.transfer.torch.recording`. All names in this module are the base model's.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from largen.transfer.torch.survey import real
 from largen.transfer.torch.trial import Run, Specimen, run_again, same
 from largen.transfer.torch.walks import GATES, LINEAR, PRODUCTS, End, end_at, walk
 
-BRANCH, LOGITS = 1.5, 2.0  # factors of the check
+BRANCH, LOGITS = 1.5, 2.0  # factors by which the check multiplies weights
 
 
 class Reading:
@@ -33,9 +33,9 @@ class Reading:
     Parameters
     ----------
     make_model, sizes
-        What to build.
+        The builder, and the shapes to build.
     example
-        What to call the models with; see :func:`largen.transfer.torch.examples.called`.
+        Inputs for the models; see :func:`largen.transfer.torch.examples.called`.
 
     Raises
     ------
@@ -63,7 +63,7 @@ class Reading:
         versions = [p._version for p in model.parameters()]
         record, (args, kwargs) = called(model, self.example, at)
         if versions != [p._version for p in model.parameters()]:
-            # It prepared its weights at its first call.
+            # The model sets up its weights at its first call, and is called again.
             record, (args, kwargs) = called(model, self.example, at)
         return Specimen(model, record, args, kwargs)
 
@@ -79,7 +79,7 @@ class Reading:
 
     @cached_property
     def logits(self) -> list[tuple[Logits, Logits]]:
-        """The attention logits of the base model, and the wider one's."""
+        """The attention logits of the base model, paired with those of the wider model."""
         both = [all_logits(s.record) for s in (self.base, self.wide)]
         if len(both[0]) != len(both[1]):
             raise InvalidInput(
@@ -89,19 +89,19 @@ class Reading:
         return list(zip(*both, strict=True))
 
     def depth_ratio(self, growing: list[int], base: int, deep: int, target: int) -> float:
-        """Return l: by how much sums grow from the base to the target.
+        """Return l, the ratio of the numbers of residual sums in the target and the base.
 
         Parameters
         ----------
         growing
-            The base's sums that repeat with the depth; others are no part of it.
+            The base's sums whose number grows with the depth; other sums do not count.
         base, deep, target
-            The depths; sums are counted at the first two.
+            The depths of the models; sums are counted in the first two.
 
         Raises
         ------
         InvalidInput
-            If streams grow unlike.
+            If residual streams grow by different ratios.
         """
         ratios = set()
         small, large = (_by_stream(own) for own in (self.sums, self.deep_sums))
@@ -123,7 +123,7 @@ class Reading:
 
     @cached_property
     def reference(self) -> Run:
-        """The base model's sums and logits as they are."""
+        """The sums and logits of the base model with unchanged weights."""
         return run_again(self.base, self._checked, {})
 
     @property
@@ -132,12 +132,12 @@ class Reading:
         return [s.node for s in self.sums] + products
 
     def run(self, multiplied: Mapping[str, Any]) -> Run:
-        """Run the base model with weights multiplied, with its own sums and logits."""
+        """Run the base model with some weights multiplied and the reference's sums and logits."""
         return run_again(self.base, self._checked, multiplied, self.reference.results)
 
     @cached_property
     def foldable(self) -> list[bool]:
-        """Whether the factor of each sum's branch can be folded into the weights found."""
+        """Whether the factor of each residual sum's branch can be folded into the weights found."""
         weights: dict[str, float] = {}
         for own in self.sums:
             if own.walk.takes_a_factor:
@@ -157,7 +157,7 @@ class Reading:
     def multiplies_logits(
         self, own: Logits, multiplied: Mapping[str, Any], wanted: float = LOGITS
     ) -> bool:
-        """Whether multiplying weights multiplies one side of every product, and nothing else."""
+        """Whether a factor of these weights multiplies one side of every product, nothing else."""
         again = self.run(multiplied)
         for product in own.products:
             was, now = (run.inputs[product.node] for run in (self.reference, again))
@@ -170,17 +170,17 @@ class Reading:
 
     @cached_property
     def read_outs(self) -> list[End]:
-        """Where the model's output is made: products with weights."""
+        """The products with weights that compute the model's output."""
         return outputs_of(self.base.record)
 
     @cached_property
     def contracted(self) -> dict[str, set[int]]:
-        """Weights that are multiplied with signals → the axes that are summed over."""
+        """Each weight that multiplies a signal → its axes that are summed over."""
         return contracted_axes(self.base.record)
 
     @cached_property
     def bottlenecks(self) -> set[str]:
-        """Weights of products from which the model goes on with other weights or attention."""
+        """Weights of products whose results other weights or attention use further."""
         record, found = self.base.record, set()
         consumers = users(record)
         last = {end.node for end in self.read_outs}
@@ -196,7 +196,7 @@ class Reading:
 
 
 def all_of(found: Any) -> list[str]:
-    """Return the weights and biases that multiply what a walk started from."""
+    """Return the weights and biases to which the start of a walk is proportional."""
     ends = found.ends.values()
     names = [name for end in ends for name in (*end.weights, *end.biases)]
     return list(dict.fromkeys([*names, *sorted(found.biases)]))
@@ -214,7 +214,7 @@ def outputs_of(record: Record) -> list[End]:
             node = record.nodes[end.node]
             data = [i for i in dict.fromkeys(node.inputs) if record.nodes[i].is_data]
             rest = (record.nodes[i].value for i in node.inputs if i not in data)
-            # A gain of a single number, such as a temperature, is no gain of features.
+            # A gain that is a single number, such as a temperature, is not a gain of features.
             one = end.kind == "gain" and all(value.numel() == 1 for value in rest)
             if (end.kind == "other" or one) and len(data) == 1:
                 stack.append(data[0])
@@ -224,7 +224,7 @@ def outputs_of(record: Record) -> list[End]:
 
 
 def contracted_axes(record: Record) -> dict[str, set[int]]:
-    """Return which axes of weights are summed over, by their strides in memory."""
+    """Return the axes of weights that are summed over, identified by their strides in memory."""
     found: dict[str, set[int]] = {}
     named = {
         node.value.untyped_storage()._cdata: node
@@ -248,7 +248,7 @@ def contracted_axes(record: Record) -> dict[str, set[int]]:
 
 
 def _routes(record: Record, node: Node, consumers: dict[int, list[int]]) -> bool:
-    """Whether a product is turned into weights of experts: a softmax, a sigmoid or a choice."""
+    """Whether a product determines weights of experts, by a softmax, a sigmoid or a selection."""
     stack, visited = [node.index], set()
     while stack:
         for i in consumers.get(stack.pop(), ()):
@@ -268,7 +268,7 @@ def _by_stream(sums: list[Sum], streams: list[int] | None = None) -> list[int]:
 
 
 def randomised(model: nn.Module) -> nn.Module:
-    """Return the model with no weight at zero, which would hide what is behind it."""
+    """Return the model with random weights, since weights at zero would hide dependences."""
     with seeded(1), torch.no_grad():
         for name, parameter in model.eval().named_parameters():
             if not parameter.is_floating_point():

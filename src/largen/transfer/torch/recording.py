@@ -1,7 +1,7 @@
 """One forward pass of a model, recorded below Python: every operation on tensors, as a graph.
 
-What a forward pass is written in (decorators, keyword arguments, functions of other libraries)
-does not matter here: operations are seen where PyTorch dispatches them to kernels.
+Operations are recorded where PyTorch dispatches them to kernels, so that the record does not depend
+on how the forward pass is written (decorators, keyword arguments, functions of other libraries).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from largen.transfer.torch.process import ALONE
 
-# They take shapes and types from their arguments, no values.
+# Operations that take shapes and types from their arguments, but no values.
 FACTORIES = frozenset({
     "new_empty", "new_zeros", "new_ones", "new_full", "new_empty_strided", "empty_like",
     "zeros_like", "ones_like", "full_like", "rand_like", "randn_like", "randint_like",
@@ -27,30 +27,30 @@ LOOK_UPS = frozenset({"index", "index_select", "gather", "take_along_dim"})
 
 @dataclass(eq=False)
 class Node:
-    """One tensor of a forward pass, and how it was made.
+    """One tensor of a forward pass, and the operation that computed it.
 
     Attributes
     ----------
     index
-        Its place in the record.
+        The node's index in the record, called its place.
     op
-        The operation's name, without what tells overloads and writing in place.
+        The operation's name, without the suffixes of overloads and of in-place variants.
     inputs
-        Places of the tensors that it was made from, in the order of the arguments.
+        Indices of the nodes from which it was computed, in the order of the arguments.
     numbers
-        Python's numbers among the arguments.
+        Python numbers among the arguments.
     value
         The tensor.
     module
-        Path of the innermost module that was running.
+        Path of the innermost module that ran the operation.
     of_weights, of_inputs
-        Whether it depends on a parameter, on the inputs.
+        Whether the tensor depends on a parameter, and whether on the inputs.
     parameter
-        The name of a parameter.
+        The name of the parameter, if the node is one.
     number
-        The value of a constant that is one number.
+        The value, if the node is a constant with a single entry.
     scale
-        The argument of this name.
+        The operation's argument ``scale``.
     """
 
     index: int
@@ -67,12 +67,12 @@ class Node:
 
     @property
     def is_data(self) -> bool:
-        """Whether it is a signal: computed with weights from the inputs, or an input."""
+        """Whether the tensor is a signal: an input, or computed from the inputs with weights."""
         return self.of_inputs and self.value.is_floating_point()
 
     @property
     def is_weight(self) -> bool:
-        """Whether it is a parameter or made from parameters alone."""
+        """Whether the tensor is a parameter or computed from parameters alone."""
         return self.of_weights and not self.of_inputs
 
     @property
@@ -83,7 +83,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Call:
-    """One call of a module: the tensors that went in and came out, by their places."""
+    """One call of a module: indices of the nodes of its inputs and outputs."""
 
     path: str
     inputs: tuple[int, ...]
@@ -92,18 +92,18 @@ class Call:
 
 @dataclass(eq=False)
 class Record:
-    """A forward pass.
+    """A recorded forward pass.
 
     Attributes
     ----------
     nodes
-        In the order in which they were made; those of parameters, inputs and constants included.
+        The tensors in the order of their computation, including parameters, inputs and constants.
     calls
-        In the order in which they ended.
+        The calls of modules, in the order of their ends.
     output
-        What the model returned, or its logits if it says which they are.
+        Index of the model's output, or of its logits if the model names them.
     ancestors
-        For each node a set of bits: the nodes that it was computed from.
+        For each node, a bit set of the nodes from which it was computed.
     """
 
     nodes: list[Node] = field(default_factory=list)
@@ -112,11 +112,11 @@ class Record:
     ancestors: list[int] = field(default_factory=list)
 
     def before(self, early: int, late: int) -> bool:
-        """Whether one node was computed from another."""
+        """Whether the node ``late`` was computed from the node ``early``."""
         return bool(self.ancestors[late] >> early & 1)
 
     def parameters(self, index: int) -> tuple[str, ...]:
-        """Return the names of the parameters that a node was made from."""
+        """Return the names of the parameters from which a node was computed."""
         own = self.nodes[index].parameter
         if own is not None:
             return (own,)
@@ -144,7 +144,7 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
 
 
 def output_of(value: Any) -> Tensor | None:
-    """Return a model's main output: its logits if they are named, else the first real tensor."""
+    """Return a model's main output: its logits if it names them, else the first real tensor."""
     named = value.get("logits") if isinstance(value, Mapping) else getattr(value, "logits", None)
     if isinstance(named, Tensor):
         return named
@@ -152,14 +152,14 @@ def output_of(value: Any) -> Tensor | None:
 
 
 def record(model: nn.Module, args: tuple, kwargs: Mapping[str, Any]) -> Record:
-    """Call a model and record what it does.
+    """Call a model and record its forward pass.
 
     Parameters
     ----------
     model
-        In evaluation mode, if dropout is not to be part of the record.
+        The model, in evaluation mode unless dropout is to be part of the record.
     args, kwargs
-        What it is called with.
+        The arguments of the call.
     """
     watch = Recorder(model, (args, kwargs))
     with watching(watch, model, watch.enter, watch.leave):
@@ -176,17 +176,17 @@ def watching(
     enter: Callable[[str], None] | None = None,
     leave: Callable[[str, Any, Any], None] | None = None,
 ) -> Iterator[None]:
-    """Run a model's own code under a mode, without gradients and without opaque fast paths.
+    """Run a model under a dispatch mode, without gradients and without fused fast paths.
 
     Parameters
     ----------
     mode
-        Sees every operation.
+        The dispatch mode, which receives every operation.
     model
         The model.
     enter, leave
-        Called with a module's path before and after each of its calls, and in the end with what
-        went in and came out.
+        Functions called before and after each call of a module, with its path; ``leave`` also
+        receives the call's inputs and outputs.
     """
     handles = []
     if enter is not None and leave is not None:
@@ -215,14 +215,14 @@ def watching(
 
 
 def name_of(func: Any) -> tuple[str, bool]:
-    """Return an operation's plain name, and whether it writes into its first argument."""
+    """Return an operation's plain name, and whether it overwrites its first argument."""
     name = func._schema.name.rpartition("::")[2]
     in_place = name.endswith("_") and not name.endswith("__")
     return (name[:-1] if in_place else name), in_place
 
 
 class Recorder(TorchDispatchMode):
-    """Writes down every operation; with hooks on modules, which of them runs."""
+    """A dispatch mode that records every operation and, by hooks, the module that runs it."""
 
     def __init__(self, model: nn.Module, inputs: Any):
         super().__init__()
@@ -237,23 +237,23 @@ class Recorder(TorchDispatchMode):
                 self._add(tensor, "input", (), (), False, True)
 
     def before(self, index: int, inputs: list[Tensor]) -> None:
-        """An operation is about to run, whose result will have this place."""
+        """Called before an operation whose result will have this index."""
 
     def after(self, index: int, output: Any) -> None:
-        """An operation has run, whose result will have this place."""
+        """Called after an operation whose result will have this index."""
 
     def enter(self, path: str) -> None:
-        """A module is called."""
+        """Called before a module runs."""
         self.stack.append(path)
 
     def leave(self, path: str, inputs: Any, output: Any) -> None:
-        """A module has returned."""
+        """Called after a module has run."""
         self.stack.pop()
         places = [tuple(self.place(t) for t in tensors_in(side)) for side in (inputs, output)]
         self.record.calls.append(Call(path, *places))
 
     def place(self, tensor: Tensor) -> int:
-        """Return a tensor's place; of one that was not seen before, as a constant."""
+        """Return the index of a tensor's node; an unknown tensor is added as a constant."""
         found = self._places.get(id(tensor))
         if found is None:
             node = self._add(tensor, "constant", (), (), False, False)
@@ -261,7 +261,7 @@ class Recorder(TorchDispatchMode):
         return found
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run an operation and write it down."""
+        """Run an operation and record it."""
         kwargs = kwargs or {}
         op, in_place = name_of(func)
         own = [] if op in FACTORIES else list(tensors_in((args, kwargs)))
@@ -291,7 +291,7 @@ class Recorder(TorchDispatchMode):
         weights = any(n.of_weights for n in nodes)
         data = any(n.of_inputs for n in nodes)
         if op in LOOK_UPS and nodes and nodes[0].is_weight:
-            # A row of a table is a signal if inputs choose it, and a weight if a router does.
+            # A row of a table is a signal if inputs select it, and a weight if a router selects it.
             data = any(n.of_inputs and not n.of_weights for n in nodes[1:])
         return weights, data
 
@@ -314,14 +314,14 @@ class Recorder(TorchDispatchMode):
         return node
 
     def _overwritten(self, tensor: Tensor, node: Node) -> None:
-        """What shares memory with a tensor that was written to depends on what was written."""
+        """Make tensors that share memory with an overwritten tensor depend on the new values."""
         if tensor.layout is torch.strided and tensor.device.type != "meta":
             for other in self._storages[tensor.untyped_storage()._cdata]:
                 self._places[id(other)] = node.index
 
 
 class _Same:
-    """Membership by identity."""
+    """A container whose membership test compares by identity."""
 
     def __init__(self, tensors: list[Tensor]):
         self._ids = {id(t) for t in tensors}

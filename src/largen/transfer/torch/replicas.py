@@ -1,8 +1,8 @@
 """Replicas of one PyTorch model trained together, in one batched computation.
 
-Weights of R replicas are stacked, and one operation on a stack takes the place of R small ones,
-whose cost is mostly that of calling them. Each replica's weights move by its own rate times its
-own gradient, as its optimizer would move them alone.
+Weights of R replicas are stacked, so that one operation on a stack replaces R small ones, whose
+cost is mostly the overhead of the calls. The update of each replica's weights is that of its own
+optimizer, with its own rate and gradient.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
     Raises
     ------
     InvalidInput
-        If targets are not numbers of classes, or the shapes do not fit.
+        If targets are not class indices, or the shapes do not fit.
     """
     _check_labels(outputs, targets)
     return nn.functional.cross_entropy(outputs.flatten(0, -2), targets.flatten())
@@ -51,7 +51,7 @@ def mse(outputs: Tensor, targets: Tensor) -> Tensor:
     Raises
     ------
     InvalidInput
-        If targets have another shape than outputs.
+        If the shapes of targets and outputs differ.
     """
     if outputs.shape != targets.shape:
         raise InvalidInput(
@@ -79,7 +79,7 @@ def _check_labels(outputs: Tensor, targets: Tensor) -> None:
 
 
 def _scalar(loss: Loss) -> Loss:
-    """Return the user's loss, whose value is checked."""
+    """Return the user's loss with a check of its value."""
 
     def checked_loss(outputs: Tensor, targets: Tensor) -> Tensor:
         value = loss(outputs, targets)
@@ -91,7 +91,7 @@ def _scalar(loss: Loss) -> Loss:
 
 
 def _of_samples(loss: Loss) -> Loss:
-    """Return the function of outputs and targets that gives the loss on each sample."""
+    """Return a function of outputs and targets that returns the loss of each sample."""
 
     def cross_entropies(outputs: Tensor, targets: Tensor) -> Tensor:
         _check_labels(outputs, targets)
@@ -110,7 +110,7 @@ def _of_samples(loss: Loss) -> Loss:
 
         try:
             return torch.vmap(alone)(outputs, targets)
-        except Exception:  # whatever is the loss's own fault is raised again here
+        except Exception:  # an error of the loss itself is raised again below
             return torch.stack([alone(*pair) for pair in zip(outputs, targets, strict=True)])
 
     if loss is cross_entropy:
@@ -132,37 +132,37 @@ def train_replicas(
 ) -> TrainedReplicas:
     """Train replicas of the plan's target model together.
 
-    Replica r moves weight w at η_r · (the plan's factor of w) · s(t). All of them see the same
-    batches, so that they differ by what is set for them alone. A replica that has diverged is
-    taken out of the stack.
+    Replica r trains weight w at the rate η_r · (the plan's factor of w) · s(t). All replicas use
+    the same batches, so that they differ in their settings only. A replica that has diverged is
+    removed from the stack.
 
-    The model's code and the loss are called once a step for all replicas, by ``torch.vmap``. A
-    model that cannot be mapped, or that has hooks on its backward pass, is called for one replica
-    after the other: the same result, without the gain in speed. Losses after training are those in
-    evaluation mode.
+    The model and the loss are called once a step for all replicas, by ``torch.vmap``. A model that
+    ``torch.vmap`` does not support, or that has hooks on its backward pass, is called once for each
+    replica, with the same result but without the gain in speed. Losses after training are computed
+    in evaluation mode.
 
     Parameters
     ----------
     plan
-        With its builder; the model is called with a batch's inputs.
+        The plan, with its builder; the model is called with a batch's inputs.
     replicas
-        Their settings.
+        The replicas' settings.
     batches
-        Step t (from 0) → inputs and targets, tensors or NumPy arrays; real numbers are taken in
-        the precision of the model's weights.
+        Step t (from 0) → inputs and targets, tensors or NumPy arrays; real numbers are converted
+        to the precision of the model's weights.
     loss
         ``"cross_entropy"``, ``"mse"``, or ``loss(outputs, targets)`` → a scalar, a mean over
         samples.
     steps
-        How many.
+        The number of training steps.
     evaluation
         Batches of samples, on each of which the loss after training is measured.
     schedule
         s(t), such as :func:`warmup_cosine`; 1 if None.
     device
-        Where; PyTorch's default if None.
+        The device of the training; PyTorch's default if None.
     report
-        Called with (step, steps).
+        Function called with (step, steps) to report progress.
 
     Returns
     -------
@@ -227,7 +227,7 @@ def tensors(batch: Batch, device: Any = None) -> tuple[Tensor, Tensor]:
 
 
 class Stack:
-    """The weights of replicas that have not diverged, and the model that they are weights of.
+    """The stacked weights of the replicas that have not diverged, and their model.
 
     Parameters
     ----------
@@ -237,7 +237,7 @@ class Stack:
     Attributes
     ----------
     alive
-        Numbers of these replicas.
+        Indices of the replicas that have not diverged.
     """
 
     def __init__(self, plan: TorchPlan, replicas: Sequence[Replica], device: Any):
@@ -269,13 +269,13 @@ class Stack:
         self.dtype = kinds.pop() if len(kinds) == 1 else None
 
     def tensors(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return inputs and targets, real numbers among them in the weights' precision."""
+        """Return inputs and targets, with real numbers in the weights' precision."""
         x, y = tensors(batch, self.device)
         x, y = (part.to(self.dtype) if part.is_floating_point() else part for part in (x, y))
         return x, y
 
     def step(self, x: Tensor, y: Tensor, loss: Loss, s: float, t: int) -> Tensor:
-        """Take step t, with rates times s, and return the losses before it, ``(replica,)``."""
+        """Take step t with rates times s; return the losses before the step, ``(replica,)``."""
         losses, gradients = self.gradients(x, y, loss)
         with torch.no_grad():
             for name, weight in self.weights.items():
@@ -322,10 +322,10 @@ def _stacked(
 
 
 def _laid_out(value: Tensor) -> Tensor:
-    """Return a copy of stacked matrices whose layout is that of their gradients.
+    """Return a copy of stacked matrices in the memory layout of their gradients.
 
-    Linear layers multiply by the transposed weight, so that the gradient comes out transposed;
-    steps on two tensors of unlike layout take five times as long.
+    Linear layers multiply by the transposed weight, so that the gradient is stored transposed;
+    steps on two tensors of different layouts take five times as long.
     """
     if value.ndim == 3:
         return value.transpose(1, 2).contiguous().transpose(1, 2)

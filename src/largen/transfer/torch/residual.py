@@ -1,4 +1,4 @@
-"""A residual connection by name, for models whose branches cannot be found otherwise."""
+"""An explicit residual connection, for models whose branches cannot be found otherwise."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from torch import Tensor, nn
 
 
 class Residual(nn.Module):
-    """``x + branch(x)``: what a plan scales by l^(−α) is then beyond doubt.
+    """``x + branch(x)``, which marks the branch that a plan scales by l^(−α).
 
     Parameters
     ----------
     branch
-        Any module; further arguments of the call are passed on to it.
+        Any module; it receives the further arguments of the call, too.
 
     Examples
     --------

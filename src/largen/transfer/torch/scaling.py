@@ -1,4 +1,4 @@
-"""From a builder and two shapes to a plan."""
+"""A plan from a model's builder and two shapes."""
 
 from __future__ import annotations
 
@@ -42,14 +42,15 @@ def scale(
     """Plan how a model of one shape takes over the hyperparameters of a smaller one.
 
     Models of both shapes and of a larger width and depth than the base are built without memory.
-    What grows between them tells the role of every weight; the scheme's rules, relative to the
-    base, tell what each gets (:mod:`largen.transfer.rules`). At the base shape nothing changes.
+    The axes that grow between them determine the role of every weight, and the role determines its
+    settings by the scheme's rules relative to the base (:mod:`largen.transfer.rules`). At the base
+    shape nothing changes.
 
-    The base, and models of twice its width and depth, are built for real as well, and called once.
-    The record of what they do says where residual branches end, what multiplies attention logits,
-    where the read-out is, and which factors of width the forward pass applies by itself
-    (:mod:`largen.transfer.torch.reading`); branches and logits are checked by multiplying the
-    weights found. The target is never built at full size.
+    The base, and models of twice its width and depth, are also built in memory and called once. The
+    recorded forward passes determine where residual branches end, which weights multiply attention
+    logits, where the read-out is, and which powers of the width the user's forward pass has
+    (:mod:`largen.transfer.torch.reading`). Branches and logits are verified by forward passes in
+    which the weights found are multiplied. No memory is allocated for the target.
 
     Parameters
     ----------
@@ -65,35 +66,35 @@ def scale(
         ``"adagrad"``, ``"rmsprop"``, ``"signsgd"``, ``"lion"`` or ``"muon"``; others are refused
         with the reason.
     decay
-        ``"coupled"``, ``"decoupled"`` or ``"independent"`` weight decay; what the optimizer of
-        that name does in PyTorch by default.
+        ``"coupled"``, ``"decoupled"`` or ``"independent"`` weight decay; by default that of
+        PyTorch's optimizer of the given name.
     alpha
-        Branches l^(−α) instead of the scheme's own.
+        The exponent of branches l^(−α), in place of the scheme's own.
     depth
         The key that is the depth; all others are widths.
     delta
-        A shape larger than the base in every key that grows, for finding what grows; by default
-        these keys are doubled.
+        A shape larger than the base in every key that grows, with which the base is compared to
+        find the axes that grow; by default these keys are doubled.
     roles
         Patterns of weights' names, such as ``"*.gate.weight"``, with their roles
-        (:data:`largen.transfer.roles.ROLES`), where they are not to be found by shape.
+        (:data:`largen.transfer.roles.ROLES`), where shapes do not determine them.
     branches
         Patterns of the modules that residual branches end in, such as ``"blocks.*.mlp.fc2"``; by
         default they are found from a recorded forward pass.
     attention
-        Patterns of the modules whose outputs are queries, with the ratio of the heads'
-        dimensions, for logits q·k/√d; by default found from a recorded forward pass, with the
-        power of d that they have by themselves. ``{}`` leaves all logits as they are.
+        Patterns of the modules whose outputs are queries, with the ratio of the head dimensions,
+        for logits q·k/√d. By default queries, and the logits' own power of d, are found from a
+        recorded forward pass. ``{}`` leaves all logits as they are.
     multipliers
         ``"weights"``: the factors of read-outs, attention logits and branches are folded into
         weights and rates wherever that is exact, so that a checkpoint is complete by itself.
-        ``"forward"``: they stay in the forward pass. Training is the same; norms of gradients are
-        not, so that with ``"weights"`` they are to be clipped by
+        ``"forward"``: they stay in the forward pass. Training is the same, but norms of gradients
+        differ, so that with ``"weights"`` gradients have to be clipped by
         :meth:`TorchPlan.clip_grad_norm_`.
     example
-        What a model is called with: a tensor, a tuple of arguments, a dict of keyword arguments,
-        or a function of the builder's arguments that returns one of these. By default token ids,
-        images or rows of features are made up.
+        Inputs of the model: a tensor, a tuple of arguments, a dict of keyword arguments, or a
+        function of the builder's arguments that returns one of these. By default token ids,
+        images or rows of features are generated.
 
     Returns
     -------

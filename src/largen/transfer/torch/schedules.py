@@ -1,8 +1,8 @@
-"""Schedulers that replace rates by absolute ones are refused.
+"""Checks that learning-rate schedulers keep the ratios of a plan's rates.
 
 A plan's groups have different rates η₀·r_g, and a schedule s(t) must keep their ratios:
-η_g(t) = η₀·r_g·s(t). Those that are given rates as absolute numbers (the peak of
-``OneCycleLR``, the floor of a cosine) set them alike for all groups and so erase the plan.
+η_g(t) = η₀·r_g·s(t). Schedulers with absolute rates (the peak of ``OneCycleLR``, the floor of a
+cosine) set the same rate for all groups, which discards the plan; they are refused.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 from largen.errors import InvalidInput
 from largen.text import shown
 
-# Attributes that hold absolute rates, by the scheduler's class, and what to do instead.
+# Attributes that hold absolute rates, by the scheduler's class, and the alternative.
 _FLOORS = {
     "CosineAnnealingLR": "eta_min",
     "CosineAnnealingWarmRestarts": "eta_min",
@@ -25,17 +25,18 @@ _PEAKS = {"OneCycleLR": "max_lr", "CyclicLR": "max_lr", "SWALR": "swa_lr"}
 
 
 def check_scheduler(scheduler: Any) -> Any:
-    """Return a scheduler that keeps the ratios of the groups' rates, or refuse it.
+    """Return the scheduler if it keeps the ratios of the groups' rates; raise otherwise.
 
     Parameters
     ----------
     scheduler
-        Of an optimizer with a plan's groups; what it is composed of is checked too.
+        A scheduler of an optimizer with a plan's groups; its component schedulers are checked,
+        too.
 
     Raises
     ------
     InvalidInput
-        If it replaces rates by absolute ones: the message says what to write instead.
+        If the scheduler sets absolute rates; the message names the alternative.
 
     Examples
     --------
@@ -81,13 +82,13 @@ def check_scheduler(scheduler: Any) -> Any:
 def check_rates(optimizer: Optimizer) -> None:
     """Raise if the groups' rates are no longer in the plan's ratios.
 
-    Register it to be warned while training:
+    Register the check as a hook to run it during training:
     ``optimizer.register_step_pre_hook(lambda optimizer, args, kwargs: check_rates(optimizer))``.
 
     Raises
     ------
     InvalidInput
-        If something has replaced a group's rate.
+        If a group's rate has been replaced.
     """
     if isinstance(optimizer, type) or not hasattr(optimizer, "param_groups"):
         raise InvalidInput(f"optimizer: wanted one of PyTorch's, got {shown(optimizer)}.")

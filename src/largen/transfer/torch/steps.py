@@ -1,7 +1,7 @@
-"""Optimizers as functions of stacked weights: every replica has settings of its own.
+"""Optimizers as functions of stacked weights, with settings for each replica.
 
-The axis in front counts replicas of one model, and rates, decays, momenta and ε are columns over
-it. What is computed is what ``torch.optim`` computes for each replica alone.
+The first axis counts replicas of one model; rates, decays, momenta and ε are columns along it. Each
+replica's update equals that of ``torch.optim`` for the replica alone.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ NADAM_MOMENTUM_DECAY = 4e-3
 
 @dataclass
 class StackedWeight:
-    """One weight of all replicas, with its settings and the optimizer's memory.
+    """One weight of all replicas, with its settings and the optimizer's state.
 
     Attributes
     ----------
     value
-        Shape ``(replica, …)``; changed in place.
+        The stacked weight, ``(replica, …)``; changed in place.
     rate, decay, momentum, eps
-        Broadcast against ``value``.
+        Settings of the replicas, broadcast against ``value``.
     coupled
         Whether weight decay is added to the gradient.
     memory
-        What the optimizer remembers, each of the shape of ``value``.
+        The optimizer's state tensors, each of the shape of ``value``.
     product
-        Of the momenta until now, for the optimizer whose momentum changes.
+        The product of the momenta of all steps so far, for NAdam, whose momentum changes.
     decays
         Whether any replica has weight decay.
     """
@@ -60,17 +60,17 @@ class StackedWeight:
         self.memory = [m[which] for m in self.memory]
 
     def remembered(self, count: int) -> list[Tensor]:
-        """Return the memory, zero at first."""
+        """Return the state tensors, which start at zero."""
         if not self.memory:
             self.memory = [torch.zeros_like(self.value) for _ in range(count)]
         return self.memory
 
     def move(self, direction: Tensor, s: float) -> None:
-        """Move the weight by −s·rate along a direction."""
+        """Add −s·rate times a direction to the weight."""
         self.value.addcmul_(direction, self.rate, value=-s)
 
     def decayed(self, gradient: Tensor, s: float) -> Tensor:
-        """Apply weight decay: to the weight, or to the gradient that is returned."""
+        """Apply weight decay, to the weight or to the gradient; return the gradient."""
         if not self.decays:
             return gradient
         if self.coupled:
@@ -79,7 +79,7 @@ class StackedWeight:
         return gradient
 
 
-# (weight, its gradient, the schedule's factor, the number of the step from 1)
+# (weight, its gradient, the schedule's factor, the number of the step, from 1)
 Step = Callable[[StackedWeight, Tensor, float, int], None]
 
 
@@ -89,7 +89,7 @@ def step_of(optimizer: str) -> Step:
     Raises
     ------
     InvalidInput
-        If there is none.
+        If there is no batched step for this optimizer.
     """
     return STEPS[one_of("optimizer", optimizer, STEPS)]
 

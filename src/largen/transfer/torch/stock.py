@@ -1,8 +1,8 @@
 """Stock models of other libraries as builders of a width and a depth, with shrunk configurations.
 
-A configuration's fields are known by their usual names: what is a width, a number of heads, a
-depth, or of a fixed size. Heads keep their dimension and grow in number, as published families of
-models do, unless the name of the model here says otherwise.
+The usual names of a configuration's fields determine which are widths, numbers of heads, depths or
+fixed sizes. Heads keep their dimension and grow in number, as in published families of models,
+unless the model's name in this module indicates otherwise.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from largen.errors import InvalidInput, one_of
 from largen.transfer.torch.stock_fields import HEAD, fields_at
 from largen.transfer.torch.stock_images import TIMM
 
-# Name → (kind of model in transformers, name of the configuration there, what differs).
+# Name → (kind of model in transformers, name of its configuration, fields that differ).
 Own = dict[str, Any]
-# Its heads share the inner width, which is twice that of the model.
+# The heads divide the inner width, which is twice the model's width.
 MAMBA_2: Own = {"num_heads": lambda width, depth: 2 * width // HEAD, "n_groups": 1}
 LANGUAGE: dict[str, tuple[str, str, Own]] = {
     "Llama": ("CausalLM", "llama", {}),
@@ -73,7 +73,7 @@ KINDS = {
     "vision": ("ImageClassification",),
     "speech": ("SpeechSeq2Seq", "CTC"),
 }
-LARGEST = 30_000_000  # weights of a base model: more is a configuration that was not shrunk
+LARGEST = 30_000_000  # most weights of a base model: with more, shrinking has failed
 BASE = {"width": 64, "depth": 2}
 
 
@@ -84,13 +84,13 @@ class StockModel:
     Attributes
     ----------
     name
-        What it is called in tables.
+        The model's name in tables.
     library
-        Which one it is from.
+        The library that it comes from.
     kind
         ``"text"``, ``"vision"`` or ``"speech"``.
     make
-        ``make(width, depth)``.
+        ``make(width, depth)`` → the model.
     """
 
     name: str
@@ -100,18 +100,18 @@ class StockModel:
 
 
 def stock_models(which: str = "named") -> list[StockModel]:
-    """Return stock models of the libraries that are installed.
+    """Return stock models of the installed libraries.
 
     Parameters
     ----------
     which
-        ``"named"``: one or two of each common family; ``"all"``: every architecture that
-        ``transformers`` and ``timm`` have for text, vision or speech, with guessed configurations.
+        ``"named"``: one or two models of each common family; ``"all"``: every architecture for
+        text, vision or speech in ``transformers`` and ``timm``, with guessed configurations.
 
     Raises
     ------
     InvalidInput
-        If there is no such choice, or neither library is installed.
+        If ``which`` is not one of these, or neither library is installed.
 
     Examples
     --------
@@ -139,7 +139,7 @@ def _transformers(which: str) -> Iterator[StockModel]:
 
 
 def _architectures() -> Iterator[tuple[str, str]]:
-    """Yield what transformers has for each task, every configuration once."""
+    """Yield the task and the name of every configuration in transformers, each once."""
     modeling_auto = import_module("transformers.models.auto.modeling_auto")
     lists = {
         "CausalLM": "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",

@@ -1,12 +1,12 @@
-"""Fields of configurations by their usual names, and what they are at a width and a depth."""
+"""Fields of configurations by their usual names, and their values at a width and a depth."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-HEAD = 16  # entries of a head
-# Multiples of the width.
+HEAD = 16  # dimension of a head
+# Fields that are multiples of the width.
 WIDTHS: Mapping[str, float] = {
     **dict.fromkeys(
         ("hidden_size", "d_model", "n_embd", "dim", "emb_dim", "embed_dim", "word_embed_proj_dim",
@@ -36,7 +36,7 @@ DEPTHS = frozenset({
     "num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers", "decoder_layers",
     "num_decoder_layers", "num_encoder_layers",
 })  # fmt: skip
-# Sizes that stay as they are while the model grows.
+# Sizes that are fixed while the model grows.
 FIXED: Mapping[str, Any] = {
     "vocab_size": 61, "max_position_embeddings": 64, "n_positions": 64,
     "max_target_positions": 64, "max_source_positions": 16, "n_ctx": 64, "type_vocab_size": 2,
@@ -62,12 +62,12 @@ def fields_at(config: Any, width: int, depth: int, own: Mapping[str, Any]) -> di
     Parameters
     ----------
     config
-        One with default values, which says what fields there are.
+        A configuration with default values, which defines the fields.
     width, depth
-        Of the model.
+        Width and depth of the model.
     own
-        Fields that differ: values, or functions of width and depth; ``heads`` is the number of
-        heads, which then grow in dimension.
+        Fields with values of their own: numbers, or functions of width and depth; ``heads`` is a
+        fixed number of heads, whose dimension then grows.
 
     Examples
     --------
@@ -107,7 +107,7 @@ def fields_at(config: Any, width: int, depth: int, own: Mapping[str, Any]) -> di
 
 
 def _of_stages(config: Any, width: int, depth: int) -> dict[str, Any]:
-    """Return lists with an entry for each stage of an image model."""
+    """Return the fields of an image model that have one entry for each stage."""
     found: dict[str, Any] = {}
     stages = getattr(config, "depths", None)
     if not isinstance(stages, (list, tuple)):

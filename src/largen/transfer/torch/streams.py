@@ -1,8 +1,8 @@
-"""Residual sums of a recorded forward pass, and the streams that they add to.
+"""Residual sums of a recorded forward pass, and the residual streams to which they add.
 
 A sum is residual if one of its terms, the branch, is computed with weights from the other, the
-trunk: x + f(x). Sums are connected to streams by their trunks, so that what repeats with the
-depth is counted in sums, whatever blocks look like.
+trunk: x + f(x). Trunks connect sums to streams, so that the depth can be counted in residual sums,
+independently of the definition of a block.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ class Sum:
     Attributes
     ----------
     node, trunk, branch
-        Places of the sum and of its terms.
+        Indices of the nodes of the sum and of its terms.
     source
-        The tensor behind views that the branch is computed from.
+        The tensor, up to views, from which the branch is computed.
     walk
-        From the branch to the weights that it is proportional to.
+        The walk from the branch to the weights to which it is proportional.
     stream
-        The number of the stream that it adds to.
+        Index of the stream to which the sum adds.
     post_norm
-        Whether a norm lies between the sum before and this one's trunk.
+        Whether a norm lies between the preceding sum and this sum's trunk.
     """
 
     node: int
@@ -79,14 +79,14 @@ def _terms(record: Record, node: Node) -> tuple[int, int] | None:
 
 
 def _source(record: Record, trunk: int, branch: int, found: dict) -> int | None:
-    """Return the tensor on the trunk that a branch is computed from with weights."""
+    """Return the tensor on the trunk from which a branch is computed with weights."""
     source = through_views(record, trunk)
     while True:
         if record.before(source, branch) and _weighted(record, source, branch):
             return source
         if source not in found:
             return None
-        source = through_views(record, found[source][0])  # the sum before this one
+        source = through_views(record, found[source][0])  # the trunk of the preceding sum
 
 
 def _weighted(record: Record, early: int, late: int) -> bool:
@@ -101,9 +101,9 @@ def _weighted(record: Record, early: int, late: int) -> bool:
 
 
 def _add_projected(record: Record, candidates: list, found: dict) -> None:
-    """Add the sums on a known stream whose trunk is an affine map, as ResNets' first blocks have.
+    """Add sums on a known stream whose trunk is an affine map, as in the first blocks of ResNets.
 
-    Exactly one term is affine in a signal that the other one is computed from, too.
+    In such a sum, exactly one term is affine in a signal from which the other is computed, too.
     """
     on_spine: set[int] = set()
     for trunk, _, _ in found.values():
@@ -135,7 +135,7 @@ def _affine_source(record: Record, place: int, other: int) -> int | None:
 
 
 def _spine(record: Record, place: int, found: dict) -> Iterator[int]:
-    """Yield where a trunk comes from: through what has one signal as its input, and sums."""
+    """Yield the nodes upstream of a trunk, through residual sums and operations of one signal."""
     while True:
         yield place
         if place in found:
@@ -151,7 +151,7 @@ def _spine(record: Record, place: int, found: dict) -> Iterator[int]:
 
 
 def _joint(record: Record, data: list[int]) -> list[int]:
-    """Return the one signal that several are parts or statistics of."""
+    """Return the one signal of which all of these are parts or statistics."""
     last = max(data)
     for first in sorted(data, reverse=True):
         if all(first == i or record.before(first, i) for i in data):

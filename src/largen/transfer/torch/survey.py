@@ -1,6 +1,6 @@
-"""Looking at models: built without memory for their shapes, and built small for their beginnings.
+"""Inspection of models: of shapes, without memory, and of initial weights, at small sizes.
 
-Every look leaves the global random state as it was.
+The global random state is restored after each inspection.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from largen.transfer.structure import Part
 from largen.transfer.torch.process import seeded
 from largen.transfer.torch.recording import name_of
 
-BLOCK = 4096  # entries that are drawn of a large tensor
+BLOCK = 4096  # entries of a large tensor that are drawn
 RANDOM = frozenset({"normal", "uniform", "exponential", "log_normal", "cauchy", "bernoulli"})
-LARGE = 200_000  # entries of a model whose large tensors are not drawn again
+LARGE = 200_000  # entries of a model above which its large tensors are not drawn again
 
 
 def on_meta(make_model: Callable[..., nn.Module], sizes: Mapping[str, Any]) -> nn.Module:
     """Build a model without allocating its weights.
 
-    A builder that looks at values while it builds (``torch.linspace(…)`` turned into numbers)
-    cannot run that way; it is run for real then.
+    A builder that needs values of tensors (such as ``torch.linspace(…)`` converted to numbers)
+    cannot run without memory; its weights are then allocated.
 
     Raises
     ------
     InvalidInput
-        If it does not return a module, or fails with these sizes.
+        If the builder does not return a module, or fails with these sizes.
     """
     try:
         return _built(make_model, sizes, "meta", 0)
@@ -66,11 +66,11 @@ def initial_moments(
     Parameters
     ----------
     make_model, sizes
-        What to build.
+        The builder and its arguments.
     names
-        Weight → name under which its entries are counted, one for all copies of a block.
+        Weight → name under which its entries are pooled, the same for all copies of a block.
     entries
-        How many are wanted of each random weight.
+        The number of entries wanted of each random weight.
     """
 
     large = False
@@ -91,9 +91,10 @@ def initial_moments(
 
 
 class _OnlySmall(TorchDispatchMode):
-    """Draws tensors of more entries than these by repeating a block: none are wanted of them.
+    """A mode that fills tensors above a given size by repeating one block of random entries.
 
-    They are random still, since some initialisations draw until entries are within bounds.
+    No entries of these tensors are wanted, but they have to be random, since some initialisations
+    draw until all entries are within bounds.
     """
 
     def __init__(self, entries: int):
@@ -101,7 +102,7 @@ class _OnlySmall(TorchDispatchMode):
         self.entries = max(entries, BLOCK)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Draw a block where a large tensor would be filled."""
+        """Draw one block in place of a large tensor."""
         name, in_place = name_of(func)
         whole = args[0] if args else None
         if not (in_place and name in RANDOM and isinstance(whole, Tensor)):

@@ -1,8 +1,8 @@
-"""The check of what was read: weights are multiplied, and the forward pass is run again.
+"""Verification of a reading: the forward pass is repeated with some weights multiplied.
 
-Where a tensor is checked, what comes after it goes on with the value of the first run, so that
-all places are checked by one run, and the model's output must come out as it was: what multiplies
-a branch or logits and something else besides changes the output.
+After each tensor that is checked, the forward pass continues with the value of the first run. One
+run can therefore check all tensors, and the model's output must be unchanged: weights that
+multiply a branch or logits and anything else change the output.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from torch import Tensor, nn
 from largen.transfer.torch.process import seeded
 from largen.transfer.torch.recording import Record, Recorder, output_of, tensors_in, watching
 
-CLOSE = 2e-3  # in single precision, through reductions of some thousand terms
+CLOSE = 2e-3  # tolerance in single precision, with reductions of some thousand terms
 
 
 @dataclass(eq=False)
 class Specimen:
-    """A model with random weights, its record, and what it was called with."""
+    """A model with random weights, its record, and its inputs."""
 
     model: nn.Module
     record: Record
@@ -33,14 +33,14 @@ class Specimen:
 
 @dataclass(eq=False)
 class Run:
-    """What went into and came out of some places, and the output."""
+    """Inputs and results of some operations in a run, and the model's output."""
 
     inputs: dict[int, list[Tensor]]
     results: dict[int, Tensor]
     output: Tensor
 
 
-# A weight's name → the factor, or the factors of its entries.
+# A weight's name → its factor, or the factors of its entries.
 Multiplied = Mapping[str, float | Tensor]
 
 
@@ -57,11 +57,11 @@ def run_again(
     specimen
         The model.
     places
-        Where to look.
+        Indices of the operations whose inputs and results are kept.
     multiplied
-        Weights and what they are multiplied by, for this run.
+        Names of weights → their factors in this run.
     results
-        What comes out of places, in place of what would.
+        Results that replace those of the operations at these indices.
     """
     watch = _Replay(specimen, set(places), results or {})
     running = watching(watch, specimen.model, watch.enter, watch.leave)
@@ -72,7 +72,7 @@ def run_again(
 
 
 def same(found: Tensor, wanted: Tensor, factor: float = 1.0) -> bool:
-    """Whether a tensor is a multiple of another."""
+    """Whether a tensor equals another times a factor."""
     scale = wanted.abs().max() * abs(factor)
     finite = torch.isfinite(wanted)
     if found.shape != wanted.shape or not bool((torch.isfinite(found) == finite).all()):
@@ -104,12 +104,12 @@ class _Replay(Recorder):
         self.results: dict[int, Tensor] = {}
 
     def before(self, index: int, inputs: list[Tensor]) -> None:
-        """Keep what goes in, which may be written to."""
+        """Keep copies of the inputs, which the operation may overwrite."""
         if index in self.places:
             self.inputs[index] = [t.clone() for t in inputs]
 
     def after(self, index: int, output: Any) -> None:
-        """Keep what comes out, or replace it."""
+        """Keep the result, or replace it."""
         if index in self.places:
             first = next(tensors_in(output))
             if index in self.instead:

@@ -1,7 +1,8 @@
-"""From a tensor of a recorded forward pass back to the weights that it is proportional to.
+"""Walks from a tensor of a recorded forward pass back to the weights to which it is proportional.
 
-Views, sums, means, constants and gates pass a factor on. A product with a weight takes one up: if
-weight (and biases) are multiplied, so is the tensor. Everything else is a nonlinear end.
+Views, sums, means, constant factors and gates are linear in the walk's signal, so that the walk
+continues through them. At a product with a weight it ends: a factor of the weight (and of the
+biases) is a factor of the tensor. Any other operation is a nonlinear end.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from dataclasses import dataclass, field
 
 from largen.transfer.torch.recording import Node, Record
 
-# Linear in all of their floating-point arguments.
+# Operations that are linear in all of their floating-point arguments together.
 LINEAR = frozenset({
     "view", "_unsafe_view", "reshape", "_reshape_alias", "t", "transpose", "permute", "expand",
     "slice", "select", "unsqueeze", "squeeze", "clone", "contiguous", "_to_copy", "to", "detach",
@@ -48,19 +49,19 @@ MULTIPLIES = frozenset({"mul", "div", "multiply", "divide", "true_divide"})
 
 @dataclass(frozen=True)
 class End:
-    """Where a walk ended.
+    """One end of a walk.
 
     Attributes
     ----------
     node
-        The tensor.
+        Index of the tensor's node.
     kind
         ``"product"`` or ``"gain"`` (of a weight), ``"table"`` (a row of one), ``"input"``, or
         ``"other"``.
     weights
-        Parameters to which it is proportional, one of which can take up a factor.
+        Parameters to which the tensor is proportional; a factor can be folded into any one.
     biases
-        Parameters that are added to it in the same operation.
+        Parameters that the same operation adds.
     """
 
     node: int
@@ -71,18 +72,18 @@ class End:
 
 @dataclass
 class Walk:
-    """A walk from one tensor.
+    """A walk back from one tensor.
 
     Attributes
     ----------
     ends
-        Where it ended, each once.
+        The ends of the walk, each once.
     biases
-        Parameters that were added on the way.
+        Parameters that are added along the walk.
     factor
-        The product of the numbers that multiply on the way to the first end.
+        The product of the constant factors between the tensor and the first end.
     seen
-        Places of the tensors on the way.
+        Indices of the nodes along the walk.
     """
 
     ends: dict[int, End] = field(default_factory=dict)
@@ -92,12 +93,12 @@ class Walk:
 
     @property
     def takes_a_factor(self) -> bool:
-        """Whether every end has weights that can take one up."""
+        """Whether a factor can be folded into weights at every end."""
         return bool(self.ends) and all(end.weights for end in self.ends.values())
 
 
 def walk(record: Record, start: int) -> Walk:
-    """Walk back from a tensor to the weights that it is proportional to."""
+    """Walk back from a tensor to the weights to which it is proportional."""
     found, visited = Walk(), set()
     stack = [(start, 1.0)]
     while stack:
@@ -119,7 +120,7 @@ def walk(record: Record, start: int) -> Walk:
 
 
 def _onward(record: Record, node: Node, found: Walk) -> list[int] | None:
-    """Return what a factor comes from; None where the walk ends."""
+    """Return the nodes at which the walk continues; None where it ends."""
     inputs = [record.nodes[i] for i in node.inputs]
     data = [n for n in inputs if n.is_data]
     if not node.is_data or not data:
@@ -140,7 +141,7 @@ def _onward(record: Record, node: Node, found: Walk) -> list[int] | None:
 
 
 def _gated(record: Record, node: Node, data: list[Node]) -> list[int] | None:
-    """Return the side of a product of two signals that a weight makes, if the other is a gate."""
+    """Return the side of a product of two signals on which the walk continues, if one is a gate."""
     sides = data[:1] if node.op.startswith("div") or node.op.startswith("true") else data
     for side in sides:
         others = [n for n in data if n is not side]
@@ -148,7 +149,7 @@ def _gated(record: Record, node: Node, data: list[Node]) -> list[int] | None:
         if not inner.takes_a_factor or not others:
             continue
         gate = any(record.nodes[i].op in GATES for i in (*inner.seen, *inner.ends))
-        # A norm undoes a factor: its other side is computed from this one.
+        # In a norm the other side, computed from this one, cancels a factor.
         undone = any(
             record.before(end, other.index) or end == other.index
             for end in inner.ends for other in others
@@ -159,7 +160,7 @@ def _gated(record: Record, node: Node, data: list[Node]) -> list[int] | None:
 
 
 def constant_factor(record: Record, node: Node) -> float:
-    """Return the number by which a node multiplies its signal; 1 if it is none."""
+    """Return the constant by which a node multiplies its signal; 1 for other operations."""
     if node.op not in MULTIPLIES:
         return 1.0
     inputs = [record.nodes[i] for i in node.inputs]
@@ -176,7 +177,7 @@ def constant_factor(record: Record, node: Node) -> float:
 
 
 def end_at(record: Record, node: Node) -> End:
-    """Return what a walk's end is, and which weights multiply it."""
+    """Return the end of a walk at a node, with the weights that multiply it."""
     inputs = [record.nodes[i] for i in node.inputs]
     if node.op == "input":
         return End(node.index, "input")
@@ -194,7 +195,7 @@ def end_at(record: Record, node: Node) -> End:
         return End(node.index, "gain", _proportional(record, weights[0].index), rest)
     if node.op in PRODUCTS:
         added = node.op in ("addmm", "baddbmm", "addbmm", "addmv")
-        # The first argument of these is added; of convolutions the third.
+        # These operations add their first argument; convolutions add their third.
         factors = inputs[1:3] if added else inputs[:2]
         bias = inputs[:1] if added else inputs[2:]
         multiplied = [n for n in factors if n.is_weight]
@@ -207,9 +208,9 @@ def end_at(record: Record, node: Node) -> End:
 
 
 def _proportional(record: Record, place: int) -> tuple[str, ...]:
-    """Return a parameter that a tensor made of weights is proportional to; none if there is none.
+    """Return a parameter to which a tensor computed from weights is proportional, if there is one.
 
-    Of weight normalisation, w = g v/|v|, it is g; of 1 + w there is none.
+    For weight normalisation, w = g v/|v|, it is g; for 1 + w there is none.
     """
     node = record.nodes[place]
     while node.parameter is None:
@@ -229,7 +230,7 @@ def _proportional(record: Record, place: int) -> tuple[str, ...]:
 
 
 def through_views(record: Record, place: int) -> int:
-    """Return the tensor behind views, casts, copies and factors that are numbers."""
+    """Return the tensor upstream of views, casts, copies and constant factors."""
     while True:
         node = record.nodes[place]
         data = [i for i in node.inputs if record.nodes[i].is_data]

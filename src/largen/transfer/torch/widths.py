@@ -1,9 +1,9 @@
-"""Factors of width that a model's forward pass applies by itself.
+"""Powers of the width in the user's own forward pass.
 
-Gemma multiplies its embeddings by √d, T5 divides its features by √d before a tied read-out. Base
-and wider models do the same operations, and their numbers are compared one by one. Factors of
-attention logits are found with the attention (:mod:`largen.transfer.torch.attention`); those that
-are part of a norm leave the size of their result as it is.
+Gemma multiplies its embeddings by √d, T5 divides its features by √d before a tied read-out. The
+base and the wider model perform the same operations, whose constant factors are compared one by
+one. Factors of attention logits are treated in :mod:`largen.transfer.torch.attention`; factors
+inside a norm do not change the size of its result.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from largen.transfer.torch.reading import Reading, all_of
 from largen.transfer.torch.recording import Node, Record
 from largen.transfer.torch.walks import MULTIPLIES, VIEWS, constant_factor, walk
 
-FLAT = 0.25  # a power of the width that is smaller than this is none
+FLAT = 0.25  # a power of the width smaller than this counts as 0
 
 
 @dataclass(frozen=True)
 class OwnFactor:
-    """A factor n^power of the user's own.
+    """A factor n^power in the user's forward pass.
 
     Attributes
     ----------
     kind
-        ``"table"``: of an embedding; ``"read-out"``: of the features before the read-out;
-        ``"product"``: of what weights make.
+        The tensor that it multiplies. ``"table"``: an embedding; ``"read-out"``: the features
+        before the read-out; ``"product"``: a product with weights.
     weights
-        The weights that it multiplies; for ``"read-out"`` those that it is multiplied with.
+        The weights of the embedding or of the product; for ``"read-out"`` those of the read-out.
     module
-        Whose output it multiplies, for ``"table"``.
+        For ``"table"``, the module whose output it multiplies.
     power
         The power of n.
     """
@@ -45,13 +45,13 @@ class OwnFactor:
 
 
 def own_factors(reading: Reading) -> list[OwnFactor]:
-    """Return the user's factors of width outside of attention.
+    """Return the powers of the width in the user's forward pass, except for attention logits.
 
     Raises
     ------
     InvalidInput
-        If the two forward passes do different things, or a factor multiplies what is neither an
-        embedding, nor a product with weights, nor the read-out's input.
+        If the two forward passes perform different operations, or a factor multiplies a tensor
+        that is neither an embedding, nor a product with weights, nor the read-out's input.
     """
     base, wide = reading.base.record, reading.wide.record
     pairs = reading.logits
@@ -79,7 +79,7 @@ def own_factors(reading: Reading) -> list[OwnFactor]:
 
 
 def _numbers(record: Record, logits: list[Logits]) -> list[Node]:
-    """Return what numbers multiply and weights have a part in, but for attention logits."""
+    """Return nodes that multiply by a constant and depend on weights, except attention logits."""
     logits_own = {i for own in logits for i in own.seen}
     for own in logits:
         for product in own.products:
@@ -101,7 +101,7 @@ def _constant(record: Record, node: Node) -> bool:
 
 
 def _power(reading: Reading, small: Node, large: Node, ratio: float) -> tuple[Fraction, bool]:
-    """Return the factor's power of the width, and whether its result does not grow."""
+    """Return the factor's power of the width, and whether its result is of constant size."""
     sizes = reading.sizes
     grown = max(sizes.wide[key] / sizes.base[key] for key in sizes.base)
     if small.shape and large.shape and small.shape[-1] != large.shape[-1]:
@@ -140,7 +140,7 @@ def _placed(reading: Reading, node: Node, power: Fraction) -> OwnFactor:
 
 
 def behind(record: Record, place: int) -> list[int]:
-    """Return a place and those behind it, through views and numbers."""
+    """Return a node's index and those upstream of it, through views and constant factors."""
     found = [place]
     while True:
         node = record.nodes[found[-1]]
@@ -152,7 +152,7 @@ def behind(record: Record, place: int) -> list[int]:
 
 
 def module_at(record: Record, place: int, views: bool = True) -> str | None:
-    """Return the innermost module whose output a tensor is, seen through views if wanted."""
+    """Return the innermost module whose output is the tensor, up to views if wanted."""
     places = {place}
     if views:
         for node in record.nodes[place + 1 :]:

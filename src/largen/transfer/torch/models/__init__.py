@@ -1,6 +1,6 @@
-"""Models whose hyperparameters are transferred in the experiments.
+"""Models for the experiments on hyperparameter transfer.
 
-Plain PyTorch modules with a width and a depth: none of them knows of schemes or of plans.
+They are plain PyTorch modules with a width and a depth, independent of parameterization and plan.
 """
 
 from largen.transfer.torch.models.conv_resnet import ConvResNet

@@ -1,4 +1,4 @@
-"""Residual convolutional networks without normalisation, and with it."""
+"""Residual convolutional networks with and without normalisation."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ NORMS = (None, "batch", "layer")
 class ConvResNet(nn.Module):
     """The simplified ResNet of Bordelon et al. (2023), appendix A.1, with options of its A.2.
 
-    A 3 × 3 convolution of the image; four stages of residual blocks h + W ∗ φ(h), between which the
-    image is pooled to half its size and a convolution doubles the channels; then all positions are
-    read out. With ``norm``, what a block adds is normalised: W ∗ φ(h) with batch normalisation
-    behind the convolution, or layer normalisation of each channel's image.
+    The network consists of a 3 × 3 convolution of the image, four stages of residual blocks
+    h + W ∗ φ(h), between which the image is pooled to half its size and a convolution doubles the
+    channels, and a read-out of all positions. With ``norm``, the branch W ∗ φ(h) is normalised
+    behind the convolution: by batch normalisation, or by layer normalisation of each channel's
+    image.
 
     Parameters
     ----------
@@ -29,13 +30,13 @@ class ConvResNet(nn.Module):
     depth
         The number of residual blocks, a multiple of 4.
     size, channels, outputs
-        Of the images (their side, a multiple of 8), and the number of classes.
+        Side of the images, a multiple of 8, their channels, and the number of classes.
     norm
         None, ``"batch"`` or ``"layer"``.
     branch
         A constant factor of the branches, β₀.
     gamma
-        γ₀: outputs are divided by it.
+        γ₀, by which the outputs are divided.
 
     Examples
     --------
@@ -117,7 +118,7 @@ def normalisation(norm: str | None, channels: int, size: int) -> nn.Module:
 
 
 def gaussian_conv(fan_in: int, fan_out: int) -> nn.Conv2d:
-    """Return a 3 × 3 convolution without bias, Gaussian weights of deviation (9 fan_in)^(−½)."""
+    """Return a 3 × 3 convolution without bias, with weights N(0, 1/(9 fan_in))."""
     layer = nn.Conv2d(fan_in, fan_out, 3, padding=1, bias=False)
     nn.init.normal_(layer.weight, std=(9 * fan_in) ** -0.5)
     return layer

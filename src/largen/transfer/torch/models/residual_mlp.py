@@ -11,9 +11,9 @@ from torch import nn
 class ResidualMLP(nn.Module):
     """h¹ = W⁰x, h^(l+1) = h^l + W^l φ(h^l), f = w·φ(h^L), φ = relu.
 
-    Equation 1 of Bordelon et al., Depthwise hyperparameter transfer in residual networks, as a
-    practitioner would write it: branches of scale 1 and weights of deviation fan_in^(−½), which is
-    the standard parameterization of their Table 1.
+    Equation 1 of Bordelon et al., Depthwise hyperparameter transfer in residual networks, in the
+    standard parameterization of their Table 1: branches of scale 1, and weights of standard
+    deviation fan_in^(−½).
 
     Parameters
     ----------
@@ -22,9 +22,9 @@ class ResidualMLP(nn.Module):
     depth
         The number of residual blocks.
     inputs, outputs
-        D, and the number of outputs.
+        The input dimension D, and the number of outputs.
     readout_std
-        The read-out's deviation in units of N^(−½); 0 starts all outputs at 0.
+        The read-out's standard deviation in units of N^(−½); with 0 all outputs start at 0.
 
     Examples
     --------
@@ -61,7 +61,7 @@ class ResidualBlock(nn.Module):
 
 
 def gaussian_linear(fan_in: int, fan_out: int, std: float = 1.0) -> nn.Linear:
-    """Return a linear layer without bias, with Gaussian weights of deviation std·fan_in^(−½)."""
+    """Return a linear layer without bias, with weights N(0, std²/fan_in)."""
     layer = nn.Linear(fan_in, fan_out, bias=False)
     nn.init.normal_(layer.weight, std=std * fan_in**-0.5)
     return layer

@@ -11,10 +11,10 @@ from largen.transfer.torch.models.residual_mlp import gaussian_linear
 
 
 class Attention(nn.Module):
-    """Softmax attention of several heads, logits q·k/√d_head; queries start at zero.
+    """Softmax attention of several heads with logits q·k/√d_head; queries start at zero.
 
-    The factor 1/√d_head beyond this, which makes it the 1/N_q of appendix A.3, is a scheme's
-    business. The number of heads is fixed, so that heads grow with the width.
+    The further factor 1/√d_head, which gives the 1/N_q of appendix A.3, is left to the
+    parameterization. The number of heads is fixed, so that their dimension grows with the width.
     """
 
     def __init__(self, width: int, heads: int, causal: bool):
@@ -25,7 +25,7 @@ class Attention(nn.Module):
         )
 
     def forward(self, h: Any) -> Any:
-        """Return the attended values of ``(sample, position, width)``, of the same shape."""
+        """Return the attention's output for ``(sample, position, width)``, of the same shape."""
         q, k, v = (
             part(h).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
             for part in (self.q_proj, self.k_proj, self.v_proj)
@@ -62,13 +62,13 @@ class ViT(nn.Module):
     width
         The model's dimension N, a multiple of the number of heads.
     depth
-        Blocks, of an attention and an MLP branch each.
+        The number of blocks, each of an attention branch and an MLP branch.
     size, channels, patch, outputs
         Side and channels of the images, side of a patch, and the number of classes.
     heads
-        Of the attention.
+        The number of attention heads.
     norm
-        Whether layer normalisation is at the beginning of each branch and before the read-out.
+        Whether there is layer normalisation at the start of each branch and before the read-out.
 
     Examples
     --------
@@ -113,9 +113,9 @@ class CharacterGPT(nn.Module):
     width, depth, heads
         As in :class:`ViT`.
     characters
-        How many different ones there are.
+        The number of different characters.
     context
-        The longest text that is seen at once.
+        The largest number of positions.
     norm
         Whether there is layer normalisation.
 
