@@ -1,4 +1,4 @@
-"""Order, chaos and the edge between them: which networks let signals through."""
+"""Order, chaos and the edge of chaos: propagation of signals through deep networks."""
 
 from largen.criticality.drawn import DrawnNetworks
 from largen.criticality.edge import CriticalPoint, EdgeOfChaos, edge_of_chaos

@@ -1,7 +1,7 @@
-"""Networks of finite width over the plane of σ_w and σ_b, drawn with the same weights everywhere.
+"""Networks of finite width over the plane of σ_w and σ_b, with the same weights at every point.
 
-Everything that the diagram says of infinite width is measured here in networks, whose equations are
-written out: with z¹ of mean square 1 and a direction t¹,
+The quantities of the phase diagram at infinite width are measured in finite networks, with their
+equations written out: for z¹ of mean square 1 and a direction t¹,
 
     z ← σ_w Wφ(z)/√n + σ_b b,   t ← σ_w W(φ'(z)t)/√n,
 
@@ -21,18 +21,18 @@ from jax import lax
 from largen.expectations import ActivationFunction
 
 START = 0.5  # correlation of the two inputs
-_AT_ONCE = 2**24  # numbers of one layer
+_AT_ONCE = 2**24  # numbers of one layer held at a time
 
 
 class DrawnNetworks(NamedTuple):
-    """What networks of one size do at every point of a diagram, (i, j) each.
+    """Measurements of networks of one size at every point of a diagram, (i, j) each.
 
     Attributes
     ----------
     growth, growth_error
-        Mean over networks of the logarithm by which the mean square of gradients changes, per
-        layer, and its standard error. Of either sign in order and chaos; NaN where signals
-        overflow or die.
+        Mean over networks of the logarithmic growth of the gradients' mean square per layer, and
+        its standard error: negative in order, positive in chaos; NaN where signals overflow or
+        vanish.
     correlation, correlation_error
         The correlation of the last preactivations of two inputs whose own correlation is 0.5.
     width, depth, draws
@@ -102,7 +102,7 @@ def _measured(phi: ActivationFunction, n: int, depth: int, constants: Any, keys:
             moved = jnp.stack([phi(z[0]), phi(z[1]), phi.derivative(z[0]) * z[2]])
             moved = weight * jnp.einsum("ij,kjg->kig", W, moved)
             size = jnp.mean(moved[2] ** 2, axis=0)
-            # The direction keeps the length 1, and what it had is counted.
+            # The direction is rescaled to length 1, and its previous length is recorded.
             new = jnp.stack([moved[0] + bias * b, moved[1] + bias * b, moved[2] / jnp.sqrt(size)])
             return (new, growth + jnp.log(size)), None
 

@@ -1,4 +1,4 @@
-"""The edge of chaos: where gradients neither vanish nor explode, and its doubly critical points."""
+"""The edge of chaos, on which gradients neither vanish nor explode, and its critical points."""
 
 from __future__ import annotations
 
@@ -35,31 +35,31 @@ Kind = Literal["scale-invariant", "K* = 0", "half-stable"]
 
 @dataclass(frozen=True)
 class CriticalPoint:
-    """Where both χ_∥ and χ_⊥ are 1, and how slowly signals change there.
+    """A doubly critical point, χ_∥ = χ_⊥ = 1, and the algebraic change of signals there.
 
-    Roberts, Yaida and Hanin, chapter 5. ℓ counts layers, and all formulas are leading orders
+    Roberts, Yaida and Hanin, chapter 5. ℓ counts layers, and all formulas are of leading order
     at large ℓ.
 
     Attributes
     ----------
     kind
-        ``"scale-invariant"``: φ(sz) = s φ(z), every variance stays. ``"K* = 0"``: the variance
-        falls as 1/ℓ. ``"half-stable"``: a double root K* > 0 that is reached from one side.
+        ``"scale-invariant"``: φ(sz) = s φ(z), every variance is a fixed point. ``"K* = 0"``: the
+        variance falls as 1/ℓ. ``"half-stable"``: a double root K* > 0 that attracts from one side.
     variance, weight_std, bias_std
-        K* (1 stands for all of a scale-invariant φ), σ_w and σ_b.
+        K* (1 represents all fixed points of a scale-invariant φ), σ_w and σ_b.
     curvature
         M''(K*), so that K − K* → −2/(M''ℓ), from one side.
     attracts
-        ``"below"``, ``"above"``, ``"both"`` or ``"nothing"``: from where variances come to K*. At
-        K* = 0 a point that attracts nothing has growing variances in reach of it.
+        ``"below"``, ``"above"``, ``"both"`` or ``"nothing"``: the side from which variances
+        converge to K*. If a point K* = 0 attracts nothing, small variances grow.
     gradient_exponent
         p in χ_⊥ = 1 − p/ℓ, b₁/a₁ at K* = 0; gradients' mean squares change as ℓ^(−p).
     correlation
-        Where correlations go: 1, or ½ at K* = 0 if φ has a second derivative there; NaN if they
-        stop on the way at a value that depends on where they began, as for an odd φ.
+        The limit of correlations: 1, or ½ at K* = 0 if φ has a second derivative there; NaN if
+        the limit depends on the initial correlation, as for an odd φ.
     correlation_exponent
-        p in the distance ℓ^(−p) that is left to it: 1 of a smooth φ and 2 of one with kinks at
-        K* > 0, s₂²/(4|a₁|) at K* = 0; NaN if they stop on the way.
+        p in the distance ℓ^(−p) from this limit: at K* > 0, 1 for a smooth φ and 2 for one with
+        kinks; at K* = 0, s₂²/(4|a₁|); NaN if the limit depends on the initial correlation.
     """
 
     kind: Kind
@@ -73,7 +73,7 @@ class CriticalPoint:
     correlation_exponent: float
 
     def variance_after(self, layers: ArrayLike) -> np.ndarray:
-        """Return K after many layers, K* − 2/(M''ℓ); K* itself if it is scale-invariant."""
+        """Return K after many layers, K* − 2/(M''ℓ), or K* for a scale-invariant φ."""
         layers = np.asarray(layers, np.float64)
         if self.kind == "scale-invariant":
             return np.full_like(layers, self.variance)
@@ -82,7 +82,7 @@ class CriticalPoint:
 
 @dataclass(frozen=True, repr=False)
 class EdgeOfChaos:
-    """The line χ_⊥ = 1 of an activation, by K*; made by :func:`edge_of_chaos`.
+    """The line χ_⊥ = 1 of an activation, parameterised by K*; made by :func:`edge_of_chaos`.
 
     ``largen.plots.edge_figure`` draws it.
 
@@ -93,7 +93,7 @@ class EdgeOfChaos:
     variance, weight_std, bias_std, chi_parallel
         K*, σ_w, σ_b and χ_∥ along the line, (point,) each.
     critical_points
-        Where χ_∥ = 1, too.
+        The points of the line with χ_∥ = 1.
     """
 
     activation: ActivationFunction
@@ -117,7 +117,7 @@ class EdgeOfChaos:
         layers
             ℓ, any shape.
         variance
-            K*, where the line is looked at.
+            K* of the point on the line.
         """
         K = real("variance", variance, above=0.0)
         return np.asarray(gap_law(self.activation, K, np.asarray(layers, np.float64)))
@@ -169,22 +169,22 @@ class EdgeOfChaos:
 def edge_of_chaos(
     activation: Any, variances: ArrayLike | Sequence[float] | None = None
 ) -> EdgeOfChaos:
-    """Return where χ_⊥ = σ_w² E[φ'²] = 1, the line between order and chaos.
+    """Return the line χ_⊥ = σ_w² E[φ'²] = 1 between order and chaos.
 
-    By the variance K* instead of σ_b, nothing has to be solved:
+    Parameterised by the variance K* instead of σ_b, the line is explicit:
 
         σ_w² = 1/E[φ'²],   σ_b² = K* − σ_w² E[φ²],   kept where it is not negative.
 
-    "Tuned to criticality" is sometimes said of the whole line and sometimes of χ_∥ = 1 as well:
-    tanh has χ_∥ = 0.548 at K* = ½ of its line, and 1 only at K* = 0.
+    "Criticality" sometimes denotes the whole line and sometimes requires χ_∥ = 1 as well: on the
+    line of tanh, χ_∥ = 0.548 at K* = ½, and 1 only at K* = 0.
 
     Parameters
     ----------
     activation
         φ: a name or an elementwise JAX function.
     variances
-        K* > 0 of the points that are returned, (point,); by default from 1e-3 to 1e3. Critical
-        points are looked for everywhere between 1e-6 and 1e3, and at 0.
+        K* > 0 of the points to return, (point,); by default from 1e-3 to 1e3. Critical points are
+        searched for between 1e-6 and 1e3, and at 0.
 
     Returns
     -------
@@ -197,7 +197,7 @@ def edge_of_chaos(
     NoTheory
         If φ jumps.
     NumericalFailure
-        If averages at one of the given variances are not resolved, as those of exp at large ones.
+        If averages at one of the given variances are not resolved, as for exp at large variances.
 
     Examples
     --------
@@ -256,7 +256,7 @@ def _critical_points(phi: ActivationFunction) -> tuple[CriticalPoint, ...]:
         found = expectations(phi, np.array([K]))
         return float(excess(found.second, found.slope)[0])
 
-    # χ_∥ → 1 wherever E[φφ''] dies out: that is no root.
+    # χ_∥ → 1 wherever E[φφ''] vanishes asymptotically: that is no root.
     line = excess(known.second, known.slope)
     for K in sign_changes(at, grid, np.where(np.abs(line) < 1e-9, 0, line)):
         found = expectations(phi, np.array([K]))
@@ -289,7 +289,7 @@ def _at_zero(phi: ActivationFunction) -> CriticalPoint | None:
 
         M(K) = K + a₁K²,   χ_∥ = 1 − 2/ℓ,   χ_⊥ = 1 − (b₁/a₁)/ℓ,
 
-    and correlations obey c ← c + K(s₂²/4)(1 − c)(1 − 2c): they go to ½ if s₂ ≠ 0.
+    and correlations obey c ← c + K(s₂²/4)(1 − c)(1 − 2c): they converge to ½ if s₂ ≠ 0.
     """
     if 0.0 in kinks_of(phi) or values(phi, np.zeros(1))[0][0] != 0:
         return None
@@ -325,7 +325,7 @@ def gap_law(phi: ActivationFunction, K: float, layers: np.ndarray) -> Any:
 
 
 def _jumps(phi: ActivationFunction) -> np.ndarray:
-    """Return by how much φ' jumps at its kinks."""
+    """Return the jumps of φ' at the kinks of φ."""
     kinks = np.asarray(kinks_of(phi))
     beside = 1e-7 * np.maximum(1, np.abs(kinks))
     return values(phi, kinks + beside)[1] - values(phi, kinks - beside)[1]

@@ -1,4 +1,4 @@
-"""Fixed points of the variance and of the correlation of deep networks: all of them."""
+"""All fixed points of the variance and the correlation of deep networks."""
 
 from __future__ import annotations
 
@@ -32,29 +32,29 @@ if TYPE_CHECKING:
 
 RTOL = 1e-10  # of M(K) − K relative to K, for a double root
 NEUTRAL = 1e-9  # of |χ_∥| − 1
-_STEPS = 20_000  # layers after which an input has arrived, if it oscillates
+_STEPS = 20_000  # layers within which an oscillating variance must converge
 
 
 @dataclass(frozen=True)
 class FixedPoint:
-    """A variance K* = M(K*) and what happens to inputs near it.
+    """A fixed point K* = M(K*) of the variance, and the dynamics near it.
 
     Attributes
     ----------
     variance
         K*.
     chi_parallel, chi_perp
-        χ_∥ = M'(K*), the factor of a small change of the variance in one layer, negative where
-        it oscillates; χ_⊥ = σ_w² E[φ'²], that of a gradient's mean square.
+        χ_∥ = M'(K*), the factor by which a small change of the variance grows in one layer,
+        negative if it oscillates; χ_⊥ = σ_w² E[φ'²], the factor for a gradient's mean square.
     curvature
         M''(K*).
     stable_from_below, stable_from_above
-        Whether variances a little smaller, or larger, come to K*.
+        Whether slightly smaller, or slightly larger, variances converge to K*.
     correlation
-        c*, to which correlations of inputs with this variance come.
+        c*, the limit of the correlation of inputs with this variance.
     variance_depth, correlation_depth
         ξ_q = −1/log|χ_∥| and ξ_c = −1/log(σ_w² E[φ'φ'] at c*): layers in which a perturbation falls
-        by e; negative where it grows, infinite at criticality.
+        by a factor e; negative if it grows, infinite at criticality.
     """
 
     variance: float
@@ -69,33 +69,33 @@ class FixedPoint:
 
     @property
     def stable(self) -> bool:
-        """Whether variances from either side come to K*; at K* = 0 there is one side only."""
+        """Whether variances from both sides converge to K*; at K* = 0 only from above."""
         return self.stable_from_above and (self.stable_from_below or self.variance == 0)
 
     @property
     def half_stable(self) -> bool:
-        """Whether variances come to K* from one side only, and K* > 0."""
+        """Whether K* > 0 and variances converge to K* from one side only."""
         return self.variance > 0 and self.stable_from_below != self.stable_from_above
 
     @property
     def oscillates(self) -> bool:
-        """Whether the variance passes K* in every layer (χ_∥ < 0)."""
+        """Whether the variance alternates about K* from layer to layer (χ_∥ < 0)."""
         return self.chi_parallel < 0
 
 
 @dataclass(frozen=True, repr=False)
 class FixedPoints:
-    """All fixed points of the variance of a network with given constants; of :func:`fixed_points`.
+    """All fixed points of the variance for given constants; made by :func:`fixed_points`.
 
     Attributes
     ----------
     activation, weight_std, bias_std
-        What was asked for.
+        φ, σ_w and σ_b.
     points
-        In ascending order of their variance.
+        The fixed points in ascending order of their variance.
     every_variance
-        Whether every K is a fixed point: φ(sz) = s φ(z) at σ_w² E[φ²] = K. One point, at
-        variance 1, then stands for all.
+        Whether every K is a fixed point: φ(sz) = s φ(z) with σ_w² E[φ²] = K. One point, at
+        variance 1, then represents all.
     """
 
     activation: ActivationFunction
@@ -111,9 +111,9 @@ class FixedPoints:
         return self.points[index]
 
     def reached_from(self, variance: float) -> FixedPoint | None:
-        """Return the fixed point that an input with this variance in the first layer comes to.
+        """Return the fixed point to which a variance of the first layer converges.
 
-        None if its variance grows without bound, or never settles.
+        None if the variance grows without bound or does not converge.
 
         Parameters
         ----------
@@ -128,7 +128,7 @@ class FixedPoints:
         for point in self.points:
             if abs(K - point.variance) <= 4e-16 * point.variance:
                 return point
-        if np.all(between >= 0) and grid[-1] >= K:  # the map is monotone: nothing is passed
+        if np.all(between >= 0) and grid[-1] >= K:  # the map is monotone: none is passed over
             return self._next(K)
         return self._iterated(K)
 
@@ -212,7 +212,7 @@ def fixed_points(
     """Return all fixed points of the variance, K* = σ_b² + σ_w² E[φ(√K* z)²].
 
     Poole et al. (2016); Schoenholz et al. (2017); Bahri and Hanin, Les Houches lectures, eqs.
-    (38)-(43), of which (43) prints ξ_c for ξ_c⁻¹. All variances from 1e-6 to 1e3 are looked at,
+    (38)-(43), of which (43) prints ξ_c for ξ_c⁻¹. The search covers variances from 1e-6 to 1e3
     and 0; double roots, at which M touches the diagonal, are found as roots of M' = 1.
 
     Parameters
@@ -222,7 +222,7 @@ def fixed_points(
     weight_std, bias_std
         σ_w and σ_b of every affine map.
     throw
-        Whether it is raised if no fixed point is there.
+        Whether to raise if there is no fixed point.
 
     Returns
     -------
@@ -346,8 +346,8 @@ def _correlation(
 ) -> tuple[float, float]:
     """Return c* and the slope of the correlation's map there.
 
-    The map is a power series in c with non-negative coefficients, so it is convex for c ≥ 0: with
-    a slope above 1 at c = 1 it crosses the diagonal once more, between 0 and 1.
+    The map is a power series in c with non-negative coefficients, hence convex for c ≥ 0: if its
+    slope at c = 1 exceeds 1, it crosses the diagonal once more, between 0 and 1.
     """
     if K == 0 or perp <= 1 + NEUTRAL:
         return 1.0, perp
@@ -356,7 +356,7 @@ def _correlation(
         return float(next_correlation(phi, K, weight, bias, np.array(gap))[0]) - gap
 
     smallest = 1e-12
-    while smallest < 1 and excess(smallest) <= 0:  # so close to criticality that roots hide
+    while smallest < 1 and excess(smallest) <= 0:  # rounding near criticality
         smallest *= 10
     if smallest >= 1 or isinf(smallest):
         return 1.0, perp

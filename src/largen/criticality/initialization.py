@@ -1,4 +1,4 @@
-"""Which σ_w and σ_b carry a signal through a given depth, and why."""
+"""Recommended σ_w and σ_b for propagating signals through a given depth."""
 
 from __future__ import annotations
 
@@ -33,22 +33,22 @@ class Initialization:
     weight_std, bias_std
         σ_w and σ_b.
     variance
-        K of the first layer that goes with them; 1 where any will do.
+        The corresponding K of the first layer; 1 if every variance is a fixed point.
     gradient_growth
-        By what factor the mean square of gradients changes over the depth, ∏ χ_⊥.
+        The factor by which the mean square of gradients changes over the depth, ∏ χ_⊥.
     correlation_depth
         ξ_c in layers: infinite at criticality, negative where gradients grow.
     variance_depth
-        ξ_q in layers: infinite at criticality, and where every variance stays.
+        ξ_q in layers: infinite at criticality, and where every variance is a fixed point.
     depth
-        L, what it was asked for.
+        L, as given.
     effective_depth
         V/K² at the last layer: the relative variance of a single network's kernel, which grows
         with depth over width; None without widths. Beyond about 1 the infinite-width limit says
         little about a single network. 0 for normalised networks, whose kernel of one input is the
         same in every network.
     reason
-        Why, in words.
+        The reason for the recommendation, in words.
     """
 
     weight_std: float
@@ -63,13 +63,13 @@ class Initialization:
 
     @property
     def relative_depth(self) -> float:
-        """ξ_c/L: signals get through where its size is 1 or more."""
+        """ξ_c/L: signals propagate through the network if its absolute value is at least 1."""
         return self.correlation_depth / self.depth
 
     _repr_html_ = in_notebooks
 
     def to_xarray(self) -> xarray.Dataset:
-        """Return the numbers, each a variable without axes; the reason is an attribute."""
+        """Return each number as a scalar variable; the reason is an attribute."""
         import xarray
 
         names = [name for name in self.__dataclass_fields__ if name != "reason"]
@@ -106,22 +106,22 @@ def critical_initialization(
 ) -> Initialization:
     """Recommend σ_w and σ_b for a network of given depth.
 
-    For a plain network: the doubly critical point (χ_∥ = χ_⊥ = 1) if there is one that attracts
+    For a plain network this is the doubly critical point (χ_∥ = χ_⊥ = 1) if one attracts
     variances, else the point of the edge of chaos with the largest χ_∥. With widths, the variance
-    of a single network's kernel, from one input's recursion at order 1/n,
+    of a single network's kernel of one input is computed by the recursion at order 1/n,
 
         V ← χ_∥² V + σ_w⁴ Var(φ²)/n,
 
-    5 Σ1/n of K² for relu and (2/3) Σ1/n where K* = 0.
+    which gives V/K² = 5 Σ1/n for relu and (2/3) Σ1/n if K* = 0.
 
     Parameters
     ----------
     activation
         φ: a name or an elementwise JAX function.
     depth
-        Hidden layers L; for a residual network branches.
+        The number L of hidden layers, or of branches of a residual network.
     widths
-        Neurons of every hidden layer: one number, or one for each, which are equal in a residual
+        Widths of the hidden layers: one number, or one for each layer, all equal in a residual
         network.
     network
         ``"plain"``; ``"residual"``, h ← h + Wφ(h)/√(Ln), which needs no tuning;

@@ -1,4 +1,4 @@
-"""Singular values of the Jacobian between the first and the last layer: mean and variance."""
+"""Mean and variance of the squared singular values of the input-output Jacobian."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class JacobianMoments(NamedTuple):
     mean
         Mean of the eigenvalues of JJᵀ, ∏ χ_⊥, (layer,).
     variance
-        Their variance, (layer,); grows linearly in the layers at criticality.
+        Variance of the eigenvalues, (layer,); it grows linearly with the layers at criticality.
     """
 
     mean: np.ndarray
@@ -40,7 +40,7 @@ class JacobianMoments(NamedTuple):
     _repr_html_ = in_notebooks
 
     def to_xarray(self) -> xarray.Dataset:
-        """Return both over ``layer``, counted from 1."""
+        """Return mean and variance over ``layer``, counted from 1."""
         import xarray
 
         layers = np.arange(1, len(self.mean) + 1)
@@ -89,7 +89,7 @@ def jacobian_moments(
     NoTheory
         If φ jumps.
     NumericalFailure
-        If the variance leaves the range that is integrated.
+        If the variance leaves the range in which averages are computed.
 
     Examples
     --------

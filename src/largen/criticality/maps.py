@@ -21,10 +21,10 @@ from largen.expectations import ActivationFunction, activation, pair_moments
 from largen.expectations.nodes import derivatives_in_variance, kinks_of, nodes_for, values
 from largen.scalars import real
 
-SMALLEST, LARGEST = 1e-6, 1e3  # variances between which fixed points are looked for
+SMALLEST, LARGEST = 1e-6, 1e3  # variances between which fixed points are searched for
 _GRID = 1080
-_AT_ONCE = 2**21  # values of φ
-TINY = 1e-10  # the variance that stands for 0 where a derivative is wanted
+_AT_ONCE = 2**21  # values of φ held at a time
+TINY = 1e-10  # the variance that replaces 0 in derivatives
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def expectations(phi: ActivationFunction, variance: np.ndarray) -> Expectations:
 def _expectations(phi: ActivationFunction, K: np.ndarray) -> tuple[np.ndarray, ...]:
     nodes = nodes_for(phi, K)
     value, slope = values(phi, np.sqrt(K) * nodes.z)
-    # Averages whose weight lies beyond the last nodes, as those of exp at large K, are not known.
+    # Averages dominated by z beyond the last nodes, as those of exp at large K, are not resolved.
     outer = np.where(np.abs(nodes.z) > 8, value**2 + slope**2, 0) * nodes.z**4 * nodes.weights
     lost = np.sum(outer, axis=0) > 1e-8 * np.sum((value**2 + slope**2) * nodes.weights, axis=0)
     value, slope = np.where(lost, np.nan, value), np.where(lost, np.nan, slope)
@@ -83,7 +83,7 @@ def _expectations(phi: ActivationFunction, K: np.ndarray) -> tuple[np.ndarray, .
 def on_grid(phi: ActivationFunction) -> tuple[np.ndarray, Expectations]:
     """Return a logarithmic grid of variances and the averages on it.
 
-    Its upper end is :data:`LARGEST`, or where the averages overflow.
+    Its upper end is :data:`LARGEST`, or the variance at which the averages overflow.
     """
     grid = np.geomspace(SMALLEST, LARGEST, _GRID)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -116,7 +116,7 @@ def scale_invariant(phi: ActivationFunction) -> bool:
 def next_correlation(
     phi: ActivationFunction, variance: float, weight: float, bias: float, gap: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return 1 − c behind a layer and σ_w²E[φ'φ'], for 1 − c before it, at fixed variance K."""
+    """Return 1 − c after a layer and σ_w²E[φ'φ'], given 1 − c before it, at fixed variance K."""
     with jax.enable_x64(True):
         K = jnp.asarray(variance, jnp.float64)
         found = pair_moments(phi, K, K, K * jnp.asarray(gap, jnp.float64))
@@ -125,14 +125,14 @@ def next_correlation(
 
 
 def checked_activation(spec: object, what: str) -> ActivationFunction:
-    """Check an activation at the public function: it needs a derivative, and is not a constant.
+    """Check the argument ``activation``: φ must be continuous and not constant.
 
     Raises
     ------
     NoTheory
         If φ jumps, so that E[φ'²] diverges.
     InvalidInput
-        If φ is not known, or a constant: nothing passes through a network of it.
+        If φ is not known, or constant, so that no signal propagates.
     """
     phi = activation(spec)
     kinks = np.asarray(kinks_of(phi))
@@ -154,5 +154,5 @@ def checked_activation(spec: object, what: str) -> ActivationFunction:
 
 
 def checked_constants(weight_std: object, bias_std: object) -> tuple[float, float]:
-    """Check σ_w and σ_b at the public function."""
+    """Check the arguments σ_w and σ_b."""
     return real("weight_std", weight_std, above=0.0), real("bias_std", bias_std, at_least=0.0)

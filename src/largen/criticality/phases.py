@@ -1,4 +1,4 @@
-"""The plane of σ_w and σ_b: order, chaos, and how deep signals get."""
+"""The phase diagram over σ_w and σ_b: order, chaos, and depth scales."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from largen.scalars import integer, random_key
 if TYPE_CHECKING:
     import xarray
 
-_LAYERS = 4000  # after which a variance has settled, or is called unbounded
+_LAYERS = 4000  # after which the variance has converged or counts as unbounded
 
 
 @dataclass(frozen=True, repr=False)
@@ -39,21 +39,22 @@ class PhaseDiagram:
     weight_std, bias_std
         The grid, (i,) and (j,).
     variance
-        K* that an input of variance 1 comes to, (i, j); infinite where it grows without bound.
+        K*, the limit of an input's variance 1, (i, j); infinite where it grows without bound.
     chi_parallel, chi_perp
-        There; χ_⊥ < 1 is order, χ_⊥ > 1 chaos. NaN where the variance grows.
+        χ_∥ and χ_⊥ at K*; χ_⊥ < 1 is order, χ_⊥ > 1 chaos. NaN where the variance grows.
     correlation
-        c* that two inputs come to, (i, j): 1 in order, less in chaos. NaN where the variance grows.
+        c*, the limit of two inputs' correlation, (i, j): 1 in order, less in chaos. NaN where the
+        variance grows.
     correlation_depth
-        ξ_c = −1/log(σ_w² E[φ'φ'] at c*), the layers in which correlations come closer to c* by e,
-        (i, j).
+        ξ_c = −1/log(σ_w² E[φ'φ'] at c*), the layers in which the distance of correlations to c*
+        falls by a factor e, (i, j).
     edge
         (σ_w, σ_b) along the line χ_⊥ = 1, (point, 2).
     kernel_variance
-        V/K² of a network's last layer, (i, j), at the width and depth that were given; None
-        without.
+        V/K² of a network's last layer, (i, j), at the given width and depth; None if they were not
+        given.
     networks
-        What drawn networks of that size do at every point; None if none were asked for.
+        Measurements of drawn networks of that size; None if none were asked for.
     """
 
     activation: ActivationFunction
@@ -70,13 +71,13 @@ class PhaseDiagram:
 
     @property
     def gradient_depth(self) -> np.ndarray:
-        """|1/log χ_⊥|, the layers in which gradients change by e; (i, j)."""
+        """|1/log χ_⊥|, the layers in which gradients' mean squares change by a factor e; (i, j)."""
         with np.errstate(divide="ignore"):
             return np.abs(1 / np.log(self.chi_perp))
 
     @property
     def variance_depth(self) -> np.ndarray:
-        """|1/log |χ_∥||, the layers over which changes of the variance change by e; (i, j)."""
+        """|1/log |χ_∥||, the layers in which changes of variance grow or fall by e; (i, j)."""
         with np.errstate(divide="ignore"):
             return np.abs(1 / np.log(np.abs(self.chi_parallel)))
 
@@ -136,11 +137,11 @@ def phase_diagram(
     networks: int = 0,
     key: Any = None,
 ) -> PhaseDiagram:
-    """Return order and chaos over the plane of σ_w and σ_b (Poole et al., 2016).
+    """Return the phase diagram over the plane of σ_w and σ_b (Poole et al., 2016).
 
-    An input of variance 1 is carried through as many layers as it takes; averages are
-    interpolated between 1080 variances, to about eight digits. Stationary correlations are those of
-    :mod:`largen.criticality.plane`, with eight digits of a smooth φ and three of one with kinks.
+    The variance map is iterated from 1 until it converges; averages are interpolated between 1080
+    variances, to about eight digits. Stationary correlations are those of
+    :mod:`largen.criticality.plane`, to eight digits for a smooth φ and three for one with kinks.
 
     Parameters
     ----------
@@ -150,13 +151,13 @@ def phase_diagram(
         Values of the grid, (i,) and (j,); by default 0.5 to 3 and 0 to 1.5.
     width, depth
         If both are given, the relative variance V/K² of the kernel of a network of this size is
-        computed at every point, to leading order in 1/width: where it passes 1 infinite width
-        says little about a single network.
+        computed at every point, to leading order in 1/width: where it exceeds 1, the
+        infinite-width limit says little about a single network.
     networks
-        How many networks of this width and depth to draw at every point, with the same weights
-        everywhere, and lay over the diagram: at least 2, or none.
+        Number of networks of this width and depth to draw, with the same weights at every point,
+        for comparison with the diagram: at least 2, or 0.
     key
-        A JAX key or an integer, for networks.
+        A JAX key or an integer, for the networks.
 
     Returns
     -------

@@ -1,7 +1,7 @@
-"""Where correlations go at every point of the plane of σ_w and σ_b, and how fast.
+"""Limits and convergence rates of correlations over the plane of σ_w and σ_b.
 
-At a fixed variance K the correlation's map is a power series with coefficients that are not
-negative, f(c) = [σ_b² + σ_w² Σ_k a_k² c^k]/K with a_k = E[φ(√K z)h_k(z)], which is convex: with
+At a fixed variance K the correlation map is a power series with non-negative coefficients,
+f(c) = [σ_b² + σ_w² Σ_k a_k² c^k]/K with a_k = E[φ(√K z)h_k(z)], hence convex for c ≥ 0: if
 f'(1) = χ_⊥ > 1 it meets the diagonal once more below c = 1.
 """
 
@@ -12,9 +12,9 @@ import numpy as np
 from largen.expectations import ActivationFunction
 from largen.expectations.nodes import nodes_for, values
 
-_TERMS = 80  # what is left of the series is given to the last one
+_TERMS = 80  # the last coefficient includes the remainder of the series
 _BISECTIONS = 48
-_AT_ONCE = 400  # points
+_AT_ONCE = 400  # points of the plane computed together
 
 
 def stationary_correlations(

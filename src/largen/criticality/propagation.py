@@ -30,28 +30,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class Propagation:
-    """A signal's statistics behind every layer but activations; made by :func:`propagate`.
+    """A signal's statistics after every layer except activations; made by :func:`propagate`.
 
-    ``largen.plots.propagation_figure`` draws it. With spatial axes everything is a mean over
+    ``largen.plots.propagation_figure`` draws it. With spatial axes all quantities are means over
     positions.
 
     Attributes
     ----------
     layers
-        Names of the layers behind which numbers are given, in order.
+        Names of the layers after which the statistics are recorded, in order.
     variance
         K(x, x), (layer, sample).
     correlation
         K(x, x')/√(K(x, x) K(x', x')), (layer, sample, sample).
     gap
-        Half the mean squared distance of two samples' signals, with all digits where they nearly
-        coincide, (layer, sample, sample).
+        Half the mean squared distance of two samples' signals, (layer, sample, sample), without
+        cancellation where they nearly coincide.
     chi_parallel
-        d log K/d log K of the layer before: how a small relative change of the input's size goes
-        on, (layer, sample). It is χ_∥ K^ℓ/K^{ℓ+1}. The first entry, from the input, too.
+        d log K^{ℓ+1}/d log K^ℓ, the factor by which a small relative change of the variance grows
+        from layer to layer, (layer, sample). It equals χ_∥ K^ℓ/K^{ℓ+1}; the first entry is relative
+        to the input.
     chi_perp
-        Factor of the mean square of gradients, from behind the layer before to behind this one,
-        (layer, sample); NaN in the first entry, which has none before.
+        The factor for the mean square of gradients between the preceding recorded layer and this
+        one, (layer, sample); NaN in the first entry, which has no predecessor.
     """
 
     layers: tuple[str, ...]
@@ -90,9 +91,9 @@ def propagate(
 ) -> Propagation:
     """Return how variances, correlations and gradients pass through a network of infinite width.
 
-    Every network that :func:`largen.kernel` covers is carried through the same rules: residual
-    connections, normalisations, convolutions. A signal is looked at behind every affine map,
-    residual connection and other layer of the outermost sequence, not behind activations.
+    The rules are those of :func:`largen.kernel` and cover the same networks, such as residual
+    connections, normalisations and convolutions. Signals are recorded after every affine map,
+    residual connection and other layer of the outermost sequence, but not after activations.
 
     Parameters
     ----------
@@ -101,10 +102,10 @@ def propagate(
     x
         Samples, (sample, input) or (sample, *space, channel).
     param
-        The parameterization; :func:`largen.ntk` by default. It sets the factor of residual
+        The parameterization; :func:`largen.ntk` by default. It determines the factor of residual
         branches.
     throw
-        Whether an overflow is raised.
+        Whether to raise if variances overflow.
 
     Returns
     -------
@@ -113,7 +114,7 @@ def propagate(
     Raises
     ------
     InvalidInput
-        For inputs that are not samples of the network.
+        If the inputs are not samples for the network.
     NoRule, NoTheory
         For networks without kernels, as :func:`largen.kernel` does.
     NumericalFailure
@@ -159,7 +160,7 @@ def _outermost(skeleton: Layer, constants: Any) -> list[tuple[Layer, Any]]:
 
 
 def _walk(pieces: list[tuple[Layer, Any]], inputs: Any):
-    """Return names and (variance, correlation, gap, χ_∥, χ_⊥) behind every recorded layer."""
+    """Return names and (variance, correlation, gap, χ_∥, χ_⊥) after every recorded layer."""
     asked = [Wanted()]
     for layer, _ in reversed(pieces):
         asked.append(wanted(layer, asked[-1]))
@@ -187,7 +188,7 @@ def _walk(pieces: list[tuple[Layer, Any]], inputs: Any):
 
 
 def _frozen(constants: Any) -> Any:
-    """Return constants whose weights do not move, so that Θ is carried by the chain rule alone."""
+    """Return constants with frozen weights, so that Θ propagates by the chain rule alone."""
 
     def of(each: Any) -> Any:
         if isinstance(each, Constants):
@@ -205,7 +206,7 @@ def _block(layers: tuple[Layer, ...], behind: tuple[Wanted, ...]):
         return state
 
     def run(constants: Any, state: State):
-        # Θ = 1 before the block is E[J Jᵀ] behind it: the factor of gradients.
+        # Θ = 1 before the block becomes E[J Jᵀ] after it: the factor for gradients.
         one = jnp.ones_like(state.gap)
         if state.pairs:
             one = jnp.where(equal_positions(state.space, 2), one, 0)

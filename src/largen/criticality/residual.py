@@ -1,12 +1,12 @@
-"""How much the kernel of one input fluctuates in residual networks of finite width.
+"""Fluctuations of the kernel of one input in residual networks of finite width.
 
-The stream h ← h + βN(0, S), S = σ_w²⟨φ(h)²⟩, keeps its neurons, so that averages over them in
-different layers fluctuate together. With ε^ℓ the fluctuation of σ_w²⟨φ²⟩ in layer ℓ,
+The stream h ← h + βN(0, S), S = σ_w²⟨φ(h)²⟩, retains its neurons, so that averages over neurons in
+different layers are correlated. With ε^ℓ the fluctuation of σ_w²⟨φ²⟩ in layer ℓ,
 
     δQ ← (1 + β²χ_∥) δQ + β²ε^ℓ,   Cov(ε^j, ε^ℓ) = (σ_w⁴/n) Cov(φ(h^j)², φ(h^ℓ)²),
 
-and the two Gaussians of the latter have the variances Q^j < Q^ℓ and the covariance Q^j. In Hermite
-coefficients a_k of φ² it is Σ_{k>0} a_k(Q^j) a_k(Q^ℓ) (Q^j/Q^ℓ)^{k/2}.
+where h^j and h^ℓ have the variances Q^j < Q^ℓ and the covariance Q^j. In Hermite coefficients a_k
+of φ² the last covariance is Σ_{k>0} a_k(Q^j) a_k(Q^ℓ) (Q^j/Q^ℓ)^{k/2}.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _TERMS = 60
 def relative_variance(
     phi: ActivationFunction, weight: float, branch: float, depth: int, width: int, start: float
 ) -> float:
-    """Return V/Q² of the stream behind all branches, to leading order in 1/width.
+    """Return V/Q² of the stream after all branches, to leading order in 1/width.
 
     Parameters
     ----------
     phi, weight
-        φ and σ_w² of the branches, which have no biases.
+        φ and σ_w² of the branches, which have no bias.
     branch
         β².
     depth, width

@@ -31,7 +31,7 @@ def sign_changes(f: Callable[[float], float], x: np.ndarray, y: np.ndarray) -> l
             low, high = f(x[i]), f(x[j])
             if low * high < 0:
                 found.append(float(brentq(f, x[i], x[j], xtol=1e-14 * x[j], rtol=1e-14)))  # type: ignore[arg-type]
-            else:  # within rounding of the grid's own values
+            else:  # the sign differs only by rounding of the grid's values
                 found.append(float(x[i] if abs(low) < abs(high) else x[j]))
     return found
 
@@ -57,14 +57,14 @@ def all_roots(
     def component(k: int) -> Callable[[float], float]:
         return lambda at: float(derivatives(np.array([at]))[k, 0])
 
-    # Where g is straight but for rounding there is nothing to find.
+    # If g is linear up to rounding, g'' has no roots to search for.
     straight = np.abs(known[2]) * x < 1e-11 * (1 + np.abs(known[1]))
     bends = sign_changes(component(2), x, np.where(straight, 0, known[2]))
     x, known = _with(derivatives, x, known, bends)
     turns = sign_changes(component(1), x, known[1])
     x, known = _with(derivatives, x, known, turns)
     double = [at for at in turns if abs(component(0)(at)) <= tolerance * at]
-    # What is left of a double root on either side of it has the size of what is tolerated.
+    # Near a double root |g| is below the tolerance, so that roots there are artefacts.
     near = [_halfwidth(component(2)(at), tolerance * at) for at in double]
 
     def apart(at: float) -> bool:

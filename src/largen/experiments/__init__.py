@@ -1,4 +1,4 @@
-"""Experiments: theory beside networks, tables and figures."""
+"""Experiments that compare theory with networks, their tables and figures."""
 
 from largen.experiments.comparison import Comparison, compare
 from largen.experiments.convergence import ConvergenceBound, convergence_bound

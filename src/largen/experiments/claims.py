@@ -1,4 +1,4 @@
-"""Claims: a statement, the number that it was held against, its interval and the verdict."""
+"""Claims of papers: a statement, the measured number with its interval, and the verdict."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Claim:
-    """What a paper says of its figure, and what came out.
+    """A paper's claim about a figure, and the measurement that tests it.
 
     Attributes
     ----------
     says
-        The claim, in words of ours.
+        The claim, in our words.
     measured
-        What the number is.
+        Description of the number.
     value, low, high
         The number and its interval of 95 %; equal for a number without an error, and NaN where
         nothing could be resolved.
     agrees
-        Whether the claim holds by this number; None if its error leaves that open.
+        Whether the number supports the claim; None if its error leaves that open.
     """
 
     says: str
@@ -32,7 +32,7 @@ class Claim:
     agrees: bool | None
 
     def summary(self) -> dict[str, Any]:
-        """Return what goes into the JSON file, which has null for NaN."""
+        """Return the fields for the JSON file, with null for NaN."""
         value, *interval = (
             float(number) if math.isfinite(number) else None
             for number in (self.value, self.low, self.high)
@@ -47,7 +47,7 @@ class Claim:
 
 
 def above_zero(low: float, high: float) -> bool | None:
-    """Return whether a number is positive by its interval; None if that is open.
+    """Return whether a number is positive, given its interval; None if that remains open.
 
     Examples
     --------

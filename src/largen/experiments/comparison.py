@@ -1,4 +1,4 @@
-"""How far networks of finite width are from their limit, and how the distance falls."""
+"""Distances of networks of finite width from their limit, and their power laws."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 KINDS = ("single", "mean")
-# What is only drawn, and its axis.
+# Variables for figures only, and their axes.
 DRAWN = {
     **dict.fromkeys(("loss", "loss_low", "loss_high", "loss_limit"), "step"),
     **dict.fromkeys(("network", "prediction"), "point"),
@@ -44,7 +44,7 @@ class Comparison:
         ``{"single": …, "mean": …}``: the fitted powers of the width, each an estimate with
         ``value`` and ``error``; NaN where fewer than two distances are resolved.
     depth_exponents
-        The fitted powers of the depth alike, for limits of infinite depth; else None.
+        The fitted powers of the depth in the same form, for limits of infinite depth; else None.
 
     Examples
     --------
@@ -129,7 +129,7 @@ class Comparison:
 def compare(
     limit: Trajectory, nets: Trajectory | Sequence[Trajectory], *, on: str | None = None
 ) -> Comparison:
-    """Measure how far networks of several widths are from their limit.
+    """Measure the distances of networks of several widths from their limit.
 
     With d_s = f_s − f_limit for the networks s = 1 … S of one width, the distance of single
     networks is √⟨d_s²⟩ and that of the ensemble mean is √⟨d̄²⟩, averages over samples, steps and
@@ -137,16 +137,16 @@ def compare(
     pairs s ≠ s′ as ⟨d_s d_s′⟩. Fluctuations of order 1/√N and a shift of the mean of order 1/N
     make the distances fall as N^(−1/2) and N^(−1). Errors are bootstrapped over networks.
 
-    A mean-field limit that was solved with ``fluctuations=True`` says how far single networks
-    should be to leading order, √⟨N Var(f)⟩/√N, and the table has that beside it.
+    A mean-field limit that was solved with ``fluctuations=True`` predicts the distance of single
+    networks to leading order, √⟨N Var(f)⟩/√N, which the table shows as well.
 
     ``mean_shift``, among the report's variables, is the coefficient of 1/N in the ensemble's mean,
     lim N(⟨f⟩ − f_limit), extrapolated from all widths, with its statistical error.
 
     A limit of infinite depth is compared with networks of several widths and depths, and both
     powers are fitted together, ⟨d_s²⟩ = (a Nᵖ)² + (b L^q)². There ``nets`` may hold limits of
-    infinite width and finite depth, too (what :func:`largen.solve` returned for the same blocks, so
-    many times): they tell the power of the depth without that of the width.
+    infinite width and finite depth, too (solutions of :func:`largen.solve` for finitely many of the
+    same blocks): they determine the power of the depth without that of the width.
 
     In the kernel limit the output at initialisation is random and of order one; there every
     network is compared with the limit's prediction given its own initial output.
@@ -154,9 +154,9 @@ def compare(
     Parameters
     ----------
     limit
-        What :func:`largen.solve` returned.
+        The trajectory that :func:`largen.solve` returned.
     nets
-        What :func:`largen.train` returned for one width, or a list of them for several.
+        The trajectory that :func:`largen.train` returned for one width, or a list for several.
     on
         ``"test"`` or ``"train"`` samples; test by default if there are any.
 
@@ -169,8 +169,8 @@ def compare(
     ------
     InvalidInput
         If a trajectory is not ok, or a limit where networks are wanted; if networks and limit are
-        not of the same network, parameterization, optimizer, loss, data (by value) and times: it
-        says which.
+        not of the same network, parameterization, optimizer, loss, data (by value) and times; the
+        message names the difference.
 
     Examples
     --------
@@ -224,7 +224,7 @@ def _by_width(
     columns: dict[str, list[Any]],
     widths: np.ndarray,
 ) -> xarray.Dataset:
-    """Return what was found over the axis ``width``."""
+    """Return the distances over the axis ``width``."""
     import xarray
 
     spread = getattr(limit, f"f_{on}_fluctuation") if f"f_{on}_fluctuation" in limit else None

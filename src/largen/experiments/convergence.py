@@ -1,4 +1,4 @@
-"""How fast the loss must fall as long as the tangent kernel is positive."""
+"""Upper bounds on the training loss from a positive tangent kernel."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ConvergenceBound(NamedTuple):
     times
         The times of the run's time indices.
     loss
-        Bound at these times, from the loss at the parameters on, (entry,).
+        The bound at these times, starting from the loss at the parameters, (entry,).
     """
 
     smallest: float
@@ -60,7 +60,7 @@ class ConvergenceBound(NamedTuple):
 
 
 def convergence_bound(run: Run, params: Any) -> ConvergenceBound:
-    """Return how fast the loss of a run must fall, by the tangent kernel at its parameters.
+    """Return an upper bound on the loss of a run, from the tangent kernel at given parameters.
 
     With Ĥ ≥ δ along the run (Hanin, lectures on scaling limits of neural networks, Lemma 3.2.1) and
     dL/dt = −(η/P²)(f − y)ᵀĤ(f − y),
@@ -69,8 +69,8 @@ def convergence_bound(run: Run, params: Any) -> ConvergenceBound:
 
     twice the rate that the lemma prints; its (3.2.5) lacks the factor −1/P and (3.2.6) the sign and
     1/P². A step of gradient descent with a constant Ĥ multiplies the loss by at most
-    max(|1 − ηδ/P|, |1 − ηλ_max/P|)². That Ĥ ≥ δ must hold at all times: ask at the end of training,
-    too, and take the smaller δ. Wide networks in the kernel regime keep Ĥ.
+    max(|1 − ηδ/P|, |1 − ηλ_max/P|)². Ĥ ≥ δ must hold at all times: evaluate δ at the end of
+    training as well, and use the smaller one. Wide networks in the kernel regime keep Ĥ.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Handwritten digits: scikit-learn's bundled set, as a task of telling two kinds apart."""
+"""Scikit-learn's handwritten digits as a binary classification task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Distances of networks from their limit, and what is drawn beside them."""
+"""Distances of networks from their limit, and the data for their figures."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ RESAMPLES = 1000
 def distances_of(
     limit: Trajectory, net: Trajectory, on: str, draw: np.random.Generator
 ) -> dict[str, Any]:
-    """Return the distances of networks of one size with their errors, and what there is to draw."""
+    """Return the distances of networks of one size, their errors, and the data for figures."""
     prediction = prediction_for(limit, net, on)
     outputs = getattr(net, f"f_{on}")
     distance = (outputs - prediction).reshape(len(outputs), -1).astype(np.float64)
     seeds = len(distance)
-    # All that follows needs only the inner products of the networks' distances.
+    # The estimates below need only the inner products of the networks' distances.
     gram = distance @ distance.T / distance.shape[1]
     counts = draw.multinomial(seeds, np.full(seeds, 1 / seeds), size=RESAMPLES)
     found = dict(zip(("single", "mean"), _squares(gram, np.ones((1, seeds))), strict=True))
@@ -45,14 +45,14 @@ def distances_of(
         shape = np.broadcast_shapes(prediction.shape, outputs.shape[:1] + prediction.shape[1:])
         predicted = np.broadcast_to(prediction, shape)
         numbers["loss_limit"] = mean_loss(net.run.loss, predicted, targets, leading=1).mean(0)
-    # The first network's outputs after training beside the limit's, for the eye.
+    # The outputs after training of the first network and of the limit, for the figure.
     numbers["network"] = outputs[0, -1].reshape(-1)
     numbers["prediction"] = prediction[0, -1].reshape(-1)
     return numbers
 
 
 def between_limits(limit: Trajectory, net: Trajectory, on: str) -> dict[str, Any]:
-    """Return how far a limit of infinite width and finite depth is from another one."""
+    """Return the distance of a limit of infinite width and finite depth from another limit."""
     difference = getattr(net, f"f_{on}") - getattr(limit, f"f_{on}")
     square = float(np.mean(difference.astype(np.float64) ** 2))
     root, error = square**0.5, error_of_limit(net, on)
@@ -69,7 +69,7 @@ def between_limits(limit: Trajectory, net: Trajectory, on: str) -> dict[str, Any
 def mean_shift(limit: Trajectory, nets: list[Trajectory], on: str) -> tuple[np.ndarray, np.ndarray]:
     """Return N times the distance of the mean from the limit, all widths together, and its error.
 
-    N d̄ has the variance N · (N Var f)/S for S networks: widths count as S/N.
+    N d̄ has the variance N · (N Var f)/S for S networks, so that widths have the weights S/N.
     """
     shifts, errors, weights = [], [], []
     for net in nets:
@@ -94,7 +94,7 @@ def _squares(gram: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarr
 
 
 def error_of_limit(limit: Trajectory, on: str) -> float:
-    """Return the error of the limit's outputs; its predictions for known starts have none."""
+    """Return the error of the limit's outputs, 0 for predictions given initial outputs."""
     name = f"f_{on}_error"
     if by_name(limit.theory).random_outputs or name not in limit:
         return 0.0
@@ -117,11 +117,11 @@ def chosen_samples(on: Any, tested: bool) -> str:
 
 
 def prediction_for(limit: Trajectory, net: Trajectory, on: str) -> np.ndarray:
-    """Return the limit's outputs, given the networks' initial ones where these matter."""
+    """Return the limit's outputs, conditioned on the networks' initial outputs if they matter."""
     theory = by_name(limit.theory)
     if not theory.random_outputs:
         return getattr(limit, f"f_{on}")[None]
-    # A limit read from a file has lost its run; the networks were asked the same.
+    # A limit read from a file has no run; that of the networks is equivalent.
     limit = limit if limit.run is not None else Trajectory(limit.to_xarray(), net.run)
     train, test = theory().given(limit, net.f_train[:, 0], net.f_test[:, 0])
     return np.asarray(train if on == "train" else test)

@@ -44,7 +44,7 @@ class LearningRateCurve:
     initial
         The loss before training.
     of
-        What was trained or solved, in words.
+        A description of the trained network or the solved limit.
     on
         ``"train"`` or ``"test"``: the samples of the loss.
     """
@@ -71,9 +71,9 @@ class LearningRateCurve:
 
     @property
     def good(self) -> tuple[float, float]:
-        """The rates between which the loss is within a tenth of the smallest one that was found.
+        """The rates between which the loss is within a tenth of the smallest loss on the grid.
 
-        Interpolated in logarithms; an end of the range of rates where the loss is still that small.
+        Interpolated in logarithms; an end of the grid if the loss is still that small there.
         """
         usable = np.flatnonzero(~self.diverged)
         if not len(usable):
@@ -96,7 +96,7 @@ class LearningRateCurve:
 
     @property
     def threshold(self) -> tuple[float, float]:
-        """The largest rate of the stable ones, and the next, at which training diverges.
+        """The largest stable rate, and the next one, at which training diverges.
 
         ∞ for the latter if none diverges, 0 for the former if all do.
         """
@@ -189,7 +189,7 @@ def learning_rate_curve(
     Parameters
     ----------
     run
-        What is trained; its rate is replaced by each of ``rates``, schedules stay.
+        The run; its rate is replaced by each of ``rates``, and schedules are kept.
     rates
         Two or more positive numbers.
     width

@@ -1,4 +1,4 @@
-"""Which trajectories can be compared: those that are of the same run."""
+"""Checks that compared trajectories belong to the same run."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ MATCHING = ("net", "parameterization", "optimizer", "loss")
 
 
 def check_matching(limit: Trajectory, nets: list[Trajectory], *, any_depth: bool = False) -> None:
-    """Check that networks are those of a limit.
+    """Check that networks and a limit belong to the same run.
 
     Parameters
     ----------
     limit, nets
-        What is compared.
+        The trajectories to compare.
     any_depth
         Whether the limit is of infinite depth: then networks may have any number of blocks, and an
         infinite width.
@@ -24,7 +24,7 @@ def check_matching(limit: Trajectory, nets: list[Trajectory], *, any_depth: bool
     Raises
     ------
     InvalidInput
-        With what differs.
+        If the runs differ; the message names the difference.
     """
     if limit.seeds is not None:
         raise InvalidInput("limit: wanted the result of lg.solve, got trained networks.")

@@ -1,4 +1,4 @@
-"""The plane of scalings of one hidden layer: which limit is where."""
+"""The plane of scalings of one hidden layer, and the limit at each point."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class ScalingMap:
         Segments between lattice points on which the limit is not trivial, or stuck at
         initialisation, by class. None of them fills a region.
     named
-        The scalings that have a name: (q_σ, q̃_a, q̃_w), on this plane or not.
+        The named scalings (q_σ, q̃_a, q̃_w), whether or not they lie on this plane.
     """
 
     q_sigma: tuple[Fraction, ...]

@@ -31,7 +31,7 @@ class PowerLaw:
 
     @property
     def resolved(self) -> bool:
-        """Whether there is a number at all."""
+        """Whether an exponent could be fitted."""
         return bool(np.isfinite(self.value))
 
     def at(self, sizes: np.ndarray) -> np.ndarray:
@@ -47,7 +47,7 @@ def fit_exponent(sizes: np.ndarray, squares: np.ndarray, errors: np.ndarray) -> 
 
     The squares themselves are fitted, not the logarithms of their roots: an unbiased estimate
     of a square that is not resolved scatters about its small value, and may be negative. It
-    counts with its error bar, so that no size is chosen for how its noise came out.
+    enters with its error bar, so that the selection of sizes does not depend on their noise.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ def fit_exponent(sizes: np.ndarray, squares: np.ndarray, errors: np.ndarray) -> 
     -------
     PowerLaw
         The exponent, or NaN if fewer than two squares are larger than twice their error. Its
-        error is the larger of what the error bars say and what the scatter about the law says.
+        error is the larger of the estimates from the error bars and from the scatter about the law.
     """
     usable = np.isfinite(squares) & np.isfinite(errors)
     resolved = usable & (squares > 2 * errors)

@@ -1,4 +1,4 @@
-"""A given network's training to second order, beside what the network does."""
+"""The training of a given network predicted to second order, compared with actual training."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ WORDS = ("constant kernel", "first order", "second order")
 
 @dataclass(frozen=True, repr=False)
 class PredictedTraining:
-    """A network's training as its expansion has it; made by :func:`predict_training`.
+    """A network's training as predicted by its expansion; made by :func:`predict_training`.
 
     Attributes
     ----------
@@ -84,13 +84,13 @@ class PredictedTraining:
         Raises
         ------
         InvalidInput
-            If the network was not trained beside.
+            If the network was not trained (``compare=False``).
         """
         return self._gap("f_train", ("step", "sample", "output"))
 
     @property
     def kernel_errors(self) -> np.ndarray:
-        """The same of the tangent kernel at the recorded entries, ``(order,)``."""
+        """Root mean squares of actual minus predicted tangent kernel, ``(order,)``."""
         return self._gap("ntk", ("record", "sample", "sample_2", "output", "output_2"))
 
     def _gap(self, name: str, axes: tuple[str, ...]) -> np.ndarray:
@@ -144,18 +144,18 @@ def predict_training(
     """Predict the training of a given network to order 1/n, from its initialisation.
 
     At constant kernel the error is of order 1/n; to second order it is of order n⁻², so that the
-    prediction says what of a network's training is movement of its features. It costs as much as
-    several trainings: it explains them, and does not replace them.
+    prediction separates the part of training that is due to the movement of features. It costs as
+    much as several trainings: it explains training and does not replace it.
 
     Parameters
     ----------
     run
-        What is trained, and how: any smooth network; gradient descent with any step, batches,
+        The run: any smooth network; gradient descent with any step, batches,
         momentum and schedule, or gradient flow; any loss. Orders are those of 1/n in
         :func:`largen.ntk`. In :func:`largen.mean_field` and :func:`largen.mup` features move at
         infinite width, too, and the same expansion is one in γ₀, whatever the width.
     params
-        θ₀, from :func:`largen.init`; the width is read off.
+        θ₀, from :func:`largen.init`, which determines the width.
     method
         ``"expansion"``: three coupled trajectories of the parameters, with nested derivatives in
         one number, at any P. ``"closed"``: O₃ and O₄ of the network and sums of exponentials (Bahri
@@ -163,13 +163,13 @@ def predict_training(
         ``largen.finite_width.training.closed_form``), for gradient flow, ``"mse"``, one output and
         at most 24 samples. Their first orders are equal, their second orders up to n⁻².
     record_at
-        Entries at which the tangent kernel is kept; the first and the last by default.
+        Time indices at which the tangent kernel is recorded; the first and the last by default.
     compare
-        Whether to train the network, too, so that the result knows its error.
+        Whether to train the network as well, so that the errors of the prediction are known.
     memory_budget
         Bytes.
     throw
-        Whether to raise if the expansion diverges; otherwise its status says so.
+        Whether to raise if the expansion diverges; otherwise the status is ``"diverged"``.
     progress
         Whether to show a bar; by default in terminals, after two seconds.
 
@@ -182,9 +182,9 @@ def predict_training(
     Raises
     ------
     InvalidInput
-        If an argument is not what it should be.
+        If an argument is invalid.
     NoTheory
-        For activations with kinks, whose derivatives lack what happens there; layers that couple
+        For activations with kinks, at which derivatives do not exist; layers that couple
         samples; optimizers whose steps are not linear in the gradient, and weight decay.
     NumericalFailure
         If the expansion diverges and ``throw``: at small widths, or beyond ηλ = 2.

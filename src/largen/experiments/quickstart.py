@@ -1,4 +1,4 @@
-"""The main job in small: two limits of one network, and how networks reach them, on digits."""
+"""A small example: two limits of one network on digits, and the approach of networks to them."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ Report = Callable[[str, float], None]
 
 @dataclass(frozen=True)
 class Settings:
-    """How much is computed.
+    """The sizes of the computation.
 
     Attributes
     ----------
     seeds
-        How many networks of each width. The shift of the ensemble mean falls as 1/N and its
-        statistical error as 1/√(N·seeds): it takes many networks to see, and is seen at the
-        smaller widths; the distance of single networks is seen with a few at any width.
+        Number of networks of each width. The shift of the ensemble mean falls as 1/N and its
+        statistical error as 1/√(N·seeds): its resolution needs many networks and smaller widths,
+        while a few networks resolve the distance of single networks at any width.
     samples
-        Training images; as many again are tested.
+        Number of training images, and of test images.
     steps
         The number of steps of gradient descent.
     rtol
@@ -53,7 +53,7 @@ CASES: dict[str, Parameterization] = {"ntk": ntk(), "mean_field": mean_field(gam
 
 @dataclass(frozen=True)
 class Quickstart:
-    """What the quickstart found: for each parameterization the limit and the comparison."""
+    """Results of the quickstart: for each parameterization the limit and the comparison."""
 
     limits: dict[str, Trajectory]
     comparisons: dict[str, Comparison]
@@ -94,9 +94,9 @@ def quickstart(settings: Settings = FULL, report: Report = lambda text, done: No
     Parameters
     ----------
     settings
-        How much is computed.
+        The sizes of the computation.
     report
-        Called with what is being done, and the fraction of all work that is done.
+        Called with a description of the current work and the finished fraction.
     """
     start = time.perf_counter()
     data = digits(settings.samples, settings.samples)

@@ -1,4 +1,4 @@
-"""From the lazy to the rich regime: how far features and kernels move, against γ."""
+"""From the lazy to the rich regime: movement of features and kernels against γ."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Regimes:
         return self._dataset.copy()
 
     def spread(self, quantity: str = "features", *, scaled: bool) -> float:
-        """Return by what factor widths differ, at equal γ or, ``scaled``, at equal γ/√N.
+        """Return the factor by which widths differ, at equal γ or, if ``scaled``, at equal γ/√N.
 
         The geometric root mean square of the ratios between neighbouring widths, interpolated
         where their ranges overlap; 1 for curves that collapse, NaN without overlap.
@@ -99,18 +99,18 @@ def gamma_regimes(
     """Measure how far features and kernels move in training, against γ at several widths.
 
     With f = w·φ/(γ√N) and rates ∝ γ², features move as γ/√N (Pehlevan and Bordelon's lecture
-    notes, §4.1.3; Hanin's primer, §3.2.3): they stand still for γ of order one, the lazy regime,
-    and move by as much as they are for γ ∝ √N, the rich one. Curves for different widths fall on
-    each other when γ is measured in √N.
+    notes, §4.1.3; Hanin's primer, §3.2.3): they are frozen for γ of order one, the lazy regime,
+    and change at order one for γ ∝ √N, the rich regime. Curves for different widths collapse as
+    functions of γ/√N.
 
-    Outputs start at order 1/γ; for γ < 1 that is what the network unlearns first, and curves do
-    not collapse there. Kernels, averages over neurons, move as γ²/N in the mean, but by noise of
-    order γ/N in a network: their curves collapse for γ ≫ 1.
+    Outputs start at order 1/γ; for γ < 1 the network first unlearns them, and curves do not
+    collapse there. Kernels, averages over neurons, move as γ²/N in the mean, but with noise of
+    order γ/N in a single network: their curves collapse for γ ≫ 1.
 
     Parameters
     ----------
     run
-        What to train. Its parameterization gives the powers; γ takes the place of its γ₀Nᵈ.
+        The run to train. Its parameterization gives the powers; γ replaces its γ₀Nᵈ.
     gammas
         The values of γ, positive, at least two; the same at every width. If they and the square
         roots of the widths are powers of one number, points coincide at equal γ/√N.
@@ -172,7 +172,7 @@ def gamma_regimes(
 
 
 class _Movement:
-    """Relative mean squares of what moved, on the first ``samples`` inputs."""
+    """Relative mean squares of the movements on the first ``samples`` inputs."""
 
     def __init__(self, samples: int):
         self.samples = samples
@@ -182,7 +182,7 @@ class _Movement:
 
         x = x[: self.samples]
         before, after = (probe(network, params, x) for params in (start, end))
-        # What enters the affine maps behind the first: captures hold φ(h), in order.
+        # The inputs of the affine maps after the first: captures hold φ(h), in order.
         phi, moved = (jax.tree.leaves(found.capture)[1:] for found in (before, after))
         old, new = (kernels(network, found, found) for found in (before, after))
 

@@ -1,7 +1,7 @@
-"""Checksums behind the content of files, by which damage is told.
+"""Checksums appended to files, which reveal damage.
 
-A checksum is the SHA-256 of all bytes before it, in a line of its own at the end. HDF5, netCDF
-and zip files are read by everyone as before: what is behind their end is ignored.
+A checksum is the SHA-256 of all bytes before it, in a separate line at the end. Other programs
+still read such HDF5, netCDF and zip files, since bytes after the end of these formats are ignored.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BLOCK = 2**20
 
 
 def add_checksum(file: BinaryIO) -> None:
-    """Put the checksum of a file behind its content."""
+    """Append the checksum of a file's content to the file."""
     end = file.seek(0, os.SEEK_END)
     tail = _tail(file, end)
     file.seek(end)
@@ -30,14 +30,14 @@ def add_checksum(file: BinaryIO) -> None:
 
 @contextmanager
 def verified(path: Path) -> Iterator[tuple[BinaryIO, bool]]:
-    """Yield a file that is open for reading, and whether it has a checksum, which then is right.
+    """Yield a file open for reading, and whether it has a checksum, which has then been verified.
 
     Raises
     ------
     InvalidInput
-        If the file may not be read.
+        If reading the file is not permitted.
     DamagedFile
-        If the content is not what was written, or the disk does not give it.
+        If the content differs from what was written, or the disk fails to read it.
     """
     try:
         file = path.open("rb")
@@ -59,7 +59,7 @@ def verified(path: Path) -> Iterator[tuple[BinaryIO, bool]]:
 
 
 def _tail(file: BinaryIO, end: int) -> bytes:
-    """Return what is behind the first bytes of a file: their SHA-256, as hexadecimal digits."""
+    """Return the last line of a file: the SHA-256 of the bytes before it, in hexadecimal digits."""
     file.seek(0)
     digest = hashlib.sha256()
     left = end

@@ -1,4 +1,4 @@
-"""What is in files: arrays by their names, data sets, plans, pictures, text."""
+"""Reading and writing the contents of files: named arrays, data sets, plans, figures, text."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def save_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
-    """Write arrays by their names as ``.npz``, with a checksum.
+    """Write named arrays as ``.npz``, with a checksum.
 
     Raises
     ------
@@ -30,7 +30,7 @@ def save_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
         As :func:`largen.files.written_whole` does.
     """
     held: dict[str, Any] = {name: np.asarray(value) for name, value in arrays.items()}
-    # As np.savez does, whose older versions leave the archive open where the disk is full.
+    # Older versions of np.savez, which does the same, leave the archive open if the disk is full.
     with written_whole(path, checksum=True) as file, ZipFile(file, "w") as archive:
         for name, array in held.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as part:
@@ -38,17 +38,17 @@ def save_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
 
 
 def load_arrays(path: Path) -> dict[str, np.ndarray] | None:
-    """Return the arrays of a file; None if it is not there.
+    """Return the arrays of a file; None if there is no such file.
 
     Raises
     ------
     DamagedFile
-        If the content is not what was written.
+        If the content differs from what was written.
     """
     if not path.is_file():
         return None
     with verified(path) as (file, has_checksum):
-        # What has no checksum is not even looked at: a damaged header can ask for any memory.
+        # A file without a checksum is not parsed: a damaged header can request any memory.
         if not has_checksum:
             raise DamagedFile(path, "it has no checksum")
         with np.load(file, allow_pickle=False) as held:
@@ -58,9 +58,9 @@ def load_arrays(path: Path) -> dict[str, np.ndarray] | None:
 def save_dataset(
     path: str | PathLike[str], data: xarray.Dataset | xarray.DataTree, *, name: str = "path"
 ) -> None:
-    """Write a data set, or a tree of them, as netCDF-4, with a checksum.
+    """Write a data set, or a tree of data sets, as netCDF-4, with a checksum.
 
-    The file is made in memory: HDF5 that cannot write to a disk ends the process later.
+    The file is built in memory, since HDF5 ends the process later if it cannot write to a disk.
 
     Raises
     ------
@@ -82,14 +82,14 @@ def save_dataset(
 
 
 def load_dataset(path: str | PathLike[str], *, name: str = "path") -> tuple[xarray.Dataset, bool]:
-    """Return the data set of a netCDF-4 file, and whether it has a checksum, which then is right.
+    """Return the data set of a netCDF-4 file, and whether it has a checksum, then verified.
 
     Raises
     ------
     InvalidInput
         If there is no such file.
     DamagedFile
-        If the content is not what was written, or no netCDF-4.
+        If the content differs from what was written, or is not netCDF-4.
     """
     import xarray
 
@@ -99,12 +99,12 @@ def load_dataset(path: str | PathLike[str], *, name: str = "path") -> tuple[xarr
     with verified(place) as (file, has_checksum):
         try:
             return xarray.load_dataset(file, engine="h5netcdf"), has_checksum
-        except Exception as error:  # of what has no checksum: HDF5 has errors of all kinds
+        except Exception as error:  # without a checksum, HDF5 raises errors of many types
             raise DamagedFile(place, f"it is not netCDF-4, or not all of it: {error}") from None
 
 
 def json_with_checksum(content: Mapping[str, Any]) -> str:
-    """Return JSON that says of its own content whether it is what was written.
+    """Return JSON that contains a checksum of its content.
 
     Examples
     --------
@@ -120,19 +120,19 @@ def json_with_checksum(content: Mapping[str, Any]) -> str:
 
 
 def read_json(text: Any, what: str | Path = "the text") -> dict[str, Any]:
-    """Return what :func:`json_with_checksum` was given.
+    """Return the content that :func:`json_with_checksum` wrote.
 
     Parameters
     ----------
     text
         The JSON.
     what
-        It is, for the error: a file, or words.
+        The name of the source in the error message: a file or a description.
 
     Raises
     ------
     DamagedFile
-        If it is no JSON, has no checksum or another one than its content.
+        If the text is not JSON, has no checksum, or one that does not match its content.
     """
     try:
         content = json.loads(text)

@@ -1,10 +1,10 @@
-"""Files that are there whole or not at all, and the folders that they are in.
+"""Atomic writing of files, and creation of their folders.
 
-Everything that largen writes goes through :func:`written_whole`: a draft of a name of its own is
-written, flushed to the disk, and then takes the file's name in one step. Whoever reads the file
-finds what was there before or all that is new, whenever a process is killed and however many
-write at a time. The draft is locked for as long as its process lives, so that those of processes
-that were killed are told from those of others that are still at work, and deleted.
+Every file of largen is written by :func:`written_whole`: a draft with a unique name is written,
+flushed to the disk, and then renamed to the file's name in one step. A reader therefore finds
+either the previous or the new content in full, even if a process is killed or several write at a
+time. The draft is locked as long as its process lives, so that drafts of killed processes can be
+distinguished from those of running processes and deleted.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from largen.text import shown
 
 try:
     import fcntl
-except ImportError:  # not on Windows, where a file that is open cannot be deleted anyway
+except ImportError:  # absent on Windows, where an open file cannot be deleted anyway
     fcntl = None
 
 DRAFT = ".part"
-NAME = 80  # characters of the file's name that the draft's has: file systems allow 255 bytes
+NAME = 80  # characters of the file's name in the draft's name: file systems allow 255 bytes
 
 
 def made_folder(name: str, folder: str | PathLike[str]) -> Path:
-    """Return a folder, which is made if need be.
+    """Return a folder, creating it if necessary.
 
     Parameters
     ----------
     name
-        The name of the argument for the folder, for errors.
+        The name of the argument for the folder, used in error messages.
     folder
         Where.
 
@@ -56,12 +56,12 @@ def made_folder(name: str, folder: str | PathLike[str]) -> Path:
 
 
 def as_path(name: str, path: str | PathLike[str]) -> Path:
-    """Return the path that an argument is.
+    """Return the path that an argument denotes.
 
     Raises
     ------
     InvalidInput
-        If it is none.
+        If the argument is no path.
     """
     try:
         found = Path(path)
@@ -81,12 +81,12 @@ def as_path(name: str, path: str | PathLike[str]) -> Path:
 
 
 def as_file(name: str, path: str | PathLike[str]) -> Path:
-    """Return the path of a file, before much is computed that is to be written to it.
+    """Return the path of a file, checked before the computation whose result it will hold.
 
     Raises
     ------
     InvalidInput
-        If an argument is no path, or something that is no ordinary file has that name.
+        If the argument is no path, or the path exists and is no ordinary file.
     """
     given = as_path(name, path)
     _mode(name, Path(os.path.realpath(given)))
@@ -97,24 +97,24 @@ def as_file(name: str, path: str | PathLike[str]) -> Path:
 def written_whole(
     path: str | PathLike[str], *, name: str = "path", checksum: bool = False
 ) -> Iterator[BinaryIO]:
-    """Yield a file to write to, which takes its name when the block ends without an error.
+    """Yield a file to write to, which receives its name when the block ends without an error.
 
     Parameters
     ----------
     path
-        Where. A link is followed; the permissions of a file that is there are kept.
+        The path of the file. A link is followed; an existing file's permissions are kept.
     name
-        The name of the argument for the path, for errors.
+        The name of the argument for the path, used in error messages.
     checksum
-        Whether a checksum is put behind the content: see :mod:`largen.files.checksums`.
+        Whether to append a checksum to the content: see :mod:`largen.files.checksums`.
 
     Raises
     ------
     InvalidInput
-        If there is no such folder, or something that is no ordinary file has that name.
+        If the folder does not exist, or the path exists and is no ordinary file.
     CannotWrite
-        If the disk is full, the file larger than is allowed, or writing is not permitted. What
-        was there before is as it was.
+        If the disk is full, the file exceeds the allowed size, or writing is not permitted. The
+        previous file is left unchanged.
 
     Examples
     --------
@@ -161,7 +161,7 @@ def written_whole(
 
 
 class _Draft(io.FileIO):
-    """An open file that remembers why it could not be written."""
+    """An open file that stores the error of a failed write."""
 
     failure: OSError | None = None
 
@@ -174,7 +174,7 @@ class _Draft(io.FileIO):
 
 
 def _forget(raw: io.FileIO, draft: Path) -> None:
-    """Close a draft, whatever of it has yet to be written, and delete it."""
+    """Close and delete a draft, ignoring errors of its unwritten content."""
     with suppress(OSError, ValueError):
         raw.close()
     with suppress(OSError):
@@ -182,7 +182,7 @@ def _forget(raw: io.FileIO, draft: Path) -> None:
 
 
 def _mode(name: str, target: Path) -> int | None:
-    """Return the permissions of a file that is there; None if it is not."""
+    """Return the permissions of a file; None if there is no such file."""
     try:
         found = target.stat()
     except FileNotFoundError:
@@ -196,7 +196,7 @@ def _mode(name: str, target: Path) -> int | None:
 
 
 def _new_draft(target: Path, mode: int | None) -> tuple[Path, int]:
-    """Return a draft of a name of its own, open and locked."""
+    """Return a draft with a unique name, open and locked."""
     while True:
         draft = target.with_name(f"{_prefix(target)}{secrets.token_hex(8)}{DRAFT}")
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
@@ -205,7 +205,7 @@ def _new_draft(target: Path, mode: int | None) -> tuple[Path, int]:
             if mode is not None:
                 with suppress(OSError):
                     os.chmod(draft, mode)
-            # Another who looked for leftovers may have locked and deleted it before.
+            # Another process that cleans up drafts may have locked and deleted it before.
             if not _locked(descriptor, wait=True) or os.fstat(descriptor).st_nlink:
                 return draft, descriptor
         except BaseException:
@@ -221,7 +221,7 @@ def _locked(descriptor: int, wait: bool) -> bool:
         return False
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except OSError:  # it is locked, or the file system has no locks
+    except OSError:  # the file is locked, or the file system has no locks
         return False
     return True
 
@@ -231,7 +231,7 @@ def _prefix(target: Path) -> str:
 
 
 def _delete_leftovers(target: Path) -> None:
-    """Delete the drafts of processes that were killed while they wrote this file."""
+    """Delete the drafts of processes that were killed while writing this file."""
     prefix = _prefix(target)
     with os.scandir(target.parent) as entries:
         found = [e.path for e in entries if e.name.startswith(prefix) and e.name.endswith(DRAFT)]
@@ -249,7 +249,7 @@ def _delete_leftovers(target: Path) -> None:
 
 
 def _flush_folder(folder: Path) -> None:
-    """Put a new name on the disk, where a folder can be flushed."""
+    """Flush a folder's new entry to the disk, if the system can flush folders."""
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:

@@ -1,4 +1,4 @@
-"""Checks that the functions of this room share."""
+"""Checks of arguments that the functions for Gaussian processes share."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def training_inputs(x: Any, name: str = "x") -> np.ndarray:
 
 
 def new_inputs(x_test: Any, x: np.ndarray) -> Any:
-    """Check test samples: finite floats of the training samples' shape; they may be traced."""
+    """Check test samples: finite floats of the training samples' shape, possibly traced."""
     array = samples("x_test", x_test)
     if array.shape[1:] != x.shape[1:]:
         raise InvalidInput(
@@ -39,7 +39,7 @@ def training_targets(y: Any, rows: int) -> np.ndarray:
 
 
 def noise_variance(noise: Any, rows: int) -> np.ndarray:
-    """Return noise variances as float64, one number or one for each sample."""
+    """Return the noise variance as float64, one number or one for each sample."""
     return _of_each_sample("noise", noise, ((), (rows,)))
 
 
@@ -54,7 +54,7 @@ def sample_weights(weights: Any, rows: int) -> np.ndarray:
 
 
 def _of_each_sample(name: str, value: Any, shapes: tuple[tuple[int, ...], ...]) -> np.ndarray:
-    """Check finite numbers ≥ 0 of one of the shapes."""
+    """Check that an array has finite numbers ≥ 0 and one of the shapes."""
     wanted = " or ".join("one number" if not shape else f"{shape}" for shape in shapes)
     given = numbers(name, value)
     if given.shape not in shapes:

@@ -1,4 +1,4 @@
-"""A Gaussian process conditioned on targets, whatever its kernels come from."""
+"""A Gaussian process conditioned on targets, independent of the source of its kernels."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MANY = 2048  # test samples whose covariance is computed in blocks
 
 
 class Inference(NamedTuple):
-    """A posterior by the inverse of A = kernel + noise.
+    """A posterior obtained from the inverse of A = kernel + noise.
 
     Attributes
     ----------
@@ -46,7 +46,7 @@ class Inference(NamedTuple):
 
     @property
     def rank(self) -> int:
-        """Number of eigenvalues that are not lost in rounding."""
+        """Number of eigenvalues of A that exceed rounding errors."""
         return self.factor.rank
 
     @property
@@ -66,7 +66,7 @@ class Inference(NamedTuple):
         return jnp.asarray(cross) @ jnp.asarray(self.weights)
 
     def moments(self, cross: Any, own: Any, prior_cross: Any) -> tuple[Any, Any]:
-        """Return mean and covariance, or its diagonal where ``own`` is one."""
+        """Return mean and covariance; only the variances where ``own`` is a diagonal."""
         if np.ndim(own) == 2 and len(own) >= MANY and not is_traced(cross, own):
             kernels = (None if k is None else np.asarray(k) for k in (self.prior, prior_cross))
             parts = self.factor.root, self.factor.singular, self.weights
@@ -79,7 +79,7 @@ class Inference(NamedTuple):
 
 
 class Relaxation(NamedTuple):
-    """Networks at times of gradient flow, by the eigenmodes of the tangent kernel.
+    """Networks at given times of gradient flow, from the eigenmodes of the tangent kernel.
 
     Attributes
     ----------
@@ -92,7 +92,7 @@ class Relaxation(NamedTuple):
     condition, rank
         The condition number of the tangent kernel, and its rank: eigenvalues above rounding.
     prior
-        The NNGP kernel of the samples; None if it is not known.
+        The NNGP kernel of the samples; None if it was not given.
     """
 
     times: np.ndarray
@@ -116,7 +116,7 @@ class Relaxation(NamedTuple):
         return self._at_times(jnp.einsum("im,tm,mc->tic", along, self.gained, self.seen))
 
     def moments(self, cross: Any, own: Any, prior_cross: Any) -> tuple[Any, Any]:
-        """Return mean and covariance, or its diagonal where ``own`` is one."""
+        """Return mean and covariance; only the variances where ``own`` is a diagonal."""
         modes = (jnp.asarray(a) for a in (self.vectors, self.gained, self.seen))
         kernels = (jnp.asarray(k) for k in (cross, own, self.prior, prior_cross))
         mean, spread = flow_moments(*modes, *kernels)
@@ -127,13 +127,13 @@ class Relaxation(NamedTuple):
 
 
 class Conditioned:
-    """What predictions tell of the training kernel that they are ``given``."""
+    """The condition number, rank and status of the training kernel of a posterior."""
 
     given: Inference | Relaxation
 
     @property
     def noise(self) -> np.ndarray:
-        """Variance of the targets' noise; 0 for gradient flow, which has none."""
+        """Variance of the targets' noise; 0 for gradient flow."""
         return self.given.noise if isinstance(self.given, Inference) else np.zeros(())
 
     @property
@@ -148,7 +148,7 @@ class Conditioned:
 
     @property
     def rank(self) -> int:
-        """Number of eigenvalues that are not lost in rounding."""
+        """Number of eigenvalues of kernel and noise that exceed rounding errors."""
         return self.given.rank
 
 
@@ -162,8 +162,8 @@ def infer(
 ) -> Inference:
     """Condition on targets (sample, output), with noise of variance ``noise``/weights.
 
-    ``noise`` may be ``"auto"``: the marginal likelihood chooses it, or for trained networks the
-    error of leaving one sample out.
+    ``noise="auto"`` maximises the marginal likelihood, or for trained networks minimises the
+    leave-one-out error.
     """
     if isinstance(noise, str):
         if noise != "auto":
@@ -185,10 +185,10 @@ def relax(
     times: Any,
     weights: np.ndarray,
 ) -> Relaxation:
-    """Return networks at times of gradient flow on the loss (1/Σw) Σ ½w(f − y)².
+    """Return networks at given times of gradient flow on the loss (1/Σw) Σ ½w(f − y)².
 
     ẏ = −ΘD(f − y)/Σw with D = diag w has the modes of D^½ΘD^½ = UΛUᵀ, and V = D^½U. After an
-    infinite time g = 1/λ, and modes of eigenvalue 0 have stayed where they were.
+    infinite time g = 1/λ, and modes of eigenvalue 0 keep their initial values.
     """
     at = np.atleast_1d(times)
     with jax.enable_x64(True):
@@ -211,7 +211,7 @@ def relax(
 
 
 def draw(mean: np.ndarray, covariance: Any, key: Any, draws: int) -> np.ndarray:
-    """Draw functions (draw, test_sample, output) of independent outputs, in float64."""
+    """Draw functions with independent outputs, (draw, test_sample, output), in float64."""
     with jax.enable_x64(True):
         values, vectors = jnp.linalg.eigh(jnp.asarray(covariance))
         root = vectors * jnp.sqrt(jnp.maximum(values, 0))

@@ -1,13 +1,13 @@
-"""Constants by which kernels predict what they have not seen: σ_w, σ_b, the ridge or the time.
+"""Constants chosen by generalised cross-validation: σ_w, σ_b, and the ridge or the time.
 
-Trained networks have no marginal likelihood. What they predict at their own P samples is linear
+Trained networks have no marginal likelihood. Their predictions at the P training samples are linear
 in the targets, f = (1 − r(Θ))y with r(λ) = σ²/(λ + σ²) for a ridge σ² and r(λ) = e^(−λt/P) after a
 time t, and the error at unseen samples is estimated by generalised cross-validation (Golub, Heath
 and Wahba 1979),
 
     V = P |r(Θ)y|²/(tr r(Θ))²,
 
-the mean squared error of leaving one sample out, but with the mean leverage for each one's own.
+the leave-one-out mean squared error with each sample's leverage replaced by the mean leverage.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ class CrossValidationFit:
     net
         The network with the fitted σ_w and σ_b.
     noise, time
-        The fitted one of them; the other is None.
+        The ridge and the time: the fitted one is a number, the other None.
     error, start
-        V, the estimated mean squared error of a prediction, with them and with those that it
-        started from.
+        V, the estimated mean squared error of a prediction, at the fitted and at the initial
+        constants.
     evaluations, status, at_bound
         As in :class:`largen.regression.LikelihoodFit`.
     """
@@ -62,7 +62,7 @@ class CrossValidationFit:
 
 
 class Validation(NamedTuple):
-    """−½P log V of fixed samples, P times the outputs, as a function of deviations and number."""
+    """−½P log V times the number of outputs, as a function of standard deviations and number."""
 
     of: Evidence
     kind: str
@@ -79,7 +79,7 @@ class Validation(NamedTuple):
         return self.of.size
 
     def at(self, deviations: np.ndarray, number: float) -> tuple[float, np.ndarray, float]:
-        """Return the value, and its slopes by deviations and by the ridge or the time."""
+        """Return the value and its derivatives in standard deviations and in the ridge or time."""
         given = self.given
         with jax.enable_x64(True):
             value, by_variance, by_number = _value_and_slopes(
@@ -116,40 +116,40 @@ def fit_cross_validation(
 
     Descends V = P |r(Θ)y|²/(tr r(Θ))² (Golub, Heath and Wahba 1979) in the logarithms of the
     constants by L-BFGS, with r(λ) = σ²/(λ + σ²) for the ridge ``noise`` and r(λ) = e^(−λt/P) for
-    gradient flow until ``time``. It is a local minimum, reached from the constants of ``net``.
+    gradient flow until ``time``. It returns the local minimum reached from ``net``'s constants.
 
     Parameters
     ----------
     net
-        The architecture; its σ_w and σ_b are where to start.
+        The architecture, whose σ_w and σ_b are the initial values.
     x, y
         Samples, (sample, input) or (sample, *space, channel), and targets, (sample,) or
         (sample, output); squared errors of outputs add up.
     noise
-        σ² > 0 to start from, the ridge of :func:`largen.posterior`; or instead of it
+        Initial σ² > 0, the ridge of :func:`largen.posterior`; give either this or ``time``.
     time
-        η₀t > 0, that of :func:`largen.flow_posterior`.
+        Initial η₀t > 0, the time of :func:`largen.flow_posterior`.
     kind
-        Whose kernel: ``"ntk"`` or ``"nngp"``.
+        The kernel: ``"ntk"`` or ``"nngp"``.
     shared
-        Whether all σ_w change by one common factor and all σ_b by another, or each by its own.
+        Whether all σ_w share one factor and all σ_b another; otherwise each has its own factor.
     mask
-        Which positions of each sample are there, Booleans (sample, *space), as in
+        Which positions of each sample are present, Booleans (sample, *space), as in
         :func:`largen.posterior`; all by default.
     param
-        The parameterization; :func:`largen.ntk` by default. Relative rates stay as they are.
+        The parameterization; :func:`largen.ntk` by default. Relative learning rates are not fitted.
     max_steps
-        At most so many steps.
+        Maximum number of steps.
     throw
-        Whether to raise if ``max_steps`` do not suffice, or to tell it in the status.
+        Whether to raise if ``max_steps`` do not suffice; otherwise the status reports it.
 
     Raises
     ------
     InvalidInput
-        For wrong shapes, also of a mask, NaN, a number that is not positive, or both or none of
-        them.
+        For wrong shapes, also of a mask, NaN, a number that is not positive, or if both or neither
+        of ``noise`` and ``time`` are given.
     NoTheory
-        Where rates depend on σ_w, as in :func:`largen.standard`.
+        If learning rates depend on σ_w, as in :func:`largen.standard`.
     NumericalFailure
         If the minimum is not reached.
 
@@ -213,9 +213,9 @@ def _value_and_slopes(
     mask: Bool[np.ndarray | Array, "sample *space"] | None,
     given: Bool[np.ndarray | Array, " sample"],
 ):
-    """Return the value of the samples that are given, and its slopes.
+    """Return the value for the given samples, and its derivatives.
 
-    The others fill up: they add zeros to the spectrum, where r = 1 and the targets have nothing.
+    The others are padding: they add zero eigenvalues, where r = 1 and the targets are zero.
     """
     pairs = given[:, None] & given
 

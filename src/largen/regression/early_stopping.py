@@ -1,4 +1,4 @@
-"""The Gaussian process of networks over their initialisations, at a time of their training."""
+"""The Gaussian process of networks over initialisations, after a finite time of training."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from largen.scalars import flag, real
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FlowPosterior(Posterior):
-    """Networks trained for a time η₀t; made by :func:`flow_posterior`.
+    """Networks trained by gradient flow for a time η₀t; made by :func:`flow_posterior`.
 
     Attributes
     ----------
@@ -56,8 +56,8 @@ def flow_posterior(
 
         f(t) = f₀ + B(t)(y − f₀),   B(t) = Θ* U g(Λ) Uᵀ,   g(λ) = (1 − e^(−λη₀t/P))/λ,
 
-    so that the mean over initialisations is By and the covariance K** − BK*ᵀ − K*Bᵀ + BKBᵀ. After
-    an infinite time g = 1/λ: the posterior of kind ``"ntk"`` without noise.
+    so that the mean over initialisations is By and the covariance K** − BK*ᵀ − K*Bᵀ + BKBᵀ. At
+    infinite time g = 1/λ, which gives the posterior of kind ``"ntk"`` without noise.
 
     Parameters
     ----------
@@ -66,30 +66,30 @@ def flow_posterior(
     x, y
         Training samples, (sample, input), and targets, (sample,) or (sample, output).
     time
-        η₀t > 0, which may be infinite: one number, or (time,), for which all moments have an axis
-        of times in front. ``"auto"`` takes the time of least error by generalised
-        cross-validation, as :func:`largen.fit_cross_validation` measures it.
+        η₀t > 0, possibly infinite: one number, or (time,), which adds a leading axis of times to
+        all moments. ``"auto"`` minimises the error of generalised cross-validation, as defined in
+        :func:`largen.fit_cross_validation`.
     weights
         Weights w ≥ 0 of the samples in the loss (1/Σw) Σ ½w(f − y)², (sample,); equal if None.
     mask
-        Which positions of each sample are there, as in :func:`largen.posterior`.
+        Which positions of each sample are present, as in :func:`largen.posterior`.
     param
         The parameterization; :func:`largen.ntk` by default.
     throw
-        Whether a singular kernel is raised where a time is infinite, or modes of which nothing is
-        known stay where they start and the status tells it. Finite times need no inverse.
+        Whether to raise for a singular kernel at an infinite time; otherwise its null modes keep
+        their initial values and the status is ``"singular"``. Finite times need no inverse.
 
     Returns
     -------
     FlowPosterior
-        With ``predict`` and ``sample`` of a :class:`largen.regression.Posterior`.
+        With the methods ``predict`` and ``sample`` of :class:`largen.regression.Posterior`.
 
     Raises
     ------
     InvalidInput
         For wrong shapes, NaN, a time or weights that are not positive.
     NumericalFailure
-        If the kernel is not accurate, as :func:`largen.kernel` says; or singular, for an infinite
+        If the kernel misses the accuracy of :func:`largen.kernel`, or is singular at an infinite
         time.
 
     Examples
@@ -120,7 +120,7 @@ def flow_posterior(
 
 
 def training_times(time: Any, tangent: np.ndarray, y: np.ndarray, weights: np.ndarray) -> Any:
-    """Check times at the public function: a number > 0, or (time,), or the best one."""
+    """Check the argument ``time``: a number > 0, an array (time,), or ``"auto"``."""
     if isinstance(time, str):
         if time != "auto":
             raise InvalidInput(f"time: wanted a time > 0 or 'auto', got {time!r}.")
@@ -143,7 +143,7 @@ def is_infinite(time: Any) -> bool:
 
 
 def singular_at_infinity(found: Relaxation) -> str:
-    """Return what is wrong with an infinite time where the tangent kernel is singular."""
+    """Return the error message for an infinite time with a singular tangent kernel."""
     return (
         f"after an infinite time the outputs need the inverse of the NTK, which is singular to "
         f"working precision: rank {found.rank} of {len(found.vectors)}, condition number "

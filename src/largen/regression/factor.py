@@ -1,4 +1,4 @@
-"""A kernel matrix prepared for solving with it, and what is said where it cannot be."""
+"""Factorisation of kernel matrices for linear solves, and messages for singular ones."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from largen.interrupts import check
 
 # Above this condition number predictions would keep fewer than four digits of float64.
 LARGEST_CONDITION = 1e12
-PANEL_FROM, PANEL = 4096, 1024  # rows of matrices that are factorised by panels, and of a panel
+PANEL_FROM, PANEL = 4096, 1024  # rows from which panels are used, and rows of a panel
 _ROUNDS = 16  # of power and of inverse iteration: extreme eigenvalues to a few percent
 
 
 class Factor(NamedTuple):
-    """A square root R of the inverse of A = K + noise, A⁻¹ = R Rᵀ, by its pieces.
+    """A square root R of the inverse of A = K + noise, A⁻¹ = R Rᵀ.
 
-    NumPy arrays, so that whoever holds it can be pickled and read in any precision.
+    The arrays are NumPy's, so that objects holding them can be pickled and read in any precision.
 
     Attributes
     ----------
@@ -30,9 +30,9 @@ class Factor(NamedTuple):
         The Cholesky factor L of A, R = L⁻ᵀ; or R = U Λ^(−½) itself, without the eigenvectors
         that are lost in rounding, where A is singular.
     singular
-        Which of the two.
+        Whether A is singular, and ``root`` therefore the second of the two.
     condition
-        Estimated λ_max/λ_min; for a singular A the exact one, or infinity.
+        Estimated λ_max/λ_min; for a singular A its exact value, or infinity.
     rank
         Number of eigenvalues above λ_max · 1e-12.
     log_determinant
@@ -70,7 +70,7 @@ def solve(
 def factorise(matrix: Float[np.ndarray, "sample sample"]) -> Factor:
     """Factorise a positive definite matrix by Cholesky, a singular one by its eigenvectors.
 
-    By LAPACK as SciPy calls it, which compiles nothing for another number of samples.
+    SciPy's LAPACK routines are used, which need no compilation for another number of samples.
     """
     try:
         root = _cholesky(matrix)
@@ -90,7 +90,7 @@ def factorise(matrix: Float[np.ndarray, "sample sample"]) -> Factor:
 
 
 def _cholesky(matrix: np.ndarray) -> np.ndarray:
-    """Return the Cholesky factor; of a large matrix panel by panel, between which Ctrl-C counts."""
+    """Return the Cholesky factor; large matrices by panels, between which Ctrl-C interrupts."""
     n = len(matrix)
     if n <= PANEL_FROM:
         return cholesky(matrix, lower=True, check_finite=False)
@@ -125,7 +125,7 @@ def _condition(matrix: np.ndarray, root: np.ndarray) -> float:
 
 
 def explain(what: str, factor: Factor, trace: float, x: np.ndarray | None = None) -> str:
-    """Return what is wrong with a singular matrix, and what to do about it.
+    """Return a message that describes a singular matrix and its remedies.
 
     Parameters
     ----------
@@ -136,7 +136,7 @@ def explain(what: str, factor: Factor, trace: float, x: np.ndarray | None = None
     trace
         The trace of kernel plus noise.
     x
-        The inputs, in which equal rows are looked for, if they are known.
+        The inputs, if known, which are searched for equal rows.
     """
     pairs = [] if x is None else equal_rows(x)
     if x is None:
@@ -157,7 +157,7 @@ def explain(what: str, factor: Factor, trace: float, x: np.ndarray | None = None
 
 
 def equal_rows(x: np.ndarray) -> list[tuple[int, int]]:
-    """Return pairs of a row and a later one that is equal to it."""
+    """Return pairs of indices of equal rows, the smaller index first."""
     _, first, inverse = np.unique(x, axis=0, return_index=True, return_inverse=True)
     firsts = first[inverse.reshape(-1)]
     return [(int(f), i) for i, f in enumerate(firsts) if f != i]

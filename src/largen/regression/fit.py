@@ -1,4 +1,4 @@
-"""σ_w, σ_b and noise that make given targets most probable."""
+"""Maximum-likelihood fits of σ_w, σ_b and the noise to given targets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from largen.parameterizations import Parameterization
 from largen.regression.likelihood import PRIORS, evidence
 from largen.scalars import flag, integer, real
 
-_RANGE = np.log(1e3)  # how far σ_w and σ_b may go from where they start, in logarithms
+_RANGE = np.log(1e3)  # largest change of log σ_w and log σ_b from their initial values
 _NOISE_RANGE = np.log(1e6)
 
 
@@ -29,14 +29,14 @@ class LikelihoodFit:
     net, noise
         The network with the fitted σ_w and σ_b, and the variance of the noise.
     log_likelihood, start
-        Log marginal likelihood with them, and with those that it started from.
+        Log marginal likelihood at the fitted and at the initial constants.
     evaluations
-        How often likelihood and gradient were computed.
+        Number of evaluations of the likelihood and its gradient.
     status
-        ``"ok"``; ``"at bound"`` if a constant ran as far as it may go; ``"not converged"``;
+        ``"ok"``; ``"at bound"`` if a constant reached its bound; ``"not converged"``;
         ``"inaccurate"`` if the fitted kernel misses the accuracy of :func:`largen.nngp`.
     at_bound
-        Names of those constants.
+        Names of the constants at their bounds.
     """
 
     net: Layer
@@ -66,40 +66,40 @@ def fit_likelihood(
     """Choose σ_w, σ_b and the noise by their marginal likelihood (type-II maximum).
 
     Ascends :func:`largen.log_likelihood` (Bahri and Hanin, Les Houches lectures, eq. (33)) in
-    the logarithms of the constants by L-BFGS. It is a local maximum, reached from the constants
-    of ``net``. Biases of standard deviation 0 do not exist and stay so.
+    the logarithms of the constants by L-BFGS. It returns the local maximum reached from the
+    constants of ``net``. Biases of standard deviation 0 stay 0.
 
     Parameters
     ----------
     net
-        The architecture; its σ_w and σ_b are where to start.
+        The architecture, whose σ_w and σ_b are the initial values.
     x, y
         Samples, (sample, input) or (sample, *space, channel), and targets, (sample,) or
         (sample, output).
     noise
-        σ_n² > 0 to start from: a variance, added to the diagonal as it is.
+        Initial σ_n² > 0: a variance, added to the diagonal as it is.
     kind
         The prior's kernel: ``"nngp"``, or ``"ntk-gp"`` for the tangent kernel, the prior of the
         linearised network.
     shared
-        Whether all σ_w change by one common factor and all σ_b by another, or each by its own.
+        Whether all σ_w share one factor and all σ_b another; otherwise each has its own factor.
     fit_noise
-        Whether the noise is fitted, too.
+        Whether the noise is fitted as well.
     mask
-        Which positions of each sample are there, Booleans (sample, *space), as in
+        Which positions of each sample are present, Booleans (sample, *space), as in
         :func:`largen.posterior`; all by default.
     param
         The parameterization; :func:`largen.ntk` by default.
     max_steps
-        At most so many steps.
+        Maximum number of steps.
     throw
-        Whether to raise if ``max_steps`` do not suffice or the fitted kernel is not accurate, or
-        to tell it in the status.
+        Whether to raise if ``max_steps`` do not suffice or the fitted kernel is not accurate;
+        otherwise the status reports it.
 
     Raises
     ------
     NumericalFailure
-        If the kernel is singular to begin with, or the maximum is not reached.
+        If the kernel is singular at the initial constants, or the maximum is not reached.
     InvalidInput
         For wrong shapes, also of a mask, NaN, an unknown kind, or a noise that is not positive.
     NoTheory
@@ -107,8 +107,8 @@ def fit_likelihood(
 
     Notes
     -----
-    σ_w and σ_b stay within a factor of 1000 of where they start, the noise within one of 10⁶:
-    without any noise in the targets, say, the likelihood grows without end as it goes to 0.
+    σ_w and σ_b stay within a factor of 1000 of their initial values, the noise within 10⁶: for
+    targets without noise, for example, the likelihood grows without bound as σ_n² → 0.
 
     Examples
     --------
@@ -153,14 +153,14 @@ def fit_likelihood(
 
 @runtime_checkable
 class Objective(Protocol):
-    """What constants are fitted to: a function of deviations and of one positive number more.
+    """The objective of a fit: a function of standard deviations and one further positive number.
 
     Attributes
     ----------
     given
         The network.
     size
-        How many numbers it is a sum over.
+        Number of terms in the objective.
     """
 
     @property
@@ -170,16 +170,16 @@ class Objective(Protocol):
 
     @property
     def size(self) -> int:
-        """How many numbers it is a sum over."""
+        """Number of terms in the objective."""
         ...
 
     def at(self, deviations: np.ndarray, number: float, /) -> tuple[float, np.ndarray, float]:
-        """Return the value, and its slopes by the deviations and by the number."""
+        """Return the value and its derivatives in the standard deviations and in the number."""
         ...
 
 
 class Ascent(NamedTuple):
-    """Where an objective is largest; see :class:`LikelihoodFit` for the fields."""
+    """The maximum of an objective; see :class:`LikelihoodFit` for the fields."""
 
     net: Layer
     number: float
@@ -190,7 +190,7 @@ class Ascent(NamedTuple):
 
 
 def groups_of(names: tuple[str, ...], shared: bool) -> np.ndarray:
-    """Return which factor each constant is multiplied by, (name,)."""
+    """Return the index of the factor that multiplies each constant, (name,)."""
     if not shared:
         return np.arange(len(names))
     kinds = [name.rsplit(".", 1)[1] for name in names]
@@ -205,13 +205,13 @@ def ascend(
     Parameters
     ----------
     net, of
-        The network, and the objective of its constants.
+        The network, and the objective as a function of its constants.
     name, number
-        The further number, from which it starts.
+        Name and initial value of the further constant, the noise or the time.
     groups
-        Which factor each deviation is multiplied by.
+        The index of the factor that multiplies each standard deviation.
     free
-        Whether the number is fitted, too.
+        Whether the number is fitted as well.
     steps
         At most so many.
     """

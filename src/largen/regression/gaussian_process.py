@@ -1,4 +1,4 @@
-"""Predictions from kernels: Gaussian processes given training samples."""
+"""Predictions from kernels: Gaussian processes conditioned on training samples."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ KINDS = {
 
 
 class Prediction(NamedTuple):
-    """What is expected of the outputs at test samples.
+    """Mean and variance of the outputs at test samples.
 
     Attributes
     ----------
     mean
-        (test_sample,) or (test_sample, output); behind an axis of times if several were asked
-        for, as variances and covariances.
+        (test_sample,) or (test_sample, output). If several times were asked for, this array and the
+        two below have a leading axis of times.
     variance
-        (test_sample,), the same for each output: of the function, so that a new target has this
-        variance and that of its noise.
+        (test_sample,), the same for each output. It is the variance of the function; a new target
+        has the variance of its noise in addition.
     covariance
         (test_sample, test_sample), the same for each output; None unless asked for.
     """
@@ -68,13 +68,13 @@ class Posterior(Conditioned):
     Attributes
     ----------
     net, param, kind
-        Whose kernel it is.
+        The network, the parameterization and the kind of posterior.
     x, y, mask
-        What it is conditioned on.
+        Training samples, targets and mask.
     noise
-        The variance of the targets' noise in use, one number or one for each sample.
+        The variance of the targets' noise, as given or chosen, one number or one for each sample.
     status
-        ``"ok"``; ``"singular"`` if the pseudo-inverse had to be taken.
+        ``"ok"``; ``"singular"`` if the pseudo-inverse was used.
     condition, rank
         Condition number (an estimate) and numerical rank of the training kernel plus noise.
     """
@@ -97,7 +97,7 @@ class Posterior(Conditioned):
         Raises
         ------
         InvalidInput
-            For the kind ``"ntk"``: trained networks are no Bayesian posterior.
+            For the kind ``"ntk"``: the distribution of trained networks is no Bayesian posterior.
         """
         if self.kind == "ntk" or not isinstance(self.given, Inference):
             raise InvalidInput(
@@ -112,16 +112,16 @@ class Posterior(Conditioned):
     ) -> Prediction:
         """Return mean and variance of the outputs at test samples, without the targets' noise.
 
-        A new target has the variance ``variance + noise`` in the Bayesian kinds; of the kind
-        ``"ntk"`` it is the variance of single networks over their initialisations. May be
-        traced by ``jit`` and ``grad`` in ``x_test``, then in the precision of the trace.
+        In the Bayesian kinds a new target has the variance ``variance + noise``; for the kind
+        ``"ntk"`` the variance is that of single networks over initialisations. ``x_test`` may be
+        traced by ``jit`` and ``grad``; the results then have the precision of the trace.
 
         Parameters
         ----------
         x_test
             (test_sample, input).
         mask
-            Which positions of each sample are there, (test_sample, *space); all by default.
+            Which positions of each sample are present, (test_sample, *space); all by default.
         covariance
             Whether to return the covariance of every pair of test samples, too.
 
@@ -142,7 +142,7 @@ class Posterior(Conditioned):
         check_size("x_test", len(x), len(self.x) + covariance * len(x), kernels, np.float64)
         with jax.enable_x64(True):
             moments = self._moments(filled(new, np.float64), covariance)
-        # Also in JAX's float64, which is off outside of this call, only via NumPy.
+        # JAX's float64 is off outside of this call, so that results leave it as NumPy arrays.
         rows = len(x)
         mean = np.asarray(moments[0], dtype)[..., :rows, :]
         variance = np.asarray(moments[1], dtype)[..., :rows]
@@ -156,7 +156,7 @@ class Posterior(Conditioned):
     def sample(
         self, x_test: ArrayLike, *, key: Any, draws: int = 1, mask: ArrayLike | None = None
     ) -> Any:
-        """Draw functions, seen at the test samples.
+        """Draw functions and evaluate them at the test samples.
 
         Parameters
         ----------
@@ -165,7 +165,7 @@ class Posterior(Conditioned):
         key
             A JAX key or an integer.
         draws
-            How many functions.
+            Number of functions.
         mask
             As in :meth:`predict`.
 
@@ -177,7 +177,7 @@ class Posterior(Conditioned):
         Raises
         ------
         InvalidInput
-            As :meth:`predict`; for a wrong key or number.
+            As for :meth:`predict`; also for a wrong key or number of draws.
         """
         draws, key = integer("draws", draws, at_least=1), random_key(key)
         if isinstance(self.given, Relaxation) and self.given.several:
@@ -208,7 +208,7 @@ class Posterior(Conditioned):
         return mean, jnp.maximum(jnp.diagonal(spread, axis1=-2, axis2=-1), 0), spread
 
     def _prior(self, first: Masked, second: Masked | None = None):
-        """Return the covariance before any training sample was seen."""
+        """Return the prior's covariance."""
         of = ntk_kernel if self.kind == "ntk-gp" else nngp
         return kernel_of(of, self.net, first, second, param=self.param)
 
@@ -262,32 +262,32 @@ def posterior(
         σ_n², the variance of the targets' noise: a number that is added to the diagonal of the
         kernel as it is, not relative to its trace, or one for each sample, (sample,). For
         ``"ntk"`` it is the ridge: the loss ½ Σ (f − y)² has the penalty ½ σ_n² |θ − θ(0)|² in
-        weights of unit rate. ``"auto"`` chooses it from one eigendecomposition of the kernel: by
-        the marginal likelihood, or for ``"ntk"`` by the squared error of leaving one sample out.
+        weights of unit rate. ``"auto"`` chooses it from one eigendecomposition of the kernel: it
+        maximises the marginal likelihood, or for ``"ntk"`` minimises the leave-one-out error.
     weights
-        Weights ≥ 0 of the samples, (sample,): each divides the variance of its noise, which is the
-        same as repeating the sample. Samples of weight 0 are not used. All are 1 by default.
+        Weights ≥ 0 of the samples, (sample,): each divides the noise variance of its sample, which
+        is equivalent to repeating it. Samples of weight 0 are not used. All are 1 by default.
     mask
-        Which positions of each sample are there, Booleans (sample, *space), for samples of
+        Which positions of each sample are present, Booleans (sample, *space), for samples of
         variable length; all by default. ``predict`` takes one for test samples.
     param
-        The parameterization; :func:`largen.ntk` by default. See :func:`largen.kernel` for what
-        its NNGP means.
+        The parameterization; :func:`largen.ntk` by default. See :func:`largen.kernel` for the
+        definition of its NNGP kernel.
     throw
-        Whether a singular kernel is raised, or handled by the pseudo-inverse and told in the
-        status.
+        Whether to raise for a singular kernel; otherwise the pseudo-inverse is used and the status
+        is ``"singular"``.
 
     Returns
     -------
     Posterior
-        With ``predict(x_test)``, ``sample(x_test, key=...)`` and ``log_likelihood``. It is
+        With ``predict(x_test)``, ``sample(x_test, key=...)`` and ``log_likelihood``. All are
         computed in float64; results have the dtype of the inputs.
 
     Raises
     ------
     NumericalFailure
-        If the condition number of A exceeds 1e12: the message tells its rank and equal rows. If
-        the kernel is not accurate, as :func:`largen.kernel` says, whatever ``throw``.
+        If the condition number of A exceeds 1e12: the message gives its rank and equal rows.
+        Regardless of ``throw``, if the kernel misses the accuracy of :func:`largen.kernel`.
     InvalidInput
         For wrong shapes, NaN, an unknown kind, or a negative noise.
     OutOfMemory

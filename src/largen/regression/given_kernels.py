@@ -1,4 +1,4 @@
-"""Predictions from kernels that are given as matrices: empirical, stored, or anyone's own."""
+"""Predictions from kernels given as matrices: empirical, stored, or the user's own."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from largen.scalars import flag, integer, random_key
 
 @dataclass(frozen=True, eq=False, repr=False)
 class KernelPosterior(Conditioned):
-    """Predictions by a kernel matrix; made by the functions of this module.
+    """Predictions from a kernel matrix; made by the functions of this module.
 
     Attributes
     ----------
     y
         Targets, (sample,) or (sample, output).
     noise
-        The variance of the targets' noise in use; 0 for gradient flow.
+        The variance of the targets' noise, as given or chosen; 0 for gradient flow.
     status
-        ``"ok"``; ``"singular"`` if the pseudo-inverse had to be taken.
+        ``"ok"``; ``"singular"`` if the pseudo-inverse was used.
     condition, rank
         The condition number and the numerical rank of the kernel plus noise.
     """
@@ -49,7 +49,7 @@ class KernelPosterior(Conditioned):
 
     @property
     def y(self) -> np.ndarray:
-        """Targets as they were given."""
+        """Targets in the shape in which they were given."""
         return self.targets.y
 
     @property
@@ -59,32 +59,32 @@ class KernelPosterior(Conditioned):
         Raises
         ------
         InvalidInput
-            For trained networks, which have none.
+            For trained networks, which have no marginal likelihood.
         """
         if not self.bayesian or not isinstance(self.given, Inference):
             raise InvalidInput("kind: trained networks have no marginal likelihood; take 'gp'.")
         return self.given.log_likelihood(self.targets.columns())
 
     def predict(self, cross: Any, test: Any = None, *, prior_cross: Any = None) -> Prediction:
-        """Return mean and, where the kernels of test samples are given, variance.
+        """Return the mean and, if the kernels of test samples are given, the variance.
 
         Parameters
         ----------
         cross
-            The kernel from test to training samples, (test_sample, sample), with axes of outputs
-            behind if the training kernel has them.
+            The kernel from test to training samples, (test_sample, sample), with trailing axes of
+            outputs if the training kernel has them.
         test
             The prior's kernel of test samples: (test_sample,) for K(x, x) only, or
-            (test_sample, test_sample) for covariances as well. For trained networks it is that of
-            the NNGP. Coupled outputs take (test_sample, test_sample, output, output).
+            (test_sample, test_sample) for covariances as well. For trained networks it is the NNGP
+            kernel. Coupled outputs need (test_sample, test_sample, output, output).
         prior_cross
             For trained networks the NNGP kernel from test to training samples.
 
         Returns
         -------
         Prediction
-            Without the noise of targets. Variance and covariance are None where ``test`` is not
-            given; with coupled outputs they are (test_sample, output) and
+            Without the noise of targets. Variance and covariance are None if ``test`` is not
+            given; for coupled outputs they are (test_sample, output) and
             (test_sample, test_sample, output, output).
 
         Raises
@@ -120,16 +120,16 @@ class KernelPosterior(Conditioned):
     def sample(
         self, cross: Any, test: Any, *, key: Any, draws: int = 1, prior_cross: Any = None
     ) -> np.ndarray:
-        """Draw functions without the noise of targets, seen at test samples.
+        """Draw functions without the noise of targets, evaluated at test samples.
 
         Parameters
         ----------
         cross, test, prior_cross
-            As in :meth:`predict`; ``test`` with all pairs of samples.
+            As in :meth:`predict`; ``test`` must have all pairs of samples.
         key
             A JAX key or an integer.
         draws
-            How many functions.
+            Number of functions.
 
         Returns
         -------
@@ -139,7 +139,7 @@ class KernelPosterior(Conditioned):
         Raises
         ------
         InvalidInput
-            As :meth:`predict`, for a wrong key or number, and for several times.
+            As for :meth:`predict`; also for a wrong key or number of draws, and for several times.
         """
         draws, key = integer("draws", draws, at_least=1), random_key(key)
         if isinstance(self.given, Relaxation) and self.given.several:
@@ -192,26 +192,27 @@ def posterior_from_kernel(
     """Condition a Gaussian process, or trained networks, whose kernel is given as a matrix.
 
     The means and covariances are those of :func:`largen.posterior` (Bahri and Hanin, Les Houches
-    lectures, eqs. (32) and (90)), with any kernel in the place of the infinitely wide one: the
-    empirical tangent kernel of a finite network, one that was stored, a sum of several.
+    lectures, eqs. (32) and (90)), with any kernel in the place of that of infinite width: the
+    empirical tangent kernel of a finite network, a stored kernel, or a sum of kernels.
 
     Parameters
     ----------
     kernel
         The kernel of the training samples, (sample, sample), or (sample, sample, output, output) as
-        :func:`largen.empirical_ntk` returns it for several outputs. Arrays on disk are read whole.
+        :func:`largen.empirical_ntk` returns it for several outputs. Arrays on disk are read into
+        memory.
     y
         Targets, (sample,) or (sample, output).
     kind
         ``"gp"``, Bayesian inference with the kernel as the prior's covariance; or ``"ntk"``,
-        networks with this tangent kernel trained by gradient flow for ever.
+        networks with this tangent kernel trained by gradient flow for an infinite time.
     noise, weights
         As in :func:`largen.posterior`; ``noise`` may be ``"auto"``.
     prior
-        For ``"ntk"``: the NNGP kernel of the training samples, without which there are means only.
+        For ``"ntk"``: the NNGP kernel of the training samples; without it only means are returned.
     throw
-        Whether a singular kernel is raised, or handled by the pseudo-inverse and told in the
-        status.
+        Whether to raise for a singular kernel; otherwise the pseudo-inverse is used and the status
+        is ``"singular"``.
 
     Raises
     ------
@@ -257,11 +258,11 @@ def flow_posterior_from_kernel(
     prior: Any = None,
     throw: bool = True,
 ) -> KernelPosterior:
-    """Return networks after times of gradient flow, whose tangent kernel is given as a matrix.
+    """Return networks after times of gradient flow with a tangent kernel given as a matrix.
 
     As :func:`largen.flow_posterior` (Bahri and Hanin, Les Houches lectures, eqs. (87)-(90)).
-    Means are f(t) for outputs that start at 0: add the network's own start f₀ by conditioning on
-    y − f₀.
+    Means are f(t) for outputs that start at 0: for a network with initial outputs f₀, condition on
+    y − f₀ and add f₀.
 
     Parameters
     ----------
@@ -270,11 +271,11 @@ def flow_posterior_from_kernel(
     y
         Targets, (sample,) or (sample, output).
     time, weights
-        As in :func:`largen.flow_posterior`: many times, infinity included, or ``"auto"``.
+        As in :func:`largen.flow_posterior`: one or several times, also infinite, or ``"auto"``.
     prior
-        The NNGP kernel of the training samples, without which there are means only.
+        The NNGP kernel of the training samples; without it only means are returned.
     throw
-        Whether a singular kernel is raised where a time is infinite.
+        Whether to raise for a singular kernel at an infinite time.
 
     Raises
     ------
@@ -309,7 +310,7 @@ def flow_posterior_from_kernel(
 def _checked(
     name: str, kernel: Any, y: Any, weights: Any, prior: Any
 ) -> tuple[Targets, np.ndarray, np.ndarray, np.ndarray | None]:
-    """Return targets, weights of all samples, and the kernels as matrices of what counts."""
+    """Return targets, weights of all samples, and the kernels of samples of positive weight."""
     matrix = square_kernel(name, kernel).astype(np.float64)
     targets = training_targets(y, len(matrix))
     coupled = matrix.ndim == 4

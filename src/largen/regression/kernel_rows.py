@@ -1,7 +1,8 @@
-"""Kernel matrices that are given, and the targets of their rows.
+"""Kernels given as matrices, and the targets of their rows.
 
 Kernels are (sample, sample), or (sample, sample, output, output) where outputs are coupled, as in
-the empirical tangent kernel of a finite network; these are read as matrices of (sample, output).
+the empirical tangent kernel of a finite network; the latter become matrices over pairs of sample
+and output.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ from largen.errors import InvalidInput
 
 
 class Targets(NamedTuple):
-    """Targets, and how kernels are read as matrices of their rows.
+    """Targets, and the conversion of kernels to matrices with one row for each target.
 
     Attributes
     ----------
     y
         (sample,) or (sample, output).
     kept
-        Which samples count, (sample,).
+        Which samples have positive weight, (sample,).
     coupled
         Whether kernels have two axes of outputs.
     """
@@ -33,7 +34,7 @@ class Targets(NamedTuple):
 
     @property
     def outputs(self) -> int:
-        """How many rows of the matrix belong to a sample."""
+        """Number of rows of the matrix for each sample."""
         return self.y.shape[1] if self.coupled else 1
 
     def columns(self) -> np.ndarray:
@@ -42,16 +43,16 @@ class Targets(NamedTuple):
         return y.reshape(-1, 1) if self.coupled else y.reshape(len(y), -1)
 
     def matrix(self, kernel: np.ndarray, to: Any = slice(None)) -> np.ndarray:
-        """Return a kernel, from chosen samples to those that count, as a matrix."""
+        """Return the kernel from chosen samples to those of positive weight, as a matrix."""
         kernel = kernel[to][:, self.kept]
         return joined(kernel) if self.coupled else kernel
 
     def of_rows(self, of_samples: np.ndarray) -> np.ndarray:
-        """Return numbers of the samples that count, for each row of the matrix."""
+        """Return values of the samples of positive weight, repeated for each row of the matrix."""
         return np.repeat(of_samples[self.kept], self.outputs)
 
     def shaped(self, mean: np.ndarray) -> np.ndarray:
-        """Return means as targets are shaped, behind axes of times."""
+        """Return means in the shape of the targets, with leading axes of times."""
         if self.coupled:
             return mean.reshape(*mean.shape[:-2], -1, self.outputs)
         return mean if self.y.ndim == 2 else mean[..., 0]
@@ -64,14 +65,14 @@ def joined(kernel: np.ndarray) -> np.ndarray:
 
 
 def separate(matrix: np.ndarray, outputs: int) -> np.ndarray:
-    """Return the axes of outputs that :func:`joined` has joined."""
+    """Return a matrix with separate axes of outputs; the inverse of :func:`joined`."""
     *times, rows, columns = matrix.shape
     split = matrix.reshape(*times, rows // outputs, outputs, columns // outputs, outputs)
     return np.moveaxis(split, -3, -2)
 
 
 def square_kernel(name: str, kernel: Any) -> np.ndarray:
-    """Check the kernel of one set of samples: square and symmetric; it keeps its precision."""
+    """Check that a kernel is square and symmetric; return it in its own precision."""
     given = floating(name, kernel, ndim=(2, 4))
     if is_traced(given):
         raise InvalidInput(f"{name}: is traced; call this outside of jit and grad.")

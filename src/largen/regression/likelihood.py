@@ -1,4 +1,4 @@
-"""How probable targets are under the prior of a network, and how that depends on its constants."""
+"""The marginal likelihood of targets under a network's prior, and its gradient in the constants."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ PRIORS = {"nngp": "NNGP kernel", "ntk-gp": "tangent kernel"}
 
 
 class LogLikelihood(NamedTuple):
-    """A log marginal likelihood and its slopes.
+    """A log marginal likelihood and its gradient.
 
     Attributes
     ----------
     value
         log p(y | x), summed over outputs.
     gradient
-        Its derivatives by σ_w and σ_b of each layer, such as ``"0.weight_std"`` for the layer at
-        position 0, and by the noise's variance, ``"noise"``.
+        Its derivatives in σ_w and σ_b of each layer, such as ``"0.weight_std"`` for the layer at
+        position 0, and in the variance of the noise, ``"noise"``.
     """
 
     value: float
@@ -57,7 +57,7 @@ class LogLikelihood(NamedTuple):
 
 
 class Evidence(NamedTuple):
-    """The likelihood of fixed samples as a function of deviations and noise; see ``at``."""
+    """The likelihood of fixed samples as a function of standard deviations and noise."""
 
     given: Hyperparameters
     x: Float[np.ndarray, "sample *input"]
@@ -66,9 +66,9 @@ class Evidence(NamedTuple):
     kind: str = "nngp"
 
     def at(self, deviations: np.ndarray, noise: float) -> tuple[float, np.ndarray, float]:
-        """Return the log likelihood and its slopes by deviations and by the noise's variance.
+        """Return the log likelihood and its derivatives in standard deviations and noise variance.
 
-        All are NaN where kernel and noise are not positive.
+        All are NaN if the kernel plus noise is not positive definite.
         """
         given = self.given
         with jax.enable_x64(True):
@@ -87,12 +87,12 @@ class Evidence(NamedTuple):
 
     @property
     def kernel(self) -> str:
-        """Which kernel the prior has, ``"nngp"`` or ``"ntk"``."""
+        """The prior's kernel, ``"nngp"`` or ``"ntk"``."""
         return "nngp" if self.kind == "nngp" else "ntk"
 
     @property
     def filled(self) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, np.ndarray]:
-        """Samples, targets and mask, filled up to a standard size, and which rows are given."""
+        """Samples, targets and mask, padded to a standard size, and which rows are data."""
         x, mask = filled(Masked(self.x, self.mask))
         y = np.zeros((len(x), self.y.shape[1]))
         y[: len(self.y)] = self.y
@@ -104,7 +104,7 @@ class Evidence(NamedTuple):
         return self.y.size
 
     def inaccuracy(self) -> str | None:
-        """Return what to say if the network's expectations miss their accuracy, or None."""
+        """Return the error message if the network's expectations miss their accuracy, or None."""
         lowered = Lowered((), self.given.skeleton, self.given.constants)
         return inaccuracy(lowered, (self.x,), None, with_ntk=self.kernel == "ntk")
 
@@ -112,12 +112,12 @@ class Evidence(NamedTuple):
 def evidence(
     net: Any, x: Any, y: Any, param: Any, mask: Any = None, kind: str = "nngp"
 ) -> Evidence:
-    """Check the arguments of a public function, and prepare them.
+    """Check the arguments of a public function and return the likelihood of the samples.
 
     Raises
     ------
     NoTheory
-        For a tangent kernel that does not exist, or whose slopes do not.
+        If the tangent kernel or its gradient does not exist.
     """
     rows = training_inputs(x).astype(np.float64)
     targets = training_targets(y, len(rows))
@@ -143,7 +143,7 @@ def evidence(
 
 
 def _check_rates(net: Layer, given: Hyperparameters, param: Any, inputs: Any) -> None:
-    """Refuse rates that depend on σ_w and σ_b, which the slopes of tangent kernels leave out."""
+    """Refuse learning rates that depend on σ_w and σ_b, which the gradient of the NTK neglects."""
     doubled = dict(zip(given.names, (2 * given.deviations).tolist(), strict=True))
     other = hyperparameters(rebuilt(net, doubled), param, inputs)
     pairs = zip(*(jax.tree.leaves(_rates(each)) for each in (given, other)), strict=True)
@@ -177,7 +177,7 @@ def log_likelihood(
 
         log p = −½ yᵀA⁻¹y − ½ log det A − (P/2) log 2π,   ∂ log p = ½ tr[(αᵀα − A⁻¹) ∂A], α = A⁻¹y.
 
-    Another network of the same layers, with other σ_w or σ_b, compiles nothing anew.
+    A network with the same layers but other σ_w or σ_b needs no recompilation.
 
     Parameters
     ----------
@@ -192,7 +192,7 @@ def log_likelihood(
         The prior's kernel K: ``"nngp"``, or ``"ntk-gp"`` for the tangent kernel, the prior of the
         linearised network.
     mask
-        Which positions of each sample are there, Booleans (sample, *space), as in
+        Which positions of each sample are present, Booleans (sample, *space), as in
         :func:`largen.posterior`; all by default.
     param
         The parameterization; :func:`largen.ntk` by default.
@@ -200,20 +200,20 @@ def log_likelihood(
     Raises
     ------
     NumericalFailure
-        If kernel and noise are not positive in float64, or the expectations of an activation
-        miss the accuracy of :func:`largen.nngp`.
+        If the kernel plus noise is not positive definite in float64, or the expectations of an
+        activation miss the accuracy of :func:`largen.nngp`.
     InvalidInput
         For wrong shapes, also of a mask, NaN, an unknown kind, or a noise that is not positive.
     OutOfMemory
         If kernels of all layers do not fit into memory.
     NoTheory
-        For ``"ntk-gp"`` of activations that jump, or where rates depend on σ_w, as in
-        :func:`largen.standard`.
+        For ``"ntk-gp"`` with discontinuous activations, or with learning rates that depend on σ_w,
+        as in :func:`largen.standard`.
 
     Notes
     -----
     The whole kernel and its intermediate layers are kept for the derivative: about
-    128 + 16 · depth bytes for each of P² pairs, which is checked before anything is computed.
+    128 + 16 · depth bytes for each of the P² pairs, which is checked before the computation.
 
     Examples
     --------
@@ -255,8 +255,8 @@ def _value_and_slopes(
 ):
     """Return the likelihood of the samples that are given, and its slopes.
 
-    The others fill up: they are independent of all, have the variance 1 and the target 0, so that
-    they add nothing.
+    The other rows are padding: independent samples of variance 1 and target 0, which contribute
+    nothing.
     """
     pairs = given[:, None] & given
 

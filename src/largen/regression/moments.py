@@ -14,7 +14,7 @@ from scipy.linalg import solve_triangular as solve_lower
 from largen.interrupts import check
 from largen.regression.factor import solve, whiten
 
-BLOCK = 512  # test samples whose covariances with all others are computed at once
+BLOCK = 512  # test samples whose covariances with all others are computed together
 
 Own = Float[Array, "test_sample test_sample"] | Float[Array, " test_sample"]
 
@@ -34,14 +34,13 @@ def posterior_moments(
     Parameters
     ----------
     root, singular
-        The root, and whether it is singular, from the factorization of A, the training kernel plus
-        noise.
+        The factor's root, and whether A is singular, where A is the training kernel plus noise.
     weights
         A⁻¹y.
     cross
         K* from test to training samples.
     own
-        K** of all pairs of test samples, or only its diagonal; the result is of that kind.
+        K** of all pairs of test samples, or only its diagonal; the result has the same form.
     """
     white = whiten(root, singular, cross.T)
     if own.ndim == 1:
@@ -62,12 +61,12 @@ def trained_moments(
 ) -> Moments:
     """Return mean and covariance of trained networks, By and K** − K*Bᵀ − BK*ᵀ + BKBᵀ.
 
-    B = Θ*A⁻¹, and the covariance is that of f* − Bf with a network's own initial outputs f*, f.
+    B = Θ*A⁻¹, and the covariance is that of f* − Bf, with f* and f a network's initial outputs.
 
     Parameters
     ----------
     root, singular, weights, cross
-        As in :func:`posterior_moments`, of the tangent kernel.
+        As in :func:`posterior_moments`, for the tangent kernel.
     own, prior, prior_cross
         K**, or its diagonal, K and K*.
     """
@@ -90,9 +89,9 @@ def flow_moments(
     prior: Float[Array, "sample sample"],
     prior_cross: Float[Array, "test_sample sample"],
 ) -> tuple[Array, Array]:
-    """Return mean and covariance at each time of gradient flow: :func:`trained_moments` with B(t).
+    """Return mean and covariance at each time of gradient flow.
 
-    B(t) = Θ*V g(t) Vᵀ.
+    As :func:`trained_moments`, with B(t) = Θ*V g(t) Vᵀ.
 
     Parameters
     ----------
@@ -127,7 +126,7 @@ def in_blocks(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return :func:`posterior_moments`, or :func:`trained_moments` with a prior, block by block.
 
-    For covariances of many test samples: between two blocks an interrupt is answered.
+    This serves covariances of many test samples: the computation can be interrupted between blocks.
     """
     count = len(cross)
     blocks = [slice(i, min(i + BLOCK, count)) for i in range(0, count, BLOCK)]
@@ -147,7 +146,7 @@ def in_blocks(
 
 
 def _solved(root: np.ndarray, singular: bool, columns: np.ndarray, *, whole: bool) -> np.ndarray:
-    """Return Rᵀ times columns, of as many rows as there are samples, or all of A⁻¹ times them."""
+    """Return Rᵀ times columns, or if ``whole`` A⁻¹ times columns."""
     if singular:
         white = root.T @ columns
         padded = np.pad(white, ((0, len(root) - len(white)), (0, 0)))

@@ -4,8 +4,8 @@ With weights w_i of P samples (their noise has the variance σ²/w_i) and D = di
 
     D^½ K D^½ = U Λ Uᵀ,   z = Uᵀ D^½ y
 
-gives everything that depends on σ² in O(P), or O(P²) for leaving single samples out. A sample of
-weight w counts as w equal ones. With C outputs and W = Σ w, up to constants,
+gives every function of σ² below in O(P), or O(P²) for leave-one-out errors. A sample of
+weight w counts as w equal samples. With C outputs and W = Σ w, up to constants,
 
     −2 log p = Σ_k |z_k|²/(λ_k + σ²) + C [Σ_k log(λ_k + σ²) + (W − P) log σ²]
 
@@ -13,11 +13,11 @@ is the marginal likelihood (Bahri and Hanin, Les Houches lectures, eq. (33)), an
 
     s_i = σ² Σ_k U_ik²/(λ_k + σ²),   y_i − f_i = σ² w_i^(−½) Σ_k U_ik z_k/(λ_k + σ²),
 
-one of the copies of sample i is predicted by all others with the error (Wahba 1990, §4.2)
+the leave-one-out error of one copy of sample i is (Wahba 1990, §4.2)
 
     e_i = (y_i − f_i)/(1 − (1 − s_i)/max(w_i, 1)).
 
-After a time t of gradient flow r_k = e^(−λ_k t/W) of z_k is left, and generalised
+After a time t of gradient flow the residual is r_k z_k with r_k = e^(−λ_k t/W), and generalised
 cross-validation estimates the squared error as W Σ_k |r_k z_k|²/(W − P + Σ_k r_k)².
 """
 
@@ -32,14 +32,14 @@ from largen.errors import NumericalFailure
 
 _SMALLEST = 1e-10  # of the largest eigenvalue: below, the kernel is singular in float64
 _LARGEST = 1e3  # of the largest eigenvalue, or of the mean square of the targets
-_LONGEST = 1e290  # time scale
-_TRIED = 53  # on a grid of logarithms, between whose best neighbours the minimum is refined
+_LONGEST = 1e290  # longest time scale
+_TRIED = 53  # points of a logarithmic grid; the best one's neighbours bracket the minimum
 
 Matrix = np.ndarray
 
 
 def best_noise(kernel: Matrix, y: Matrix, weights: Matrix | None = None, *, by: str) -> float:
-    """Return the variance of the noise by which a kernel describes targets best.
+    """Return the variance of the noise that optimises a criterion for the targets.
 
     Parameters
     ----------
@@ -50,14 +50,14 @@ def best_noise(kernel: Matrix, y: Matrix, weights: Matrix | None = None, *, by: 
     weights
         Weights > 0 of the samples, (sample,); 1 by default.
     by
-        ``"likelihood"``, the marginal likelihood of a Bayesian prior, or ``"leave-one-out"``, the
-        mean squared error of predicting each sample from all others.
+        The criterion: ``"likelihood"``, the marginal likelihood of a Bayesian prior, or
+        ``"leave-one-out"``, the mean squared error of predicting each sample from all others.
 
     Returns
     -------
     float
-        Between 1e-10 and 1e3 of the largest eigenvalue, or of the mean square of the targets if
-        that is larger.
+        Between 1e-10 and 1e3 times the largest eigenvalue, or times the mean square of the targets
+        if that is larger.
     """
     w = np.ones(len(y)) if weights is None else weights
     values, vectors, z = _decomposed(kernel, y, w)
@@ -72,17 +72,17 @@ def best_time(kernel: Matrix, y: Matrix, weights: Matrix | None = None) -> float
     Parameters
     ----------
     kernel, y, weights
-        As in :func:`best_noise`, of a tangent kernel.
+        As in :func:`best_noise`, for a tangent kernel.
 
     Returns
     -------
     float
-        Between 1e-3 and 1e10 of the time scale of the fastest mode.
+        Between 1e-3 and 1e10 times the time scale of the fastest mode.
 
     Raises
     ------
     NumericalFailure
-        If the kernel is 0, but for numbers that are nearly none.
+        If the kernel is zero up to numbers near the underflow threshold.
     """
     w = np.ones(len(y)) if weights is None else weights
     values, _, z = _decomposed(kernel, y, w)
@@ -99,7 +99,7 @@ def best_time(kernel: Matrix, y: Matrix, weights: Matrix | None = None) -> float
 def _cross_validation(values: Matrix, z: Matrix, w: Matrix) -> Callable[[float], float]:
     power, total = np.sum(z**2, axis=1), w.sum()
     repeats = max(total - len(w), 0.0)
-    # Without repeats only ratios of what is left count, which are there when all is below 1e-308.
+    # Without repeats only ratios of the r_k matter, which remain defined when all are below 1e-308.
     above = values if repeats else values - values[0]
 
     def error(time: float) -> float:
@@ -143,10 +143,10 @@ CRITERIA = {"likelihood": _likelihood, "leave-one-out": _leave_one_out}
 
 
 def _minimum(cost: Callable[[float], float], low: float, high: float) -> float:
-    """Return where a function of a positive number is smallest, to three digits.
+    """Return the minimiser of a function of a positive number, to three digits.
 
-    It is rounded, so that sums in another order, as of weighted or of repeated samples, give the
-    same number.
+    The result is rounded, so that another order of summation, as for repeated instead of weighted
+    samples, gives the same number.
     """
     logs = np.linspace(np.log(low), np.log(high), _TRIED)
     found = [cost(float(np.exp(log))) for log in logs]

@@ -1,4 +1,4 @@
-"""How fast each eigenmode of the tangent kernel is learned, and which learning rates are stable."""
+"""Time scales of the tangent kernel's eigenmodes, and stable learning rates."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class TimeScales(NamedTuple):
     Attributes
     ----------
     times
-        P/λ, (mode,): the time η₀t after which what is left of the mode's residual has fallen to
-        1/e in gradient flow; infinite for modes that are never learned.
+        P/λ, (mode,): the time η₀t in which gradient flow reduces the mode's residual to 1/e;
+        infinite for modes that are never learned.
     modes
         Eigenvectors as columns, (sample, mode), or (sample, output, mode) of coupled outputs.
     """
@@ -40,7 +40,7 @@ def critical_learning_rate(ntk: Any, *, momentum: float = 0.0) -> float:
 
     2(1 + β)P/λ_max for the loss (1/P) Σ ½(f − y)²: above it the residual of the fastest mode
     grows by |1 − η₀λ_max/P| > 1 at each step. The lectures' critical rate (Bahri and Hanin, Les
-    Houches lectures, Result 5) is :func:`optimal_learning_rate`, which is never above.
+    Houches lectures, Result 5) is :func:`optimal_learning_rate`, which is never larger.
 
     Parameters
     ----------
@@ -69,10 +69,10 @@ def critical_learning_rate(ntk: Any, *, momentum: float = 0.0) -> float:
 
 
 def optimal_learning_rate(ntk: Any) -> float:
-    """Return the learning rate η₀ of the fastest worst mode, 2P/(λ_min + λ_max).
+    """Return the learning rate η₀ at which the slowest mode decays fastest, 2P/(λ_min + λ_max).
 
-    Bahri and Hanin, Les Houches lectures, Result 5, for the loss (1/P) Σ ½(f − y)². There the
-    fastest and the slowest mode shrink alike, by (κ − 1)/(κ + 1) at each step with
+    Bahri and Hanin, Les Houches lectures, Result 5, for the loss (1/P) Σ ½(f − y)². At this rate
+    the fastest and the slowest mode shrink by the same factor (κ − 1)/(κ + 1) at each step, with
     κ = λ_max/λ_min.
 
     Parameters
@@ -100,8 +100,8 @@ def time_scales(ntk: Any) -> TimeScales:
     """Return the time that gradient flow takes for each eigenmode of the tangent kernel.
 
     The residual along a mode falls as exp(−λη₀t/P) (Bahri and Hanin, Les Houches lectures, eq.
-    (88), for the loss (1/P) Σ ½(f − y)²). Times are in units of a run's ``time`` η₀t, so that η₀
-    of gradient descent and the number of its steps come in as a product.
+    (88), for the loss (1/P) Σ ½(f − y)²). Times are in units of a run's ``time`` η₀t, which for
+    gradient descent is the product of η₀ and the number of steps.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Ridge regression where samples and features grow together."""
+"""Ridge regression in the proportional limit of samples and features."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ class RidgeError(NamedTuple):
     total
         E ½(W·x − y)² over test samples, noise included.
     bias, variance, noise
-        From shrinking β, from the noise of training targets, and of the test target itself.
+        The parts due to the shrinkage of β, to the noise of training targets, and to the noise of
+        the test target.
     """
 
     total: float
@@ -33,17 +34,17 @@ class RidgeError(NamedTuple):
 def ridge_test_error(
     features_per_sample: float, penalty: float, *, noise_std: float = 0.0, signal: float = 1.0
 ) -> RidgeError:
-    """Return the test error of ridge regression as samples n and features N grow at fixed N/n.
+    """Return the test error of ridge regression for samples n and features N → ∞ at fixed N/n.
 
     Hanin, lectures on scaling limits of neural networks, §1.3.3: x ~ N(0, 1), y = β·x + ε, and W
     minimises Σ_i (W·x_i − y_i)²/2n + λ|W|²/2, that is W = (XᵀX + nλ)⁻¹XᵀY, where the lectures'
-    (1.3.10) prints (XXᵀ + λ)⁻¹XᵀY. With γ = N/n and the Stieltjes transform of Marchenko and
-    Pastur's distribution of XᵀX/n,
+    (1.3.10) prints (XXᵀ + λ)⁻¹XᵀY. With γ = N/n and the Stieltjes transform of the
+    Marchenko-Pastur distribution of XᵀX/n,
 
         m(λ) = [−(1 − γ + λ) + √((1 − γ + λ)² + 4γλ)]/(2γλ),   m' = −dm/dλ,
         E ½(W·x − y)² = ½[|β|²λ²m' + σ²γ(m − λm') + σ²].
 
-    The limits n → ∞ and N → ∞ one after the other are those of γ → 0 and γ → ∞.
+    Taking n → ∞ first and then N → ∞, or the reverse, gives the limits γ → 0 and γ → ∞.
 
     Parameters
     ----------

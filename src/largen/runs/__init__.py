@@ -1,4 +1,4 @@
-"""What is asked and what is answered: a run, its data and loss, and the trajectory of it."""
+"""Runs, their data and losses, and the trajectories that solve or train them."""
 
 from largen.runs.dataset import Dataset
 from largen.runs.estimates import KernelEstimate

@@ -1,4 +1,4 @@
-"""What a trajectory is built from, checked against its run."""
+"""Checks of the parts of a trajectory against its run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def checked_outputs(
     Raises
     ------
     InvalidInput
-        If they are no floats of the shape ``([seed,] step, sample[, output])`` of the run.
+        If they are not floats of the shape ``([seed,] step, sample[, output])`` of the run.
     """
     instance_of("run", run, Run, "an lg.Run")
     lead = () if seeds is None else (integer("seeds", seeds, at_least=1),)
@@ -45,12 +45,12 @@ def checked_outputs(
 def check_words(
     theory: Any, reason: Any, notes: Any, width: Any, extra: Any, reserved: tuple[str, ...]
 ) -> None:
-    """Check what a trajectory says of itself, and what further variables it has.
+    """Check the texts and the further variables of a trajectory.
 
     Raises
     ------
     InvalidInput
-        If a text is none, or a variable is not axes and an array.
+        If a text is not a string, or a variable is not a pair of axes and array.
     """
     for name, value in (("theory", theory), ("reason", reason)):
         instance_of(name, value, str, "a text")

@@ -16,7 +16,7 @@ from largen.errors import InvalidInput
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Dataset:
-    """Training and test samples, copied: what becomes of the arrays given is nothing to it.
+    """Training and test samples; the given arrays are copied.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ class Dataset:
     InvalidInput
         For wrong shapes, numbers of samples or inputs that do not agree, integer inputs, NaN or
         infinity anywhere, masked arrays, numbers that overflow in the precision of the run, and
-        integers that are not among its numbers.
+        integers that this precision cannot represent.
 
     Examples
     --------
@@ -93,7 +93,7 @@ class Dataset:
 
     @cached_property
     def coincident(self) -> tuple[tuple[int, int], ...]:
-        """Pairs of training samples with equal inputs: they make every kernel singular."""
+        """Pairs of training samples with equal inputs, which make every kernel singular."""
         _, first, inverse = np.unique(self.x_train, axis=0, return_index=True, return_inverse=True)
         firsts = first[inverse.reshape(-1)]
         return tuple((int(f), i) for i, f in enumerate(firsts) if f != i)

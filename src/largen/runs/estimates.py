@@ -1,4 +1,4 @@
-"""Kernels that are known with an error bar."""
+"""Monte Carlo estimates of kernels, with standard errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Losses: a number for each sample, and its negative slope, the residual Δ."""
+"""Losses of single samples, and their negative derivatives, the residuals Δ."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from largen.text import shown
 
 Targets = Literal["real", "sign", "class", "any"]
 
-PROBED = (-1.7, -0.6, 0.2, 0.9, 2.3)  # outputs at which losses are compared
-MOST_PROBED = 4  # targets
+PROBED = (-1.7, -0.6, 0.2, 0.9, 2.3)  # outputs at which fingerprints evaluate losses
+MOST_PROBED = 4  # targets of a fingerprint
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Loss:
     Attributes
     ----------
     name
-        What it is called.
+        The name of the loss.
     sample
         ℓ: the output ``(output,)`` or ``()`` of a sample and its target to a number.
     targets
@@ -78,12 +78,13 @@ class Loss:
     def fingerprint(self, y: Shaped[np.ndarray, "sample *target"], shape: tuple[int, ...]) -> str:
         """Return the name, and the losses of some outputs, to five digits.
 
-        Functions of the same name may differ, and may be edited between two runs.
+        The name alone does not identify a loss: functions of the same name may differ, and may be
+        edited between two runs.
 
         Parameters
         ----------
         y
-            Targets of the run; the first few are looked at.
+            Targets of the run, of which the first few are used.
         shape
             The shape of the output of a sample.
         """
@@ -169,7 +170,7 @@ def loss(spec: str | Loss | Callable[[Any, Any], Any]) -> Loss:
 
 
 def check_loss(loss: Loss, y: np.ndarray, shape: tuple[int, ...]) -> None:
-    """Check on shapes alone that a loss is a number, and has a slope.
+    """Check from shapes alone that a loss is a number and differentiable.
 
     Parameters
     ----------
@@ -183,7 +184,7 @@ def check_loss(loss: Loss, y: np.ndarray, shape: tuple[int, ...]) -> None:
     Raises
     ------
     InvalidInput
-        If it fails, or is no number.
+        If its evaluation fails or does not return a number.
     """
     if loss.targets != "any":
         return
@@ -206,7 +207,7 @@ def check_targets(loss: Loss, name: str, y: np.ndarray) -> None:
     Raises
     ------
     InvalidInput
-        With the labels that were found and those that the loss wants.
+        If they do not; the message names the labels found and those that the loss requires.
     """
     integral = np.issubdtype(y.dtype, np.integer)
     match loss.targets:

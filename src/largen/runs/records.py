@@ -1,4 +1,4 @@
-"""Which kernels are kept along training: the same names for networks and for limits."""
+"""Names of the kernels to record during training, common to networks and limits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ RECORDS = ("features", "gradients", "ntk")
 
 
 def record_names(record: Any) -> tuple[str, ...]:
-    """Return the names of kernels to keep: one of them, or several in a list.
+    """Return the names of the kernels to record, given one name or a list.
 
     ``"features"`` and ``"gradients"`` are the kernels Φ and G of each layer on training samples,
     ``"ntk"`` the tangent kernel among training samples and between test and training samples.
@@ -31,17 +31,17 @@ def record_names(record: Any) -> tuple[str, ...]:
 
 
 def pairs_of(name: str, wanted: Any) -> tuple[tuple[int, ...], ...]:
-    """Return pairs of time indices as they came, each once.
+    """Return pairs of time indices in the given order, without repetition.
 
     Parameters
     ----------
     name, wanted
-        The argument.
+        The name and the value of the argument.
 
     Raises
     ------
     InvalidInput
-        If it is no list of pairs of integers ≥ 0.
+        If it is not a list of pairs of integers ≥ 0.
     """
     words = "a list of pairs of entries, such as [(0, 10)]"
     found = [sequence(name, pair, words) for pair in sequence(name, wanted, words)]

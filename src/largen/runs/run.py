@@ -1,5 +1,5 @@
-"""A run: a network in a parameterization, trained on data. What every theory and the finite
-networks are asked about."""
+"""A run: a network in a parameterization, trained on data; the input of every theory and of the
+training of finite networks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MOST_STEPS = 10**7
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Run:
-    """A network, how it scales, its data, and how it is trained; no width.
+    """A network, its parameterization, data and training, without a width.
 
     Parameters
     ----------
@@ -43,8 +43,8 @@ class Run:
         :func:`largen.gd`, :func:`largen.sgd`, :func:`largen.langevin`, :func:`largen.adam`,
         :func:`largen.rmsprop`, or :func:`largen.gradient_flow`.
     steps
-        For optimizers that make steps, how many. Step 0 is the initialisation, so a trajectory
-        has ``steps + 1`` entries.
+        Number of steps, for optimizers other than gradient flow. Step 0 is the initialisation, so
+        that a trajectory has ``steps + 1`` time indices.
     times
         For gradient flow, the increasing times t > 0 at which it is recorded, after t = 0.
 
@@ -52,8 +52,8 @@ class Run:
     ------
     InvalidInput
         If the targets do not fit the loss, ``steps`` or ``times`` do not fit the optimizer, a
-        batch is larger than the training set, a schedule is shorter than the run, or an argument
-        is not what it should be.
+        batch is larger than the training set, a schedule is shorter than the run, or another
+        argument is invalid.
 
     Examples
     --------
@@ -129,7 +129,7 @@ class Run:
 
     @cached_property
     def times(self) -> np.ndarray:
-        """Time of each entry: the sum of the rates before it for an optimizer that makes steps."""
+        """Time at each time index; for optimizers with steps the sum of preceding rates."""
         if self.steps is None:
             return np.array([0.0, *self.recorded])
         if self._stepped.schedule is None:
@@ -162,24 +162,24 @@ class Run:
         return self.optimizer
 
     def entries(self, name: str, wanted: Any) -> tuple[int, ...]:
-        """Check the entries of the trajectory at which an argument wants something recorded.
+        """Check the time indices at which an argument asks for records.
 
         Parameters
         ----------
         name
-            The name of the argument, for the error.
+            The name of the argument, used in the error message.
         wanted
-            Entries 0 … ``len(times) − 1``; None for the first and the last.
+            Time indices 0 … ``len(times) − 1``; None for the first and the last.
 
         Returns
         -------
         tuple
-            The entries in order, each once.
+            The time indices in ascending order, without repetition.
 
         Raises
         ------
         InvalidInput
-            If it is no list of integers, or the trajectory does not have one of them.
+            If it is not a list of integers, or an index exceeds the trajectory.
         """
         last = len(self.times) - 1
         if wanted is None:
@@ -192,24 +192,24 @@ class Run:
         return tuple(sorted(found))
 
     def pairs(self, name: str, wanted: Any) -> np.ndarray:
-        """Check the pairs of entries between which an argument wants something recorded.
+        """Check the pairs of time indices for which an argument asks for records.
 
         Parameters
         ----------
         name
-            The name of the argument, for the error.
+            The name of the argument, used in the error message.
         wanted
-            Pairs of entries, in any order.
+            Pairs of time indices, in any order.
 
         Returns
         -------
         array
-            The pairs as they came, each once, ``(pair, 2)``.
+            The pairs in the given order, without repetition, ``(pair, 2)``.
 
         Raises
         ------
         InvalidInput
-            If it is no list of pairs, or the trajectory does not have one of the entries.
+            If it is not a list of pairs, or an index exceeds the trajectory.
         """
         found = pairs_of(name, wanted)
         self.entries(name, [entry for pair in found for entry in pair])

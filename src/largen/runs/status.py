@@ -1,4 +1,4 @@
-"""Whether a result can be used: a status, and the one place that finds it."""
+"""The status of a result, and the functions that determine it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 
 class Status(StrEnum):
-    """Whether a result can be used, or what went wrong; equal to its text.
+    """Whether a result is usable, or the kind of failure; equal to its text.
 
     Examples
     --------
@@ -46,8 +46,8 @@ def status_of(variables: Mapping[str, tuple[tuple[str, ...], Any]]) -> Status:
 def not_finite(variables: Mapping[str, tuple[tuple[str, ...], Any]]) -> list[str]:
     """Return the names of variables with NaN or infinite numbers.
 
-    NaN is meant in errors that are not known (``…_error``), in losses on no samples, and at
-    positions that a layer does not have.
+    NaN is intended in unknown errors (``…_error``), in losses on no samples, and at positions
+    that a layer does not have.
     """
     untested = "f_test" in variables and not np.size(variables["f_test"][1])
     bad = []

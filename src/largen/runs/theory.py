@@ -1,4 +1,4 @@
-"""What a theory of infinite networks offers to ``lg.solve``."""
+"""The interface of theories of infinite networks to ``lg.solve``."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ Problem = TypeVar("Problem")
 
 
 def set_fields(record: Any, /, **values: Any) -> None:
-    """Set fields of a frozen record within its ``__post_init__``, such as those that were checked.
+    """Set fields of a frozen record within its ``__post_init__``, for example to checked values.
 
     Parameters
     ----------
     record
         The record.
     values
-        By name.
+        New values by field name.
     """
     for name, value in values.items():
         object.__setattr__(record, name, value)
@@ -34,11 +34,11 @@ class Posed(Generic[Problem]):
     Attributes
     ----------
     run
-        What is asked.
+        The run.
     reason
-        Why the theory applies; it becomes the trajectory's ``reason``.
+        The reason why the theory applies, which becomes the trajectory's ``reason``.
     problem
-        What the run is to the theory: the network read once, in the theory's own terms.
+        The run as the theory formulates it, with the network read once.
     """
 
     run: Run
@@ -55,15 +55,15 @@ class Theory(ABC):
 
     A theory is a subclass that is a frozen dataclass, whose fields are its options, each with a
     default. ``lg.solve(run, theory=record)`` solves a run by it;
-    :func:`largen.theories.register` makes it one of those that ``lg.solve(run)`` chooses from.
+    :func:`largen.theories.register` adds it to the theories among which ``lg.solve(run)`` chooses.
 
     Attributes
     ----------
     name
         The theory's name in results and in ``theory=name``, an attribute of the class.
     random_outputs
-        An attribute of the class: whether networks differ in their outputs in the limit, given
-        their initialisation. Then there is :meth:`given`.
+        An attribute of the class: whether the limit's outputs depend on a network's random
+        initialisation. If so, :meth:`given` is defined.
 
     Examples
     --------
@@ -114,12 +114,12 @@ class Theory(ABC):
         posed
             The problem.
         throw
-            Whether a numerical failure is raised, or returned in the trajectory's status.
+            Whether to raise a numerical failure; otherwise the trajectory's status reports it.
 
         Raises
         ------
         NumericalFailure
-            If ``throw``, with the trajectory until then.
+            If ``throw``, with the trajectory up to the failure.
         """
 
     @classmethod

@@ -1,4 +1,4 @@
-"""A trajectory: what a network, an ensemble or a limit did while it was trained."""
+"""A trajectory: the training of a network, an ensemble or a limit."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import xarray
 
 FORMAT = 2  # of files; until 1 they had no checksum
-# What says where the variables were recorded, rather than being one.
+# Coordinates of the records, which are not variables.
 COORDINATES = ("record_step", "pair_step", "pair_step_2", "layer")
 RESERVED = ("f_train", "f_test", "loss_train", "loss_test", "y_train", "y_test", "step", "time")
 Variables = Mapping[str, tuple[tuple[str, ...], Any]]
@@ -37,8 +37,8 @@ Variables = Mapping[str, tuple[tuple[str, ...], Any]]
 class Trajectory:
     """Outputs and losses along training, with the names of their axes.
 
-    Entry 0 of the axis ``step`` is the initialisation. Attributes are the variables of the data
-    set as NumPy arrays: ``trajectory.f_train``, ``trajectory.loss_test``, ``trajectory.time``, …
+    Index 0 of the axis ``step`` is the initialisation. The variables of the data set are
+    NumPy attributes: ``trajectory.f_train``, ``trajectory.loss_test``, ``trajectory.time``, …
 
     ==================  =============================================  ========================
     variable            axes                                           what
@@ -52,7 +52,7 @@ class Trajectory:
     ``time``            ``(step)``                                     a coordinate
     ==================  =============================================  ========================
 
-    and what a theory or a request for records adds: see :func:`largen.solve` and
+    and the variables that a theory or a request for records adds: see :func:`largen.solve` and
     :func:`largen.train`. ``largen.plots.trajectory_figure(trajectory.to_xarray())`` draws it.
 
     Parameters
@@ -60,7 +60,7 @@ class Trajectory:
     dataset
         The variables.
     run
-        What was computed; None for a trajectory that was loaded.
+        The run; None for a trajectory that was loaded.
 
     Examples
     --------
@@ -97,11 +97,11 @@ class Trajectory:
         Parameters
         ----------
         run
-            What was computed.
+            The run.
         f_train, f_test
             Outputs, shape ``([seed,] step, sample[, output])``.
         theory, reason
-            What computed it, and why that.
+            The name of the theory, or ``"finite"``, and the reason for its choice.
         seeds
             Number of seeds if there is a leading axis of them.
         width
@@ -109,7 +109,7 @@ class Trajectory:
         extra
             Further variables: name to (axes, array).
         notes
-            What the reader should know.
+            Remarks for the reader.
         """
         import xarray
 
@@ -154,7 +154,7 @@ class Trajectory:
         dataset = xarray.Dataset(variables, coordinates, attributes)
         return cls(dataset.set_coords([n for n in COORDINATES if n in variables]), run)
 
-    if TYPE_CHECKING:  # what there may be, so that a misspelled name is no attribute
+    if TYPE_CHECKING:  # the possible variables, so that type checkers find misspelled names
         f_train: np.ndarray
         f_test: np.ndarray
         loss_train: np.ndarray
@@ -208,12 +208,12 @@ class Trajectory:
 
     @property
     def theory(self) -> str:
-        """What computed it: the name of a theory, or ``"finite"``."""
+        """The name of the theory that computed the trajectory, or ``"finite"``."""
         return self._dataset.attrs["theory"]
 
     @property
     def reason(self) -> str:
-        """Why that theory."""
+        """The reason for the choice of the theory."""
         return self._dataset.attrs["reason"]
 
     @property
@@ -223,9 +223,9 @@ class Trajectory:
 
     @property
     def identity(self) -> dict[str, str]:
-        """Digests of what was computed: of the network, each array of the data, the optimizer, …
+        """Digests of the parts of the run: the network, each array of the data, the optimizer, …
 
-        Equal ones are of equal parts. Empty for a file without them.
+        Equal digests belong to equal parts. Empty for a file without them.
         """
         return json.loads(self._dataset.attrs.get("run", "{}"))
 
@@ -236,7 +236,7 @@ class Trajectory:
     def checked(self, throw: bool) -> Trajectory:
         """Return the trajectory; raise if it is not ok.
 
-        Everything that a theory or a network returns goes through here.
+        All theories and the training of networks return their trajectories through this method.
 
         Raises
         ------
@@ -257,14 +257,14 @@ class Trajectory:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the reader should know."""
+        """Remarks for the reader."""
         return tuple(json.loads(self._dataset.attrs["notes"]))
 
     @property
     def width(self) -> int | None:
         """N; None for a limit."""
         width = self._dataset.attrs.get("width")
-        return None if width is None else int(width)  # of a file, a NumPy number
+        return None if width is None else int(width)  # a NumPy number if loaded from a file
 
     @property
     def depth(self) -> float:
@@ -284,12 +284,12 @@ class Trajectory:
     def save(self, path: str | PathLike[str]) -> Path:
         """Write everything to a netCDF-4 file, bit for bit, with a checksum.
 
-        The file is there whole or as it was before, whatever happens on the way.
+        The file is written atomically: after a failure the previous file is unchanged.
 
         Raises
         ------
         InvalidInput
-            If the folder does not exist, or the path is no ordinary file's.
+            If the folder does not exist, or the path exists and is no ordinary file.
         CannotWrite
             If the disk is full, or writing is not permitted.
         """
@@ -303,9 +303,9 @@ class Trajectory:
         Raises
         ------
         InvalidInput
-            If there is no such file, or it holds something else.
+            If there is no such file, or it holds no trajectory.
         DamagedFile
-            If it is not what was written.
+            If the content differs from what was written.
         """
         dataset, has_checksum = load_dataset(path)
         found = dataset.attrs.get("format")

@@ -1,4 +1,4 @@
-"""Sweeps over rates, widths, depths, seeds and schemes, and what is read off their losses."""
+"""Sweeps over rates, widths, depths, seeds and schemes, and the analysis of their losses."""
 
 from largen.sweeps.running import sweep
 from largen.sweeps.surface import Sweep

@@ -1,4 +1,4 @@
-"""What a sweep is asked for, checked before anything is trained."""
+"""Checks of the arguments of a sweep before training."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from largen.transfer.replicas import Replica
 from largen.transfer.schemes import scheme_of
 from largen.transfer.updates import update
 
-# Options of scale that the sweep itself sets.
+# Options of ``scale`` that the sweep sets.
 OWN = {"scheme", "optimizer", "depth"}
 
 
@@ -33,12 +33,12 @@ def protocol_of(
     apply: Any,
     identity: Any,
 ) -> Protocol:
-    """Return what all cells have in common; arguments as in :func:`largen.sweeps.sweep`.
+    """Return the settings common to all cells; arguments as in :func:`largen.sweeps.sweep`.
 
     Raises
     ------
     InvalidInput
-        If one of them cannot be meant.
+        If an argument is invalid.
     """
     instance_of("task", task, Task, "a largen.sweeps.Task")
     if not callable(make_model):
@@ -84,7 +84,7 @@ def cells_of(
     Raises
     ------
     InvalidInput
-        If one of them cannot be meant, or there is nothing to train.
+        If an argument is invalid, or there is nothing to train.
     """
     if momenta is not None and protocol.optimizer != "momentum":
         raise InvalidInput(f"momenta: {protocol.optimizer} has none; wanted optimizer='momentum'.")
@@ -119,12 +119,12 @@ def cells_of(
 
 
 def jobs_of(jobs: Any) -> int:
-    """Return how many cells are trained at once, −1 for one on each core.
+    """Return the number of cells to train at once, −1 for one on each core.
 
     Raises
     ------
     InvalidInput
-        If it is neither, nor a number of cores as ``joblib`` counts them.
+        If it is not a number of jobs that ``joblib`` accepts.
     """
     if integer("jobs", jobs, at_least=-1024, at_most=1024) == 0:
         raise InvalidInput("jobs: wanted at least 1, or -1 for one on each core, got 0.")
@@ -147,7 +147,7 @@ def _rates(lrs: Any, width: int, depth: int) -> list[float]:
 
 
 def _check_options(options: Mapping[str, Any], *, in_jax: bool) -> None:
-    """Check that scale knows them."""
+    """Check that ``scale`` has these options."""
     scale: Callable[..., Any]
     if in_jax:
         from largen.transfer.jax import scale

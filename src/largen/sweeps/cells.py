@@ -16,14 +16,14 @@ from largen.transfer.replicas import Replica, TrainedReplicas
 
 @dataclass(frozen=True)
 class Cell:
-    """One shape and scheme.
+    """All replicas of one shape and scheme.
 
     Attributes
     ----------
     scheme
-        Its name, or a parameterization.
+        The name of the scheme, or a parameterization.
     width, depth
-        The target's.
+        Width and depth of the target network.
     replicas
         Settings of the networks trained together.
     """
@@ -35,20 +35,20 @@ class Cell:
 
     @property
     def cost(self) -> float:
-        """How long it takes, in arbitrary units."""
+        """Computing time of the cell, in arbitrary units."""
         return len(self.replicas) * (self.width + 64.0) * self.width * (self.depth + 2)
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """What all cells of a sweep have in common.
+    """The settings common to all cells of a sweep.
 
     Attributes
     ----------
     make_model
-        ``make_model(width=…, depth=…)``, of other names if :attr:`names` says so.
+        ``make_model(width=…, depth=…)``, with the keywords of :attr:`names`.
     task
-        What is trained on.
+        The training task.
     base
         Width and depth at which schemes agree.
     names
@@ -60,11 +60,12 @@ class Protocol:
     options
         Passed on to ``scale``.
     device
-        Where to train.
+        The device on which to train.
     apply
         For JAX, ``apply(parameters, inputs)``; ``make_model`` then is ``init(key, …)``.
     name
-        Stands for what the model, ``apply`` and the options do, where nothing else tells them.
+        The user's name for the model, ``apply`` and the options, if their code does not identify
+        them.
     """
 
     make_model: Callable[..., Any]
@@ -80,12 +81,12 @@ class Protocol:
 
     @cached_property
     def digest(self) -> dict[str, str]:
-        """What tells the task, the model and the options from others.
+        """Texts that identify the task, the model and the options.
 
         Raises
         ------
         InvalidInput
-            If nothing tells them.
+            If a part cannot be identified.
         """
         parts: dict[str, Any] = {
             "make_model": self.make_model, "apply": self.apply, "options": dict(self.options),
@@ -115,7 +116,7 @@ class Protocol:
     def train(
         self, cell: Cell, report: Callable[[int, int], object] | None = None, plan: Any = None
     ) -> TrainedReplicas:
-        """Train the replicas of a cell, by its plan if that is known already."""
+        """Train the replicas of a cell, by its plan if that is given."""
         plan = self.plan(cell) if plan is None else plan
         common: dict[str, Any] = {
             "steps": self.task.steps,
@@ -136,16 +137,16 @@ class Protocol:
         )
 
     def settings(self, cell: Cell) -> dict[str, Any]:
-        """Return everything that a cell's result depends on.
+        """Return all settings on which a cell's result depends.
 
         Raises
         ------
         InvalidInput
-            If nothing tells a part of it from others.
+            If a part cannot be identified.
         """
         steps = range(self.task.steps)
         return {
-            "kept": 3,  # what is kept of a cell: see arrays_of
+            "kept": 3,  # version of the stored arrays: see arrays_of
             **self.digest,
             "base": list(self.base),
             "names": list(self.names),
@@ -158,7 +159,7 @@ class Protocol:
 
 
 def arrays_of(found: TrainedReplicas, task: Task) -> dict[str, np.ndarray]:
-    """Return what is kept of a cell."""
+    """Return the arrays of a cell to store."""
     return {
         "losses": found.losses.astype(np.float32),
         "final": found.final,

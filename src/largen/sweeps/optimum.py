@@ -1,4 +1,4 @@
-"""The best rate on a grid: interpolated, with the interval that it is known to."""
+"""The best rate on a grid, interpolated, with its confidence interval."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class Optimum(NamedTuple):
     at, low, high
         log₂ of the rate, and of the ends of its interval; NaN if no rate trained.
     grid, loss
-        The best rate of the grid, and its mean loss.
+        log₂ of the best rate of the grid, and its mean loss.
     edge
-        Whether it is at an end of the grid beyond which the loss may be lower: divergence beyond
-        it is no such end.
+        Whether the minimum is at an end of the grid beyond which the loss may be lower. A rate next
+        to divergence does not count as such an end.
     """
 
     at: float
@@ -37,8 +37,8 @@ def optimum(log2_lr: np.ndarray, losses: np.ndarray) -> Optimum:
 
     Between grid points, the logarithm of the loss is taken as a parabola in the logarithm of the
     rate through the best point and its neighbours. The interval holds every rate whose loss is
-    within two standard errors of the best one's, of differences between networks of the same
-    seed, and at least half a grid step to either side.
+    within two standard errors of the best one's, estimated from differences between networks of
+    the same seed, and at least half a grid step to either side.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ def _interpolated(x: np.ndarray, mean: np.ndarray, best: int) -> float:
 
 
 def _excess(losses: np.ndarray, best: int, sound: np.ndarray) -> np.ndarray:
-    """Return by how much the mean difference from the best exceeds two of its standard errors."""
+    """Return the excess of the mean difference from the best over two standard errors."""
     seeds = len(losses)
     excess = np.full(losses.shape[1], np.inf)
     excess[best] = 0.0

@@ -1,4 +1,4 @@
-"""How good a transfer is: three numbers beside the drift of the best rate and what it costs."""
+"""Quality of transfer: three measures beside the drift of the best rate and its cost."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import numpy as np
 if TYPE_CHECKING:
     import xarray
 
-POWERS = np.linspace(0.1, 3.0, 59)  # of 1/size, at which the loss may approach its limit
+POWERS = np.linspace(0.1, 3.0, 59)  # of 1/size, the candidates for the loss's approach to its limit
 LEAST = 3  # sizes of a fit with a residual
 
 
 class Line(NamedTuple):
-    """A least-squares line: its slope, and the root mean square of what it misses.
+    """A least-squares line: its slope, and the root mean square of its residuals.
 
     Attributes
     ----------
     slope, error
-        NaN with fewer than two, and than three points.
+        NaN with fewer than two and fewer than three points, respectively.
     """
 
     slope: float
@@ -27,7 +27,7 @@ class Line(NamedTuple):
 
 
 def line(x: np.ndarray, y: np.ndarray) -> Line:
-    """Fit y = a + slope·x to what is finite.
+    """Fit y = a + slope·x to the finite values.
 
     Examples
     --------
@@ -106,7 +106,7 @@ def quality(
     Parameters
     ----------
     best
-        What ``Sweep.best`` returns.
+        The data set that ``Sweep.best`` returns.
     mean
         Mean losses over seeds, (scheme, width, depth, lr).
     transferred

@@ -1,4 +1,4 @@
-"""Running a sweep: cell by cell or on several cores, kept on disk, resumed."""
+"""Running a sweep: cell by cell or on several cores, stored on disk and resumed."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ def sweep(
     make_model
         ``make_model(width=…, depth=…)`` → a PyTorch module; for JAX see ``apply``.
     task
-        What to train on.
+        The training task.
     lrs
-        η₀; or a function of width and depth, for a coarser grid where networks are large. An
-        empty grid leaves a shape out.
+        Values of η₀; or a function of width and depth that returns them, for example a coarser grid
+        for large networks. A shape with an empty grid is omitted.
     base
         (width, depth) at which all schemes agree.
     widths, depths
@@ -63,27 +63,28 @@ def sweep(
     schemes
         As in :func:`largen.transfer.torch.scale`.
     seeds
-        Networks of each setting, with seeds 0, 1, …
+        Number of networks of each setting, with seeds 0, 1, …
     weight_decays, momenta
-        λ₀ and the momentum, swept likewise; the momentum, 0.9 by default, with
-        ``optimizer="momentum"`` alone, since others have none.
+        Values of λ₀ and of the momentum, swept likewise; the momentum, 0.9 by default, only for
+        ``optimizer="momentum"``.
     optimizer, schedule
         As in :func:`largen.transfer.torch.scale`; s(t), see ``warmup_cosine``.
     names
         The builder's names for width and depth.
     folder
-        Where every finished cell is put at once. The same call with the same folder resumes: what
-        is there is not trained again. Cells are told apart by all that they depend on: the model's
-        and ``apply``'s code with what they close over and read, options, data, the schedule. What
-        nothing tells (an open file that the builder closes over) is refused.
+        The folder in which every finished cell is stored. The same call with the same folder
+        resumes without training stored cells again. Cells are identified by all that they depend
+        on: the code of the model and ``apply`` with their closures and globals, options, data and
+        the schedule. Objects that cannot be identified, such as an open file, are refused.
     identity
-        A name of one's own for the model, ``apply`` and the options, in place of what they do.
+        The user's name for the model, ``apply`` and the options, which replaces their code in the
+        identification of cells.
     jobs
-        Cells trained at once, by ``joblib``: −1 for one on each core. Inside
-        ``joblib.parallel_config(backend="ray")`` or ``"dask"`` they go to other machines. Threads
-        give the same networks, unless something is drawn while they train, as by dropout.
+        Number of cells trained at once, by ``joblib``: −1 for one on each core. Inside
+        ``joblib.parallel_config(backend="ray")`` or ``"dask"`` they run on other machines. Threads
+        give the same networks, unless random numbers are drawn in training, as by dropout.
     device
-        Where to train; PyTorch's default if None.
+        The device on which to train; PyTorch's default if None.
     apply
         For a model in JAX: ``apply(parameters, inputs)``, where ``make_model(key, width=…,
         depth=…)`` returns parameters (:func:`largen.transfer.jax.scale`).
@@ -96,12 +97,12 @@ def sweep(
     Returns
     -------
     Sweep
-        The loss surface and what is read off it.
+        The loss surface and its analysis.
 
     Raises
     ------
     InvalidInput
-        If a grid is empty or has negative numbers, or another argument cannot be meant.
+        If a grid is empty or has negative numbers, or another argument is invalid.
 
     Examples
     --------
@@ -140,7 +141,7 @@ def sweep(
 def _run(
     protocol: Protocol, cells: Sequence[Cell], store: Store, jobs: int, report: Any
 ) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
-    """Yield every cell's arrays, those on disk first; the others are kept as they are finished."""
+    """Yield every cell's arrays, stored ones first; the others are stored as they finish."""
     missing, settings = [], []
     for i, cell in enumerate(cells):
         settings.append(protocol.settings(cell) if store.folder is not None else {})
@@ -167,7 +168,7 @@ def _trained(
                 check()
         return
     if not missing:
-        return  # workers would be started for nothing
+        return  # no workers are needed
     from joblib import Parallel, delayed, effective_n_jobs
 
     # Large cells first, so that no core waits for the last one.

@@ -1,4 +1,4 @@
-"""Finished cells on disk: one file each, whole or not at all."""
+"""Finished cells on disk, in one atomically written file each."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from largen.files import load_arrays, made_folder, save_arrays
 
 @dataclass(frozen=True)
 class Store:
-    """A folder of finished cells, found again by everything that was set for them.
+    """A folder of finished cells, identified by all their settings.
 
     Attributes
     ----------
     folder
-        Where; None keeps nothing.
+        The folder; None stores nothing.
     """
 
     folder: Path | None
 
     @classmethod
     def at(cls, folder: Any) -> Store:
-        """Open a folder, which is made if need be.
+        """Open a folder, creating it if necessary.
 
         Raises
         ------
         InvalidInput
-            If it cannot be made.
+            If it cannot be created.
         """
         return cls(None if folder is None else made_folder("folder", folder))
 
     def load(self, settings: dict[str, Any]) -> dict[str, np.ndarray] | None:
-        """Return a finished cell's arrays, or None if it is not there."""
+        """Return a finished cell's arrays, or None if it is not stored."""
         path = self._path(settings)
         try:
             held = None if path is None else load_arrays(path)
@@ -47,7 +47,7 @@ class Store:
         return {name: held[name] for name in held if name != "settings"} if held else None
 
     def save(self, settings: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
-        """Put a finished cell on disk."""
+        """Store a finished cell."""
         path = self._path(settings)
         if path is not None:
             save_arrays(path, {"settings": json.dumps(settings), **arrays})

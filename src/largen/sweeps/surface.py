@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 AXES = ("scheme", "width", "depth")
-# The chance that any rate of a shape seems to train where none does.
+# The probability that some rate of a shape seems to train although none does.
 LEVEL = 0.05
 
 
@@ -83,18 +83,18 @@ class Sweep:
         return data
 
     def trains(self) -> xarray.DataArray:
-        """Return at which rates networks learn anything: whether they beat every constant answer.
+        """Return at which rates networks learn: whether they beat every constant prediction.
 
-        The best constant answer is that of the samples themselves (their labels' frequencies,
-        their targets' mean). A one-sided test at the level 5 % for all rates of a shape together
-        (Bonferroni) of the distance between its loss and the mean over seeds, beside what the
-        mean over samples is uncertain by (Gaussian) and, in quadrature, what the mean over
-        several seeds is (Student's t).
+        The best constant prediction is that of the evaluated samples (their labels' frequencies,
+        their targets' mean). A one-sided test, at the level 5 % for all rates of a shape together
+        (Bonferroni), compares the distance between its loss and the mean loss over seeds with
+        the errors, added in quadrature, of the mean over samples (Gaussian) and of the mean over
+        several seeds (Student's t).
 
         Returns
         -------
         xarray.DataArray
-            Over (scheme, width, depth, lr); False where training diverged or none was done.
+            Over (scheme, width, depth, lr); False where training diverged or nothing was trained.
         """
         from scipy.special import ndtri, stdtrit
 
@@ -109,7 +109,7 @@ class Sweep:
         return found.transpose(*AXES, "lr").rename("trains")
 
     def drift(self, along: str) -> xarray.DataArray:
-        """Return by how many factors of two the best rate moves along the width or the depth.
+        """Return the change of log₂ of the best rate along the width or the depth.
 
         Parameters
         ----------
@@ -125,8 +125,8 @@ class Sweep:
     def transferred(self) -> xarray.Dataset:
         """Return the losses at the base's best rate beside those at the shape's own best rate.
 
-        The rate that is transferred is the best one of the grid at the smallest width and depth.
-        Their ratio says what transfer costs, which the drift of a flat minimum does not.
+        The transferred rate is the best one of the grid at the smallest width and depth. The ratio
+        of the two losses measures the cost of transfer, which the drift of a flat minimum does not.
 
         Returns
         -------
@@ -163,7 +163,7 @@ class Sweep:
         :meth:`transferred`; the definitions below are of this library and may differ from theirs.
 
         * Fit error E: with log₂ η* = a + b·log₂ n by least squares, ``exponent`` is b and
-          ``fit_error`` the root mean square of what the line misses, in factors of two.
+          ``fit_error`` the root mean square of the residuals, in factors of two.
         * Robustness κ: with loss/(best loss) = 1 + c·(log₂ η/η*)², ``curvature`` is c at each size,
           what an error of a factor of two costs; ``kappa`` is the exponent of c ∝ n^κ. Where κ > 0
           an error of the extrapolated rate costs more at larger sizes.
@@ -242,7 +242,7 @@ def surface(
     Parameters
     ----------
     cells, found
-        What was trained, and ``losses (replica, step)``, ``final (replica,)`` and
+        The cells, and the arrays ``losses (replica, step)``, ``final (replica,)`` and
         ``margin_error (replica,)`` of each.
     attributes
         Attributes of the data set, among them ``chance``, the loss of the best constant output.

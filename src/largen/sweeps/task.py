@@ -1,4 +1,4 @@
-"""What replicas are trained on: samples, a loss, and how many steps of which batches."""
+"""The training task of replicas: samples, a loss, batches and the number of steps."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from largen.errors import InvalidInput, one_of
 from largen.scalars import MOST_COUNTED, integer
 
 LOSSES = ("cross_entropy", "mse")
-# Samples on which the loss after training is measured at a time.
+# Samples in a batch of the evaluation after training.
 EVALUATED_AT_ONCE = 512
 
 
@@ -21,8 +21,8 @@ EVALUATED_AT_ONCE = 512
 class Task:
     """Samples, batches and a loss.
 
-    Each epoch goes through the training samples once, in an order of its own; what is left over
-    from whole batches is skipped. With ``steps * batch_size`` samples or more, no sample is seen
+    Each epoch visits the training samples once, in a new random order; the samples after the last
+    whole batch are skipped. With ``steps * batch_size`` samples or more, no sample is seen
     twice: single-epoch training.
 
     Attributes
@@ -35,7 +35,7 @@ class Task:
     batch_size, steps
         The batch size and the number of steps of every training.
     x_final, y_final
-        What the loss after training is measured on; the training samples if None.
+        The samples on which the loss after training is measured; the training samples if None.
     seed
         The seed of the order of samples.
 
@@ -94,7 +94,7 @@ class Task:
 
     @property
     def evaluation(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        """What the loss after training is measured on, in batches."""
+        """The samples on which the loss after training is measured, in batches."""
         x, y = (self.x, self.y) if self.x_final is None else (self.x_final, self.y_final)
         assert y is not None
         at = range(0, len(x), EVALUATED_AT_ONCE)
@@ -102,14 +102,14 @@ class Task:
 
     @property
     def chance(self) -> float:
-        """The best constant answer's loss: the entropy of labels, or the variance of targets."""
+        """The best constant prediction's loss: the labels' entropy, or the targets' variance."""
         return float(self.constant.mean())
 
     @property
     def constant(self) -> np.ndarray:
-        """The losses ``(sample,)`` of the best constant answer to what is evaluated on.
+        """The losses ``(sample,)`` of the best constant prediction on the evaluated samples.
 
-        Best in hindsight: frequencies or means are those of these samples themselves.
+        The constant is fitted to these samples: it is given by their label frequencies or means.
         """
         y = np.asarray(self.y if self.y_final is None else self.y_final)
         if self.loss == "mse":
@@ -120,13 +120,13 @@ class Task:
         return each.reshape(len(y), -1).mean(1)
 
     def margin_error(self, each: np.ndarray) -> np.ndarray:
-        """Return the standard error of how far mean losses are below the best constant answer's.
+        """Return the standard error of the mean loss minus that of the best constant prediction.
 
         Parameters
         ----------
         each
-            Losses ``(replica, sample)`` on what is evaluated on. The error is that of the mean
-            difference, sample by sample; infinite where a loss is.
+            Losses ``(replica, sample)`` on the evaluated samples. The error is that of the mean
+            over samples of the difference; infinite where a loss is infinite.
         """
         finite = np.all(np.isfinite(each), axis=1)
         gap = np.where(finite[:, None], each, 0.0) - self.constant
@@ -134,7 +134,7 @@ class Task:
         return np.where(finite, error, np.inf)
 
     def digest(self) -> str:
-        """Return a fingerprint of everything here."""
+        """Return a fingerprint of all fields."""
         found = hashlib.sha256(repr((self.loss, self.batch_size, self.steps, self.seed)).encode())
         for array in (self.x, self.y, self.x_final, self.y_final):
             if array is not None:

@@ -36,11 +36,11 @@ def teacher_task(
     """Return a synthetic teacher, y ∝ Σᵢ aᵢ relu(wᵢ·x), |wᵢ| = 1, learnt in a single epoch.
 
     Inputs and aᵢ are Gaussian, targets have the mean square 1. No sample is seen twice, and the
-    loss after training is that on 1024 others.
+    loss after training is measured on 1024 further samples.
 
     The teacher is homogeneous, f(cx) = c f(x) for c > 0, as residual relu networks without biases
-    are, which can therefore represent it. A teacher of tanh units is beyond them: what is left of
-    its loss depends on no rate, and the minimum over rates is too flat to be placed.
+    are, which can therefore represent it. They cannot represent a teacher of tanh units: its
+    residual loss is independent of the rate, and the minimum over rates is too flat to be located.
 
     Examples
     --------
@@ -69,12 +69,12 @@ def teacher_task(
 def characters_task(path: Any, steps: int, batch_size: int = 32, *, context: int = 32) -> Task:
     """Return the prediction of a text's next character, in a single epoch of random windows.
 
-    The loss after training is that on the last tenth of the text, which is not trained on.
+    The loss after training is measured on the last tenth of the text, which is held out.
 
     Raises
     ------
     InvalidInput
-        If the file is missing or shorter than what is asked for.
+        If the file is missing or too short.
     """
     file = Path(path)
     if not file.exists():

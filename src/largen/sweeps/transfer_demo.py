@@ -20,14 +20,14 @@ Report = Callable[[str, float], object]
 
 @dataclass(frozen=True)
 class Settings:
-    """How much is computed.
+    """The sizes, rates and steps of the demonstration.
 
     Attributes
     ----------
     base, target
         (width, depth) of the model that is tuned and of the one that is trained.
     lrs, around
-        Rates tried on the small model; factors of the found one tried on the large.
+        Rates for the small model; factors of its best rate for the large model.
     steps, batch_size
         The number of steps and the batch size of every training.
     check_widths, check_depths
@@ -50,22 +50,22 @@ FAST = Settings(target=(128, 16), steps=60, check_widths=(128, 256), check_depth
 
 @dataclass(frozen=True)
 class Demo:
-    """What the demonstration found.
+    """The results of the demonstration.
 
     Attributes
     ----------
     settings
-        What was computed.
+        The settings of the demonstration.
     tuned, large
-        Losses of the small model at all rates, and of the large one around the found rate.
+        Losses of the small model at all rates, and of the large model around the best rate found.
     lr
         The best rate of the small model.
     plan
-        What depth-μP makes of it for the large model.
+        The plan of depth-μP for the large model.
     checks
         Coordinate checks by scheme, and by ``"width"`` and ``"depth"``.
     seconds
-        How long it took.
+        Elapsed time.
     """
 
     settings: Settings
@@ -77,9 +77,9 @@ class Demo:
     seconds: float
 
     def losses(self) -> dict[str, tuple[float, float, float]]:
-        """Return for each scheme the large model's loss at the small one's rate, and its best.
+        """Return for each scheme the large model's loss at the transferred rate, and its best loss.
 
-        The third number is the rate of the best one.
+        The third number is the rate of the best loss.
         """
         loss = self.large.data["loss"].mean("seed").squeeze(["width", "depth"])
         found = {}
@@ -91,9 +91,9 @@ class Demo:
         return found
 
     def slopes(self) -> dict[str, dict[str, tuple[float, float]]]:
-        """Return, for the trunk's end and the output, log₂-slopes of what training changes.
+        """Return the log₂-slopes, in width and depth, of the changes of features and output.
 
-        By scheme, then by ``"features"`` and ``"output"``: in width and in depth.
+        The keys are the scheme, then ``"features"`` for the end of the trunk and ``"output"``.
         """
         layers = {"features": f"blocks.{self.settings.base[1] - 1}", "output": "read_out"}
         return {
@@ -113,9 +113,9 @@ def transfer_demo(
     Parameters
     ----------
     settings
-        How much is computed.
+        The sizes, rates and steps of the demonstration.
     report
-        Called with what is being done, and the fraction that is done.
+        Called with a description of the current work and the finished fraction.
     jobs
         Passed on to :func:`largen.sweeps.sweep`.
     """
@@ -165,7 +165,7 @@ def _checks(
     batches = [tensors(task.batch(t)) for t in range(4)]
     width, depth = settings.base
     found = {}
-    # A random read-out's own output fades with the width, and the first errors with it.
+    # The initial output of a random read-out vanishes with the width, and so do the first errors.
     silent = partial(ResidualMLP, readout_std=0.0)
     for along, make_model, targets in (
         ("width", silent, [{"width": n, "depth": depth} for n in settings.check_widths]),
@@ -178,7 +178,7 @@ def _checks(
             targets,
             batches,
             lambda model, batch: cross_entropy(model(batch[0]), batch[1]),
-            # A small rate: what is measured is the power of the size, and nothing may diverge.
+            # A small rate, at which nothing diverges: only the power of the size is measured.
             lr=lr / 16,
             optimizer="sgd",
             scheme=scheme,

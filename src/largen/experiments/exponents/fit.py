@@ -1,4 +1,4 @@
-"""The exponent of a quantity of which networks of several widths are samples."""
+"""Fits of a quantity's exponent to samples from networks of several widths."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from largen.experiments.power_law import PowerLaw, fit_exponent
 
 # A power law and its first correction have three parameters; with fewer widths it is not fitted.
 ENOUGH = 4
-# Relative size that is allowed for orders beyond the first correction.
+# Assumed relative size of orders beyond the first correction.
 SECOND_ORDERS = 0.01
-# A correction is believed if it moves the exponent by more than this many of its errors.
+# A correction is accepted if it moves the exponent by more than this number of standard errors.
 SIGNIFICANT = 2.0
 # The exponent of an ensemble mean is used if its error is smaller.
 CLEAR = 0.15
@@ -22,9 +22,9 @@ def exponent(widths: np.ndarray, squares: np.ndarray) -> PowerLaw:
     """Fit q in √⟨square⟩ ∝ N^q, with the leading correction in 1/N where it shows.
 
     Averages ⟨square⟩ over networks are a squared mean and a variance, of relative order 1/N to
-    each other in the plainest case: c²N^(2q)(1 + b/N). Where the data ask for b, the exponent is
-    that of the law with it; otherwise that of the power law alone, whose error then includes what
-    b could do.
+    each other in the simplest case: c²N^(2q)(1 + b/N). If b is significant, the exponent is that
+    of the corrected law; otherwise that of the pure power law, whose error then includes the
+    possible effect of b.
 
     Parameters
     ----------
@@ -53,12 +53,12 @@ def exponent(widths: np.ndarray, squares: np.ndarray) -> PowerLaw:
 
 
 def exponent_of_sum(widths: np.ndarray, values: list[np.ndarray]) -> PowerLaw:
-    """Fit the exponent of a sum over neurons, from its mean and its fluctuations apart.
+    """Fit the exponent of a sum over neurons, separately from its mean and its fluctuations.
 
     A sum over N neurons is of order N times the mean of its summands or √N times their size,
     whichever is larger (that is what ϰ ∈ [½, 1] says in Golikov's (15)). Where the two have
-    different powers, the smaller power can rule up to large widths if its factor is the larger
-    one. Over networks, the ensemble mean and the variance tell them apart.
+    different powers, the smaller power can dominate up to large widths if its prefactor is larger.
+    The ensemble mean and the variance over networks separate the two.
 
     Parameters
     ----------

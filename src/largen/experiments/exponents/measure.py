@@ -34,7 +34,7 @@ def measure_exponents(
     memory_budget: float = MEMORY_BUDGET,
     progress: Any = None,
 ) -> MeasuredExponents:
-    """Measure how training scales with the width, and compare it with what is predicted.
+    """Measure how training scales with the width, and compare with the predicted exponents.
 
     Networks of several widths are trained, and the exponents q of root mean squares ∝ N^q are
     fitted for
@@ -53,12 +53,12 @@ def measure_exponents(
     Parameters
     ----------
     run
-        What to train. A few steps are enough: exponents settle after two or three.
+        The run to train. A few steps suffice: exponents are stationary after two or three.
     widths
         At least three, over a factor of at least four. From four widths on, the correction of
         relative order 1/N is fitted too.
     seeds
-        Networks of each width, at least 2.
+        Number of networks of each width, at least 2.
     key
         ``jax.random.key(seed)`` or an integer; network i starts from ``fold_in(key, i)``.
     on
@@ -70,24 +70,23 @@ def measure_exponents(
     -------
     MeasuredExponents
         Prints as a table; ``.deviations``, ``.to_xarray()``, ``.plot(path)``. Intervals of 95 %
-        are two standard errors on each side, the errors those of the fit: scatter over networks,
-        and what corrections in the width may do. A quantity that is zero in every network, or
-        that is not resolved from its scatter over networks at two widths, has no exponent, and does
-        not deviate: its ``state`` says which.
+        are two standard errors of the fit on each side, which include the scatter over networks
+        and possible corrections in the width. A quantity that is zero in every network, or not
+        resolved from its scatter over networks at two widths, has no exponent and does
+        not deviate; its ``state`` distinguishes the two cases.
 
     Notes
     -----
     Outputs and terms are sums over neurons, of order N·(mean) or √N·(size). Where the mean over
-    networks is resolved, the two are fitted apart and the larger power counts. Even so a
-    deviation can mean that the widths are not large yet: at small rates, a term that tends to
-    a small constant from noise of order N^(−1/2) reaches it late (Golikov, App. H). The sizes
-    show it.
+    networks is resolved, the two are fitted separately and the larger power counts. Even so a
+    deviation can mean that the widths are too small: at small rates, a term that tends to a
+    small constant is hidden by noise of order N^(−1/2) up to large widths (Golikov, App. H).
+    The sizes show this.
 
     Raises
     ------
     InvalidInput
-        If there are too few widths, or over too short a range, or an argument is not what it
-        should be.
+        If there are too few widths, or over too short a range, or another argument is invalid.
     NumericalFailure
         If a network diverged.
 

@@ -1,4 +1,4 @@
-"""The exponents that the classification predicts for what is measured."""
+"""The exponents that the classification predicts for the measured quantities."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from largen.runs import Run
 
 
 def predicted(run: Run, classification: Classification, *, seen: bool) -> dict[Name, Order]:
-    """Return exponents by group and name; None for what is zero, nothing where there is no theory.
+    """Return exponents by group and name; None for zero quantities, no key without a theory.
 
     Parameters
     ----------
     run
-        What is trained, and for how many steps.
+        The run, with its number of steps.
     classification
         The classification of the run's parameterization.
     seen
@@ -38,7 +38,7 @@ def predicted(run: Run, classification: Classification, *, seen: bool) -> dict[N
         if position:
             found["features", name] = behind
         change = largest(*(copy.change for copy in copies))
-        # A residual stream carries all that has entered it.
+        # A residual stream is the sum of all preceding branches.
         behind = largest(behind, change) if stream else change
     found["outputs", "f at start"] = classification.outputs[0]
     steps = len(classification.moved) - 1 if run.steps is None else run.steps

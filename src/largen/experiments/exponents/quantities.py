@@ -1,4 +1,4 @@
-"""What is measured of a network before and after training, by group and name."""
+"""Quantities measured on a network before and after training, by group and name."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from largen.architectures import Dense, Elementwise, Layer, Serial, parts_of
 from largen.networks import FiniteNetwork
 
-# The groups of quantities, in the order of the report, with what they are.
+# The groups of quantities, in the order of the report, with descriptions.
 GROUPS = {
     "relative": "increments δθ over the initial standard deviation",
     "absolute": "increments δθ",
@@ -30,10 +30,10 @@ Name = tuple[str, str]
 def quantities(
     network: FiniteNetwork, start: Any, end: Any, x: Any, *, samples: slice, terms: bool
 ) -> dict[Name, Any]:
-    """Return what is measured; keys are (group, name).
+    """Return the measured quantities by (group, name).
 
     Increments and features are mean squares over entries and samples; outputs and their terms
-    stay what they are, ``(sample[, output])``.
+    are returned as they are, ``(sample[, output])``.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ def has_terms(net: Layer) -> bool:
 
 
 def _captured(network: FiniteNetwork, params: Any, x: Any) -> list[Any]:
-    """Return what enters each affine map, from input to output."""
+    """Return the input of each affine map, from the first to the last."""
     module = network.module
     _, captures = module.forward(params, x, module.taps(len(x), x.dtype))
     return jax.tree.leaves(captures)

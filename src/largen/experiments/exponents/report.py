@@ -1,4 +1,4 @@
-"""Measured exponents beside the predicted ones: the table, the data set and the picture."""
+"""Measured and predicted exponents: the table, the data set and the figure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class MeasuredExponent:
     Attributes
     ----------
     group, name
-        What it is: the kind, and the weight, output or term.
+        The kind of quantity, and the name of the weight, output or term.
     estimate
         The fitted exponent with its standard error; NaN for a quantity that is zero or unresolved.
     known
@@ -48,7 +48,7 @@ class MeasuredExponent:
 
     @property
     def state(self) -> Literal["zero", "unresolved", "number"]:
-        """What was measured: zero, nothing that networks of this number resolve, or an exponent."""
+        """Whether the quantity is zero, unresolved with these networks, or has an exponent."""
         if self.zero:
             return "zero"
         return "number" if self.estimate.resolved else "unresolved"
@@ -61,7 +61,7 @@ class MeasuredExponent:
 
     @property
     def deviates(self) -> bool:
-        """Whether there is a number, and the prediction is outside of its interval."""
+        """Whether an exponent was measured and the prediction lies outside its interval."""
         if not self.known or self.state != "number":
             return False
         low, high = self.interval

@@ -1,4 +1,4 @@
-"""Training with steps beyond 2/λ: the exact recursion, and what networks do."""
+"""Training with steps beyond 2/λ: the exact recursion, and measurements on networks."""
 
 from largen.experiments.large_steps.catapult import Catapult, catapult
 from largen.experiments.large_steps.diagram import CatapultDiagram, catapult_diagram

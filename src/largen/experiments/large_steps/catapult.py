@@ -1,4 +1,4 @@
-"""A catapult followed exactly: a linear network, one sample, any step."""
+"""The exact catapult dynamics of a linear network on one sample, at any learning rate."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ class Catapult:
     coupling
         c.
     diverged
-        The entry at which f left all bounds; None if it did not.
+        The step at which f diverged; None if it did not.
     of
-        What was trained, in words.
+        A description of the trained network.
     """
 
     outputs: np.ndarray
@@ -72,11 +72,11 @@ class Catapult:
 
     @property
     def peak(self) -> int:
-        """The entry of the largest loss."""
+        """The step of the largest loss."""
         return int(np.argmax(self.losses))
 
     def steps_to(self, loss: float) -> int | None:
-        """Return the entry from which on the loss stays at or below a value; None if it does not.
+        """Return the step from which on the loss stays at or below a value; None if it does not.
 
         Parameters
         ----------
@@ -143,9 +143,9 @@ def catapult(
     infinite width; in mean field c = γ₀²|x|²/D at every width, and the kernel falls below 2/η
     there as well. Bahri and Hanin, Les Houches lectures, (110) and (112), have y = 0 and print
     λ ← λ + (η²f²/n)(ηλ − 4) with one η too many: it is (ηf²/n)(ηλ − 4). As printed, runs with
-    3 ≤ ηλ < 4 diverge, which converge. Their (113), that the time to a loss diverges as
-    |η − η_c|⁻¹, holds below; above it has a logarithm of the width besides. With y = 0 and
-    ηλ₀ = 2 + e at large width, training ends at ηλ = 2 − e − (2/3)e² − ….
+    3 ≤ ηλ < 4 would diverge, whereas they converge. Their (113), that the time to a loss diverges
+    as |η − η_c|⁻¹, holds below η_c; above, the time also has a logarithm of the width. With y = 0
+    and ηλ₀ = 2 + e at large width, training ends at ηλ = 2 − e − (2/3)e² − ….
 
     Parameters
     ----------
@@ -153,8 +153,8 @@ def catapult(
         ``lg.mlp(1, "linear")`` or two :class:`largen.Dense`, any parameterization and loss of one
         output, one training sample, gradient descent with any schedule of rates.
     params
-        Parameters of a finite network, from :func:`largen.init`, to start from. Computed in 64
-        bits, whatever theirs.
+        Initial parameters of a finite network, from :func:`largen.init`. The computation is in
+        float64, whatever their precision.
     width
         N without ``params``; the limit of infinite width by default.
     start
@@ -165,7 +165,7 @@ def catapult(
     -------
     Catapult
         ``outputs``, ``kernels``, ``losses``, ``.plot(path)``, ``.to_xarray()``. A run that
-        diverges ends at its last finite numbers, and says so.
+        diverges ends at its last finite numbers, and ``diverged`` is set.
 
     Raises
     ------

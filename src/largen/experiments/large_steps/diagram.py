@@ -1,4 +1,4 @@
-"""What networks do at steps beyond 2/λ: curvature, losses and survival over rates and widths."""
+"""Networks at steps beyond 2/λ: curvature, losses and survival over rates and widths."""
 
 from __future__ import annotations
 
@@ -49,16 +49,16 @@ class CatapultDiagram:
         Over (model, width, seed, rate): ``curvature``, the largest eigenvalue λ of the tangent
         kernel over P after training, ``largest_loss`` and ``at`` (its step), ``steps`` until the
         loss stays below the level (NaN if it does not), ``loss`` after training and ``alive``,
-        whether it never exceeded a million times the initial one; what did is kept as it was
-        before. Over (width, seed): ``initial_curvature`` λ₀ and ``initial_loss``. The coordinate
-        ``rate`` is x = ηλ₀, of each network's own λ₀.
+        whether it never exceeded a million times the initial one; networks whose loss did keep
+        their last values before. Over (width, seed): ``initial_curvature`` λ₀ and
+        ``initial_loss``. The coordinate ``rate`` is x = ηλ₀, with each network's own λ₀.
     """
 
     data: xarray.Dataset
 
     @property
     def survival(self) -> xarray.DataArray:
-        """The share of networks that do not diverge, (model, width, rate)."""
+        """The fraction of networks that do not diverge, (model, width, rate)."""
         return self.data["alive"].mean("seed").rename("survival")
 
     def thresholds(self, model: str = "network") -> dict[int, tuple[float, float]]:
@@ -136,12 +136,12 @@ def catapult_diagram(
     memory_budget: float = MEMORY_BUDGET,
     progress: bool | Report | None = None,
 ) -> CatapultDiagram:
-    """Train networks at large rates, and return what becomes of curvature and loss.
+    """Train networks at large rates, and return curvature and loss after training.
 
     Where x = ηλ₀ > 2 the loss first grows, and with it the change of the parameters, until the
     curvature λ has fallen below 2/η: a catapult (Lewkowycz, Bahri, Dyer, Sohl-Dickstein and
-    Gur-Ari 2020; Bahri and Hanin, Les Houches lectures, §3.3). Up to which x networks survive is
-    measured, not known: about 4 for linear, tanh and relu networks with one hidden layer and a few
+    Gur-Ari 2020; Bahri and Hanin, Les Houches lectures, §3.3). The largest x at which networks
+    survive is empirical: about 4 for linear, tanh and relu networks with one hidden layer and a few
     samples, and the spread between networks of one width is large. λ₀ is that of each network.
 
     Parameters
@@ -159,13 +159,13 @@ def catapult_diagram(
         ``jax.random.key(seed)`` or an integer; network i starts from ``fold_in(key, i)``, as in
         :func:`largen.train`.
     level
-        Of the initial loss: below it training counts as done.
+        Fraction of the initial loss below which training counts as finished.
     quadratic
         Whether to train, beside each network, its expansion to second order in the parameters
         (:func:`largen.taylor_expand`), from the same start and at the same rates. It has
         catapults too, and diverges earlier.
     memory_budget
-        Bytes; rates are trained together as far as it allows.
+        Bytes; it limits the number of rates that are trained together.
     progress
         Whether to show a bar; by default in terminals, after two seconds. A function is called
         with the numbers of finished and of all trainings.
@@ -179,7 +179,7 @@ def catapult_diagram(
     Raises
     ------
     InvalidInput
-        If an argument is not what it should be.
+        If an argument is invalid.
     NoTheory
         For other losses and optimizers, at which 2/λ₀ is not the threshold of the linear dynamics.
     OutOfMemory
@@ -267,7 +267,7 @@ def _at_rates(
     setting: Setting, params: Any, x: Any, y: Any, rates: Any, steps: Any, level: float,
     memory_budget: float,
 ) -> dict[str, np.ndarray]:  # fmt: skip
-    """Return what is found at each rate, so many together as fit into memory."""
+    """Return the results at all rates, computed together as far as memory allows."""
     import jax
 
     one, samples = bytes_of(setting, len(x), 1), len(x)

@@ -1,4 +1,4 @@
-"""Estimators for scikit-learn; the only part of the kernels that imports it."""
+"""Estimators for scikit-learn; the only subpackage of regression that imports it."""
 
 from largen.regression.estimators.classifiers import (
     KernelFlowClassifier,

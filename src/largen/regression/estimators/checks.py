@@ -1,4 +1,4 @@
-"""Scikit-learn's checks of samples, with errors that are largen's as well."""
+"""Scikit-learn's checks of samples, raising errors that are also largen's."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from largen.errors import InvalidInput
 
 
 class InvalidType(InvalidInput, TypeError):
-    """An argument of a type that scikit-learn's contract wants a ``TypeError`` for."""
+    """An argument of a type for which scikit-learn's contract requires a ``TypeError``."""
 
 
 @contextmanager
 def named_by(name: str) -> Iterator[None]:
-    """Raise what scikit-learn raises for an argument as an error that names it."""
+    """Convert scikit-learn's error for an argument into one that names the argument."""
     try:
         yield
     except InvalidInput:
@@ -30,12 +30,12 @@ def named_by(name: str) -> Iterator[None]:
 
 
 def checked_by_sklearn(estimator: Any, X: Any, *targets: Any, **options: Any) -> Any:
-    """Return what ``sklearn.utils.validation.validate_data`` makes of samples, and of targets.
+    """Return samples and targets validated by ``sklearn.utils.validation.validate_data``.
 
     Raises
     ------
     InvalidInput
-        For what scikit-learn does not take; an :class:`InvalidType` where that is a ``TypeError``.
+        If scikit-learn refuses them; an :class:`InvalidType` where it raises a ``TypeError``.
     """
     known("X", X)
     known("y", targets)

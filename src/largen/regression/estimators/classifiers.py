@@ -13,30 +13,29 @@ from largen.regression.estimators.tasks import KernelClassifier
 class NTKClassifier(KernelClassifier, Trained):
     """Infinitely wide networks trained on class labels by the squared error, in the kernel limit.
 
-    One output for each class with target +1 for its own samples and −1 for all others; the
-    largest output wins. The outputs are the means of :class:`NTKRegressor`. There is no
-    ``predict_proba``: the squared error does not estimate probabilities.
+    Each class has one output, with target +1 for its own samples and −1 for all others; the
+    predicted class has the largest output. Outputs are the means of :class:`NTKRegressor`.
+    There is no ``predict_proba``: the squared error does not estimate probabilities.
 
     Parameters
     ----------
     net
         The architecture; None for a fully connected one of ``depth`` and ``activation``.
     depth, activation
-        The default network, which has biases of σ_b = 0.5 and σ_w² = 1/E[φ(z)²]: its number of
-        hidden layers, 2 by default, and what :func:`largen.Activation` takes, relu by default.
+        The default network, with σ_b = 0.5 and σ_w² = 1/E[φ(z)²]: its number of hidden layers,
+        2 by default, and its activation as for :func:`largen.Activation`, relu by default.
     kernel
-        ``"network"``, or ``"precomputed"``: ``X`` is then the kernel matrix itself.
+        ``"network"``, or ``"precomputed"``: ``X`` is then the kernel matrix.
     noise
-        The ridge ≥ 0, added to the kernel's diagonal as it is. ``"auto"`` takes the one of least
-        error when each sample is predicted from all others, and of largest marginal likelihood
-        in the Bayesian kinds.
+        The ridge ≥ 0, added to the kernel's diagonal as it is. ``"auto"`` minimises the
+        leave-one-out error, and in the Bayesian kinds maximises the marginal likelihood.
     param
         The parameterization; None for :func:`largen.ntk`.
     kind
         ``"ntk"``, or ``"nngp"`` for the Bayesian mean with the network as prior.
     optimize
         Whether to fit σ_w, σ_b and the ridge by :func:`largen.fit_cross_validation` first, from
-        those of ``net`` and ``noise``; weights of samples are not taken into account there.
+        those of ``net`` and ``noise``; this fit ignores the weights of samples.
     sample_shape
         (*space, channels) for networks that read images: scikit-learn wants ``X`` as (sample,
         feature), whose rows are reshaped to it. None for networks without spatial axes.
@@ -48,7 +47,7 @@ class NTKClassifier(KernelClassifier, Trained):
     posterior_
         The :class:`largen.regression.Posterior` of the ±1 targets.
     net_, noise_
-        The network and noise in use.
+        The network and the noise after fitting, if they were fitted.
     n_features_in_
         Number of features.
 
@@ -59,7 +58,7 @@ class NTKClassifier(KernelClassifier, Trained):
 
     Notes
     -----
-    A sample's weight divides the ridge on it, which is the same as repeating it.
+    A sample's weight divides its ridge, which is equivalent to repeating the sample.
 
     Examples
     --------
@@ -76,22 +75,22 @@ class NTKClassifier(KernelClassifier, Trained):
 class NNGPClassifier(KernelClassifier, Bayesian):
     """Bayesian regression on class labels with an infinitely wide network as prior.
 
-    One output for each class with target +1 for its own samples and −1 for all others; the
-    largest mean wins. Outputs are those of :class:`NNGPRegressor`, and ``decision_function``
-    gives them in units of their standard deviations, noise included.
+    Each class has one output, with target +1 for its own samples and −1 for all others; the
+    predicted class has the largest mean. Outputs are those of :class:`NNGPRegressor`, and
+    ``decision_function`` returns them in units of their standard deviations, noise included.
 
     Parameters
     ----------
     net
         The architecture; None for a fully connected one of ``depth`` and ``activation``.
     depth, activation
-        The default network, which has biases of σ_b = 0.5 and σ_w² = 1/E[φ(z)²]: its number of
-        hidden layers, 2 by default, and what :func:`largen.Activation` takes, relu by default.
+        The default network, with σ_b = 0.5 and σ_w² = 1/E[φ(z)²]: its number of hidden layers,
+        2 by default, and its activation as for :func:`largen.Activation`, relu by default.
     kernel
-        ``"network"``, or ``"precomputed"``: ``X`` is then the kernel matrix itself.
+        ``"network"``, or ``"precomputed"``: ``X`` is then the kernel matrix.
     noise
         σ_n² ≥ 0, the variance of the targets' noise: added to the kernel's diagonal as it is.
-        ``"auto"`` takes the one of largest marginal likelihood.
+        ``"auto"`` maximises the marginal likelihood.
     param
         The parameterization; None for :func:`largen.ntk`.
     optimize
@@ -108,7 +107,7 @@ class NNGPClassifier(KernelClassifier, Bayesian):
     posterior_
         The :class:`largen.regression.Posterior` of the ±1 targets.
     net_, noise_
-        The network and noise in use.
+        The network and the noise after fitting, if they were fitted.
     n_features_in_
         Number of features.
 
@@ -119,7 +118,7 @@ class NNGPClassifier(KernelClassifier, Bayesian):
 
     Notes
     -----
-    A sample's weight divides the variance of its noise, which is the same as repeating it.
+    A sample's weight divides its noise variance, which is equivalent to repeating the sample.
 
     Examples
     --------
@@ -134,15 +133,16 @@ class NNGPClassifier(KernelClassifier, Bayesian):
     def decision_function(self, X: Any, mask: Any = None, test_kernel: Any = None) -> Any:
         """Return each class's mean in units of the standard deviation of its noisy output, m/s.
 
-        With s² = variance + σ_n², so that for two classes P = Φ(m/s): samples are ranked as by
-        :meth:`predict_proba`.
+        The standard deviation s has s² = variance + σ_n², so that for two classes P = Φ(m/s) and
+        samples are ranked as by :meth:`predict_proba`.
 
         Parameters
         ----------
         X
             (sample, feature).
         mask
-            Which positions of each sample are there, (sample, *space); wanted if ``fit`` had one.
+            Which positions of each sample are present, (sample, *space); required if ``fit`` had
+            one.
         test_kernel
             With ``kernel="precomputed"``: K(x, x) of each new sample, (sample,).
 
@@ -160,7 +160,7 @@ class NNGPClassifier(KernelClassifier, Bayesian):
         return mean / s if mean.ndim == 1 else mean / s[:, None]
 
     def _outputs(self, X: Any, mask: Any, test_kernel: Any) -> tuple[Any, Any]:
-        """Return means of the outputs, and the standard deviation of a noisy one."""
+        """Return means of the outputs, and the standard deviation of a noisy output."""
         mean, variance, _ = self._predicted(X, mask, test_kernel, spread=True)
         least = np.finfo(np.float64).tiny  # where a function is known exactly
         return mean, np.sqrt(np.maximum(variance + self._noise_of_targets, least))
@@ -172,8 +172,8 @@ class NNGPClassifier(KernelClassifier, Bayesian):
 
             P(c) = E[Π_{k≠c} Φ(z + (m_c − m_k)/s)],   z ~ N(0, 1);
 
-        for two classes there is one output, and P = Φ(m/s). These are beliefs of the regression
-        on ±1, not of a model of labels, and are not calibrated.
+        for two classes there is one output, and P = Φ(m/s). These probabilities belong to the
+        regression on ±1, not to a model of labels, and are not calibrated.
 
         Parameters
         ----------
@@ -204,29 +204,29 @@ class NNGPClassifier(KernelClassifier, Bayesian):
 
 
 class KernelFlowClassifier(KernelClassifier, Flow):
-    """Infinitely wide networks trained on class labels for some time, in the kernel limit.
+    """Infinitely wide networks trained on class labels for a finite time, in the kernel limit.
 
-    The squared error on ±1 targets, as in :class:`NTKClassifier`, by gradient flow until a
-    finite time: early stopping in the place of a ridge.
+    Gradient flow on the squared error of ±1 targets, as in :class:`NTKClassifier`, stops at a
+    finite time, which replaces the ridge.
 
     Parameters
     ----------
     net
         The architecture; None for a fully connected one of ``depth`` and ``activation``.
     depth, activation
-        The default network, which has biases of σ_b = 0.5 and σ_w² = 1/E[φ(z)²]: its number of
-        hidden layers, 2 by default, and what :func:`largen.Activation` takes, relu by default.
+        The default network, with σ_b = 0.5 and σ_w² = 1/E[φ(z)²]: its number of hidden layers,
+        2 by default, and its activation as for :func:`largen.Activation`, relu by default.
     kernel
-        ``"network"``, or ``"precomputed"``: ``X`` is then the kernel matrix itself.
+        ``"network"``, or ``"precomputed"``: ``X`` is then the kernel matrix.
     time
-        η₀t > 0, how long networks are trained by gradient flow on the loss (1/P) Σ ½(f − y)²: the
-        longer, the closer to the targets. :func:`largen.time_scales` says when each mode is
-        learned. ``"auto"`` takes the time of least error by generalised cross-validation.
+        η₀t > 0, the time of gradient flow on the loss (1/P) Σ ½(f − y)²: outputs approach the
+        targets with time. :func:`largen.time_scales` returns the time at which each mode is
+        learned. ``"auto"`` minimises the error of generalised cross-validation.
     param
         The parameterization; None for :func:`largen.ntk`.
     optimize
         Whether to fit σ_w, σ_b and the time by :func:`largen.fit_cross_validation` first, from
-        those of ``net`` and ``time``; weights of samples are not taken into account there.
+        those of ``net`` and ``time``; this fit ignores the weights of samples.
     sample_shape
         (*space, channels) for networks that read images: scikit-learn wants ``X`` as (sample,
         feature), whose rows are reshaped to it. None for networks without spatial axes.
@@ -238,14 +238,14 @@ class KernelFlowClassifier(KernelClassifier, Flow):
     posterior_
         The :class:`largen.regression.FlowPosterior` of the ±1 targets.
     net_, time_
-        The network and time in use.
+        The network and the time after fitting, if they were fitted.
     n_features_in_
         Number of features.
 
     Notes
     -----
-    A sample's weight is that of its term in the loss (1/Σw) Σ ½w(f − y)², which is the same as
-    repeating it.
+    A sample's weight w multiplies its term of the loss (1/Σw) Σ ½w(f − y)², which is equivalent to
+    repeating the sample.
 
     Examples
     --------

@@ -1,7 +1,7 @@
-"""Which posterior an estimator is: Bayesian, of trained networks, or at a time of training.
+"""The posterior of an estimator: Bayesian, of trained networks, or at a finite training time.
 
-The parameters are without types, since the contract of scikit-learn wants whatever is given to be
-kept, and checked by ``fit``.
+The parameters have no types, since scikit-learn's contract requires the constructor to keep any
+value and ``fit`` to check it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _OF_NETWORKS = ("net", "depth", "activation", "param", "sample_shape")
 
 @dataclass(eq=False, repr=False)
 class OfNetworks(KernelEstimator):
-    """Parameters that say which kernel is taken."""
+    """Parameters that determine the kernel."""
 
     net: Any = None
     _: KW_ONLY
@@ -49,7 +49,7 @@ class OfNetworks(KernelEstimator):
     sample_shape: Any = None
 
     def _network(self) -> Layer | None:
-        """Return the network whose kernel is taken; None for a kernel that is given."""
+        """Return the network whose kernel is used; None for a precomputed kernel."""
         if self._precomputed:
             for name in _OF_NETWORKS:
                 if getattr(self, name) is not None:
@@ -69,16 +69,16 @@ class OfNetworks(KernelEstimator):
 
 
 class Noisy(OfNetworks):
-    """What estimators with a noise or ridge have after ``fit``."""
+    """Estimators with a noise or a ridge, and their attributes after ``fit``."""
 
     noise: Any
 
     def _of_noise(
         self, given: Any, targets: Any, sample_weight: Any, kind: str, fit: Any
     ) -> Posterior | KernelPosterior:
-        """Return the posterior of a kind, and keep its network and noise.
+        """Return the posterior of a kind, and store its network and noise.
 
-        ``fit`` is what chooses the constants of the network, if that is asked for.
+        ``fit`` chooses the constants of the network if ``optimize`` is set.
         """
         check_noise(self.noise)
         weights = weights_of(sample_weight, len(targets))
@@ -123,7 +123,7 @@ class Bayesian(Noisy):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class Trained(Noisy):
-    """Networks that were trained for ever, or another kernel's posterior."""
+    """Networks trained for an infinite time, or the posterior of a precomputed kernel."""
 
     noise: Any = "auto"
     kind: Any = "ntk"
@@ -145,13 +145,13 @@ class Trained(Noisy):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class Flow(OfNetworks):
-    """Networks that were trained until some time."""
+    """Networks trained until a finite time."""
 
     time: Any = "auto"
 
     @property
     def _noise_of_targets(self) -> float:
-        return 0.0  # trained networks make no statement about targets
+        return 0.0  # the distribution of trained networks does not describe targets
 
     def _condition(
         self, given: Any, targets: Any, sample_weight: Any

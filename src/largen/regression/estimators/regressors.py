@@ -14,29 +14,29 @@ class NNGPRegressor(KernelRegressor, Bayesian):
 
     Bahri and Hanin, Les Houches lectures, eq. (32): see :func:`largen.posterior`, kind
     ``"nngp"``. Standard deviations are those of new targets, noise included. Inputs and targets
-    are taken as they are; the prior's mean is 0, so centre the targets or give the network
-    biases, and scale inputs to entries of order one.
+    are used as they are; the prior's mean is 0, so centre the targets or give the network
+    biases, and scale the inputs' entries to order one.
 
     Parameters
     ----------
     net
         The architecture; None for a fully connected one of ``depth`` and ``activation``.
     depth, activation
-        The default network, which has biases of σ_b = 0.5 and σ_w² = 1/E[φ(z)²]: its number of
-        hidden layers, 2 by default, and what :func:`largen.Activation` takes, relu by default.
+        The default network, with σ_b = 0.5 and σ_w² = 1/E[φ(z)²]: its number of hidden layers,
+        2 by default, and its activation as for :func:`largen.Activation`, relu by default.
     kernel
-        ``"network"``, or ``"precomputed"``: ``X`` is then the kernel matrix itself.
+        ``"network"``, or ``"precomputed"``: ``X`` is then the kernel matrix.
     noise
         σ_n² ≥ 0, the variance of the targets' noise: added to the kernel's diagonal as it is.
-        ``"auto"`` takes the one of largest marginal likelihood.
+        ``"auto"`` maximises the marginal likelihood.
     param
         The parameterization; None for :func:`largen.ntk`.
     optimize
         Whether to fit σ_w, σ_b and the noise by :func:`largen.fit_likelihood` first, from those
-        of ``net`` and ``noise``; weights of samples are not taken into account there.
+        of ``net`` and ``noise``; this fit ignores the weights of samples.
     normalize_y
-        Whether targets are centred and scaled to variance 1 for the fit; predictions are in their
-        own units, the noise in those of the scaled ones.
+        Whether targets are centred and scaled to variance 1 for the fit. Predictions are in the
+        units of the targets, the noise in those of the scaled targets.
     sample_shape
         (*space, channels) for networks that read images: scikit-learn wants ``X`` as (sample,
         feature), whose rows are reshaped to it. None for networks without spatial axes.
@@ -44,10 +44,10 @@ class NNGPRegressor(KernelRegressor, Bayesian):
     Attributes
     ----------
     posterior_
-        The :class:`largen.regression.Posterior`, whose ``net``, ``noise`` and
-        ``log_likelihood`` are those in use.
+        The :class:`largen.regression.Posterior`, with the fitted ``net`` and ``noise`` and their
+        ``log_likelihood``.
     net_, noise_
-        The network and noise in use.
+        The network and the noise after fitting, if they were fitted.
     n_features_in_
         Number of features.
 
@@ -58,7 +58,7 @@ class NNGPRegressor(KernelRegressor, Bayesian):
 
     Notes
     -----
-    A sample's weight divides the variance of its noise, which is the same as repeating it.
+    A sample's weight divides its noise variance, which is equivalent to repeating the sample.
 
     Examples
     --------
@@ -76,8 +76,8 @@ class NTKRegressor(KernelRegressor, Trained):
     """Infinitely wide networks after training by gradient flow, in the kernel limit.
 
     Bahri and Hanin, Les Houches lectures, eqs. (87)-(90): see :func:`largen.posterior`, kind
-    ``"ntk"``. Standard deviations are those of single networks over their initialisations: how
-    much they disagree, not how far targets lie from them. Inputs and targets are taken as they
+    ``"ntk"``. Standard deviations are those of single networks over initialisations: they measure
+    the disagreement of networks, not the distance of targets. Inputs and targets are used as they
     are.
 
     Parameters
@@ -85,14 +85,13 @@ class NTKRegressor(KernelRegressor, Trained):
     net
         The architecture; None for a fully connected one of ``depth`` and ``activation``.
     depth, activation
-        The default network, which has biases of σ_b = 0.5 and σ_w² = 1/E[φ(z)²]: its number of
-        hidden layers, 2 by default, and what :func:`largen.Activation` takes, relu by default.
+        The default network, with σ_b = 0.5 and σ_w² = 1/E[φ(z)²]: its number of hidden layers,
+        2 by default, and its activation as for :func:`largen.Activation`, relu by default.
     kernel
-        ``"network"``, or ``"precomputed"``: ``X`` is then the kernel matrix itself.
+        ``"network"``, or ``"precomputed"``: ``X`` is then the kernel matrix.
     noise
-        The ridge ≥ 0, added to the kernel's diagonal as it is. ``"auto"`` takes the one of least
-        error when each sample is predicted from all others, and of largest marginal likelihood
-        in the Bayesian kinds.
+        The ridge ≥ 0, added to the kernel's diagonal as it is. ``"auto"`` minimises the
+        leave-one-out error, and in the Bayesian kinds maximises the marginal likelihood.
     param
         The parameterization; None for :func:`largen.ntk`.
     kind
@@ -101,10 +100,10 @@ class NTKRegressor(KernelRegressor, Trained):
     optimize
         Whether to fit σ_w, σ_b and the ridge first, from those of ``net`` and ``noise``: by
         :func:`largen.fit_cross_validation`, or for ``"ntk-gp"`` by :func:`largen.fit_likelihood`;
-        weights of samples are not taken into account there.
+        this fit ignores the weights of samples.
     normalize_y
-        Whether targets are centred and scaled to variance 1 for the fit; predictions are in their
-        own units, the noise in those of the scaled ones.
+        Whether targets are centred and scaled to variance 1 for the fit. Predictions are in the
+        units of the targets, the noise in those of the scaled targets.
     sample_shape
         (*space, channels) for networks that read images: scikit-learn wants ``X`` as (sample,
         feature), whose rows are reshaped to it. None for networks without spatial axes.
@@ -114,7 +113,7 @@ class NTKRegressor(KernelRegressor, Trained):
     posterior_
         The :class:`largen.regression.Posterior`.
     net_, noise_
-        The network and noise in use.
+        The network and the noise after fitting, if they were fitted.
     n_features_in_
         Number of features.
 
@@ -125,7 +124,7 @@ class NTKRegressor(KernelRegressor, Trained):
 
     Notes
     -----
-    A sample's weight divides the ridge on it, which is the same as repeating it.
+    A sample's weight divides its ridge, which is equivalent to repeating the sample.
 
     Examples
     --------
@@ -139,33 +138,33 @@ class NTKRegressor(KernelRegressor, Trained):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class KernelFlowRegressor(KernelRegressor, Flow):
-    """Infinitely wide networks after some time of gradient flow, in the kernel limit.
+    """Infinitely wide networks after a finite time of gradient flow, in the kernel limit.
 
-    Bahri and Hanin, Les Houches lectures, eqs. (87)-(90), at a finite time: early stopping in
-    the place of a ridge. See :func:`largen.flow_posterior`. Standard deviations are those of
-    single networks over their initialisations, not of targets.
+    Bahri and Hanin, Les Houches lectures, eqs. (87)-(90), at a finite time: early stopping
+    replaces the ridge. See :func:`largen.flow_posterior`. Standard deviations are those of
+    single networks over initialisations, not of targets.
 
     Parameters
     ----------
     net
         The architecture; None for a fully connected one of ``depth`` and ``activation``.
     depth, activation
-        The default network, which has biases of σ_b = 0.5 and σ_w² = 1/E[φ(z)²]: its number of
-        hidden layers, 2 by default, and what :func:`largen.Activation` takes, relu by default.
+        The default network, with σ_b = 0.5 and σ_w² = 1/E[φ(z)²]: its number of hidden layers,
+        2 by default, and its activation as for :func:`largen.Activation`, relu by default.
     kernel
-        ``"network"``, or ``"precomputed"``: ``X`` is then the kernel matrix itself.
+        ``"network"``, or ``"precomputed"``: ``X`` is then the kernel matrix.
     time
-        η₀t > 0, how long networks are trained by gradient flow on the loss (1/P) Σ ½(f − y)²: the
-        longer, the closer to the targets. :func:`largen.time_scales` says when each mode is
-        learned. ``"auto"`` takes the time of least error by generalised cross-validation.
+        η₀t > 0, the time of gradient flow on the loss (1/P) Σ ½(f − y)²: outputs approach the
+        targets with time. :func:`largen.time_scales` returns the time at which each mode is
+        learned. ``"auto"`` minimises the error of generalised cross-validation.
     param
         The parameterization; None for :func:`largen.ntk`.
     optimize
         Whether to fit σ_w, σ_b and the time by :func:`largen.fit_cross_validation` first, from
-        those of ``net`` and ``time``; weights of samples are not taken into account there.
+        those of ``net`` and ``time``; this fit ignores the weights of samples.
     normalize_y
-        Whether targets are centred and scaled to variance 1 for the fit; predictions are in their
-        own units, the noise in those of the scaled ones.
+        Whether targets are centred and scaled to variance 1 for the fit. Predictions are in the
+        units of the targets, the noise in those of the scaled targets.
     sample_shape
         (*space, channels) for networks that read images: scikit-learn wants ``X`` as (sample,
         feature), whose rows are reshaped to it. None for networks without spatial axes.
@@ -175,14 +174,14 @@ class KernelFlowRegressor(KernelRegressor, Flow):
     posterior_
         The :class:`largen.regression.FlowPosterior`.
     net_, time_
-        The network and time in use.
+        The network and the time after fitting, if they were fitted.
     n_features_in_
         Number of features.
 
     Notes
     -----
-    A sample's weight is that of its term in the loss (1/Σw) Σ ½w(f − y)², which is the same as
-    repeating it.
+    A sample's weight w multiplies its term of the loss (1/Σw) Σ ½w(f − y)², which is equivalent to
+    repeating the sample.
 
     Examples
     --------

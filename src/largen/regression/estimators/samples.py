@@ -1,4 +1,4 @@
-"""What the estimators share: the default network, weights and noise of samples."""
+"""The default network of the estimators, and the weights and noise of samples."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from largen.text import shown
 
 
 def default_network(depth: Any = None, function: Any = None) -> Layer:
-    """Return the network of an estimator that is given none: fully connected, with biases.
+    """Return the default network of an estimator: fully connected, with biases.
 
-    Two hidden layers of relu by default, σ_b = 0.5, and σ_w² = 1/E[φ(z)²], by which inputs of
-    mean square 1 keep it.
+    Two hidden layers of relu by default, σ_b = 0.5, and σ_w² = 1/E[φ(z)²], which preserves a
+    mean square of 1.
     """
     phi = activation("relu" if function is None else function)
     layers = 2 if depth is None else integer("depth", depth, at_least=1)
@@ -32,7 +32,7 @@ def default_network(depth: Any = None, function: Any = None) -> Layer:
 
 
 def check_noise(noise: Any) -> None:
-    """Refuse what is no variance; the estimators take one number for all samples."""
+    """Check the noise, one variance for all samples."""
     if isinstance(noise, str) and noise == "auto":
         return
     try:
@@ -44,7 +44,7 @@ def check_noise(noise: Any) -> None:
 
 
 def check_time(time: Any) -> None:
-    """Refuse several times; others are checked where they are used."""
+    """Refuse several times; the value is checked where it is used."""
     if isinstance(time, (Sequence, np.ndarray, jax.Array)) and not isinstance(time, str):
         raise InvalidInput(
             f"time: wanted one time, or 'auto', got {shown(time)}; lg.flow_posterior takes many."
@@ -52,14 +52,14 @@ def check_time(time: Any) -> None:
 
 
 def noise_of_one(noise: np.ndarray, weights: np.ndarray | None) -> float:
-    """Return the variance of the noise of a sample of weight 1, from those of all."""
+    """Return the noise variance of a sample of weight 1, from those of all samples."""
     if weights is None:
         return float(noise)
     return float(np.ravel(noise * weights[weights > 0])[0])
 
 
 def weights_of(sample_weight: Any, samples: int) -> np.ndarray | None:
-    """Check weights of samples; None where all are alike."""
+    """Check weights of samples; return None if all are equal."""
     if sample_weight is None:
         return None
     weight = numbers("sample_weight", sample_weight)

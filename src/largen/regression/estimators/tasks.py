@@ -1,4 +1,4 @@
-"""What is done with a posterior: regression or classification, by scikit-learn's contract."""
+"""Regression and classification with a posterior, by scikit-learn's contract."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Kind = TypeVar("Kind", Posterior, KernelPosterior)
 
 
 class KernelEstimator(BaseEstimator):
-    """An estimator that is a posterior after it was fitted."""
+    """An estimator whose ``fit`` computes a posterior."""
 
     posterior_: Posterior | KernelPosterior
     net_: Layer | None
@@ -41,13 +41,13 @@ class KernelEstimator(BaseEstimator):
     @property
     @abstractmethod
     def _noise_of_targets(self) -> float:
-        """The variance that new targets have around the function that is inferred."""
+        """The variance of new targets around the inferred function."""
 
     @abstractmethod
     def _condition(
         self, given: Any, targets: Any, sample_weight: Any
     ) -> Posterior | KernelPosterior:
-        """Return the posterior of samples, or of a kernel that is given, and targets."""
+        """Return the posterior given targets and samples, or a precomputed kernel."""
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -59,7 +59,7 @@ class KernelEstimator(BaseEstimator):
         return one_of("kernel", self.kernel, ("network", "precomputed")) == "precomputed"
 
     def _training(self, X: Any, mask: Any) -> Any:
-        """Return training samples, or the kernel of them that is given."""
+        """Return training samples, or their precomputed kernel."""
         if not self._precomputed:
             return self._given(X, mask)
         if mask is not None:
@@ -69,7 +69,7 @@ class KernelEstimator(BaseEstimator):
     def _predicted(
         self, X: Any, mask: Any, test_kernel: Any = None, spread: bool = False, full: bool = False
     ) -> Prediction:
-        """Return moments of the function at new samples; checks which are there."""
+        """Return moments of the function at new samples, after checking the arguments."""
         if not self._precomputed:
             if test_kernel is not None:
                 raise InvalidInput("test_kernel: belongs to kernel='precomputed'.")
@@ -100,8 +100,8 @@ class KernelEstimator(BaseEstimator):
     def _samples(self, X: Any, mask: Any) -> Masked:
         """Check new samples.
 
-        Scikit-learn drops what it was not asked to route, and samples that are not masked would
-        be read with what their padding holds: where there were masks, there must be one again.
+        Scikit-learn drops metadata that it was not asked to route, and without a mask the padding
+        would be read as signal: a mask is therefore required where ``fit`` had one.
         """
         if mask is None and self._posterior(Posterior).mask is not None:
             raise InvalidInput(
@@ -145,7 +145,7 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, KernelEstimator):
         sample_weight
             (sample,), ≥ 0; see the notes of the class.
         mask
-            Which positions of each sample are there, Booleans (sample, *space), for networks that
+            Which positions of each sample are present, Booleans (sample, *space), for networks that
             read a ``sample_shape``; all by default.
 
         Raises
@@ -173,7 +173,7 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, KernelEstimator):
         mask: Any = None,
         test_kernel: Any = None,
     ) -> Any:
-        """Return predictions.
+        """Return the posterior mean and, if asked for, standard deviations or the covariance.
 
         Parameters
         ----------
@@ -185,26 +185,28 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, KernelEstimator):
         return_cov
             Whether to return the covariance of every pair of samples, too.
         mask
-            Which positions of each sample are there, (sample, *space); wanted if ``fit`` had one.
+            Which positions of each sample are present, (sample, *space); required if ``fit`` had
+            one.
         test_kernel
-            With ``kernel="precomputed"``, for what is asked besides the mean: the prior's kernel
-            of the new samples, K(x, x) of each, (sample,), or of all pairs, (sample, sample).
+            With ``kernel="precomputed"``, for standard deviations and covariances: the prior's
+            kernel of the new samples, K(x, x), (sample,), or of all pairs, (sample, sample).
 
         Returns
         -------
         array or pair of arrays
-            Mean, (sample,) or (sample, output); and if asked for, standard deviations shaped like
-            it, or a covariance (sample, sample), or (sample, sample, output) for several outputs.
-            For Bayesian inference they are those of new targets, with their noise, as for
+            Mean, (sample,) or (sample, output); and if asked for, standard deviations of that
+            shape, or a covariance (sample, sample), or (sample, sample, output) for several
+            outputs.
+            For Bayesian inference they are those of new targets, noise included, as for
             scikit-learn's ``GaussianProcessRegressor`` with a ``WhiteKernel``: about 95 % of the
             targets lie within 1.96 standard deviations. ``posterior_.predict`` leaves the noise
-            out. Of trained networks they are those over initialisations and say nothing of
-            targets; take ``kind="ntk-gp"`` or :class:`largen.NNGPRegressor` for these.
+            out. For trained networks they are those over initialisations and do not describe
+            targets; use ``kind="ntk-gp"`` or :class:`largen.NNGPRegressor` for targets.
 
         Raises
         ------
         InvalidInput
-            If both are asked for, or a mask is missing.
+            If both ``return_std`` and ``return_cov`` are set, or a mask is missing.
         """
         return_std, return_cov = flag("return_std", return_std), flag("return_cov", return_cov)
         if return_std and return_cov:
@@ -232,7 +234,7 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, KernelEstimator):
         mask: Any = None,
         test_kernel: Any = None,
     ) -> Any:
-        """Draw targets of the samples, of the mean and covariance that :meth:`predict` returns.
+        """Draw targets at the samples, with the mean and covariance that :meth:`predict` returns.
 
         ``posterior_.sample`` draws functions without the noise of the targets.
 
@@ -241,7 +243,7 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, KernelEstimator):
         X
             (sample, feature).
         n_samples
-            How many draws.
+            Number of draws.
         random_state
             A JAX key or an integer.
         mask, test_kernel
@@ -271,7 +273,7 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, KernelEstimator):
         return np.moveaxis(self._unscaled(drawn), 0, -1)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, mask: Any = None) -> float:
-        """Return R², the part of the targets' variance that the means explain.
+        """Return R², the fraction of the targets' variance that the means explain.
 
         Parameters
         ----------
@@ -284,7 +286,7 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, KernelEstimator):
 
 
 class KernelClassifier(ClassifierMixin, KernelEstimator):
-    """Classification by regression on ±1, one output for each class; the largest wins."""
+    """Classification by regression on ±1: the class with the largest output is predicted."""
 
     classes_: np.ndarray
 
@@ -299,7 +301,7 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
         sample_weight
             (sample,), ≥ 0; see the notes of the class.
         mask
-            Which positions of each sample are there, Booleans (sample, *space), for networks that
+            Which positions of each sample are present, Booleans (sample, *space), for networks that
             read a ``sample_shape``; all by default.
 
         Raises
@@ -329,7 +331,8 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
         X
             (sample, feature).
         mask
-            Which positions of each sample are there, (sample, *space); wanted if ``fit`` had one.
+            Which positions of each sample are present, (sample, *space); required if ``fit`` had
+            one.
 
         Returns
         -------
@@ -359,7 +362,7 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
         return self.classes_[outputs.argmax(axis=1)]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, mask: Any = None) -> float:
-        """Return the accuracy, the part of the samples whose label is right.
+        """Return the accuracy, the fraction of samples whose predicted label is right.
 
         Parameters
         ----------

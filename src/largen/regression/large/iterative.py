@@ -16,7 +16,7 @@ from largen.results import brief, in_notebooks
 from largen.scalars import flag, integer, real
 from largen.text import shown
 
-_BLOCK = 2**23  # bytes of rows that are turned into float64 at a time
+_BLOCK = 2**23  # bytes of rows that are converted to float64 at a time
 
 
 class KernelSolution(NamedTuple):
@@ -25,11 +25,11 @@ class KernelSolution(NamedTuple):
     Attributes
     ----------
     weights
-        α, of the shape of y: means are K*α.
+        α, of the shape of y; the means are K*α.
     steps
-        How many products with K it took.
+        Number of products with K.
     residual
-        |(K + σ_n²)α − y|/|y|, the largest of the outputs, from a product of its own.
+        |(K + σ_n²)α − y|/|y|, the largest over outputs, computed from a separate product with K.
     status
         ``"ok"`` or ``"not converged"``.
     """
@@ -56,27 +56,28 @@ def solve_kernel(
 ) -> KernelSolution:
     """Solve with a kernel matrix and noise by conjugate gradients; the matrix may be on disk.
 
-    Each step multiplies by the matrix, read by blocks of rows; nothing of its size is kept. The
-    preconditioner is a partial Cholesky factor of K with pivots, LLᵀ + σ_n²: it takes the largest
-    ``rank`` directions off, so that the number of steps depends on what is left of the spectrum.
+    Each step multiplies by the matrix, read by blocks of rows; no array of its size is held in
+    memory. The preconditioner is LLᵀ + σ_n², with L a pivoted partial Cholesky factor of K: it
+    removes the largest ``rank`` directions, so that the number of steps depends on the rest of the
+    spectrum.
 
     Parameters
     ----------
     matrix
-        K, (sample, sample), symmetric: a NumPy array or anything that is sliced like one, such
-        as an array of :func:`stored_kernel`.
+        K, (sample, sample), symmetric: a NumPy array or any object that can be sliced like one,
+        such as an array of :func:`stored_kernel`.
     y
         (sample,) or (sample, output).
     noise
         σ_n² > 0, added to the diagonal as it is.
     rank
-        The rank of the preconditioner, 0 for none; it needs as many columns of K.
+        The rank of the preconditioner, 0 for none; it needs this number of columns of K.
     rtol
-        Residual to be reached, relative to each output's |y|.
+        The residual at which to stop, relative to each output's |y|.
     max_steps
         At most so many.
     throw
-        Whether to raise if they do not suffice.
+        Whether to raise if ``max_steps`` do not suffice.
 
     Raises
     ------
@@ -144,7 +145,7 @@ def solve_kernel(
 
 
 def _rows_of_a_block(matrix: Any) -> int:
-    """Return how many rows to read at a time: all of a chunk on disk, or few enough for a cache."""
+    """Return the number of rows to read at a time: a chunk on disk, or what fits into a cache."""
     chunks = getattr(matrix, "chunks", None)
     return chunks[0] if chunks else max(_BLOCK // (8 * matrix.shape[0]), 1)
 
@@ -161,7 +162,7 @@ def _preconditioner(matrix, variance: float, rank: int):
 def partial_cholesky(matrix: Any, rank: int) -> np.ndarray:
     """Return L of shape (sample, rank) with LLᵀ ≈ K, by Cholesky with diagonal pivots.
 
-    Fewer columns where nothing but rounding is left.
+    L has fewer columns if the remainder of K is within rounding errors.
     """
     samples = matrix.shape[0]
     diagonal = np.concatenate(

@@ -25,27 +25,27 @@ from largen.scalars import integer, random_key, real
 from largen.text import shown
 
 KINDS = {"nngp": nngp, "ntk-gp": ntk_kernel}
-_CUT = 1e-12  # eigenvalues of K_mm below this part of the largest are rounding
+_CUT = 1e-12  # eigenvalues of K_mm below this fraction of the largest count as rounding errors
 _ROWS = 4096
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LowRankPosterior:
-    """A Gaussian process seen through landmarks; made by :func:`low_rank_posterior`.
+    """A Gaussian process in the landmark approximation; made by :func:`low_rank_posterior`.
 
     Attributes
     ----------
     net, param, kind, noise
-        Whose kernel it is, and σ_n².
+        The network, the parameterization and the kind of kernel, and σ_n².
     landmarks
         The m samples, (landmark, input) or (landmark, *space, channel).
     mask
-        Which of their positions are there, (landmark, *space), or None if all are.
+        Which positions of the landmarks are present, (landmark, *space), or None if all are.
     rank
         The numerical rank of K_mm, at most m.
     residual
-        Mean of what the diagonal of K has beyond its approximation, over the training samples:
-        0 where landmarks say everything.
+        Mean of the diagonal of K − Q over the training samples: 0 if the landmarks determine the
+        function exactly.
     """
 
     net: Layer
@@ -72,7 +72,7 @@ class LowRankPosterior:
         x_test
             (test_sample, input) or (test_sample, *space, channel).
         mask
-            Which positions of each sample are there, (test_sample, *space); all by default.
+            Which positions of each sample are present, (test_sample, *space); all by default.
 
         Raises
         ------
@@ -117,14 +117,14 @@ def low_rank_posterior(
 ) -> LowRankPosterior:
     """Condition the Gaussian process of an infinitely wide network on many samples, at low rank.
 
-    With m landmarks among the P samples the kernel is taken as Q = K_nm K_mm⁻¹ K_mn, at a cost
+    With m landmarks among the P samples the kernel is replaced by Q = K_nm K_mm⁻¹ K_mn, at a cost
     of P·m² instead of P³ and memory of 4096·m + m² numbers: the Nyström approximation, with the
     exact variance K** of test samples (the deterministic training conditional of Quiñonero-Candela
     and Rasmussen 2005):
 
         mean Q*(Q + σ_n²)⁻¹y,   variance K** − Q*(Q + σ_n²)⁻¹Q*ᵀ.
 
-    It is exact if all samples are landmarks. ``residual`` tells what they miss.
+    It is exact if all samples are landmarks. ``residual`` measures the error of Q.
 
     Parameters
     ----------
@@ -136,16 +136,16 @@ def low_rank_posterior(
     noise
         σ_n² > 0, a variance, added to the diagonal as it is.
     landmarks
-        How many, drawn among the samples without replacement; or their positions.
+        Number of landmarks, drawn from the samples without replacement; or their indices.
     kind
         ``"nngp"``, or ``"ntk-gp"`` as in :func:`largen.posterior`.
     mask
-        Which positions of each sample are there, Booleans (sample, *space), as in
+        Which positions of each sample are present, Booleans (sample, *space), as in
         :func:`largen.posterior`; all by default. ``predict`` takes one for test samples.
     param
         The parameterization; :func:`largen.ntk` by default.
     key
-        A JAX key or an integer, for the draw.
+        A JAX key or an integer, for the draw of landmarks.
 
     Raises
     ------
@@ -155,7 +155,7 @@ def low_rank_posterior(
     OutOfMemory
         If kernels of the landmarks do not fit into memory.
     NumericalFailure
-        If the kernel is not accurate, as :func:`largen.kernel` says.
+        If the kernel misses the accuracy of :func:`largen.kernel`.
 
     Examples
     --------

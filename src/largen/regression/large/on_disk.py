@@ -1,4 +1,4 @@
-"""Kernel matrices that are larger than memory: block by block to disk, and resumed."""
+"""Kernel matrices larger than memory: computed block by block on disk, and resumed."""
 
 from __future__ import annotations
 
@@ -38,12 +38,11 @@ def stored_kernel(
     block: int = 1024,
     progress: Callable[[int, int], object] | None = None,
 ) -> Any:
-    """Compute NNGP and NTK block by block into a Zarr group, or go on where it was interrupted.
+    """Compute NNGP and NTK block by block into a Zarr group, or resume after an interruption.
 
-    Called again with the same arguments, it reads what is there, and computes only blocks that are
-    missing or damaged: each has a checksum. Entries that are missing are NaN. Of a symmetric kernel
-    one triangle is computed. Memory is that of one block and its intermediate layers, about
-    12·block² numbers.
+    A further call with the same arguments computes only the blocks that are missing or damaged, as
+    their checksums show. Missing entries are NaN. Of a symmetric kernel one triangle is computed.
+    The memory is that of one block and its intermediate layers, about 12·block² numbers.
 
     Parameters
     ----------
@@ -52,9 +51,9 @@ def stored_kernel(
     net, x1, x2, mask1, mask2, param
         As in :func:`largen.kernel`.
     block
-        Rows and columns of a block and of a chunk on disk; need not divide the samples.
+        Rows and columns of a block and of a chunk on disk; need not divide the number of samples.
     progress
-        Called with the numbers of blocks that are done, and of all.
+        Called with the number of finished blocks and the total number.
 
     Returns
     -------
@@ -64,16 +63,16 @@ def stored_kernel(
     Raises
     ------
     DamagedFile
-        If what describes the matrices is not what was written.
+        If the metadata of the matrices are not those that were written.
     CannotWrite
         If the disk is full, or writing is not permitted.
     InvalidInput
-        If the folder holds the kernel of another network, of other samples or blocks; for
-        :class:`largen.MultiHeadAttention` with its softmax; as :func:`largen.kernel`.
+        If the folder holds the kernel of another network, or of other samples or blocks; for
+        :class:`largen.MultiHeadAttention` with softmax; otherwise as for :func:`largen.kernel`.
     OutOfMemory
         If a block does not fit into memory.
     NumericalFailure
-        If the kernel is not accurate, as :func:`largen.kernel` says.
+        If the kernel misses the accuracy of :func:`largen.kernel`.
     ImportError
         Without Zarr: ``pip install 'largen[large]'``.
 
@@ -138,16 +137,16 @@ def stored_kernel(
 
 
 def _is_done(group: Any, rows: slice, columns: slice, mirrored: bool) -> bool:
-    """Whether a block of both kernels, and its mirror image, are there as they were written."""
+    """Whether a block of both kernels and its mirror image are stored undamaged."""
     places = [(rows, columns)] + ([(columns, rows)] if mirrored else [])
     return all(_is_whole(group[name], *place) for name in NAMES for place in places)
 
 
 def _is_whole(matrix: Any, rows: slice, columns: slice) -> bool:
-    """Whether a chunk of a matrix is there as it was written."""
+    """Whether a chunk of a matrix is stored undamaged."""
     try:
         return not np.isnan(matrix[rows, columns]).any()
-    except Exception:  # of the checksum, of what is behind it, of a disk
+    except Exception:  # from the checksum, the decoding or the disk
         return False
 
 
@@ -156,7 +155,7 @@ def _span(k: int, block: int, samples: int) -> slice:
 
 
 def _identity(net, param, block, *arrays) -> str:
-    """Return what tells one kernel from another."""
+    """Return the text that identifies a kernel."""
     digest = hashlib.sha256(f"{fingerprint(net)} {param!r} {block}".encode())
     for x in arrays:
         digest.update(b"none" if x is None else f"{x.shape} {x.dtype}".encode())

@@ -1,4 +1,4 @@
-"""Zarr groups of kernel matrices whose chunks are whole, and known to be what was written."""
+"""Zarr groups of kernel matrices, with chunks written atomically and verified by checksums."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from zarr.storage import LocalStore, MemoryStore
 from largen.errors import DamagedFile, InvalidInput
 from largen.files import made_folder, written_whole
 
-FORMAT = 2  # of the groups; counted up when what they hold changes
+FORMAT = 2  # version of the groups' layout
 
 
 class WholeFiles(LocalStore):
-    """A folder of files that are there whole or not at all: see :mod:`largen.files.whole`."""
+    """A folder of files that are written atomically: see :mod:`largen.files.whole`."""
 
     async def set(self, key: str, value: Any) -> None:
         """Write a file."""
@@ -28,7 +28,7 @@ class WholeFiles(LocalStore):
         await asyncio.to_thread(_write, self.root / key, value.to_bytes())
 
     async def set_if_not_exists(self, key: str, value: Any) -> None:
-        """Write a file, unless it is there."""
+        """Write a file unless it exists."""
         if not (self.root / key).exists():
             await self.set(key, value)
 
@@ -47,14 +47,14 @@ def opened(
     chunks: tuple[int, int],
     dtype: Any,
 ) -> Any:
-    """Return a group of matrices, which is made if the folder holds none.
+    """Return a group of matrices, which is created if the folder holds none.
 
     Parameters
     ----------
     path
         The path of the folder.
     identity
-        What tells one group from another.
+        The text that identifies the group.
     names, shape, chunks, dtype
         Names, shape, chunk shape and dtype of the stored matrices.
 
@@ -63,7 +63,7 @@ def opened(
     InvalidInput
         If the folder holds another group.
     DamagedFile
-        If what describes the group or its matrices is not what was written.
+        If the metadata of the group or its matrices are not those that were written.
     """
     place = made_folder("path", path)
     store = WholeFiles(place)
@@ -74,7 +74,7 @@ def opened(
     except FileNotFoundError:
         attributes = _attributes(identity)
         group = zarr.create_group(store, attributes=attributes)
-    except Exception as error:  # of damaged JSON: Zarr has errors of all kinds
+    except Exception as error:  # Zarr raises errors of many types for damaged JSON
         raise DamagedFile(place / "zarr.json", f"Zarr says {error!r}") from None
     if attributes != _attributes(str(attributes.get("identity"))):
         raise DamagedFile(place / "zarr.json", "it does not describe a kernel")
@@ -100,7 +100,7 @@ def opened(
 def _create(
     group: Any, name: str, shape: tuple[int, int], chunks: tuple[int, int], dtype: Any
 ) -> Any:
-    """Add a matrix to a group. What is missing of it is NaN, and chunks have checksums."""
+    """Add a matrix to a group. Missing entries are NaN, and chunks have checksums."""
     return group.create_array(
         name,
         shape=shape,
@@ -112,6 +112,6 @@ def _create(
 
 
 def _attributes(identity: str) -> dict[str, Any]:
-    """Return what a group says of itself, with a checksum."""
+    """Return the attributes of a group, with a checksum."""
     checksum = hashlib.sha256(f"{FORMAT} {identity}".encode()).hexdigest()
     return {"format": FORMAT, "identity": identity, "checksum": checksum}
