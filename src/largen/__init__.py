@@ -1,6 +1,6 @@
 """Large-N limits of neural networks.
 
-One description of a network, many readings of it: finite networks, kernels, mean-field limits.
+One description of a network serves finite networks, kernels and mean-field limits alike.
 Start with :func:`mlp`, a parameterization such as :func:`ntk` or :func:`mean_field`, a
 :class:`Dataset` and a :class:`Run`; then :func:`solve` it at infinite width, :func:`train` it at
 finite width, and :func:`compare` the two.
@@ -165,8 +165,8 @@ if TYPE_CHECKING:
         whitened_linear_flow,
     )
 
-# Where each public name lives. A room is imported when one of its names is first used, so that
-# `import largen` costs little more than `import jax`.
+# The submodule that defines each public name. A submodule is imported when one of its names is
+# first used, so that `import largen` costs little more than `import jax`.
 _ROOMS = {
     "architectures": "Activation AvgPool Axes BatchNorm Concatenate Conv ConvTranspose Dense "
     "Dropout Flatten GlobalAvgPool GlobalSumPool Layer LayerNorm LocallyConnected MaxPool "
@@ -199,7 +199,7 @@ _ROOMS = {
 }
 _HOME = {name: room for room, names in _ROOMS.items() for name in names.split()}
 
-# The rooms themselves, such as `largen.errors`, for those who look into one of them.
+# The submodules themselves, such as `largen.errors`, are attributes as well.
 _room, _ROOM_NAMES = submodules(__name__, __path__)
 
 __all__ = ["__version__", *sorted(_HOME)]
@@ -209,7 +209,7 @@ def __getattr__(name: str) -> Any:
     if name in _HOME:
         from largen.interrupts import interruptible
 
-        # JAX's callbacks of the garbage collector swallow interrupts while modules load, too.
+        # JAX's garbage-collector callbacks can swallow interrupts while modules load as well.
         with interruptible():
             value = getattr(import_module(f"largen.{_HOME[name]}"), name)
         globals()[name] = value

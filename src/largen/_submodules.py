@@ -14,7 +14,7 @@ def submodules(package: str, path: Iterable[str]) -> tuple[Callable[[str], Modul
     Parameters
     ----------
     package, path
-        Its ``__name__`` and ``__path__``.
+        ``__name__`` and ``__path__`` of the package.
     """
     names = {found.name for found in iter_modules(path) if not found.name.startswith("_")}
 

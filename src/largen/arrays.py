@@ -1,9 +1,9 @@
-"""How arrays enter and leave the library: they are checked, and keep their precision.
+"""Checks of array arguments, and the precision of results.
 
-Importing largen leaves JAX's global configuration alone, in which 64-bit floats are off. NumPy
-float64 in must nevertheless give float64 out, so every public function computes inside
-:func:`precision`, which switches 64-bit floats on for the block when its inputs have them, and
-hands its results back through :func:`like`: NumPy for NumPy, JAX for JAX.
+Importing largen does not change JAX's global configuration, in which 64-bit floats are off. NumPy
+float64 inputs must nevertheless give float64 results. Every public function therefore computes
+inside :func:`precision`, which enables 64-bit floats if an input has them, and returns its results
+through :func:`like`: NumPy arrays for NumPy inputs, JAX arrays for JAX inputs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from largen.text import shown
 
 
 def is_traced(*trees: Any) -> bool:
-    """Whether any array is a tracer, inside ``jit``, ``grad`` or ``vmap`` of the user's own."""
+    """Whether any array is a tracer, inside a ``jit``, ``grad`` or ``vmap`` of the caller."""
     for leaf in jax.tree.leaves(trees):
         if isinstance(leaf, jax.Array):
             try:
@@ -41,7 +41,7 @@ def needs_x64(*trees: Any) -> bool:
 def precision(*trees: Any) -> AbstractContextManager:
     """Return a context in which JAX computes in the precision of these arrays.
 
-    Traced arrays already live in the precision of whoever traces them: nothing is switched.
+    For traced arrays the context changes nothing: the trace has fixed their precision.
     """
     if is_traced(*trees) or not needs_x64(*trees):
         return nullcontext()
@@ -56,12 +56,12 @@ def like(result: Any, *inputs: Any) -> Any:
 
 
 def known(name: str, value: Any) -> None:
-    """Check at the public function that a value is there, not a tracer that stands for it.
+    """Check that an argument of a public function has a concrete value and is not a tracer.
 
     Raises
     ------
     InvalidInput
-        If it is traced, inside ``jax.jit``, ``jax.grad`` or ``jax.vmap`` of the user's own.
+        If the value is traced, inside a ``jax.jit``, ``jax.grad`` or ``jax.vmap`` of the caller.
     """
     if is_traced(value):
         raise InvalidInput(
@@ -71,20 +71,21 @@ def known(name: str, value: Any) -> None:
 
 
 def as_array(name: str, value: Any) -> Any:
-    """Return numbers as a NumPy array in the machine's byte order, or as the JAX array they are.
+    """Return numbers as a NumPy array in native byte order; a JAX array is returned unchanged.
 
     Parameters
     ----------
     name
-        Of the argument, for the error.
+        Name of the argument, for the error message.
     value
-        An array, or nested sequences of numbers; a tracer passes as it is.
+        An array, or nested sequences of numbers; a tracer is returned unchanged.
 
     Raises
     ------
     InvalidInput
-        For what is no array of numbers or Booleans: ragged lists, texts, dates, objects. For
-        masked arrays, whose mask would be lost; and for numbers of more than 64 bits.
+        If the value is not an array of numbers or Booleans: a ragged list, strings, dates or
+        objects. If it is a masked array, whose mask would be lost, or has more than 64 bits a
+        number.
     """
     if isinstance(value, jax.Array):
         return _of_numbers(name, value)
@@ -111,7 +112,7 @@ def as_array(name: str, value: Any) -> Any:
 
 
 def _has_mask(value: Any) -> bool:
-    """Whether this is a masked array, or a list of such."""
+    """Whether this is a masked array, or a list that holds one."""
     return isinstance(value, np.ma.MaskedArray) or (
         isinstance(value, (list, tuple)) and any(map(_has_mask, value))
     )
@@ -129,16 +130,16 @@ def _of_numbers(name: str, array: Any) -> Any:
 
 
 def floating(name: str, array: Any, ndim: int | tuple[int, ...] | None = None) -> Any:
-    """Check an argument at the public function: finite floats with the right number of axes.
+    """Check that an argument of a public function holds finite floats in the right number of axes.
 
-    Lists become float64 arrays; arrays keep their dtype, in the machine's byte order. Traced
-    arrays pass with their shape checked, since their values are not there yet.
+    Lists become float64 arrays; arrays keep their dtype, in native byte order. Of traced arrays
+    only the shape and dtype are checked, since their values are unknown.
 
     Raises
     ------
     InvalidInput
         For a wrong number of axes, an empty axis, NaN or infinity, and for arrays of integers or
-        Booleans: pixels of 0..255 are almost never meant as they stand. As :func:`as_array` does.
+        Booleans: pixels of 0..255 almost always need rescaling. Also as in :func:`as_array`.
     """
     typed = isinstance(array, (np.ndarray, jax.Array))
     array = as_array(name, array)
@@ -169,20 +170,21 @@ def floating(name: str, array: Any, ndim: int | tuple[int, ...] | None = None) -
 def converted(name: str, array: Any, dtype: Any) -> np.ndarray:
     """Return a new NumPy array of another type that holds the same numbers.
 
-    Floats are rounded, but not all of them to zero; integers must stay what they are. The array is
-    the caller's in nothing: it shares no memory with what was given.
+    Floats may be rounded, unless all nonzero ones become zero; integers must be representable
+    exactly. The result shares no memory with the input.
 
     Raises
     ------
     InvalidInput
-        If a number is too large for the type, or an integer is not one of its numbers.
+        If a number is too large for the type, if an integer lies beyond those that the type
+        represents without gaps, or if all nonzero numbers are rounded to zero.
     """
     array, dtype = np.asarray(array), np.dtype(dtype)
     with np.errstate(over="ignore", invalid="ignore"):
         new = np.array(array, dtype)
     if array.dtype.kind == "f":
         lost = ~np.isfinite(new) & np.isfinite(array)
-        lost |= (array != 0) & ~new.any()  # as of targets of 1e-60 in 32 bits
+        lost |= (array != 0) & ~new.any()  # e.g. targets of 1e-60 in 32 bits
     else:
         lost = _rounded(array, dtype)
     if lost.any():
@@ -194,7 +196,7 @@ def converted(name: str, array: Any, dtype: Any) -> np.ndarray:
 
 
 def _rounded(integers: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Return which integers are beyond those that a type counts without a gap."""
+    """Return which integers lie outside the range that a type represents without gaps."""
     if dtype.kind == "f":
         most = 2 ** (np.finfo(dtype).nmant + 1)
         return (integers > most) | (integers < -most)
@@ -208,7 +210,7 @@ def numbers(name: str, value: Any) -> np.ndarray:
     Raises
     ------
     InvalidInput
-        For NaN, infinity and Booleans, and for tracers; as :func:`as_array` does.
+        For NaN, infinity, Booleans and tracers, and as in :func:`as_array`.
     """
     known(name, value)
     array = as_array(name, value)
@@ -227,7 +229,7 @@ def booleans(name: str, value: Any) -> np.ndarray:
     Raises
     ------
     InvalidInput
-        For anything else, and for tracers; as :func:`as_array` does.
+        For any other dtype and for tracers, and as in :func:`as_array`.
     """
     known(name, value)
     array = as_array(name, value)
@@ -237,19 +239,19 @@ def booleans(name: str, value: Any) -> np.ndarray:
 
 
 def finite_result(name: str, result: Any) -> Any:
-    """Return a tree of results, unless numbers of it are known and not finite.
+    """Return a tree of results after checking that all concrete numbers in it are finite.
 
     Parameters
     ----------
     name
-        Of the public function.
+        Name of the public function.
     result
-        What it is about to return.
+        The tree that the function is about to return.
 
     Raises
     ------
     NumericalFailure
-        If numbers of it are NaN or infinite; they are the error's ``result``.
+        If the result holds NaN or infinity; the error carries it as ``result``.
     """
     if not is_traced(result) and not all(np.isfinite(x).all() for x in jax.tree.leaves(result)):
         raise NumericalFailure(
@@ -261,12 +263,12 @@ def finite_result(name: str, result: Any) -> Any:
 
 
 def tree_of_floats(name: str, tree: Any) -> Any:
-    """Return a tree of arrays, such as parameters, each checked as :func:`floating` does it.
+    """Return a tree of arrays, such as parameters, each checked by :func:`floating`.
 
     Raises
     ------
     InvalidInput
-        If there is no array in it, or one of them is not of finite floats.
+        If the tree holds no array, or an array that is not of finite floats.
     """
     leaves, form = jax.tree.flatten(tree)
     if not leaves:
@@ -280,7 +282,7 @@ def samples(name: str, array: Any) -> Any:
     Raises
     ------
     InvalidInput
-        As :func:`floating` does.
+        As in :func:`floating`.
     """
     array = floating(name, array)
     if array.ndim < 2:

@@ -1,7 +1,7 @@
-"""Functions of the user's own: what they take, what they return, and which globals they read.
+"""User-defined functions: their arguments, their results, and the globals that they read.
 
-A function that JAX compiles is tried on shapes alone, before anything is computed, so that what is
-wrong with it is said where it was given.
+A function that JAX compiles is first traced on shapes alone, so that its errors are raised at the
+call to which it was passed.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ _FOR_VALUES = (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConvers
 
 
 def takes(name: str, function: Any, arguments: tuple[str, ...]) -> Callable[..., Any]:
-    """Return a function that takes these arguments by position.
+    """Check that a function takes the given positional arguments, and return it.
 
     Parameters
     ----------
     name, function
-        The argument that should be such a function.
+        Name of the argument, and the function passed as it.
     arguments
-        What it gets, in words, such as ``("f", "y")``.
+        Names of the positional arguments that the function gets, such as ``("f", "y")``.
 
     Raises
     ------
     InvalidInput
-        If it is not callable, is a class, or takes another number of arguments.
+        If the value is not callable, is a class, or takes another number of arguments.
     """
     wanted = f"{name}: wanted a function of ({', '.join(arguments)}), got {shown(function)}"
     if not callable(function):
@@ -46,7 +46,7 @@ def takes(name: str, function: Any, arguments: tuple[str, ...]) -> Callable[...,
         raise InvalidInput(f"{wanted}, a class. Pass one of its instances.")
     try:
         signature = inspect.signature(function)
-    except (TypeError, ValueError):  # some functions written in C have none
+    except (TypeError, ValueError):  # some functions written in C have no signature
         return function
     try:
         signature.bind(*arguments)
@@ -56,19 +56,19 @@ def takes(name: str, function: Any, arguments: tuple[str, ...]) -> Callable[...,
 
 
 def outputs_on_shapes(name: str, function: Callable[..., Any], *inputs: Any) -> Any:
-    """Return the shapes and dtypes that a function makes of arrays, without computing anything.
+    """Return the shapes and dtypes of a function's outputs, without computing any values.
 
     Parameters
     ----------
     name, function
-        The argument that is a function for JAX to compile.
+        Name of the argument, and the function passed as it, which JAX compiles.
     inputs
         Trees of arrays, or of ``jax.ShapeDtypeStruct``.
 
     Raises
     ------
     InvalidInput
-        If it fails, with its own exception as the cause.
+        If the function raises an exception, which becomes the cause.
     """
     try:
         return jax.eval_shape(lambda *arrays: function(*arrays), *inputs)
@@ -93,12 +93,12 @@ def _called(function: Any) -> str:
 def _start(error: Exception) -> str:
     try:
         return str(error).partition("\n")[0][:200].rstrip(".")
-    except Exception:  # an exception of the user's own that cannot be printed
+    except Exception:  # a user-defined exception that cannot be printed
         return "no message"
 
 
 def globals_read(function: types.FunctionType) -> list[tuple[str, Any]]:
-    """Return the globals that a function reads; of modules, what is taken out of them."""
+    """Return the globals that a function reads; for modules, the attributes that it reads."""
     found: dict[str, Any] = {}
     codes = [function.__code__]
     while codes:
@@ -118,7 +118,7 @@ def globals_read(function: types.FunctionType) -> list[tuple[str, Any]]:
                 "LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM",
             ):  # fmt: skip
                 inner = getattr(held, step.argval, None)
-                if step.opname == "IMPORT_FROM":  # others may be taken out of the same module
+                if step.opname == "IMPORT_FROM":  # other names may be imported from the same module
                     found[f"{path}.{step.argval}"] = inner
                     continue
                 found.pop(path, None)
@@ -131,8 +131,8 @@ def globals_read(function: types.FunctionType) -> list[tuple[str, Any]]:
 
 
 def _imported(name: str) -> Any:
-    """Return a module that a function is going to import, if it can."""
+    """Return a module that a function imports when called, if the import succeeds."""
     try:
         return importlib.import_module(name)
-    except Exception:  # relative ones, and whatever a module raises
+    except Exception:  # relative imports, and whatever a module raises
         return sys.modules.get(name)

@@ -1,10 +1,10 @@
-"""Everything largen raises on purpose.
+"""The exceptions and warnings of largen.
 
-A wrong argument is an :class:`InvalidInput`; a question that no implemented theory answers is a
-:class:`NoTheory`; a layer that a theory does not know is a :class:`NoRule`; a computation that
-went numerically wrong is a :class:`NumericalFailure`, and carries what had been computed until
-then. A file that is not what was written is a :class:`DamagedFile`, one that cannot be written
-:class:`CannotWrite`. The one warning is :class:`LostDigits`.
+A wrong argument raises :class:`InvalidInput`; a run that no implemented theory covers raises
+:class:`NoTheory`; a layer without a rule in the theory raises :class:`NoRule`; a computation that
+fails numerically raises :class:`NumericalFailure`, which carries the results so far. A file whose
+contents have changed raises :class:`DamagedFile`, a file that cannot be written
+:class:`CannotWrite`. The only warning is :class:`LostDigits`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class LargenError(Exception):
 
 
 class InvalidInput(LargenError, ValueError):
-    """An argument that cannot be meant: it is named, with what was got and what is wanted."""
+    """An argument is invalid; the message names it, its value and the values that are accepted."""
 
 
 class NoTheory(LargenError, NotImplementedError):
@@ -33,7 +33,7 @@ class NoTheory(LargenError, NotImplementedError):
 
 
 class NoRule(LargenError, NotImplementedError):
-    """A reading of the network (a kernel, a limit, …) has no rule for one of its layers."""
+    """A computation on networks (a kernel, a limit, …) has no rule for one of the layers."""
 
     def __init__(self, reading: str, layer: object, known: Iterable[type]):
         self.layer = layer
@@ -45,13 +45,13 @@ class NoRule(LargenError, NotImplementedError):
 
 
 class NumericalFailure(LargenError, ArithmeticError):
-    """A computation diverged, or did not reach its accuracy.
+    """A computation diverged, or did not reach the required accuracy.
 
     Attributes
     ----------
     result
-        What had been computed, flagged as failed; pass ``throw=False`` to get it returned
-        instead of raised.
+        The results so far, flagged as failed; with ``throw=False`` they are returned instead of
+        raised.
     """
 
     def __init__(self, message: str, result: object = None):
@@ -60,21 +60,21 @@ class NumericalFailure(LargenError, ArithmeticError):
 
 
 class OutOfMemory(LargenError, MemoryError):
-    """What is asked for does not fit into memory: how much it takes, and how much there is."""
+    """A result does not fit into memory; the message gives the memory needed and available."""
 
 
 class CannotWrite(LargenError, OSError):
-    """A file could not be written; what was there before is as it was.
+    """A file could not be written; an existing file of that name is unchanged.
 
-    The disk is full, the file is larger than is allowed, or writing is not permitted there.
+    The disk is full, the file exceeds a size limit, or writing is not permitted in the folder.
     """
 
 
 class DamagedFile(LargenError, OSError):
     """A file does not hold what was written to it: bits have changed, or its end is missing.
 
-    What it held has to be computed again. A file that largen has not written may be called damaged,
-    too: one cannot be told from the other.
+    Its contents have to be computed again. A file that largen has not written may be reported as
+    damaged as well, since the two cases cannot be distinguished.
     """
 
     def __init__(self, path: object, why: str):
@@ -83,15 +83,15 @@ class DamagedFile(LargenError, OSError):
 
 
 class LostDigits(UserWarning):
-    """Samples differ so much in size that kernels of a small and a large one miss their accuracy.
+    """Samples differ so much in size that kernels of a small and a large one are inaccurate.
 
-    All other entries are right. Scale samples alike, such as to a mean square of 1 each;
-    ``warnings.simplefilter("error", LostDigits)`` raises it.
+    All other entries are accurate. Rescale the samples, for example to a mean square of 1 each;
+    ``warnings.simplefilter("error", LostDigits)`` turns the warning into an error.
     """
 
 
 def one_of(name: str, got: object, known: Iterable[Name]) -> Name:
-    """Return a name if it is among the known ones; else raise, with a guess at what was meant."""
+    """Return a name if it is known; otherwise raise an error that suggests a similar name."""
     known = sorted(known)
     if isinstance(got, str):
         for each in known:
@@ -106,16 +106,16 @@ def one_of(name: str, got: object, known: Iterable[Name]) -> Name:
 
 
 def instance_of(name: str, got: Any, kind: type[Kind], wanted: str) -> Kind:
-    """Return an argument if it is of a type; else raise, saying what is wanted.
+    """Return an argument if it has the given type; otherwise raise an error.
 
     Parameters
     ----------
     name, got
-        The argument.
+        Name and value of the argument.
     kind
-        Its type.
+        The required type.
     wanted
-        What is wanted, in words, such as ``"a Parameterization such as lg.ntk()"``.
+        The accepted values, in words, such as ``"a Parameterization such as lg.ntk()"``.
     """
     if isinstance(got, kind):
         return got

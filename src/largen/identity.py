@@ -1,12 +1,13 @@
-"""What tells one function, model or setting from another in files that outlive the program.
+"""Digests that identify functions, models and settings in files across processes.
 
-A name does not: two lambdas have the same one, and a function may be edited between two runs. Here
-a value is told by what it does. A function is its code, its defaults, what it closes over and the
-globals that it reads; an object is its class and its state; a class is its methods and bases; an
-array is its bytes. What belongs to an installed package is its name there and the package's
-version. What nothing tells (an open file, a lock) is refused.
+Names do not identify a function: two lambdas share one, and a function may be edited between two
+runs. Values are therefore identified by their contents. A function is identified by its code, its
+defaults, its closure and the globals that it reads; an object by its class and state; a class by
+its methods and bases; an array by its bytes; an object of an installed package by its name there
+and the package's version. Objects without such contents (an open file, a lock) are refused.
 
-Not seen is what code finds by a name made at run time (``getattr(module, text)``, ``eval``).
+Objects that code looks up by a name made at run time (``getattr(module, text)``, ``eval``) do not
+enter the digest.
 """
 
 from __future__ import annotations
@@ -28,32 +29,32 @@ import numpy as np
 from largen.callables import globals_read
 from largen.errors import InvalidInput
 
-# Libraries that largen is built on. A name in them means the same in each of their versions.
+# Dependencies of largen, in which a name is taken to have the same meaning in every version.
 FOUNDATIONS = frozenset(
     {"largen", "numpy", "scipy", "jax", "jaxlib", "torch", "equinox", "optax", "sklearn"}
 )
 
 
 class Unknown(Exception):
-    """Nothing tells this value from others of its type."""
+    """A value has no contents that distinguish it from others of its type."""
 
 
 def identity(name: str, value: Any, instead: str) -> str:
-    """Return a digest of what a value is and does, the same in every process.
+    """Return a digest of a value's contents, the same in every process.
 
     Parameters
     ----------
     name
-        Of the argument, for errors.
+        Name of the argument, for errors.
     value
         Numbers, texts, arrays, containers of them, functions, classes, modules and objects.
     instead
-        What to do if it cannot be told, as a sentence without a full stop.
+        Advice for values that cannot be identified, as a sentence without a full stop.
 
     Raises
     ------
     InvalidInput
-        If nothing tells some part of the value from others of its type.
+        If some part of the value cannot be distinguished from others of its type.
 
     Examples
     --------
@@ -73,8 +74,8 @@ class _Digest:
     """Digests of values that may refer to one another in circles."""
 
     def __init__(self) -> None:
-        self._seen: dict[int, int] = {}  # by id, in the order in which they were met
-        self._alive: list[Any] = []  # so that no two values have one id
+        self._seen: dict[int, int] = {}  # by id, numbered in the order of traversal
+        self._alive: list[Any] = []  # keeps values alive, so that ids stay unique
         self._path: list[str] = []
 
     def of(self, value: Any) -> str:
@@ -86,7 +87,7 @@ class _Digest:
         return found.hexdigest()
 
     def _parts(self, value: Any) -> Iterator[str | bytes]:
-        """Yield texts and bytes that together tell a value."""
+        """Yield strings and bytes that together identify a value."""
         if value is None or value is Ellipsis or isinstance(value, (bool, int, str)):
             yield f"{type(value).__name__} {value!r}" if type(value) in PLAIN else repr(value)
             if type(value) not in PLAIN:
@@ -115,7 +116,7 @@ class _Digest:
             yield type(value).__name__
             yield from (self._inside(f"[{i}]", part) for i, part in enumerate(value))
         elif isinstance(value, (set, frozenset)):
-            # Each by itself: the order of a set is not the same in every process.
+            # Each element is digested separately: the order of a set differs between processes.
             yield type(value).__name__
             yield from sorted(_Digest().of(part) for part in value)
         elif isinstance(value, (dict, types.MappingProxyType)) and _is_plain_mapping(value):
@@ -197,19 +198,19 @@ class _Digest:
         if type(kind) is not type:
             yield self.of(type(kind))
         for name, held in vars(kind).items():
-            # Methods such as __call__ count; __doc__ and whatever else Python notes does not.
+            # Methods such as __call__ count; __doc__ and other metadata of Python do not.
             noted = name.startswith("__") and not isinstance(held, METHODS)
             if not noted and name not in COMPUTED and not isinstance(held, DESCRIPTORS):
                 yield name
                 yield self._inside(f".{name}", held)
 
     def _wrapper(self, value: Any) -> Iterator[str | bytes]:
-        """An object around a function, and what it holds besides: a factor, axes, …"""
+        """Yield the parts of a wrapper: the wrapped function and its other fields (axes, …)."""
         kind = type(value)
         yield "wrapper"
         yield self.of(kind)
         yield self._inside(".__wrapped__", getattr(value, "__wrapped__"))  # noqa: B009
-        # What is compiled or remembered of a function makes it no other one.
+        # Compiled or cached results of a function do not change its identity.
         if kind.__module__.partition(".")[0] not in COMPILED:
             for name, held in (_state(value) or {}).items():
                 if name not in (*WRAPPER_ASSIGNMENTS, "__wrapped__"):
@@ -234,25 +235,25 @@ class _Digest:
             )
         saved_names = getattr(kind, "saved_names", {}) if _is_ours(kind) else {}
         for name, held in state.items():
-            if "_hooks" in name and isinstance(held, Mapping):  # numbered as they were registered
+            if "_hooks" in name and isinstance(held, Mapping):  # keyed by order of registration
                 held = list(held.values())
             yield saved_names.get(name, name)
             yield self._inside(f".{name}", held)
 
 
-# Constants that are equal may be one object or several, as the compiler sees fit.
+# Equal constants may be one object or several, depending on the compiler.
 SHARED_OR_NOT = (tuple, frozenset, types.CodeType, np.generic)
 PLAIN = (bool, int, str, type(None), type(Ellipsis), list, tuple)
 METHODS = (types.FunctionType, staticmethod, classmethod)
 COMPILED = ("functools", "jaxlib", "torch")
 COMPUTED = {"_abc_impl", "__annotate__", "__annotate_func__"}
 DESCRIPTORS = (types.GetSetDescriptorType, types.MemberDescriptorType)
-# Whose state is not in Python's hands, or is another one every time.
+# Modules whose objects have a state outside of Python, or one that differs in every process.
 UNTOLD = ("_io", "_thread", "threading", "socket", "sqlite3", "asyncio", "contextvars")
 
 
 def _is_ours(kind: type) -> bool:
-    """Return whether a class is part of largen; only there ``saved_names`` has a meaning."""
+    """Return whether a class is part of largen; only its classes define ``saved_names``."""
     return kind.__module__.partition(".")[0] == "largen"
 
 
@@ -264,7 +265,7 @@ def _is_plain_mapping(value: Any) -> bool:
 
 
 def _array(value: Any) -> np.ndarray | None:
-    """Return arrays of NumPy, JAX and PyTorch as NumPy's; None for everything else."""
+    """Return an array of NumPy, JAX or PyTorch as a NumPy array; None for any other value."""
     if isinstance(value, (np.ndarray, np.generic)):
         return np.asarray(value)
     jax, torch = sys.modules.get("jax"), sys.modules.get("torch")
@@ -280,7 +281,7 @@ def _array(value: Any) -> np.ndarray | None:
 
 
 def _module(module: types.ModuleType) -> Iterator[str | bytes]:
-    """A module of the user's own is its source."""
+    """Yield the source of a user's module, which identifies it."""
     package = _package(module.__name__)
     if package is not None:
         yield f"module {module.__name__} {package}"
@@ -292,7 +293,7 @@ def _module(module: types.ModuleType) -> Iterator[str | bytes]:
 
 
 def _installed_name(value: Any) -> str | None:
-    """Return the full name of what an installed package holds under it, else None."""
+    """Return the full name of an object of an installed package; None for any other."""
     module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
     if name is None and isinstance(value, np.ufunc):
         module, name = "numpy", value.__name__
@@ -316,7 +317,7 @@ def _installed_name(value: Any) -> str | None:
 def _package(module: str) -> str | None:
     """Return an installed package's version, ``""`` if it does not matter; None if not installed.
 
-    What is in the same environment as Python's own modules is installed; else it is the user's.
+    Modules in the same environment as Python's own are installed; others belong to the user.
     """
     top = module.partition(".")[0]
     if top == "__main__":
@@ -338,7 +339,7 @@ def _package(module: str) -> str | None:
 
 
 def _state(value: Any) -> dict[str, Any] | None:
-    """Return what an object holds; None if that is not to be seen."""
+    """Return an object's state; None if it is inaccessible."""
     kind = type(value)
     if kind.__module__.partition(".")[0] in UNTOLD or isinstance(value, types.GeneratorType):
         return None
@@ -350,7 +351,7 @@ def _state(value: Any) -> dict[str, Any] | None:
     ]
     if hasattr(value, "__dict__") or slots:
         own = {name: getattr(value, name) for name in slots} | _attributes(value)
-        # Subclasses of containers hold more than their attributes.
+        # The state of a container's subclass includes its items.
         for container, read in CONTAINERS.items():
             if isinstance(value, container):
                 own["items of the container"] = read(value)
@@ -359,7 +360,7 @@ def _state(value: Any) -> dict[str, Any] | None:
         return {"items of the container": list(value.items())}
     try:
         reduced = value.__reduce_ex__(4)
-    except Exception:  # whatever a type raises that cannot be taken apart
+    except Exception:  # types that cannot be taken apart raise various errors
         return None
     if isinstance(reduced, str):
         return {"name": reduced}
@@ -370,7 +371,7 @@ def _state(value: Any) -> dict[str, Any] | None:
 
 
 def _attributes(value: Any) -> dict[str, Any]:
-    """Return an object's attributes, but for those that are computed from the others."""
+    """Return an object's attributes, except those computed from other attributes."""
     return {
         name: held
         for name, held in getattr(value, "__dict__", {}).items()

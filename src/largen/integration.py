@@ -1,7 +1,8 @@
-"""Ordinary differential equations integrated with steps of adapted size, in segments.
+"""Integration of ordinary differential equations with adaptive steps, in segments.
 
-Diffrax has the methods and the control of step sizes; its own loop cannot be left and entered
-again with the same steps. This one can: its state holds all that the next step depends on.
+Diffrax provides the methods and the step-size control; its own loop cannot be interrupted and
+resumed with the same steps. The loop here can, since its state holds all that the next step
+depends on.
 """
 
 from __future__ import annotations
@@ -17,29 +18,30 @@ from jaxtyping import Array, Bool, Float, Int
 if TYPE_CHECKING:
     import diffrax
 
-# A step is taken to the very end if it would leave less than this of the time.
+# A step is extended to the final time if it would leave less than this fraction of the interval.
 REST = {jnp.dtype(jnp.float32): 1e-6, jnp.dtype(jnp.float64): 1e-10}
 
 Function = Callable[[Any, Any], Any]
 
 
 class Integrated(NamedTuple):
-    """Where an integration has got to.
+    """The state of an integration.
 
     Attributes
     ----------
     t, y
-        The time, and the solution there.
+        The current time, and the solution at it.
     t_next
-        Where the next step goes.
+        End of the next step.
     solver, controller, jumped
-        What Diffrax keeps from one step to the next.
+        Diffrax's state between two steps.
     saved, counts
-        What was wanted at the times that were passed, infinite at later ones; how many these are.
+        The observables at the requested times that have been passed, infinite at later ones, and
+        the number of times passed.
     steps
-        Number of steps, those that were rejected included.
+        Number of steps, including rejected ones.
     sound
-        Whether no step has failed.
+        True unless a step has failed.
     """
 
     t: Float[Array, ""]
@@ -55,19 +57,19 @@ class Integrated(NamedTuple):
 
 
 class Integration:
-    """dy/dt = velocity(t, y) between two times, observed on the way.
+    """The initial value problem dy/dt = velocity(t, y) between two times, with observables.
 
     Parameters
     ----------
     velocity
-        Of time and solution.
+        Function of time and solution.
     between
         The first and the last time.
     observed
-        Pairs of increasing times and a function of time and solution, which is kept there; times
-        between two steps are interpolated.
+        Pairs of increasing times and a function of time and solution, whose values at these times
+        are saved; the solution is interpolated between steps.
     solver, controller
-        A method and a control of step sizes of Diffrax.
+        A method and a step-size controller of Diffrax.
     """
 
     def __init__(
@@ -111,7 +113,7 @@ class Integration:
         return (state.t >= self._end) | ~state.sound
 
     def advance(self, state: Integrated, stop: Any) -> Integrated:
-        """Go on until so many steps have been made since the first time."""
+        """Continue until ``stop`` steps have been made since the first time."""
 
         def goes_on(state):
             return (state.steps < stop) & ~self.ended(state)
@@ -123,7 +125,7 @@ class Integration:
 
         term, t, t_next = self._term, state.t, state.t_next
         order = self._solver.error_order(term)
-        assert order is not None  # of ordinary differential equations
+        assert order is not None  # the order for ordinary differential equations
         y, error, dense, solver, result = self._solver.step(
             term, t, t_next, state.y, None, state.solver, state.jumped
         )
@@ -162,7 +164,7 @@ class Integration:
 
 
 def _room(times: Any, function: Function, t: Any, y: Any) -> Any:
-    """Return room for what is observed, with what is there at the first time."""
+    """Return arrays for the observables, with the values at the first time filled in."""
     first = function(t, y)
 
     def room(value):
@@ -173,7 +175,7 @@ def _room(times: Any, function: Function, t: Any, y: Any) -> Any:
 
 
 def _saved(times: Any, function: Function, between: Any, keep: Any, saved: Any, count: Any):
-    """Return what is observed, with the times that a step has passed, and their number."""
+    """Return the observables with the times passed by a step filled in, and the number passed."""
 
     def goes_on(carry):
         count, _ = carry

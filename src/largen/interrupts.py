@@ -1,10 +1,10 @@
-"""Ctrl-C, answered soon and at a moment at which nothing is lost.
+"""Handling of keyboard interrupts between the segments of long computations.
 
-A compiled program cannot be stopped: Python hears of an interrupt when the program has ended, and
-a process that ends while one is running may crash. And an interrupt that reaches Python within a
-callback of JAX's is swallowed. So long computations are made of segments of about half a second.
-Within :func:`interruptible` an interrupt is only noted, and :func:`check` raises it between two
-segments, when nothing is running.
+A compiled program cannot be stopped: Python handles an interrupt only after the program has ended,
+and a process that exits while one is running may crash. An interrupt that arrives within a callback
+of JAX is swallowed. Long computations are therefore divided into segments of about half a second.
+Within :func:`interruptible` an interrupt is only recorded, and :func:`check` raises it between two
+segments, when no compiled program is running.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from typing import Any
 from jax import monitoring
 
 SEGMENT = 0.5  # seconds
-GROWTH = 10  # times, of one segment over the one before
+GROWTH = 10  # largest ratio of the lengths of successive segments
 
 Handler = Callable[[int, Any], Any]
 
 
 class _Watch:
-    """The handler that notes interrupts while it is installed, and the one that it stands for."""
+    """A signal handler that replaces the previous one and records interrupts."""
 
     def __init__(self) -> None:
         self._handler: Handler | None = None
@@ -38,11 +38,11 @@ class _Watch:
     def install(self, handler: Handler, at_once: bool) -> None:
         self._handler, self._noted, self._at_once = handler, False, at_once
         signal.signal(signal.SIGINT, self._note)
-        # JAX tells when it has traced or compiled something, which may take seconds.
+        # JAX reports the end of each trace or compilation, which may take seconds.
         monitoring.register_event_duration_secs_listener(self._listen)
 
     def remove(self) -> None:
-        """Restore the handler that was there before, and hand it what nobody has asked for."""
+        """Restore the previous handler, and pass it an interrupt that has not been raised."""
         handler = self._handler
         assert handler is not None
         signal.signal(signal.SIGINT, handler)
@@ -52,7 +52,7 @@ class _Watch:
             handler(signal.SIGINT, None)
 
     def forget(self) -> None:
-        """Take an interrupt for answered."""
+        """Discard a recorded interrupt."""
         self._noted = False
 
     def raise_noted(self) -> None:
@@ -62,7 +62,7 @@ class _Watch:
 
     def _note(self, number: int, frame: Any) -> None:
         again, self._noted = self._noted, True
-        # The second time, whoever asks cannot wait.
+        # A second interrupt is handled at once.
         if (again or self._at_once) and self._handler is not None:
             self._handler(number, frame)
 
@@ -74,24 +74,24 @@ _watch = _Watch()
 
 
 def in_main_thread() -> bool:
-    """Whether this is the thread that Python's signal handlers run in."""
+    """Whether this is the main thread, in which Python runs signal handlers."""
     return threading.current_thread() is threading.main_thread()
 
 
 @contextmanager
 def interruptible(at_once: bool = False) -> Iterator[None]:
-    """Note interrupts instead of raising them at once; :func:`check` raises them.
+    """Record interrupts instead of raising them at once; :func:`check` raises them.
 
-    What handled them before does so then: it is Python's own handler, which raises
-    KeyboardInterrupt, or one of the user's. A second interrupt is handled at once. Other threads
-    than the main one, and processes that ignore interrupts, are left alone; within another such
-    context, the outer one goes on.
+    :func:`check`, or the end of the context, calls the previous handler, which is Python's own,
+    raising KeyboardInterrupt, or one of the user's. A second interrupt is handled at once. The
+    context has no effect in threads other than the main one, in processes that ignore interrupts,
+    and within another such context.
 
     Parameters
     ----------
     at_once
         For computations that may stop anywhere: interrupts are handled at once, and
-        :func:`check` raises them if they were swallowed, as within a callback of PyTorch's.
+        :func:`check` raises those that were swallowed, as within a callback of PyTorch.
 
     Examples
     --------
@@ -121,14 +121,14 @@ def interruptible(at_once: bool = False) -> Iterator[None]:
 
 
 def check() -> None:
-    """Raise an interrupt that has been noted; in other threads than the main one do nothing."""
+    """Raise a recorded interrupt; in threads other than the main one do nothing."""
     if in_main_thread():
         _watch.raise_noted()
 
 
 @contextmanager
 def go_on_with(words: str) -> Iterator[None]:
-    """Tell who interrupts how to go on: the words are printed below the KeyboardInterrupt."""
+    """Add advice on how to resume, which is printed below the KeyboardInterrupt."""
     try:
         yield
     except KeyboardInterrupt as stopped:
@@ -137,19 +137,19 @@ def go_on_with(words: str) -> Iterator[None]:
 
 
 class Pace:
-    """How many steps of a computation make a segment of about half a second.
+    """The number of steps of a computation in a segment of about half a second.
 
     Parameters
     ----------
     first
-        Of the first segment, whose speed is not known yet.
+        Number of steps of the first segment, before their speed is known.
     """
 
     def __init__(self, first: int = 1):
         self._length = max(int(first), 1)
 
     def segments(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        """Yield where segments begin and end, for steps that are waited for before the next one.
+        """Yield the begin and end of each segment; the caller must wait for its steps to finish.
 
         Raises
         ------
@@ -165,7 +165,7 @@ class Pace:
             start = end
 
     def _learn(self, steps: int, seconds: float) -> None:
-        """Adapt the length to how long some steps took, which may include compilation."""
+        """Adapt the length to the time of some steps, which may include compilation."""
         possible = int(steps * SEGMENT / max(seconds, 1e-6))
         if seconds > SEGMENT:
             self._length = max(possible, 1)

@@ -1,4 +1,4 @@
-"""How much memory there is, and memory that is freed but that the C library keeps."""
+"""Available memory, and freed memory that the C library has not returned to the system."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import jax
 
 from largen.errors import OutOfMemory
 
-MEMORY_BUDGET = 2**32  # bytes, of everything that takes memory_budget=
+MEMORY_BUDGET = 2**32  # bytes, the default of every memory_budget=
 PROC = Path("/proc")
 CGROUP = Path("/sys/fs/cgroup")
-# Limit and use of a control group, in its second version and in its first.
+# Files with the limit and the use of a control group, in version 2 and version 1.
 GROUP_FILES = (
     ("memory.max", "memory.current"),
     ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
@@ -22,10 +22,10 @@ GROUP_FILES = (
 
 
 def available_bytes() -> float:
-    """Return how much memory this process can still get; infinity where that is not known.
+    """Return the memory that this process can still allocate; infinity where it is unknown.
 
-    The least of what the system has, what the process's control group leaves, and what its limit
-    of address space (``ulimit -v``) leaves.
+    It is the minimum of the system's available memory and of what the limits of the process's
+    control group and of its address space (``ulimit -v``) leave.
     """
     return min((*_of_system(), *_of_group(), *_of_address_space()), default=float("inf"))
 
@@ -33,22 +33,22 @@ def available_bytes() -> float:
 def check_fits(needed: float, what: str, advice: str) -> None:
     """Check that results fit into memory, before anything is allocated.
 
-    XLA ends the process where it gets no memory. On other devices than the processor nothing is
-    checked.
+    XLA ends the process if an allocation fails. Only memory of the CPU is checked.
 
     Parameters
     ----------
     needed
-        Bytes.
+        Memory needed, in bytes.
     what
-        The argument and what takes them, such as ``"x1: two kernels of 10 samples"``.
+        The argument and the objects that take the memory, such as
+        ``"x1: two kernels of 10 samples"``.
     advice
-        What to do instead.
+        A sentence on what to do instead.
 
     Raises
     ------
     OutOfMemory
-        If they do not.
+        If the results do not fit.
 
     Examples
     --------
@@ -96,10 +96,10 @@ def _text(path: Path) -> str:
 
 
 def give_back() -> None:
-    """Hand freed memory back to the system, where the C library can; elsewhere do nothing.
+    """Return freed memory to the system, where the C library supports it.
 
-    XLA's compiler works in several threads, for each of which glibc keeps what it frees: 80 MB
-    after the kernel of a few layers, beside results that may take as much.
+    XLA's compiler runs in several threads, and glibc keeps the memory that each has freed: 80 MB
+    after the kernel of a few layers, in addition to results that may take as much.
     """
     if sys.platform == "linux":
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)

@@ -1,4 +1,4 @@
-"""Progress of long calls: a bar in terminals and notebooks, lines elsewhere, a callback."""
+"""Progress of long calls, as a bar in terminals and notebooks, as lines, or by a callback."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from largen.text import shown
 
 Report = Callable[[int, int], object]
 PATIENCE = 2.0  # seconds before a bar is drawn
-IN_NOTEBOOKS = "ipykernel"  # what runs their cells
+IN_NOTEBOOKS = "ipykernel"  # the package that runs the cells of notebooks
 SILENCE = 30.0  # seconds between lines where there is no bar
 
 
@@ -43,11 +43,11 @@ def reporter(progress: Any, what: str) -> Iterator[Report]:
     Parameters
     ----------
     progress
-        True or False for a bar or none. By default a bar in terminals and notebooks, once two
-        seconds have passed, and elsewhere, as in the log of a batch job, a line every half minute.
-        A function is called instead.
+        True or False switches the bar on or off. The default is a bar in terminals and notebooks,
+        drawn after two seconds, and elsewhere, as in the log of a batch job, a line every half
+        minute. A function of (done, total) is called instead of drawing a bar.
     what
-        The words before the bar.
+        The text in front of the bar.
 
     Raises
     ------
@@ -84,12 +84,12 @@ def reporter(progress: Any, what: str) -> Iterator[Report]:
 
 
 def lines(what: str) -> Report:
-    """Return a function that writes how far a call has come, at most every half minute.
+    """Return a function that prints the progress of a call, at most every half minute.
 
     Parameters
     ----------
     what
-        The words before the numbers.
+        The text in front of the numbers.
     """
     begin = last = time.monotonic()
 

@@ -1,4 +1,4 @@
-"""How results show themselves: a few lines of text, and tables in notebooks."""
+"""Display of results, as a few lines of text and as tables in notebooks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MOST_LINES = 15
 
 
 def brief(self: Any) -> str:
-    """Return a record's fields, one a line: the shape and range of arrays instead of their entries.
+    """Return a record's fields, one a line, with arrays summarised by their shape and range.
 
     For use as ``__repr__`` of a named tuple.
 
@@ -35,7 +35,7 @@ def brief(self: Any) -> str:
 
 
 def _described(value: Any) -> str:
-    """Return a field in words of one line."""
+    """Return a description of a field in one line."""
     if isinstance(value, (np.ndarray, jax.Array)):
         return _array(value)
     if isinstance(value, (tuple, list)) and any(np.ndim(entry) for entry in value):
@@ -66,7 +66,8 @@ def _array(array: Any) -> str:
 def in_notebooks(self: Any) -> str:
     """Return a result's text, and its variables with their axes, as HTML.
 
-    For use as ``_repr_html_``; variables are those of its ``to_xarray``, if it has one.
+    For use as ``_repr_html_``; the variables are those of the result's ``to_xarray``, if it
+    has one.
 
     Examples
     --------

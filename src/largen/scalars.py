@@ -1,4 +1,4 @@
-"""How numbers, choices, lists and random keys are checked where they enter the library."""
+"""Checks of arguments that are numbers, choices, lists or random keys."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from largen.arrays import known
 from largen.errors import InvalidInput
 from largen.text import shown
 
-SMALLEST, LARGEST = 1e-150, 1e150  # numbers whose squares are numbers of 64 bits
+SMALLEST, LARGEST = 1e-150, 1e150  # their squares are representable in float64
 MOST_COUNTED = 2**31 - 1  # JAX counts with 32 bits
 LARGEST_SEED = 2**63 - 1
 
@@ -25,12 +25,12 @@ def random_key(key: Any) -> jax.Array:
     Raises
     ------
     InvalidInput
-        If it is neither.
+        If ``key`` is neither.
     """
     if isinstance(key, (int, np.integer)) and not isinstance(key, bool):
         if not -LARGEST_SEED <= key <= LARGEST_SEED:
             raise InvalidInput(f"key: wanted a seed below 2**63, got {shown(int(key))}.")
-        with jax.enable_x64(True):  # else only 32 bits of the seed would count
+        with jax.enable_x64(True):  # otherwise only 32 bits of the seed would be used
             return jax.random.key(int(key))
     if isinstance(key, jax.Array):
         if jax.numpy.issubdtype(key.dtype, jax.dtypes.prng_key):
@@ -42,7 +42,7 @@ def random_key(key: Any) -> jax.Array:
 
 
 def integer(name: str, value: Any, at_least: int, at_most: int = MOST_COUNTED) -> int:
-    """Check a count at the public function."""
+    """Check that an argument of a public function is an integer in a range."""
     known(name, value)
     try:
         count = None if isinstance(value, bool) else index(value)
@@ -56,25 +56,25 @@ def integer(name: str, value: Any, at_least: int, at_most: int = MOST_COUNTED) -
 
 
 def integers(name: str, values: Any, at_least: int, at_most: int = MOST_COUNTED) -> list[int]:
-    """Check a sequence of counts at the public function."""
+    """Check that an argument of a public function is a sequence of integers in a range."""
     entries = sequence(name, values, f"a list of integers ≥ {at_least}")
     return [integer(name, entry, at_least, at_most) for entry in entries]
 
 
 def sequence(name: str, values: Any, wanted: str) -> list[Any]:
-    """Return the entries of a list, tuple, range or array at the public function.
+    """Return the entries of an argument that is a list, tuple, range or array.
 
     Parameters
     ----------
     name, values
-        The argument.
+        Name and value of the argument.
     wanted
-        What is wanted, in words.
+        The accepted values, in words.
 
     Raises
     ------
     InvalidInput
-        If it has no entries in a fixed order: a number, a text, a dictionary, a set.
+        If the value has no entries in a fixed order: a number, a string, a dictionary, a set.
     """
     known(name, values)
     arraylike = isinstance(values, (np.ndarray, jax.Array))
@@ -86,14 +86,14 @@ def sequence(name: str, values: Any, wanted: str) -> list[Any]:
 
 
 def flag(name: str, value: Any) -> bool:
-    """Check a choice of yes or no at the public function."""
+    """Check that an argument of a public function is True or False."""
     if not isinstance(value, (bool, np.bool_)):
         raise InvalidInput(f"{name}: wanted True or False, got {shown(value)}.")
     return bool(value)
 
 
 def sample_shape(name: str, value: Any) -> int | tuple[int, ...]:
-    """Check the shape of a sample at the public function: D, or (*space, channels)."""
+    """Check that an argument is the shape of a sample: D, or (*space, channels)."""
     if not isinstance(value, tuple):
         return integer(name, value, at_least=1)
     if not value:
@@ -105,10 +105,10 @@ def sample_shape(name: str, value: Any) -> int | tuple[int, ...]:
 def real(
     name: str, value: Any, *, above: float | None = None, at_least: float | None = None
 ) -> float:
-    """Check a number at the public function, with an open or a closed lower bound.
+    """Check that an argument is a real number, with an open or a closed lower bound.
 
-    Its square must be a number of 64 bits, too: numbers other than 0 lie between
-    :data:`SMALLEST` and :data:`LARGEST`.
+    Its square must be representable in float64 as well: the absolute values of numbers other than 0
+    must lie between :data:`SMALLEST` and :data:`LARGEST`.
     """
     known(name, value)
     bound = f" > {above:g}" if above is not None else ""

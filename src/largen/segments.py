@@ -1,4 +1,4 @@
-"""Compiled loops in segments of about half a second, between which an interrupt is answered."""
+"""Compiled loops in segments of about half a second, between which interrupts are raised."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from jax import lax
 from largen.interrupts import Pace, interruptible
 from largen.memory import check_fits
 
-# A function of constants that are compiled in, of the number of the step, of what one step hands
-# to the next, and of arrays; it returns the latter two of what is handed on, and what is seen.
+# A function of static constants, the number of the step, the carry and further arrays; it returns
+# the new carry and the step's output.
 Step = Callable[..., tuple[Any, Any]]
 
 
 def scanned(step: Step, fixed: Hashable, carry: Any, number: int, *arrays: Any) -> tuple[Any, Any]:
-    """Return what the last step hands on, and what all have seen, stacked: as ``lax.scan`` does.
+    """Return the final carry and the stacked outputs of all steps, as ``lax.scan`` does.
 
-    The numbers do not depend on where segments end. A single step is not divided.
+    The results do not depend on the division into segments. A single step is not divided.
 
     Parameters
     ----------
     step
-        ``step(fixed, i, carry, *arrays)`` returns carry and what is seen; a function of a module,
-        which is compiled once.
+        ``step(fixed, i, carry, *arrays)`` returns the new carry and the step's output; a
+        module-level function, which is compiled once.
     fixed
-        What is compiled in.
+        Static constants, compiled into the program.
     carry
-        What the first step gets.
+        The initial carry.
     number
-        Of steps.
+        Number of steps.
     arrays
-        What all steps get.
+        Arrays that every step receives.
 
     Raises
     ------
@@ -59,25 +59,25 @@ def scanned(step: Step, fixed: Hashable, carry: Any, number: int, *arrays: Any) 
 
 
 def mapped(one: Callable[..., Any], fixed: Hashable, entries: Any, *arrays: Any, what: str) -> Any:
-    """Return a function of each entry, stacked: as ``lax.map`` does, in segments.
+    """Return the stacked values of a function at each entry, as ``lax.map`` does, in segments.
 
     Parameters
     ----------
     one
-        ``one(fixed, entry, *arrays)``, a function of a module, which is compiled once.
+        ``one(fixed, entry, *arrays)``, a module-level function, which is compiled once.
     fixed
-        What is compiled in.
+        Static constants, compiled into the program.
     entries
         A tree of arrays, whose first axis is that of the entries.
     arrays
-        What is the same for all.
+        Arrays that are the same for all entries.
     what
-        The argument and what takes memory, as in :func:`largen.memory.check_fits`.
+        The argument and the objects that take the memory, as in :func:`largen.memory.check_fits`.
 
     Raises
     ------
     OutOfMemory
-        If the results do not fit into memory twice, as they are computed and as they are returned.
+        If two copies of the results, one computed and one returned, do not fit into memory.
     KeyboardInterrupt
         Between two segments.
 
@@ -103,7 +103,7 @@ def _of_entry(given: Any, i: Any, carry: Any, entries: Any, *arrays: Any) -> tup
 
 @partial(jax.jit, static_argnums=(0, 1, 2))
 def _begun(step: Step, fixed: Hashable, number: int, carry: Any, arrays: Any) -> tuple[Any, Any]:
-    """Return copies of what the first step gets, of the types that steps hand on, and room."""
+    """Return a copy of the initial carry, cast to the types of later ones, and empty outputs."""
     after, seen = jax.eval_shape(lambda carry: step(fixed, jnp.int32(0), carry, *arrays), carry)
     carry = jax.tree.map(lambda old, new: jnp.array(old, new.dtype), carry, after)
     return carry, jax.tree.map(lambda one: jnp.zeros((number, *one.shape), one.dtype), seen)

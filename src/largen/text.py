@@ -1,4 +1,4 @@
-"""Text for people: rows of cells with aligned columns, and short words for any value."""
+"""Text output: rows of cells with aligned columns, and short descriptions of values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def aligned(cells: Sequence[Sequence[str]], *, ruled: bool = True) -> list[str]:
 
 
 def shown(value: Any) -> str:
-    """Return what an error message calls a value: short, however large the value is.
+    """Return a short description of a value for error messages, however large the value is.
 
     Examples
     --------

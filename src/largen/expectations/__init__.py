@@ -1,7 +1,7 @@
 """Activations and their Gaussian expectations.
 
-E[φφ] and E[φ'φ'] under two correlated Gaussians, and moments under one: closed forms where they
-exist, otherwise a Hermite series or integrals over the angle, with bounds on their errors.
+E[φφ] and E[φ'φ'] under two correlated Gaussians, and moments under one Gaussian, are closed forms
+where these exist, and otherwise Hermite series or integrals over the angle, with error bounds.
 """
 
 from largen.expectations.activations import ActivationFunction, activation

@@ -1,7 +1,8 @@
-"""How accurate the computed expectations of an activation are, at the cost of a few variances.
+"""Error bounds on the computed expectations of an activation, evaluated at a few variances.
 
-Nothing here depends on the number of pairs: with |c| ≤ 1 every bound of the Hermite series is
-largest where the inputs coincide, and the bounds are found at given variances in NumPy.
+The cost does not depend on the number of pairs: for |c| ≤ 1 every bound of the Hermite series is
+largest where the inputs coincide, so that it suffices to evaluate the bounds, in NumPy, at given
+variances.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from largen.expectations.panels import graded_nodes
 from largen.expectations.quadrature import half_nodes
 
 PROBES = 8
-ANGLES = (1e-5, 0.02, 0.6, 1.9, 3.1)  # at which integrals over pieces are tried
-UNRESOLVED = 0.1  # relative change of coefficients beyond which nothing is known
-RESOLVED = 1e-8  # error of the Hermite series at variance 1 beyond which it is not the method
+ANGLES = (1e-5, 0.02, 0.6, 1.9, 3.1)  # at which the errors of integrals over pieces are evaluated
+UNRESOLVED = 0.1  # relative change of coefficients beyond which the bound is infinite
+RESOLVED = 1e-8  # largest error of the Hermite series at variance 1 for which it is used
 HOPELESS = 1e-6  # error by the angle at variance 1 beyond which φ bends or jumps elsewhere
 FARTHEST = 8.0**5  # largest √q for integrals by the angle; larger ones take gigabytes
 DEFAULT_RTOL = {"float64": 1e-8, "float32": 1e-4}
@@ -57,7 +58,7 @@ def by_angle(phi: ActivationFunction) -> bool:
     try:
         with jax.ensure_compile_time_eval():
             bounds = _series_error(phi, np.ones(1), np.dtype(np.float64))
-    except jax.errors.JAXTypeError:  # φ holds traced values: it cannot be looked at
+    except jax.errors.JAXTypeError:  # φ holds traced values and cannot be evaluated here
         return False
     return not max(float(bound[0]) for bound in bounds) < RESOLVED
 
@@ -65,14 +66,15 @@ def by_angle(phi: ActivationFunction) -> bool:
 def relative_error(
     phi: ActivationFunction, q: np.ndarray, dtype: type = np.float64
 ) -> RelativeError:
-    """Return bounds on the relative errors of ``pair_moments`` at variances q, both alike.
+    """Return bounds on the relative errors of ``pair_moments`` at variances q₁ = q₂ = q.
 
-    Closed forms have rounding only; integrals between kinks what a finer rule changes. For the
-    Hermite series: Parseval's bound on the terms that are left out, and the change of the
-    coefficients under a finer and wider quadrature, with a factor of safety. By the angle: the
-    same for all variances between the smallest and the largest. Infinite where the function is
-    not resolved at all, or not finite. What is narrower than the distance of the nodes is not
-    seen: :func:`largen.expectations.pair_error` says how wide that is.
+    Closed forms have rounding errors only. For integrals between kinks the bound is the change
+    under a finer rule. For the Hermite series it is Parseval's bound on the truncation error, plus
+    the change of the coefficients under a finer and wider quadrature, with a safety factor. For
+    integrals by the angle one bound holds for all variances between the smallest and the largest.
+    Bounds are infinite where the function is not resolved or not finite. Features of φ narrower
+    than the spacing of the nodes, which :func:`largen.expectations.pair_error` states, are missed
+    by the moments and by the bounds.
 
     Parameters
     ----------
@@ -160,7 +162,7 @@ def _coefficients(phi, q, dtype) -> list[list[_Coefficients]]:
 
 
 def _on_nodes(phi: ActivationFunction, q: np.ndarray, dtype: np.dtype) -> list:
-    """Return [φ, φ'] as pairs (at √q z, at −√q z), for the coarse and for the refined nodes z."""
+    """Return [φ, φ'], each as pairs (at √q z, at −√q z), at the coarse and the refined nodes z."""
     sets = [half_nodes(dtype, refined)[0].astype(np.float64) for refined in (False, True)]
     x = np.sqrt(q) * np.concatenate(sets)[:, None]
     with jax.enable_x64(True):
@@ -175,7 +177,7 @@ def _evaluate(phi, x):
 
 
 class SingleMoments(NamedTuple):
-    """Moments of φ under one Gaussian, or errors of them.
+    """Moments of φ under one Gaussian, or their errors.
 
     Attributes
     ----------
@@ -189,9 +191,9 @@ class SingleMoments(NamedTuple):
 
 
 def moments_at(phi: ActivationFunction, q: np.ndarray) -> SingleMoments:
-    """Return moments without closed forms at a few variances (batch,), infinite for infinite ones.
+    """Return moments of φ without closed form at a few variances (batch,), infinite at q = ∞.
 
-    They are computed in NumPy, with nodes that suit variances of any size.
+    They are computed in NumPy, with nodes adapted to each variance.
     """
     if not np.isfinite(q).all():
         return SingleMoments(*np.full((3, *q.shape), np.inf))
@@ -209,7 +211,7 @@ def moments_at(phi: ActivationFunction, q: np.ndarray) -> SingleMoments:
 
 
 def probes(q: np.ndarray) -> np.ndarray:
-    """Return a few variances that stand for many: order statistics, the extremes included."""
+    """Return a few representative variances: order statistics, including the extremes."""
     q = np.ravel(q).astype(np.float64)
     places = np.linspace(0, len(q) - 1, PROBES).round().astype(int)
     return np.partition(q, places)[places]
@@ -221,7 +223,7 @@ def _remembered(phi: ActivationFunction, q: tuple[float, ...], dtype: type) -> R
 
 
 def _worst(phi, q, dtype, layers, derivative) -> float:
-    """Return the bound for a product over layers, at a few variances that stand for all."""
+    """Return the bound for a product over layers, at a few representative variances."""
     if not np.isfinite(q).all():
         return np.inf
     bounds = _remembered(phi, tuple(probes(q)), dtype)
@@ -236,17 +238,18 @@ def with_suitable_method(
     layers: int = 1,
     derivative: bool = True,
 ) -> ActivationFunction:
-    """Return φ with the method by which its moments at these variances are most accurate.
+    """Return φ with the method that computes its moments at these variances most accurately.
 
-    That is φ itself where it reaches ``rtol``; otherwise φ by the angle, for standard deviations as
-    large as there are, if its error is smaller. Parameters are those of :func:`shortfall`.
+    The result is φ itself if its method reaches ``rtol``. Otherwise it is φ with integrals by the
+    angle, covering the largest standard deviation, if their error is smaller. Parameters are those
+    of :func:`shortfall`.
     """
     if phi.closed_form is not None:
         return phi
     try:
         error = _worst(phi, q, dtype, layers, derivative)
         reaches = _reaches(phi, q, dtype, derivative) if error > rtol else []
-    except jax.errors.JAXTypeError:  # φ holds traced values: it cannot be looked at
+    except jax.errors.JAXTypeError:  # φ holds traced values and cannot be evaluated here
         return phi
     best = phi
     for other in (replace(phi, reach=reach) for reach in reaches):
@@ -259,12 +262,12 @@ def with_suitable_method(
 
 
 def _reaches(phi, q, dtype, derivative) -> list[float]:
-    """Return the standard deviations up to which integrals by the angle are tried, in turn."""
+    """Return the reaches to try for integrals by the angle, in order."""
     largest = float(np.sqrt(np.max(q)))
     if largest > FARTHEST:
         return []
     if by_angle(phi) and _worst(phi, np.ones(PROBES), dtype, 1, derivative) > HOPELESS:
-        return []  # the error is due neither to standard deviations nor to variances
+        return []  # a larger reach would not reduce the error
     return [reach_for(slack * largest) for slack in (1, 8)]  # 8 for variances of different sizes
 
 
@@ -276,7 +279,7 @@ def shortfall(
     layers: int = 1,
     derivative: bool = True,
 ) -> str | None:
-    """Return what to say if moments of φ at these variances are worse than ``rtol``, or None.
+    """Return an error message if moments of φ at these variances may miss ``rtol``, else None.
 
     Parameters
     ----------
@@ -285,13 +288,13 @@ def shortfall(
     q
         All variances that occur, any shape.
     rtol
-        The relative error that is accepted, of the product over layers.
+        The accepted relative error of the product over layers.
     dtype
         The precision of the computation.
     layers
-        How many layers have this activation; their relative errors add up.
+        Number of layers with this activation; their relative errors add up.
     derivative
-        Whether E[φ'φ'] matters as well.
+        Whether E[φ'φ'] is needed as well.
     """
     if phi.closed_form is not None and phi.closed_form.error is None:
         return None

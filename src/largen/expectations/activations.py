@@ -23,7 +23,7 @@ from largen.expectations.recognition import recognise
 from largen.text import shown
 
 Elementwise = Callable[[Array], Array]
-_TRIED = (0.9, -1.3, 0.4)  # neither sorted, nor of a sum or product that functions leave alone
+_TRIED = (0.9, -1.3, 0.4)  # test points: unsorted, and with a generic sum and product
 
 
 @dataclass(frozen=True)
@@ -41,22 +41,22 @@ class Derivative:
 class ActivationFunction:
     """An elementwise function φ with a name.
 
-    Frozen, comparable and hashable, so that it can sit in an architecture and be a static
-    argument of a compiled function.
+    Instances are frozen, comparable and hashable, so that they can be part of an architecture and
+    static arguments of compiled functions.
 
     Parameters
     ----------
     name
-        What it is called in print.
+        Name of the activation in printed output.
     function
         φ as an elementwise JAX function.
     derivative_function
-        φ', where autodiff does not give the wanted value at a kink; otherwise left out.
+        φ', needed only where autodiff does not give the desired value at a kink.
     closed_form
-        The Gaussian integrals in closed form, if known; otherwise they are computed.
+        The Gaussian integrals in closed form, if known; otherwise they are computed numerically.
     reach
-        If given, integrals are those of :mod:`largen.expectations.angular`, for standard deviations
-        √q up to this number; otherwise the method is chosen.
+        If given, integrals are computed by :mod:`largen.expectations.angular`, for standard
+        deviations √q up to this number; otherwise the method is chosen automatically.
 
     Examples
     --------
@@ -94,8 +94,8 @@ class ActivationFunction:
         return self.name
 
     def __reduce__(self):
-        # JAX's own functions and closed forms cannot be pickled or copied: known activations
-        # travel by name, and what was made from a function alone is made from it again.
+        # JAX's own functions and closed forms cannot be pickled or copied: named activations are
+        # pickled by name, and activations made from a function are rebuilt from the function.
         if _REGISTRY.get(self.name) == self:
             return activation, (self.name,)
         if activation(self.function) == self:
@@ -118,7 +118,7 @@ def _linear(x: Array) -> Array:
 
 @cache
 def of_family(family: Family, name: str | None = None) -> ActivationFunction:
-    """Return the activation of a function with parameters, the same one for equal parameters."""
+    """Return the activation of a function with parameters, one object for equal parameters."""
     return ActivationFunction(name or str(family), family, family.derivative, family.closed_form)
 
 
@@ -156,7 +156,7 @@ _REGISTRY["swish"] = _REGISTRY["silu"]  # another name for the same function
 
 
 def activation(spec: Any) -> ActivationFunction:
-    """Return the activation that is meant.
+    """Return the activation given by a name or a function.
 
     Parameters
     ----------
@@ -165,10 +165,9 @@ def activation(spec: Any) -> ActivationFunction:
         or swish, softplus, elu, selu, gaussian, sign, step; gelu is the exact one, leaky_relu has
         slope 0.01, gaussian is e^(−x²/2)), an elementwise JAX function, or an
         :class:`ActivationFunction`, such as those that :func:`elu`, :func:`hermite` and others
-        in :mod:`largen.expectations` make of their parameters. A function that turns out to be
-        piecewise linear, such as a relu written by hand or a hard tanh, gets exact integrals, and
-        a curved one with kinks away from 0 is integrated piece by piece; :func:`with_kinks` takes
-        the kinks as they are given.
+        in :mod:`largen.expectations` return. A function recognised as piecewise linear, such as a
+        relu written by hand or a hard tanh, gets exact integrals, and a curved one with kinks away
+        from 0 is integrated piece by piece; :func:`with_kinks` takes the kinks from the caller.
 
     Returns
     -------
@@ -213,7 +212,7 @@ def activation(spec: Any) -> ActivationFunction:
 
 
 def _check_elementwise(function: Elementwise) -> None:
-    """Check at a few numbers that each output is a number that depends on its input alone."""
+    """Check at a few points that each output is a number that depends on its own input alone."""
     name = getattr(function, "__name__", shown(function))
     takes("activation", function, ("x",))
     try:
@@ -244,6 +243,6 @@ def _check_elementwise(function: Elementwise) -> None:
 
 @partial(jax.jit, static_argnums=0)
 def _values(function: Elementwise, x: Array) -> tuple[Array, Array]:
-    """Return φ of all numbers together, and of each by itself, in an array of another shape."""
+    """Return φ of all numbers in one call, and of each number in a call of its own."""
     alone = [function(x[i].reshape(1, 1))[0] for i in range(len(x))]
     return function(x), jnp.concatenate(alone)

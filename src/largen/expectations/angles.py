@@ -1,7 +1,7 @@
-"""The angle of a vector in the upper half plane, as arithmetic that vectorises.
+"""The angle of a vector in the upper half plane, in vectorised arithmetic.
 
-Library arctangents are called number by number; over n² pairs they would be most of the cost of
-the kernels of relu and erf.
+Library arctangents are evaluated one number at a time; over n² pairs they would dominate the cost
+of the kernels of relu and erf.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-# atan(u)/u as a polynomial in u² for |u| ≤ tan(π/8), of least largest error, from the highest
-# degree down; the errors are 1.3e-18 and 6e-10.
+# Minimax polynomials in u² for atan(u)/u, |u| ≤ tan(π/8), highest degree first; the errors are
+# 1.3e-18 and 6e-10.
 _DOUBLE = (
     -0.017803896394812564,
     0.03796390316111083,
@@ -37,7 +37,8 @@ _SINGLE = (
 )
 _EIGHTH = np.tan(np.pi / 8)
 
-# atan(u)/u in u² once more, for |u| ≤ 1, by interpolation at Chebyshev's points; 1e-16 and 3e-9.
+# Polynomials in u² for atan(u)/u, |u| ≤ 1, interpolated at Chebyshev points; the errors are 1e-16
+# and 3e-9.
 _LONG = {
     np.dtype(np.float64): (
         1.2631178430477426e-05,
@@ -93,7 +94,8 @@ def horner(coefficients: tuple[float, ...], x: Array) -> Array:
 def angle_of_unit(sine: Array, over: Array, cosine: Array) -> Array:
     """Return the angle in [0, π] with sine ``sine``/``over`` ≥ 0 and this cosine.
 
-    By its half, whose tangent takes one quotient; it cannot be differentiated at 0 and π.
+    It is computed from the half angle, whose tangent takes one quotient, and is not differentiable
+    at 0 and π.
     """
     tangent = sine / (over * (1 + jnp.abs(cosine)))
     acute = 2 * tangent * series(_LONG, tangent * tangent)
@@ -104,16 +106,16 @@ def angle_of_unit(sine: Array, over: Array, cosine: Array) -> Array:
 def angle(y: Array, x: Array) -> Array:
     """Return the angle in [0, π] of the vectors (x, y) with y ≥ 0, and 0 for x = y = 0.
 
-    To the relative precision of a few roundings, as atan2 has it. The derivative is 0 at the
+    The relative error is a few roundings, as for atan2. The derivative is defined as 0 at the
     origin.
     """
-    # All that follows is made from one quotient p in [0, 2], which grows with the angle: y/(x + y)
-    # for x ≥ 0, and 2 less its mirror image for x < 0. XLA then evaluates y and x only once.
+    # The angle is computed from one quotient p in [0, 2] that increases with it: y/(x + y) for
+    # x ≥ 0, and 2 minus its mirror image for x < 0. XLA then evaluates y and x only once.
     size = jnp.abs(x)
     total = size + y
     p = jnp.where(x < 0, total + size, y) / jnp.where(total > 0, total, 1)
     acute = jnp.where(p > 1, 2 - p, p)
-    # The nearest of the directions 0, π/4 and π/2 is split off, then u = tan of what is left.
+    # The nearest of the directions 0, π/4 and π/2 is subtracted; u is the tangent of the rest.
     rest = 1 - acute
     flat, steep = acute <= _EIGHTH * rest, rest < _EIGHTH * acute
     above = jnp.where(flat, acute, jnp.where(steep, -rest, acute - rest))

@@ -1,19 +1,19 @@
-"""Pair expectations of functions with a bend at 0, or of large variance, by the angle.
+"""Pair expectations by the angle, for functions with a bend at 0 or at large variance.
 
-Where φ is analytic on either side of 0 (elu, selu, softsign, x²sign x) its Hermite series is slow,
-and so is that of a smooth function whose scale is far below the standard deviation of its argument.
-With standard deviations s = √q and the angle θ between u and v, in polar coordinates of the plane,
+The Hermite series converges slowly if φ is analytic on either side of 0 only (elu, selu, softsign,
+x²sign x), or if φ is smooth on a scale far below the standard deviation of its argument. With
+standard deviations s = √q and the angle θ between u and v, in polar coordinates of the plane,
 
     D(s₁, s₂, θ) = E[φ'(u)φ'(v)] = ∫∫ φ'(s₁ r cos ψ) φ'(s₂ r cos(ψ − θ)) r e^(−r²/2)/2π dr dψ,
 
-the bends lie at fixed angles ψ, so that Gauss and Legendre's rule on the sectors between them is
-exact up to rounding, and D is a smooth function of s₁, s₂ and θ: it is tabulated in Chebyshev
-polynomials of all three. What a layer needs follows from Price's theorem, ∂V/∂q₁₂ = D:
+the bends lie at fixed angles ψ. Gauss–Legendre quadrature on the sectors between them is then exact
+up to rounding, and D is a smooth function of s₁, s₂ and θ, tabulated in Chebyshev polynomials of
+all three. The quantities needed by a layer follow from Price's theorem, ∂V/∂q₁₂ = D:
 
     gap' = (s₁ − s₂)² h(s₁, s₂) + s₁s₂ (1 − cos θ) S(s₁, s₂, θ),
     S = ∫₀^θ D sin t dt/(1 − cos θ),   h = ½E[((φ(s₁z) − φ(s₂z))/(s₁ − s₂))²],
 
-in which nothing cancels where the inputs coincide.
+which is free of cancellation where the inputs coincide.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ from largen.expectations.panels import graded_nodes, graded_unit
 from largen.expectations.quadrature import gaussian_mean
 from largen.expectations.tiles import Tile, over_tiles
 
-_FACTOR = 8.0  # ratio of the successive standard deviations up to which there are quadrature rules
+_FACTOR = 8.0  # ratio of successive reaches for which quadrature rules are made
 
 
 class Resolution(NamedTuple):
-    """How finely integrals and tables are made.
+    """The resolution of integrals and tables.
 
     Attributes
     ----------
     reach
         The largest standard deviation √q of the arguments.
     order
-        Nodes in a panel of Gauss and Legendre's rule.
+        Gauss–Legendre nodes in each panel.
     deviations, angles
-        Numbers of Chebyshev polynomials.
+        Numbers of Chebyshev polynomials in the standard deviations and in the angle.
     """
 
     reach: float
@@ -57,7 +57,7 @@ class Resolution(NamedTuple):
 
 
 def reach_of(phi: ActivationFunction) -> float:
-    """Return the largest standard deviation up to which integrals of φ are computed."""
+    """Return the largest standard deviation for which integrals of φ are computed."""
     return _FACTOR if phi.reach is None else phi.reach
 
 
@@ -74,18 +74,18 @@ def resolution(reach: float) -> Resolution:
 
 
 class Table(NamedTuple):
-    """Chebyshev coefficients of h, of S and of D, and of what variables.
+    """Chebyshev coefficients of h, S and D, and the variables of the polynomials.
 
     Attributes
     ----------
     collinear
-        h, (deviation, deviation).
+        h, (degree in s₁, degree in s₂).
     secant, slope
-        S and D, (angle, deviation, deviation).
+        S and D, (degree in θ, degree in s₁, degree in s₂).
     centre, half
-        The range of the variable asinh s.
+        Centre and half width of the range of the variable asinh s.
     sharpness
-        κ in the variable asinh(κ sin θ/2) − asinh(κ cos θ/2), which is θ stretched at its ends.
+        κ in the variable asinh(κ sin θ/2) − asinh(κ cos θ/2), which stretches θ near 0 and π.
     """
 
     collinear: Float[Array, "i j"]
@@ -98,7 +98,7 @@ class Table(NamedTuple):
 
 @lru_cache
 def _chebyshev(count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the nodes in [−1, 1] and the matrix from values there to coefficients."""
+    """Return Chebyshev nodes in [−1, 1] and the matrix from values at them to coefficients."""
     angles = np.pi * (np.arange(count) + 0.5) / count
     matrix = 2 / count * np.cos(np.arange(count)[:, None] * angles)
     matrix[0] /= 2
@@ -116,13 +116,13 @@ def _polynomials(count: int, x: Array) -> Array:
 
 
 def _stretched(sharpness: Array, theta: Array) -> Array:
-    """Return the variable of the angle, scaled to [−1, 1]."""
+    """Return the stretched variable of the angle, scaled to [−1, 1]."""
     a, b = sharpness * jnp.sin(theta / 2), sharpness * jnp.cos(theta / 2)
     return (jnp.arcsinh(a) - jnp.arcsinh(b)) / jnp.arcsinh(sharpness)
 
 
 def _angles_at(sharpness: Array, places: Array) -> Array:
-    """Return the angles at places of the stretched variable, by bisection."""
+    """Return the angles at given values of the stretched variable, by bisection."""
 
     def halve(_, bounds):
         low, high = bounds
@@ -139,13 +139,13 @@ def derivative_moments(
 ) -> Float[Array, "i i"]:
     """Return D(s_i, s_j, θ) for all i and j, as products of matrices of φ' at the nodes.
 
-    There are two sectors, in which u and v have one sign or opposite ones, and their mirror
-    images. The reflection that swaps u and v swaps the ends of each, so that one set of values
-    serves for both.
+    There are two sectors, in which u and v have equal or opposite signs, and their mirror images.
+    The reflection that swaps u and v also swaps the ends of each sector, so that one set of values
+    of φ' serves for both arguments.
     """
     unit, unit_weights = graded_unit(fine.reach, fine.order)
     radius, radial_weights = graded_nodes(fine.reach, fine.order)
-    # The rule of the half line is one for E[f(|z|)]; here the weight is r e^(−r²/2)/2π.
+    # The half-line rule has the weights of E[f(|z|)]; the weight here is r e^(−r²/2)/2π.
     radial_weights = radial_weights * radius / np.sqrt(8 * np.pi)
     total = jnp.zeros((s.size, s.size), s.dtype)
     for length, opposite in ((np.pi - theta, False), (theta, True)):
@@ -165,7 +165,7 @@ def build(phi: ActivationFunction, fine: Resolution, low: Array, high: Array) ->
     dtype = high.dtype
     ends = jnp.arcsinh(low), jnp.arcsinh(high)
     centre = (ends[0] + ends[1]) / 2
-    # Never so narrow that the differences in h would cancel.
+    # The range is kept wide enough that the differences in h do not cancel.
     half = jnp.maximum((ends[1] - ends[0]) / 2, jnp.maximum(0.05 * centre, 1e-3))
     centre = jnp.maximum(centre, half)
     sharpness = 3 * jnp.sinh(centre + half)
@@ -192,7 +192,7 @@ def build(phi: ActivationFunction, fine: Resolution, low: Array, high: Array) ->
 
 
 def _averages(fine: Resolution, sharpness: Array, theta: Array, to_angles: Array) -> Array:
-    """Return the matrix from coefficients of D to S at the angles: means of D over cos t."""
+    """Return the matrix from coefficients of D to S at the angles, the means of D over cos t."""
     nodes, weights = (x.astype(theta.dtype) for x in graded_unit(fine.reach, fine.order))
     t = theta[:, None] * nodes
     density = theta[:, None] * jnp.sin(t) / (2 * jnp.sin(theta[:, None] / 2) ** 2) * weights
@@ -215,7 +215,7 @@ def _collinear(phi: ActivationFunction, fine: Resolution, s: Array) -> Array:
 
 
 class Entries(NamedTuple):
-    """h, S and D of pairs, looked up in a table."""
+    """h, S and D of pairs, evaluated from a table."""
 
     collinear: Array
     secant: Array
@@ -223,13 +223,13 @@ class Entries(NamedTuple):
 
 
 def deviation_basis(table: Table, s: Array) -> Array:
-    """Return the polynomials in s at standard deviations, along a new first axis."""
+    """Return the polynomials in s at given standard deviations, along a new first axis."""
     return _polynomials(len(table.collinear), (jnp.arcsinh(s) - table.centre) / table.half)
 
 
 def look_up(table: Table, first: Array, second: Array, theta: Array) -> Entries:
-    """Return the entries of pairs at angles θ, with the bases of their standard deviations."""
-    # Rows against columns are a product of matrices.
+    """Return h, S and D of pairs at angles θ, from the polynomials at their s₁ and s₂."""
+    # For rows against columns the sum is a matrix product.
     outer = first.ndim > 2 and first.shape[-1] == 1 and second.shape[-2] == 1
     place = _stretched(table.sharpness, theta)
 
@@ -283,7 +283,7 @@ def evaluate(
 
 
 def _at_zero_variance(phi, alone, q1, q2, slope):
-    """Return D, or φ'(0)E[φ'] where a variance is 0: as a finite network takes it."""
+    """Return D, or φ'(0)E[φ'] where a variance is 0, with φ'(0) as in a finite network."""
     fine = reach_of(phi)
     means = [
         jnp.where(q > 0, gaussian_mean(phi.derivative, q, reach=fine), alone) for q in (q1, q2)
@@ -293,7 +293,7 @@ def _at_zero_variance(phi, alone, q1, q2, slope):
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
 def angular_pair(phi: ActivationFunction, q1: Array, q2: Array, gap: Array) -> tuple[Array, Array]:
-    """Return the gap of (φ(u), φ(v)) and E[φ'(u)φ'(v)] by tables of angles and s."""
+    """Return the gap of (φ(u), φ(v)) and E[φ'(u)φ'(v)] from tables in s₁, s₂ and θ."""
     return _tabulated(phi, q1, q2, gap)
 
 
@@ -304,15 +304,15 @@ def _tabulated(phi, q1, q2, gap):
 
 
 def range_of(q1: Array, q2: Array) -> tuple[Array, Array]:
-    """Return the smallest and the largest standard deviation, as constants to differentiation."""
+    """Return the smallest and the largest standard deviation, with derivatives stopped."""
     both = lax.stop_gradient(safe_sqrt(jnp.concatenate([q1.ravel(), q2.ravel()])))
     return jnp.min(both, initial=jnp.inf), jnp.max(both, initial=0)
 
 
 @angular_pair.defjvp
 def _angular_pair_jvp(phi, primals, tangents):
-    # The rates of both results in each variable first, so that going backwards through the
-    # loops over tiles and angles needs nothing of what happened inside them.
+    # The derivatives of both results in each variable are computed first, so that reverse-mode
+    # differentiation stores no intermediates of the loops over tiles and angles.
     shape = jnp.broadcast_shapes(*(x.shape for x in primals))
 
     def rates(direction):

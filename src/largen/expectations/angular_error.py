@@ -1,4 +1,4 @@
-"""Bounds on the errors of the tables of ``angular``: other integrals, at other places."""
+"""Bounds on the errors of the tables of ``angular``, from independent integrals."""
 
 from __future__ import annotations
 
@@ -31,22 +31,23 @@ _LEAST = 1e-3  # smallest standard deviation in units of the largest one
 def angular_error(phi: ActivationFunction, q1: Array, q2: Array) -> tuple[Array, Array]:
     """Return bounds on the errors of ``angular_pair`` relative to E[φ²] and E[φ'²].
 
-    At six standard deviations between the smallest and the largest the table is compared with finer
-    integrals that do not use it. Where u and v are parallel, opposite or independent, integrals
-    over one Gaussian give both results, of φ itself for the gap, so that a jump of φ, which φ'
-    does not show, is seen. At three angles between, E[φ'φ'] comes from a finer rule in the plane.
+    At six standard deviations between the smallest and the largest, the table is compared with
+    finer integrals that do not use it. Where u and v are parallel, opposite or independent, both
+    results are integrals over one Gaussian; the gap is computed from φ itself, which detects jumps
+    of φ that φ' does not show. At three intermediate angles E[φ'φ'] is compared with a finer rule
+    in the plane.
     """
     reach = reach_of(phi)
     low, high = range_of(q1, q2)
     table = build(phi, resolution(reach), low, high)
-    # Irregularly spaced, so that they do not fall on the nodes.
+    # The points are irregularly spaced, so that they do not coincide with the nodes.
     places = jnp.asarray(np.linspace(0, 1, _PROBES) ** 1.3, high.dtype)
     s = jnp.sinh(jnp.arcsinh(low) * (1 - places) + jnp.arcsinh(high) * places)
-    # A variance of 0 has a formula of its own, and is not looked up.
+    # A variance of 0 has a formula of its own and does not use the table.
     s = jnp.maximum(s, _LEAST * jnp.sinh(table.centre + table.half))
     basis = deviation_basis(table, s)
     independent, parallel, opposite = np.pi / 2, 0.0, np.pi
-    # Angles at which a large standard deviation makes D sharp; for a small one they are beyond π.
+    # Angles at which D varies sharply for large standard deviations; for small ones they exceed π.
     sharp = jnp.stack([0.6 / table.sharpness, table.sharpness**-0.5])
     angles = jnp.append(jnp.minimum(sharp, 1.0), 2.2)
     special = jnp.asarray([parallel, independent, opposite], s.dtype)

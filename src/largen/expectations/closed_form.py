@@ -1,13 +1,13 @@
-"""What an activation with known Gaussian integrals provides, and how its gradients are made.
+"""The interface of activations with known Gaussian integrals, and the derivatives of these.
 
 Two preactivations (u, v) are jointly Gaussian with variances q1, q2 and covariance q12. The pair
 is described by its *gap*, half the mean squared distance,
 
     gap = E[(u − v)²]/2 = (q1 + q2)/2 − q12 ≥ 0,
 
-and what a layer makes of it is described by the gap of (φ(u), φ(v)). Near coincidence q12 and q1
-agree in nearly all digits, and a formula in terms of them loses those digits; the gap keeps
-them. Two exact combinations are all that the closed forms need:
+and the outputs of a layer by the gap of (φ(u), φ(v)). Near coincidence q12 and q1 agree in nearly
+all digits, which formulas in terms of them lose by cancellation; formulas in terms of the gap do
+not. The closed forms need only two exact combinations:
 
     q12 = (q1 + q2)/2 − gap,     q1 q2 − q12² = gap (q1 + q2 − gap) − ((q1 − q2)/2)².
 """
@@ -42,10 +42,10 @@ class ClosedForm:
     jumps
         Whether φ has jumps, so that E[φ'φ'] diverges.
     error
-        (q1, q2, gap) -> bounds on the errors of what ``pair`` returns; None where there is
-        rounding only.
+        (q1, q2, gap) -> bounds on the errors of the results of ``pair``; None if they have
+        rounding errors only.
     arrays
-        How many arrays of the pairs ``pair`` holds at a time, on top of a few.
+        Number of arrays over the pairs that ``pair`` holds at a time, in addition to a few.
     slopes
         a, b and φ'(0) of φ(x) = a x + b |x|; None for any other φ.
     """
@@ -69,7 +69,7 @@ def determinant_of(q1: Array, q2: Array, gap: Array) -> Array:
     """Return q1 q2 − q12² without cancellation; rounding can leave it slightly below 0."""
     q12 = covariance_of(q1, q2, gap)
     unequal = ((q1 - q2) / 2) ** 2
-    # For very unequal variances the first form would cancel, and the second does not.
+    # For very unequal variances the first form suffers cancellation, and the second does not.
     return jnp.where(unequal < q1 * q2, gap * (q1 + q2 - gap) - unequal, q1 * q2 - q12 * q12)
 
 
@@ -84,9 +84,9 @@ def covariance_shortfall(q1: Array, q2: Array, gap: Array) -> tuple[Array, Array
 
 
 def of_one_rank(q1: Array, q2: Array, gap: Array) -> tuple[Array, Array, Array]:
-    """Return the gap of the shape of all pairs, and variances that broadcast to it.
+    """Return the gap in the shape of all pairs, and variances that broadcast to it.
 
-    What depends on one variance only then stays of the shape of that variance.
+    Quantities that depend on one variance only then keep the shape of that variance.
     """
     shape = jnp.broadcast_shapes(q1.shape, q2.shape, gap.shape)
     q1, q2 = (q.reshape((1,) * (len(shape) - q.ndim) + q.shape) for q in (q1, q2))
@@ -112,12 +112,12 @@ def smooth_pair(
     second_moment: Single,
     both: Pair | None = None,
 ) -> Pair:
-    """Join formulas for a smooth φ into a differentiable pair.
+    """Combine formulas for a smooth φ into a differentiable function ``pair``.
 
-    ``both`` returns what the first two formulas do, if that can be done in one go.
+    ``both`` returns the results of the first two formulas, if they can be computed together.
 
-    The gap formula may use square roots and clips whose own derivative is useless where u = v.
-    Its derivatives are therefore taken from Price's theorem: at fixed variances the gap grows
+    The gap formula may use square roots and clips whose derivatives are wrong where u = v. Its
+    derivatives are therefore taken from Price's theorem: at fixed variances the gap grows
     with slope D = E[φ'(u)φ'(v)], and at fixed gap
 
         ∂gap'/∂q1 = ½ ∂E[φ(u)²]/∂q1 − ∂V/∂q1 − ½ D,     V(q1, q2, q12) = E[φ(u)φ(v)],
@@ -156,7 +156,7 @@ def smooth_pair(
 
 
 def slope_of(covariance: Callable[[Array, Array, Array], Array]):
-    """Return ∂V/∂q1 of a V(q1, q2, q12) that can be differentiated as it stands."""
+    """Return ∂V/∂q1 of a function V(q1, q2, q12), by autodiff."""
 
     def cross_slope(q1, q2, q12):
         return jax.jvp(lambda q: covariance(q, q2, q12), (q1,), (jnp.ones_like(q1),))[1]

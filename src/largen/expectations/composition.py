@@ -1,8 +1,8 @@
-"""Elementwise functions made of elementwise functions: one after the other, sums, products.
+"""Compositions, sums and products of elementwise functions.
 
-What is elementwise between two affine maps is one function of the Gaussian preactivation. The
-results are compared and hashed by what they are made of, and go through the same recognition of
-piecewise linear functions as any other function: relu after relu is relu, exactly.
+All elementwise layers between two affine maps form one function of the Gaussian preactivation. The
+results are compared and hashed by their components, and are tested for piecewise linearity like any
+other function: relu after relu is exactly relu.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class _Product:
 
 @dataclass(frozen=True)
 class _Slope:
-    """The derivative by the rules of calculus, so that each part keeps its value at its kinks."""
+    """The derivative by chain and product rule, with each component's own values at its kinks."""
 
     of: _Chain | _Sum | _Product
 

@@ -1,4 +1,4 @@
-"""Activations by their parameters: what a name alone does not say."""
+"""Constructors of activations with parameters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from largen.expectations.activations import ActivationFunction, activation, of_f
 from largen.expectations.families import Elu, Gaussian, Kinked, LeakyRelu, Polynomial, Rbf
 from largen.scalars import flag, integer, real
 
-LARGEST_DEGREE = 16  # beyond, coefficients cancel to fewer than ten digits
+LARGEST_DEGREE = 16  # cancellation leaves fewer than ten digits at higher degrees
 
 
 def leaky_relu(slope: float = 0.01) -> ActivationFunction:
@@ -55,7 +55,7 @@ def gaussian(width: float = 1.0) -> ActivationFunction:
 def rbf(gamma: float = 1.0) -> ActivationFunction:
     """Return φ(x) = √2 sin(√(2γ) x + π/4), with E[φ(u)φ(v)] = e^(−γ E[(u − v)²]).
 
-    Behind one affine map its kernel is that of radial basis functions, e^(−γσ_w²|x − x'|²/D).
+    After one affine map its kernel is the radial basis function kernel e^(−γσ_w²|x − x'|²/D).
 
     Examples
     --------
@@ -71,19 +71,19 @@ def rbf(gamma: float = 1.0) -> ActivationFunction:
 def with_kinks(function: Any, kinks: Any, *, jumps: bool = False) -> ActivationFunction:
     """Return a function as an activation, integrated piece by piece between its kinks.
 
-    Functions with up to eight kinks between −48 and 48 need not say where they are. For others,
-    and to be sure, give all places where φ or one of its first few derivatives jumps. Where one
-    is missing the estimate of the error says so. The time for a pair grows with the square of
-    their number, so give those within reach: eight standard deviations of the inputs of φ.
+    Up to eight kinks between −48 and 48 are found automatically. For other functions, or for
+    certainty, list all points where φ or one of its first few derivatives jumps; a missing one
+    increases the estimated error. The time for a pair grows with the square of the number of
+    kinks, so list only those within eight standard deviations of the inputs of φ.
 
     Parameters
     ----------
     function
         φ as an elementwise JAX function.
     kinks
-        Numbers, in any order.
+        Positions of the kinks, in any order.
     jumps
-        Whether φ itself jumps at one of them, so that it has an NNGP kernel and no NTK.
+        Whether φ itself jumps at one of them, so that it has an NNGP kernel but no NTK.
 
     Raises
     ------
@@ -117,12 +117,12 @@ def polynomial(coefficients: Any) -> ActivationFunction:
     Parameters
     ----------
     coefficients
-        Up to degree 16.
+        Coefficients up to degree 16.
 
     Raises
     ------
     InvalidInput
-        If they are not finite numbers, or too many.
+        If the coefficients are not finite numbers, or too many.
 
     Examples
     --------
@@ -160,7 +160,7 @@ def monomial(degree: int) -> ActivationFunction:
 def hermite(degree: int) -> ActivationFunction:
     """Return the orthonormal Hermite polynomial He_n(x)/√n!, up to degree 16.
 
-    The probabilists' one, ``scipy.special.hermitenorm`` divided by √n!: at variance 1
+    He_n is the probabilists' polynomial, ``scipy.special.hermitenorm``. At variance 1
     E[φ(u)φ(v)] = cⁿ.
 
     Examples

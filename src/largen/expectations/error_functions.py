@@ -5,13 +5,13 @@ Everything follows from E[Φ(u)Φ(v)] = ¼ + asin(q12/√(AB))/2π with A = 1 + 
 
     E[erf(u)erf(v)] = (2/π) asin(2 q12/√((1 + 2q1)(1 + 2q2))),
 
-and gelu(x) = x Φ(x) = x/2 + x (Φ(x) − ½), an odd and an even part that do not mix:
+and gelu(x) = x Φ(x) = x/2 + x (Φ(x) − ½), whose odd and even part contribute separately:
 
     E[gelu(u)gelu(v)] = q12/4 + [q12 asin(q12/√(AB)) + T]/2π,
     T = (q1 q2 + q12² (1 − q1 q2)/(AB)) / √(AB − q12²).
 
-The gaps are written as a part that vanishes when the correlation is 1, and a part of second
-order in q1 − q2 that is there even then, each without cancellation.
+The gaps are written as a part that vanishes at correlation 1, plus a part of second order in
+q1 − q2 that remains there, each without cancellation.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from largen.expectations.closed_form import (
 
 
 def _arc_shortfall(q1: Array, q2: Array, gap: Array) -> Array:
-    """Return asin(√(q1 q2)/√(AB)) − asin(q12/√(AB)): what the arc lacks for correlation 1."""
+    """Return asin(√(q1 q2)/√(AB)) − asin(q12/√(AB)), the arc at correlation 1 minus the arc."""
     root, q12, _, determinant = covariance_shortfall(q1, q2, gap)
     cos_full = jnp.sqrt(1 + q1 + q2)
     cos_part = jnp.sqrt(1 + q1 + q2 + determinant)
@@ -55,8 +55,8 @@ def _half_arc(q: Array) -> tuple[Array, Array]:
 def _half_arcs(q1: Array, q2: Array) -> tuple[Array, Array, Array]:
     """Return sin((β1 − β2)/2), and sine and cosine of the mean m = (β1 + β2)/2.
 
-    The covariance that a pair would need for the arc m has sin² m = sin β1 sin β2 +
-    sin²((β1 − β2)/2), of which the first is that of correlation 1.
+    sin² m = sin β1 sin β2 + sin²((β1 − β2)/2), where the first term is the squared sine of the arc
+    at correlation 1.
     """
     (s1, c1), (s2, c2) = _half_arc(q1), _half_arc(q2)
     return s1 * c2 - c1 * s2, s1 * c2 + c1 * s2, c1 * c2 - s1 * s2
@@ -107,7 +107,7 @@ def _erf_both(q1: Array, q2: Array, gap: Array) -> tuple[Array, Array]:
 
 
 def _erf_derivative(q1: Array, q2: Array, gap: Array) -> Array:
-    # As in _erf_both, but with the slope that the determinant has where it is 0.
+    # As in _erf_both, but with the derivative of the determinant retained where it is 0.
     return 4 / np.pi / jnp.sqrt(1 + 2 * (q1 + q2) + 4 * determinant_of(q1, q2, gap))
 
 
@@ -165,7 +165,7 @@ def _gelu_gap(q1: Array, q2: Array, gap: Array) -> Array:
 
 
 def _gelu_shortfall(q1: Array, q2: Array, gap: Array) -> Array:
-    """Return the growth of q12 asin(q12/√(AB)) + T from this correlation to correlation 1."""
+    """Return the value of q12 asin(q12/√(AB)) + T at correlation 1 minus that at q12."""
     root, q12, shortfall, w = covariance_shortfall(q1, q2, gap)
     product = (1 + q1) * (1 + q2)
     full = 1 + q1 + q2

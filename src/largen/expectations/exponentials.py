@@ -27,7 +27,7 @@ def _exp_difference(x1: Array, x2: Array) -> Array:
 
 
 def _waves(q1: Array, q2: Array, gap: Array) -> tuple[Array, Array, Array, Array]:
-    """Return the near and the far wave, 1 − near, and ¼(e^(−q1) − e^(−q2))²."""
+    """Return e^(−gap), e^(−(q1 + q2 − gap)), 1 − e^(−gap), and ¼(e^(−q1) − e^(−q2))²."""
     far = jnp.exp(gap - q1 - q2)
     return jnp.exp(-gap), far, -jnp.expm1(-gap), _exp_difference(-q1, -q2) ** 2 / 4
 

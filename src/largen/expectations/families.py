@@ -21,11 +21,11 @@ from largen.expectations.polynomials import polynomial_integrals
 
 @runtime_checkable
 class Family(Protocol):
-    """What a function with parameters says of itself; ``str`` of it is the activation's name."""
+    """The interface of functions with parameters; ``str`` gives the activation's name."""
 
     @property
     def closed_form(self) -> ClosedForm | None:
-        """Its Gaussian integrals in closed form, if known."""
+        """Return the Gaussian integrals in closed form, or None if they are not known."""
         ...
 
     def derivative(self, x: Array) -> Array:
@@ -53,7 +53,7 @@ class LeakyRelu:
 
     @property
     def closed_form(self) -> ClosedForm:
-        """Of degree one."""
+        """Return the integrals of a function of degree one."""
         return homogeneous((1 + self.slope) / 2, (1 - self.slope) / 2, self.slope)
 
     def __str__(self) -> str:
@@ -79,7 +79,7 @@ class Elu:
 
     @property
     def closed_form(self) -> None:
-        """None: its integrals hold the normal distribution function of two variables."""
+        """Return None: the integrals involve the bivariate normal distribution function."""
         return None
 
     def __str__(self) -> str:
@@ -102,7 +102,7 @@ class Gaussian:
 
     @property
     def closed_form(self) -> ClosedForm:
-        """Powers of a determinant."""
+        """Return the integrals as powers of a determinant."""
         return gaussian_integrals(self.width)
 
     def __str__(self) -> str:
@@ -125,7 +125,7 @@ class Rbf:
 
     @property
     def closed_form(self) -> ClosedForm:
-        """Exponentials of the gap."""
+        """Return the integrals as exponentials of the gap."""
         return rbf_integrals(self.gamma)
 
     def __str__(self) -> str:
@@ -149,7 +149,7 @@ class Polynomial:
 
     @property
     def closed_form(self) -> ClosedForm:
-        """Polynomials in the variances and the covariance."""
+        """Return the integrals as polynomials in the variances and the covariance."""
         return polynomial_integrals(self.coefficients)
 
     def __str__(self) -> str:
@@ -176,12 +176,12 @@ class Jump:
         return jnp.where(x > 0, 1, jnp.where(x < 0, self.below, 0)).astype(x.dtype)
 
     def derivative(self, x: Array) -> Array:
-        """Return 0, what backpropagation sees of it."""
+        """Return 0, the derivative that backpropagation uses."""
         return jnp.zeros_like(x)
 
     @property
     def closed_form(self) -> ClosedForm:
-        """The angle between u and v."""
+        """Return the integrals as functions of the angle between u and v."""
         return SIGN if self.below else STEP
 
     def __str__(self) -> str:
@@ -190,7 +190,7 @@ class Jump:
 
 @dataclass(frozen=True)
 class Kinked:
-    """Any function, with the places where it is not smooth."""
+    """Any function, with the points where it is not smooth."""
 
     function: Callable[[Array], Array]
     kinks: tuple[float, ...]
@@ -206,7 +206,7 @@ class Kinked:
 
     @property
     def closed_form(self) -> ClosedForm:
-        """Integrals over its pieces."""
+        """Return the integrals computed over the pieces."""
         return piecewise_smooth(self.function, self.derivative, self.kinks, self.jumps)
 
     def __str__(self) -> str:

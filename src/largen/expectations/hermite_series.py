@@ -1,20 +1,21 @@
-"""Pair expectations of any activation, by its Hermite series, with a bound on the error.
+"""Pair expectations of any activation by its Hermite series, with a bound on the error.
 
 With h_k the orthonormal Hermite polynomials and a_k(q) = E[φ(√q z) h_k(z)] (Mehler's formula),
 
     E[φ(u)φ(v)] = Σ_k a_k(q1) a_k(q2) cᵏ,   c = q12/√(q1 q2),
 
-so that n² pairs cost n² K multiply-adds. What K terms leave out is bounded by Parseval:
+so that n² pairs cost n² K multiply-adds. Parseval's identity bounds the error of truncation after K
+terms:
 
     |Σ_{k≥K} a_k b_k cᵏ| ≤ |c|ᴷ √(t(q1) t(q2)),   t(q) = E[φ²] − Σ_{k<K} a_k² ≥ 0.
 
-The number of terms is found while the program runs, from t, so it adapts to the activation and
-to the variances under ``jit`` too. The even and the odd part of φ never mix and are summed
-apart, as series in c²; an odd φ costs half. The gap is a sum of non-negative terms,
+The number of terms is determined from t at run time, so that it adapts to the activation and to the
+variances under ``jit`` as well. The even and the odd part of φ contribute separately and are summed
+as two series in c²; an odd φ costs half. The gap is a sum of non-negative terms,
 
     gap' = Σ_k [(a_k − b_k)²/2 + a_k b_k (1 − cᵏ)],
 
-and 1 − c comes from the gap of the inputs, so nothing cancels where the inputs coincide.
+and 1 − c is computed from the gap of the inputs, so that nothing cancels where the inputs coincide.
 """
 
 from __future__ import annotations
@@ -42,15 +43,15 @@ class Coefficients(NamedTuple):
     Attributes
     ----------
     values
-        a_k of the part itself, (CAPACITY, *batch): degrees 0, 2, … or 1, 3, …
+        a_k of this part of φ, (CAPACITY, *batch): degrees 0, 2, … or 1, 3, …
     slopes
-        a_k of its derivative: degrees 1, 3, … or 0, 2, …
+        a_k of the derivative of this part: degrees 1, 3, … or 0, 2, …
     tails
-        √t for the two, (CAPACITY // BLOCK + 1, 2, *batch): what the first j blocks leave out.
+        √t of both after the first j blocks, (CAPACITY // BLOCK + 1, 2, *batch).
     worst
         The largest tails of the batch, (CAPACITY // BLOCK + 1, 2).
     blocks
-        How many blocks have been computed, ().
+        Number of blocks that have been computed, ().
     """
 
     values: Float[Array, "terms *batch"]
@@ -61,7 +62,7 @@ class Coefficients(NamedTuple):
 
 
 def tolerance(dtype: np.dtype) -> float:
-    """Return the truncation error of E[φ²] that is allowed where the inputs coincide."""
+    """Return the allowed truncation error of E[φ²] where the inputs coincide."""
     return 1e-12 if dtype == np.float64 else 1e-6
 
 
@@ -103,7 +104,7 @@ def coefficients(
     q: Float[Array, " batch"],
     correlation: Float[Array, ""],
 ) -> Coefficients:
-    """Return as many coefficients of the even or odd part of φ as the tolerance asks for.
+    """Return the coefficients of the even or odd part of φ that the tolerance requires.
 
     Parameters
     ----------
@@ -112,11 +113,11 @@ def coefficients(
     parity
         0 for the even part, 1 for the odd part.
     alone
-        Whether φ has no other part.
+        Whether the other part of φ is zero.
     q
         Variances.
     correlation
-        The largest |c| that they will be used for; nearly all terms are needed for 1 only.
+        The largest |c| that occurs; only |c| near 1 requires nearly all terms.
     """
     value, slope = part_on_nodes(phi, parity, alone, q)
     even, odd = basis(q.dtype)
@@ -154,7 +155,7 @@ def coefficients(
 def coefficients_of_both(
     phi: ActivationFunction, parity: int, alone: bool, q1: Array, q2: Array, correlation: Array
 ) -> tuple[Coefficients, Coefficients]:
-    """Return the coefficients at two arrays of variances, found in one go."""
+    """Return the coefficients at two arrays of variances, computed together."""
     found = coefficients(phi, parity, alone, jnp.concatenate([q1.ravel(), q2.ravel()]), correlation)
 
     def part(of_one, q):
@@ -188,7 +189,7 @@ def correlation_of(q1: Array, q2: Array, gap: Array) -> Correlation:
 
 
 def blocks_needed(first: Coefficients, second: Coefficients, correlation: Correlation) -> Array:
-    """Return the number of blocks that a tile of pairs needs."""
+    """Return the number of blocks that a tile of pairs requires."""
     size = jnp.sqrt(1 - jnp.min(correlation.one_minus_square))
     damping = size ** (2 * BLOCK * jnp.arange(CAPACITY // BLOCK + 1))
     bound = damping[:, None] * first.worst * second.worst
@@ -200,10 +201,10 @@ def blocks_needed(first: Coefficients, second: Coefficients, correlation: Correl
 def gap_and_derivative(
     parity: int, first: Coefficients, second: Coefficients, correlation: Correlation, tile: Tile
 ) -> tuple[Array, Array, Array, Array]:
-    """Return what one part of φ adds to gap' and to E[φ'φ'], and bounds on their errors.
+    """Return the contributions of one part of φ to gap' and E[φ'φ'], and bounds on their errors.
 
-    What the blocks leave out is counted as if it were all of the next degree; that is exact
-    where the inputs coincide, and elsewhere wrong by less than twice the bound of Parseval.
+    The remainder of the series is assigned to the next degree. This is exact where the inputs
+    coincide, and elsewhere in error by less than twice Parseval's bound.
     """
     c, one_minus_c, one_minus_square = correlation
     y = 1 - one_minus_square

@@ -1,11 +1,11 @@
 """Activations of degree one, φ(x) = a x + b |x|: linear, absolute value, relu, leaky relu.
 
-The odd and the even part do not mix under a centred Gaussian, so that
+The odd and the even part contribute separately under a centred Gaussian, so that
 
     E[φ(u)φ(v)] = a² q12 + b² E|u||v|,   E|u||v| = (2/π) √(q1 q2) (sin θ + (π/2 − θ) cos θ),
 
 with θ the angle between u and v (Cho & Saul 2009, arc-cosine kernel of order one, for relu).
-In terms of the gap nothing cancels:
+In terms of the gap there is no cancellation:
 
     gap' = (a² + b²) gap − (2 b²/π) √(q1 q2) (sin θ − θ cos θ),
     E[φ'(u)φ'(v)] = a² + b² (1 − 2θ/π).
@@ -24,9 +24,9 @@ from jax import Array
 from largen.expectations.angles import horner, series
 from largen.expectations.closed_form import ClosedForm, divide, of_one_rank, safe_sqrt
 
-# With h = sin²(θ/2) ≤ ½: θ = 2√h A(h) and sin θ − θ cos θ = √h h F(h), as polynomials in h that
-# interpolate at Chebyshev's points, from the highest degree down. In float64 both are right to
-# 4e-17, and in float32 to 3e-9.
+# With h = sin²(θ/2) ≤ ½: θ = 2√h A(h) and sin θ − θ cos θ = √h h F(h), with polynomials A and F
+# interpolated at Chebyshev points, highest degree first. Their errors are 4e-17 in float64 and 3e-9
+# in float32.
 _ARCSINE = {
     np.dtype(np.float64): (
         0.8892904367638688,
@@ -94,7 +94,7 @@ _FOLDING = {
     ),
 }
 
-# The same to 2e-13, where both are evaluated again and again.
+# The same polynomials to 2e-13, for repeated evaluation of both.
 _SHORT_ARCSINE = (
     0.2956509569163965,
     -0.7127528085707677,
@@ -137,7 +137,7 @@ def homogeneous(odd: float, even: float, slope_at_zero: float) -> ClosedForm:
     odd, even
         Slopes a and b; relu has a = b = ½, the linear function b = 0.
     slope_at_zero
-        φ'(0) as a finite network takes it, 0 for relu; it matters where a variance is 0.
+        φ'(0) as in a finite network, 0 for relu; used where a variance is 0.
     """
     a2, b2 = odd**2, even**2
 
@@ -169,11 +169,11 @@ def homogeneous(odd: float, even: float, slope_at_zero: float) -> ClosedForm:
 def _half_sine(q1: Array, q2: Array, gap: Array) -> tuple[Array, Array]:
     """Return sin(θ'/2) and whether θ is obtuse, with θ' = θ, or π − θ where it is.
 
-    2 sin²(θ'/2) is half the squared distance of u/√q1 and ±v/√q2. Where a variance is 0 there is
-    no angle, and any number is returned.
+    2 sin²(θ'/2) is half the mean squared distance of u/√q1 and ±v/√q2. Where a variance is 0 the
+    angle is undefined, and the result is arbitrary.
     """
     tiny = jnp.finfo(gap.dtype).tiny
-    # Roots end what XLA does for each variance by itself; all else is done for every pair.
+    # XLA evaluates the roots once for each variance, and all other operations for every pair.
     inverse1, inverse2 = (1 / jnp.sqrt(jnp.maximum(2 * q, tiny)) for q in (q1, q2))
     uneven = _uneven(q1 - q2, jnp.sqrt(q1) + jnp.sqrt(q2) + tiny)
     opposite = q1 + q2 - gap
@@ -185,8 +185,8 @@ def _half_sine(q1: Array, q2: Array, gap: Array) -> tuple[Array, Array]:
 def angle_and_folding(q1: Array, q2: Array, gap: Array) -> tuple[Array, Array]:
     """Return θ and √(q1 q2) (sin θ − θ cos θ) to 2e-13, for variances of one rank with the gap.
 
-    In fewer operations than either alone takes to all digits. Near θ = 0 digits are relative; where
-    a variance is 0 there is no angle, and any number is returned.
+    This takes fewer operations than either quantity alone at full precision. The precision is
+    relative near θ = 0. Where a variance is 0 the angle is undefined, and the result is arbitrary.
     """
     (r1, inverse1), (r2, inverse2) = (
         (root, 1 / jnp.maximum(root, jnp.finfo(root.dtype).tiny ** 0.5))
@@ -234,7 +234,8 @@ def angle_of(q1: Array, q2: Array, gap: Array) -> Array:
 
 @angle_of.defjvp
 def _angle_jvp(primals, tangents):
-    # θ has a kink |u − v| where u and v coincide: rate 0, the derivative along the diagonal.
+    # θ has a kink |u − v| where u and v coincide; its derivative there is set to 0, the derivative
+    # along the diagonal.
     q1, q2, gap = primals
     dq1, dq2, dgap = tangents
     rate = divide(jnp.ones_like(gap), _root_of_determinant(q1, q2, gap))

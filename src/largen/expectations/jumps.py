@@ -1,7 +1,7 @@
 """Gaussian integrals of functions that jump at 0: sign and step.
 
-E[sign u sign v] = 1 − 2θ/π with the angle θ between u and v, and a quarter of that spread for the
-step. φ' is a delta function and E[φ'φ'] diverges: there is an NNGP kernel and no NTK.
+E[sign u sign v] = 1 − 2θ/π with the angle θ between u and v; the covariance of the step is a
+quarter of it. φ' is a delta function and E[φ'φ'] diverges: there is an NNGP kernel but no NTK.
 """
 
 from __future__ import annotations

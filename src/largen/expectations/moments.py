@@ -1,4 +1,4 @@
-"""Gaussian moments of activations: the names that the rest of the library uses."""
+"""Gaussian moments of activations, the interface to the rest of the library."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Spec = str | Elementwise | ActivationFunction
 
 
 class PairMoments(NamedTuple):
-    """What a layer needs to know of φ under two correlated Gaussians u and v.
+    """The moments of φ under two correlated Gaussians u and v that a layer requires.
 
     Attributes
     ----------
@@ -55,32 +55,32 @@ def pair_moments(phi: Spec, q1: ArrayLike, q2: ArrayLike, gap: ArrayLike) -> Pai
 
         gap' = (V_1 + V_2)/2 − V,     V = E[φ(u)φ(v)],   gap = (q1 + q2)/2 − E[uv].
 
-    Kernels of deep relu networks depend on √(1 − c) near correlation c = 1; formed by
-    subtraction 1 − c has the rounding error of c. The gap is a sum of non-negative terms and
-    keeps its relative precision through any number of layers; gap = 0 gives gap' = 0.
+    Kernels of deep relu networks depend on √(1 − c) near correlation c = 1, where 1 − c computed by
+    subtraction has the rounding error of c. The gap is a sum of non-negative terms and keeps its
+    relative precision through any number of layers; gap = 0 gives gap' = 0.
 
     Parameters
     ----------
     phi
         Name, elementwise JAX function or :class:`ActivationFunction`.
     q1, q2, gap
-        Variances of u and v, and half their mean squared distance; shapes that broadcast. Kept
-        unbroadcast, (n, 1), (1, m) and (n, m), they cost least.
+        Variances of u and v, and half their mean squared distance; shapes that broadcast. The
+        shapes (n, 1), (1, m) and (n, m) cost least.
 
     Returns
     -------
     PairMoments
-        Two arrays of the broadcast shape. Differentiable any number of times, also where u and
-        v coincide; the kink of relu's derivative kernel counts as slope 0 there.
+        Two arrays of the broadcast shape. They are differentiable any number of times, also where
+        u and v coincide; relu's derivative kernel has a kink there, to which slope 0 is assigned.
 
     Notes
     -----
-    Closed forms where they exist (Cho & Saul 2009 for relu; Williams 1997 for erf), an integral
-    over the angle for piecewise linear functions (Plackett 1954), the Hermite series for other
-    smooth functions, tables of integrals in polar coordinates for those with a bend at 0, such as
-    elu, and integrals over the pieces, of about a millisecond for each pair, for those with kinks
-    elsewhere; :func:`pair_error` bounds their errors. The precision is that of the arrays as
-    JAX sees them: call it within ``largen.arrays.precision`` for float64.
+    The method is a closed form where one exists (Cho & Saul 2009 for relu; Williams 1997 for erf),
+    an integral over the angle for piecewise linear functions (Plackett 1954), the Hermite series
+    for other smooth functions, tables of integrals in polar coordinates for functions with a bend
+    at 0, such as elu, and integrals over the pieces, at about a millisecond for each pair, for
+    functions with kinks elsewhere; :func:`pair_error` bounds the errors. The precision is that of
+    the arrays in JAX: call this within ``largen.arrays.precision`` for float64.
 
     Examples
     --------
@@ -98,16 +98,17 @@ def pair_moments(phi: Spec, q1: ArrayLike, q2: ArrayLike, gap: ArrayLike) -> Pai
 def pair_error(phi: Spec, q1: ArrayLike, q2: ArrayLike, gap: ArrayLike) -> PairMoments:
     """Return bounds on the absolute errors of :func:`pair_moments`, entry by entry.
 
-    For the Hermite series: Parseval's bound on the terms left out, the change of the
-    coefficients when the quadrature is refined, and rounding. For functions with a bend at 0
-    and with kinks elsewhere: differences from finer integrals. For closed forms: rounding.
-    Activations that are smooth, or smooth but for a few kinks, reach 1e-10 in float64 at moderate
-    variances; those with many kinks do not, and the bound says so.
+    For the Hermite series the bound consists of Parseval's bound on the truncation error, the
+    change of the coefficients when the quadrature is refined, and rounding. For functions with a
+    bend at 0 or with kinks elsewhere it is the difference from finer integrals, and for closed
+    forms it is rounding. Activations that are smooth, or smooth but for a few kinks, reach 1e-10 in
+    float64 at moderate variances; those with many kinks do not, and have a larger bound.
 
-    Bounds are found from samples of φ and φ', and hold for functions that these resolve: nodes are
-    √q/24 apart, √q/72 where they are refined, and kinks are looked for on points about 1/128 apart.
-    A narrower feature, such as a bump e^(−(x/w)²) with w = 1e-4, can lie between all of them, and
-    then neither moments nor bounds know of it. Give such functions their closed form.
+    Bounds are computed from samples of φ and φ', and hold for functions that these resolve: nodes
+    are √q/24 apart, √q/72 where they are refined, and kinks are searched for on points about 1/128
+    apart. A narrower feature, such as a bump e^(−(x/w)²) with w = 1e-4, can lie between all of
+    these points, and is then missed by both moments and bounds. Supply a closed form for such
+    functions.
 
     Parameters
     ----------
@@ -173,7 +174,7 @@ def _one(phi: Spec, moment: str, q: ArrayLike) -> Any:
 def moment_error(phi: Spec, q: ArrayLike) -> SingleMoments:
     """Return estimates of the absolute errors of the moments under one Gaussian of variance q.
 
-    Rounding for closed forms, otherwise :func:`gaussian_mean_error`.
+    The estimate is rounding for closed forms, and otherwise :func:`gaussian_mean_error`.
 
     Examples
     --------
@@ -196,7 +197,7 @@ def gaussian_moments(
     rtol: float | None = None,
     throw: bool = True,
 ) -> tuple[Any, Any]:
-    """Return E[φ(u)φ(v)] and E[φ'(u)φ'(v)] for centred Gaussians with plain covariances.
+    """Return E[φ(u)φ(v)] and E[φ'(u)φ'(v)] for centred Gaussians with given covariances.
 
     Parameters
     ----------
@@ -204,12 +205,12 @@ def gaussian_moments(
         Name, elementwise JAX function or :class:`ActivationFunction`.
     q1, q12, q2
         E[u²], E[uv] and E[v²]: numbers or arrays that broadcast. Near coincidence
-        :func:`pair_moments` is more precise, since it takes the distance instead of q12.
+        :func:`pair_moments` is more precise, since it takes the gap instead of q12.
     rtol
-        Error that is accepted, relative to E[φ²] and E[φ'²]; by default 1e-8 in float64 and 1e-4
-        in float32.
+        Accepted error, relative to E[φ²] and E[φ'²]; by default 1e-8 in float64 and 1e-4 in
+        float32.
     throw
-        Whether a larger error is raised; otherwise the moments are returned as they are.
+        Whether a larger error raises an exception; otherwise the moments are returned anyway.
 
     Returns
     -------
@@ -222,9 +223,9 @@ def gaussian_moments(
         For variances below 0, |q12| > √(q1 q2), NaN or infinity, shapes that do not broadcast,
         an unknown activation.
     NumericalFailure
-        If the error may be larger than ``rtol``: for activations with more kinks than are found,
-        or at very large variances. The moments are its ``result``. Traced arrays are not
-        checked, and features of φ narrower than its samples are not seen: :func:`pair_error`.
+        If the error may exceed ``rtol``, for activations with more kinks than the search allows
+        or at very large variances. The exception carries the moments as ``result``. Traced arrays
+        are not checked, and features of φ below its sampling are missed: see :func:`pair_error`.
 
     Examples
     --------
@@ -257,7 +258,7 @@ def gaussian_moments(
 
 
 def _accuracy(phi, q, dtype, rtol) -> tuple[str | None, ActivationFunction]:
-    """Return what to say about the accuracy, and φ with the method to take."""
+    """Return an error message about the accuracy, if any, and φ with the method to use."""
     name = "float64" if dtype == np.float64 else "float32"
     rtol = DEFAULT_RTOL[name] if rtol is None else real("rtol", rtol, above=0.0)
     dtype = np.dtype(name).type
@@ -265,7 +266,7 @@ def _accuracy(phi, q, dtype, rtol) -> tuple[str | None, ActivationFunction]:
     return shortfall(phi, q, rtol, dtype), phi
 
 
-_activation = activation  # the function above has an argument of that name
+_activation = activation  # gaussian_moments has an argument of this name
 
 
 def _check_covariance(q1, q12, q2) -> None:
@@ -347,6 +348,6 @@ def _single_error(phi: ActivationFunction, q: Array) -> tuple[Array, ...]:
     known = phi.closed_form
     values = known.second_moment(q), known.derivative_second_moment(q)
     value, slope = (rounding * jnp.abs(v) for v in values)
-    if known.error is not None:  # those of independent and of equal u and v
+    if known.error is not None:  # the errors for independent and for equal u and v
         value, slope = value + known.error(q, q, q)[0], slope + known.error(q, q, 0 * q)[1]
     return value, slope, divide(value, jnp.sqrt(values[0]))

@@ -1,13 +1,13 @@
-"""Quadrature nodes for functions of φ and φ' of one Gaussian, whatever their kinks.
+"""Quadrature nodes for expectations of functions of φ and φ' under one Gaussian.
 
-Expectations of products such as φ²φ'² have no closed forms in common. For a smooth φ the
-trapezoidal rule is exact up to rounding; a φ with kinks is integrated by Gauss and Legendre's rule
-on panels that end at the kinks, which is right for jumps of φ' as well. Derivatives in the variance
-need no derivative of the function: with the Hermite polynomials He_k of probabilists,
+Expectations of products such as φ²φ'² have no common closed form. For a smooth φ the trapezoidal
+rule is exact up to rounding; a φ with kinks is integrated by Gauss–Legendre quadrature on panels
+that end at the kinks, which allows for jumps of φ' as well. Derivatives in the variance need no
+derivative of the function: with the probabilists' Hermite polynomials He_k,
 
     dᵏ/dqᵏ E[f(√q z)] = E[f(√q z) He_{2k}(z)] / (2q)ᵏ.
 
-Everything here is NumPy in float64, computed outside of any trace.
+This module computes in NumPy and float64, outside of any trace.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from largen.expectations.panels import panels
 from largen.expectations.singularities import singular_places
 
 MOST_KINKS = 16
-_REACH = 10.0  # standard deviations of the trapezoidal rule
-_STEP = 0.25  # between its nodes, times √q, at first: exact for tanh
-_LONGEST = 0.25  # in standard deviations
-_FINEST = 16  # times finer than that
+_REACH = 10.0  # range of the trapezoidal rule, in standard deviations
+_STEP = 0.25  # initial spacing of its nodes, times √q: exact for tanh
+_LONGEST = 0.25  # largest spacing, in standard deviations
+_FINEST = 16  # largest refinement of the initial spacing
 _WHOLE = (1.0, 2.5, 4.5, 6.5, 9.0)  # ends of panels, in standard deviations
-_GROWTH = 3.0  # of panels away from a kink
+_GROWTH = 3.0  # ratio of the lengths of successive panels away from a kink
 
 
 @lru_cache(maxsize=256)
 def kinks_of(phi: ActivationFunction) -> tuple[float, ...]:
-    """Return where φ or φ' is not smooth, in ascending order; () for a smooth φ.
+    """Return the points where φ or φ' is not smooth, in ascending order; () for a smooth φ.
 
     Raises
     ------
     InvalidInput
-        If there are more than 16 such places between −48 and 48.
+        If there are more than 16 such points between −48 and 48.
 
     Examples
     --------
@@ -67,7 +67,7 @@ def kinks_of(phi: ActivationFunction) -> tuple[float, ...]:
 
 def values(phi: ActivationFunction, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return φ(x) and φ'(x) in float64."""
-    # Powers of two of points at a time, so that few programs are compiled.
+    # The number of points is padded to a power of two, so that few programs are compiled.
     padded = np.zeros(max(64, 1 << int(np.ceil(np.log2(max(x.size, 1))))))
     padded[: x.size] = np.ravel(x)
     with jax.enable_x64(True), jax.ensure_compile_time_eval():
@@ -94,14 +94,14 @@ class Nodes(NamedTuple):
 
 
 def nodes_for(phi: ActivationFunction, q: np.ndarray) -> Nodes:
-    """Return nodes that suit functions of φ and φ' at all of the variances q > 0.
+    """Return nodes for expectations of functions of φ and φ' at all of the variances q > 0.
 
     Parameters
     ----------
     phi
-        The activation, whose kinks are found.
+        The activation; its kinks are searched for.
     q
-        Variances of any shape.
+        Variances, any shape.
     """
     q = np.asarray(q, np.float64)
     kinks = kinks_of(phi)
@@ -110,7 +110,7 @@ def nodes_for(phi: ActivationFunction, q: np.ndarray) -> Nodes:
 
 @lru_cache(maxsize=256)
 def _fineness(phi: ActivationFunction) -> int:
-    """Return how many times finer than for tanh the trapezoidal rule must be, a power of 2."""
+    """Return the required refinement of the trapezoidal rule relative to tanh, a power of 2."""
     q, finer = np.array([40.0]), 1
 
     def moments(finer: int) -> np.ndarray:
@@ -168,9 +168,9 @@ def derivatives_in_variance(f: np.ndarray, nodes: Nodes, q: np.ndarray, order: i
     f
         Values of the function at √q z, (node, *q).
     nodes, q
-        The rule, and its variances.
+        The quadrature rule, and its variances.
     order
-        Up to 3.
+        Highest order of the derivatives, up to 3.
     """
     z = nodes.z
     hermite = [
@@ -179,7 +179,7 @@ def derivatives_in_variance(f: np.ndarray, nodes: Nodes, q: np.ndarray, order: i
         z**4 - 6 * z**2 + 3,
         z**6 - 15 * z**4 + 45 * z**2 - 15,
     ]
-    # The constant drops out of derivatives, and with it most of the rounding.
+    # The mean drops out of the derivatives; subtracting it removes most of the rounding error.
     mean = np.sum(f * nodes.weights, axis=0)
     centred = (f - mean) * nodes.weights
     slopes = [np.sum(centred * h, axis=0) / (2 * q) ** k for k, h in enumerate(hermite)]

@@ -1,7 +1,8 @@
-"""Quadrature by panels, each with Gauss and Legendre's rule.
+"""Composite Gauss–Legendre quadrature.
 
-For functions with a bend at 0, or with a scale far below the range, the panels grow by factors
-from 0 outwards: a singularity near 0 is then equally far, in units of the panel, from all of them.
+For functions with a bend at 0, or with a scale far below the range, the lengths of the panels grow
+geometrically from 0 outwards: the distance of a singularity near 0 is then the same in units of
+each panel's length.
 """
 
 from __future__ import annotations
@@ -12,26 +13,26 @@ import numpy as np
 
 
 def panels(edges: np.ndarray, order: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return nodes and weights of Gauss and Legendre's rule on each panel between the edges."""
+    """Return Gauss–Legendre nodes and weights on each panel between the edges."""
     x, w = np.polynomial.legendre.leggauss(order)
     half = np.diff(edges)[:, None] / 2
     return (edges[:-1, None] + half * (1 + x)).ravel(), (half * w).ravel()
 
 
-_GROWTH = 4.0  # of graded panels
-_OUTER = (1.0, 2.5, 4.5, 6.5, 9.0)  # panels of the normal density
+_GROWTH = 4.0  # ratio of the lengths of successive graded panels
+_OUTER = (1.0, 2.5, 4.5, 6.5, 9.0)  # edges of panels for the normal density
 
 
 @lru_cache
 def graded_nodes(reach: float, order: int = 16) -> tuple[np.ndarray, np.ndarray]:
-    """Return positive nodes and weights as ``half_nodes``, graded towards 0.
+    """Return positive nodes and weights, as ``half_nodes`` does, graded towards 0.
 
     Parameters
     ----------
     reach
-        The largest √q that they are for: the innermost panel is 1/reach long.
+        The largest √q for which the nodes are used; the innermost panel has length 1/reach.
     order
-        Nodes in each panel.
+        Number of nodes in each panel.
     """
     inner = _GROWTH ** -np.arange(np.ceil(np.log(max(reach, _GROWTH)) / np.log(_GROWTH)), 0, -1)
     z, lengths = panels(np.array([0.0, *inner, *_OUTER]), order)

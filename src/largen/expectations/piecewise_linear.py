@@ -10,8 +10,8 @@ with D₀ its value at angle 0, and once more for the gap:
 
     gap' = gap₀ + √(q1 q2) [(1 − cos θ) D₀ − Σ_ij w_i w_j/(2π) ∫₀^θ (cos t − cos θ) e^(−E_ij) dt].
 
-In x = log(tan(θ/2)/tan(t/2)) the integrands are smooth at any distance of h_i and k_j; panels of
-Gauss and Legendre's rule resolve them to 1e-13.
+In x = log(tan(θ/2)/tan(t/2)) the integrands are smooth at any distance of h_i and k_j; composite
+Gauss–Legendre quadrature resolves them to 1e-13.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from largen.expectations.closed_form import ClosedForm, determinant_of, smooth_p
 from largen.expectations.homogeneous import angle_of
 from largen.expectations.panels import panels
 
-_HIGHEST = 60.0  # heights beyond have no probability at all
-_REACH = (-10.0, -5.0, -2.5, 0.0, 2.5, 5.0, 10.0)  # panels of a Gaussian
+_HIGHEST = 60.0  # the probability of larger heights is negligible
+_REACH = (-10.0, -5.0, -2.5, 0.0, 2.5, 5.0, 10.0)  # edges of panels for a Gaussian
 _DEPTH = 32.0  # the truncation error of the integral is e^(−32)
 _RULES = {
     np.dtype(np.float64): panels(np.linspace(0, 1, 41), 12),
@@ -38,14 +38,14 @@ _UNIT, _UNIT_WEIGHTS = panels(np.array([0.0, 1.0]), 16)
 
 
 class Kink(NamedTuple):
-    """Where a piecewise linear function bends, seen from 0 outwards.
+    """A kink of a piecewise linear function, described from 0 outwards.
 
     Attributes
     ----------
     place
         κ, of either sign.
     inner, outer
-        Slopes on the side of 0 and beyond.
+        Slopes on the side facing 0 and on the far side.
     value
         φ(κ).
     """
@@ -62,7 +62,7 @@ class Kink(NamedTuple):
 
     @property
     def bend(self) -> float:
-        """The jump outer − inner, so that side · bend is that of φ' along x."""
+        """The jump outer − inner; side · bend is the jump of φ' in the direction of x."""
         return self.outer - self.inner
 
 
@@ -71,7 +71,7 @@ def piecewise_linear(
 ) -> ClosedForm:
     """Return the Gaussian integrals of φ(x) = slope·x + offset around 0, with kinks further out.
 
-    ``slope_at_zero`` is φ'(0) as a finite network takes it, should there be a kink at 0.
+    ``slope_at_zero`` is φ'(0) as in a finite network, used if there is a kink at 0.
     """
 
     def value(x):
@@ -113,7 +113,7 @@ def piecewise_linear(
         return jnp.where(q > 0, total, slope_at_zero)
 
     def collinear_gap(q1, q2):
-        """½E[(φ(√q1 z) − φ(√q2 z))²], panel by panel between all kinks of both."""
+        """½E[(φ(√q1 z) − φ(√q2 z))²], on panels between the kinks of both terms."""
         q1, q2 = jnp.broadcast_arrays(q1, q2)
         edges = [jnp.full_like(q1, z) for z in _REACH]
         edges += [
@@ -143,7 +143,7 @@ def piecewise_linear(
         return collinear_gap(q1, q2) + grown, derivative
 
     def cross_slope(q1, q2, q12):
-        """∂E[φ(u)φ(v)]/∂q1 = ½E[φ''(u)φ(v)]: v given that u is at a kink."""
+        """∂E[φ(u)φ(v)]/∂q1 = ½E[φ''(u)φ(v)], by conditioning v on u at each kink."""
         safe = jnp.where(q1 > 0, q1, 1)
         determinant = determinant_of(q1, q2, (q1 + q2) / 2 - q12)
         sd = jnp.sqrt(jnp.maximum(determinant / safe, jnp.finfo(q12.dtype).tiny))
@@ -164,7 +164,7 @@ def piecewise_linear(
 
 
 def _at_angle_zero(slope: float, kinks: tuple[Kink, ...], q1, q2):
-    """Return D₀ = E[φ'(u)φ'(v)] of u and v in one direction."""
+    """Return D₀ = E[φ'(u)φ'(v)] for parallel u and v."""
     total = slope**2 + jnp.zeros_like(q1 + q2)
     above = [[_above(_height(abs(k.place), q)) for k in kinks] for q in (q1, q2)]
     for k, p1, p2 in zip(kinks, *above, strict=True):
@@ -187,7 +187,7 @@ def _lost(kinks: tuple[Kink, ...], q1, q2, gap):
     ]
     rule = _RULES.get(theta.dtype, _RULES[np.dtype(np.float32)])
     nodes, weights = (jnp.asarray(x, theta.dtype) for x in rule)
-    # For obtuse θ the integral begins with what lies between θ and π/2.
+    # For obtuse θ the integration range in x also covers the angles between π/2 and θ.
     flat = jnp.log(jnp.maximum(sine2, 1e-30) / jnp.maximum(cosine2, 1e-30)) / 2
     depth = _DEPTH + jnp.clip(lax.stop_gradient(flat), 0, _DEPTH)
 

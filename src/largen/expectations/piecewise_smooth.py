@@ -1,16 +1,16 @@
-"""Functions that are smooth but for a few kinks: hard swish, a shifted relu squared, and others.
+"""Functions that are smooth except at a few kinks: hard swish, a shifted relu squared, and others.
 
 With u = s₁x and v = s₂(x cos θ + y sin θ) for independent normal x and y,
 
     gap' = ½ E[(φ(u) − φ(v))²],     D = E[φ'(u)φ'(v)],
 
-as an integral over x of one over y by Gauss and Legendre's rule on panels. The inner panels end
-where v is at a kink, and the outer ones where u is; what the inner integral makes of a kink of v
-is smooth in x, over a distance tan θ, so that there are outer panels of that size as well. The
-integrand of the gap is nowhere negative and vanishes where u and v coincide.
+are nested integrals over x and y, computed by composite Gauss–Legendre quadrature. The inner panels
+end where v is at a kink, and the outer panels where u is. The inner integral smooths a kink of v
+over a width tan θ in x, so that outer panels of this size are added there. The integrand of the gap
+is nowhere negative and vanishes where u and v coincide.
 
-Derivatives of the gap are those of Price's theorem; those of D come from the panels themselves,
-which move with the variances and with θ.
+Derivatives of the gap follow from Price's theorem; those of D from differentiating the quadrature,
+whose panels move with the variances and with θ.
 """
 
 from __future__ import annotations
@@ -30,22 +30,23 @@ from largen.expectations.panels import panels
 
 Elementwise = Callable[[Array], Array]
 
-_REACH = 8.5  # standard deviations; a Gaussian number exceeds them with a probability of 2e-17
+_REACH = 8.5  # standard deviations, exceeded by a Gaussian with probability 2e-17
 _SAFETY = 4.0
-_ARRAYS = (121, 9)  # of the pairs that XLA holds at a time, and for each kink; measured
+_ARRAYS = (121, 9)  # over the pairs that XLA holds at a time, plus those for each kink; measured
 
 
 class Rule(NamedTuple):
-    """How finely integrals are made.
+    """The resolution of the integrals.
 
     Attributes
     ----------
     order
-        Nodes in a panel.
+        Number of nodes in each panel.
     whole
-        The ends of the panels of a Gaussian, in standard deviations.
+        Edges of the panels for a Gaussian, in standard deviations.
     layer
-        The same of what an inner integral makes of a kink.
+        Edges of the panels around a kink that the inner integral has smoothed, in units of its
+        width.
     """
 
     order: int
@@ -58,7 +59,7 @@ _FINE = Rule(16, tuple(np.linspace(-_REACH, _REACH, 11)), tuple(np.linspace(-8.0
 
 
 def _inserted(edges: list[Array], extra: list[Array]) -> list[Array]:
-    """Return ascending edges with some more, in order, entry by entry."""
+    """Return ascending edges after inserting further ones in order, elementwise."""
     for new in extra:
         merged = []
         for edge in edges:
@@ -73,7 +74,7 @@ def _clipped(place: Array) -> Array:
 
 
 def _height(place: float, std: Array) -> Array:
-    """Return κ/s, as far as there is any probability."""
+    """Return κ/s, clipped to the range of non-negligible probability."""
     safe = jnp.where(std > 0, std, 1)
     return jnp.where(std > 0, _clipped(place / safe), np.sign(place) * _REACH)
 
@@ -85,7 +86,8 @@ def _density(x: Array) -> Array:
 def _on_panels(integrand, edges: Array, order: int, at_once: bool = False):
     """Return the integral of integrand(z), a tuple of arrays, over all panels of a Gaussian.
 
-    ``at_once`` takes the nodes of a panel along a new first axis, and not one after the other.
+    With ``at_once`` the nodes of a panel are evaluated together along a new first axis, otherwise
+    sequentially.
     """
     nodes, weights = (jnp.asarray(x, edges.dtype) for x in panels(np.array([0.0, 1.0]), order))
     if at_once:
@@ -106,12 +108,12 @@ def _on_panels(integrand, edges: Array, order: int, at_once: bool = False):
 
 
 def _over_plane(integrand, kinks, rule: Rule, q1: Array, q2: Array, gap: Array):
-    """Return E[f(u, v)] for each f of the tuple that integrand(u)(v) is."""
+    """Return E[f(u, v)] for each function f in the tuple integrand(u)(v)."""
     q1, q2, gap = jnp.broadcast_arrays(q1, q2, gap)
     s1, s2 = safe_sqrt(q1), safe_sqrt(q2)
     theta = angle_of(*(jnp.where(jnp.minimum(q1, q2) > 0, x, 1) for x in (q1, q2, gap)))
     sine, cosine = jnp.sin(theta), jnp.cos(theta)
-    # With a small cosine the layers are wider than the Gaussian, and anywhere.
+    # For a small cosine the smoothed kinks are wider than the Gaussian, anywhere on its axis.
     slow = jnp.where(jnp.abs(cosine) > 1e-3, cosine, 1e-3)
     steep = jnp.where(sine > 0, sine, 1)
     heights = [_height(kink, s2) for kink in kinks]
@@ -144,17 +146,17 @@ def _alone(integrand, kinks, rule: Rule, q: Array) -> Array:
 def piecewise_smooth(
     function: Elementwise, derivative: Elementwise, kinks: tuple[float, ...], jumps: bool = False
 ) -> ClosedForm:
-    """Return the Gaussian integrals of φ, given φ' and where one of them is not smooth.
+    """Return the Gaussian integrals of φ, given φ' and the points where either is not smooth.
 
     Parameters
     ----------
     function, derivative
         φ and φ'.
     kinks
-        All places where φ or one of its lower derivatives jumps, ascending. Where one is missing
-        the ``error`` of what is returned says so.
+        All points where φ or one of its lower derivatives jumps, ascending. A missing point
+        increases the ``error`` of the result.
     jumps
-        Whether φ itself does, so that D diverges.
+        Whether φ itself jumps, so that D diverges.
     """
 
     def of_pair(u):
@@ -199,7 +201,8 @@ def piecewise_smooth(
 
     @derivative_moment.defjvp
     def rates(primals, tangents):
-        # The rate in each variable first: going backwards then needs nothing of the loops.
+        # The derivative in each variable is computed first, so that reverse-mode differentiation
+        # stores no intermediates of the loops.
         shape = jnp.broadcast_shapes(*(x.shape for x in primals))
         primals = tuple(jnp.broadcast_to(x, shape) for x in primals)
 

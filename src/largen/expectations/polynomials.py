@@ -5,7 +5,8 @@ With B_k(q) = E[φ⁽ᵏ⁾(√q z)], itself a polynomial in q, Price's theorem 
     E[φ(u)φ(v)] = Σ_k B_k(q1) B_k(q2) q12ᵏ/k!,
     E[φ'(u)φ'(v)] = Σ_k B_{k+1}(q1) B_{k+1}(q2) q12ᵏ/k!.
 
-For the orthonormal Hermite polynomial h_n at variance 1 one term is left, and the kernel is cⁿ.
+For the orthonormal Hermite polynomial h_n at variance 1 only one term is nonzero, and the kernel is
+cⁿ.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def polynomial_integrals(coefficients: tuple[float, ...]) -> ClosedForm:
         return covariance(q, q, q)
 
     def gap_formula(q1, q2, gap):
-        # Σ_k ½(B_k s₁ᵏ − B_k s₂ᵏ)²/k! for parallel u and v, and what the angle adds.
+        # Σ_k ½(B_k s₁ᵏ − B_k s₂ᵏ)²/k! for parallel u and v, plus the increase with the angle.
         s1, s2 = safe_sqrt(q1), safe_sqrt(q2)
         root, q12, shortfall, _ = covariance_shortfall(q1, q2, gap)
         unequal = jnp.zeros_like(gap)

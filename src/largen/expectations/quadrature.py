@@ -1,12 +1,12 @@
-"""Expectations of any function of one Gaussian, by the trapezoidal rule or by graded panels.
+"""Expectations of functions of one Gaussian, by the trapezoidal rule or by graded panels.
 
     E[f(√q z)] ≈ h Σ_j n(z_j) f(√q z_j),   z_j = (j + ½) h,  |z_j| < 12,  n the normal density.
 
 For f analytic in a strip |Im x| < w the error is of order exp(−2π w/(h √q)): for tanh (w = π/2)
-and h = 1/24 below rounding up to variance 40. No node lies on 0, where hand-written functions
-like to have their kink.
+and h = 1/24 it is below rounding up to variance 40. No node lies at 0, where many user-defined
+functions have a kink.
 
-For f with a bend at 0, or with a scale far below √q, there are graded panels instead.
+For f with a bend at 0, or with a scale far below √q, graded panels are used instead.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _STEP_AND_REACH = {"float64": (1 / 24, 12.0), "float32": (1 / 12, 8.0)}
 def half_nodes(dtype: np.dtype, refined: bool = False) -> tuple[np.ndarray, np.ndarray]:
     """Return the positive nodes and their weights, for which Σ weights · f(z) = E[f(|z|)].
 
-    The refined rule has a third of the step and reaches half as far again.
+    The refined rule has a third of the step and 1.5 times the range.
     """
     step, reach = _STEP_AND_REACH.get(np.dtype(dtype).name, _STEP_AND_REACH["float32"])
     if refined:
@@ -53,20 +53,21 @@ def gaussian_mean(
     Parameters
     ----------
     function
-        f, an elementwise JAX function; hashable, so a plain function. A function written in the
-        call itself is compiled anew at every call.
+        f, an elementwise, hashable JAX function. A lambda written in the call itself is recompiled
+        at every call.
     q
         Variances, any shape.
     refined
-        Whether to take a finer and wider rule; the change tells the error.
+        Whether to use a finer and wider rule; the change of the result estimates the error.
     reach
-        Take graded panels that are good for bends at 0 and for √q up to this number.
+        If given, use graded panels, which allow for bends at 0 and for √q up to this number.
 
     Returns
     -------
     Array
-        The means, with the shape and dtype of ``q``, and with d/dq E[f] = E[z f'(√q z)]/(2√q),
-        which needs one derivative of f only and is right for kinks.
+        The means, with the shape and dtype of ``q``. Their derivative is
+        d/dq E[f] = E[z f'(√q z)]/(2√q), which needs only one derivative of f and holds for f with
+        kinks.
 
     Examples
     --------
@@ -91,9 +92,9 @@ def gaussian_mean_error(
 ) -> Array:
     """Return an estimate of the absolute error of :func:`gaussian_mean`, of the shape of ``q``.
 
-    Twice the change under the refined rule, and rounding. Where a kink lies between two nodes
-    the error oscillates with the variance, so the largest change is taken over nine variances
-    from q/2 to 2q.
+    The estimate is twice the change under the refined rule, plus rounding. If a kink lies between
+    two nodes the error oscillates with the variance; the estimate therefore uses the largest change
+    over nine variances from q/2 to 2q.
 
     Parameters
     ----------
@@ -144,7 +145,7 @@ def _mean_jvp(function, rule, primals, tangents):
 
 def _slope(derivative, rule, q):
     z, weights = _nodes(rule, q.dtype)
-    # At q = 0 the quotient is taken at a small variance instead: 1e-10 (1e-4 in float32).
+    # Near q = 0 the quotient is evaluated at a small variance, 1e-10 (1e-4 in float32).
     root = jnp.sqrt(jnp.maximum(q, 1e-10 if q.dtype == np.float64 else 1e-4))
     x = root[..., None] * z
     return (derivative(x) - derivative(-x)) / 2 @ (weights * z) / (2 * root)

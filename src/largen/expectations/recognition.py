@@ -1,9 +1,9 @@
-"""Which functions have kinks, and so need something else than a Hermite series.
+"""Recognition of functions with kinks, for which other methods than the Hermite series are used.
 
-A function with a kink has a slow series. Those of degree one, a x + b |x|, such as a relu written
-by hand, have closed forms; piecewise linear ones with kinks elsewhere, such as a hard tanh, have
-integrals over one angle; and curved ones with kinks elsewhere, such as hard swish, integrals over
-the pieces.
+The Hermite series of a function with a kink converges slowly. Functions of degree one, a x + b |x|,
+such as a relu written by hand, have closed forms; piecewise linear functions with kinks elsewhere,
+such as a hard tanh, have integrals over one angle; and curved functions with kinks elsewhere, such
+as hard swish, have integrals over the pieces.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from largen.expectations.piecewise_linear import Kink, piecewise_linear
 from largen.expectations.piecewise_smooth import piecewise_smooth
 from largen.expectations.singularities import singular_places
 
-# Twelve decades without any regularity that a function could share.
+# Irregularly spaced points over twelve decades.
 _POINTS = np.exp(np.linspace(-14, 14, 301) + 0.01 * np.sin(np.arange(301.0) ** 2))
 
 
-# Where kinks of piecewise linear functions are looked for, and how many are accepted.
+# Points of the search for kinks of piecewise linear functions, and the largest number of kinks.
 _LINE = np.sort(np.concatenate([np.arange(-64, 64, 1 / 128) + 0.0013, 64 * _POINTS, -64 * _POINTS]))
 _MOST_KINKS = 8
-_BESIDE = 1e-7  # how far from a kink a jump is looked for
+_BESIDE = 1e-7  # distance from a kink at which a jump is tested
 _EPS = float(np.finfo(np.float64).eps)
 
 
@@ -40,18 +40,18 @@ def recognise(
     """Return the Gaussian integrals of a function with kinks away from 0, or None for any other.
 
     φ(x) = a x + b |x| is recognised by φ(±s) = s φ(±1) and φ'(±s) = ±φ(±1) up to rounding at 300
-    points s between 1e-6 and 1e6. Otherwise φ must be straight, with the slope that φ' has, on
-    at most nine pieces of 16000 points with a spacing of 1/128 around 0 and reaching to 1e8,
-    and continuous. What happens between these points is not seen. Any other function that is
-    smooth but for up to eight places between −48 and 48, not all of them 0, is taken piece by
-    piece, with an estimate of the error.
+    points s between 1e-6 and 1e6. Otherwise φ is piecewise linear if it is continuous and, with
+    slope φ', linear on each of at most nine pieces of 16000 points that are spaced by 1/128 around
+    0 and reach to 1e8; features between these points are missed. Any other function that is smooth
+    but for up to eight points between −48 and 48, not all of them 0, is integrated piece by piece,
+    with an error estimate.
     """
     points = np.concatenate([[1.0], _POINTS])
     try:
         x = np.concatenate([points, -points, [0.0], _LINE])
         with jax.enable_x64(True), jax.ensure_compile_time_eval():
             value, slope = (np.asarray(f, np.float64) for f in _samples(function, x))
-    except Exception:  # it holds traced values, or does not work at these points
+    except Exception:  # the function holds traced values, or fails at these points
         return None
     if not (np.isfinite(value).all() and np.isfinite(slope).all()):
         return None

@@ -1,4 +1,4 @@
-"""Bounds on the errors of the Hermite series: what it leaves out, its quadrature, rounding."""
+"""Bounds on the errors of the Hermite series from truncation, quadrature and rounding."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from largen.expectations.quadrature import gaussian_mean
 from largen.expectations.series_pair import evaluate, parts_of, square
 
 PROBES = 8
-UNRESOLVED = 0.1  # relative change of coefficients beyond which nothing is known
+UNRESOLVED = 0.1  # relative change of coefficients beyond which the bound is infinite
 
 
 def series_error(phi: ActivationFunction, q1: Array, q2: Array, gap: Array) -> tuple[Array, Array]:
     """Return bounds on the errors of both results of ``series_pair``.
 
-    With δa the change of the coefficients under a finer and wider quadrature, seen at eight
-    variances between the smallest and the largest, the terms that are kept are wrong by at most
-    (‖a‖ + ‖b‖)(‖δa‖ + ‖δb‖); the bound takes twice that, since the largest change need not be at
-    one of the eight. It is infinite where the nodes do not resolve the function at all.
+    Let δa be the change of the coefficients under a finer and wider quadrature, evaluated at eight
+    variances between the smallest and the largest. The error of the terms up to truncation is at
+    most (‖a‖ + ‖b‖)(‖δa‖ + ‖δb‖); the bound is twice this, since the largest change need not be at
+    one of the eight. The bound is infinite if the nodes do not resolve the function.
     """
     _, _, gap_left, slope_left = evaluate(phi, True, q1, q2, gap)
     value_error, slope_error = _quadrature_error(phi, q1, q2)

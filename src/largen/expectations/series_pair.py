@@ -1,8 +1,8 @@
-"""Pair moments of any activation over large arrays of pairs, differentiable: tiles and gradients.
+"""Differentiable pair moments of any activation over large arrays of pairs.
 
-The Hermite series is evaluated tile by tile, so that memory stays near that of the result and
-each tile takes as many terms as its largest correlation needs. Derivatives are expectations of
-the same kind (Price's theorem), with C_ij = E[φ⁽ⁱ⁾(u) φ⁽ʲ⁾(v)]:
+The Hermite series is evaluated tile by tile, so that memory stays near that of the result and each
+tile sums only the terms that its largest correlation requires. By Price's theorem derivatives are
+expectations of the same kind, with C_ij = E[φ⁽ⁱ⁾(u) φ⁽ʲ⁾(v)]:
 
     dC_ij = C_{i+1,j+1} dq12 + ½ C_{i+2,j} dq1 + ½ C_{i,j+2} dq2.
 """
@@ -37,7 +37,7 @@ def parts_of(phi: ActivationFunction, dtype: np.dtype) -> tuple[int, ...]:
     try:
         with jax.ensure_compile_time_eval():
             plus, minus = np.asarray(phi(x)), np.asarray(phi(-x))
-    except jax.errors.JAXTypeError:  # φ holds traced values: nothing is known before it runs
+    except jax.errors.JAXTypeError:  # φ holds traced values, and its parity is unknown
         return (0, 1)
     small = 4 * np.finfo(dtype).eps * np.max(np.abs(plus) + np.abs(minus))
     parts = (np.abs(plus + minus) > small).any(), (np.abs(plus - minus) > small).any()
@@ -60,7 +60,7 @@ def _shape(*arrays: Array) -> tuple[int, ...]:
 def evaluate(
     phi: ActivationFunction, with_error: bool, q1: Array, q2: Array, gap: Array
 ) -> tuple[Array, ...]:
-    """Return gap', E[φ'φ'] and, if wanted, bounds on what the series leaves out of both."""
+    """Return gap', E[φ'φ'] and, if requested, bounds on the truncation errors of both."""
     out_shape = _shape(q1, q2, gap)
     if 0 in out_shape:
         return (jnp.zeros(out_shape, gap.dtype),) * (4 if with_error else 2)
@@ -115,7 +115,7 @@ def _cross_tangent(phi, i, j, pair, dq1, dq2, dq12):
 def cross_moment(
     phi: ActivationFunction, i: int, j: int, q1: Array, q2: Array, gap: Array
 ) -> Array:
-    """Return C_ij = E[φ⁽ⁱ⁾(u) φ⁽ʲ⁾(v)], from coefficients of φ and φ' alone."""
+    """Return C_ij = E[φ⁽ⁱ⁾(u) φ⁽ʲ⁾(v)], computed from the coefficients of φ and φ' alone."""
     out_shape = _shape(q1, q2, gap)
     if 0 in out_shape:
         return jnp.zeros(out_shape, gap.dtype)

@@ -1,4 +1,4 @@
-"""Where a function of one variable is not smooth, found by bisection."""
+"""Search by bisection for the points where a function of one variable is not smooth."""
 
 from __future__ import annotations
 
@@ -6,30 +6,30 @@ from collections.abc import Callable
 
 import numpy as np
 
-# Nothing that a user writes as a number lies on these ends, or on their dyadic fractions.
+# No kink given as a short decimal coincides with these ends or with midpoints of the bisection.
 _ENDS = (-48.017312934, 48.028541217)
-_START = 96  # intervals at first
-_NODES = 16  # on each
+_START = 96  # initial number of intervals
+_NODES = 16  # nodes on each interval
 _AT_ONCE = 128  # intervals that are sampled in one call, which all have one shape
-_SMOOTH = 1e-11  # a polynomial that misses by less, relative to the function there
-_SHORT = 1e-4  # a function that is not smooth on this length has a kink there
+_SMOOTH = 1e-11  # relative error below which a polynomial reproduces the function
+_SHORT = 1e-4  # length of intervals that count as kinks if the function is not smooth on them
 _PLACED = 1e-14
 
 
 def singular_places(
     sample: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]], most: int
 ) -> tuple[float, ...] | None:
-    """Return where φ or φ' is not smooth between −48 and 48, or None if that is at more places.
+    """Return the points in (−48, 48) where φ or φ' is not smooth, or None if there are too many.
 
-    Intervals on which a polynomial of degree 15 does not reproduce φ' and φ are halved, until
-    those that are left are far shorter than any feature. Very sharp features count as kinks.
+    Intervals on which a polynomial of degree 15 does not reproduce φ and φ' are halved until they
+    are far shorter than any feature. Very sharp features count as kinks.
 
     Parameters
     ----------
     sample
-        x -> (φ(x), φ'(x)), for arrays of one shape.
+        x -> (φ(x), φ'(x)), called with arrays of one shape only.
     most
-        How many places are accepted.
+        The largest number of points.
     """
     edges = np.linspace(*_ENDS, _START + 1)
     intervals = np.stack([edges[:-1], edges[1:]], axis=1)
@@ -52,7 +52,7 @@ def singular_places(
 
 
 def _not_smooth(sample, intervals, size):
-    """Return on which intervals φ or φ' is no polynomial, and how large both are."""
+    """Return on which intervals φ or φ' is not a polynomial, and the maxima of |φ| and |φ'|."""
     nodes = np.cos(np.pi * (np.arange(_NODES) + 0.5) / _NODES)
     high = np.cos(np.outer(np.arange(_NODES - 3, _NODES), np.arccos(nodes))) * 2 / _NODES
     middle, half = intervals.mean(axis=1)[:, None], np.diff(intervals, axis=1) / 2
@@ -73,7 +73,7 @@ def _not_smooth(sample, intervals, size):
 
 
 def _clusters(found) -> tuple[float, ...]:
-    """Return one place for each group of neighbours: that of the shortest interval."""
+    """Return one point for each group of neighbouring intervals, from the shortest of them."""
     places: list[tuple[float, float]] = []
     for place, length in sorted(found):
         if places and place - places[-1][0] < 2 * _SHORT:
@@ -81,7 +81,7 @@ def _clusters(found) -> tuple[float, ...]:
                 places[-1] = (place, length)
         else:
             places.append((place, length))
-    # Numbers that are written with a few digits are taken as such, if they can be meant.
+    # Points are rounded to short decimals where these are compatible with the interval.
     nearest = [round(float(place), 6) for place, _ in places]
     return tuple(
         near if abs(place - near) <= 4 * max(length, 1e-14) else float(place)

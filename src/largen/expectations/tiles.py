@@ -19,9 +19,9 @@ class Tile(NamedTuple):
     Attributes
     ----------
     axes
-        Which axes are cut, counted from the last one, so −1, −2, …
+        The axes along which the array is cut, counted from the last one: −1, −2, …
     starts, lengths
-        Where the tile begins on each of them, and how long it is there.
+        Start and length of the tile along each of these axes.
     """
 
     axes: tuple[int, ...]
@@ -29,7 +29,7 @@ class Tile(NamedTuple):
     lengths: tuple[int, ...]
 
     def of(self, array: Array, start: Array | int = 0, length: int | None = None) -> Array:
-        """Return the tile of an array whose last axes are those of the pairs, or of length 1.
+        """Return the tile of an array whose last axes are the axes of pairs or have length 1.
 
         ``start`` and ``length`` cut the first axis as well.
         """
@@ -46,9 +46,9 @@ class Tile(NamedTuple):
 
 
 def over_tiles(function: Callable[[Tile], Any], shape: tuple[int, ...]) -> Any:
-    """Return the arrays of shape ``shape`` of which ``function`` returns the tile that it gets.
+    """Return arrays of shape ``shape``, assembled from the values of ``function`` on each tile.
 
-    The two last axes that are longer than a tile are cut; the others stay whole.
+    The last two axes that are longer than a tile are cut; the others stay whole.
     """
     axes = tuple(i - len(shape) for i, length in enumerate(shape) if length > TILE)[-2:]
     counts = [-(-shape[i] // TILE) for i in axes]

@@ -1,8 +1,8 @@
-"""Which variances occur in the Gaussian expectations of a computation.
+"""Recording of the variances that occur in the Gaussian expectations of a computation.
 
 Within :func:`watch`, functions for moments do not compute integrals. They record the activation and
-the variances, and return moments that are cheap and as large as possible. So a computation can be
-traversed for a few of its variances before it is done for all of them.
+the variances, and return cheap upper bounds on the moments. A computation can thus be traversed for
+a few representative variances before it is carried out for all.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from largen.expectations.series_pair import square
 class MomentRequest:
     """An activation, with the smallest and the largest variance of its argument in one layer.
 
-    Variances that are not traced are all there, one for each sample.
+    For variances that are not traced, all values are listed, one for each sample.
     """
 
     phi: ActivationFunction
@@ -43,8 +43,8 @@ class Watch:
     Parameters
     ----------
     only_which
-        Whether it matters only which activations are asked for: moments that are not traced are
-        then no moments, but the variances themselves, for which nothing is compiled.
+        Whether only the activations matter: moments at concrete variances are then replaced by the
+        variances themselves, which requires no compilation.
     """
 
     def __init__(self, only_which: bool = False):
@@ -59,7 +59,7 @@ class Watch:
         return [*self._passed_on, *own]
 
     def note(self, phi: ActivationFunction, *variances: Any) -> None:
-        """Add variances that the block itself asks for."""
+        """Add variances that the block itself requests."""
         self._own.setdefault(phi, []).extend(variances)
 
     def add_requests(self, asked: Iterable[MomentRequest]) -> None:
@@ -79,7 +79,7 @@ _WATCH: ContextVar[Watch | None] = ContextVar("watch", default=None)
 
 @contextmanager
 def watch(only_which: bool = False) -> Iterator[Watch]:
-    """Begin to watch: within the block, moments are noted instead of computed."""
+    """Record the requested moments within the block, instead of computing them."""
     found = Watch(only_which)
     token = _WATCH.set(found)
     try:
@@ -105,22 +105,22 @@ def add_requests(asked: Iterable[MomentRequest]) -> None:
 
 
 def current_watch() -> Watch | None:
-    """Return the innermost watch around the caller, None if there is none."""
+    """Return the innermost active watch, or None."""
     return _WATCH.get()
 
 
 def single(found: Watch, phi: ActivationFunction, moment: str, q: Any) -> Any:
-    """Note a variance and return a moment under one Gaussian, whatever the variance is."""
+    """Record a variance and return a moment under one Gaussian, for a variance of any size."""
     (q,) = _numpy_if_known(q)
     found.note(phi, q)
     return _moment(found, phi, moment, q)
 
 
 def pair(found: Watch, phi: ActivationFunction, q1: Any, q2: Any, gap: Any) -> tuple[Any, Any]:
-    """Note two variances and return a gap and E[φ'φ'].
+    """Record two variances and return a gap and E[φ'φ'].
 
-    The correlation of φ(u) and φ(v) is taken to be that of u and v, which is exact for linear φ,
-    and for equal u and v: sums over positions are then as large as they can be.
+    The correlation of φ(u) and φ(v) is set to that of u and v, which is exact for linear φ and for
+    equal u and v; sums over positions then attain their largest values.
     """
     q1, q2, gap = _numpy_if_known(q1, q2, gap)
     found.note(phi, q1, q2)

@@ -1,7 +1,7 @@
-"""Whether the expectations in a network's kernels are accurate, for a few of its variances.
+"""Accuracy checks of the expectations in a network's kernels, at a few representative variances.
 
-Inputs that stand for all go through the rules of the layers; every activation without a closed
-form is then checked at the variances that reach it. The cost does not depend on the number of
+Representative inputs are propagated through the layers; every activation without a closed form is
+then checked at the variances of its preactivations. The cost does not depend on the number of
 pairs.
 """
 
@@ -28,7 +28,7 @@ from largen.scalars import real
 def inaccuracy(
     lowered: Lowered, inputs: tuple[Any, ...], rtol: float | None, with_ntk: bool = True
 ) -> str | None:
-    """Return what to say if a kernel of these inputs may be worse than ``rtol``, or None.
+    """Return an error message if a kernel of these inputs may miss ``rtol``, else None.
 
     Parameters
     ----------
@@ -37,9 +37,9 @@ def inaccuracy(
     inputs
         Sets of inputs, (n, *space, channels) each; not traced.
     rtol
-        The relative error that is accepted in any entry, 1e-8 if None.
+        The accepted relative error of any entry, 1e-8 if None.
     with_ntk
-        Whether E[φ'φ'] matters.
+        Whether E[φ'φ'] is needed.
     """
     rtol = DEFAULT_RTOL["float64"] if rtol is None else real("rtol", rtol, above=0.0)
     for phi, q in activation_variances(lowered, inputs).items():
@@ -50,13 +50,13 @@ def inaccuracy(
 
 
 def overflow(result: Any, x1: Any, x2: Any | None, rtol: float | None) -> str | None:
-    """Return what to say if kernels of these inputs, not traced, are not finite, or None.
+    """Return an error message if kernels of these untraced inputs are not finite, else None.
 
-    Where they are finite, but have lost digits, there is a warning, as the same pass tells.
+    The same pass issues a warning if kernels are finite but have lost digits.
 
-    Where the second moment of a sample overflows, its whole row or column is not finite, and
-    products of two of them overflow first for the largest samples: one row and one column, and
-    the diagonal of a symmetric kernel, tell without a pass over all pairs.
+    If the second moment of a sample overflows, its whole row or column is not finite, and products
+    of two second moments overflow first for the largest samples. It therefore suffices to check one
+    row, one column, and the diagonal of a symmetric kernel, without a pass over all pairs.
     """
     kernels = jax.tree.leaves(result)
     with precision(result, x1, x2):
@@ -69,7 +69,7 @@ def overflow(result: Any, x1: Any, x2: Any | None, rtol: float | None) -> str | 
 
 
 def sizes_of(x: Any) -> Any:
-    """Return the largest entry of each sample: its mean square may overflow."""
+    """Return the largest absolute entry of each sample, since its mean square may overflow."""
     return abs(x).reshape(len(x), -1).max(axis=1)
 
 
@@ -80,16 +80,16 @@ def _telling(kernels: list[Any], x1: Any, x2: Any | None) -> tuple[list[Any], li
     return parts + ([k.diagonal() for k in kernels] if x2 is None else []), sizes
 
 
-_telling_compiled = jax.jit(_telling)  # one program, with nothing of the size of the inputs
+_telling_compiled = jax.jit(_telling)  # one program, without intermediates of the inputs' size
 
 
 def warn_of_lost_digits(sizes: Iterable[Any], rtol: float | None = None) -> None:
     """Warn if samples of these sizes differ so much that some of their kernels miss ``rtol``.
 
-    A covariance is carried as the gap (q₁ + q₂)/2 − K₁₂, which is right for samples that nearly
-    coincide. Between sizes s ≪ S the gap is rounded by εS², and K₁₂ is at most of the order sS:
-    it has an error of up to (S/s)ε, relative to √(K₁₁K₂₂). A sample that is 0 has the covariance of
-    the biases to lose, which are of order one.
+    A covariance is carried as the gap (q₁ + q₂)/2 − K₁₂, which is accurate for samples that nearly
+    coincide. For sizes s ≪ S the gap has a rounding error of εS², and K₁₂ is at most of order sS:
+    its error relative to √(K₁₁K₂₂) is up to (S/s)ε. For a sample of zeros the covariance is that of
+    the biases, which are of order one, so that it counts with size one.
     """
     found = np.concatenate([np.asarray(size, np.float64) for size in sizes])
     found = np.where(found > 0, found, min(found.max(), 1.0))
@@ -106,7 +106,7 @@ def warn_of_lost_digits(sizes: Iterable[Any], rtol: float | None = None) -> None
 
 
 def infinite(kernels: Iterable[Any], dtype: Any = None) -> str | None:
-    """Return what to say if kernels are not finite, in their precision or another, or None."""
+    """Return an error message if kernels are not finite in their own or a given dtype, or None."""
     for kernel in kernels:
         with np.errstate(over="ignore"):
             kernel = np.asarray(kernel, dtype)
@@ -122,14 +122,14 @@ def infinite(kernels: Iterable[Any], dtype: Any = None) -> str | None:
 def with_suitable_methods(
     lowered: Lowered, inputs: tuple[Any, ...], with_ntk: bool = True, rtol: float | None = None
 ) -> Lowered:
-    """Return the network with each activation's expectations by the method that suits them.
+    """Return the network with a suitable method for the expectations of each activation.
 
-    Where it is infinitely deep, there are as many steps in depth as ``rtol`` asks for.
+    An infinitely deep network gets as many steps in depth as ``rtol`` requires.
 
     Raises
     ------
     NoTheory
-        If the tangent kernel is wanted of activations that jump.
+        If the tangent kernel is requested and an activation jumps.
     """
     if with_ntk:
         check_tangent(lowered.skeleton)
@@ -144,12 +144,12 @@ def with_suitable_methods(
 
 
 def check_tangent(skeleton: Layer) -> None:
-    """Refuse the tangent kernel of activations that jump.
+    """Raise an error if an activation jumps, so that there is no tangent kernel.
 
     Raises
     ------
     NoTheory
-        For sign and step.
+        For activations that jump, such as sign and step.
     """
     for phi in activations_of(skeleton):
         if phi.jumps:
@@ -165,7 +165,7 @@ def activations_of(layer: Layer) -> list[ActivationFunction]:
 
 
 def with_activations(layer: Layer, chosen: dict[ActivationFunction, ActivationFunction]) -> Layer:
-    """Return a layer with some of its activations exchanged for others."""
+    """Return a layer with some of its activations replaced."""
 
     def change(inner: Layer, path: Any) -> Layer:
         if isinstance(inner, Activation):
@@ -176,7 +176,7 @@ def with_activations(layer: Layer, chosen: dict[ActivationFunction, ActivationFu
 
 
 def report(words: str | None, result: Any, throw: bool) -> Any:
-    """Return the result, or raise with it if there is something to say."""
+    """Return the result; if there is a message and ``throw``, raise an error that carries it."""
     if words is not None and throw:
         raise NumericalFailure(words, result)
     return result

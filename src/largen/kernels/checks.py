@@ -1,4 +1,4 @@
-"""Checks of what kernels are asked of: networks, pairs of sample sets, masks."""
+"""Checks of the arguments of kernels: networks, pairs of sample sets, masks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def checked_inputs(net: Any, inputs: tuple[Any, Any], param: Any) -> tuple[Any, 
 
 
 def checked_masks(masks: tuple[Any, Any], x1: Any, x2: Any, lowered: Lowered) -> tuple[Any, Any]:
-    """Check masks; where only one of two sets has one, all of the other is there."""
+    """Check masks; if only one of two sets has a mask, all positions of the other are present."""
     one = checked_mask("mask1", masks[0], x1, lowered)
     two = checked_mask("mask2", masks[1], x2, lowered)
     if x2 is None or (one is None) == (two is None):
@@ -44,7 +44,7 @@ def checked_masks(masks: tuple[Any, Any], x1: Any, x2: Any, lowered: Lowered) ->
 
 
 def checked_mask(name: str, mask: Any, x: Any, lowered: Lowered) -> Any:
-    """Check a mask."""
+    """Check the mask of one set of samples against the network's positions."""
     mask = masked(name, mask, x).mask
     if mask is None:
         return None

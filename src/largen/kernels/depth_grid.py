@@ -1,9 +1,9 @@
-"""How many steps an infinitely deep network takes, from a few pairs of samples.
+"""The number of steps in depth of an infinitely deep network, from a few pairs of samples.
 
-Variances of the samples that occur, at angles from 0 to π, go through the whole network by every
-number of steps in turn, spread over the depth in several ways, until twice as many change no kernel
-by more than is accepted. The steps depend on the samples' sizes alone, so that all tiles have the
-same.
+Pairs with variances of the samples, at angles from 0 to π, are propagated through the whole network
+with increasing numbers of steps, spread over the depth in several ways, until doubling the number
+changes no kernel by more than the accepted error. The steps depend only on the samples' sizes, so
+that they are the same for all tiles.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from largen.kernels.state import Shared, Side, State, Wanted
 
 STREAMS = (InfiniteDepth, BiasedDepth)  # layers whose constants have steps
 COUNTS = (1, 2, 3, 4, 6, 8, 12, 16)
-# Where steps begin, as an offset: large for smooth branches, whose steps are equal, and small where
-# samples are nearly opposite.
+# Offsets of the first step: large ones give equal steps, for smooth branches; small ones serve
+# samples that are nearly opposite.
 STARTS = (10.0, 2.0, 1.0, 0.8, 0.6, 0.35, 0.25, 0.15, 0.06, 0.0)
-SAFETY = 2  # how much below ``rtol`` errors are, relative to the roots of the diagonals
+SAFETY = 2  # factor by which errors, relative to the roots of the diagonals, must be below ``rtol``
 COSINES = np.array([1, 1 - 1e-6, 1 - 1e-3, 0.9, 0.5, 0, -0.5, -0.9, -0.99, -0.999, -1 + 1e-5, -1])
 
 
 def with_suitable_steps(
     lowered: Lowered, inputs: tuple[Any, ...], with_ntk: bool, rtol: float
 ) -> Lowered:
-    """Return the network with the fewest steps in depth that reach ``rtol``, or with the most."""
+    """Return the network with the fewest steps in depth that reach ``rtol``, else with the most."""
     if not _has_steps(lowered.skeleton):
         return lowered
     probe = _Probe(lowered, inputs, with_ntk)
@@ -49,7 +49,7 @@ def with_suitable_steps(
 def shortfall_in_depth(
     lowered: Lowered, inputs: tuple[Any, ...], with_ntk: bool, rtol: float
 ) -> str | None:
-    """Return what to say if the steps in depth make kernels worse than ``rtol``, or None."""
+    """Return an error message if kernels miss ``rtol`` for these steps in depth, else None."""
     if not _has_steps(lowered.skeleton):
         return None
     probe = _Probe(lowered, inputs, with_ntk)
@@ -67,7 +67,7 @@ def shortfall_in_depth(
 
 
 class _Probe:
-    """A few pairs of samples that go through a network by any steps."""
+    """A few pairs of samples, propagated through a network with any steps in depth."""
 
     def __init__(self, lowered: Lowered, inputs: tuple[Any, ...], with_ntk: bool):
         sizes, space = [], ()
@@ -81,15 +81,15 @@ class _Probe:
             space = x.shape[1:-1]
         q = np.concatenate(sizes)
         self._few = np.unique([q.min(), np.median(q), q.max()])
-        self._few = np.resize(self._few, 3)  # one program for all
+        self._few = np.resize(self._few, 3)  # one shape, hence one program
         self._lowered, self._space, self._with_ntk = lowered, space, with_ntk
 
     def kernels(self, count: int, start: float) -> np.ndarray:
-        """Return NNGP and NTK over the roots of their diagonals, by so many steps."""
+        """Return NNGP and NTK over the roots of their diagonals, for ``count`` steps."""
         return self.kernels_by(steps_of(count, start))
 
     def kernels_by(self, steps: np.ndarray) -> np.ndarray:
-        """Return NNGP and NTK over the roots of their diagonals."""
+        """Return NNGP and NTK over the roots of their diagonals, for given steps."""
         constants = _with_steps(self._lowered, steps).constants
         leaves, tree = jax.tree.flatten(constants)
         numbers = tuple((np.shape(leaf), np.asarray(leaf, float).tobytes()) for leaf in leaves)
@@ -99,18 +99,18 @@ class _Probe:
         )
 
     def error(self, count: int, start: float) -> float:
-        """Return the largest error, by comparison with twice as many steps."""
+        """Return the largest error, estimated by doubling the number of steps."""
         twice = self.kernels(2 * count, start)
         return self.distance(self.kernels(count, start), twice)
 
     def distance(self, one: np.ndarray, two: np.ndarray) -> float:
-        """Return the largest difference; infinite where something is not finite."""
+        """Return the largest difference; infinite if an entry is not finite."""
         apart = float(np.max(np.abs(one - two)))
         return apart if np.isfinite(apart) else np.inf
 
 
 class _Numbers(tuple):
-    """Constants as something to be remembered by: shapes and bytes, and the tree they are in."""
+    """Constants as a hashable key of a cache: their shapes, bytes and tree structure."""
 
     def __new__(cls, numbers, tree):
         return super().__new__(cls, (numbers, tree))
@@ -175,12 +175,12 @@ def _has_steps(skeleton: Layer) -> bool:
 
 
 def _steps_in(skeleton: Layer, constants: Any) -> np.ndarray:
-    """Return the steps that a network takes."""
+    """Return the steps in depth of a network."""
     return _stream(skeleton, constants)[1].own[1]
 
 
 def _with_steps(lowered: Lowered, steps: np.ndarray) -> Lowered:
-    """Return a network that takes other steps."""
+    """Return the network with other steps in depth."""
     place, stream = _stream(lowered.skeleton, lowered.constants)
     changed = Shared((stream.own[0], steps), stream.parts)
     if place is None:
@@ -190,7 +190,7 @@ def _with_steps(lowered: Lowered, steps: np.ndarray) -> Lowered:
 
 
 def _stream(skeleton: Layer, constants: Any) -> tuple[int | None, Shared]:
-    """Return where among the layers the stream without end is, and its constants."""
+    """Return the position of the infinitely deep layer among the layers, and its constants."""
     if isinstance(skeleton, STREAMS):
         return None, constants
     parts = parts_of(skeleton)

@@ -1,4 +1,4 @@
-"""Half the mean squared distance of inputs, exact to relative precision also for near twins."""
+"""Half the mean squared distance of inputs, to relative precision even for nearly equal ones."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from jaxtyping import Array, Bool, Float
 
 from largen.expectations.closed_form import determinant_of
 
-# Below this share of the variances the difference of Gram entries has lost too many digits.
+# Below this fraction of the variances a difference of Gram entries has lost too many digits.
 _CLOSE = {np.dtype(np.float64): 1e-5, np.dtype(np.float32): 3e-2}
 
 
 class Points(NamedTuple):
-    """Some rows out of many, and what the distances of all their pairs have in common.
+    """A subset of rows, with the quantities shared by the distances of all their pairs.
 
     Attributes
     ----------
     direction
-        The rows less a common centre, with a mean square of 1, in the precision of products.
+        The rows minus a common centre, scaled to a mean square of 1, in the precision of products.
     length
-        Roots of the mean squares that they had, in the precision of distances.
+        Root mean squares of the centred rows, in the precision of distances.
     size
-        Mean squares of the rows as they are.
+        Mean squares of the original rows.
     everything, start
-        All rows, in their own precision, and where these begin among them: they are read where
-        rows are close, and only then.
+        All rows, in their own precision, and the position of this subset among them; used only
+        where rows are close.
     """
 
     direction: Float[Array, "n d"]
@@ -46,9 +46,9 @@ class Points(NamedTuple):
 
 
 def centre_of(x: Float[Array, "n d"]) -> Float[Array, " d"]:
-    """Return the c that makes Σ |x − c|²/|x|² smallest, which is then n at most.
+    """Return the c that minimises Σ |x − c|²/|x|²; the minimum is at most n.
 
-    About it, the distances of small rows keep their digits beside large ones.
+    With this centre the distances of small rows keep their digits in the presence of large rows.
     """
     size = jnp.mean(x**2, axis=1)
     smallest = jnp.min(jnp.where(size > 0, size, jnp.inf))
@@ -58,9 +58,9 @@ def centre_of(x: Float[Array, "n d"]) -> Float[Array, " d"]:
 
 
 def points(x: Float[Array, "n d"], centre: Float[Array, " d"], products: Any = None) -> Points:
-    """Return rows about a centre, in whose precision distances are taken.
+    """Return rows about a centre, whose dtype is the precision of the distances.
 
-    Products of rows are in the same one, or in that of ``products``.
+    Products of rows have the same precision, or that of ``products``.
     """
     size, centred = jnp.mean(x.astype(centre.dtype) ** 2, axis=1), x - centre
     length = jnp.sqrt(jnp.mean(centred**2, axis=1))
@@ -79,7 +79,7 @@ def half_squared_distance(
     x1, x2
         Rows.
     same
-        Pairs that are known to be one and the same row: their distance is 0.
+        Pairs that are known to be the same row, at distance 0.
     """
     centre = centre_of(x1)
     return half_squared_distance_of(points(x1, centre), points(x2, centre), same)
@@ -88,12 +88,13 @@ def half_squared_distance(
 def half_squared_distance_of(
     first: Points, second: Points, same: Bool[Array, "n1 n2"]
 ) -> Float[Array, "n1 n2"]:
-    """Return the same for rows about a common centre; it is not differentiated.
+    """Return |x1 − x2|²/2d for rows about a common centre; it is not differentiated.
 
-    By matrix product, (|x1|² + |x2|²)/2 − x1·x2, about the centre; rows with a partner that is
-    close, in comparison with the distance from the centre, are done again from the differences,
-    since that subtraction cancels. So are rows with a partner that is nearly parallel, where
-    products have fewer digits than distances: behind a relu without a bias the angle counts.
+    The distances are computed by matrix product about the centre, (|x1|² + |x2|²)/2 − x1·x2. This
+    cancels for pairs that are close compared with their distance from the centre, and rows with
+    such a partner are recomputed from the differences. If products have fewer digits than
+    distances, rows with a nearly parallel partner are recomputed as well, since after a relu
+    without a bias only the angle matters.
     """
     a, b = first.direction, second.direction
     one, two = first.length[:, None], second.length[None, :]
@@ -101,7 +102,7 @@ def half_squared_distance_of(
     cosine = product.astype(scale.dtype) / a.shape[1]
     gap = jnp.where(same, 0, jnp.maximum(scale - one * two * cosine, 0))
     least = _CLOSE.get(product.dtype, 1e-2) * scale
-    far = gap >= least  # not where there is NaN
+    far = gap >= least  # False for NaN
     if product.dtype != gap.dtype:
         q1, q2 = first.size[:, None], second.size[None, :]
         far &= determinant_of(q1, q2, gap) >= least * jnp.sqrt(q1) * jnp.sqrt(q2)

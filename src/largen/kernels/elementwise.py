@@ -1,8 +1,9 @@
-"""What is elementwise between two other layers, as one function of the Gaussian preactivation.
+"""Elementwise layers between two other layers, joined into one function of the preactivation.
 
-The Gaussian integrals of the kernels are over preactivations. An activation of an activation, a
-sum x + c·φ(x) or a product of elementwise branches is no Gaussian any more, but one function of
-the same one; and an activation in front of a branch is part of what the branch begins with.
+The Gaussian integrals of the kernels are over preactivations. An activation of an activation, a sum
+x + c·φ(x) or a product of elementwise branches is not Gaussian, but is one function of the same
+Gaussian preactivation; an activation in front of a branch is joined with the first layer of the
+branch.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _LINEAR = activation("linear")
 
 
 def joined(pieces: Pieces) -> Pieces:
-    """Return the same network with every elementwise run as one activation."""
+    """Return the same network with every run of elementwise layers as one activation."""
     done: Pieces = []
     for layer, constants in pieces:
         append(done, layer, constants)
@@ -39,7 +40,7 @@ def joined(pieces: Pieces) -> Pieces:
 
 
 def append(done: Pieces, layer: Layer, constants: Any) -> None:
-    """Append a layer, joined with what is elementwise before it."""
+    """Append a layer, joined with the elementwise layers before it."""
     phi = function_of(layer, constants)
     if phi is not None:
         _append_function(done, phi)
@@ -79,7 +80,7 @@ def _append_function(done: Pieces, phi: ActivationFunction) -> None:
 
 
 def _factors_joined(factors: Pieces) -> Pieces:
-    """Return a product with its elementwise factors as one, which leads the others."""
+    """Return a product with its elementwise factors joined into one, which comes first."""
     functions = [layer.function for layer, _ in factors if isinstance(layer, Activation)]
     others = [factor for factor in factors if not isinstance(factor[0], Activation)]
     if functions:
@@ -88,7 +89,7 @@ def _factors_joined(factors: Pieces) -> Pieces:
 
 
 def function_of(layer: Layer, constants: Any) -> ActivationFunction | None:
-    """Return the function that an elementwise layer is, or None for any other."""
+    """Return the function of an elementwise layer, or None for any other layer."""
     match layer:
         case Activation(function):
             return function
@@ -101,7 +102,7 @@ def function_of(layer: Layer, constants: Any) -> ActivationFunction | None:
 
 
 def _begins(layer: Layer) -> bool:
-    """Whether something in a layer applies an activation to what comes in."""
+    """Whether a layer, or a part of it, applies an activation to its input."""
     if isinstance(layer, Sequence):
         return bool(layer.parts) and _begins(layer.parts[0])
     if isinstance(layer, Parallel):
@@ -110,14 +111,14 @@ def _begins(layer: Layer) -> bool:
 
 
 def _ends(layer: Layer) -> bool:
-    """Whether the last thing that a layer does is an activation."""
+    """Whether a layer ends with an activation."""
     if isinstance(layer, Sequence):
         return bool(layer.parts) and _ends(layer.parts[-1])
     return isinstance(layer, Activation)
 
 
 def _behind(phi: Activation, layer: Parallel, constants: Shared) -> tuple[Layer, Any]:
-    """Return parts that read x as parts that read φ(x)."""
+    """Return a layer whose parts read φ(x) as a layer whose parts read x."""
     found = [
         composed(joined([(phi, ()), *parts_with_constants(part, its)]))
         for part, its in zip(layer.parts, constants.parts, strict=True)
@@ -126,7 +127,7 @@ def _behind(phi: Activation, layer: Parallel, constants: Shared) -> tuple[Layer,
 
 
 def together(layer: Parallel, own: Any, found: Pieces) -> tuple[Layer, Any]:
-    """Return a parallel layer of other parts, its own constants beside theirs."""
+    """Return a parallel layer with other parts, and its own constants joined with theirs."""
     if isinstance(layer, Product):
         found = _factors_joined(found)
         if len(found) == 1:

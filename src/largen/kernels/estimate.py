@@ -24,9 +24,9 @@ def kernel_estimate(
 
     Each of the ``repeats`` is a :func:`largen.kernel` with other seeds of its
     :class:`largen.MultiHeadAttention` layers, the expectation over random logits of Hron, Bahri,
-    Sohl-Dickstein and Novak 2020. Layers before and behind are exact, so that networks without
-    such layers have the errors 0. Behind further layers a kernel of finitely many draws is also
-    biased, by the order of 1/draws, which the errors do not show.
+    Sohl-Dickstein and Novak 2020. All other layers are exact, so that networks without attention
+    heads have zero errors. After further layers a kernel from finitely many draws also has a bias
+    of order 1/draws, which the errors do not include.
 
     Parameters
     ----------
@@ -35,12 +35,12 @@ def kernel_estimate(
     repeats
         Number of independent estimates, 2 or more.
     options
-        Further ones of :func:`largen.kernel`.
+        Further options of :func:`largen.kernel`.
 
     Raises
     ------
     InvalidInput
-        As :func:`largen.kernel`; for fewer than two repeats.
+        As in :func:`largen.kernel`, and for fewer than two repeats.
 
     Examples
     --------

@@ -11,18 +11,18 @@ Item = TypeVar("Item")
 def fold(items: Sequence[Item]) -> tuple[tuple[tuple[Item, ...], int], ...]:
     """Write a sequence as blocks with repetitions.
 
-    From the left, the longest stretch of a repeated period is taken, with the shortest period
-    among equally long ones; what does not repeat stays as blocks that come once.
+    Scanning from the left, the longest run of a repeated period is taken, with the shortest period
+    among runs of equal length; items that do not repeat form blocks with one repetition.
 
     Parameters
     ----------
     items
-        Anything comparable.
+        Items that can be compared for equality.
 
     Returns
     -------
     tuple
-        Pairs (block, times) which, written out, are the sequence.
+        Pairs (block, times) that reproduce the sequence when expanded.
 
     Examples
     --------

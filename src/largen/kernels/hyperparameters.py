@@ -1,8 +1,8 @@
 """The kernel as a differentiable function of a network's σ_w and σ_b, compiled once for all values.
 
 Layers are frozen records of numbers, and lowering a network sorts its numbers into arrays that
-mirror its skeleton. To learn where each one goes, a network is lowered a second time with
-numbered labels in the place of its constants.
+mirror its skeleton. To find the position of each number, the network is lowered a second time with
+numbered labels in place of its constants.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from largen.parameterizations import Parameterization, ntk
 
 
 class Hyperparameters(NamedTuple):
-    """A network taken apart into what is compiled and what may vary.
+    """A network split into its compiled structure and its variable constants.
 
     Attributes
     ----------
     names
-        Such as ``"0.weight_std"`` and ``"0.bias_std"``: the path of the layer, and its field.
-        Biases of standard deviation 0 do not exist and have no name.
+        Names such as ``"0.weight_std"`` and ``"0.bias_std"``: the path of the layer, and its field.
+        Biases of standard deviation 0 are absent and have no name.
     deviations
-        σ_w or σ_b of each, (name,).
+        σ_w or σ_b for each name, (name,).
     factors
-        (name,): the kernel's constant is ``factors · deviations²``.
+        Factors from the square of σ to the kernel's constant, (name,).
     features, skeleton, constants
         The fields of :class:`largen.kernels.lower.Lowered`.
     labels
-        As ``constants``, with the position of the name, counted from 1, in the place of σ_w² and
-        σ_b², and 0 for biases that do not exist. In the place of a rate ρ is the power with which
-        it falls with its own σ².
+        Arrays like ``constants``, in which σ_w² and σ_b² are replaced by the position of their
+        name, counted from 1, or 0 for absent biases, and each rate ρ by the exponent p of its decay
+        ∝ (σ²)^(−p) with its own σ².
     scale
         Factor from the last layer's covariance to the NNGP kernel.
     """
@@ -59,12 +59,12 @@ class Hyperparameters(NamedTuple):
 def hyperparameters(
     net: Layer, param: Parameterization | None, inputs: int | tuple[int, ...]
 ) -> Hyperparameters:
-    """Find the σ_w and σ_b of a network, and where its kernel has them.
+    """Find the σ_w and σ_b of a network, and their positions among the kernel's constants.
 
     Raises
     ------
     NoTheory
-        As :func:`largen.nngp`.
+        As in :func:`largen.nngp`.
     """
     form = form_for_kernels(net, param or ntk(), inputs)
     records = {site.name: site.layer for site in weight_sites(net)}
@@ -99,7 +99,7 @@ def hyperparameters(
 
 
 def _fall(rate: float, at_twice: float) -> float:
-    """Return the power of 1/σ² in a rate, from its values at σ and at 2σ; 0 for what is frozen."""
+    """Return the power of 1/σ² in a rate, from its values at σ and at 2σ; 0 for frozen weights."""
     return np.log(rate / at_twice) / np.log(4) if rate else 0.0
 
 
@@ -118,7 +118,7 @@ def _labels(node):
 def with_variances(constants: Any, labels: Any, variances: Float[Array, " name"]) -> Any:
     """Return constants with σ_w² and σ_b² looked up among the variances by their labels.
 
-    Rates follow, where the parameterization has them depend on the σ of their weight.
+    Rates are adapted if they depend on the σ of their weight in the parameterization.
     """
     table = jnp.concatenate([jnp.zeros(1), variances])
 
@@ -137,7 +137,7 @@ def with_variances(constants: Any, labels: Any, variances: Float[Array, " name"]
 
 
 def _ratio(before, now):
-    """Return before/now, and 1 for a bias that does not exist."""
+    """Return before/now, and 1 for an absent bias."""
     return jnp.where(now > 0, before / jnp.where(now > 0, now, 1), 1)
 
 
@@ -153,15 +153,15 @@ def kernel_at(
 ) -> Float[Array, "sample sample"]:
     """Return a kernel, differentiable in the variances.
 
-    ``"nngp"`` is the covariance of the last layer, ``"ntk"`` the tangent kernel; ``mask`` says
-    which positions of the samples are there.
+    ``"nngp"`` is the covariance of the last layer, ``"ntk"`` the tangent kernel; ``mask``
+    is True at the positions that are present in each sample.
     """
     chosen, with_ntk = with_variances(constants, labels, variances), kind == "ntk"
     return kernels_at_once(skeleton, with_ntk, chosen, x, None, (mask, None))[int(with_ntk)]
 
 
 def rebuilt(net: Layer, deviations: dict[str, float]) -> Layer:
-    """Return the network with other σ_w and σ_b, by their names."""
+    """Return the network with other σ_w and σ_b, given by their names."""
 
     def change(layer: Layer, path: tuple[int, ...]) -> Layer:
         name = ".".join(map(str, path))

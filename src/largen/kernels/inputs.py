@@ -19,18 +19,18 @@ from largen.kernels.distance import (
 from largen.kernels.rules.scaling import hidden
 from largen.kernels.state import Side, State, Wanted
 
-_FEW = 32  # channels up to which differences are taken one by one, and not by matrix products
+_FEW = 32  # largest number of channels for explicit differences instead of matrix products
 
 
 class Samples(NamedTuple):
-    """One of two sets of samples, as the state before the first layer is made of them.
+    """One of two sets of samples, prepared for the state before the first layer.
 
     Attributes
     ----------
     x
-        Samples; or, where a centre is known beforehand, points about it.
+        The samples or, if a centre is given, points about it.
     side
-        Their moments.
+        Moments of the samples.
     """
 
     x: Float[Array, "n *space channels"] | Points
@@ -38,7 +38,7 @@ class Samples(NamedTuple):
 
     @property
     def number(self) -> int:
-        """How many samples there are."""
+        """Number of samples."""
         return self.side.q.shape[-1]
 
 
@@ -50,9 +50,9 @@ def samples_of(x: Float[Array, "n *space channels"], present: Any, wanted: Wante
     x
         Samples.
     present
-        1 where positions are there and 0 where a mask hides them, (n, *space), or None.
+        1 at present positions and 0 at masked ones, (n, *space), or None.
     wanted
-        What the network asks for.
+        The moments that the network requires.
     """
     return Samples(x, _side(x, present, wanted))
 
@@ -60,16 +60,16 @@ def samples_of(x: Float[Array, "n *space channels"], present: Any, wanted: Wante
 def samples_about(
     x: Float[Array, "n channels"], centre: Any, wanted: Wanted, products: Any = None
 ) -> Samples:
-    """Return samples without positions, ready for the distances of all pairs of them.
+    """Return samples without positions, prepared for the distances of all their pairs.
 
-    Moments are in the precision of the centre, and so are products of pairs, or in that of
-    ``products``.
+    Moments have the precision of the centre; products of pairs have that of ``products``, if given,
+    or also that of the centre.
     """
     return Samples(points(x, centre, products), _side(x.astype(centre.dtype), None, wanted))
 
 
 def cut(samples: Samples, start: Any, length: int) -> Samples:
-    """Return some of the samples that are ready for distances."""
+    """Return a range of the samples prepared for distances."""
 
     def part(x: Any) -> Any:
         return lax.dynamic_slice_in_dim(x, start, length)
@@ -87,11 +87,11 @@ def state_of(
     Parameters
     ----------
     first, second
-        Samples, both about the same centre or both as they are.
+        The sets of samples, both about the same centre or both without a centre.
     same
         Pairs that are one and the same sample.
     wanted
-        What the network asks for.
+        The moments that the network requires.
     with_ntk
         Whether to carry Θ.
     """

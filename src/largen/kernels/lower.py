@@ -1,9 +1,9 @@
-"""From an architecture in a parameterization to what the recursion runs: a skeleton and numbers.
+"""Lowering of an architecture in a parameterization to a skeleton and arrays of constants.
 
-The skeleton is the network without its constants, with what is elementwise between two other
-layers made one activation, and with runs of equal layers folded into repetitions; it is what a
-compiled function depends on. The constants are arrays that mirror it, stacked where it repeats,
-so that other variances or rates compile nothing anew.
+The skeleton is the network without its constants, with the elementwise layers between two other
+layers joined into one activation and runs of equal layers folded into repetitions. Compiled
+functions depend on it alone. The constants are arrays that mirror the skeleton, stacked where it
+repeats, so that other variances or rates require no recompilation.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Path = tuple[int, ...]
 
 @dataclass(frozen=True)
 class ChannelsLast:
-    """Samples with the axis of channels behind the others."""
+    """A function that moves the axis of channels of samples to the end."""
 
     axes: Axes
 
@@ -53,14 +53,14 @@ class ChannelsLast:
 
 
 class Lowered(NamedTuple):
-    """A network as the recursion wants it.
+    """A network in the form that the kernels' recursion takes.
 
     Attributes
     ----------
     features
-        Functions of the samples, (n, *sample), before the first other layer.
+        Leading layers that act on the samples themselves, (n, *sample).
     skeleton
-        Everything behind them, without constants.
+        All later layers, without constants.
     constants
         Arrays that mirror the skeleton.
     """
@@ -86,10 +86,10 @@ def lower(
     form
         Its parameterization at infinite width.
     inputs
-        Shape of a sample, (*space, channels), or D; it decides how many features the branches
-        of a concatenation have if they flatten their input.
+        Shape of a sample, (*space, channels), or D; it determines the number of features of
+        branches of a concatenation that flatten their input.
     constant
-        Whether the constants stay as they are, so that what they alone determine is computed
+        Whether the constants are final, so that quantities determined by them alone are computed
         here.
 
     Raises
@@ -97,7 +97,7 @@ def lower(
     NoRule
         For a layer that has no kernel.
     NoTheory
-        For layers that have one each, but not in this order.
+        If each layer has a kernel, but not in this order.
     """
     pieces = _pieces(net, form, signal_of(inputs), constant)
     features: list[Callable[[Any], Any]] = []
@@ -113,14 +113,14 @@ def lower(
 
 
 def _by_networks(net: Layer) -> str:
-    """Return whether networks can estimate a kernel that has no rule: the end of a sentence."""
+    """Return the end of a sentence on whether finite networks can estimate the missing kernel."""
     if any(layer.random for layer in layers_of(net)):
         return ". Finite networks, which draw no masks of dropout, cannot estimate it."
     return ", or estimate the kernel by Monte Carlo: lg.monte_carlo_kernel."
 
 
 class _Behind(NamedTuple):
-    """The layers so far, one after the other and with their constants, and the signal behind."""
+    """The sequence of layers so far with their constants, and the signal after them."""
 
     pieces: Pieces
     signal: Signal
@@ -131,7 +131,7 @@ class _Behind(NamedTuple):
 
 
 def _pieces(net: Layer, form: CanonicalForm, signal: Signal, constant: bool) -> Pieces:
-    """Return the layers, one after the other, that a network is made of, with their constants."""
+    """Return the sequence of layers of a network, with their constants."""
 
     def leaf(layer: Layer, path: Path, behind: _Behind) -> _Behind:
         if isinstance(layer, Elementwise):
@@ -171,7 +171,7 @@ def _bare(layer: Affine) -> Affine:
 
 
 def features_of(lowered: Lowered, x1: Any, x2: Any, dtype: Any) -> tuple[Any, Any]:
-    """Return what the skeleton reads of two sets of samples; the second may be None."""
+    """Return the skeleton's inputs for two sets of samples; the second may be None."""
 
     def features(x):
         x = jnp.asarray(x, dtype)

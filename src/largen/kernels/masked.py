@@ -1,4 +1,4 @@
-"""Samples with a mask of which positions are there."""
+"""Samples with a mask of their present positions."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from largen.arrays import booleans, is_traced
 from largen.errors import InvalidInput
 from largen.parameterizations import Parameterization
 
-_ROWS = 128  # of a block from which variances of single samples are taken
+_ROWS = 128  # rows of a block whose diagonal gives the variances of single samples
 
 
 class Masked(NamedTuple):
-    """Samples, and which positions of each are there.
+    """Samples, with the mask of their present positions.
 
     Attributes
     ----------
     x
         (sample, input) or (sample, *space, channel).
     mask
-        Booleans (sample, *space), or None if all are there.
+        True at present positions, (sample, *space), or None if all are present.
     """
 
     x: Any
@@ -37,7 +37,7 @@ class Masked(NamedTuple):
 
 
 def masked(name: str, mask: Any, x: Any) -> Masked:
-    """Check a mask at the public function, but for its positions, which depend on the network."""
+    """Check a mask argument, except for its positions, which depend on the network."""
     if mask is None:
         return Masked(x, None)
     if x is None:
@@ -56,19 +56,19 @@ def kernel_of(
     *,
     param: Parameterization | None,
 ) -> Any:
-    """Return what :func:`largen.kernel`, or another of its kind, says of such samples."""
+    """Return the result of :func:`largen.kernel`, or a similar function, for masked samples."""
     x2, mask2 = (None, None) if second is None else second
     return kernel(net, first.x, x2, mask1=first.mask, mask2=mask2, param=param)
 
 
 def diagonal_of(prior: Callable[[Masked], Any], samples: Masked) -> Any:
-    """Return prior(x, x) of every row, from square blocks of few rows."""
+    """Return prior(x, x) for every row x, as the diagonals of square blocks of few rows."""
     count = len(samples.x)
     if is_traced(samples.x):
         if samples.mask is None:
             return jax.vmap(lambda row: prior(Masked(row[None], None))[0, 0])(samples.x)
         return jnp.stack([prior(samples.rows(slice(i, i + 1)))[0, 0] for i in range(count)])
     size = min(_ROWS, count)
-    last = np.minimum(np.arange(count + -count % size), count - 1)  # the last row fills up
+    last = np.minimum(np.arange(count + -count % size), count - 1)  # padded with the last row
     blocks = [samples.rows(block) for block in last.reshape(-1, size)]
     return np.concatenate([np.diagonal(prior(block)) for block in blocks])[:count]

@@ -1,11 +1,11 @@
-"""Squared error in closed form: every eigenvector of the tangent kernel relaxes by itself.
+"""Training on the squared error in closed form, mode by mode of the tangent kernel.
 
 With Θ = U Λ Uᵀ on the P training samples and the residual y − f of each eigenvector,
 
     f_train(t) = y − U p(t) Uᵀ (y − f₀),     f_test(t) = f₀* + Θ* U g(t) Uᵀ (y − f₀),
 
-where p is what is left of the residual and g = (1 − p)/λ its integral over the training. Both
-are found without that quotient, so that eigenvalues of 0 (equal rows) are as good as any.
+where p is the remaining fraction of the residual and g = (1 − p)/λ its integral over training. Both
+are computed without this quotient, so that eigenvalues may be 0 (equal rows).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Factors(NamedTuple):
 def decompose(
     ntk: Float[Array, "sample sample"], ntk_test: Float[Array, "test_sample sample"]
 ) -> Modes:
-    """Diagonalise the tangent kernel; eigenvalues below 0 are rounding and become 0."""
+    """Diagonalise the tangent kernel; negative eigenvalues are rounding and are set to 0."""
     values, vectors = jnp.linalg.eigh(ntk)
     return Modes(jnp.maximum(values, 0), vectors, ntk_test @ vectors)
 
@@ -64,18 +64,18 @@ def descent_factors(
 ) -> Factors:
     """Return p and g before each step of gradient descent with momentum β.
 
-    With η̂_s = η₀/P of step s, p₀ = 1 and no velocity at first,
+    With η̂_s = η₀/P at step s, p₀ = 1 and zero initial velocity,
 
         p_{s+1} = p_s − η̂_sλ p_s + β (p_s − p_{s−1}),   g_{s+1} = g_s + η̂_s p_s + β (g_s − g_{s−1}).
 
     Parameters
     ----------
     values
-        λ.
+        Eigenvalues λ.
     rates
-        η̂ of each step.
+        η̂_s of each step.
     momentum
-        β.
+        The momentum β.
     """
 
     def step(carry, rate):
@@ -90,7 +90,7 @@ def descent_factors(
 
 
 def critical_rate(largest: float, momentum: float = 0.0) -> float:
-    """Return the rate above which the mode of the largest eigenvalue diverges, 2(1 + β)/λ."""
+    """Return the rate above which the mode with the largest eigenvalue diverges, 2(1 + β)/λ."""
     return 2 * (1 + momentum) / largest if largest > 0 else float("inf")
 
 
@@ -102,7 +102,7 @@ def outputs(
     f0_train: Float[Array, "seed sample output"],
     f0_test: Float[Array, "seed test_sample output"],
 ) -> tuple[Float[Array, "seed time sample output"], Float[Array, "seed time test_sample output"]]:
-    """Return outputs on training and test samples, from given initial ones."""
+    """Return the outputs on training and test samples, given the initial outputs."""
 
     def one(start):
         train, test = start
@@ -122,7 +122,7 @@ def variances(
     root_train: Float[Array, "sample noise"],
     root_test: Float[Array, "test_sample noise"],
 ) -> tuple[Float[Array, "time sample"], Float[Array, "time test_sample"]]:
-    """Return the variances of the outputs, for initial ones f₀ = root · N(0, 1)."""
+    """Return the variances of the outputs, for initial outputs f₀ = root · N(0, 1)."""
     projected = modes.vectors.T @ root_train
     number = len(factors.left)
     return scanned(_variances_at, None, (), number, modes, factors, projected, root_test)[1]
@@ -139,7 +139,7 @@ def covariances(
     root_train: Float[Array, "sample noise"],
     root_test: Float[Array, "test_sample noise"],
 ) -> tuple[Float[Array, "time sample sample"], Float[Array, "time test_sample test_sample"]]:
-    """Return the covariances of the outputs, for initial ones f₀ = root · N(0, 1)."""
+    """Return the covariances of the outputs, for initial outputs f₀ = root · N(0, 1)."""
     projected = modes.vectors.T @ root_train
     number = len(factors.left)
     return scanned(_covariances_at, None, (), number, modes, factors, projected, root_test)[1]

@@ -1,4 +1,4 @@
-"""NNGP and NTK of infinitely wide networks: the names that users call."""
+"""NNGP and NTK of infinitely wide networks: the public functions."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def kernel(
     :func:`largen.ntk`. A residual connection x + β·branch(x) adds β² times the kernels of its
     branch. Infinitely many of them, ``lg.repeat(block, math.inf)`` in :func:`largen.depth_mup` or
     another parameterization with β = L^(−α), α ≥ ½, add up to an integral over depth: at α = ½
-    ∂τK is the kernel of the branch, and for α > ½ the stream stands still at initialisation.
+    ∂τK is the kernel of the branch, and for α > ½ K is constant over the depth at initialisation.
 
     Parameters
     ----------
@@ -100,30 +100,30 @@ def kernel(
         Samples, (n1, D) and (n2, D), or (n, *space, channels) for a network with spatial axes;
         without ``x2`` the symmetric kernel of ``x1``, exactly symmetric.
     mask1, mask2
-        Which positions of each sample are there, Booleans (n, *space), for samples of variable
-        length; all by default. What is not there counts as zero in convolutions and behind
-        ``Flatten``, and not at all in averages over positions, normalisations over space and
-        attention.
+        True at the present positions of each sample, (n, *space), for samples of variable length;
+        by default all positions are present. Absent positions count as zero in convolutions and
+        after ``Flatten``, and are excluded from averages over positions, normalisations over space
+        and attention.
     param
         The parameterization; :func:`largen.ntk` by default.
     rtol
-        Relative error that is accepted of the Gaussian expectations, 1e-8 by default. It is
-        bounded before use: activations with closed forms, and those at moderate variances that
-        are smooth but for up to eight kinks, stay far below; others may not. The bound is of
-        functions that samples of them resolve: what is narrower than √q/72 at a variance q, and
-        than 1/128, such as e^(−(u/w)²) with w = 1e-4, may be seen by neither the kernel nor the
-        bound.
+        Accepted relative error of the Gaussian expectations, 1e-8 by default. The error is
+        bounded beforehand: it is far below 1e-8 for activations with closed forms and, at moderate
+        variances, for those that are smooth but for up to eight kinks; for others it may not be.
+        The bound holds for functions resolved by their samples: features narrower than √q/72 at a
+        variance q and than 1/128, such as e^(−(u/w)²) with w = 1e-4, may be missed by both the
+        kernel and the bound.
     memory_budget
-        Bytes that intermediate layers may take, 4 GiB by default; inputs and results come on
-        top. The kernels are computed in tiles that are as large as suits the processor's cache,
-        and smaller where the budget asks for it; they need not divide the samples.
+        Memory for intermediate layers in bytes, 4 GiB by default, not counting inputs and results.
+        The kernels are computed in tiles that fit into the processor's cache, or smaller ones if
+        the budget requires it; their size need not divide the number of samples.
     devices
-        Some of ``jax.devices()`` to spread the tiles over, which then have as many on each;
-        JAX's default one alone if not given. Results are collected in the host's memory. Traced
-        inputs, and networks with :class:`largen.MultiHeadAttention`, stay where they are.
+        Some of ``jax.devices()``, over which the tiles are distributed evenly; by default JAX's
+        default device. Results are collected in the host's memory. Traced inputs, and networks
+        with :class:`largen.MultiHeadAttention`, are not distributed.
     throw
-        Whether a larger error, or an overflow, is raised; otherwise the kernels are returned as
-        they are.
+        Whether a larger error, or an overflow, raises an exception; otherwise the kernels are
+        returned anyway.
 
     Returns
     -------
@@ -132,45 +132,46 @@ def kernel(
         initialisation; where γ grows with the width (:func:`largen.mean_field`) f vanishes
         there, and it is the covariance of γf. ``ntk`` is the K in df/dt = (η₀/P) Σ K Δ, which
         does not depend on γ. Where K grows as a power of the width, as in :func:`largen.standard`
-        (it grows as N), it is the limit of K over that power: weights whose own part grows more
-        slowly, there the first layer's and all biases, have no share in it.
+        (as N), ``ntk`` is the limit of K over that power; weights whose contribution grows more
+        slowly, in this case the first layer's weights and all biases, do not contribute.
 
     Raises
     ------
     InvalidInput
-        For inputs that are not floats or not finite, whose shapes differ or do not fit the
-        network, or masks of another shape. If the memory budget is too small for one pair of
-        samples; the message says how much that takes.
+        For inputs that are not floats or not finite, for inputs whose shapes differ or do not fit
+        the network, and for masks of another shape. If the memory budget is too small for one pair
+        of samples; the message gives the memory needed.
     NoTheory
         If the parameterization has no infinite-width limit, or for layers in an order that has
         no kernel, such as an activation of what is not Gaussian; the message says why.
     NoRule
-        For a layer without a rule here.
+        For a layer without a rule for kernels.
     OutOfMemory
-        If the kernels do not fit into memory; nothing has been computed then.
+        If the kernels do not fit into memory; this is checked before computing.
     NumericalFailure
-        If the expectations of an activation miss ``rtol``, or the kernels overflow; they are its
-        ``result``. Traced inputs are not checked.
+        If the expectations of an activation miss ``rtol``, or the kernels overflow; the exception
+        carries the kernels as ``result``. Traced inputs are not checked.
 
     Warns
     -----
     LostDigits
-        If inputs, not traced, differ so much in size that kernels of a small and a large one may
-        miss ``rtol``: by default if one is 4.5e7 times another, by largest entries. Their error
-        grows as this ratio, and all digits are lost at 1e16; kernels of samples of like sizes are
-        right. Samples that are 0 count as of order one, as biases are.
+        If untraced inputs differ so much in size that kernels of a small and a large one may miss
+        ``rtol``: by default if the ratio of their largest entries exceeds 4.5e7. The error is
+        proportional to this ratio, and all digits are lost at 1e16; kernels of samples of similar
+        sizes are accurate. Samples of zeros count with size one, the order of the biases.
 
     Notes
     -----
-    Networks with spatial axes of P positions take n²·P steps a layer, and n²·P² before pooling
-    and attention, which ask for the covariance of every pair of positions. What the memory budget
-    allows is an estimate, 16 numbers for each of them in a tile, measured on networks of up to
-    seven layers. Traced inputs are kept whole instead, in all layers.
+    The cost of networks with spatial axes of P positions is n²·P operations a layer, and n²·P² in
+    the layers before pooling and attention, which require the covariance of every pair of
+    positions. The memory use is estimated as 16 numbers for each of these covariances in a tile, as
+    measured on networks of up to seven layers. Traced inputs are not tiled, and all layers are kept
+    in memory.
 
-    float32 inputs give float32 kernels, computed in float64: a deep kernel of relu amplifies
-    the rounding of parallel and of nearly coincident inputs. Only the products of inputs without
-    spatial axes are in float32, where such pairs are done again. Within ``jit`` or ``grad``
-    everything is in the precision of the trace.
+    float32 inputs give float32 kernels, computed in float64, since a deep relu kernel amplifies the
+    rounding of parallel and of nearly coincident inputs. Only the products of inputs without
+    spatial axes are computed in float32, and recomputed for such pairs. Within ``jit`` or ``grad``
+    all computations have the precision of the trace.
 
     Examples
     --------
@@ -326,7 +327,7 @@ def prepare(
 def form_for_kernels(
     net: Layer, param: Parameterization, inputs: int | tuple[int, ...]
 ) -> CanonicalForm:
-    """Return what infinite width leaves of a parameterization, for kernels at initialisation.
+    """Return the infinite-width limit of a parameterization, for kernels at initialisation.
 
     Raises
     ------
@@ -342,7 +343,7 @@ def form_for_kernels(
 
 
 def nngp_scale(form: CanonicalForm) -> float:
-    """Return the factor from the read-out's preactivation γf to f, where f does not vanish."""
+    """Return the factor from the NNGP of the read-out γf to that of f, where f does not vanish."""
     return 1 / form.gamma**2 if form.d == 0 else 1.0
 
 
@@ -357,10 +358,10 @@ def concrete_kernels(
     largest_tile: int | None = None,
     devices: tuple[Any, ...] = (),
 ) -> tuple[Any, Any]:
-    """Return NNGP and NTK of inputs that are there, not traced: by tiles, in float64.
+    """Return NNGP and NTK of concrete, untraced inputs, computed by tiles in float64.
 
-    Samples without positions are filled up to a standard number of rows, so that another number
-    of samples compiles nothing anew.
+    Samples without positions are padded to a standard number of rows, so that another number of
+    samples requires no recompilation.
     """
     rows, columns = len(x1), len(x1 if x2 is None else x2)
     of_jax = isinstance(x1, jax.Array) or isinstance(x2, jax.Array)
@@ -381,6 +382,6 @@ def concrete_kernels(
         covariance = covariance if scale == 1 else covariance * scale
         if covariance.shape == (rows, columns):
             return covariance, tangent
-        # Cut by NumPy, which compiles nothing.
+        # Slices are taken in NumPy, which requires no compilation.
         own = (slice(rows), slice(columns))
         return jax.tree.map(lambda k: as_given(np.asarray(k)[own]), (covariance, tangent))

@@ -60,12 +60,12 @@ class KernelFunction:
         self.deviations = dict(zip(given.names, given.deviations.tolist(), strict=True))
 
     def __call__(self, deviations: Mapping[str, ArrayLike] | None = None) -> Kernels:
-        """Return the kernels for some other σ_w and σ_b by name, which JAX may trace.
+        """Return the kernels for other values of some σ_w and σ_b, given by name; JAX may trace.
 
         Raises
         ------
         InvalidInput
-            For a name that the network does not have.
+            For a name that is not in ``deviations``.
         """
         if deviations is None:
             deviations = {}
@@ -103,10 +103,11 @@ def kernel_function(
 ) -> KernelFunction:
     """Return NNGP and NTK of given samples as a function of σ_w and σ_b, for ``jax.grad``.
 
-    Networks are data, known before anything is compiled, and their constants are numbers. This
-    takes them out: the result maps ``{"0.weight_std": σ, …}`` to :class:`Kernels`, where names that
-    are not given keep the network's own. Rates ρ follow σ where the parameterization has them so,
-    and the kernels are those of :func:`largen.kernel` for the network with these constants.
+    In :func:`largen.kernel` the constants of a network are fixed numbers. The function returned
+    here takes them as arguments: it maps ``{"0.weight_std": σ, …}`` to :class:`Kernels`, with the
+    network's own values for names that are not given. Rates ρ are adapted if they depend on σ in
+    the parameterization, and the kernels are those of :func:`largen.kernel` for the network with
+    these constants.
 
     Parameters
     ----------
@@ -116,22 +117,22 @@ def kernel_function(
     Returns
     -------
     KernelFunction
-        A function of a mapping from names to numbers, which may be traced; ``deviations`` are the
-        network's own. Under ``jax.grad`` everything is in the precision of the trace: call it
-        within ``jax.enable_x64(True)`` for float64.
+        A function of a mapping from names to numbers, which may be traced; its ``deviations`` are
+        the network's own values. Under ``jax.grad`` all computations have the precision of the
+        trace: call it within ``jax.enable_x64(True)`` for float64.
 
     Raises
     ------
     InvalidInput, NoTheory, NoRule
-        As :func:`largen.kernel`.
+        As in :func:`largen.kernel`.
     OutOfMemory
-        If all pairs do not fit into memory.
+        If the kernels of all pairs do not fit into memory at once.
 
     Notes
     -----
-    All pairs are computed at once, without tiles and a memory budget. The accuracy of activations
-    without closed forms is not checked: the method is the one that suits the network's own
-    constants. A bias with ``bias_std=0`` does not exist and has no name.
+    All pairs are computed at once, without tiles or a memory budget. For activations without closed
+    form the method is chosen for the network's own constants, and the accuracy at other constants
+    is not checked. A bias with ``bias_std=0`` is absent and has no name.
 
     Examples
     --------

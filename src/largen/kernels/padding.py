@@ -1,4 +1,4 @@
-"""Inputs filled up to standard numbers of rows, so that other numbers compile nothing anew."""
+"""Padding of inputs to standard numbers of rows, so that fewer programs are compiled."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from largen.kernels.masked import Masked
 
 Rows = np.ndarray | Array
 
-_SMALL, _LARGEST = 128, 1024  # from the latter on computing takes longer than compiling
+_SMALL, _LARGEST = 128, 1024  # above the latter computing takes longer than compiling
 
 
 def standard_size(rows: int, small: int = _SMALL) -> int:
-    """Return the next number of rows that is standard.
+    """Return the smallest standard number of rows that is not below ``rows``.
 
-    From 16 on they are powers of 2 as far as ``small``, where computing costs next to nothing, and
-    then eight in each octave.
+    Standard numbers are the powers of 2 from 16 to ``small``, where the cost of computing is
+    negligible, and above ``small`` eight numbers in each octave.
 
     Examples
     --------
@@ -33,9 +33,9 @@ def standard_size(rows: int, small: int = _SMALL) -> int:
 
 
 def fill_up(x: Float[Rows, "sample *shape"]) -> Float[Rows, "row *shape"]:
-    """Append shrunken copies of rows, which are typical inputs and neither equal nor close.
+    """Append scaled-down copies of rows, which are typical inputs, neither equal nor close.
 
-    Samples with positions, of which each takes long, get fewer of them.
+    Samples with positions, each of which is costly, are padded by fewer rows.
     """
     extra = standard_size(len(x), _SMALL if x.ndim == 2 else 16) - len(x)
     if not extra:
@@ -48,7 +48,7 @@ def fill_up(x: Float[Rows, "sample *shape"]) -> Float[Rows, "row *shape"]:
 
 
 def filled(samples: Masked, dtype: Any = None) -> Masked:
-    """Return samples filled up with their masks, in their own precision or another."""
+    """Return samples and their masks padded with further rows, in their own or a given dtype."""
     x, mask = np.asarray(samples.x, dtype), samples.mask
     full = fill_up(x)
     if mask is not None:

@@ -1,4 +1,4 @@
-"""Sequences of layers with their constants: taking layers apart, and putting them together."""
+"""Splitting of layers into sequences of parts with their constants, and their composition."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Pieces = list[tuple[Layer, Any]]
 
 
 def composed(pieces: Pieces) -> tuple[Layer, Any]:
-    """Return layers one after the other as one layer, runs of equal ones as repetitions."""
+    """Return the sequence of layers as one layer, with runs of equal layers as repetitions."""
     skeletons, constants, position = [], [], 0
     for block, times in _folded([skeleton for skeleton, _ in pieces]):
         length = len(block)
@@ -39,7 +39,7 @@ def composed(pieces: Pieces) -> tuple[Layer, Any]:
 
 
 def _folded(layers: Sequence[Layer]) -> list[tuple[tuple[Layer, ...], int]]:
-    """Return runs of equal blocks, of those only that keep the shape of what enters them."""
+    """Return runs of equal blocks; only blocks that keep the shape of their input are folded."""
     found = []
     for block, times in fold(layers):
         if all(layer.keeps_shape for layer in block):

@@ -1,8 +1,8 @@
 """Windows that slide along the spatial axes of kernels.
 
-An axis is first extended by what the padding adds, then summed over windows. Extended positions
-that hold nothing (zeros outside of a sample, or between the positions of a transposed
-convolution) have variance 0, so that the gap to one of them is half the other's variance.
+An axis is first extended by the padding, then summed over windows. Empty extended positions (zeros
+outside of a sample, or between the positions of a transposed convolution) have variance 0, so that
+the gap between an empty and another position is half the variance of the latter.
 """
 
 from __future__ import annotations
@@ -21,18 +21,19 @@ from largen.architectures.windows import Windowed, dilation_of
 
 @dataclass(frozen=True)
 class Slide:
-    """How a window slides along one axis.
+    """The geometry of a window that slides along one axis.
 
     Attributes
     ----------
     before, between, length
-        Empty positions before the axis and between its positions, and the length of it all.
+        Numbers of empty positions before the axis and between its positions, and length of the
+        extended axis.
     source
-        The position that each extended one repeats, for periodic axes; otherwise None.
+        For periodic axes, the original position that each extended one repeats; otherwise None.
     present
-        Which extended positions hold something, (length,).
+        Which extended positions are not empty, (length,).
     window, stride, dilation, positions
-        Output o sums what is at stride·o + dilation·k for k < window, o < positions.
+        Output o sums the positions stride·o + dilation·k over k < window, for o < positions.
     """
 
     before: int
@@ -46,7 +47,7 @@ class Slide:
     positions: int
 
     def extended(self, array: Any, axis: int) -> Any:
-        """Return an array with this axis extended, by zeros where nothing is."""
+        """Return an array with this axis extended, with zeros at empty positions."""
         if self.source is not None:
             taken = jnp.take(array, self.source, axis=axis)
             if self.present.all():
@@ -58,7 +59,7 @@ class Slide:
         return lax.pad(array, jnp.zeros((), array.dtype), widths)
 
     def summed(self, extended: Any, *axes: int) -> Any:
-        """Return the sum over the window, which is at the same offset on each of the axes."""
+        """Return the sum over the window, with the same offset on each of the axes."""
         total = None
         for k in range(self.window):
             part = extended
@@ -68,13 +69,13 @@ class Slide:
         return total
 
     def offset(self, extended: Any, k: int, axis: int) -> Any:
-        """Return what the k-th place of the window sees at each of its positions."""
+        """Return the entries at the k-th offset of the window, for each of its positions."""
         start = self.dilation * k
         stop = start + self.stride * (self.positions - 1) + 1
         return extended[(slice(None),) * axis + (slice(start, stop, self.stride),)]
 
     def counts(self) -> np.ndarray:
-        """Return how many positions each window sees, (positions,)."""
+        """Return the number of non-empty positions in each window, (positions,)."""
         seen = [self.offset(self.present, k, 0) for k in range(self.window)]
         return np.sum(seen, axis=0)
 

@@ -1,4 +1,4 @@
-"""Tiles of kernels spread over several devices."""
+"""Distribution of the tiles of kernels over several devices."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ACROSS, EVERYWHERE = PartitionSpec("tile"), PartitionSpec()
 
 
 def checked(devices: Any) -> tuple[Any, ...]:
-    """Check devices; none of them are those of JAX's default."""
+    """Check devices; without any, JAX's default device is used."""
     if devices is None:
         return ()
     known = isinstance(devices, Sequence) and len(devices) > 0
@@ -32,9 +32,10 @@ def checked(devices: Any) -> tuple[Any, ...]:
 
 
 def kernels_on_devices(devices, skeleton, with_ntk, dtype, tile, constants, x1, x2, masks):
-    """Return what ``kernels_by_tiles`` does, as NumPy arrays, equal numbers of tiles on each.
+    """Return the kernels of ``kernels_by_tiles`` as NumPy arrays, with equal tiles for each device.
 
-    Samples are on all devices; tiles of a symmetric kernel are those of one triangle.
+    Every device holds all samples; of a symmetric kernel only the tiles of one triangle are
+    computed.
     """
     symmetric = x2 is None
     shape = len(x1), len(x1 if symmetric else x2)
@@ -65,7 +66,7 @@ def kernels_on_devices(devices, skeleton, with_ntk, dtype, tile, constants, x1, 
 
 @partial(jax.jit, static_argnums=(0, 1, 2, 3, 4, 5))
 def _begin(mesh, skeleton, with_ntk, dtype, lengths, tiles, inputs, masks):
-    """Return both sets of samples, prepared, and room for the tiles."""
+    """Return both sets of samples, prepared, and empty arrays for the tiles."""
     room = jnp.zeros((tiles, *lengths), dtype)
     parts = (room, jnp.copy(room) if with_ntk else None)
     parts = jax.lax.with_sharding_constraint(parts, NamedSharding(mesh, ACROSS))
@@ -74,7 +75,7 @@ def _begin(mesh, skeleton, with_ntk, dtype, lengths, tiles, inputs, masks):
 
 @partial(jax.jit, static_argnums=(0, 1, 2, 3), donate_argnums=9)
 def _fill(mesh, skeleton, with_ntk, lengths, corners, begin, end, constants, sides, parts):
-    """Return the tiles with some of those of every device filled in."""
+    """Return the tiles after computing some of them on every device."""
 
     @partial(
         jax.shard_map,

@@ -1,9 +1,9 @@
-"""What the kernels' recursion carries from layer to layer.
+"""The state that the kernels' recursion carries from layer to layer.
 
-Arrays of pairs of samples have the positions first and the samples last, (*positions, n1, n2).
-Positions are either *aligned*, each with the same one of the other sample, (*space, n1, n2), or
-*all pairs* of them, (*space, *space, n1, n2), where a layer further on asks for them
-(:class:`Wanted`). Without spatial axes both are (n1, n2).
+Arrays over pairs of samples have the positions first and the samples last, (*positions, n1, n2).
+Positions are either *aligned*, each paired with the same position of the other sample,
+(*space, n1, n2), or *all pairs* of positions, (*space, *space, n1, n2), if a later layer requires
+them (:class:`Wanted`). Without spatial axes both shapes are (n1, n2).
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from jaxtyping import Array, Bool, Float
 class Constants(NamedTuple):
     """The order-one constants of an affine map, and the rates of its weights and bias.
 
-    Each a scalar array, or with leading axes of the repetitions around it.
+    Each is a scalar array, or has leading axes of the enclosing repetitions.
 
     Attributes
     ----------
     weight_variance, bias_variance
         σ_w² and σ_b².
     weight_rate, bias_rate
-        ρ, rates relative to η₀γ²; 0 freezes.
+        Rates ρ relative to η₀γ²; 0 for frozen parameters.
     """
 
     weight_variance: Any
@@ -43,7 +43,7 @@ class Shared(NamedTuple):
     own
         The constants of the layer itself, such as the squared factor of a residual branch.
     parts
-        The constants of its parts, in their order.
+        The constants of its parts, in order.
     """
 
     own: Any
@@ -51,14 +51,15 @@ class Shared(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """What the rest of a network asks of a state.
+    """The moments that the remaining layers of a network require of a state.
 
     Attributes
     ----------
     pairs
-        All pairs of positions, and the gaps between positions of one and the same sample.
+        Whether all pairs of positions, and the gaps between positions of the same sample, are
+        required.
     means
-        Means of the signal.
+        Whether means of the signal are required.
     """
 
     pairs: bool = False
@@ -69,18 +70,18 @@ class Wanted(NamedTuple):
 
 
 class Side(NamedTuple):
-    """Moments of one of the two sets of samples by itself.
+    """Moments of one of the two sets of samples.
 
     Attributes
     ----------
     q
         Variances, or second moments, K(x, x) at each position.
     mean
-        Means; None where they are not wanted.
+        Means; None if they are not required.
     within
-        Gaps between the positions of each sample; None where pairs of positions are not wanted.
+        Gaps between the positions of each sample; None if pairs of positions are not required.
     present
-        1 at positions that are there and 0 where a mask hides them; None without a mask.
+        1 at present positions and 0 at masked ones; None without a mask.
     """
 
     q: Float[Array, "*space n"]
@@ -93,19 +94,19 @@ class State(NamedTuple):
     """Second moments of two sets of samples between two layers, and their tangent kernel.
 
     The covariance K₁₂ of a pair is carried as its gap, half the mean squared distance,
-    (K₁₁ + K₂₂)/2 − K₁₂: where two inputs nearly coincide the covariance has lost the digits that
-    deep kernels depend on, and the gap keeps them. A bias leaves the gap as it is.
+    (K₁₁ + K₂₂)/2 − K₁₂: where two inputs nearly coincide, the covariance has lost the digits that
+    deep kernels depend on, and the gap keeps them. A bias does not change the gap.
 
     Attributes
     ----------
     first, second
-        Both sets by themselves.
+        Moments of each of the two sets.
     gap
         The gap of every pair.
     ntk
-        Θ of the layers so far; None where it is not wanted.
+        Θ of the layers so far; None if it is not requested.
     same
-        Pairs that are one and the same sample in one and the same pass through the network.
+        Pairs that are the same sample in the same pass through the network.
     """
 
     first: Side
@@ -121,7 +122,7 @@ class State(NamedTuple):
 
     @property
     def pairs(self) -> bool:
-        """Whether all pairs of positions are there."""
+        """Whether the state holds all pairs of positions."""
         return self.first.within is not None
 
     @property
@@ -131,13 +132,13 @@ class State(NamedTuple):
         return (q1 + q2) / 2 - self.gap
 
     def facing(self, of_first: Any, of_second: Any) -> tuple[Any, Any]:
-        """Return what belongs to one side, (*space, n), with axes that broadcast over pairs."""
+        """Return a field of each side, (*space, n), with axes that broadcast over pairs."""
         space, ones = self.space, (1,) * len(self.space) * self.pairs
         of_first = of_first.reshape(*space, *ones, -1, 1)
         return of_first, of_second.reshape(*ones, *space, 1, -1)
 
     def reduced(self, wanted: Wanted) -> State:
-        """Return the state without what is not wanted."""
+        """Return the state without moments that are not required."""
         state = self
         if state.pairs and not wanted.pairs:
             axes = len(self.space)

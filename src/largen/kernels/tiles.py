@@ -1,4 +1,4 @@
-"""Kernels of whole matrices: at once where they are traced, by tiles where they are large."""
+"""Kernel matrices, computed at once under a trace and otherwise by tiles."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from largen.kernels.state import State, Wanted
 from largen.memory import check_fits, give_back
 
 TILE = 200  # rows and columns of a tile: larger ones leave the caches, smaller ones cost calls
-CACHED = 2**18  # entries of a tile with positions, which does the same
-LARGEST = 2**22  # and where they are too many for that: 32 MiB for each of a few arrays
-LARGE = 2**25  # bytes of a result that is computed slowly enough to tidy up meanwhile
-ROWS = 2**14  # of a Hermite series, which keeps 64 KiB for each
+CACHED = 2**18  # entries of a tile with positions, for the same reason
+LARGEST = 2**22  # the same with many positions: 32 MiB for each of a few arrays
+LARGE = 2**25  # bytes of a result above which freed memory is returned before computing
+ROWS = 2**14  # largest number of rows for a Hermite series, which keeps 64 KiB for each
 SERIES = 512  # rows and columns of a tile of a Hermite series, which takes 0.2 s for ten layers
 ARRAYS = 16  # of pairs, and as many of one side alone, that XLA holds at a time; measured 7 to 16
-ROW = 2**16  # bytes of a Hermite series for each row and position, measured as well
+ROW = 2**16  # bytes of a Hermite series for each row and position, also measured
 
 
 def evaluate(
@@ -47,7 +47,7 @@ def evaluate(
     second: Samples,
     same: Bool[Array, "n1 n2"],
 ) -> State:
-    """Return the state behind the last layer for all pairs of samples, in their precision."""
+    """Return the state after the last layer for all pairs of samples, in their precision."""
     asked = wanted(skeleton, Wanted())
     state = state_of(first, second, same, asked, with_ntk)
     constants = jax.tree.map(lambda c: jnp.asarray(c, state.gap.dtype), constants)
@@ -61,7 +61,7 @@ def kernels_at_once(skeleton, with_ntk, constants, x1, x2, masks=(None, None)):
     ``x2`` is None for the symmetric kernel of ``x1``.
     """
     if x2 is not None and takes_whole_batches(skeleton):
-        # The second set first, which then has the draws that it has by itself.
+        # The second set comes first, so that its random draws are those that it has alone.
         second, both = len(x2), jnp.concatenate([x2, x1])
         if masks[0] is not None:
             masks = (jnp.concatenate([masks[1], masks[0]]), None)
@@ -79,12 +79,13 @@ def kernels_at_once(skeleton, with_ntk, constants, x1, x2, masks=(None, None)):
 
 
 def kernels_by_tiles(skeleton, with_ntk, dtype, tile, constants, x1, x2, masks=(None, None)):
-    """Return NNGP and NTK (or None) in ``dtype``, tile by tile; of a symmetric one, one triangle.
+    """Return NNGP and NTK (or None) in ``dtype``, tile by tile.
 
-    Every tile is computed in float64, whatever the samples and the result are kept in; only the
-    products of samples without positions are taken in ``dtype``. Tiles come in ascending order,
-    which with overlap makes the symmetric result symmetric bit for bit. Between two segments of
-    tiles an interrupt is answered.
+    Only one triangle of a symmetric kernel is computed. Every tile is computed in float64,
+    whatever the dtypes of the samples and the result; only the products of samples without
+    positions are computed in ``dtype``. Tiles are written in ascending order, so that with
+    overlapping tiles a symmetric result is symmetric bit for bit. Interrupts are raised between two
+    segments of tiles.
     """
     shape, symmetric = (len(x1), len(x1 if x2 is None else x2)), x2 is None
     corners, lengths = corners_of(*shape, tile, symmetric), tuple(min(tile, n) for n in shape)
@@ -95,7 +96,7 @@ def kernels_by_tiles(skeleton, with_ntk, dtype, tile, constants, x1, x2, masks=(
                 skeleton, with_ntk, lengths, constants, sides, corners, begin, end, results
             )
             if begin == 0 and results[0].nbytes >= LARGE:
-                give_back()  # what compilation has freed, while tiles are computed
+                give_back()  # memory freed by the compiler
             jax.block_until_ready(results)
     return results
 
@@ -127,12 +128,12 @@ def _fill(skeleton, with_ntk, lengths, constants, sides, corners, begin, end, re
 
 
 def starts_of(n: int, tile: int) -> np.ndarray:
-    """Return where tiles begin; the last overlaps the one before, so that any size will do."""
+    """Return where tiles begin; the last may overlap the one before, for tiles of any size."""
     return np.minimum(np.arange(0, n, tile), max(n - tile, 0))
 
 
 def corners_of(n1: int, n2: int, tile: int, symmetric: bool) -> np.ndarray:
-    """Return where tiles begin, (tile, 2); of a symmetric kernel those of one triangle."""
+    """Return the corners of tiles, (tile, 2); of a symmetric kernel those of one triangle."""
     return np.array(
         [
             (i, j)
@@ -143,10 +144,10 @@ def corners_of(n1: int, n2: int, tile: int, symmetric: bool) -> np.ndarray:
 
 
 def sides_of(skeleton, dtype, x1, x2, masks):
-    """Return both sets of samples, None for a second one that is the first, to cut tiles from.
+    """Return both sets of samples, to cut tiles from; None for a second set equal to the first.
 
-    Without positions, what belongs to single samples is computed here, once for all tiles, and
-    products of samples are taken in the precision that kernels are wanted in.
+    Without positions, quantities of single samples are computed here, once for all tiles, and
+    products of samples have the dtype of the kernels.
     """
     if x1.ndim > 2:
         return (x1, masks[0]), None if x2 is None else (x2, masks[1])
@@ -163,7 +164,7 @@ def tile_at(skeleton, with_ntk, lengths, constants, sides, corner):
 
 
 def tile_of(skeleton, side, start, length):
-    """Return some of a set of samples, in float64."""
+    """Return a range of a set of samples, in float64."""
     if isinstance(side, Samples):
         return cut(side, start, length)
     x, mask = jax.tree.map(lambda x: lax.dynamic_slice_in_dim(x, start, length), side)
@@ -197,13 +198,13 @@ def _write(whole, part, i, j, symmetric):
 def tile_size(
     skeleton: Layer, rows: int, space: tuple[int, ...] = (), at_most: int | None = None
 ) -> int:
-    """Return how large tiles should be, so that they divide the rows evenly.
+    """Return the size of tiles, chosen to divide the rows evenly.
 
-    Without positions, so large that the arrays of a tile stay in a core's cache; with many of
-    them, so large that they stay small against the memory of a small machine. A Hermite series
-    makes tiles of its own, and prepares coefficients for every row, which takes as long as a
-    hundred pairs: its rows are longer, but a tile cannot be interrupted. In any case no larger
-    than ``at_most``, which a memory budget allows.
+    Without positions, the arrays of a tile fit into a core's cache; with many positions, they are
+    small compared with the memory of a small machine. A Hermite series has tiles of its own and
+    computes coefficients for every row, which takes as long as a hundred pairs: its tiles are
+    larger, but limited since a tile cannot be interrupted. Tiles are never larger than ``at_most``,
+    the limit of a memory budget.
     """
     pairs = wanted(skeleton, Wanted()).pairs
     positions = prod(space)
@@ -224,7 +225,7 @@ def fitting(skeleton: Layer, positions: int, memory_budget: float) -> int:
     Raises
     ------
     InvalidInput
-        If that is not even one.
+        If the budget is too small even for t = 1.
     """
     a, b = bytes_of(skeleton, positions)
     if memory_budget < a + b:
@@ -238,7 +239,7 @@ def fitting(skeleton: Layer, positions: int, memory_budget: float) -> int:
 
 
 def bytes_of(skeleton: Layer, positions: int) -> tuple[int, int]:
-    """Return about how many bytes a pair of samples takes, and a sample of either set."""
+    """Return the approximate bytes for a pair of samples, and for a sample of each set."""
     pairs = wanted(skeleton, Wanted()).pairs
     known = (phi.closed_form for phi in activations_of(skeleton))
     arrays = ARRAYS + max((form.arrays for form in known if form is not None), default=0)
@@ -247,7 +248,7 @@ def bytes_of(skeleton: Layer, positions: int) -> tuple[int, int]:
 
 
 def check_size(name: str, rows: int, columns: int, number: int, dtype: Any) -> None:
-    """Check that so many kernels of these samples fit into memory.
+    """Check that ``number`` kernels of these samples fit into memory.
 
     Raises
     ------
@@ -265,18 +266,18 @@ def check_size(name: str, rows: int, columns: int, number: int, dtype: Any) -> N
 def check_at_once(
     name: str, skeleton: Layer, positions: int, rows: int, columns: int, layers: int = 1
 ) -> None:
-    """Check that kernels that are computed without tiles fit into memory, before they are.
+    """Check beforehand that kernels computed without tiles fit into memory.
 
     Parameters
     ----------
     name
-        The argument.
+        Name of the argument.
     skeleton, positions
         The network, and its largest number of positions between two layers.
     rows, columns
         The numbers of rows and columns of the kernel.
     layers
-        How many layers are kept for derivatives.
+        Number of layers kept for derivatives.
 
     Raises
     ------
@@ -300,14 +301,14 @@ def most_positions(net: Layer, inputs: int | tuple[int, ...]) -> int:
 
 
 def takes_whole_batches(skeleton: Layer) -> bool:
-    """Whether kernels are made of draws for all samples together, and not tile by tile."""
+    """Whether random draws are shared by all samples, so that kernels cannot be tiled."""
     if isinstance(skeleton, MultiHeadAttention) and skeleton.mechanism == "softmax":
         return True
     return any(map(takes_whole_batches, parts_of(skeleton)))
 
 
 def of_whole_batch(lowered, scale, x1, x2, dtype, with_ntk, masks, largest):
-    """Return NNGP and NTK where draws are for all samples together, at most so many of them."""
+    """Return NNGP and NTK with random draws shared by all samples, at most ``largest`` samples."""
     samples = len(x1) + (0 if x2 is None else len(x2))
     if largest is not None and samples > largest:
         raise InvalidInput(

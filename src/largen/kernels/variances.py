@@ -1,11 +1,11 @@
-"""The variances that reach each activation of a network, for a few inputs that stand for all.
+"""The preactivation variances of each activation of a network, for a few representative inputs.
 
-The registered rules themselves are gone through, with one sample at a time and moments that are
-noted instead of computed (:mod:`largen.expectations.watching`), so that a layer is followed by
-having a rule. Variances are the largest that they can be: all positions of a sample have the same
-one and are equal, so that sums over positions are largest; differences of positions are largest if
-they are uncorrelated, and sums of signals with means if each has the largest mean, so that inputs
-of these kinds are gone through, too.
+The registered rules of the layers are applied to one sample at a time, with moments recorded
+instead of computed (:mod:`largen.expectations.watching`), so that every layer with a rule is
+covered. The inputs are chosen to give the largest variances. Sums over positions are largest if all
+positions of a sample are equal; differences of positions are largest if these are uncorrelated, and
+sums of signals with means are largest if each has the largest mean. Inputs of all three kinds are
+used.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ Seen = dict[ActivationFunction, list[np.ndarray]]
 
 
 class Input(NamedTuple):
-    """A sample that stands for others: numbers, or arrays of them for several samples.
+    """A representative sample: numbers, or arrays of them for several samples.
 
     Attributes
     ----------
     q
-        Its mean square, the same at each position.
+        Mean square of the sample, the same at each position.
     correlation
-        The correlation of each two different positions.
+        Correlation of any two different positions.
     mean
-        Its mean over √q.
+        Mean of the sample over √q.
     """
 
     q: Any
@@ -49,7 +49,7 @@ class Input(NamedTuple):
 
 
 def activation_variances(lowered: Lowered, inputs: tuple[Any, ...]) -> Seen:
-    """Return the variances that reach each activation, one array for each time it is applied.
+    """Return the preactivation variances of each activation, one array for each application.
 
     Parameters
     ----------
@@ -61,12 +61,14 @@ def activation_variances(lowered: Lowered, inputs: tuple[Any, ...]) -> Seen:
     Returns
     -------
     dict
-        Empty if all expectations are exact, or an activation holds traced values.
+        The variances by activation; empty if all expectations are exact, or an activation holds
+        traced values.
 
     Raises
     ------
     NoTheory
-        If a container's rule loops over its parts by itself, so that they cannot be followed.
+        If a container's rule contains a compiled loop over its parts, so that their variances
+        cannot be recorded.
     """
     sizes, space = [], ()
     for x in inputs:
@@ -98,7 +100,7 @@ def activation_variances(lowered: Lowered, inputs: tuple[Any, ...]) -> Seen:
 
 @lru_cache(maxsize=256)
 def _known(skeleton: Layer, space: tuple[int, ...]) -> dict[str, bool]:
-    """Return what is known of a skeleton, to be filled in."""
+    """Return a cache of results for a skeleton, initially empty."""
     return {}
 
 
@@ -107,7 +109,7 @@ def _exact(phi: ActivationFunction) -> bool:
 
 
 def _inputs(q: np.ndarray, asked: Wanted) -> Input:
-    """Return the samples to go through: all that may make the largest variances."""
+    """Return the representative samples, all that may give the largest variances."""
     found = [
         (size, 1.0, mean) for mean in ((0.0, 1.0, -1.0) if asked.means else (0.0,)) for size in q
     ]
@@ -117,7 +119,7 @@ def _inputs(q: np.ndarray, asked: Wanted) -> Input:
 
 
 def _by_numpy(skeleton: Layer, space: Any, constants: Any, few: Input) -> list[MomentRequest]:
-    """Return what samples without positions ask for, all of them together: nothing to compile."""
+    """Return the requests of samples without positions, all at once and without compilation."""
     n = len(few.q)
     means: Any = few.mean * np.sqrt(few.q) if wanted(skeleton, Wanted()).means else None
     gap: Any = np.zeros((n, n))
@@ -135,7 +137,7 @@ def _by_numpy(skeleton: Layer, space: Any, constants: Any, few: Input) -> list[M
 def _by_compiled_rules(
     skeleton: Layer, space: tuple[int, ...], constants: Any, few: Input
 ) -> list[MomentRequest]:
-    """Return what samples with positions ask for, one by one: pairs of positions are many."""
+    """Return the requests of samples with positions, one sample at a time to save memory."""
     if "exact" not in _known(skeleton, space):
         of_one = jax.eval_shape(partial(_requests, skeleton, space), constants, few)
         if all(_exact(each.phi) for each in of_one):
