@@ -38,8 +38,6 @@ class Flow:
     """
 
     def __init__(self, plan: Plan, numbers: Numbers):
-        import diffrax
-
         self._plan, self._numbers = plan, numbers
         rates, decays = plan.per_leaf("lr"), plan.per_leaf("weight_decay")
         self._tree = jax.tree.structure(rates)
@@ -52,16 +50,7 @@ class Flow:
         if plan.records:
             at = times[np.asarray(plan.record_at)]
             observed.append((at, lambda t, scaled: record(plan, self._weights(scaled), x)))
-        controller = diffrax.PIDController(
-            rtol=0.0,
-            atol=TOLERANCE[np.dtype(x.dtype)],
-            norm=_norm,
-            dtmin=SHORTEST * (times[-1] - times[0]),
-            force_dtmin=True,
-        )
-        self._course = Integration(
-            self._velocity, (times[0], times[-1]), observed, diffrax.Tsit5(), controller
-        )
+        self._course = integration(self._velocity, times, observed, x.dtype)
 
     def begin(self, params: Any) -> Integrated:
         """Return the state at initialisation, with arrays for outputs and records."""
@@ -94,5 +83,32 @@ class Flow:
         return [-numbers.rates * m * (g + d * s) for m, g, d, s in leaves]
 
 
-def _norm(error: list[Any]) -> Any:
-    return jnp.sqrt(sum(jnp.sum(leaf**2) for leaf in error))
+def integration(velocity: Any, times: Any, observed: list[Any], dtype: Any) -> Integration:
+    """Return the integration of gradient flow in the variables θ/√ρ, or in coefficients of them.
+
+    Parameters
+    ----------
+    velocity
+        The right-hand side, of the time and a tree of variables.
+    times
+        The recorded times.
+    observed
+        Pairs of times and functions of the time and the variables.
+    dtype
+        The precision, which sets the tolerance.
+    """
+    import diffrax
+
+    controller = diffrax.PIDController(
+        rtol=0.0,
+        atol=TOLERANCE[np.dtype(dtype)],
+        norm=_norm,
+        dtmin=SHORTEST * (times[-1] - times[0]),
+        force_dtmin=True,
+    )
+    ends = times[0], times[-1]
+    return Integration(velocity, ends, observed, diffrax.Tsit5(), controller)
+
+
+def _norm(error: Any) -> Any:
+    return jnp.sqrt(sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(error)))

@@ -22,8 +22,8 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
-from largen.integration import Integrated, Integration
-from largen.networks.flow import MOST_STEPS, SHORTEST, TOLERANCE
+from largen.integration import Integrated
+from largen.networks.flow import MOST_STEPS, integration
 from largen.networks.plan import Numbers, Plan
 from largen.networks.records import record
 from largen.networks.updates import transformation
@@ -208,8 +208,6 @@ class ExpandedFlow:
     """
 
     def __init__(self, plan: Plan, numbers: Numbers, start: Any):
-        import diffrax
-
         self._network = Expanded(plan, numbers, start)
         self._plan, self._numbers = plan, numbers
         self._tree = jax.tree.structure(start)
@@ -220,16 +218,7 @@ class ExpandedFlow:
             (times, lambda t, scaled: self._network.outputs(self._moves(scaled), x)),
             (at, lambda t, scaled: self._network.kernels(self._moves(scaled))),
         ]
-        controller = diffrax.PIDController(
-            rtol=0.0,
-            atol=TOLERANCE[jnp.dtype(x.dtype)],
-            norm=_norm,
-            dtmin=SHORTEST * (times[-1] - times[0]),
-            force_dtmin=True,
-        )
-        self._course = Integration(
-            self._velocity, (times[0], times[-1]), observed, diffrax.Tsit5(), controller
-        )
+        self._course = integration(self._velocity, times, observed, x.dtype)
 
     def begin(self, params: Any) -> Integrated:
         """Return the state at initialisation, with room for what is observed."""
@@ -264,7 +253,3 @@ class ExpandedFlow:
             ]
             for slope in slopes
         ]
-
-
-def _norm(error: list[list[Any]]) -> Any:
-    return jnp.sqrt(sum(jnp.sum(leaf**2) for part in error for leaf in part))

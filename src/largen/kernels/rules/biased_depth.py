@@ -20,11 +20,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from largen.architectures import Activation, Dense, Layer, Serial
+from largen.architectures import Activation, Layer
 from largen.expectations.closed_form import of_one_rank
 from largen.expectations.homogeneous import angle_and_folding
 from largen.kernels.rules.depth_steps import USUAL, by_rows, integrate
 from largen.kernels.rules.dispatch import Freshness, Nature, freshness, nature_behind, rule
+from largen.kernels.rules.homogeneous_depth import slopes_of_branch
 from largen.kernels.state import Constants, Shared, Side, State, Wanted, opposite
 
 
@@ -44,17 +45,15 @@ class BiasedDepth(Layer):
 
 def with_biases(branch: Layer, constants: Any, square: float) -> tuple[Layer, Shared] | None:
     """Return the stream of a branch of this kind, or None for any other."""
-    if not isinstance(branch, Serial) or len(branch.layers) != 2:
+    slopes = slopes_of_branch(branch)
+    if slopes is None:
         return None
-    phi, dense = branch.layers
-    if not isinstance(phi, Activation) or type(dense) is not Dense:
-        return None
-    form, (_, numbers) = phi.function.closed_form, constants
-    if form is None or form.slopes is None or not numbers.weight_variance > 0:
+    _, numbers = constants
+    if not numbers.weight_variance > 0:
         return None
     weight, bias = square * numbers.weight_variance, square * numbers.bias_variance
     own = Constants(weight, bias, numbers.weight_rate, numbers.bias_rate)
-    return BiasedDepth(*form.slopes[:2]), Shared((own, USUAL), ())
+    return BiasedDepth(*slopes[:2]), Shared((own, USUAL), ())
 
 
 @rule.register

@@ -69,19 +69,28 @@ class Angular(NamedTuple):
 
 def in_closed_form(branch: Layer, constants: Any, square: float) -> tuple[Layer, Angular] | None:
     """Return the stream of a branch in closed form, or None if it has none."""
+    slopes = slopes_of_branch(branch)
+    if slopes is None:
+        return None
+    _, numbers = constants
+    if numbers.bias_variance > 0:
+        return None
+    variance = float(numbers.weight_variance * square)
+    coefficients = _coefficients(*slopes[:2], variance)
+    if coefficients is None:
+        return None
+    return HomogeneousDepth(*slopes), Angular(variance, numbers.weight_rate, coefficients)
+
+
+def slopes_of_branch(branch: Layer) -> tuple[float, ...] | None:
+    """Return the slopes of the activation of a branch W φ(h) with a homogeneous φ, else None."""
     if not isinstance(branch, Serial) or len(branch.layers) != 2:
         return None
     phi, dense = branch.layers
     if not isinstance(phi, Activation) or type(dense) is not Dense:
         return None
-    form, (_, numbers) = phi.function.closed_form, constants
-    if form is None or form.slopes is None or numbers.bias_variance > 0:
-        return None
-    variance = float(numbers.weight_variance * square)
-    coefficients = _coefficients(*form.slopes[:2], variance)
-    if coefficients is None:
-        return None
-    return HomogeneousDepth(*form.slopes), Angular(variance, numbers.weight_rate, coefficients)
+    form = phi.function.closed_form
+    return None if form is None else form.slopes
 
 
 @lru_cache(maxsize=64)
