@@ -115,14 +115,8 @@ def _draw(settings: Settings, found: Found) -> Picture:
             left.plot(np.arange(1, len(losses) + 1), losses, style, color=f"C{k}", label=label)
     left.set(xlabel="step", ylabel="loss", yscale="log", title=f"width {settings.widths[-1]}")
     left.legend(fontsize=7)
-    data = _distances(settings, found)
-    for k, width in enumerate((*settings.widths, np.inf)):
-        at = data.isel(network=np.flatnonzero(data["width"].values == width)).sortby("depth")
-        label = "N = ∞" if np.isinf(width) else f"N = {width}"
-        colour = "black" if np.isinf(width) else f"C{k}"
-        right.errorbar(
-            at["depth"], at["single"], at["single_error"], fmt="o-", ms=4, color=colour, label=label
-        )
+    for at, line in finite_sizes.lines(settings, _distances(settings, found)):
+        right.errorbar(at["depth"], at["single"], at["single_error"], **line)
     right.set(xlabel="depth $L$", xscale="log", yscale="log", title="distance from the limit")
     right.set_ylabel(r"$\Vert f_{N,L} - f_{\infty,\infty}\Vert$")
     right.legend(fontsize=7)

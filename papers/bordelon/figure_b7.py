@@ -129,15 +129,11 @@ def _draw(settings: Settings, found: Found) -> Picture:
         (second, "single", r"(b) $\Vert f - f_{\infty,\infty}\Vert^2$"),
         (third, "mean", r"(c) $\Vert\langle f\rangle - f_{\infty,\infty}\Vert^2$"),
     ):
-        for k, width in enumerate((*settings.widths, np.inf)):
-            at = data.isel(network=np.flatnonzero(data["width"].values == width)).sortby("depth")
-            endless = np.isinf(width)
+        for at, line in finite_sizes.lines(settings, data):
             seen = at.isel(network=np.flatnonzero(at[f"{kind}_square"].values > 0))
             axes.errorbar(
-                seen["depth"], seen[f"{kind}_square"], seen[f"{kind}_square_error"], fmt="o-",
-                ms=4, color="black" if endless else f"C{k}",
-                label="N = ∞" if endless else f"N = {width}",
-            )  # fmt: skip
+                seen["depth"], seen[f"{kind}_square"], seen[f"{kind}_square_error"], **line
+            )
         depths = np.array(settings.solved, float)
         start = float(data[f"{kind}_square"].max())
         axes.plot(depths, start * (depths / depths[0]) ** -2, ":", color="gray", label=r"$L^{-2}$")

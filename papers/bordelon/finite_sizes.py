@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -50,6 +50,17 @@ DEFAULT = Settings(
     (32, 64, 128, 256), (4, 8, 16, 32), (192, 192, 96, 48), (4, 8, 16), (4, 8, 16), 1e-3, 2**17
 )
 FAST = Settings((16, 32, 64), (2, 4, 8), (64, 64, 64), (2, 4, 8), (2, 4, 8), 1e-2, 2**15)
+
+
+def lines(settings: Settings, data: xarray.Dataset) -> Iterator[tuple[xarray.Dataset, dict]]:
+    """Yield the networks of each width by increasing depth, and how their line is drawn.
+
+    Infinite width comes last, in black.
+    """
+    for k, width in enumerate((*settings.widths, np.inf)):
+        at = data.isel(network=np.flatnonzero(data["width"].values == width)).sortby("depth")
+        words = ("N = ∞", "black") if np.isinf(width) else (f"N = {width}", f"C{k}")
+        yield at, {"fmt": "o-", "ms": 4, **dict(zip(("label", "color"), words, strict=True))}
 
 
 def run_of(blocks: float, lr: float = RATE) -> lg.Run:
