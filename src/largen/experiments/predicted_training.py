@@ -17,8 +17,8 @@ from largen.finite_width.training.closed_form import tensors, to_first_order
 from largen.finite_width.training.following import (
     ACTUAL,
     PREDICTED,
-    followed,
     kept_bytes,
+    trajectory_of,
     working_bytes,
 )
 from largen.finite_width.training.smooth import check_smooth
@@ -219,14 +219,14 @@ def predict_training(
         _check_memory(plan, numbers, budget)
         params = jax.tree.map(lambda leaf: jax.numpy.asarray(leaf, dtype), params)
         if method == "expansion":
-            f, kernels = followed(PREDICTED, plan, numbers, params, report)
+            f, kernels = trajectory_of(PREDICTED, plan, numbers, params, report)
         else:
             f, kernels = _closed(run, plan, numbers, params, report)
         orders = {"f": np.cumsum(np.moveaxis(f, 1, 0), 0)}
         orders |= {name: np.cumsum(np.moveaxis(k, 1, 0), 0) for name, k in kernels.items()}
         actual: dict[str, np.ndarray] = {}
         if compare:
-            f, kernels = followed(ACTUAL, plan, numbers, params, report)
+            f, kernels = trajectory_of(ACTUAL, plan, numbers, params, report)
             actual = {"f": f, **kernels}
     found = PredictedTraining(_dataset(run, plan, method, orders, actual), _status(orders))
     if found.status is not Status.OK and throw:

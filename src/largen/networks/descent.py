@@ -10,7 +10,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from largen.networks.plan import Numbers, Plan, objective, outputs_given
-from largen.networks.records import record
+from largen.networks.records import arrays_for, record, written
 from largen.networks.updates import add_langevin_noise, transformation
 
 
@@ -56,9 +56,7 @@ class Descent:
         shape = jax.eval_shape(plan.network.outputs_of, params, x)
         outputs = jnp.zeros((plan.entries, *shape.shape), shape.dtype)
         records = jax.eval_shape(lambda p: record(plan, p, x), params) if plan.records else {}
-        room = jax.tree.map(
-            lambda one: jnp.zeros((len(plan.record_at), *one.shape), one.dtype), records
-        )
+        room = arrays_for(plan, records)
         memory = transformation(plan, self._rates[0]).init(params)
         return Descended(params, memory, outputs, room)
 
@@ -102,11 +100,5 @@ class Descent:
         """Return the records, with the kernels at this time added if it is to be recorded."""
         if not self._plan.records:
             return state.records
-        at = jnp.asarray(self._plan.record_at)
-        place = jnp.searchsorted(at, entry)
-
-        def write(records):
-            now = record(self._plan, state.params, self._numbers.x)
-            return jax.tree.map(lambda all, one: all.at[place].set(one), records, now)
-
-        return lax.cond((at == entry).any(), write, lambda records: records, state.records)
+        now = lambda: record(self._plan, state.params, self._numbers.x)  # noqa: E731
+        return written(self._plan, state.records, entry, now)

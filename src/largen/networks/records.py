@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from largen.errors import InvalidInput
 from largen.networks.plan import Plan
@@ -52,6 +55,23 @@ def record(plan: Plan, params: Any, x: Any) -> dict[str, Any]:
             test = probe(network, params, x[samples:])
             kept["ntk_test"] = kernels(network, test, training).tangent
     return kept
+
+
+def arrays_for(plan: Plan, kernels: Any) -> Any:
+    """Return zeros for kernels of the given shapes at each recorded time."""
+    count = len(plan.record_at)
+    return jax.tree.map(lambda one: jnp.zeros((count, *one.shape), one.dtype), kernels)
+
+
+def written(plan: Plan, records: Any, entry: Any, now: Callable[[], Any]) -> Any:
+    """Return the records, with the kernels at a time index added if it is to be recorded."""
+    at = jnp.asarray(plan.record_at)
+    place = jnp.searchsorted(at, entry)
+
+    def write(records):
+        return jax.tree.map(lambda all, one: all.at[place].set(one), records, now())
+
+    return lax.cond((at == entry).any(), write, lambda records: records, records)
 
 
 def variables(plan: Plan, arrays: dict[str, Any]) -> dict[str, Any]:

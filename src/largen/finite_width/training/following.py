@@ -19,7 +19,7 @@ from largen.progress import Report
 PREDICTED, ACTUAL = "predicted", "actual"
 
 
-def followed(
+def trajectory_of(
     what: str, plan: Plan, numbers: Numbers, params: Any, report: Report
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Return outputs and kernels along training.

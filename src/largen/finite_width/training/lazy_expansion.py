@@ -25,7 +25,7 @@ from jaxtyping import Array, Bool, Float
 from largen.integration import Integrated
 from largen.networks.flow import MOST_STEPS, integration
 from largen.networks.plan import Numbers, Plan
-from largen.networks.records import record
+from largen.networks.records import arrays_for, record, written
 from largen.networks.updates import transformation
 
 ORDERS = 3  # ε⁰, ε¹, ε²
@@ -149,9 +149,7 @@ class ExpandedDescent:
         shape = jax.eval_shape(lambda m: network.outputs(m, self._numbers.x), moves)
         outputs = jnp.zeros((plan.entries, *shape.shape), shape.dtype)
         kernels = jax.eval_shape(network.kernels, moves)
-        room = jax.tree.map(
-            lambda one: jnp.zeros((len(plan.record_at), *one.shape), one.dtype), kernels
-        )
+        room = arrays_for(plan, kernels)
         memory = transformation(plan, self._rates[0]).init(params)
         return Moved(moves, (memory,) * ORDERS, outputs, room)
 
@@ -181,19 +179,9 @@ class ExpandedDescent:
             added = jax.tree.map(lambda m, u: m + jnp.where(last, 0, u), move, updates)
             moves.append(added)
             memories.append(memory)
-        records = self._recorded(entry, state)
+        records = written(plan, state.records, entry, lambda: network.kernels(state.moves))
         outputs = state.outputs.at[entry].set(f)
         return Moved(tuple(moves), tuple(memories), outputs, records)
-
-    def _recorded(self, entry: Any, state: Moved) -> Any:
-        at = jnp.asarray(self._plan.record_at)
-        place = jnp.searchsorted(at, entry)
-
-        def write(records):
-            now = self._network.kernels(state.moves)
-            return jax.tree.map(lambda all, one: all.at[place].set(one), records, now)
-
-        return lax.cond((at == entry).any(), write, lambda records: records, state.records)
 
 
 class ExpandedFlow:

@@ -149,7 +149,7 @@ def _path(given: tuple[Loss, tuple[int, ...]], rates, coupling, f0, kernel0, tar
     def value(f):
         return loss.sample(f.reshape(shape), target)
 
-    def step(state, rate):
+    def step(state, rate):  # Bahri and Hanin, Les Houches lectures, (110) and (112), corrected
         f, kernel, sound = state
         slope = -jax.grad(value)(f)
         turn = rate * coupling * slope  # η c Δ

@@ -7,8 +7,9 @@ and F = √(q₁q₂) (sin θ − θ cos θ),
     q̃(τ) = q(0) + σ_b² (1 − e^{−rτ})/r,     ∂τ gap̃ = −v (2b²/π) F̃,
     ∂τ Θ̃ = ρ v ⟨φφ⟩~ − v (2b²/π) θ Θ̃ + ρ_b σ_b² e^{−rτ},
 
-with ⟨φφ⟩~ = (a² + b²) K̃ + (2b²/π) F̃ and K̃ = (q̃₁ + q̃₂)/2 − gap̃. What is left is so slow that one to
-three steps in depth reach nine digits.
+with ⟨φφ⟩~ = (a² + b²) K̃ + (2b²/π) F̃ and K̃ = (q̃₁ + q̃₂)/2 − gap̃: the equations of
+``rules.infinite_depth`` (Bordelon et al., Depthwise hyperparameter transfer in residual networks,
+Proposition 2) for these φ. Their solutions vary so slowly that few steps in depth suffice.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ def _(layer: BiasedDepth, constants: Shared, state: State, behind: Wanted) -> St
         own = own + numbers.bias_rate * numbers.bias_variance * jnp.exp(-rate * tau)
         return -turned, own - numbers.weight_variance * bend * theta * ntk
 
-    def followed(q1: Any, q2: Any, gap: Any, ntk: Any) -> tuple[Any, Any]:
+    def through_stream(q1: Any, q2: Any, gap: Any, ntk: Any) -> tuple[Any, Any]:
         q1, q2, gap = of_one_rank(q1, q2, gap)
 
         def of_some(rows: tuple[Any, Any, Any]) -> tuple[Any, Any]:
@@ -96,11 +97,11 @@ def _(layer: BiasedDepth, constants: Shared, state: State, behind: Wanted) -> St
     def of_side(side: Side) -> Side:
         within = side.within
         if within is not None:
-            within, _ = followed(*opposite(side.q), within, None)
+            within, _ = through_stream(*opposite(side.q), within, None)
         return side._replace(q=growth * flat(side.q, 1.0), within=within)
 
     q1, q2 = state.facing(state.first.q, state.second.q)
-    gap, ntk = followed(q1, q2, state.gap, state.ntk)
+    gap, ntk = through_stream(q1, q2, state.gap, state.ntk)
     return State(of_side(state.first), of_side(state.second), gap, ntk, state.same)
 
 

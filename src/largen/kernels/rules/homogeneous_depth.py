@@ -10,8 +10,9 @@ so that all kernels behind the stream are √(q₁q₂) times functions of the a
     1 − cos θ(1) = (1 − w(θ)) (1 − cos θ),     Θ(1) = ρ √(q₁q₂) body(θ) + gain(θ) Θ(0),
     ∂τ body = v (e^{vτ(a² + b²)} κ(θ(τ)) + κ'(θ(τ)) body),     ∂τ gain = v κ'(θ(τ)) gain
 
-with √(q₁q₂) κ = ⟨φφ⟩ and κ' = ⟨φ'φ'⟩. Polynomials that interpolate at Chebyshev's points of [0, π]
-stand for w, body and gain.
+with √(q₁q₂) κ = ⟨φφ⟩ and κ' = ⟨φ'φ'⟩: the equations of ``rules.infinite_depth`` (Bordelon et al.,
+Depthwise hyperparameter transfer in residual networks, Proposition 2) for these φ. The functions w,
+body and gain are replaced by their interpolants at the Chebyshev points of [0, π].
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ L branches x + L^(−α) branch(x) with fresh weights add L^(1−2α) times the 
 
 with K_branch = σ_w² ⟨φφ⟩ + σ_b², Θ_branch = σ_w² (ρ ⟨φφ⟩ + ⟨φ'φ'⟩ Θ) + ρ_b σ_b² for W φ(h) + b:
 Bordelon, Noci, Li, Hanin and Pehlevan, *Depthwise hyperparameter transfer in residual networks*,
-Proposition 2, where Θ comes from a backward pass. For α > ½ the stream stands still, and weights
-that move by L^(2α−1) more add the tangent kernel of one branch where Θ = 0.
+Proposition 2, where Θ comes from a backward pass. For α > ½ the kernels of the stream do not depend
+on τ, and the rates L^(2α−1) of the weights add the tangent kernel of one branch at Θ = 0.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -216,11 +217,7 @@ def _one(model: StockModel, options: Mapping[str, Any]) -> Audited:
     if entries > LARGEST:
         why = f"its configuration was not shrunk: {entries} weights"
         return Audited(model.name, model.library, failure=why)
-    found = audit(model.make, BASE, name=model.name, **options)
-    return Audited(
-        model.name, model.library, found.refusal, found.failure, found.notes, found.width,
-        found.depth, found.tolerance,
-    )  # fmt: skip
+    return replace(audit(model.make, BASE, name=model.name, **options), library=model.library)
 
 
 class _Quiet:

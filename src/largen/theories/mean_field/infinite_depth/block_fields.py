@@ -30,9 +30,9 @@ from largen.theories.mean_field.deep.matrices.by_directions import TOGETHER, Mat
 from largen.theories.mean_field.deep.matrices.fresh_vectors import gaussian
 from largen.theories.mean_field.infinite_depth.depth_iteration import continued, integrated
 from largen.theories.mean_field.infinite_depth.training_loop import (
-    descended,
     is_steady,
-    pulled_by_loss,
+    loss_gradient,
+    step_with_momentum,
 )
 
 ITERATIONS = 12
@@ -266,7 +266,7 @@ def _muted(far, l, fills, rank, key):
 def stepped(model: Model, state: State, constants: Constants) -> State:
     """Make a step of gradient descent."""
     state, ahead = forward(model, state, constants)
-    batch, delta, z, pull = pulled_by_loss(model, state, constants, ahead.outputs)
+    batch, delta, z, pull = loss_gradient(model, state, constants, ahead.outputs)
     steady = is_steady(model, constants)
     guess = continued(state.pulled) if steady else None
     state, back = backward(model, state, constants, ahead, batch, z, guess)
@@ -286,7 +286,7 @@ def stepped(model: Model, state: State, constants: Constants) -> State:
         constant=lr * constants.readout[2] * delta.sum(0),
         scale=jnp.zeros_like(state.params.scale),
     )
-    params, velocity = descended(state, change, constants)
+    params, velocity = step_with_momentum(state, change, constants)
     learnt = jnp.einsum("lgk,lfk->lgf", back.coordinates * pull, ahead.coordinates[:, :, batch])
     learnt = kappa * constants.rate[everywhere, None, None] * learnt
     before, after = (part.scale[:, None, None] for part in (state.params, params))

@@ -52,9 +52,9 @@ from largen.theories.mean_field.infinite_depth.neuron_network import (
 from largen.theories.mean_field.infinite_depth.time_filters import Map
 from largen.theories.mean_field.infinite_depth.training_loop import (
     Loop,
-    advanced,
     run_through,
     tangent_kernel,
+    train_until,
 )
 
 
@@ -340,7 +340,7 @@ def _advance(model: Model, state: State, constants: Constants, stop) -> State:
     """Train up to a step, or until a basis is full or the outputs have diverged."""
     trained, columns = len(constants.targets), len(constants.fields)
     batch = trained if constants.batches is None else constants.batches.shape[1]
-    return advanced(
+    return train_until(
         lambda state: stepped(model, state, constants),
         lambda state: has_room(state, columns, batch),
         state,

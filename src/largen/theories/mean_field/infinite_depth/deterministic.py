@@ -45,9 +45,9 @@ from largen.theories.mean_field.infinite_depth.neuron_network import (
 )
 from largen.theories.mean_field.infinite_depth.training_loop import (
     Loop,
-    advanced,
     run_through,
     tangent_kernel,
+    train_until,
 )
 
 FIRST_ROWS = 256
@@ -234,7 +234,7 @@ def _grown(state: State) -> State:
 def _advance(model: Model, state: State, constants: Constants, stop) -> State:
     """Train up to a step, or until a basis is full or the outputs have diverged."""
     batch = len(constants.targets) if constants.batches is None else constants.batches.shape[1]
-    return advanced(
+    return train_until(
         lambda state: stepped(model, state, constants),
         lambda state: has_room(state, batch),
         state,

@@ -37,9 +37,9 @@ from largen.theories.mean_field.deep.matrices.by_directions import (
 from largen.theories.mean_field.deep.matrices.row_buffers import combine, inner
 from largen.theories.mean_field.infinite_depth.depth_iteration import continued, integrated
 from largen.theories.mean_field.infinite_depth.training_loop import (
-    descended,
     is_steady,
-    pulled_by_loss,
+    loss_gradient,
+    step_with_momentum,
 )
 
 ITERATIONS = 60
@@ -205,7 +205,7 @@ def backward(
 def stepped(model: Model, state: State, constants: Constants) -> State:
     """Make a step of gradient descent."""
     ahead = forward(model, state, constants)
-    batch, delta, z, pull = pulled_by_loss(model, state, constants, ahead.outputs)
+    batch, delta, z, pull = loss_gradient(model, state, constants, ahead.outputs)
     h, last = ahead.h[:, batch], ahead.last[batch]
     steady = is_steady(model, constants)
     guess = continued(state.pulled) if steady else None
@@ -225,7 +225,7 @@ def stepped(model: Model, state: State, constants: Constants) -> State:
         constant=lr * constants.readout[2] * delta.sum(0),
         change=kappa * constants.block[0] * jnp.einsum("mgk,mfk->mgf", d * pull, c),
     )
-    params, velocity = descended(state, change, constants)
+    params, velocity = step_with_momentum(state, change, constants)
     return State(
         step=state.step + 1,
         params=params,

@@ -66,7 +66,7 @@ def run_through(
     return state, Found(outputs, [kernels[t] for t in record_at], np.zeros(0))
 
 
-def advanced(stepped, has_room, state: Any, targets: Array, stop: Any) -> Any:
+def train_until(stepped, has_room, state: Any, targets: Array, stop: Any) -> Any:
     """Return the state after as many steps as there is room for, unless the outputs diverge."""
     most = ESCAPED * (1 + jnp.abs(targets).max())
 
@@ -78,7 +78,7 @@ def advanced(stepped, has_room, state: Any, targets: Array, stop: Any) -> Any:
     return lax.while_loop(goes_on, stepped, state)
 
 
-class Pulled(NamedTuple):
+class LossGradient(NamedTuple):
     """The gradient of the loss at a step.
 
     Attributes
@@ -97,7 +97,7 @@ class Pulled(NamedTuple):
     pull: Float[Array, " k"]
 
 
-def pulled_by_loss(model: Any, state: Any, constants: Any, outputs: Array) -> Pulled:
+def loss_gradient(model: Any, state: Any, constants: Any, outputs: Array) -> LossGradient:
     """Return the gradient of the loss at a step, given the outputs of all samples."""
     batch: Any = jnp.arange(len(constants.targets))
     if constants.batches is not None:
@@ -107,12 +107,12 @@ def pulled_by_loss(model: Any, state: Any, constants: Any, outputs: Array) -> Pu
     delta = delta.reshape(f.shape).astype(f.dtype) / len(f)
     readout = constants.readout[0] * state.params.readout
     if model.outputs == 1:
-        return Pulled(
+        return LossGradient(
             batch, delta, jnp.broadcast_to(readout, (len(f), readout.shape[1])), delta[:, 0]
         )
     # Only Σ_c Δ_c ∂f_c/∂h enters the update.
     pull = jnp.abs(delta).max(1) + jnp.finfo(f.dtype).tiny
-    return Pulled(batch, delta, (delta / pull[:, None]) @ readout, pull)
+    return LossGradient(batch, delta, (delta / pull[:, None]) @ readout, pull)
 
 
 def is_steady(model: Any, constants: Any) -> bool:
@@ -120,7 +120,7 @@ def is_steady(model: Any, constants: Any) -> bool:
     return model.outputs == 1 and constants.batches is None
 
 
-def descended(state: Any, change: Any, constants: Any) -> tuple[Any, Any]:
+def step_with_momentum(state: Any, change: Any, constants: Any) -> tuple[Any, Any]:
     """Return parameters and velocities after a step: v ← βv + change − ηλθ, θ ← θ + v."""
     lr = constants.rates[state.step]
     velocity = jax.tree.map(
