@@ -36,12 +36,12 @@ def comparison_figure(rows: Sequence[tuple[str, Any, Mapping[str, Any]]]) -> Fig
 
 
 def _learning_curves(ax: Any, data: xarray.Dataset, title: str) -> None:
-    colours = shades(data.sizes["width"])
-    for colour, width in zip(colours, data["width"].values, strict=True):
+    widths = data["width"].values
+    for colour, width in zip(shades(len(widths)), widths, strict=True):
         at = data.sel(width=width)
-        # The band contains eight of ten networks.
-        band = at["loss_low"], at["loss_high"]
-        ax.fill_between(data["time"], *band, color=colour, alpha=0.25, linewidth=0)
+        if width in (widths[0], widths[-1]):  # the bands of all widths would hide each other
+            band, name = (at["loss_low"], at["loss_high"]), f"8 of 10 networks, N = {width}"
+            ax.fill_between(data["time"], *band, color=colour, alpha=0.3, linewidth=0, label=name)
         ax.plot(data["time"], at["loss"], color=colour, label=f"N = {width}")
     if "loss_limit" in data:
         ax.plot(data["time"], data["loss_limit"].isel(width=-1), **LIMIT, label="limit")
@@ -79,7 +79,8 @@ def _distances(ax: Any, data: xarray.Dataset, exponents: Mapping[str, Any]) -> N
     labels = {"single": "single network", "mean": "ensemble mean"}
     for (kind, label), colour, marker in zip(labels.items(), ("C0", "C3"), "os", strict=True):
         value, error = data[kind].values, data[f"{kind}_error"].values
-        seen = value > 2 * error
+        seen, power = value > 2 * error, exponents[kind]
+        words = rf", $N^{{{power.value:.2f} \pm {power.error:.2f}}}$" if power.resolved else ""
         ax.errorbar(
             width[seen],
             value[seen],
@@ -87,19 +88,26 @@ def _distances(ax: Any, data: xarray.Dataset, exponents: Mapping[str, Any]) -> N
             fmt=marker,
             color=colour,
             markersize=4,
-            label=f"{label}, N^({exponents[kind]})",
+            label=label + words,
         )
         # If a distance is below its statistical error, twice that error is an upper bound.
-        ax.plot(width[~seen], 2 * error[~seen], "v", color=colour, markersize=5, alpha=0.4)
-        if exponents[kind].resolved:
-            ax.plot(width, exponents[kind].at(width), color=colour, alpha=0.5)
+        if not seen.all():
+            bound = {
+                "color": colour,
+                "markersize": 5,
+                "alpha": 0.4,
+                "label": "upper bound (2 s.e.)",
+            }
+            ax.plot(width[~seen], 2 * error[~seen], "v", **bound)
+        if power.resolved:
+            ax.plot(width, power.at(width), color=colour, alpha=0.5)
     if data.attrs["limit_error"] > 0:
         ax.axhline(data.attrs["limit_error"], color="grey", linestyle=":", label="limit's error")
     ax.set(yscale="log", title="distance from the limit")
     size_axis(ax, width)
     # Room for the legend below the points.
     low, high = ax.get_ylim()
-    ax.set_ylim(low / (high / low) ** 0.35, high)
+    ax.set_ylim(low / (high / low) ** 0.5, high)
     ax.legend(loc="lower left")
 
 
