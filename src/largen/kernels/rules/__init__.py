@@ -1,8 +1,9 @@
-"""The rule of each layer for the kernels of infinitely wide networks.
+"""Rules of the layers for the kernels (NNGP and NTK) of infinitely wide networks.
 
-A layer has to say what it makes of a :class:`State` (``rule`` in ``dispatch.py``). It may say more:
-what it asks of the layers before it, what kind of signal it leaves, whether that signal is
-independent of what came in; otherwise its traits answer, on the safe side.
+Every layer needs a ``rule``, which maps the kernels before the layer to those behind it. Further
+functions of ``dispatch.py`` state which moments a layer requires of the layers before it, whether
+the signal behind it is Gaussian, and whether that signal is independent of the layer's input. Where
+a layer registers none of these, the traits of its record decide, conservatively.
 """
 
 from largen.kernels.rules import (

@@ -1,4 +1,14 @@
-"""Kernels behind elementwise functions of a Gaussian signal, and behind dropout."""
+"""Kernels behind elementwise activations of Gaussian preactivations, and behind dropout.
+
+An activation φ of preactivations (u, v) ~ N(0, K) of two samples gives
+
+    K ← E[φ(u) φ(v)],   Θ ← E[φ'(u) φ'(v)] Θ:
+
+the part of the recursion in ``affine.py`` (Bahri and Hanin) that is not linear. Dropout sets each
+component to 0 with the probability r and multiplies the others by 1/(1 − r). It multiplies the
+second moments of a component with itself, within one pass, by 1/(1 − r), and leaves all others as
+they are.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +24,6 @@ from largen.kernels.state import Side, State, Wanted, equal_positions, opposite
 
 @rule.register
 def _(layer: Activation, constants: tuple[()], state: State, behind: Wanted) -> State:
-    # K ← E[φ(u)φ(v)],   Θ ← E[φ'(u)φ'(v)] Θ,   with (u, v) ~ N(0, K).
     phi = layer.function
 
     def of_side(side: Side) -> Side:
@@ -58,8 +67,9 @@ def _(layer: Activation, nature: Nature) -> Nature:
 
 @rule.register
 def _(layer: Dropout, constants: tuple[()], state: State, behind: Wanted) -> State:
-    # Every entry of every sample has a mask of its own, with E[m²]/(1 − rate)² = 1/(1 − rate):
-    # only what meets its own mask, a position of a sample in the same pass, feels it.
+    # Masks m of different components are independent, with E[m] = 1 − rate. Only where a component
+    # is multiplied by itself does E[m²]/(1 − rate)² = 1/(1 − rate) appear: for equal positions of
+    # one sample in the same pass.
     kept = 1 / (1 - layer.rate)
 
     def gaps(gap, one, two, own):

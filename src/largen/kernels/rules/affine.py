@@ -1,7 +1,8 @@
 """Kernels behind affine maps: dense, convolutional, transposed and locally connected ones.
 
-With the mean over the fan-in, window included, Bahri and Hanin, Les Houches lectures, eqs. (13),
-(17)-(24) and (83), and with the rates of weights and bias,
+Let ⟨·⟩ be the mean over the fan-in: over features, and for convolutions over the positions of the
+window. With the rates ρ_w and ρ_b of weights and biases (Bahri and Hanin, Les Houches lectures,
+eqs. (13), (17)-(24) and (83)),
 
     K ← σ_b² + σ_w² ⟨K⟩,   Θ ← ρ_w σ_w² ⟨K⟩ + ρ_b σ_b² + σ_w² ⟨Θ⟩.
 """
@@ -48,7 +49,8 @@ def _(layer: Conv | ConvTranspose, constants: Constants, state: State, behind: W
 
 @rule.register
 def _(layer: LocallyConnected, constants: Constants, state: State, behind: Wanted) -> State:
-    # Weights are shared by samples and not by positions: only equal positions are correlated.
+    # Each position has its own weights, the same for all samples, so that outputs at different
+    # positions are uncorrelated.
     for axis, slide in enumerate(slides(layer, state.space)):
         state = window_sum(state, axis, slide)
     state = _mapped(state, constants, prod(layer.window), behind)
@@ -67,7 +69,8 @@ def _(layer: LocallyConnected, behind: Wanted) -> Wanted:
 
 @nature_behind.register
 def _(layer: Conv, nature: Nature) -> Nature:
-    # The mean over a group is that over all channels only if they have the same distribution.
+    # The mean over the channels of a group equals that over all channels only if all channels
+    # have the same distribution.
     if layer.groups > 1 and not nature.alike:
         raise OnlyByNetworks(
             f"kernels: {layer!r} splits channels of different distributions into groups, such as "
@@ -90,7 +93,10 @@ def _(layer: Affine) -> Freshness:
 
 
 def window_sum(state: State, axis: int, slide: Slide) -> State:
-    """Return the state with every kernel summed over a window along one spatial axis."""
+    """Return the state with all kernels summed over a window along one spatial axis.
+
+    With all pairs of positions, K(p, p') ← Σ_k K(p + k, p' + k) over the offsets k of the window.
+    """
     first, second = state.first, state.second
     axes = (axis, axis + len(state.space)) if state.pairs else (axis,)
     extended = [slide.extended(side.q, axis) for side in (first, second)]
@@ -122,11 +128,15 @@ def window_sum(state: State, axis: int, slide: Slide) -> State:
 
 
 def _alone(q: Any, axis: int, slide: Slide) -> tuple[Any, Any]:
-    """Return what windows add to a gap where they see a position of one sample only, ½ Σ_k q.
+    """Return the terms of a gap at offsets where only one of two positions is present, ½ Σ_k q.
 
-    Given extended variances q (*space, n), returns arrays that broadcast over (*space, *space,
-    n), for the sample at the first and at the second positions. They are matrix products, which
-    XLA does not evaluate anew for every entry that they are added to.
+    Where an offset k of the window reaches a position of one sample and the zero padding of the
+    other, half the squared distance is q/2.
+
+    Given the padded variances q, (*space, n), returns two arrays that broadcast over
+    (*space, *space, n): the terms of the first and of the second positions. They are computed as
+    matrix products, because XLA would evaluate other expressions again for every element of the
+    array that they are added to.
     """
     seen = jnp.stack([slide.offset(q, k, axis) for k in range(slide.window)])
     absent = np.stack([slide.offset(~slide.present, k, 0) for k in range(slide.window)])
@@ -138,7 +148,7 @@ def _alone(q: Any, axis: int, slide: Slide) -> tuple[Any, Any]:
 
 
 def _mapped(state: State, constants: Constants, summed: int, behind: Wanted) -> State:
-    """Return the state behind fresh weights, after sums over ``summed`` positions."""
+    """Return the state behind the weights, from kernels summed over ``summed`` positions."""
     weight, bias, weight_rate, bias_rate = constants
     share = weight / summed
 
@@ -155,7 +165,7 @@ def _mapped(state: State, constants: Constants, summed: int, behind: Wanted) -> 
 
 
 def uncorrelated(state: State) -> State:
-    """Return the state with all pairs of positions, of which different ones are uncorrelated."""
+    """Return an aligned state as one of all pairs of positions, different ones uncorrelated."""
     space = state.space
 
     def spread(array, one, two, other):

@@ -1,12 +1,13 @@
 """Kernels behind dot-product attention with logits of order one.
 
-Over infinitely many features logits are not random: with the covariance K(p, r) of two positions
-of one sample (Hron, Bahri, Sohl-Dickstein and Novak 2020, *Infinite attention*, 1/d scaling),
+In the limit of infinitely many features the logits are deterministic. With the covariance K(p, r)
+of two positions of one sample and the scale s of the logits (Hron, Bahri, Sohl-Dickstein and Novak
+2020, *Infinite attention*, 1/d scaling), samples 1 and 2 have
 
     A = softmax(s K),   K₁₂ ← A₁ K₁₂ A₂ᵀ,   Θ₁₂ ← A₁ Θ₁₂ A₂ᵀ.
 
-Rows of A sum to one, so that gaps behave as behind an average over positions. The derivative of
-the logits is of order 1/width and drops out of Θ.
+Each row of A sums to one, so that gaps transform as under an average over positions. The derivative
+of the logits contributes to Θ at order 1/width, and vanishes in the limit.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def _(layer: SelfAttention, constants: tuple[()], state: State, behind: Wanted) 
 
 
 def _weights(side: Any, scale: float) -> Any:
-    """Return A of each sample, (position, position, n), with nothing on hidden positions."""
+    """Return A of each sample, (position, position, n), which is 0 for masked keys."""
     one, two = opposite(side.q)
     n = side.q.shape[-1]
     logits = (scale * ((one + two) / 2 - side.within)).reshape(side.q.size // n, -1, n)

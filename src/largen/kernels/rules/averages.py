@@ -1,4 +1,4 @@
-"""Gaps of weighted averages over positions, whose weights sum to one."""
+"""Kernels of averages over positions, with weights that sum to one."""
 
 from __future__ import annotations
 
@@ -12,18 +12,20 @@ from largen.kernels.state import Side, State, aligned, equal_positions, opposite
 
 
 def from_averages(averaged: State, equal: Any) -> State:
-    """Return the state of averages, from the averages of its arrays.
+    """Return the state of a signal averaged over positions, from the averages of its arrays.
 
-    q ← ⟨q⟩ − ⟨gap₁₁⟩ and gap₁₂ ← ⟨gap₁₂⟩ − ½⟨gap₁₁⟩ − ½⟨gap₂₂⟩, with averages of pairs over
-    both positions.
+    The second moment of two averages is the average of K over both positions. In terms of gaps,
+    with gap₁₁ and gap₂₂ those between positions of one sample,
+
+        q ← ⟨q⟩ − ⟨gap₁₁⟩,   gap₁₂ ← ⟨gap₁₂⟩ − ½⟨gap₁₁⟩ − ½⟨gap₂₂⟩.
 
     Parameters
     ----------
     averaged
-        A state with all pairs of positions.
+        A state with all pairs of positions, each array averaged.
     equal
-        Pairs of samples that coincide, (n1, n2): their gap is exactly 0 at equal positions,
-        which the difference of averages forgets.
+        Which pairs of samples coincide, (n1, n2). Their gap at equal positions is set to exactly
+        0, where the difference of averages leaves a rounding error.
     """
     space = averaged.space
 
@@ -43,7 +45,7 @@ def from_averages(averaged: State, equal: Any) -> State:
 
 
 def coincident(state: State) -> Any:
-    """Return which pairs of samples are equal at all positions, up to rounding, (n1, n2)."""
+    """Return which pairs of samples agree at all positions, to within rounding, (n1, n2)."""
     q1, q2 = (side.q.reshape(-1, side.q.shape[-1]) for side in (state.first, state.second))
     gap = jnp.reshape(aligned(state.gap, len(state.space)), (len(q1), *state.same.shape))
     rounding = 16 * jnp.finfo(gap.dtype).eps ** 2
@@ -51,5 +53,5 @@ def coincident(state: State) -> Any:
 
 
 def product(subscripts: str, *factors: Any) -> Any:
-    """Return an einsum in full precision, which accelerators cut short by default."""
+    """Return an einsum in full precision, which accelerators reduce by default."""
     return jnp.einsum(subscripts, *factors, precision=lax.Precision.HIGHEST)

@@ -1,15 +1,16 @@
-"""Infinitely many blocks of relu, leaky relu or linear branches with biases.
+"""Kernels behind infinite depth for relu, leaky relu or linear branches with biases.
 
-For branches σ_w W φ(h) + σ_b b with φ(x) = a x + b |x|, v = σ_w² and r = v (a² + b²), the growth
-e^{rτ} is taken out: with a tilde for what is multiplied by e^{−rτ}, θ the angle between two samples
-and F = √(q₁q₂) (sin θ − θ cos θ),
+For branches σ_w W φ(h) + σ_b b with φ(x) = a x + b |x|, kernels grow as e^{rτ} with the share τ of
+the blocks, where r = v (a² + b²) and v = σ_w². This factor is divided out: a tilde marks quantities
+multiplied by e^{−rτ}. With the angle θ between the preactivations of two samples and
+F = √(q₁q₂) (sin θ − θ cos θ),
 
     q̃(τ) = q(0) + σ_b² (1 − e^{−rτ})/r,     ∂τ gap̃ = −v (2b²/π) F̃,
     ∂τ Θ̃ = ρ v ⟨φφ⟩~ − v (2b²/π) θ Θ̃ + ρ_b σ_b² e^{−rτ},
 
-with ⟨φφ⟩~ = (a² + b²) K̃ + (2b²/π) F̃ and K̃ = (q̃₁ + q̃₂)/2 − gap̃: the equations of
+where ⟨φφ⟩~ = (a² + b²) K̃ + (2b²/π) F̃ and K̃ = (q̃₁ + q̃₂)/2 − gap̃. These are the equations of
 ``rules.infinite_depth`` (Bordelon et al., Depthwise hyperparameter transfer in residual networks,
-Proposition 2) for these φ. Their solutions vary so slowly that few steps in depth suffice.
+Proposition 2) for these φ. Without the growth, solutions vary slowly in τ, and few steps suffice.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ from largen.kernels.state import Constants, Shared, Side, State, Wanted, opposit
 
 @dataclass(frozen=True, repr=False)
 class BiasedDepth(Layer):
-    """Infinitely many residual blocks with one such activation and one ``Dense`` each.
+    """Infinitely many residual blocks, each with such an activation and a ``Dense`` with biases.
 
     Attributes
     ----------
     odd, even
-        a and b.
+        a and b in φ(x) = a x + b |x|.
     """
 
     odd: float
@@ -45,7 +46,10 @@ class BiasedDepth(Layer):
 
 
 def with_biases(branch: Layer, constants: Any, square: float) -> tuple[Layer, Shared] | None:
-    """Return the stream of a branch of this kind, or None for any other."""
+    """Return the layer of such branches and its constants, or None for any other branch.
+
+    ``square`` is the squared factor of the branch, relative to 1/L.
+    """
     slopes = slopes_of_branch(branch)
     if slopes is None:
         return None
@@ -65,11 +69,11 @@ def _(layer: BiasedDepth, constants: Shared, state: State, behind: Wanted) -> St
     xp = np if isinstance(state.gap, np.ndarray) else jnp
 
     def flat(q: Any, tau: Any) -> Any:
-        """Return q̃."""
+        """Return q̃(τ), from q(0)."""
         return q - numbers.bias_variance * xp.expm1(-rate * tau) / rate
 
     growth = xp.exp(rate)
-    if xp is np:  # only how large variances become matters
+    if xp is np:  # only the size of variances is determined: gaps may be inexact
         state = state.with_sides(lambda side: side._replace(q=growth * flat(side.q, 1.0)))
         return state._replace(gap=growth * state.gap)
 

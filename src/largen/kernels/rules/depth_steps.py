@@ -1,10 +1,11 @@
-"""Steps through a stream of residual blocks without end, and how long they are.
+"""Integration of kernels over the depth of infinitely many residual blocks.
 
 Behind a share τ ∈ [0, 1] of the blocks, variances, gaps and the tangent kernel obey ∂τ y = f(y)
-with the kernels f of the branch. Dormand and Prince's method of order 8 solves that in fixed steps,
-the same for all pairs of samples, so that kernels of tiles stay symmetric and positive. For
-activations with kinks, samples that are nearly opposite leave their angle π as π − θ ∝ √(τ + τ₀);
-steps that are equal in √(τ + a) see something smooth.
+with the kernels f of the branch. The method of Dormand and Prince of order 8 solves this equation
+with the same steps for all pairs of samples, so that kernels computed in tiles stay symmetric and
+positive semidefinite. For activations with kinks, the angle θ between two nearly opposite samples
+departs from π as π − θ ∝ √(τ + τ₀); steps are therefore equal in √(τ + a), in which the solution is
+smooth.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from jax import lax
 
 STAGES = 13
 MOST_STEPS = 32
-ROWS = 10  # whose stages are kept at a time
+ROWS = 10  # rows of a kernel that are integrated together
 
 _TABLEAU = diffrax.Dopri8.tableau
-# Rows a_ij of the stages, and the weights b_j of the step behind them. The tableau has a last
-# stage more, at the end of the step, for interpolation.
+# Coefficients a_ij of the stages and weights b_j of the step. The last stage of the tableau, at the
+# end of the step, only serves interpolation and is left out.
 _ROWS = np.zeros((STAGES, STAGES))
 for _stage, _row in enumerate(_TABLEAU.a_lower[: STAGES - 1], start=1):
     _ROWS[_stage, :_stage] = _row
@@ -33,10 +34,10 @@ _PLACES = np.concatenate([[0.0], np.asarray(_TABLEAU.c)])[:STAGES]
 
 
 def steps_of(count: int, start: float) -> np.ndarray:
-    """Return dτ and τ of each stage, (2, MOST_STEPS, STAGES), of steps that are equal in s.
+    """Return dτ and τ at each stage, (2, MOST_STEPS, STAGES), of ``count`` steps equal in s.
 
-    τ = ((s + start)² − start²)/(1 + 2 start) for s from 0 to 1. Steps that are not taken have
-    zeros.
+    With s from 0 to 1, τ = ((s + start)² − start²)/(1 + 2 start), so that s is linear in √(τ + a)
+    for a = start²/(1 + 2 start). The remaining MOST_STEPS − ``count`` steps have zeros.
     """
     s = (np.arange(count)[:, None] + _PLACES) / count
     found = np.zeros((2, MOST_STEPS, STAGES))
@@ -45,11 +46,11 @@ def steps_of(count: int, start: float) -> np.ndarray:
     return found
 
 
-USUAL = steps_of(8, 0.0)  # where nothing is known of the samples
+USUAL = steps_of(8, 0.0)  # where the angles between samples are not known
 
 
 def integrate_plainly(slope: Callable[[np.ndarray], np.ndarray], y: np.ndarray) -> np.ndarray:
-    """Return y(1) for ∂τ y = slope(y) in NumPy, by the most steps there are."""
+    """Return y(1) for ∂τ y = slope(y) from y(0), in NumPy and with MOST_STEPS steps."""
     for dt in steps_of(MOST_STEPS, 0.0)[0]:
         known = np.zeros((STAGES, *y.shape))
         for n, row in enumerate(_ROWS):
@@ -64,11 +65,11 @@ def integrate(slope: Callable[[Any, Any], Any], y: Any, steps: Any) -> Any:
     Parameters
     ----------
     slope
-        The vector field.
+        ``slope(τ, y)`` returns ∂τ y, a tree like y.
     y
-        The start.
+        The value y(0).
     steps
-        The steps from :func:`steps_of`; steps of size zero are skipped.
+        dτ and τ of the stages, from :func:`steps_of`; steps of length zero are skipped.
     """
     leaves, tree = jax.tree.flatten(y)
 
@@ -104,9 +105,9 @@ def integrate(slope: Callable[[Any, Any], Any], y: Any, steps: Any) -> Any:
 
 
 def by_rows(function: Callable[[Any], Any], rows: Any) -> Any:
-    """Return function(rows) for a tree of arrays whose first axes are rows, a few at a time.
+    """Return function(rows), evaluated for a few rows, of the first axis of all arrays, at a time.
 
-    All stages of a step are kept, and those of a few rows stay in a core's cache.
+    All stages of a step are kept in memory, and those of a few rows fit in a core's cache.
     """
     number = len(jax.tree.leaves(rows)[0])
     blocks = -(-number // ROWS)

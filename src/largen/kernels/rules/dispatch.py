@@ -1,7 +1,8 @@
-"""What a layer has to say to have a kernel: functions, each with a rule for its type.
+"""The functions that define the kernels of a layer, each dispatched on the layer's type.
 
-Only ``rule`` has no default. The others go by what a layer says of itself, and where it says
-nothing they take the least: a signal that is not Gaussian, and that depends on what came in.
+Only ``rule`` has no default. The defaults of the others follow from the traits of the layer, and
+are conservative where it states none: the signal behind it then counts as non-Gaussian, and as
+dependent on the signal before it.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ class OnlyByNetworks(NoTheory):
 
 
 class Nature(NamedTuple):
-    """What is known of a signal before any number is.
+    """The kind of distribution of a signal, known before any number is computed.
 
     Attributes
     ----------
     kind
-        ``"data"``, numbers that are not random; ``"gaussian"``, a Gaussian process; or what it
-        is instead, in words for the reader of an error, such as ``"an activation"``.
+        ``"data"`` for numbers that are not random, ``"gaussian"`` for a Gaussian process, and
+        otherwise a description of the signal for error messages, such as ``"an activation"``.
     centred
-        Whether its mean is zero.
+        Whether the mean of the signal is zero.
     alike
         Whether all channels have the same distribution.
     """
@@ -50,19 +51,33 @@ Freshness = Literal["fresh", "own", "mixed"]
 
 @singledispatch
 def rule(layer: Layer, constants: Any, state: State, behind: Wanted) -> State:
-    """Return the state behind a layer, at least with what is wanted there.
+    """Return the state behind a layer, with at least the moments required there.
+
+    Parameters
+    ----------
+    layer
+        The layer.
+    constants
+        Its constants, and those of its parts.
+    state
+        The state before the layer.
+    behind
+        The moments that are required behind it.
 
     Raises
     ------
     NoRule
-        For a layer that has no rule here.
+        For a layer without a kernel rule.
     """
     raise no_rule(layer)
 
 
 @singledispatch
 def wanted(layer: Layer, behind: Wanted) -> Wanted:
-    """Return what must be known before a layer, for what is wanted behind it; mostly the same."""
+    """Return the moments required before a layer, given those required behind it.
+
+    By default they are the same.
+    """
     return behind
 
 
@@ -70,15 +85,15 @@ def wanted(layer: Layer, behind: Wanted) -> Wanted:
 def nature_behind(layer: Layer, nature: Nature) -> Nature:
     """Return the nature of the signal behind a layer.
 
-    Linear layers leave it as it is. Behind others it is nothing in particular, so that only an
-    affine map can follow.
+    By default a linear layer does not change it, and nothing is known of the signal behind any
+    other layer, so that only an affine map may follow.
 
     Raises
     ------
     NoRule
-        For a layer that has no :func:`rule`.
+        For a layer without a :func:`rule`.
     NoTheory
-        Where the rules would be wrong, such as for an activation of what is not Gaussian.
+        Where the kernel rules do not hold, such as for an activation of a non-Gaussian signal.
     """
     if not has_rule(layer):
         raise no_rule(layer)
@@ -91,8 +106,8 @@ def nature_behind(layer: Layer, nature: Nature) -> Nature:
 def freshness(layer: Layer) -> Freshness:
     """Return how a channel behind a layer depends on the same channel before it.
 
-    ``"fresh"`` if it does not, because random weights lie between; ``"own"`` if it is a function
-    of that channel; ``"mixed"`` for a sum of both kinds.
+    ``"fresh"`` if it is independent of it, because new random weights lie between the two;
+    ``"own"`` if it is a function of that channel; ``"mixed"`` for a sum of both kinds of terms.
     """
     return "own"
 
@@ -101,35 +116,35 @@ def freshness(layer: Layer) -> Freshness:
 def own_constants(
     layer: Parallel, path: tuple[int, ...], form: CanonicalForm, behind: tuple[Signal, ...]
 ) -> tuple[Parallel, Any]:
-    """Return a parallel layer without its own constants, and these as arrays.
+    """Return a parallel layer without its own constants, and these constants as arrays.
 
     Parameters
     ----------
     layer
         The layer.
     path
-        Where it is.
+        Its position in the network.
     form
-        The parameterization at infinite width.
+        The canonical form of the parameterization, at infinite width.
     behind
-        The signals behind the parts.
+        The signals behind the parts of the layer.
     """
     return layer, ()
 
 
 def advance(layer: Layer, constants: Any, state: State, behind: Wanted) -> State:
-    """Carry the kernels through a layer, and keep what is wanted behind it."""
+    """Return the state behind a layer, with only the moments that are required there."""
     with separate_watch() as asked:
         after = rule(layer, constants, state, behind)
     add_requests(asked.all)
     after = after.reduced(behind)
-    # What is in NumPy stays there: single samples, for which nothing is compiled.
+    # States in NumPy, which are those of single samples, stay in NumPy: nothing is compiled.
     return jax.tree.map(np.asarray, after) if isinstance(state.gap, np.ndarray) else after
 
 
 @singledispatch
 def simplified(layer: Layer) -> Layer:
-    """Return a layer that as large variances come through, at a lower cost; mostly the same."""
+    """Return a cheaper layer that leaves variances of the same size; by default the layer."""
     return layer
 
 
@@ -139,5 +154,5 @@ def has_rule(layer: Layer) -> bool:
 
 
 def no_rule(layer: Layer) -> NoRule:
-    """Return the error for a layer that has no kernel."""
+    """Return the error for a layer without a kernel rule, which names all layers that have one."""
     return NoRule("kernels", layer, [kind for kind in rule.registry if kind is not object])

@@ -1,17 +1,19 @@
-"""Kernels behind attention of many heads, whose logits are random: scaling 1/√d.
+"""Kernels behind multi-head attention with random logits, in the scaling 1/√d.
 
-Given the kernels K_Q and K_K of queries and keys, logits L of the heads are independent Gaussian
-fields with E[L(p, u) L'(p', u')] = K_Q(p, p') K_K(u, u'), jointly over all samples (Hron, Bahri,
-Sohl-Dickstein and Novak 2020, *Infinite attention*). With ζ = softmax(L) over keys, K and Θ of
-the values, and ∂ζ_pr/∂L_pu = ζ_pu (δ_ru − ζ_pr),
+Given the kernels K_Q and K_K of queries and keys, the logits L of different heads are independent
+Gaussian fields with E[L(p, u) L'(p', u')] = K_Q(p, p') K_K(u, u'), jointly over all samples (Hron,
+Bahri, Sohl-Dickstein and Novak 2020, *Infinite attention*); primes mark the second sample. With
+ζ = softmax(L) over the keys, the kernels K and Θ of the values, and
+∂ζ_pr/∂L_pu = ζ_pu (δ_ru − ζ_pr),
 
     K ← E[ζ K ζ'ᵀ],
     Θ ← E[ζ Θ ζ'ᵀ] + Θ_Q E[S(K_K)] + K_Q E[S(Θ_K)],
     S(A)(p, p') = Σ_uu' ζ_pu ζ'_p'u' A_uu' (K_uu' − (ζK)_pu' − (Kζ'ᵀ)_up' + (ζKζ'ᵀ)_pp').
 
-No such mean over softmax is known in closed form: it is taken over draws L = R_Q Z R_Kᵀ with
-R Rᵀ the kernels of the whole batch and Z of independent Gaussians, in pairs ±Z. The result is the
-exact kernel of so many heads, and so positive semidefinite.
+Expectations over the softmax have no closed form. They are averaged over draws L = R_Q Z R_Kᵀ,
+where the R Rᵀ are the kernels of the whole batch and Z is a matrix of independent standard Gaussian
+numbers, in antithetic pairs ±Z. The average is the exact kernel given the logits of so many heads,
+and therefore positive semidefinite.
 """
 
 from __future__ import annotations
@@ -44,14 +46,14 @@ from largen.kernels.rules.scaling import hidden
 from largen.kernels.rules.structure import advance_parts
 from largen.kernels.state import Shared, State, Wanted
 
-# Added to kernels of queries and keys before their roots are taken, relative to their diagonal:
-# equal rows make them singular.
+# Added to the diagonals of the kernels of queries and keys before they are factorised, relative to
+# the mean diagonal: samples or positions that coincide make these kernels singular.
 _JITTER = 1e-12
 
 
 @rule.register
 def _(layer: MultiHeadAttention, constants: Shared, state: State, behind: Wanted) -> State:
-    # With a softmax the batch is whole, its first samples are the second ones too: see tiles.py.
+    # With a softmax the kernel is not cut into tiles: first and second samples are the same batch.
     asked = Wanted(True, behind.means)
     queries, keys, values = advance_parts(layer, constants, state, asked)
     if layer.mechanism == "identity":
@@ -59,11 +61,11 @@ def _(layer: MultiHeadAttention, constants: Shared, state: State, behind: Wanted
     n, positions = state.same.shape[0], prod(state.space)
 
     def table(array: Any) -> Any:
-        """(*space, *space, n, n) as (n, P, n, P)."""
+        """Return an array (*space, *space, n, n) as (n, P, n, P), for P positions."""
         return jnp.transpose(array.reshape(positions, positions, n, n), (2, 0, 3, 1))
 
     def field(array: Any) -> Any:
-        """(*space, n) as (n, P)."""
+        """Return an array (*space, n) as (n, P)."""
         return array.reshape(positions, n).T
 
     K_Q, K_K, K = (table(each.covariance) for each in (queries, keys, values))
@@ -113,7 +115,7 @@ def _(layer: MultiHeadAttention, constants: Shared, state: State, behind: Wanted
 
 
 def _root(kernel: Any) -> Any:
-    """Return R, lower triangular, with R Rᵀ = K: rows depend on those before them only."""
+    """Return the lower triangular R with R Rᵀ = K; its rows depend on preceding rows of K only."""
     jitter = _JITTER if kernel.dtype == jnp.float64 else 1e-6
     scale = jnp.mean(jnp.diagonal(kernel))
     added = jitter * jnp.where(scale > 0, scale, 1)
@@ -121,7 +123,7 @@ def _root(kernel: Any) -> Any:
 
 
 def _gaussians(key: Any, size: int, dtype: Any) -> Any:
-    """Return Z, of which a larger batch has the same corner."""
+    """Return Z, (size, size); a larger Z has this one as its leading block."""
 
     def row(number: Any) -> Any:
         return jax.random.normal(jax.random.fold_in(key, number), (size,), dtype)
@@ -130,7 +132,7 @@ def _gaussians(key: Any, size: int, dtype: Any) -> Any:
 
 
 def _logits(roots: Any, Z: Any, n: int) -> Any:
-    """Return R_Q Z R_Kᵀ of each sample with itself, (n, P, P)."""
+    """Return the logits R_Q Z R_Kᵀ between the positions of each sample, (n, P, P)."""
     one, two = roots
     left = jnp.reshape(product("ij,jk->ik", one, Z), (n, -1, len(Z)))
     return product("npk,nuk->npu", left, two.reshape(n, -1, len(Z)))
@@ -149,7 +151,7 @@ def _mixed(weights: Any, A: Any, weights2: Any) -> Any:
 
 
 def _through_logits(weights: Any, K: Any, A: Any) -> Any:
-    """Return S(A)."""
+    """Return S(A), (n, P, n, P)."""
     left_K, left_A = (product("npu,numv->npmv", weights, M) for M in (K, A))
     right_K, right_A = (product("mqv,numv->numq", weights, M) for M in (K, A))
     first = _mixed(weights, A * K, weights)
@@ -184,11 +186,12 @@ def _(layer: MultiHeadAttention) -> Freshness:
 
 @own_constants.register
 def _(layer: MultiHeadAttention, path: Any, form: Any, behind: Any) -> Any:
-    own = crc32(repr((path, layer.seed)).encode())  # one for each place
+    own = crc32(repr((path, layer.seed)).encode())  # different at each place of the network
     return layer.with_seed(0), np.asarray(float(own))
 
 
 @simplified.register
 def _(layer: MultiHeadAttention) -> MultiHeadAttention:
-    # Weights of any head sum to one: means over positions of a few are as good as of many.
+    # Attention weights of each head sum to one: as to the size of variances, a few heads are as
+    # good as many.
     return layer.with_draws(2)

@@ -1,18 +1,20 @@
-"""Infinitely many blocks of relu, leaky relu or linear branches without biases, in closed form.
+"""Kernels behind infinite depth for relu, leaky relu or linear branches without biases.
 
-For branches σ_w W φ(h) with φ(x) = a x + b |x| and v = σ_w², variances grow as q e^{vτ(a² + b²)},
-and the angle θ between two samples changes by itself,
+For branches σ_w W φ(h) with φ(x) = a x + b |x| and v = σ_w², variances grow as q e^{vτ(a² + b²)}
+with the share τ of the blocks, and the angle θ between the preactivations of two samples obeys an
+equation of its own,
 
     ∂τ cos θ = v (2b²/π) (sin θ − θ cos θ),
 
-so that all kernels behind the stream are √(q₁q₂) times functions of the angle θ before it:
+so that all kernels behind the blocks are √(q₁q₂) times functions of the angle θ before them:
 
     1 − cos θ(1) = (1 − w(θ)) (1 − cos θ),     Θ(1) = ρ √(q₁q₂) body(θ) + gain(θ) Θ(0),
     ∂τ body = v (e^{vτ(a² + b²)} κ(θ(τ)) + κ'(θ(τ)) body),     ∂τ gain = v κ'(θ(τ)) gain
 
-with √(q₁q₂) κ = ⟨φφ⟩ and κ' = ⟨φ'φ'⟩: the equations of ``rules.infinite_depth`` (Bordelon et al.,
-Depthwise hyperparameter transfer in residual networks, Proposition 2) for these φ. The functions w,
-body and gain are replaced by their interpolants at the Chebyshev points of [0, π].
+where √(q₁q₂) κ = ⟨φφ⟩ and κ' = ⟨φ'φ'⟩. These are the equations of ``rules.infinite_depth``
+(Bordelon et al., Depthwise hyperparameter transfer in residual networks, Proposition 2) for these
+φ. The functions w, body and gain are represented by their polynomial interpolants at the Chebyshev
+points of [0, π].
 """
 
 from __future__ import annotations
@@ -32,17 +34,17 @@ from largen.kernels.rules.dispatch import Freshness, Nature, freshness, nature_b
 from largen.kernels.state import Side, State, Wanted, opposite
 
 NODES = 33
-SMALL = 1e-12  # of the last coefficients, relative to the largest; the error of the polynomials
+SMALL = 1e-12  # relative size of coefficients that may be dropped; the interpolants' error
 
 
 @dataclass(frozen=True, repr=False)
 class HomogeneousDepth(Layer):
-    """Infinitely many residual blocks with one such activation and one ``Dense`` each.
+    """Infinitely many residual blocks, each with such an activation and a ``Dense``, no biases.
 
     Attributes
     ----------
     odd, even, slope_at_zero
-        a, b and φ'(0).
+        a and b in φ(x) = a x + b |x|, and φ'(0).
     """
 
     odd: float
@@ -51,14 +53,14 @@ class HomogeneousDepth(Layer):
 
 
 class Angular(NamedTuple):
-    """The constants of such a stream.
+    """The constants of a :class:`HomogeneousDepth`.
 
     Attributes
     ----------
     variance
-        v.
+        The variance v of the weights.
     rate
-        ρ of the weights.
+        The relative rate ρ of the weights.
     coefficients
         Coefficients of w, body and gain in powers of 2θ/π − 1, (3, degree + 1).
     """
@@ -69,7 +71,10 @@ class Angular(NamedTuple):
 
 
 def in_closed_form(branch: Layer, constants: Any, square: float) -> tuple[Layer, Angular] | None:
-    """Return the stream of a branch in closed form, or None if it has none."""
+    """Return the layer of such branches and its constants, or None for any other branch.
+
+    ``square`` is the squared factor of the branch, relative to 1/L.
+    """
     slopes = slopes_of_branch(branch)
     if slopes is None:
         return None
@@ -84,7 +89,7 @@ def in_closed_form(branch: Layer, constants: Any, square: float) -> tuple[Layer,
 
 
 def slopes_of_branch(branch: Layer) -> tuple[float, ...] | None:
-    """Return the slopes of the activation of a branch W φ(h) with a homogeneous φ, else None."""
+    """Return a, b and φ'(0) of a branch W φ(h) with φ(x) = a x + b |x|; None for other branches."""
     if not isinstance(branch, Serial) or len(branch.layers) != 2:
         return None
     phi, dense = branch.layers
@@ -96,15 +101,15 @@ def slopes_of_branch(branch: Layer) -> tuple[float, ...] | None:
 
 @lru_cache(maxsize=64)
 def _coefficients(odd: float, even: float, variance: float) -> np.ndarray | None:
-    """Return the coefficients of w, body and gain, None where the degree does not suffice.
+    """Return the coefficients of w, body and gain; None where NODES points do not resolve them.
 
-    Branches so small that opposite samples turn within an angle √v ≪ 1 only ask for more.
+    That is the case for small v, where these functions vary within an angle √v ≪ 1 of θ = π.
     """
     size, bend = odd**2 + even**2, 2 * even**2 / np.pi
     theta = np.pi / 2 * (1 + np.polynomial.chebyshev.chebpts1(NODES))
 
     def slope(y: np.ndarray) -> np.ndarray:
-        shortfall, body, gain, growth = y  # 1 − cos θ first
+        shortfall, body, gain, growth = y  # the first is 1 − cos θ
         angle = 2 * np.arcsin(np.sqrt(np.clip(shortfall / 2, 0, 1)))
         folded = np.sin(angle) - angle * np.cos(angle)
         kernel = size * np.cos(angle) + bend * folded
@@ -126,12 +131,12 @@ def _coefficients(odd: float, even: float, variance: float) -> np.ndarray | None
     matter = int(np.flatnonzero(np.abs(found).max(0) > SMALL * np.abs(found).max()).max())
     if matter > NODES - 3:
         return None
-    # Degrees in steps of 4, so that few programs serve all. Coefficients of Chebyshev polynomials
-    # fall faster than those of powers in them grow.
+    # Degrees are multiples of 4, so that few programs are compiled. The conversion to powers is
+    # accurate: coefficients of the series decrease faster than those of powers in T_n increase.
     degree = min(4 * (matter // 4 + 1), NODES - 1)
     powers = np.zeros((len(found), degree + 1))
     for own, series in zip(powers, found[:, : degree + 1], strict=True):
-        converted = np.polynomial.chebyshev.cheb2poly(series)  # which drops zeros at the end
+        converted = np.polynomial.chebyshev.cheb2poly(series)  # without trailing zeros
         own[: len(converted)] = converted
     return powers
 
@@ -140,7 +145,7 @@ def _coefficients(odd: float, even: float, variance: float) -> np.ndarray | None
 def _(layer: HomogeneousDepth, constants: Angular, state: State, behind: Wanted) -> State:
     variance, rate, coefficients = constants
     growth = jnp.exp(variance * (layer.odd**2 + layer.even**2))
-    if isinstance(state.gap, np.ndarray):  # only how large variances become matters
+    if isinstance(state.gap, np.ndarray):  # only the size of variances matters
         grown = state.with_sides(lambda side: side._replace(q=growth * side.q))
         return grown._replace(gap=growth * state.gap)
 
@@ -167,12 +172,12 @@ def _(layer: HomogeneousDepth, constants: Angular, state: State, behind: Wanted)
 
 
 def _root(q: Any) -> Any:
-    """Return √q with the derivative 0 where q = 0."""
+    """Return √q, with the derivative 0 where q = 0."""
     return jnp.sqrt(jnp.maximum(q, jnp.finfo(q.dtype).tiny))
 
 
 def _where_there(layer: HomogeneousDepth, variance: Any, q1: Any, q2: Any, gain: Any) -> Any:
-    """Return the gain, and where a variance is 0, and no angle, that of the slope φ'(0)."""
+    """Return the gain; where a variance is 0, and θ undefined, the one that φ'(0) gives."""
     one, none = (
         jnp.exp(variance * layer.slope_at_zero * other)
         for other in (layer.odd, layer.slope_at_zero)
@@ -182,9 +187,9 @@ def _where_there(layer: HomogeneousDepth, variance: Any, q1: Any, q2: Any, gain:
 
 
 def _at_angles(coefficients: Any, theta: Any) -> list[Any]:
-    """Return polynomials of 2θ/π − 1, by Horner's scheme."""
-    # Barriers leave the angle and each polynomial a loop of its own over all pairs. Together in
-    # one they take XLA three times as long.
+    """Return the values of polynomials in 2θ/π − 1, by Horner's scheme."""
+    # The barriers keep the angle and each polynomial in separate loops over all pairs. Fused into
+    # one loop they take three times as long.
     x, found = lax.optimization_barrier(2 / np.pi * theta - 1), []
     for of_one in coefficients:
         value = of_one[-1]

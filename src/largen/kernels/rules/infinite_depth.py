@@ -1,14 +1,16 @@
 """Kernels behind infinitely many residual blocks.
 
-L branches x + L^(−α) branch(x) with fresh weights add L^(1−2α) times the kernels of a branch. For
-α = ½ the stream diffuses, and behind a share τ of the blocks
+Each of L residual blocks x + L^(−α) branch(x) with independent weights adds L^(−2α) times the
+kernels of its branch to those of the residual stream. For α = ½ the stream diffuses, and behind a
+share τ of the blocks, in the limit L → ∞,
 
-    ∂τ K = K_branch(K),     ∂τ Θ = Θ_branch(K, Θ),
+    ∂τ K = K_branch(K),     ∂τ Θ = Θ_branch(K, Θ).
 
-with K_branch = σ_w² ⟨φφ⟩ + σ_b², Θ_branch = σ_w² (ρ ⟨φφ⟩ + ⟨φ'φ'⟩ Θ) + ρ_b σ_b² for W φ(h) + b:
-Bordelon, Noci, Li, Hanin and Pehlevan, *Depthwise hyperparameter transfer in residual networks*,
-Proposition 2, where Θ comes from a backward pass. For α > ½ the kernels of the stream do not depend
-on τ, and the rates L^(2α−1) of the weights add the tangent kernel of one branch at Θ = 0.
+A branch W φ(h) + b has K_branch = σ_w² ⟨φφ⟩ + σ_b² and
+Θ_branch = σ_w² (ρ ⟨φφ⟩ + ⟨φ'φ'⟩ Θ) + ρ_b σ_b² (Bordelon, Noci, Li, Hanin and Pehlevan, *Depthwise
+hyperparameter transfer in residual networks*, Proposition 2, where Θ comes from a backward pass).
+For α > ½ the stream's K does not depend on τ, and with the rates L^(2α−1) of the weights the blocks
+together add to Θ the tangent kernel of one branch at Θ = 0.
 """
 
 from __future__ import annotations
@@ -45,19 +47,19 @@ from largen.kernels.rules.dispatch import (
 from largen.kernels.rules.homogeneous_depth import in_closed_form
 from largen.kernels.state import Shared, State, Wanted
 
-FEW = 4  # steps that only follow how large variances become
+FEW = 4  # steps where only the size of variances is determined
 
 
 @dataclass(frozen=True, repr=False)
 class InfiniteDepth(Container):
-    """Infinitely many residual blocks, as the recursion goes through them.
+    """Infinitely many residual blocks as one layer of the recursion.
 
     Attributes
     ----------
     branches
-        The branches of the repeated block, or of the repeated blocks in sequence.
+        The branch of the repeated block, or those of the repeated sequence of blocks.
     diffusive
-        Whether α = ½, and not more.
+        True for α = ½, False for α > ½.
     """
 
     branches: tuple[Layer, ...]
@@ -65,25 +67,26 @@ class InfiniteDepth(Container):
 
 
 def without_end(blocks: Pieces, diffusive: bool, constant: bool) -> tuple[Layer, Any]:
-    """Return infinitely many copies of residual blocks, and their constants.
+    """Return the layer of infinitely many copies of residual blocks, and its constants.
 
     Parameters
     ----------
     blocks
-        One or more, with their constants.
+        One or more residual blocks in sequence, with their constants.
     diffusive
-        Whether α = ½.
+        True for α = ½, False for α > ½.
     constant
-        Whether the constants are numbers that stay, of which tables can be made.
+        Whether the constants are known numbers, from which tables can be computed, and not
+        variables of a traced function.
 
     Raises
     ------
     NoTheory
-        If branches have no such limit.
+        If the branches have no such limit.
     """
     branches, constants, squares = [], [], []
     for block, its in blocks:
-        if not isinstance(block, Residual):  # an elementwise one is an activation by now
+        if not isinstance(block, Residual):  # elementwise ones are activations here
             raise _not_averaged(block)
         _check(block.branch)
         branches.append(block.branch)
@@ -128,7 +131,7 @@ def _(layer: InfiniteDepth, constants: Shared, state: State, behind: Wanted) -> 
     of_branch = Wanted(pairs=behind.pairs)
 
     def from_branches(state: State) -> Any:
-        """Return the sum of the branches' kernels."""
+        """Return the sum of the kernels of all branches, with their squared factors."""
         found = [
             jax.tree.map(
                 lambda x, n=n: squares[n] * x, _moments(advance(branch, its, state, of_branch))
@@ -153,7 +156,7 @@ def _(layer: InfiniteDepth, constants: Shared, state: State, behind: Wanted) -> 
 
 
 def _moments(state: State) -> tuple[Any, ...]:
-    """Return what changes along the stream; means of fresh weights are 0, and leave its own."""
+    """Return the moments that change with depth; means do not, since branches are centred."""
     first, second = state.first, state.second
     return first.q, second.q, first.within, second.within, state.gap, state.ntk
 
@@ -166,7 +169,10 @@ def _with_moments(state: State, moments: Any) -> State:
 
 
 def _followed(slope: Any, moments: Any) -> Any:
-    """Return moments behind the stream to a few digits, while somebody watches: Heun's steps."""
+    """Return the moments behind all blocks to a few digits, by Heun's method.
+
+    This suffices where the expectations that the rules require are recorded, and not the kernels.
+    """
 
     def moved(y: Any, *rates: Any) -> Any:
         return jax.tree.map(lambda y, *f: y + sum(f) / (len(f) * FEW), y, *rates)
@@ -192,7 +198,7 @@ def _followed(slope: Any, moments: Any) -> Any:
 
 @wanted.register
 def _(layer: InfiniteDepth, behind: Wanted) -> Wanted:
-    for _ in range(2):  # wants only grow, and there are two of them
+    for _ in range(2):  # requirements only grow, and there are two of them
         for branch in layer.branches:
             behind = behind | wanted(branch, Wanted(pairs=behind.pairs))
     return behind
@@ -200,7 +206,7 @@ def _(layer: InfiniteDepth, behind: Wanted) -> Wanted:
 
 @nature_behind.register
 def _(layer: InfiniteDepth, nature: Nature) -> Nature:
-    for _ in range(2):  # behind two copies it is what it stays
+    for _ in range(2):  # further copies do not change the nature
         for branch in layer.branches:
             found = nature_behind(branch, nature)
             if not found.centred:

@@ -1,12 +1,13 @@
-"""Kernels behind attention of many heads without a softmax, whose weights are the logits.
+"""Kernels behind multi-head attention without a softmax, whose weights are the logits.
 
-y_p = (1/√d) Σ_u (q_p·k_u) v_u is the product of the queries with a sum over positions of products
-of keys and values, all independent, so that with random logits (Hron, Bahri, Sohl-Dickstein and
-Novak 2020, *Infinite attention*, 1/√d scaling) the kernels are exact:
+The output y_p = (1/√d) Σ_u (q_p·k_u) v_u is the product of the queries with the sum over positions
+of the products of keys and values. Queries, keys and values are independent, so that the kernels
+are known exactly in the scaling 1/√d (Hron, Bahri, Sohl-Dickstein and Novak 2020, *Infinite
+attention*):
 
     K(p, p') ← K_Q(p, p') Σ_uu' K_K(u, u') K_V(u, u'),
 
-and Θ by the rule of products.
+and Θ follows by the product rule.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from largen.kernels.state import Side, State, Wanted
 
 
 def linear_heads(queries: State, keys: State, values: State, behind: Wanted) -> State:
-    """Return the state of such heads from those of queries, keys and values."""
+    """Return the state behind such heads, from the states of queries, keys and values."""
     pairs = Wanted(True, behind.means)
     total = advance(GlobalSumPool(), (), independent_product(keys, values), pairs)
     return independent_product(queries, _everywhere(total, queries))
 
 
 def _everywhere(total: State, like: State) -> State:
-    """Return a state without positions at all positions of another one, where it is the same."""
+    """Return a state without spatial axes, repeated at all positions of another state."""
     space = like.space
 
     def side(own: Side, there: Side) -> Side:

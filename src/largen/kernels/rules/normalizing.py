@@ -1,10 +1,11 @@
-"""Kernels behind normalisations over the features of each sample.
+"""Kernels behind normalisation over the features of each sample.
 
-Over infinitely many features, mean and variance are not random:
+In the limit of infinitely many features, the mean m and the second moment q over the features of a
+sample are deterministic. With primes for the second sample, and m = 0 for RMSNorm,
 
     K ← (K − m m')/√((q − m² + ε)(q' − m'² + ε)),   Θ ← Θ/√((q − m² + ε)(q' − m'² + ε)).
 
-The derivative of mean and variance is of order 1/width and drops out of Θ.
+The derivatives of mean and variance contribute to Θ at order 1/width, and vanish in the limit.
 """
 
 from __future__ import annotations
@@ -38,9 +39,10 @@ def _normalised(state: State, layer: LayerNorm | RMSNorm) -> State:
 
 
 def _centred(state: Any, layer: LayerNorm) -> State:
-    """Return the state of x − M with M the mean over the features that are normalised together.
+    """Return the state of x − M, with M the mean over the features that are normalised together.
 
-    With means m, q ← q − 2mM + M² and gap ← gap − (m − m')(M − M') + ½(M − M')².
+    With the mean m over the features at one position, q ← q − 2mM + M² and
+    gap ← gap − (m − m')(M − M') + ½(M − M')².
     """
     sides = (state.first, state.second)
     centres = [_over(side.mean, side, layer.over_space) for side in sides]
@@ -63,7 +65,7 @@ def _centred(state: Any, layer: LayerNorm) -> State:
 
 
 def _over(field: Any, side: Side, over_space: bool) -> Any:
-    """Return a field itself, or its mean over the positions that are there."""
+    """Return a field, or with ``over_space`` its mean over the positions that are not masked."""
     axes = tuple(range(field.ndim - 1))
     if not over_space or not axes:
         return field

@@ -1,10 +1,11 @@
 """Kernels behind averages and sums over positions.
 
-Means over positions of windows p ∈ o and p' ∈ o' of both samples,
+With the mean ⟨·⟩ over the positions p and p' of the windows o and o' of two samples, averages have
 
-    q(o) ← ⟨K(p, p')⟩ within each sample,   K(o, o') ← ⟨K(p, p')⟩,   Θ(o, o') ← ⟨Θ(p, p')⟩,
+    K(o, o') ← ⟨K(p, p')⟩,   Θ(o, o') ← ⟨Θ(p, p')⟩,
 
-and in terms of gaps, with those between positions of one and the same sample,
+and their second moment q(o) is ⟨K(p, p')⟩ over two positions of the same window and sample. In
+terms of gaps, with gap₁₁ and gap₂₂ those between positions of one sample,
 
     gap(o, o') ← ⟨gap₁₂⟩ − ½⟨gap₁₁⟩ − ½⟨gap₂₂⟩.
 """
@@ -65,11 +66,15 @@ def _(
 
 
 def _pooled(state: State, average: Any, inside: np.ndarray, total: bool) -> State:
-    """Return averages over windows; with ``total``, times the ``inside`` positions of each."""
+    """Return the state of averages over windows, or with ``total`` of sums over them.
+
+    ``inside`` is the number of positions in each window.
+    """
     apart = len(state.space)
 
     def of_pairs(array: Any) -> Any:
-        # The first sample's axes stay or go; the second sample's follow what is left of them.
+        # The spatial axes of the first sample come first; the average keeps or removes them, and
+        # those of the second sample follow.
         found = average(array, 0)
         return average(found, found.ndim - (array.ndim - apart))
 
@@ -86,7 +91,7 @@ def _pooled(state: State, average: Any, inside: np.ndarray, total: bool) -> Stat
 
 
 def _counted(state: State, pooled: State, average: Any, inside: np.ndarray, total: bool) -> State:
-    """Return sums instead of averages, or averages over what masks leave of each window."""
+    """Return sums instead of averages, or averages over the unmasked positions of each window."""
     shown = [side.present for side in (state.first, state.second)]
     counts = inside.reshape(*inside.shape, 1).astype(pooled.gap.dtype)
     if shown[0] is None or shown[1] is None:
@@ -108,7 +113,7 @@ def _counted(state: State, pooled: State, average: Any, inside: np.ndarray, tota
 
 @rule.register
 def _(layer: Flatten, constants: tuple[()], state: State, behind: Wanted) -> State:
-    # The next layer's fan-in counts positions: second moments are means over all features.
+    # Positions count as features of the next layer, and second moments are means over features.
     axes = tuple(range(len(state.space)))
 
     def over(array: Any) -> Any:

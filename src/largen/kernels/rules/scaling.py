@@ -1,4 +1,7 @@
-"""Signals that are multiplied by a number at each position: normalisation, counts, masks."""
+"""Kernels of signals that are multiplied by a factor at each position.
+
+Such factors come from normalisation, from the number of positions in a window, and from masks.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,9 @@ from largen.kernels.state import Side, State, opposite
 
 
 def rescaled(state: State, scale1: Any, scale2: Any) -> State:
-    """Return the state of s·x, with s a number or (*space, n) for each set of samples.
+    """Return the state of s·x, with factors s of each set of samples, numbers or (*space, n).
 
-    K ← s s' K and Θ ← s s' Θ; in terms of the gap,
+    K ← s s' K and Θ ← s s' Θ, with a prime for the second sample; in terms of the gap,
 
         gap ← s s' gap + ½ (s − s')(s q − s' q').
     """
@@ -44,12 +47,12 @@ def _gap(gap: Any, q1: Any, q2: Any, s1: Any, s2: Any) -> Any:
 
 
 def not_below_zero(gap: Any) -> Any:
-    """Return a gap without the rounding below 0, and with the derivative that it has."""
+    """Return a gap with negative rounding errors set to 0, and its derivative unchanged."""
     return gap - lax.stop_gradient(jnp.minimum(gap, 0))
 
 
 def hidden(state: State) -> State:
-    """Return the state with zeros where masks hide a position."""
+    """Return the state with all moments set to 0 at masked positions."""
     first, second = state.first.present, state.second.present
     if first is None or second is None:
         return state

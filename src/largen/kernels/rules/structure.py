@@ -1,4 +1,4 @@
-"""Kernels behind layers that are made of layers."""
+"""Kernels behind layers that are composed of layers, in sequence or in parallel."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from largen.parameterizations import CanonicalForm
 def advance_parts(
     layer: Parallel, constants: Shared, state: State, behind: Wanted
 ) -> tuple[State, ...]:
-    """Return the states behind the parts of a parallel layer, with what is wanted of them."""
+    """Return the states behind the parts of a parallel layer, with the moments ``behind``."""
     each = zip(layer.parts, constants.parts, strict=True)
     return tuple(advance(part, its, state, behind) for part, its in each)
 
@@ -58,7 +58,7 @@ def _(layer: Serial, constants: tuple[Any, ...], state: State, behind: Wanted) -
 
 @rule.register
 def _(layer: Repeat, constants: Any, state: State, behind: Wanted) -> State:
-    behind = wanted(layer, behind)  # each copy but the last has another one behind it
+    behind = wanted(layer, behind)  # each copy but the last is followed by another one
 
     if isinstance(state.gap, np.ndarray):  # nothing is compiled
         for n in range(copies_of(layer)):
@@ -66,8 +66,8 @@ def _(layer: Repeat, constants: Any, state: State, behind: Wanted) -> State:
             state = advance(layer.layer, own, state, behind)
         return state
 
-    # The constants of a copy are taken out one copy ahead and carried. Where they are taken out
-    # in the copy itself, XLA does it for every pair, in loops that then do not vectorise.
+    # The constants of a copy are selected one copy ahead and carried along. If they are selected
+    # within the copy, XLA does so for every pair of samples, in loops that do not vectorise.
     def copy(carried: tuple[State, Any], following: Any) -> tuple[tuple[State, Any], Any]:
         state, its_constants = carried
         with separate_watch() as asked:
@@ -83,17 +83,18 @@ def _(layer: Repeat, constants: Any, state: State, behind: Wanted) -> State:
 
 @rule.register
 def _(layer: Residual, constants: Shared, state: State, behind: Wanted) -> State:
-    # Bahri & Hanin, eqs. (25)-(26), for a branch and a skip that are independent, given the
-    # kernels before them: all second moments add, and products of means where both have one.
+    # Bahri and Hanin, eqs. (25)-(26). Branch and skip are independent given the kernels before
+    # them: second moments add, with the products of means where both have a mean.
     asked = _parts(layer, behind)
     branch, skip = advance_parts(layer, constants, state, asked)
     return _independent_sum(skip, branch, constants.own)
 
 
 def _independent_sum(one: State, two: State, factor: Any) -> State:
-    """Return the state of x + β·y for independent x and y, with factor = β².
+    """Return the state of x + βy for independent x and y, with ``factor`` = β².
 
-    E[(x + βy)²] = q_x + β²q_y + 2β m_x m_y, and the gap adds β (m_x − m_x')(m_y − m_y').
+    With means m, q = q_x + β² q_y + 2β m_x m_y and
+    gap = gap_x + β² gap_y + β (m_x − m_x')(m_y − m_y'), a prime for the second sample.
     """
     root = jnp.sqrt(factor)
 
@@ -120,7 +121,8 @@ def _independent_sum(one: State, two: State, factor: Any) -> State:
 
 @rule.register
 def _(layer: Concatenate, constants: Shared, state: State, behind: Wanted) -> State:
-    # Second moments are means over all features, and so over branches by their shares.
+    # Second moments are means over all features: those of the branches, weighted by the branches'
+    # shares of the features.
     shares, found = constants.own, advance_parts(layer, constants, state, behind)
 
     def mean(*fields: Any) -> Any:
@@ -179,21 +181,21 @@ def independent_product(one: Any, two: Any) -> State:
 
 @wanted.register
 def _(layer: Sequence, behind: Wanted) -> Wanted:
-    if layer.times > 1:  # wants only grow, and there are two of them
+    if layer.times > 1:  # requirements only grow, and there are two of them
         behind = behind | _of_parts(layer, behind)
         return behind | _of_parts(layer, behind)
     return _of_parts(layer, behind)
 
 
 def _of_parts(layer: Sequence, behind: Wanted) -> Wanted:
-    """Return what is wanted before the first part."""
+    """Return the moments required before the first part."""
     for part in reversed(layer.parts):
         behind = wanted(part, behind)
     return behind
 
 
 def _between(layer: Serial, behind: Wanted) -> list[Wanted]:
-    """Return what is wanted behind each of the layers."""
+    """Return the moments required behind each of the layers."""
     found = []
     for inner in reversed(layer.layers):
         found.append(behind)
@@ -207,7 +209,7 @@ def _(layer: Residual, behind: Wanted) -> Wanted:
 
 
 def _parts(layer: Residual, behind: Wanted) -> Wanted:
-    """Return what is wanted of skip and branch: means, unless one of them surely has none."""
+    """Return the moments required of skip and branch: means unless one of them is centred."""
     return behind | Wanted(means=not any(map(ends_in_affine_map, layer.parts)))
 
 
@@ -222,7 +224,7 @@ def _wanted_of_parts(layer: Parallel, behind: Wanted) -> Wanted:
 
 @nature_behind.register
 def _(layer: Sequence, nature: Nature) -> Nature:
-    for _ in range(min(layer.times, 2)):  # behind two copies it is what it stays
+    for _ in range(min(layer.times, 2)):  # further copies do not change the nature
         for part in layer.parts:
             nature = nature_behind(part, nature)
     return nature
@@ -284,7 +286,7 @@ def _(layer: Parallel) -> Freshness:
 
 
 def ends_in_affine_map(layer: Layer) -> bool:
-    """Whether the last thing that a layer does is a map with fresh random weights."""
+    """Whether a layer ends in an affine map, whose random weights make its output centred."""
     if isinstance(layer, Sequence):
         return bool(layer.parts) and ends_in_affine_map(layer.parts[-1])
     return isinstance(layer, Affine)
