@@ -6,7 +6,7 @@ Gradient descent, 200 steps, no normalisation; base width 64 and depth 4; widths
     python benchmarks/bench_transfer.py [FOLDER] [--widths …] [--seeds 3] [--wide-seeds 1]
         [--wide-depths …]
 
-Half an hour of one core. Every finished cell is kept in FOLDER, and the same call goes on where it
+Half an hour of one core. Every finished cell is kept in FOLDER, and the same call resumes where it
 was. The table is printed and written to FOLDER/table.txt; ``bench_transfer.txt`` is one.
 
 Rates are factors of two apart. Where networks of depth 64 do not train, the grid has steps of

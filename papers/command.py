@@ -67,7 +67,7 @@ def run_figure(name: str, data: str | None, folder: Path, fast: bool, console: C
     for each, found in images.items():
         if found.name != each:
             console.print(f"Not {each}, but {found.name}: the paper's claims are about {each}.\n")
-    goes_on = f"Finished parts are in {folder}: the same command goes on from there."
+    goes_on = f"Finished parts are in {folder}: the same command resumes from them."
     with go_on_with(goes_on), progress(console) as report:
         done = produce(wanted, images, folder, fast=fast, report=report)
     _print(done, console)

@@ -236,7 +236,7 @@ UNTOLD = {
 
 @pytest.mark.parametrize("name", UNTOLD)
 def test_what_nothing_tells_is_refused(name):
-    with pytest.raises(InvalidInput, match=r"value: it holds .*nothing tells one.*Name it\."):
+    with pytest.raises(InvalidInput, match=r"value: it holds .*cannot be told apart.*Name it\."):
         told(UNTOLD[name]())
 
 

@@ -302,7 +302,7 @@ def test_blocks_on_disk_say_how_to_go_on(tmp_path):
         return lg.stored_kernel(tmp_path / "kernel", lg.mlp(1, "relu"), X[:30], block=8)
 
     stopped = interrupted(store, 3)
-    assert f"done are in {tmp_path / 'kernel'}: the same call" in stopped.__notes__[0]
+    assert f"blocks are in {tmp_path / 'kernel'}: the same call" in stopped.__notes__[0]
     np.testing.assert_allclose(store()["ntk"][:], lg.ntk_kernel(lg.mlp(1, "relu"), X[:30]))
 
 
@@ -403,7 +403,7 @@ def test_a_process_ends_soon_and_in_order(name):
     seconds, error = killed(PROGRAMS[name], after, 1 if name in ONCE else 2)
     assert seconds < WITHIN, error
     if name == "quickstart":
-        assert error.startswith("Interrupted. Nothing is kept")
+        assert error.startswith("Interrupted. Nothing is saved")
         assert error.count("\n") == 1
     else:
         assert "KeyboardInterrupt" in error
@@ -419,7 +419,7 @@ def test_a_deep_solution_goes_on_to_the_bit(tmp_path):
         return lg.solve(run, checkpoint=tmp_path / name, progress=False, **options)
 
     stopped = interrupted(lambda: solve("stopped.npz"), 2)
-    assert "the same call goes on from there" in stopped.__notes__[0]
+    assert "the same call resumes from it" in stopped.__notes__[0]
     assert list((tmp_path / "stopped.npz.states").iterdir())
     again, whole = solve("stopped.npz"), solve("whole.npz")
     np.testing.assert_array_equal(again.f_train, whole.f_train)

@@ -189,8 +189,8 @@ def converted(name: str, array: Any, dtype: Any) -> np.ndarray:
         lost = _rounded(array, dtype)
     if lost.any():
         raise InvalidInput(
-            f"{name}: {lost.sum()} of {array.size} numbers, such as {array[lost][0]}, are none of "
-            f"{dtype}. Scale them, or give arrays of float64 throughout."
+            f"{name}: {lost.sum()} of {array.size} numbers, such as {array[lost][0]}, cannot be "
+            f"represented in {dtype}. Scale them, or give arrays of float64 throughout."
         )
     return new
 

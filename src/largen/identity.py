@@ -67,7 +67,7 @@ def identity(name: str, value: Any, instead: str) -> str:
     except Unknown as error:
         raise InvalidInput(f"{name}: {error}. {instead}.") from None
     except RecursionError:
-        raise InvalidInput(f"{name}: it is nested too deeply to be told. {instead}.") from None
+        raise InvalidInput(f"{name}: it is nested too deeply for a digest. {instead}.") from None
 
 
 class _Digest:
@@ -230,8 +230,8 @@ class _Digest:
         if state is None:
             where = f"at {' → '.join(self._path)} " if self._path else ""
             raise Unknown(
-                f"it holds {where}a {kind.__module__}.{kind.__qualname__}, and nothing tells one "
-                "of them from another"
+                f"it holds {where}a {kind.__module__}.{kind.__qualname__}, whose instances cannot "
+                "be told apart"
             )
         saved_names = getattr(kind, "saved_names", {}) if _is_ours(kind) else {}
         for name, held in state.items():

@@ -348,9 +348,9 @@ def test_what_needs_a_number_of_blocks_says_so():
 def test_what_is_repeated_without_end_is_checked():
     block = lg.Residual(RELU)
     for layer, words in (
-        (lg.Dense(), "no residual block"),
+        (lg.Dense(), "wanted a residual block"),
         (lg.Residual(RELU, lg.Dense()), "shortcut"),
-        (lg.repeat(block, 2), "no residual block"),
+        (lg.repeat(block, 2), "wanted a residual block"),
         (lg.repeat(block, math.inf), "infinitely deep already"),
     ):
         with pytest.raises(InvalidInput, match=words):

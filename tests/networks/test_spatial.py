@@ -225,7 +225,7 @@ def test_training_a_convolutional_network_on_images():
         ((lg.Conv((3,)), lg.Flatten(), lg.Dense()), (4, 4, 1), "1 spatial axes"),
         ((lg.Conv((3, 3)), lg.Flatten(), lg.Dense()), 16, "2 spatial axes"),
         ((lg.Conv((3, 3)), lg.Dense()), (4, 4, 1), "Flatten"),
-        ((lg.Dense(), lg.GlobalAvgPool(), lg.Dense()), 4, "pool over"),
+        ((lg.Dense(), lg.GlobalAvgPool(), lg.Dense()), 4, "its input has none"),
         ((lg.Conv((3, 3), groups=3), lg.Flatten(), lg.Dense()), (4, 4, 3), "groups"),
         ((lg.Conv((9, 9), padding="CIRCULAR"), lg.Flatten(), lg.Dense()), (3, 3, 1), "once"),
         (

@@ -143,7 +143,7 @@ def test_a_folder_tells_models_and_options_by_what_they_do(tmp_path):
     assert len(list(tmp_path.iterdir())) == 2
     loss(attention={})
     assert len(list(tmp_path.iterdir())) == 3
-    # What nothing tells is refused, unless the user names it.
+    # Functions that cannot be told apart are refused, unless the user names them.
     lock = threading.Lock()
 
     def untold(key, width, depth):

@@ -119,8 +119,8 @@ class Unsolved(lg.Theory):
 @pytest.mark.parametrize(
     ("theory", "words"),
     [
-        (Plain, "no @dataclass"),
-        (Thawed, "no @dataclass"),
+        (Plain, "not a @dataclass"),
+        (Thawed, "not a @dataclass"),
         (Needy, "'option' of Needy lacks a default"),
         (Nameless, "lacks a name"),
         (Unsolved, "lacks solve"),

@@ -59,4 +59,4 @@ class SelfAttention(Layer):
 def check_positions(layer: Layer, signal: Signal) -> None:
     """Check that a signal has positions to attend to."""
     if signal.space == ():
-        raise InvalidInput(f"net: {layer!r} wants positions to attend to, and there are none.")
+        raise InvalidInput(f"net: {layer!r} attends over positions, and its input has none.")

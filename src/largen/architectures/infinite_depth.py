@@ -29,13 +29,13 @@ def endless_stack(net: Layer) -> Repeat | None:
     others = [each for each in layers if each not in found]
     if len(found) > 1 or any(map(is_endless, others)):
         raise NoTheory(
-            "infinite depth: the network has more than one stack of infinitely many blocks, or one "
-            "inside of another layer, and powers of a depth that do not say how they compare. Put "
+            "infinite depth: wanted one stack of infinitely many blocks, got more than one stack, "
+            "or one inside another layer, where the limit depends on how the depths compare. Put "
             "one stack between the layers of the network."
         )
     if found and any(map(_has_residual, others)):
         raise NoTheory(
-            "infinite depth: beside infinitely many residual blocks a single one has the factor "
+            "infinite depth: a single residual block beside infinitely many has the factor "
             "L^(−α) = 0; leave it out."
         )
     return found[0] if found else None

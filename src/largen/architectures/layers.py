@@ -247,22 +247,21 @@ def repeat(layer: Layer, times: float) -> Layer:
         return layer
     if is_endless(layer):
         raise InvalidInput(
-            f"layer: {layer!r} is infinitely deep already; only the whole stream of a network "
-            "is repeated without end, and once."
+            f"layer: {layer!r} is infinitely deep already; a network has one stack of infinitely "
+            "many blocks, which cannot be repeated or nested."
         )
     if not endless:
         return Repeat(layer, int(times))
     for block in layer.parts if isinstance(layer, Serial) else (layer,):
         if not isinstance(block, Residual):
             raise InvalidInput(
-                f"layer: {block!r} is no residual block, and only these, with branches that shrink "
-                "as L^(−α), have a limit of infinite depth: "
-                "lg.repeat(lg.Residual(branch), math.inf)."
+                f"layer: wanted a residual block, got {block!r}. Only blocks with branches "
+                "L^(−α) have a limit of infinite depth: lg.repeat(lg.Residual(branch), math.inf)."
             )
         if block.shortcut is not None:
             raise InvalidInput(
                 f"layer: infinitely many copies of the shortcut {block.shortcut!r} have no limit; "
-                "the skip of a block that is repeated without end is the identity."
+                "the skip of infinitely many blocks has to be the identity: leave the shortcut out."
             )
     return Repeat(layer, math.inf)
 

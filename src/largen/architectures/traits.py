@@ -289,7 +289,7 @@ class Parallel(Container):
 
     def signal_behind(self, signal: Signal) -> Signal:
         """Return the signal behind the container; every subclass defines it."""
-        raise InvalidInput(f"net: {type(self).__name__} does not say what shape it leaves.")
+        raise InvalidInput(f"net: {type(self).__name__} lacks signal_behind, its output's shape.")
 
 
 def parts_of(layer: Layer) -> tuple[Layer, ...]:

@@ -104,9 +104,8 @@ def copies_of(layer: Sequence) -> int:
     """
     if layer.times == math.inf:
         raise NoTheory(
-            f"{layer!r}: what is asked for needs a number of blocks, and there are infinitely "
-            "many. Kernels and mean fields have the limit of infinite depth: lg.kernel, "
-            "lg.theories.InfiniteDepth."
+            f"{layer!r}: wanted a finite number of blocks, got infinitely many. Kernels and mean "
+            "fields have the limit of infinite depth: lg.kernel, lg.theories.InfiniteDepth."
         )
     return int(layer.times)
 

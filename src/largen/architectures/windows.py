@@ -80,13 +80,13 @@ class Windowed(Layer):
             found = window_axis(*axis, self.padding)
             if found.positions < 1:
                 raise InvalidInput(
-                    f"net: the window of {self!r} is larger than the sample it meets, whose "
-                    f'spatial axes are {space}; use padding="SAME" or a smaller window.'
+                    f"net: the window of {self!r} is larger than its input, whose spatial axes "
+                    f'are {space}; use padding="SAME" or a smaller window.'
                 )
             if self.padding == "CIRCULAR" and max(found.before, found.after) > axis[0]:
                 raise InvalidInput(
-                    f"net: the window of {self!r} goes around the sample more than once; its "
-                    f"spatial axes are {space}."
+                    f"net: the window of {self!r} with circular padding wraps around its input "
+                    f"more than once; the spatial axes are {space}. Use a smaller window."
                 )
             behind.append(found.positions)
         return tuple(behind)
@@ -95,7 +95,7 @@ class Windowed(Layer):
         if len(space) != len(self.window):
             raise InvalidInput(
                 f"net: {self!r} wants samples of {len(self.window)} spatial axes and one of "
-                f"channels, and meets spatial axes {space}."
+                f"channels, got spatial axes {space}."
             )
 
 
@@ -122,7 +122,7 @@ class _WindowedWeights(Affine, _Dilated):
 
     def _of_a_number(self) -> str:
         return (
-            f" If channels are meant, {type(self).__name__} has none: they are the width, "
+            f" If the number of channels of {type(self).__name__} is meant, it is the width: "
             f"lg.train(run, width={self.window})."
         )
 
@@ -309,7 +309,7 @@ class _GlobalPool(Layer):
         """Return a signal without positions."""
         if signal.space == ():
             raise InvalidInput(
-                f"net: {self!r} wants spatial axes to pool over, and there are none."
+                f"net: {self!r} averages or adds over positions, and its input has none."
             )
         return replace(signal, space=(), sample=None)
 

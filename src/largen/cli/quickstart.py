@@ -26,7 +26,7 @@ def run_quickstart(folder: Path, fast: bool, console: Console) -> None:
         "Two infinite-width limits of one network (one hidden layer, tanh), trained to tell odd "
         "from even handwritten digits, and how networks of finite width approach them.\n"
     )
-    goes_on = "Nothing is kept; with --fast it takes a minute or so."
+    goes_on = "Nothing is saved before the end; with --fast it takes a minute or so."
     with go_on_with(goes_on), progress(console) as report:
         found = quickstart(FAST if fast else FULL, report)
     console.print(_table(found))

@@ -245,7 +245,7 @@ def learning_rate_curve(
         width, seeds = integer("width", width, at_least=1), integer("seeds", seeds, at_least=1)
         if options:
             named = ", ".join(options)
-            raise InvalidInput(f"{named}: of lg.solve, which is not called with width={width}.")
+            raise InvalidInput(f"{named}: of lg.solve, and width={width} trains networks.")
     else:
         options = _with_key(run, key, options)
     losses, errors, initial, of = [], [], np.nan, ""

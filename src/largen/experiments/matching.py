@@ -38,7 +38,7 @@ def check_matching(limit: Trajectory, nets: list[Trajectory], *, any_depth: bool
     for net in nets:
         if any_depth and not np.isfinite(net.depth):
             raise InvalidInput(
-                "nets: wanted networks with a number of blocks, got infinitely many."
+                "nets: wanted networks with a finite number of blocks, got infinitely many."
             )
         if not any_depth and (net.seeds is None or net.width is None):
             raise InvalidInput("nets: wanted results of lg.train, got a limit.")

@@ -209,7 +209,7 @@ def predict_training(
     _check(run, method)
     at = run.entries("record_at", record_at)
     if not at:
-        raise InvalidInput("record_at: wanted at least one entry, got none.")
+        raise InvalidInput("record_at: wanted at least one time index, got none.")
     outputs = run.output_shape[0] if run.output_shape else None
     network = network_of(run.net, params, run.param, outputs, run.data.inputs)
     network.check_params(params)
@@ -251,7 +251,7 @@ def _check(run: Run, method: str) -> None:
     if run.optimizer.weight_decay:
         raise NoTheory(
             f"{WHAT}: weight decay moves all parameters by amounts that do not shrink with the "
-            "width, about which nothing is expanded; take weight_decay=0."
+            "width, so that there is no expansion in 1/n; take weight_decay=0."
         )
 
 
@@ -260,12 +260,12 @@ def _check_memory(plan: Plan, numbers: Numbers, budget: float) -> None:
     check_fits(
         working + kept,
         f"params: the expansion of a network of width {plan.network.width}",
-        "Take a smaller width, or fewer samples, steps or entries in record_at.",
+        "Take a smaller width, or fewer samples, steps or time indices in record_at.",
     )
     if working + kept > budget:
         raise OutOfMemory(
             f"memory_budget: the expansion takes about {(working + kept) / 1e9:.3g} GB; take a "
-            "smaller width, fewer samples, steps or entries in record_at, or a larger budget."
+            "smaller width, fewer samples, steps or times in record_at, or a larger budget."
         )
 
 

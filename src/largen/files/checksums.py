@@ -54,7 +54,7 @@ def verified(path: Path) -> Iterator[tuple[BinaryIO, bool]]:
         except OSError as error:
             raise DamagedFile(path, f"cannot be read: {error.strerror}") from None
         if not right:
-            raise DamagedFile(path, "its checksum is another than that of its content")
+            raise DamagedFile(path, "its checksum differs from that of its content")
         yield file, has_checksum
 
 

@@ -100,7 +100,7 @@ def load_dataset(path: str | PathLike[str], *, name: str = "path") -> tuple[xarr
         try:
             return xarray.load_dataset(file, engine="h5netcdf"), has_checksum
         except Exception as error:  # without a checksum, HDF5 raises errors of many types
-            raise DamagedFile(place, f"it is not netCDF-4, or not all of it: {error}") from None
+            raise DamagedFile(place, f"it is not a complete netCDF-4 file: {error}") from None
 
 
 def json_with_checksum(content: Mapping[str, Any]) -> str:
@@ -113,7 +113,7 @@ def json_with_checksum(content: Mapping[str, Any]) -> str:
     {'width': 64}
     >>> read_json(text.replace("64", "65"))
     Traceback (most recent call last):
-    largen.errors.DamagedFile: the text is damaged: its checksum is another than that of its ...
+    largen.errors.DamagedFile: the text is damaged: its checksum differs from that of its con...
     """
     plain = json.loads(json.dumps(content))  # whose names are strings
     return json.dumps({**plain, "checksum": _checksum(plain)}, indent=1)
@@ -141,7 +141,7 @@ def read_json(text: Any, what: str | Path = "the text") -> dict[str, Any]:
     if not isinstance(content, dict) or "checksum" not in content:
         raise DamagedFile(what, "it has no checksum")
     if content.pop("checksum") != _checksum(content):
-        raise DamagedFile(what, "its checksum is another than that of its content")
+        raise DamagedFile(what, "its checksum differs from that of its content")
     return content
 
 

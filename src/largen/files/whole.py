@@ -68,7 +68,7 @@ def as_path(name: str, path: str | PathLike[str]) -> Path:
     except TypeError:
         raise InvalidInput(f"{name}: wanted a path, got {shown(path)}.") from None
     if "\0" in str(found):
-        raise InvalidInput(f"{name}: {shown(str(found))} is no path: it has a null character.")
+        raise InvalidInput(f"{name}: {shown(str(found))} is not a path: it has a null character.")
     if not found.name and not found.is_absolute() and str(path) != ".":
         raise InvalidInput(f"{name}: wanted a path, got {shown(path)}.")
     try:
@@ -76,7 +76,7 @@ def as_path(name: str, path: str | PathLike[str]) -> Path:
     except OSError as error:
         raise InvalidInput(f"{name}: {shown(str(found))}: {error.strerror}.") from None
     except UnicodeEncodeError:
-        raise InvalidInput(f"{name}: {shown(str(found))} has characters of no file.") from None
+        raise InvalidInput(f"{name}: {shown(str(found))} is no file name here.") from None
     return found
 
 
@@ -260,4 +260,4 @@ def _flush_folder(folder: Path) -> None:
 
 def _cannot(path: Path, error: OSError) -> CannotWrite:
     why = error.strerror or str(error)
-    return CannotWrite(f"cannot write {str(path)!r}: {why}. What was there before is as it was.")
+    return CannotWrite(f"cannot write {str(path)!r}: {why}. An earlier file is unchanged.")

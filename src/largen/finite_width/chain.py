@@ -152,6 +152,6 @@ def check_alive(kernel: np.ndarray, layer: int) -> None:
     if (q <= 1e-12).any():
         raise NumericalFailure(
             f"input {int(np.argmin(q))} has the variance {q.min():.2g} in layer {layer}: its "
-            "signal has died, and relative fluctuations mean nothing. Take a larger weight_std, or "
-            "a bias."
+            "signal vanishes, and relative fluctuations are not defined. Take a larger weight_std, "
+            "or a bias."
         )

@@ -47,7 +47,7 @@ def in_chunks(
     check_fits(
         seeds * kept if measure is None else 0,
         f"seeds: outputs and records of {seeds} networks at {plan.entries} times",
-        "Take fewer seeds or steps, or fewer entries in record_at.",
+        "Take fewer seeds or steps, or fewer time indices in record_at.",
     )
     check_fits(
         IN_FLIGHT * (kept + working),

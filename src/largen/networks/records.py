@@ -35,7 +35,7 @@ def check_records(
     if not chosen:
         raise InvalidInput(f"record_at: nothing to record; pass record={RECORDS!r} or some of it.")
     if not entries:
-        raise InvalidInput("record_at: wanted at least one entry, got none.")
+        raise InvalidInput("record_at: wanted at least one time index, got none.")
     return chosen, entries
 
 

@@ -138,7 +138,7 @@ def canonical_form(
     if temperature_of(optimizer) and not noise:
         raise NoTheory(
             f"{optimizer} has no implemented limit here: its noise moves every weight at order "
-            "one, so that features forget where they started whatever the parameterization. "
+            "one, so that features forget their initial values in every parameterization. "
             "lg.mean_field() has one."
         )
     table = param.table(net, optimizer, inputs=inputs)

@@ -43,7 +43,7 @@ def pairs_of(name: str, wanted: Any) -> tuple[tuple[int, ...], ...]:
     InvalidInput
         If it is not a list of pairs of integers ≥ 0.
     """
-    words = "a list of pairs of entries, such as [(0, 10)]"
+    words = "a list of pairs of time indices, such as [(0, 10)]"
     found = [sequence(name, pair, words) for pair in sequence(name, wanted, words)]
     if any(len(pair) != 2 for pair in found):
         raise InvalidInput(f"{name}: wanted {words}, got {shown(wanted)}.")

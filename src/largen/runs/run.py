@@ -187,7 +187,7 @@ class Run:
         found = set(integers(name, wanted, at_least=0))
         if max(found, default=0) > last:
             raise InvalidInput(
-                f"{name}: wanted entries within 0 … {last} of the trajectory, got {shown(wanted)}."
+                f"{name}: wanted time indices within 0 … {last}, got {shown(wanted)}."
             )
         return tuple(sorted(found))
 

@@ -121,9 +121,9 @@ def sweep(
     cells = cells_of(protocol, lrs, widths, depths, schemes, seeds, weight_decays, momenta)
     jobs = jobs_of(jobs)
     goes_on = (
-        "Nothing is kept of it; with folder= the same call would go on from there."
+        "Nothing was saved; with folder=… the same call would resume here."
         if folder is None
-        else f"Cells that are finished are in {folder}: the same call goes on from there."
+        else f"Finished cells are in {folder}: the same call resumes from them."
     )
     with go_on_with(goes_on), reporter(progress, "sweep") as report:
         found = dict(_run(protocol, cells, Store.at(folder), jobs, report))

@@ -118,7 +118,7 @@ def check_theory(name: str, theory: Any) -> None:
         raise InvalidInput(f"{name}: {theory.__name__} lacks a name, name: ClassVar[str] = '…'.")
     made: Any = getattr(theory, "__dataclass_params__", None)
     if not is_dataclass(theory) or not made.frozen:
-        raise InvalidInput(f"{name}: {theory.__name__} is no @dataclass(frozen=True).")
+        raise InvalidInput(f"{name}: {theory.__name__} is not a @dataclass(frozen=True).")
     for field in fields(theory):
         if field.init and field.default is MISSING and field.default_factory is MISSING:
             raise InvalidInput(

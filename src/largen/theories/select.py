@@ -147,8 +147,8 @@ def _known(theory: type[Theory], run: Run, options: dict[str, Any]) -> dict[str,
         for other in registered():
             if option in options_of(other) and _covers(other, run):
                 raise InvalidInput(
-                    f"{option}: is no option of the theory {theory.name!r}, but of {other.name!r}, "
-                    f"which covers this run as well: pass theory={other.name!r}."
+                    f"{option}: is not an option of the theory {theory.name!r}, but of "
+                    f"{other.name!r}, which covers this run as well: pass theory={other.name!r}."
                 )
         one_of(f"option of the theory {theory.name!r}", option, options_of(theory))
     return options

@@ -115,9 +115,9 @@ class Catapult:
         return figure
 
     def __repr__(self) -> str:
-        top = f"largest loss {self.losses[self.peak]:.4g} at entry {self.peak}"
+        top = f"largest loss {self.losses[self.peak]:.4g} at time index {self.peak}"
         end = (
-            f"diverged at entry {self.diverged}"
+            f"diverged at time index {self.diverged}"
             if self.diverged is not None
             else f"loss {self.losses[0]:.4g} → {self.losses[-1]:.4g}"
         )
@@ -184,14 +184,14 @@ def catapult(
     >>> print(lg.catapult(run))  # at infinite width
     Catapult: a network of infinite width, 60 steps, c = 0.01
       ηλ    2.5 → 1.21601
-      loss  largest loss 6.719 at entry 4; loss 0.5 → ...
+      loss  largest loss 6.719 at time index 4; loss 0.5 → ...
     """
     instance_of("run", run, Run, "an lg.Run")
     check(run)
     check_fits(40.0 * len(run.times), f"run: {run.steps} steps", "Take fewer steps.")
     if params is not None:
         if width is not None or start is not None:
-            raise InvalidInput("params: hold the width and where to start; leave out those.")
+            raise InvalidInput("params: determine width and start, which are to be left out.")
         found, of = _of_network(run, params)
     else:
         size = None if width is None else integer("width", width, at_least=1)

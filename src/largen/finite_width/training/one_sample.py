@@ -66,7 +66,8 @@ def check(run: Run) -> None:
     if len(layers) != 2 or not all(isinstance(each, Dense) for each in layers):
         raise NoTheory(
             f'{WHAT}: wanted a linear network with one hidden layer, lg.mlp(1, "linear"), got '
-            f"{run.net!r}: f and λ close for no other. lg.catapult_diagram trains networks."
+            f"{run.net!r}: no other has closed equations for f and λ. lg.catapult_diagram trains "
+            "networks."
         )
     if any(each.bias_std for each in layers):  # pyright: ignore[reportAttributeAccessIssue]
         raise NoTheory(f"{WHAT}: biases have an order parameter of their own; take bias_std=0.")

@@ -54,12 +54,12 @@ def _(layer: Activation, nature: Nature) -> Nature:
         )
     if nature.kind != "gaussian":
         raise OnlyByNetworks(
-            f"kernels: {layer!r} meets {nature.kind}, which is not Gaussian, so that its kernel "
+            f"kernels: {layer!r} acts on {nature.kind}, which is not Gaussian, so that its kernel "
             "is not an integral over two Gaussians. Put a Dense() between them"
         )
     if not nature.alike:
         raise NoTheory(
-            f"kernels: {layer!r} meets Gaussian channels of different variances. Put it before "
+            f"kernels: {layer!r} acts on Gaussian channels of different variances. Put it before "
             "the layer that normalises them together, or a Dense() between them."
         )
     return Nature(f"the output of {layer!r}", centred=False, alike=True)

@@ -89,7 +89,7 @@ class KernelEstimator(BaseEstimator):
         check_is_fitted(self)
         found = self.posterior_
         if not isinstance(found, kind):
-            raise InvalidInput("kernel: was another one when the estimator was fitted.")
+            raise InvalidInput("kernel: is not the one with which the estimator was fitted.")
         return found
 
     def _checked(self, X: Any, mask: Any) -> Any:

@@ -119,7 +119,7 @@ def stored_kernel(
     )
     group = opened(path, identity, NAMES, shape, chunks, dtype)
     wanted = [(i, j) for i in range(grid[0]) for j in range(i if symmetric else 0, grid[1])]
-    goes_on = f"Blocks that are done are in {path}: the same call goes on from there."
+    goes_on = f"Finished blocks are in {path}: the same call resumes from them."
     with go_on_with(goes_on), interruptible():
         for count, (i, j) in enumerate(wanted):
             check()

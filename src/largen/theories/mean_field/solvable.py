@@ -236,7 +236,7 @@ def kernel_after_one_step(
     """
     root = real("lr", lr, above=0) * real("gamma", gamma, above=0) * real("y", y)
     if abs(root) > LARGEST:
-        raise InvalidInput(f"lr: lr · gamma · y = {root:g} has no square that is a number.")
+        raise InvalidInput(f"lr: lr · gamma · y = {root:g} is too large: its square overflows.")
     k = root**2
     if blocks is None:
         tau = np.linspace(0, 1, integer("points", points, at_least=2, at_most=MOST_POINTS))

@@ -115,10 +115,10 @@ def test_a_longer_run_goes_on_from_a_shorter_one(short, long, options, tmp_path,
 
     monkeypatch.setattr(advance, "sweep", told)
     assert_same(solve(run_of(**long), **options, checkpoint=file), whole)
-    # Sweeps that start from what an earlier one has asked are made anew: that of a finer tolerance,
-    # and those of longer steps.
+    # Sweeps that start from the directions of an earlier one are repeated: that of a smaller
+    # tolerance, and those of longer steps.
     assert sum(began) == (5 if "times" in long else 1)
-    with pytest.raises(InvalidInput, match="entries, and this run"):
+    with pytest.raises(InvalidInput, match="time indices, and this run"):
         solve(run_of(**short), **options, checkpoint=file)
 
 
@@ -133,7 +133,7 @@ def test_more_memory_goes_on(tmp_path, monkeypatch):
     run = run_of(8, optimizer=lg.gd(1.0))
     options: Any = {"particles": 256, "replicates": 1, "rtol": 1e-3, "record_at": []}
     whole, small = solve(run, **options), {**options, "memory_budget": 6.5e5}
-    with pytest.raises(NumericalFailure, match="larger budget goes on") as caught:
+    with pytest.raises(NumericalFailure, match="larger budget resumes") as caught:
         solve(run, **small, checkpoint=tmp_path / "limit.npz")
     part: Any = caught.value.result
     assert part.status == "out of memory"
@@ -192,11 +192,11 @@ def test_what_differs_is_named(tmp_path):
         (checkpoint(run_of(2, loss=loss(1.01))), "another loss"),
         (checkpoint(run_of(2, "erf", loss=loss(1.0))), "another network"),
         (checkpoint(run_of(2, loss=loss(1.0), optimizer=lg.gd(0.5, momentum=0.1))), "optimizer"),
-        (checkpoint(run_of(2, loss=loss(1.0), optimizer=lg.gd(0.6))), "others from entry 0"),
-        (checkpoint(run_of(1, loss=loss(1.0))), "2 entries, and this run 1"),
+        (checkpoint(run_of(2, loss=loss(1.0), optimizer=lg.gd(0.6))), "differ from time index 0"),
+        (checkpoint(run_of(1, loss=loss(1.0))), "2 time indices, and this run 1"),
         (checkpoint(mine, key=1), "another key"),
-        (checkpoint(mine, recorded=(1,)), "recorded at other entries"),
-        (checkpoint(run_of(3, loss=loss(1.0)), recorded=(1, 3)), "recorded at other entries"),
+        (checkpoint(mine, recorded=(1,)), "recorded at other time"),
+        (checkpoint(run_of(3, loss=loss(1.0)), recorded=(1, 3)), "recorded at other time"),
     ):
         with pytest.raises(InvalidInput, match=words):
             other.load()

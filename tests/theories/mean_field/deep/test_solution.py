@@ -211,7 +211,7 @@ def test_an_error_that_is_not_known_is_not_told_as_small(monkeypatch):
     found = solve(run_of(2, "tanh", steps=5), replicates=2, particles=512)
     assert np.isfinite(found.f_train).all()
     assert np.isnan(found.f_train_error[4:]).all()
-    assert "its error is not known" in str(found)
+    assert "the error is not known" in str(found)
     assert "estimated error" not in str(found)
 
 
@@ -231,8 +231,8 @@ def test_divergence():
     [
         ({"particles": 16}, "particles: wanted at least"),
         ({"rtol": 0.0}, "rtol"),
-        ({"record_at": [21]}, "entries within 0 … 20"),
-        ({"record_pairs": [(0, 21)]}, "entries within 0 … 20"),
+        ({"record_at": [21]}, "time indices within 0 … 20"),
+        ({"record_pairs": [(0, 21)]}, "time indices within 0 … 20"),
     ],
 )
 def test_wrong_input(options, words):

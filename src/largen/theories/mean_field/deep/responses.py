@@ -156,7 +156,7 @@ def response_functions(
     size, layers = entries * posed.problem.samples, posed.problem.hidden_layers
     check_fits(
         8.0 * layers * size * (10 * particles + (6 + 2 * replicates) * size),
-        f"particles: {particles} neurons a layer at {entries} entries",
+        f"particles: {particles} neurons a layer at {entries} time indices",
         "Take fewer.",
     )
     keys = jax.random.split(random_key(key), replicates)

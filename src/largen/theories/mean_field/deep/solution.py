@@ -285,9 +285,9 @@ class DeepMeanField(Theory):
             if method in ("sweep", "closed") or self.fluctuations:
                 raise InvalidInput(
                     f"method: {run.optimizer} adds another random matrix at every step, which "
-                    "matrices that are known by the directions in which they were asked (method "
-                    "'sweep', 'closed', sampling='finite_width', fluctuations=True) cannot follow. "
-                    "Use method='dense' or 'auto'."
+                    "matrices that are represented by their products (method='sweep', 'closed', "
+                    "sampling='finite_width', fluctuations=True) cannot follow. Use method='dense' "
+                    "or 'auto'."
                 )
             method = "dense"
         steps = len(run.times) - 1
@@ -319,7 +319,7 @@ class DeepMeanField(Theory):
         """Return means over replicates, and a message if directions outgrow the memory budget."""
         run, seed = posed.run, np.asarray(jax.random.key_data(random_key(self.key)))
         saved = None
-        goes_on = "Nothing is kept of it; with checkpoint= the same call would go on from there."
+        goes_on = "Nothing was saved; with checkpoint=… the same call would resume here."
         if self.checkpoint is not None:
             options = {
                 "method": "dense" if settings.dense else "sweep",
@@ -330,7 +330,7 @@ class DeepMeanField(Theory):
                 "key": seed,
             }
             saved = Checkpoint(self.checkpoint, run, options, wanted.recorded)
-            goes_on = f"What is done is in {self.checkpoint}: the same call goes on from there."
+            goes_on = f"The state is in {self.checkpoint}: the same call resumes from it."
         with reporter(self.progress, "mean field") as report:
             settings, rng = settings._replace(report=report), np.random.default_rng(seed)
             try:

@@ -236,9 +236,9 @@ def _checked(state: State) -> State:
     for side in (state.matrices.inputs, state.matrices.outputs):
         if int(side.rank.max()) > side.basis.shape[1]:
             raise NumericalFailure(
-                "mean field, infinite depth: a single step has asked the matrices of a block in "
-                f"{int(side.rank.max())} directions, more than there was room for. Lower the rate, "
-                "or take method='sweep'."
+                "mean field, infinite depth: a single step needs products of a block's matrices "
+                f"with {int(side.rank.max())} directions, more than arrays have room for. Lower "
+                "the rate, or take method='sweep'."
             )
     return state
 

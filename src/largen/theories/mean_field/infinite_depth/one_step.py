@@ -102,7 +102,7 @@ def infinite_depth_one_step(
     lr, gamma = real("lr", lr, above=0), real("gamma", gamma, above=0)
     root = lr * gamma * y
     if max(abs(root), q) > LARGEST:
-        raise InvalidInput(f"lr: lr · gamma · y = {root:g} has no square that is a number.")
+        raise InvalidInput(f"lr: lr · gamma · y = {root:g} is too large: its square overflows.")
     first, last = float(flag("read_in", read_in)), float(flag("read_out", read_out))
     tau = np.linspace(0, 1, integer("points", points, at_least=2, at_most=MOST_POINTS))
     size = np.e * root**2 * q

@@ -286,7 +286,8 @@ class InfiniteDepth(Theory):
             kept=Kept(wanted.test),
         )
         check_memory(method, deepest, particles, settings.dtype, self.memory_budget)
-        saved, goes_on = None, "Nothing is kept of it; with checkpoint= the same call would go on."
+        goes_on = "Nothing was saved; with checkpoint=… the same call would resume here."
+        saved = None
         if self.checkpoint is not None:
             options = {
                 "method": method,
@@ -296,7 +297,7 @@ class InfiniteDepth(Theory):
                 "key": seed,
             }
             saved = Checkpoint(self.checkpoint, run, options, wanted.recorded)
-            goes_on = f"What is done is in {self.checkpoint}: the same call goes on from there."
+            goes_on = f"The state is in {self.checkpoint}: the same call resumes from it."
         one = partial(replicate, depths, run, wanted.recorded, saved=saved)
         how = Replication(one, depths.reported)
         with reporter(self.progress, "mean field, infinite depth") as report, go_on_with(goes_on):

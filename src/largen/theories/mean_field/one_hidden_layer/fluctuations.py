@@ -101,7 +101,7 @@ def check(run: Run, problem: Problem) -> None:
     entries = len(run.times) * samples * problem.outputs
     if entries > MOST_ENTRIES:
         raise InvalidInput(
-            f"fluctuations: {len(run.times)} entries of {samples} samples and {problem.outputs} "
+            f"fluctuations: {len(run.times)} times, {samples} samples and {problem.outputs} "
             f"outputs make matrices of {entries} rows, more than {MOST_ENTRIES}; {instead}."
         )
 

@@ -64,8 +64,8 @@ def averaged(
             both = {name: at_infinite_width(fine[name], rough[name]) for name in fine}
             means = {name: part[:2] for name, part in both.items()}
             how = (
-                f"{count} dense networks each of {widths[0]} and {widths[1]} neurons {each}; of "
-                f"the way from there to 1/N = 0, {both['f'][2]:.0%} is extrapolated"
+                f"{count} dense networks each of {widths[0]} and {widths[1]} neurons {each}, of "
+                f"whose difference to 1/N = 0 {both['f'][2]:.0%} is extrapolated"
             )
         else:
             ranks = np.max([one.ranks for one in found], 0)
@@ -79,11 +79,11 @@ def averaged(
         f, error = means.pop("f")
         error = np.hypot(error, stepping)
     if count == 1:
-        how += "; one alone does not tell its error"
+        how += "; a single one gives no estimate of the error"
     elif np.isnan(error).any() and np.isfinite(f).all():
         how += (
-            "; its error is not known, for it fails with a finer tolerance of directions, of which "
-            "there are nearly as many as neurons: raise particles, or take method='dense'"
+            "; the error is not known, since a smaller tolerance of directions needs nearly as "
+            "many directions as there are neurons: raise particles, or take method='dense'"
         )
     kernels = {name: mean for name, (mean, _) in means.items()}
     if count > 1:

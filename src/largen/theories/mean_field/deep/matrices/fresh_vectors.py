@@ -164,7 +164,7 @@ def orthonormal(
     shape, rows = rows.shape, rows.reshape(len(rows) // together, -1)
     values, vectors = np.linalg.eigh((rows @ rows.T / n).astype(np.float64))
     if values[0] <= 1e-6 * values[-1]:
-        raise np.linalg.LinAlgError("too few neurons for their directions")
+        raise np.linalg.LinAlgError("fewer neurons than directions")
     root = (vectors / np.sqrt(values)) @ vectors.T
     if wanted is not None:
         values, vectors = np.linalg.eigh(wanted.astype(np.float64))

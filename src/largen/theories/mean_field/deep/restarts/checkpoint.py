@@ -105,15 +105,15 @@ class Checkpoint:
         common = min(len(before), len(now))
         differ = np.flatnonzero(before[:common] != now[:common])
         if len(differ):
-            raise other(self.path, f"its rates or times are others from entry {differ[0]} on")
+            raise other(self.path, f"its rates or times differ from time index {differ[0]} on")
         if len(before) > len(now):
-            raise other(self.path, f"it has {len(before)} entries, and this run {len(now)}")
+            raise other(self.path, f"it has {len(before)} time indices, and this run {len(now)}")
         recorded = Recorded(held["alone"], held["pairs"])
         longer = len(before) < len(now)
         # Kernels at the last time index are recorded after the state that is written.
         until = len(before) if longer else len(now) + 1
         if not all(map(np.array_equal, recorded.before(until), self._recorded.before(until))):
-            raise other(self.path, "kernels were recorded at other entries")
+            raise other(self.path, "kernels were recorded at other time indices")
         return longer
 
     def save(self, done: Done) -> None:

@@ -91,7 +91,7 @@ class Place:
             raise other(self._path, f"rates differ from step {differ[0]} on")
         found = _read(held)
         if not _suits(found, self._times, step):
-            raise other(self._path, "kernels were recorded at other entries")
+            raise other(self._path, "kernels were recorded at other time indices")
         return _unpacked(state, held, step), found
 
 

@@ -281,14 +281,14 @@ def _held(state: State) -> int:
 def _too_large(state: State, budget: float, kept: bool) -> str:
     features, gradients = state.matrices.ranks.max(0)
     go_on = (
-        "The checkpoint has the state: the same call with a larger budget goes on from there"
+        "The checkpoint has the state: the same call with a larger budget resumes from it"
         if kept
-        else "With a checkpoint, a call with a larger budget would go on from there"
+        else "With a checkpoint, a call with a larger budget would resume from this step"
     )
     return (
-        f"memory_budget: before step {int(state.step)} the network has been asked in {features} "
+        f"memory_budget: before step {int(state.step)} matrices are represented by {features} "
         f"directions of features and {gradients} of gradients, which with room for more take "
         f"about {COPIES * _held(state):.2g} bytes; the budget is {budget:.2g}. Take "
-        "method='dense', a larger rtol (which leaves more directions out), fewer particles, or "
+        "method='dense', a larger rtol (which truncates more directions), fewer particles, or "
         f"raise it. {go_on}."
     )
