@@ -57,8 +57,8 @@ def load(path: Path, train: int, test: int):
         x_test, y_test = data["x_test"][:test].astype(np.float32), data["y_test"][:test]
     if x.ndim == 3:
         x, x_test = x[..., None], x_test[..., None]
-    mean, deviation = x.mean((0, 1, 2)), x.std((0, 1, 2))
-    return (x - mean) / deviation, y.ravel(), (x_test - mean) / deviation, y_test.ravel()
+    mean, std = x.mean((0, 1, 2)), x.std((0, 1, 2))
+    return (x - mean) / std, y.ravel(), (x_test - mean) / std, y_test.ravel()
 
 
 # %% [markdown]

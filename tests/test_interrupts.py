@@ -342,7 +342,7 @@ lg.solve(run)
 run = lg.Run(lg.mlp(1, "relu"), lg.ntk(), data, "logistic", optimizer=lg.gd(0.1), steps=100_000)
 lg.solve(run, draws=1000)
 """,
-    "kernel limit, deviations": """
+    "kernel limit, standard deviations": """
 x = np.random.default_rng(0).normal(size=(1200, 10))
 data = lg.Dataset(x[:1000], x[:1000, 0], x[1000:], x[1000:, 0])
 run = lg.Run(lg.mlp(1, "relu"), lg.ntk(), data, optimizer=lg.gd(0.1), steps=2000)

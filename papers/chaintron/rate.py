@@ -170,7 +170,7 @@ def claims(settings: Settings, found: Found) -> list[Claim]:
     in_depth = fitted_powers({"L": depth}, data["value"].values, data["error"].values)
     made = [
         near(
-            f"√(D/(LM)): the stream's deviation over blocks goes as {name}^p, p",
+            f"√(D/(LM)): the stream's standard deviation over blocks goes as {name}^p, p",
             f"root of its variance, all sizes together, {settings.draws[0]} read-ins with "
             f"{settings.draws[1]} sets of blocks each",
             _halved(over_blocks[name]),
@@ -181,7 +181,7 @@ def claims(settings: Settings, found: Found) -> list[Claim]:
     ]
     made.append(
         near(
-            "1/√D: the deviation over read-ins of the mean over blocks goes as D^p, p",
+            "1/√D: the standard deviation over read-ins of the mean over blocks goes as D^p, p",
             f"root of its variance at {PINNED} neurons that all networks share, D = "
             f"{settings.wide[0][0]} … {settings.wide[-1][0]}, {settings.wide_draws[0]} read-ins "
             f"with {settings.wide_draws[1]} sets of blocks each",
@@ -224,8 +224,8 @@ def _draw(settings: Settings, found: Found) -> Picture:
         middle = np.exp(np.mean(np.log(root) - law * np.log(size[seen])))
         axes.plot(ends, middle * ends**law, ":", color="gray")
         axes.set(xlabel=label, xscale="log", yscale="log")
-    first.set_title("deviation of $h^L$ over blocks")
-    second.set_title("deviation of its mean over read-ins")
+    first.set_title("standard deviation of $h^L$ over blocks")
+    second.set_title("standard deviation of its mean over read-ins")
     data = found["depth"]
     seen = data.isel(depth=np.flatnonzero(data["value"].values > 0))
     root = np.sqrt(seen["value"].values)

@@ -103,7 +103,7 @@ def scatter(found: Found, prefix: str) -> Claim:
     return Claim(
         "the NTK limit is random, as the reference network is; the mean-field and the "
         "intermediate limits are not",
-        "deviation of the final test loss over initialisations, NTK limit over reference",
+        "standard deviation of the final test loss over initialisations, NTK limit over reference",
         ratio(False),
         float(low),
         float(high),

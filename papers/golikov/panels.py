@@ -70,7 +70,7 @@ def increments(seen: Mapping[str, Series], weight: str, title: str) -> Panel:
         name: (one.widths, one.increment[..., one.weights.index(weight)])
         for name, one in seen.items()
     }
-    return lambda ax: sizes_panel(ax, sizes, title, "over initial deviation", COLOURS)
+    return lambda ax: sizes_panel(ax, sizes, title, "over initial standard deviation", COLOURS)
 
 
 def exponents(laws: Mapping[str, Laws]) -> Panel:

@@ -44,9 +44,9 @@ def _drawn(constants: tuple[float, float], x: np.ndarray, depth: int, settings: 
     return lg.sample_kernels(net, x, width=settings.width, draws=settings.draws, key=depth)
 
 
-def _rate(deviations: Sequence[tuple[float, float]]) -> tuple[float, float]:
+def _rate(differences: Sequence[tuple[float, float]]) -> tuple[float, float]:
     """Return the decay rate per layer of the distance from the fixed point, in logarithms."""
-    (first, own), (last, other) = deviations
+    (first, own), (last, other) = differences
     layers = SPAN[1] - SPAN[0]
     error = np.hypot(own / first, other / last) / layers
     return float(np.log(first / last)) / layers, float(error)
@@ -59,12 +59,12 @@ def _parts(settings: Settings, images: Mapping[str, Images]) -> Sequence[Part]:
             point = lg.fixed_points("tanh", *constants)[-1]
             start = point.correlation + AWAY[name]
             x = _stationary(constants, point.variance, start)
-            deviations = []
+            differences = []
             for depth in SPAN:
                 S = _drawn(constants, x, depth, settings)
                 c = S[:, 0, 1] / np.sqrt(S[:, 0, 0] * S[:, 1, 1])
-                deviations.append(mean_of(c - point.correlation))
-            found[name] = _rate(deviations)
+                differences.append(mean_of(c - point.correlation))
+            found[name] = _rate(differences)
         return numbers(**found)
 
     def limit(report: Report) -> xarray.Dataset:

@@ -63,7 +63,7 @@ def _parts(settings: Settings, images: Mapping[str, Images]) -> Sequence[Part]:
         times, half = run.times, len(run.times) // 2
         rates = np.log(losses[:, half] / losses[:, -1]) / (times[-1] - times[half])
         found = numbers(rate=mean_of(rates), below=(float(np.mean(below)), 0.0))
-        return found.assign(loss=(("seed", "entry"), losses), time=("entry", times))
+        return found.assign(loss=(("seed", "step"), losses), time=("step", times))
 
     return [Part("trained", f"gradient flow {settings} {TIMES[-1]}", 1.0, compute)]
 
@@ -76,7 +76,7 @@ def claims(settings: Settings, found: Found) -> list[Claim]:
     return [
         equals(
             "losses stay below e^{−2δt/|D|}, with δ of the limit's kernel, for targets at large",
-            f"share of entries {where}", pair_of(drawn, "below"), 1.0, 1e-6,
+            f"share of times {where}", pair_of(drawn, "below"), 1.0, 1e-6,
         ),
         equals(
             "along the weakest eigenvector losses fall at the rate 2δ/|D|",

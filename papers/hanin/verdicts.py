@@ -23,8 +23,8 @@ def ratio_of_moments(observed: np.ndarray) -> tuple[float, float]:
     """Return E x²/(E x)² and its standard error, to first order."""
     x = np.asarray(observed, np.float64) / np.mean(observed)
     second = float(np.mean(x**2))
-    deviation = np.std(x**2 - 2 * second * x, ddof=1)
-    return second, float(deviation / np.sqrt(len(x)))
+    std = np.std(x**2 - 2 * second * x, ddof=1)
+    return second, float(std / np.sqrt(len(x)))
 
 
 def numbers(**found: tuple[float, float]) -> xarray.Dataset:

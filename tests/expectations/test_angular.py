@@ -87,7 +87,7 @@ def test_the_best_method_where_none_is_good_enough():
 @pytest.mark.slow
 @pytest.mark.parametrize("spread", [1e-20, 1e-6, 0.0])
 def test_small_variance(spread):
-    """Selu becomes a leaky relu, whose bend is at 0, up to terms of the order of the deviation."""
+    """Selu becomes a leaky relu, whose bend is at 0, up to terms of the order of √q."""
     selu, q = activation("selu"), 1e-6
     error = relative_error(selu, np.array([spread, q]))
     assert max(np.max(bound) for bound in error) < 1e-10

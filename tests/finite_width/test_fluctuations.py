@@ -53,7 +53,7 @@ def test_results_and_errors():
     net = lg.mlp(2, "tanh")
     found = lg.width_fluctuations(net, X, width=30, samples=200, key=0)
     assert "3 inputs, 200 samples" in repr(found)
-    assert found.to_xarray()["ntk_deviation"].shape == (3, 3)
+    assert found.to_xarray()["ntk_std"].shape == (3, 3)
     with pytest.raises(InvalidInput, match="pairs"):
         found.kernel_covariance([(0, 3)])
     with pytest.raises(InvalidInput, match="2\\*\\*28"):

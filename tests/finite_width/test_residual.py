@@ -1,4 +1,4 @@
-"""Residual branches at order 1/width: closed forms, dense networks, the exact law, refusals."""
+"""Residual branches at order 1/width: closed forms, dense networks, simulation, refusals."""
 
 import numpy as np
 import pytest
@@ -54,7 +54,7 @@ def test_drawn_streams_are_dense_networks():
 
 
 @pytest.mark.slow
-def test_shifts_against_the_exact_law(monkeypatch):
+def test_shifts_against_the_exact_distribution(monkeypatch):
     net, draws = lg.residual_mlp(4, "tanh", weight_std=1.5, bias_std=0.3), 100_000
     for n in (20, 60):
         given = {"width": n, "param": lg.depth_mup()}
@@ -76,7 +76,7 @@ def test_shifts_against_the_exact_law(monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "layers"), [("gelu", 1), ("relu", 1), ("sin", 2)])
-def test_two_inputs_against_the_exact_law(name, layers):
+def test_two_inputs_against_the_exact_distribution(name, layers):
     net = lg.residual_mlp(3, name, layers_per_block=layers, weight_std=1.3, bias_std=0.3)
     draws, distances = 100_000, []
     for n in (30, 120):

@@ -1,4 +1,4 @@
-"""Order 1/width: known constants, closed forms, differences, and the exact law by simulation."""
+"""Order 1/width: known constants, closed forms, differences, and exact simulation."""
 
 import jax
 import numpy as np
@@ -142,7 +142,7 @@ def test_derivatives_of_pairs_by_differences(name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "std", "bias"), [("tanh", 1.2, 0.3), ("gelu", 1.4, 0.1)])
-def test_kernels_against_their_exact_law(name, std, bias):
+def test_kernels_against_their_exact_distribution(name, std, bias):
     net = lg.mlp(3, name, weight_std=std, bias_std=bias)
     distances = []
     for n, draws in ((30, 40_000), (120, 40_000)):

@@ -265,7 +265,7 @@ def test_derivatives_in_samples_with_biases():
         np.testing.assert_allclose(slope, (total(step) - total(-step)) / (2 * step), rtol=1e-6)
 
 
-def test_derivatives_by_deviations():
+def test_derivatives_by_standard_deviations():
     net = lg.residual_mlp(math.inf, "erf", weight_std=1.2, bias_std=0.3)
     kernels = lg.kernel_function(net, samples(3), param=lg.depth_mup())
     names = ("1.0.0.1.weight_std", "1.0.0.1.bias_std")

@@ -26,7 +26,7 @@ def by_hand(share_a=1.0):
     np.fill_diagonal(theta, 0)
     moving = (np.pi - theta) / (2 * np.pi) * (x @ x.T)
     steady = np.outer(norm, norm) * (np.sin(theta) + (np.pi - theta) * np.cos(theta)) / (2 * np.pi)
-    # Raw rates act on w of deviation 1/√D: η̂_w = Dη.
+    # Raw rates act on w of standard deviation 1/√D: η̂_w = Dη.
     kernel = share_a * steady + 3 * moving
     f, trajectory = np.zeros(8), []
     for _ in range(STEPS + 1):

@@ -36,8 +36,8 @@ def test_kernels_of_the_networks(net, x, param):
     kernels = lg.kernel_function(net, x, param=param)
     for got, want in zip(kernels(), lg.kernel(net, x, param=param), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-12)
-    factors = RNG.uniform(0.6, 1.6, len(kernels.deviations))
-    others = {n: s * f for (n, s), f in zip(kernels.deviations.items(), factors, strict=True)}
+    factors = RNG.uniform(0.6, 1.6, len(kernels.stds))
+    others = {n: s * f for (n, s), f in zip(kernels.stds.items(), factors, strict=True)}
     want = lg.kernel(rebuilt(net, others), x, param=param)
     for got, wanted in zip(kernels(others), want, strict=True):
         np.testing.assert_allclose(got, wanted, rtol=1e-12)
@@ -57,8 +57,8 @@ def test_gradients_against_differences(name, param):
 
     net = lg.mlp(2, "erf", weight_std=1.2, bias_std=0.3)
     kernels = lg.kernel_function(net, X, X2, param=param)
-    names = [each for each in kernels.deviations if each.endswith(name)]
-    size = kernels.deviations[names[0]]
+    names = [each for each in kernels.stds if each.endswith(name)]
+    size = kernels.stds[names[0]]
     with jax.enable_x64(True):
         slope = jax.grad(lambda s: total(kernels(dict.fromkeys(names, s))))(size)
     np.testing.assert_allclose(slope, (at(size + 1e-5) - at(size - 1e-5)) / 2e-5, rtol=1e-7)

@@ -25,7 +25,7 @@ def run_of(optimizer, steps, param=None, data=None):
 def test_weights_of_a_linear_model(param, steps):
     """θ(t) is Gaussian, with the covariance of steps of any size; in the end the posterior.
 
-    With u = θ in units of its initial deviation and f = J u, every step is u ← (1 − ηH)u + … with
+    With u = θ over its initial standard deviation and f = J u, every step is u ← (1 − ηH)u + … with
     H = γ²JᵀJ/P + λ₀, and noise 2ηT₀: Cov(∞) = T₀ H⁻¹ (1 − ηH/2)⁻¹. For small η that is the
     posterior of the prior N(0, T₀/λ₀) and of observations with noise P T₀/γ².
     """

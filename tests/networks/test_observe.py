@@ -31,13 +31,13 @@ def test_parameters_give_the_outputs_of_train(how):
     np.testing.assert_array_equal(x[0], X)
     network = lg.finite_network(run.net, run.param, width=16, inputs=3)
     for seed in range(3):
-        for params, entry in ((start, 0), (end, -1)):
+        for params, index in ((start, 0), (end, -1)):
             one = [
                 {kind: leaf[seed] for kind, leaf in part.items()} if part else () for part in params
             ]
             f = network.apply(tuple(one), X)
-            np.testing.assert_allclose(f[:5], nets.f_train[seed, entry], rtol=0, atol=1e-12)
-            np.testing.assert_allclose(f[5:], nets.f_test[seed, entry], rtol=0, atol=1e-12)
+            np.testing.assert_allclose(f[:5], nets.f_train[seed, index], rtol=0, atol=1e-12)
+            np.testing.assert_allclose(f[5:], nets.f_test[seed, index], rtol=0, atol=1e-12)
 
 
 def test_divergence_is_an_error():

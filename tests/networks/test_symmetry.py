@@ -1,4 +1,4 @@
-"""The abc-symmetry: multiplier, deviation and rate shifted together leave training unchanged."""
+"""The abc-symmetry: shifting multiplier, initial size and rate together leaves training unchanged."""
 
 import jax
 import numpy as np

@@ -73,7 +73,7 @@ def test_trajectories_do_not_change_along_the_symmetry():
 
 
 def test_canonical_constants():
-    """σ stays; rates count fan-ins where initial deviations hold them, as for windows."""
+    """σ stays; rates count fan-ins where initial standard deviations hold them, as for windows."""
     wanted = {lg.mean_field(): [1, 1, 1, 1], lg.mup(): [6, 2, 1 / 2, 3 / 2]}
     for param, rates in wanted.items():
         form = canonical_form(param, NET, lg.gd(1.0), 6)

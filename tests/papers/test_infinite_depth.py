@@ -84,7 +84,7 @@ def test_blocks_of_the_same_neurons():
 
 @pytest.mark.slow
 def test_equal_widths_are_complete_p():
-    """For M = D outputs have the law of the library's networks."""
+    """For M = D outputs have the distribution of the library's networks."""
     rng, D, L, steps = np.random.default_rng(0), 24, 3, 4
     x, y = rng.standard_normal((3, 4)).astype(np.float32), np.array([1, -1, 1], np.float32)
     block = lg.serial(lg.Dense(), lg.Activation("tanh"), lg.Dense())

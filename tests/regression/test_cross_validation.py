@@ -30,7 +30,7 @@ def by_hand(kernel, number, flow):
 )
 def test_value_and_slopes(kind, flow, number):
     of = Validation(evidence(NET, X, Y, None), kind, flow)
-    start = of.given.deviations
+    start = of.given.stds
     value, slopes, by_number = of.at(start, number)
     want = by_hand(KERNELS[kind](NET, X), number, flow)
     np.testing.assert_allclose(value, -25 * np.log(want), rtol=1e-10)
@@ -45,9 +45,9 @@ def test_value_and_slopes(kind, flow, number):
 def test_equal_rows_have_slopes_too():
     """Eigenvalues that coincide: the divided differences become derivatives."""
     of = Validation(evidence(NET, np.repeat(X[:5], 5, axis=0), Y, None), "ntk", True)
-    value, slopes, _ = of.at(of.given.deviations, 3.0)
+    value, slopes, _ = of.at(of.given.stds, 3.0)
     step = 1e-5 * np.eye(len(slopes))[0]
-    around = [of.at(of.given.deviations + sign * step, 3.0)[0] for sign in (1, -1)]
+    around = [of.at(of.given.stds + sign * step, 3.0)[0] for sign in (1, -1)]
     assert np.isfinite(value)
     np.testing.assert_allclose(slopes[0], (around[0] - around[1]) / 2e-5, rtol=1e-5)
 

@@ -134,9 +134,9 @@ def test_wrong_input_is_refused_by_name(make, message):
 
 
 def test_entries_of_the_trajectory():
-    assert run().entries("record_at", None) == (0, 7)
-    assert run().entries("record_at", [5, 2, 5]) == (2, 5)
-    assert run().entries("record_at", []) == ()
+    assert run().time_indices("record_at", None) == (0, 7)
+    assert run().time_indices("record_at", [5, 2, 5]) == (2, 5)
+    assert run().time_indices("record_at", []) == ()
     for wrong in ([8], [-1], [1.5], 3):
         with pytest.raises(InvalidInput, match="record_at"):
-            run().entries("record_at", wrong)
+            run().time_indices("record_at", wrong)

@@ -67,21 +67,21 @@ HUGE = {
 @pytest.mark.parametrize("case", HUGE)
 def test_what_overflows_is_no_result(case):
     """Outputs may be finite, where losses (targets of 1e200) or kernels are not."""
-    asked, options = HUGE[case]
-    found = lg.solve(asked, throw=False, **options)
+    posed, options = HUGE[case]
+    found = lg.solve(posed, throw=False, **options)
     assert isinstance(found.status, Status)
     assert found.status in ("diverged", "overflow")
     with pytest.raises(NumericalFailure) as caught:
-        lg.solve(asked, **options)
+        lg.solve(posed, **options)
     assert caught.value.result.status == found.status
 
 
 def test_networks_with_an_infinite_loss_are_no_result():
-    asked = run(y=1e200 * Y)
-    found = lg.train(asked, width=4, seeds=2, key=0, throw=False)
+    posed = run(y=1e200 * Y)
+    found = lg.train(posed, width=4, seeds=2, key=0, throw=False)
     assert found.status in ("diverged", "overflow")
     with pytest.raises(NumericalFailure, match=r"train|finite"):
-        lg.train(asked, width=4, seeds=2, key=0)
+        lg.train(posed, width=4, seeds=2, key=0)
 
 
 def test_what_is_saved_has_its_status(tmp_path):
@@ -93,10 +93,10 @@ def test_what_is_saved_has_its_status(tmp_path):
 
 @pytest.mark.slow
 def test_only_what_is_ok_and_belongs_together_is_compared(tmp_path):
-    asked = run()
-    limit, nets = lg.solve(asked), lg.train(asked, width=4, seeds=4, key=0)
+    posed = run()
+    limit, nets = lg.solve(posed), lg.train(posed, width=4, seeds=4, key=0)
     assert "nan" not in str(lg.compare(limit, nets))
-    assert "nan" not in str(lg.compare(limit, lg.train(asked, width=4, seeds=1, key=0)))
+    assert "nan" not in str(lg.compare(limit, lg.train(posed, width=4, seeds=1, key=0)))
     lg.compare(lg.Trajectory.load(limit.save(tmp_path / "limit.nc")), nets)
     same = run(X.astype(np.float32), Y.astype(np.float32))  # the same numbers
     lg.compare(limit, lg.train(same, width=4, seeds=4, key=0))

@@ -61,13 +61,13 @@ def test_a_theory_from_outside_is_chosen_where_it_covers(constant):
 
 
 def test_a_theory_from_outside_by_record_class_and_name(constant):
-    asked = run()
+    posed = run()
     found = [
-        lg.solve(asked, theory=which, value=3.0).f_train
+        lg.solve(posed, theory=which, value=3.0).f_train
         for which in (Constant(value=1.0), Constant, "constant")
     ]
     assert all((f == 3.0).all() for f in found)
-    assert (lg.solve(asked, theory=Constant(value=1.0)).f_train == 1.0).all()
+    assert (lg.solve(posed, theory=Constant(value=1.0)).f_train == 1.0).all()
 
 
 def test_a_record_needs_no_registration_but_names_do():
@@ -173,22 +173,22 @@ def test_lists_of_a_record_are_its_own():
     ids=["one hidden layer", "deep"],
 )
 def test_records_of_kernels_mean_the_same_in_limits_and_networks(theory, net):
-    asked = run(lg.mean_field(), net)
+    posed = run(lg.mean_field(), net)
     for record in ("ntk", ["features", "gradients"], ()):
-        limit = lg.solve(asked, theory=theory, record=record)
-        networks = lg.train(asked, width=8, seeds=1, key=0, record=record)
+        limit = lg.solve(posed, theory=theory, record=record)
+        networks = lg.train(posed, width=8, seeds=1, key=0, record=record)
         kernels = {"feature_kernel", "gradient_kernel", "ntk", "ntk_test"}
         kept = kernels & set(networks.to_xarray())
         assert kernels & set(limit.to_xarray()) == kept
         for name in kept:
             assert getattr(limit, name).shape == getattr(networks, name)[0].shape
-    assert "ntk_test" not in lg.solve(asked, theory=theory)
+    assert "ntk_test" not in lg.solve(posed, theory=theory)
 
 
 def test_the_kernel_between_test_and_training_samples():
     """Where test samples are training samples, its rows are those of the kernel among these."""
-    asked = run(lg.mean_field(), optimizer=lg.gd(0.5))
-    limit = lg.solve(asked, method="quadrature", record="ntk", rtol=1e-3)
+    posed = run(lg.mean_field(), optimizer=lg.gd(0.5))
+    limit = lg.solve(posed, method="quadrature", record="ntk", rtol=1e-3)
     np.testing.assert_allclose(limit.ntk_test, limit.ntk[:, :1], rtol=1e-12)
     assert np.ptp(limit.ntk, axis=0).max() > 1e-2
     with pytest.raises(InvalidInput, match=r"record: .* does not follow the NTK"):

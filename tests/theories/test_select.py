@@ -85,10 +85,10 @@ def test_options_of_another_theory_are_refused():
 
 
 def test_options_choose_among_the_theories_that_cover_the_run(tmp_path):
-    asked = run(lg.mean_field())
+    posed = run(lg.mean_field())
     shallow, deep = (
-        lg.solve(asked),
-        lg.solve(asked, checkpoint=tmp_path / "limit.npz", sample_neurons=4),
+        lg.solve(posed),
+        lg.solve(posed, checkpoint=tmp_path / "limit.npz", sample_neurons=4),
     )
     assert shallow.theory == "mean field, one hidden layer"
     assert deep.theory == "mean field, deep"
@@ -104,9 +104,9 @@ def test_an_option_of_another_theory_that_covers_the_run_names_it():
 
 
 def test_a_limit_read_from_a_file_still_compares(tmp_path):
-    asked = run(lg.ntk())
-    limit = lg.solve(asked)
-    nets = lg.train(asked, width=32, seeds=4, key=0)
+    posed = run(lg.ntk())
+    limit = lg.solve(posed)
+    nets = lg.train(posed, width=32, seeds=4, key=0)
     limit.save(tmp_path / "limit.nc")
     again = lg.Trajectory.load(tmp_path / "limit.nc")
     a, b = (lg.compare(x, nets, on="train").to_xarray() for x in (limit, again))

@@ -25,7 +25,7 @@ RATES = {"sgd": 0.05, "momentum": 0.01, "rmsprop": 1e-3}
 
 
 def init(key, width, depth):
-    """SmallNet's parameters, under its names and with PyTorch's initial law."""
+    """SmallNet's parameters, under its names and with PyTorch's initial distribution."""
 
     def linear(key, fan_in, fan_out):
         keys, bound = jax.random.split(key), fan_in**-0.5

@@ -111,7 +111,7 @@ def test_attention_logits_are_divided_by_the_head_dimension_where_features_move(
 def test_tied_embeddings_ask_for_one_rule(scheme, optimizer):
     param, moved = scheme_of(scheme), update(optimizer)
     into, out = (rule(param, moved, role) for role in ("embedding", "output"))
-    # Write the read-out with the embedding's deviation: the rates then agree as well.
+    # Write the read-out with the embedding's standard deviation: the rates then agree as well.
     as_embedding = fold(out, tied_multiplier(param, moved) / out.multiplier, moved)
     assert as_embedding.init_std == into.init_std
     assert as_embedding.lr == into.lr

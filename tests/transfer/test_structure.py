@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from largen.errors import InvalidInput
-from largen.transfer.initial import Moments, initial_laws, measured
+from largen.transfer.initial import Moments, initial_distributions, measured
 from largen.transfer.structure import Part, correspondence
 
 LINEAR, NORM = Part("Linear", {"weight": (8, 8)}), Part("Norm", {"weight": (8,)})
@@ -74,34 +74,36 @@ def test_measured_powers_of_initialisation():
     def moments(std, count=40_000):
         return Moments(count, 0.0, count * std**2)
 
-    laws = initial_laws(
+    distributions = initial_distributions(
         {"a": moments(0.5), "b": moments(0.02), "c": moments(0.5)},
         {"a": moments(0.5 * 2**-0.5 * 1.01), "b": moments(0.02), "c": moments(0.5 * 2**-0.11)},
         {"a": moments(0.5), "b": moments(0.02 * 2**-0.5), "c": moments(0.5 * 2**-0.25)},
         {"a": 2.0, "b": 2.0, "c": 2.0},
         2.0,
     )
-    assert (laws["a"].width, laws["a"].depth) == (-0.5, 0)
-    assert (laws["b"].width, laws["b"].depth) == (0, -0.5)
-    assert laws["c"].width == pytest.approx(-0.11)  # no simple power: as measured
-    assert laws["c"].depth == -0.25
+    assert (distributions["a"].width, distributions["a"].depth) == (-0.5, 0)
+    assert (distributions["b"].width, distributions["b"].depth) == (0, -0.5)
+    assert distributions["c"].width == pytest.approx(-0.11)  # no simple power: as measured
+    assert distributions["c"].depth == -0.25
 
 
 def test_few_entries_tell_no_power():
     few, fewer = Moments(8, 0.0, 8.0), Moments(8, 0.0, 8.0 / 4)
-    law = initial_laws({"a": few}, {"a": fewer}, {"a": fewer}, {"a": 2.0}, 2.0)["a"]
-    assert (law.width, law.depth) == (0, 0)
+    distribution = initial_distributions({"a": few}, {"a": fewer}, {"a": fewer}, {"a": 2.0}, 2.0)[
+        "a"
+    ]
+    assert (distribution.width, distribution.depth) == (0, 0)
 
 
 NAMES = {n: n for n in ("large", "small", "one", "constant", "one constant")}
 
 
 def recorded(std):
-    """Draws of a large weight, a small one, one entry, and a constant; and which were asked for."""
-    asked = []
+    """Draws of a large weight, a small one, one entry, and a constant; and which were requested."""
+    requests = []
 
     def draw(number, wanted):
-        asked.append(wanted)
+        requests.append(wanted)
         random = np.random.default_rng(number)
         made = {
             "large": random.normal(size=900),
@@ -112,18 +114,18 @@ def recorded(std):
         }
         return [(n, v) for n, v in made.items() if wanted is None or n in wanted]
 
-    return draw, asked
+    return draw, requests
 
 
 def test_only_what_is_small_and_random_is_drawn_again():
-    draw, asked = recorded(0.5)
+    draw, requests = recorded(0.5)
     found = measured(draw, NAMES, 400)
     counts = {"large": 900, "small": 400, "one": 400, "constant": 3, "one constant": 2}
     assert {name: m.count for name, m in found.items()} == counts
     assert found["small"].std == pytest.approx(0.5, rel=0.1)
     assert found["one"].std == pytest.approx(1.0, rel=0.1)
     assert found["constant"].std == found["one constant"].std == 0
-    assert [set(wanted) for wanted in asked[1:]] == (
+    assert [set(wanted) for wanted in requests[1:]] == (
         [{"small", "one", "one constant"}] + [{"small", "one"}] * 6 + [{"one"}] * 392
     )
 
@@ -132,7 +134,7 @@ def test_a_builder_seen_before_is_known_by_its_first_draw():
     draw, _ = recorded(0.5)
     before = measured(draw, NAMES, 400)
     for std, entries, known in ((0.5, 400, True), (0.6, 400, False), (0.5, 300, False)):
-        draw, asked = recorded(std)
+        draw, requests = recorded(std)
         found = measured(draw, NAMES, entries)
-        assert (len(asked) == 1) == known
+        assert (len(requests) == 1) == known
         assert (found == before) == known

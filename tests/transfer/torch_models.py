@@ -56,7 +56,7 @@ class Captioner(nn.Module):
         self.log_temperature = nn.Parameter(torch.zeros(() if scalar else (1,)))
         if tied:
             self.head.weight = self.wte.weight
-        # As GPT-2 does: one deviation at every width, branches that end in 1/√(2L) of it.
+        # As GPT-2 does: one standard deviation at every width, branches that end in 1/√(2L) of it.
         for name, p in self.named_parameters():
             if name.endswith(("proj.weight", "mlp.2.weight")):
                 nn.init.normal_(p, std=0.02 * (2 * depth) ** -0.5)

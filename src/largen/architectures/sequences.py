@@ -114,10 +114,10 @@ def with_positions(x: ArrayLike, std: float = 1.0, length_scale: float | None = 
     given = samples("x", x)
     if given.ndim < 3:
         raise InvalidInput(f"x: wanted (sample, *space, channel), got shape {given.shape}.")
-    deviation = real("std", std, at_least=0)
+    size = real("std", std, at_least=0)
     length = None if length_scale is None else real("length_scale", length_scale, above=0)
     *shape, channels = given.shape
-    rows = deviation * _root(tuple(shape[1:]), length)
+    rows = size * _root(tuple(shape[1:]), length)
     together = channels + rows.shape[-1]
     with precision(given):
         content = given * np.sqrt(together / channels).astype(given.dtype)

@@ -120,7 +120,7 @@ class EdgeOfChaos:
             K* of the point on the line.
         """
         K = real("variance", variance, above=0.0)
-        return np.asarray(gap_law(self.activation, K, np.asarray(layers, np.float64)))
+        return np.asarray(asymptotic_gap(self.activation, K, np.asarray(layers, np.float64)))
 
     _repr_html_ = in_notebooks
 
@@ -313,7 +313,7 @@ def _at_zero(phi: ActivationFunction) -> CriticalPoint | None:
     )
 
 
-def gap_law(phi: ActivationFunction, K: float, layers: np.ndarray) -> Any:
+def asymptotic_gap(phi: ActivationFunction, K: float, layers: np.ndarray) -> Any:
     """Return the leading order of 1 − c on the edge at K > 0."""
     weight = 1 / float(expectations(phi, np.array([K])).slope[0, 0])
     if not _bends(phi):

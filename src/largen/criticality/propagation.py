@@ -161,16 +161,16 @@ def _outermost(skeleton: Layer, constants: Any) -> list[tuple[Layer, Any]]:
 
 def _walk(pieces: list[tuple[Layer, Any]], inputs: Any):
     """Return names and (variance, correlation, gap, χ_∥, χ_⊥) after every recorded layer."""
-    asked = [Wanted()]
+    required = [Wanted()]
     for layer, _ in reversed(pieces):
-        asked.append(wanted(layer, asked[-1]))
-    asked.reverse()
+        required.append(wanted(layer, required[-1]))
+    required.reverse()
     rows = jnp.arange(inputs.shape[0])
-    side = samples_of(inputs, None, asked[0])
-    state = state_of(side, side, rows[:, None] == rows, asked[0], True)
+    side = samples_of(inputs, None, required[0])
+    state = state_of(side, side, rows[:, None] == rows, required[0], True)
     names, found, block, programs = [], [], [], {}
     for index, (layer, its) in enumerate(pieces):
-        block.append((layer, its, asked[index + 1]))
+        block.append((layer, its, required[index + 1]))
         if isinstance(layer, Activation) and index + 1 < len(pieces):
             continue
         layers = tuple(layer for layer, _, _ in block)

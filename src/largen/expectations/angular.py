@@ -46,13 +46,13 @@ class Resolution(NamedTuple):
         The largest standard deviation √q of the arguments.
     order
         Gauss–Legendre nodes in each panel.
-    deviations, angles
+    stds, angles
         Numbers of Chebyshev polynomials in the standard deviations and in the angle.
     """
 
     reach: float
     order: int
-    deviations: int
+    stds: int
     angles: int
 
 
@@ -61,16 +61,16 @@ def reach_of(phi: ActivationFunction) -> float:
     return _FACTOR if phi.reach is None else phi.reach
 
 
-def reach_for(deviation: float) -> float:
+def reach_for(std: float) -> float:
     """Return the reach that covers a standard deviation."""
-    return _FACTOR ** max(1.0, np.ceil(np.log(max(deviation, 1.0)) / np.log(_FACTOR)))
+    return _FACTOR ** max(1.0, np.ceil(np.log(max(std, 1.0)) / np.log(_FACTOR)))
 
 
 def resolution(reach: float) -> Resolution:
     """Return the resolution for standard deviations up to ``reach``."""
     if reach <= _FACTOR:
-        return Resolution(reach, order=10, deviations=20, angles=48)
-    return Resolution(reach, order=12, deviations=32, angles=96)
+        return Resolution(reach, order=10, stds=20, angles=48)
+    return Resolution(reach, order=12, stds=32, angles=96)
 
 
 class Table(NamedTuple):
@@ -169,7 +169,7 @@ def build(phi: ActivationFunction, fine: Resolution, low: Array, high: Array) ->
     half = jnp.maximum((ends[1] - ends[0]) / 2, jnp.maximum(0.05 * centre, 1e-3))
     centre = jnp.maximum(centre, half)
     sharpness = 3 * jnp.sinh(centre + half)
-    places, to_deviations = (x.astype(dtype) for x in _chebyshev(fine.deviations))
+    places, to_stds = (x.astype(dtype) for x in _chebyshev(fine.stds))
     s = jnp.sinh(centre + half * places)
     spots, to_angles = (x.astype(dtype) for x in _chebyshev(fine.angles))
     theta = _angles_at(sharpness, jnp.asarray(spots))
@@ -179,7 +179,7 @@ def build(phi: ActivationFunction, fine: Resolution, low: Array, high: Array) ->
     secants = jnp.einsum("mk,kij->mij", averages, by_angle)
 
     def coefficients(values: Array) -> Array:
-        return jnp.asarray(to_deviations @ values @ to_deviations.T)
+        return jnp.asarray(to_stds @ values @ to_stds.T)
 
     return Table(
         coefficients(_collinear(phi, fine, s)),
@@ -222,7 +222,7 @@ class Entries(NamedTuple):
     slope: Array
 
 
-def deviation_basis(table: Table, s: Array) -> Array:
+def std_basis(table: Table, s: Array) -> Array:
     """Return the polynomials in s at given standard deviations, along a new first axis."""
     return _polynomials(len(table.collinear), (jnp.arcsinh(s) - table.centre) / table.half)
 
@@ -233,7 +233,7 @@ def look_up(table: Table, first: Array, second: Array, theta: Array) -> Entries:
     outer = first.ndim > 2 and first.shape[-1] == 1 and second.shape[-2] == 1
     place = _stretched(table.sharpness, theta)
 
-    def in_deviations(coefficients):
+    def in_stds(coefficients):
         right = jnp.tensordot(coefficients, second, 1)
         if outer:
             left, right = jnp.moveaxis(first, 0, -1)[..., 0, :], jnp.moveaxis(right, 0, -2)
@@ -243,14 +243,14 @@ def look_up(table: Table, first: Array, second: Array, theta: Array) -> Entries:
     def add(sums, coefficients):
         # Clenshaw's recurrence, b_k = c_k + 2x b_{k+1} − b_{k+2}.
         return tuple(
-            (in_deviations(c) + 2 * place * one - two, one)
+            (in_stds(c) + 2 * place * one - two, one)
             for (one, two), c in zip(sums, coefficients, strict=True)
         ), None
 
     start = ((jnp.zeros_like(place),) * 2,) * 2
     sums, _ = lax.scan(add, start, (table.secant, table.slope), reverse=True)
     # Σ c_k T_k = b_0 − x b_1.
-    return Entries(in_deviations(table.collinear), *(one - place * two for one, two in sums))
+    return Entries(in_stds(table.collinear), *(one - place * two for one, two in sums))
 
 
 def evaluate(
@@ -261,7 +261,7 @@ def evaluate(
     if 0 in shape:
         return jnp.zeros(shape, gap.dtype), jnp.zeros(shape, gap.dtype)
     q1, q2, gap = (x.reshape((1,) * (len(shape) - x.ndim) + x.shape) for x in (q1, q2, gap))
-    bases = [deviation_basis(table, safe_sqrt(q)) for q in (q1, q2)]
+    bases = [std_basis(table, safe_sqrt(q)) for q in (q1, q2)]
 
     def pairs_of(tile: Tile):
         v1, v2, apart = tile.of(q1), tile.of(q2), tile.of(gap)

@@ -14,11 +14,11 @@ from largen.expectations.angular import (
     Resolution,
     build,
     derivative_moments,
-    deviation_basis,
     look_up,
     range_of,
     reach_of,
     resolution,
+    std_basis,
 )
 from largen.expectations.panels import graded_nodes
 
@@ -45,7 +45,7 @@ def angular_error(phi: ActivationFunction, q1: Array, q2: Array) -> tuple[Array,
     s = jnp.sinh(jnp.arcsinh(low) * (1 - places) + jnp.arcsinh(high) * places)
     # A variance of 0 has a formula of its own and does not use the table.
     s = jnp.maximum(s, _LEAST * jnp.sinh(table.centre + table.half))
-    basis = deviation_basis(table, s)
+    basis = std_basis(table, s)
     independent, parallel, opposite = np.pi / 2, 0.0, np.pi
     # Angles at which D varies sharply for large standard deviations; for small ones they exceed π.
     sharp = jnp.stack([0.6 / table.sharpness, table.sharpness**-0.5])

@@ -62,9 +62,9 @@ class Watch:
         """Add variances that the block itself requests."""
         self._own.setdefault(phi, []).extend(variances)
 
-    def add_requests(self, asked: Iterable[MomentRequest]) -> None:
+    def add_requests(self, requests: Iterable[MomentRequest]) -> None:
         """Add the requests of an inner block."""
-        self._passed_on += asked
+        self._passed_on += requests
 
 
 def _told(found: list[Any]) -> Any:
@@ -98,10 +98,10 @@ def separate_watch() -> Iterator[Watch]:
             yield found
 
 
-def add_requests(asked: Iterable[MomentRequest]) -> None:
+def add_requests(requests: Iterable[MomentRequest]) -> None:
     """Add requests that were recorded separately to the current watch."""
     if (found := _WATCH.get()) is not None:
-        found.add_requests(asked)
+        found.add_requests(requests)
 
 
 def current_watch() -> Watch | None:

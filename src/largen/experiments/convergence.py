@@ -32,7 +32,7 @@ class ConvergenceBound(NamedTuple):
     times
         The times of the run's time indices.
     loss
-        The bound at these times, starting from the loss at the parameters, (entry,).
+        The bound at these times, starting from the loss at the parameters, (step,).
     """
 
     smallest: float
@@ -50,12 +50,12 @@ class ConvergenceBound(NamedTuple):
     _repr_html_ = in_notebooks
 
     def to_xarray(self) -> xarray.Dataset:
-        """Return the bound over ``entry``, with the eigenvalues and the rate."""
+        """Return the bound over ``step``, with the eigenvalues and the rate."""
         import xarray
 
         numbers = {name: ((), getattr(self, name)) for name in ("smallest", "largest", "rate")}
         return xarray.Dataset(
-            {**numbers, "loss": ("entry", self.loss)}, {"time": ("entry", self.times)}
+            {**numbers, "loss": ("step", self.loss)}, {"time": ("step", self.times)}
         )
 
 

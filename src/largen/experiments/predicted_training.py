@@ -207,7 +207,7 @@ def predict_training(
     method, compare = one_of("method", method, METHODS), flag("compare", compare)
     throw, budget = flag("throw", throw), real("memory_budget", memory_budget, above=0)
     _check(run, method)
-    at = run.entries("record_at", record_at)
+    at = run.time_indices("record_at", record_at)
     if not at:
         raise InvalidInput("record_at: wanted at least one time index, got none.")
     outputs = run.output_shape[0] if run.output_shape else None

@@ -96,14 +96,14 @@ class WidthFluctuations:
         }
         for name in ("kernel", "ntk"):
             samples = getattr(self, f"{name}_samples")
-            found[f"{name}_deviation"] = (square, _deviation(samples))
+            found[f"{name}_std"] = (square, _root_mean_square(samples))
         found["next_order"] = ("input", self.next_order)
         attributes = {"widths": list(self.widths), "trusted": int(self.trusted)}
         return xarray.Dataset(found, attrs=attributes)
 
     def __repr__(self) -> str:
         spread, tangent = (
-            (_deviation(samples).diagonal() / limit.diagonal()).max()
+            (_root_mean_square(samples).diagonal() / limit.diagonal()).max()
             for samples, limit in (
                 (self.kernel_samples, self.kernel),
                 (self.ntk_samples, self.ntk),
@@ -370,5 +370,5 @@ def _covariance(samples: np.ndarray, pairs: Any) -> np.ndarray:
     return deviations.T @ deviations / len(samples)
 
 
-def _deviation(samples: np.ndarray) -> np.ndarray:
+def _root_mean_square(samples: np.ndarray) -> np.ndarray:
     return np.sqrt(np.mean(np.square(samples, dtype=np.float64), axis=0))

@@ -180,7 +180,7 @@ def width_posterior(
     result = WidthPosterior(
         mean=limit.kappa @ y,
         mean_shift=shift,
-        mean_error=second.deviation / np.sqrt(draws),
+        mean_error=second.std / np.sqrt(draws),
         covariance=none if linear else limit.covariance,
         covariance_shift=none if linear else covariance,
         width_covariance=spread,
@@ -226,7 +226,7 @@ class _Second(NamedTuple):
     """Second-order averages: EAδα, its standard deviation, EAEᵀ, and the terms of the evidence."""
 
     mean: np.ndarray
-    deviation: np.ndarray
+    std: np.ndarray
     covariance: np.ndarray
     evidence: np.ndarray | float
 
@@ -251,5 +251,5 @@ def _averages(
             gain = (left @ limit.alpha - np.einsum("rpq,qp->r", inner, limit.A)) / 2
             evidence = evidence + np.tensordot(gain, delta, 1)
     mean, square, covariance, spread = (each / draws for each in sums)
-    deviation = np.sqrt(np.maximum(square - mean**2, 0))
-    return _Second(mean, deviation, covariance, evidence / draws), spread
+    std = np.sqrt(np.maximum(square - mean**2, 0))
+    return _Second(mean, std, covariance, evidence / draws), spread

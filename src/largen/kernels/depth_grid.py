@@ -146,7 +146,7 @@ def _compiled(
     q: Float[Array, " few"],
 ) -> tuple[Any, Any]:
     """Return both kernels of samples of these variances, at all angles."""
-    asked = wanted(skeleton, Wanted())
+    required = wanted(skeleton, Wanted())
     columns = jnp.tile(q, len(COSINES))  # angles first
     cosines = jnp.repeat(jnp.asarray(COSINES), len(q))
     roots = jnp.sqrt(q)
@@ -156,10 +156,10 @@ def _compiled(
 
     def side(q: Any) -> Side:
         everywhere = jnp.broadcast_to(q, (*space, len(q)))
-        within = jnp.zeros((*space, *space, len(q))) if asked.pairs else None
-        return Side(everywhere, jnp.zeros_like(everywhere) if asked.means else None, within)
+        within = jnp.zeros((*space, *space, len(q))) if required.pairs else None
+        return Side(everywhere, jnp.zeros_like(everywhere) if required.means else None, within)
 
-    gap = jnp.broadcast_to(gap, (*space, *space * asked.pairs, *gap.shape))
+    gap = jnp.broadcast_to(gap, (*space, *space * required.pairs, *gap.shape))
     ntk = jnp.zeros_like(gap) if with_ntk else None
     same = jnp.zeros(gap.shape[-2:], bool)
     constants = jax.tree.map(jnp.asarray, constants)

@@ -32,7 +32,7 @@ class Hyperparameters(NamedTuple):
     names
         Names such as ``"0.weight_std"`` and ``"0.bias_std"``: the path of the layer, and its field.
         Biases of standard deviation 0 are absent and have no name.
-    deviations
+    stds
         σ_w or σ_b for each name, (name,).
     factors
         Factors from the square of σ to the kernel's constant, (name,).
@@ -47,7 +47,7 @@ class Hyperparameters(NamedTuple):
     """
 
     names: tuple[str, ...]
-    deviations: np.ndarray
+    stds: np.ndarray
     factors: np.ndarray
     features: tuple[Any, ...]
     skeleton: Layer
@@ -68,13 +68,13 @@ def hyperparameters(
     """
     form = form_for_kernels(net, param or ntk(), inputs)
     records = {site.name: site.layer for site in weight_sites(net)}
-    deviations, factors = [], []
+    stds, factors = [], []
     for name, weight in form.weights.items():
         site, kind = name.rsplit(".", 1)
-        deviations.append(getattr(records[site], f"{kind}_std"))
-        factors.append((weight.std / deviations[-1]) ** 2)
+        stds.append(getattr(records[site], f"{kind}_std"))
+        factors.append((weight.std / stds[-1]) ** 2)
     names = tuple(f"{name}_std" for name in form.weights)
-    doubled = dict(zip(names, 2 * np.array(deviations), strict=True))
+    doubled = dict(zip(names, 2 * np.array(stds), strict=True))
     slower = form_for_kernels(rebuilt(net, doubled), param or ntk(), inputs).weights
     labelled = {
         name: replace(weight, std=float(position), rate=_fall(weight.rate, slower[name].rate))
@@ -88,7 +88,7 @@ def hyperparameters(
     )
     return Hyperparameters(
         names,
-        np.array(deviations),
+        np.array(stds),
         np.array(factors),
         lowered.features,
         lowered.skeleton,
@@ -160,13 +160,13 @@ def kernel_at(
     return kernels_at_once(skeleton, with_ntk, chosen, x, None, (mask, None))[int(with_ntk)]
 
 
-def rebuilt(net: Layer, deviations: dict[str, float]) -> Layer:
+def rebuilt(net: Layer, stds: dict[str, float]) -> Layer:
     """Return the network with other σ_w and σ_b, given by their names."""
 
     def change(layer: Layer, path: tuple[int, ...]) -> Layer:
         name = ".".join(map(str, path))
         fields = ("weight_std", "bias_std")
-        new = {f: deviations[f"{name}.{f}"] for f in fields if f"{name}.{f}" in deviations}
+        new = {f: stds[f"{name}.{f}"] for f in fields if f"{name}.{f}" in stds}
         return replace(layer, **new) if new else layer
 
     return mapped(net, change)

@@ -32,7 +32,7 @@ class KernelFunction:
 
     Attributes
     ----------
-    deviations
+    stds
         σ_w and σ_b of the network by name, such as ``"0.weight_std"`` for the layer at position 0.
     """
 
@@ -57,32 +57,31 @@ class KernelFunction:
             check_at_once("x1", lowered.skeleton, positions, len(x1), columns, layers)
             lowered = with_suitable_methods(lowered, given_inputs)
         self._given, self._lowered = given, lowered
-        self.deviations = dict(zip(given.names, given.deviations.tolist(), strict=True))
+        self.stds = dict(zip(given.names, given.stds.tolist(), strict=True))
 
-    def __call__(self, deviations: Mapping[str, ArrayLike] | None = None) -> Kernels:
+    def __call__(self, stds: Mapping[str, ArrayLike] | None = None) -> Kernels:
         """Return the kernels for other values of some σ_w and σ_b, given by name; JAX may trace.
 
         Raises
         ------
         InvalidInput
-            For a name that is not in ``deviations``.
+            For a name that is not in ``stds``.
         """
-        if deviations is None:
-            deviations = {}
-        elif not isinstance(deviations, Mapping):
+        if stds is None:
+            stds = {}
+        elif not isinstance(stds, Mapping):
             raise InvalidInput(
-                "deviations: wanted numbers by name, such as {'0.weight_std': 1.0}, got "
-                f"{shown(deviations)}."
+                f"stds: wanted numbers by name, such as {{'0.weight_std': 1.0}}, got {shown(stds)}."
             )
-        chosen = dict(deviations)
-        unknown = set(chosen) - set(self.deviations)
+        chosen = dict(stds)
+        unknown = set(chosen) - set(self.stds)
         if unknown:
             raise InvalidInput(
-                f"deviations: the network has no {sorted(unknown)[0]!r}, only "
-                f"{', '.join(self.deviations)}; a bias is there if its bias_std is not 0."
+                f"stds: the network has no {sorted(unknown)[0]!r}, only "
+                f"{', '.join(self.stds)}; a bias is there if its bias_std is not 0."
             )
         given, lowered, inputs = self._given, self._lowered, self._inputs
-        values = {**self.deviations, **chosen}.values()
+        values = {**self.stds, **chosen}.values()
         with precision(*inputs, *values):
             x1, x2 = features_of(lowered, *inputs, jnp.result_type(float))
             sizes = jnp.stack([jnp.asarray(s, x1.dtype) for s in values])
@@ -117,7 +116,7 @@ def kernel_function(
     Returns
     -------
     KernelFunction
-        A function of a mapping from names to numbers, which may be traced; its ``deviations`` are
+        A function of a mapping from names to numbers, which may be traced; its ``stds`` are
         the network's own values. Under ``jax.grad`` all computations have the precision of the
         trace: call it within ``jax.enable_x64(True)`` for float64.
 
@@ -138,7 +137,7 @@ def kernel_function(
     --------
     >>> import jax, largen as lg, numpy as np
     >>> kernels = lg.kernel_function(lg.mlp(1, "relu", bias_std=0.1), np.eye(2))
-    >>> kernels.deviations
+    >>> kernels.stds
     {'0.weight_std': 1.0, '0.bias_std': 0.1, '2.weight_std': 1.0, '2.bias_std': 0.1}
     >>> total = lambda s: kernels({"2.weight_std": s}).nngp.sum()
     >>> with jax.enable_x64(True):  # Σ (σ_b² + σ_w² E[φφ']) is quadratic in σ_w

@@ -48,8 +48,8 @@ def evaluate(
     same: Bool[Array, "n1 n2"],
 ) -> State:
     """Return the state after the last layer for all pairs of samples, in their precision."""
-    asked = wanted(skeleton, Wanted())
-    state = state_of(first, second, same, asked, with_ntk)
+    required = wanted(skeleton, Wanted())
+    state = state_of(first, second, same, required, with_ntk)
     constants = jax.tree.map(lambda c: jnp.asarray(c, state.gap.dtype), constants)
     return advance(skeleton, constants, state, Wanted())
 
@@ -72,8 +72,8 @@ def kernels_at_once(skeleton, with_ntk, constants, x1, x2, masks=(None, None)):
     same = rows[:, None] == (rows if x2 is None else columns)[None, :]
     if x2 is None:
         x2, masks = x1, (masks[0], masks[0])
-    asked = wanted(skeleton, Wanted())
-    first, second = samples_of(x1, masks[0], asked), samples_of(x2, masks[1], asked)
+    required = wanted(skeleton, Wanted())
+    first, second = samples_of(x1, masks[0], required), samples_of(x2, masks[1], required)
     final = evaluate(skeleton, with_ntk, constants, first, second, same)
     return final.covariance, final.ntk
 
@@ -151,8 +151,8 @@ def sides_of(skeleton, dtype, x1, x2, masks):
     """
     if x1.ndim > 2:
         return (x1, masks[0]), None if x2 is None else (x2, masks[1])
-    asked, centre = wanted(skeleton, Wanted()), centre_of(x1.astype(jnp.float64))
-    return tuple(None if x is None else samples_about(x, centre, asked, dtype) for x in (x1, x2))
+    required, centre = wanted(skeleton, Wanted()), centre_of(x1.astype(jnp.float64))
+    return tuple(None if x is None else samples_about(x, centre, required, dtype) for x in (x1, x2))
 
 
 def tile_at(skeleton, with_ntk, lengths, constants, sides, corner):

@@ -86,14 +86,14 @@ def activation_variances(lowered: Lowered, inputs: tuple[Any, ...]) -> Seen:
     try:
         with jax.enable_x64(True), np.errstate(all="ignore"):
             through = _by_compiled_rules if space else _by_numpy
-            asked = through(lowered.skeleton, space, lowered.constants, few)
+            requests = through(lowered.skeleton, space, lowered.constants, few)
     except jax.errors.UnexpectedTracerError:
         raise NoTheory(_not_followed(lowered.skeleton)) from None
     except jax.errors.JAXTypeError:  # an activation holds traced values
         return {}
-    known["exact"] = all(_exact(each.phi) for each in asked)
+    known["exact"] = all(_exact(each.phi) for each in requests)
     found: Seen = {}
-    for each in asked if not known["exact"] else ():
+    for each in requests if not known["exact"] else ():
         found.setdefault(each.phi, []).extend(each.variances)
     return found
 
@@ -108,12 +108,12 @@ def _exact(phi: ActivationFunction) -> bool:
     return phi.closed_form is not None and phi.closed_form.error is None
 
 
-def _inputs(q: np.ndarray, asked: Wanted) -> Input:
+def _inputs(q: np.ndarray, required: Wanted) -> Input:
     """Return the representative samples, all that may give the largest variances."""
     found = [
-        (size, 1.0, mean) for mean in ((0.0, 1.0, -1.0) if asked.means else (0.0,)) for size in q
+        (size, 1.0, mean) for mean in ((0.0, 1.0, -1.0) if required.means else (0.0,)) for size in q
     ]
-    if asked.pairs:
+    if required.pairs:
         found += [(size, 0.0, 0.0) for size in np.quantile(q, [0, 0.5, 1])]
     return Input(*np.array(found).T)
 
@@ -142,9 +142,9 @@ def _by_compiled_rules(
         of_one = jax.eval_shape(partial(_requests, skeleton, space), constants, few)
         if all(_exact(each.phi) for each in of_one):
             return of_one
-    asked = _requests(skeleton, space, constants, few)
+    requests = _requests(skeleton, space, constants, few)
     found = []
-    for each in asked:
+    for each in requests:
         ends = np.asarray(each.variances)  # (sample, 2), in loops (sample, copy, …, 2)
         found.append(
             MomentRequest(each.phi, list(np.moveaxis(ends, 0, -2).reshape(-1, 2 * len(ends))))
@@ -157,25 +157,25 @@ def _requests(
     skeleton: Layer, space: tuple[int, ...], constants: Any, few: Input
 ) -> list[MomentRequest]:
     skeleton = mapped(skeleton, lambda layer, path: simplified(layer))
-    asked = wanted(skeleton, Wanted())
+    required = wanted(skeleton, Wanted())
     constants = jax.tree.map(jnp.asarray, constants)
 
     def one(sample: Input) -> list[MomentRequest]:
         with watch() as found:
-            advance(skeleton, constants, _state(sample, space, asked), Wanted())
+            advance(skeleton, constants, _state(sample, space, required), Wanted())
         return found.all
 
     return lax.map(one, Input(*map(jnp.asarray, few)))
 
 
-def _state(sample: Input, space: tuple[int, ...], asked: Wanted) -> State:
+def _state(sample: Input, space: tuple[int, ...], required: Wanted) -> State:
     q = jnp.full((*space, 1), sample.q)
     within, pairs = None, jnp.zeros((*space, 1, 1))
-    if asked.pairs:
+    if required.pairs:
         apart = sample.q * (1 - sample.correlation)
         within = jnp.where(equal_positions(space, 1), 0.0, apart)
         pairs = within[..., None]
-    mean = sample.mean * jnp.sqrt(q) if asked.means else None
+    mean = sample.mean * jnp.sqrt(q) if required.means else None
     side = Side(q, mean, within)
     return State(side, side, pairs, None, jnp.ones((1, 1), bool))
 

@@ -46,7 +46,7 @@ def in_chunks(
     kept, working = _bytes(plan, numbers)
     check_fits(
         seeds * kept if measure is None else 0,
-        f"seeds: outputs and records of {seeds} networks at {plan.entries} times",
+        f"seeds: outputs and records of {seeds} networks at {plan.time_points} times",
         "Take fewer seeds or steps, or fewer time indices in record_at.",
     )
     check_fits(
@@ -120,7 +120,7 @@ def _first_segment(plan: Plan, numbers: Numbers, seeds: int) -> int:
 
 
 def _most_steps(plan: Plan) -> int:
-    return MOST_STEPS if isinstance(plan.optimizer, GradientFlow) else plan.entries
+    return MOST_STEPS if isinstance(plan.optimizer, GradientFlow) else plan.time_points
 
 
 def _course(plan: Plan, numbers: Numbers, key: Any) -> Any:
@@ -194,7 +194,7 @@ def _bytes(plan: Plan, numbers: Numbers) -> tuple[float, float]:
     kernel = samples**2 * outputs**2
     sizes = {"features": sites * samples**2, "gradients": sites * kernel}
     sizes["ntk"] = kernel + samples * (rows - samples) * outputs**2
-    kept = plan.entries * rows * outputs + len(plan.record_at) * sum(
+    kept = plan.time_points * rows * outputs + len(plan.record_at) * sum(
         sizes[name] for name in plan.records
     )
     probes = 2 * outputs if plan.records else 0

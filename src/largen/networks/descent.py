@@ -29,7 +29,7 @@ class Descended(NamedTuple):
 
     params: Any
     memory: Any
-    outputs: Float[Array, "entry sample *output"]
+    outputs: Float[Array, "time sample *output"]
     records: dict[str, Any]
 
 
@@ -54,7 +54,7 @@ class Descent:
         """Return the state at initialisation, with arrays for outputs and records."""
         plan, x = self._plan, self._numbers.x
         shape = jax.eval_shape(plan.network.outputs_of, params, x)
-        outputs = jnp.zeros((plan.entries, *shape.shape), shape.dtype)
+        outputs = jnp.zeros((plan.time_points, *shape.shape), shape.dtype)
         records = jax.eval_shape(lambda p: record(plan, p, x), params) if plan.records else {}
         room = arrays_for(plan, records)
         memory = transformation(plan, self._rates[0]).init(params)
@@ -66,13 +66,13 @@ class Descent:
 
     def ended(self, state: Descended, stop: Any) -> Bool[Array, ""]:
         """Whether this number of times is all of them."""
-        return jnp.asarray(stop) >= self._plan.entries
+        return jnp.asarray(stop) >= self._plan.time_points
 
     def found(self, state: Descended) -> tuple[Any, dict[str, Any], Any]:
         """Return outputs, records and weights at the recorded times."""
         return state.outputs, state.records, state.params
 
-    def _step(self, entry: Any, state: Descended) -> Descended:
+    def _step(self, index: Any, state: Descended) -> Descended:
         import optax
 
         plan, numbers, x, params = self._plan, self._numbers, self._numbers.x, state.params
@@ -82,23 +82,23 @@ class Descent:
             f = outputs_given(plan, params, x, f_train)
         else:
             f = plan.network.outputs_of(params, x)
-            batch = jnp.asarray(numbers.batches)[entry]
+            batch = jnp.asarray(numbers.batches)[index]
             slope, _ = gradient(params, x[batch], numbers.y[batch])
-        rate = self._rates[entry]
+        rate = self._rates[index]
         updates, memory = transformation(plan, rate).update(slope, state.memory, params)
-        updates = add_langevin_noise(plan, updates, rate, jax.random.fold_in(self._key, entry))
-        last = entry == plan.entries - 1
+        updates = add_langevin_noise(plan, updates, rate, jax.random.fold_in(self._key, index))
+        last = index == plan.time_points - 1
         updates = jax.tree.map(lambda u: jnp.where(last, 0, u).astype(u.dtype), updates)
         return Descended(
             optax.apply_updates(params, updates),
             memory,
-            state.outputs.at[entry].set(f),
-            self._recorded(entry, state),
+            state.outputs.at[index].set(f),
+            self._recorded(index, state),
         )
 
-    def _recorded(self, entry: Any, state: Descended) -> dict[str, Any]:
+    def _recorded(self, index: Any, state: Descended) -> dict[str, Any]:
         """Return the records, with the kernels at this time added if it is to be recorded."""
         if not self._plan.records:
             return state.records
         now = lambda: record(self._plan, state.params, self._numbers.x)  # noqa: E731
-        return written(self._plan, state.records, entry, now)
+        return written(self._plan, state.records, index, now)

@@ -28,8 +28,8 @@ class Plan:
         The optimizer's rule table at this size.
     loss
         ℓ.
-    entries
-        Number of recorded times, initialisation included.
+    time_points
+        Number of time indices, initialisation included.
     samples
         P, the number of training samples.
     records
@@ -42,7 +42,7 @@ class Plan:
     optimizer: Optimizer
     table: RuleTable[float]
     loss: Loss
-    entries: int
+    time_points: int
     samples: int
     records: tuple[str, ...]
     record_at: tuple[int, ...]
@@ -89,7 +89,7 @@ def plan_of(
         optimizer=replace(run.optimizer, lr=1.0, **_uncompiled(run.optimizer)),
         table=table,
         loss=run.loss,
-        entries=len(run.times),
+        time_points=len(run.times),
         samples=len(data.x_train),
         records=records,
         record_at=record_at,

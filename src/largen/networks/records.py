@@ -29,14 +29,14 @@ def check_records(
         without a kernel to record.
     """
     chosen = record_names(record)
-    entries = run.entries("record_at", record_at)
+    time_indices = run.time_indices("record_at", record_at)
     if record_at is None:
-        return chosen, entries if chosen else ()
+        return chosen, time_indices if chosen else ()
     if not chosen:
         raise InvalidInput(f"record_at: nothing to record; pass record={RECORDS!r} or some of it.")
-    if not entries:
+    if not time_indices:
         raise InvalidInput("record_at: wanted at least one time index, got none.")
-    return chosen, entries
+    return chosen, time_indices
 
 
 def record(plan: Plan, params: Any, x: Any) -> dict[str, Any]:
@@ -63,15 +63,15 @@ def arrays_for(plan: Plan, kernels: Any) -> Any:
     return jax.tree.map(lambda one: jnp.zeros((count, *one.shape), one.dtype), kernels)
 
 
-def written(plan: Plan, records: Any, entry: Any, now: Callable[[], Any]) -> Any:
+def written(plan: Plan, records: Any, index: Any, now: Callable[[], Any]) -> Any:
     """Return the records, with the kernels at a time index added if it is to be recorded."""
     at = jnp.asarray(plan.record_at)
-    place = jnp.searchsorted(at, entry)
+    place = jnp.searchsorted(at, index)
 
     def write(records):
         return jax.tree.map(lambda all, one: all.at[place].set(one), records, now())
 
-    return lax.cond((at == entry).any(), write, lambda records: records, records)
+    return lax.cond((at == index).any(), write, lambda records: records, records)
 
 
 def variables(plan: Plan, arrays: dict[str, Any]) -> dict[str, Any]:

@@ -78,7 +78,7 @@ class Validation(NamedTuple):
         """Number of targets."""
         return self.of.size
 
-    def at(self, deviations: np.ndarray, number: float) -> tuple[float, np.ndarray, float]:
+    def at(self, stds: np.ndarray, number: float) -> tuple[float, np.ndarray, float]:
         """Return the value and its derivatives in standard deviations and in the ridge or time."""
         given = self.given
         with jax.enable_x64(True):
@@ -88,12 +88,12 @@ class Validation(NamedTuple):
                 self.flow,
                 given.constants,
                 given.labels,
-                jnp.asarray(given.factors * deviations**2),
+                jnp.asarray(given.factors * stds**2),
                 given.scale if self.kind == "nngp" else 1.0,
                 number,
                 *self.of.filled,
             )
-            slopes = np.asarray(by_variance) * 2 * given.factors * deviations
+            slopes = np.asarray(by_variance) * 2 * given.factors * stds
             return float(value), slopes, float(by_number)
 
 
@@ -171,7 +171,7 @@ def fit_cross_validation(
     shared, throw = flag("shared", shared), flag("throw", throw)
     of = Validation(evidence(net, x, y, param, mask, kind), kind, flow)
     size = of.size / 2
-    start, _, _ = of.at(of.given.deviations, number)
+    start, _, _ = of.at(of.given.stds, number)
     if not np.isfinite(start):
         raise NumericalFailure(
             f"fit_cross_validation: with {name} = {number:g} nothing is left of the targets; "

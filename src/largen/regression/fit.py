@@ -127,7 +127,7 @@ def fit_likelihood(
     steps = integer("max_steps", max_steps, at_least=1)
     groups = groups_of(of.given.names, flag("shared", shared))
     fit_noise = flag("fit_noise", fit_noise)
-    start, _, _ = of.at(of.given.deviations, variance)
+    start, _, _ = of.at(of.given.stds, variance)
     if not np.isfinite(start):
         raise NumericalFailure(
             f"fit_likelihood: the {PRIORS[kind]} of {len(of.x)} inputs with noise = {variance:g} "
@@ -173,7 +173,7 @@ class Objective(Protocol):
         """Number of terms in the objective."""
         ...
 
-    def at(self, deviations: np.ndarray, number: float, /) -> tuple[float, np.ndarray, float]:
+    def at(self, stds: np.ndarray, number: float, /) -> tuple[float, np.ndarray, float]:
         """Return the value and its derivatives in the standard deviations and in the number."""
         ...
 
@@ -221,15 +221,15 @@ def ascend(
 
     def constants(logs):
         now = number * np.exp(logs[count]) if free else number
-        return of.given.deviations * np.exp(logs[groups]), now
+        return of.given.stds * np.exp(logs[groups]), now
 
     def cost(logs):
         check()
-        deviations, now = constants(logs)
-        value, slopes, by_number = of.at(deviations, now)
+        stds, now = constants(logs)
+        value, slopes, by_number = of.at(stds, now)
         if not np.isfinite(value):
             return np.inf, np.zeros_like(logs)
-        gradient = np.bincount(groups, slopes * deviations, minlength=len(logs))
+        gradient = np.bincount(groups, slopes * stds, minlength=len(logs))
         if free:
             gradient[count] = by_number * now
         return -value / size, -gradient / size
@@ -243,8 +243,8 @@ def ascend(
         bounds=list(zip(-reach, reach, strict=True)),
         options={"maxiter": steps, "ftol": 1e-12, "gtol": 1e-7},
     )
-    deviations, now = constants(found.x)
-    fitted = rebuilt(net, dict(zip(of.given.names, deviations.tolist(), strict=True)))
+    stds, now = constants(found.x)
+    fitted = rebuilt(net, dict(zip(of.given.names, stds.tolist(), strict=True)))
     stopped = np.abs(found.x) > reach - 1e-9
     at_bound = [name for name, group in zip(of.given.names, groups, strict=True) if stopped[group]]
     at_bound += [name] if free and stopped[count] else []

@@ -65,7 +65,7 @@ class Evidence(NamedTuple):
     mask: Bool[np.ndarray, "sample *space"] | None
     kind: str = "nngp"
 
-    def at(self, deviations: np.ndarray, noise: float) -> tuple[float, np.ndarray, float]:
+    def at(self, stds: np.ndarray, noise: float) -> tuple[float, np.ndarray, float]:
         """Return the log likelihood and its derivatives in standard deviations and noise variance.
 
         All are NaN if the kernel plus noise is not positive definite.
@@ -77,12 +77,12 @@ class Evidence(NamedTuple):
                 self.kernel,
                 given.constants,
                 given.labels,
-                jnp.asarray(given.factors * deviations**2),
+                jnp.asarray(given.factors * stds**2),
                 given.scale if self.kernel == "nngp" else 1.0,
                 noise,
                 *self.filled,
             )
-            slopes = np.asarray(by_variance) * 2 * given.factors * deviations
+            slopes = np.asarray(by_variance) * 2 * given.factors * stds
             return float(value), slopes, float(by_noise)
 
     @property
@@ -144,7 +144,7 @@ def evidence(
 
 def _check_rates(net: Layer, given: Hyperparameters, param: Any, inputs: Any) -> None:
     """Refuse learning rates that depend on σ_w and σ_b, which the gradient of the NTK neglects."""
-    doubled = dict(zip(given.names, (2 * given.deviations).tolist(), strict=True))
+    doubled = dict(zip(given.names, (2 * given.stds).tolist(), strict=True))
     other = hyperparameters(rebuilt(net, doubled), param, inputs)
     pairs = zip(*(jax.tree.leaves(_rates(each)) for each in (given, other)), strict=True)
     if not all(np.allclose(one, two) for one, two in pairs):
@@ -225,7 +225,7 @@ def log_likelihood(
     """
     of = evidence(net, x, y, param, mask, one_of("kind", kind, PRIORS))
     variance = real("noise", noise, above=0)
-    value, slopes, by_noise = of.at(of.given.deviations, variance)
+    value, slopes, by_noise = of.at(of.given.stds, variance)
     if not np.isfinite(value):
         raise NumericalFailure(
             f"log_likelihood: the {PRIORS[kind]} of {len(of.x)} inputs with noise = {variance:g} "

@@ -161,7 +161,7 @@ class Run:
         assert isinstance(self.optimizer, Stepped)
         return self.optimizer
 
-    def entries(self, name: str, wanted: Any) -> tuple[int, ...]:
+    def time_indices(self, name: str, wanted: Any) -> tuple[int, ...]:
         """Check the time indices at which an argument asks for records.
 
         Parameters
@@ -212,7 +212,7 @@ class Run:
             If it is not a list of pairs, or an index exceeds the trajectory.
         """
         found = pairs_of(name, wanted)
-        self.entries(name, [entry for pair in found for entry in pair])
+        self.time_indices(name, [index for pair in found for index in pair])
         return np.array(found, dtype=int).reshape(-1, 2)
 
     def __repr__(self) -> str:

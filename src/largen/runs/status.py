@@ -24,7 +24,7 @@ class Status(StrEnum):
     OVERFLOW = "overflow"
     """Losses, kernels or standard deviations are beyond the largest number."""
     INACCURATE = "inaccurate"
-    """The accuracy that was asked for was not reached."""
+    """The requested accuracy was not reached."""
     OUT_OF_MEMORY = "out of memory"
     """The memory budget ended before the computation."""
     NOT_CONVERGED = "not converged"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from largen.errors import InvalidInput
-from largen.transfer.initial import InitialLaw, Moments, entries_for, initial_laws
+from largen.transfer.initial import InitialDistribution, Moments, entries_for, initial_distributions
 from largen.transfer.shapes import Shapes
 from largen.transfer.structure import Part, correspondence
 
@@ -72,7 +72,7 @@ class Alignment:
         axis, source = self.growing(name)[0], self.names[name]
         return self.shape("wide", source)[axis] / self.shape("base", source)[axis]
 
-    def laws_by(self, moments: Measure) -> dict[str, InitialLaw]:
+    def distributions_by(self, moments: Measure) -> dict[str, InitialDistribution]:
         """Return the initialisation of each weight of the base model.
 
         Parameters
@@ -92,4 +92,4 @@ class Alignment:
         deep: Mapping[str, Moments] = {}
         if self.sizes.deep is not None:
             deep = moments(self.sizes.deep, self._deeper.parts, entries)
-        return initial_laws(base, wide, deep, ratios, self._deep_ratio)
+        return initial_distributions(base, wide, deep, ratios, self._deep_ratio)

@@ -68,7 +68,7 @@ class Moments:
 
 
 @dataclass(frozen=True)
-class InitialLaw:
+class InitialDistribution:
     """A weight's initialisation: its standard deviation at the base, and its powers of n and l.
 
     Attributes
@@ -84,13 +84,13 @@ class InitialLaw:
     depth: float = 0.0
 
 
-def initial_laws(
+def initial_distributions(
     base: Mapping[str, Moments],
     wide: Mapping[str, Moments],
     deep: Mapping[str, Moments],
     width_ratios: Mapping[str, float],
     depth_ratio: float,
-) -> dict[str, InitialLaw]:
+) -> dict[str, InitialDistribution]:
     """Return the initialisation of every weight of the base model.
 
     Parameters
@@ -101,12 +101,12 @@ def initial_laws(
     width_ratios, depth_ratio
         Ratio of the widths, by name, and ratio of the depths.
     """
-    laws = {}
+    distributions = {}
     for name, at_base in base.items():
         in_width = _power(at_base, wide.get(name), width_ratios.get(name, 1.0))
         in_depth = _power(at_base, deep.get(name), depth_ratio)
-        laws[name] = InitialLaw(at_base.std, in_width, in_depth)
-    return laws
+        distributions[name] = InitialDistribution(at_base.std, in_width, in_depth)
+    return distributions
 
 
 def entries_for(ratios: Iterable[float]) -> int:

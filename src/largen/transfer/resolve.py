@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from largen.parameterizations import Parameterization, Power, Rule
-from largen.transfer.initial import InitialLaw
+from largen.transfer.initial import InitialDistribution
 from largen.transfer.plan import ScaledWeight
 from largen.transfer.roles import family
 from largen.transfer.rules import fold, ratios, rule, value, with_decay
@@ -30,7 +30,7 @@ class FoundWeight:
     built_n
         Ratio of the width on which the builder's initialisation depends: ``n``, or for a weight
         of fixed size the ratio of its layer.
-    law
+    distribution
         The builder's initialisation of the weight.
     matrix
         Whether the optimizer treats it as a matrix: Muon updates no other weights.
@@ -47,7 +47,7 @@ class FoundWeight:
     shape: tuple[int, ...]
     n: float
     built_n: float
-    law: InitialLaw
+    distribution: InitialDistribution
     matrix: bool = True
     tied: tuple[str, ...] = ()
     fan_in: int = 1
@@ -130,10 +130,10 @@ def _initial_factor(
     keeps the builder's own dependence on the depth; the standard scheme keeps every dependence.
     """
     factor = value(total, found.n, l)
-    if not found.law.std or as_built(param):
+    if not found.distribution.std or as_built(param):
         return factor
     wanted = own.init_std / total  # the weight's own standard deviation, without folded factors
-    factor *= found.n ** float(wanted.width) / found.built_n**found.law.width
+    factor *= found.n ** float(wanted.width) / found.built_n**found.distribution.width
     if param.branch:
-        factor *= l ** (float(wanted.depth) - found.law.depth)
+        factor *= l ** (float(wanted.depth) - found.distribution.depth)
     return factor

@@ -184,7 +184,7 @@ def test_digits(kind):
 
 
 def test_flow_is_the_kernel_limit_at_its_time():
-    """Mean and deviation of lg.solve; and of networks trained for ever, once it is late."""
+    """Mean and standard deviation of lg.solve; at late times, of networks trained for ever."""
     data = lg.Dataset(X, Y, X_TEST, Y)
     run = lg.Run(NET, lg.ntk(), data, optimizer=lg.gradient_flow(1.0), times=np.array([0.0, 7.0]))
     limit = lg.solve(run)
@@ -306,13 +306,13 @@ def test_masks_are_those_of_the_posterior():
 def test_what_is_hidden_does_not_matter(estimator):
     """Neither to fitted constants, nor to what is predicted; and forgotten masks are refused."""
     classes = (X[:, 0] > 0).astype(int)
-    y, asked = Y[:, 0], ["predict", "sample_y"]
+    y, methods = Y[:, 0], ["predict", "sample_y"]
     if hasattr(estimator, "decision_function"):
-        y, asked = classes, ["predict", "decision_function"]
-        asked += ["predict_proba"] * hasattr(estimator, "predict_proba")
+        y, methods = classes, ["predict", "decision_function"]
+        methods += ["predict_proba"] * hasattr(estimator, "predict_proba")
     other, other_test = (np.where(*each, 7.0) for each in ((THERE, X), (THERE_TEST, X_TEST)))
     one, two = (estimator(**SPATIAL, optimize=True).fit(x, y, mask=THERE) for x in (X, other))
-    for name in asked:
+    for name in methods:
         got, want = getattr(one, name), getattr(two, name)
         np.testing.assert_allclose(
             got(X_TEST, mask=THERE_TEST), want(other_test, mask=THERE_TEST), rtol=1e-6, atol=1e-9

@@ -41,7 +41,7 @@ def test_against_wide_networks(optimizer):
 
 
 @pytest.mark.slow
-def test_deviations_over_initialisations():
+def test_standard_deviations_over_initialisations():
     here = run(lg.gd(0.1, weight_decay=0.2), steps=4)
     limit, nets = lg.solve(here), lg.train(here, width=512, seeds=200, key=2)
     ratio = nets.f_train[:, -1].std(0) / limit.f_train_std[-1]

@@ -71,7 +71,7 @@ def test_networks_approach_the_limit_given_their_start(loss, optimizer):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("loss", "draws"), [("mse", 4), ("logistic", 2000)])
-def test_mean_and_deviation_over_initialisations(loss, draws):
+def test_mean_and_standard_deviation_over_initialisations(loss, draws):
     run = lg.Run(MLP, lg.ntk(), DATA, loss, lg.gd(0.3, momentum=0.5), steps=40)
     limit = lg.solve(run, draws=draws)
     width, seeds = 512, 200

@@ -97,8 +97,8 @@ def test_rates_of_weights_and_biases_may_differ():
     limit = lg.solve(run, rtol=3e-3)
     ensemble = lg.train(run, width=2048, seeds=16, key=1)
     networks = np.concatenate([ensemble.f_train, ensemble.f_test], axis=2)[..., None]
-    deviation = outputs(limit) - networks.mean(0)
-    assert rms(deviation) < 4 * rms(networks.std(0)) / np.sqrt(16) + 2 / 2048
+    difference = outputs(limit) - networks.mean(0)
+    assert rms(difference) < 4 * rms(networks.std(0)) / np.sqrt(16) + 2 / 2048
     assert rms(scores(limit, networks)) < 2.5
 
 

@@ -1,4 +1,4 @@
-"""The measure of weights: particle systems, laws other than Gaussian, adaptive optimizers."""
+"""The measure of weights: particle systems, non-Gaussian weights, adaptive optimizers."""
 
 from functools import cache, partial
 
@@ -22,7 +22,7 @@ def run_of(param=None, optimizer=None, *, net=None, times=None, data=DATA):
     )
 
 
-def deviations(limit, nets):
+def z_scores(limit, nets):
     """Ensemble means against a limit, in standard errors of both."""
     seeds = nets.seeds
     score = []
@@ -89,9 +89,9 @@ def test_distributions_of_single_weights(distribution):
     limit = lg.solve(run_of(param), rtol=1e-3)
     assert "particles" in limit.notes[0] or "neurons" in limit.notes[0]
     nets = lg.train(run_of(param), width=1024, seeds=64, key=1)
-    assert np.mean(deviations(limit, nets) ** 2) < 2.5
+    assert np.mean(z_scores(limit, nets) ** 2) < 2.5
     gaussian = exact(lg.gd(0.5))
-    assert np.mean(deviations(gaussian, nets) ** 2) > 5
+    assert np.mean(z_scores(gaussian, nets) ** 2) > 5
 
 
 ADAPTIVE = {
@@ -129,7 +129,7 @@ def test_adaptive_optimizers(case):
     assert "ntk" not in limit
     assert np.abs(limit.f_train[-1]).max() > 0.1
     nets = lg.train(run, width=2048, seeds=32, key=2)
-    scores = deviations(limit, nets)
+    scores = z_scores(limit, nets)
     assert np.mean(scores**2) < 2.5, scores
     apart = np.abs(nets.f_train.mean(0) - limit.f_train).max()
     assert apart < 0.1 * np.abs(limit.f_train).max()

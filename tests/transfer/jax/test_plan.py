@@ -190,7 +190,7 @@ def test_equinox_modules():
     assert losses[-1] < losses[0]
 
 
-def test_the_law_of_a_single_entry_is_measured():
+def test_the_distribution_of_a_single_entry_is_measured():
     def init(key, width):
         keys = jax.random.split(key)
         return {"inp": normal(keys[0], 3, width), "gate": normal(keys[1], 1, std=width**-0.5)}

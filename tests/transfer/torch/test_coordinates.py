@@ -81,7 +81,7 @@ def test_in_depth(batches, optimizer):
 
 
 def test_a_read_out_without_its_rule_is_found_guilty(batches):
-    # μP, but for one weight: the read-out keeps the standard scheme's deviation and rate.
+    # μP, but for one weight: the read-out keeps the standard scheme's standard deviation and rate.
     wrong = in_width(batches, (64, 128, 256, 512), "mup", "adamw", roles={"out.weight": "input"})
     assert wrong.guilty == "out"
     assert wrong["blocks.0"].passed

@@ -242,7 +242,7 @@ def test_tied_embeddings_do_not_grow():
         plan = scale(Captioner, {"width": 16, "depth": 2}, {"width": width, "depth": 2})
         model = plan.build(seed=0)
         with torch.no_grad():
-            model.wte.weight.mul_(50)  # deviations of one, as nn.Embedding has them
+            model.wte.weight.mul_(50)  # standard deviations of one, as nn.Embedding has them
             sizes.append(model(*images_and_tokens()).std().item())
     assert sizes[1] < sizes[0]
     assert model.head.weight is model.wte.weight

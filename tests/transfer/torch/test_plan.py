@@ -81,7 +81,7 @@ def test_the_table_of_a_users_own_model(captioner):
     assert "blocks.*.attn.proj.weight (8)" in str(captioner)
 
 
-def test_initial_deviations_are_the_rules(captioner):
+def test_initial_standard_deviations_are_the_rules(captioner):
     small, large = captioner.make_model(**BASE), captioner.build(seed=0)
     base = {name: p.std().item() for name, p in small.named_parameters() if p.numel() > 150}
     checked = 0
@@ -296,7 +296,7 @@ class _Block(nn.Module):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("outputs", [1, 2, 4])
-def test_a_small_bias_keeps_its_deviation_with_the_depth(outputs):
+def test_a_small_bias_keeps_its_standard_deviation_with_the_depth(outputs):
     def build(width, depth):
         blocks = [_Block(width) for _ in range(depth)]
         return nn.Sequential(nn.Linear(3, width), *blocks, nn.Linear(width, outputs))

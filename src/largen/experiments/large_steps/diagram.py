@@ -200,8 +200,8 @@ def catapult_diagram(
     instance_of("run", run, Run, "an lg.Run")
     _check(run)
     width = sorted(set(integers("widths", widths, at_least=1)))
-    asked = sequence("rates", rates, "a list of positive numbers")
-    rate = np.array(sorted({real("rates", x, above=0) for x in asked}))
+    given = sequence("rates", rates, "a list of positive numbers")
+    rate = np.array(sorted({real("rates", x, above=0) for x in given}))
     for name, values in (("widths", width), ("rates", rate)):
         if not len(values):
             raise InvalidInput(f"{name}: wanted at least one, got none.")

@@ -36,7 +36,7 @@ def trajectory_of(
         Called with the number of finished time indices, or once for gradient flow.
     """
     flows = isinstance(plan.optimizer, GradientFlow)
-    steps = MOST_STEPS if flows else plan.entries
+    steps = MOST_STEPS if flows else plan.time_points
     state = _begun(what, plan, numbers, params)
     for begin, end in Pace(2).segments(0, steps):
         state, ended = _advanced(what, plan, numbers, params, state, begin, end)
@@ -44,8 +44,8 @@ def trajectory_of(
             break
         jax.block_until_ready(state)
         if not flows:
-            report(end, plan.entries)
-    report(plan.entries, plan.entries)
+            report(end, plan.time_points)
+    report(plan.time_points, plan.time_points)
     return jax.tree.map(np.asarray, _course(what, plan, numbers, params).found(state)[:2])
 
 
@@ -64,7 +64,7 @@ def kept_bytes(plan: Plan, numbers: Numbers) -> float:
     """Return the bytes of the results."""
     rows, outputs = len(numbers.x), plan.network.outputs or 1
     kernels = len(plan.record_at) * rows * plan.samples * outputs**2
-    return numbers.x.dtype.itemsize * (ORDERS + 1) * (plan.entries * rows * outputs + kernels)
+    return numbers.x.dtype.itemsize * (ORDERS + 1) * (plan.time_points * rows * outputs + kernels)
 
 
 def _course(what: str, plan: Plan, numbers: Numbers, params: Any) -> Any:

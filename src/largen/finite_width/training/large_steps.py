@@ -121,7 +121,7 @@ def _advanced(setting: Setting, start, x, y, rates, level, state: State, begin, 
     scales = setting.network.per_leaf(setting.network.table, "lr")
     first = _loss(setting, start, start, x, y)
 
-    def step(entry, state: State, rate) -> State:
+    def step(index, state: State, rate) -> State:
         slope = jax.grad(partial(_loss, setting, start))(state.params, x, y)
         params = jax.tree.map(lambda p, g, r: p - rate * r * g, state.params, slope, scales)
         loss = _loss(setting, start, params, x, y)
@@ -131,14 +131,14 @@ def _advanced(setting: Setting, start, x, y, rates, level, state: State, begin, 
         return State(
             jax.tree.map(lambda new, old: jnp.where(sound, new, old), params, state.params),
             jnp.where(higher, loss, state.peak),
-            jnp.where(higher, entry + 1, state.at_peak),
-            jnp.where(loss > level, entry + 1, state.above),
+            jnp.where(higher, index + 1, state.at_peak),
+            jnp.where(loss > level, index + 1, state.above),
             loss,
             sound,
         )
 
-    def all_rates(entry, state: State) -> State:
-        return jax.vmap(step, in_axes=(None, 0, 0))(entry, state, rates)
+    def all_rates(index, state: State) -> State:
+        return jax.vmap(step, in_axes=(None, 0, 0))(index, state, rates)
 
     return jax.lax.fori_loop(begin, end, all_rates, state)
 

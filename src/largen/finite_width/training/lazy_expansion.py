@@ -147,7 +147,7 @@ class ExpandedDescent:
         network, plan = self._network, self._plan
         moves = network.still()
         shape = jax.eval_shape(lambda m: network.outputs(m, self._numbers.x), moves)
-        outputs = jnp.zeros((plan.entries, *shape.shape), shape.dtype)
+        outputs = jnp.zeros((plan.time_points, *shape.shape), shape.dtype)
         kernels = jax.eval_shape(network.kernels, moves)
         room = arrays_for(plan, kernels)
         memory = transformation(plan, self._rates[0]).init(params)
@@ -159,28 +159,28 @@ class ExpandedDescent:
 
     def ended(self, state: Moved, stop: Any) -> Bool[Array, ""]:
         """Whether this number of times is all of them."""
-        return jnp.asarray(stop) >= self._plan.entries
+        return jnp.asarray(stop) >= self._plan.time_points
 
     def found(self, state: Moved) -> tuple[Any, Any]:
         """Return outputs and kernels."""
         return state.outputs, state.records
 
-    def _step(self, entry: Any, state: Moved) -> Moved:
+    def _step(self, index: Any, state: Moved) -> Moved:
         network, numbers, plan = self._network, self._numbers, self._plan
         f = network.outputs(state.moves, numbers.x)
         batch = slice(plan.samples)
         if numbers.batches is not None:
-            batch = jnp.asarray(numbers.batches)[entry]
+            batch = jnp.asarray(numbers.batches)[index]
         slopes = network.slopes(state.moves, f[:, batch], numbers.x[batch], numbers.y[batch])
-        rule, last = transformation(plan, self._rates[entry]), entry == plan.entries - 1
+        rule, last = transformation(plan, self._rates[index]), index == plan.time_points - 1
         moves, memories = [], []
         for slope, move, memory in zip(slopes, state.moves, state.memories, strict=True):
             updates, memory = rule.update(slope, memory, move)
             added = jax.tree.map(lambda m, u: m + jnp.where(last, 0, u), move, updates)
             moves.append(added)
             memories.append(memory)
-        records = written(plan, state.records, entry, lambda: network.kernels(state.moves))
-        outputs = state.outputs.at[entry].set(f)
+        records = written(plan, state.records, index, lambda: network.kernels(state.moves))
+        outputs = state.outputs.at[index].set(f)
         return Moved(tuple(moves), tuple(memories), outputs, records)
 
 

@@ -134,9 +134,9 @@ def own_constants(
 
 def advance(layer: Layer, constants: Any, state: State, behind: Wanted) -> State:
     """Return the state behind a layer, with only the moments that are required there."""
-    with separate_watch() as asked:
+    with separate_watch() as inner:
         after = rule(layer, constants, state, behind)
-    add_requests(asked.all)
+    add_requests(inner.all)
     after = after.reduced(behind)
     # States in NumPy, which are those of single samples, stay in NumPy: nothing is compiled.
     return jax.tree.map(np.asarray, after) if isinstance(state.gap, np.ndarray) else after

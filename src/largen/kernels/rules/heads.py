@@ -54,8 +54,8 @@ _JITTER = 1e-12
 @rule.register
 def _(layer: MultiHeadAttention, constants: Shared, state: State, behind: Wanted) -> State:
     # With a softmax the kernel is not cut into tiles: first and second samples are the same batch.
-    asked = Wanted(True, behind.means)
-    queries, keys, values = advance_parts(layer, constants, state, asked)
+    required = Wanted(True, behind.means)
+    queries, keys, values = advance_parts(layer, constants, state, required)
     if layer.mechanism == "identity":
         return hidden(linear_heads(queries, keys, values, behind))
     n, positions = state.same.shape[0], prod(state.space)
@@ -163,8 +163,8 @@ def _through_logits(weights: Any, K: Any, A: Any) -> Any:
 
 @wanted.register
 def _(layer: MultiHeadAttention, behind: Wanted) -> Wanted:
-    asked = [wanted(part, Wanted(True, behind.means)) for part in layer.parts]
-    return reduce(Wanted.__or__, asked)
+    required = [wanted(part, Wanted(True, behind.means)) for part in layer.parts]
+    return reduce(Wanted.__or__, required)
 
 
 @nature_behind.register

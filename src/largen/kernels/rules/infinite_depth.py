@@ -187,12 +187,12 @@ def _followed(slope: Any, moments: Any) -> Any:
         return moments
 
     def scanned(y: Any, _: None) -> tuple[Any, Any]:
-        with separate_watch() as asked:
+        with separate_watch() as inner:
             y = step(y)
-        return y, asked.all
+        return y, inner.all
 
-    moments, asked = lax.scan(scanned, moments, length=FEW)
-    add_requests(asked)
+    moments, requests = lax.scan(scanned, moments, length=FEW)
+    add_requests(requests)
     return moments
 
 

@@ -70,14 +70,14 @@ def _(layer: Repeat, constants: Any, state: State, behind: Wanted) -> State:
     # within the copy, XLA does so for every pair of samples, in loops that do not vectorise.
     def copy(carried: tuple[State, Any], following: Any) -> tuple[tuple[State, Any], Any]:
         state, its_constants = carried
-        with separate_watch() as asked:
+        with separate_watch() as inner:
             state = advance(layer.layer, its_constants, state, behind)
-        return (state, following), asked.all
+        return (state, following), inner.all
 
     first = jax.tree.map(lambda c: c[0], constants)
     following = jax.tree.map(lambda c: jnp.roll(c, -1, axis=0), constants)
-    (state, _), asked = lax.scan(copy, (state, first), following, length=copies_of(layer))
-    add_requests(asked)
+    (state, _), requests = lax.scan(copy, (state, first), following, length=copies_of(layer))
+    add_requests(requests)
     return state
 
 
@@ -85,8 +85,8 @@ def _(layer: Repeat, constants: Any, state: State, behind: Wanted) -> State:
 def _(layer: Residual, constants: Shared, state: State, behind: Wanted) -> State:
     # Bahri and Hanin, eqs. (25)-(26). Branch and skip are independent given the kernels before
     # them: second moments add, with the products of means where both have a mean.
-    asked = _parts(layer, behind)
-    branch, skip = advance_parts(layer, constants, state, asked)
+    required = _parts(layer, behind)
+    branch, skip = advance_parts(layer, constants, state, required)
     return _independent_sum(skip, branch, constants.own)
 
 

@@ -132,19 +132,19 @@ class Problem:
         return len(self.fields) // self.positions[0]
 
     @property
-    def asked(self) -> int:
+    def output_positions(self) -> int:
         """The largest number of output positions of a hidden matrix."""
         return max(self.positions[1:], default=1)
 
     @property
     def columns(self) -> int:
         """The largest number of columns that a matrix multiplies at once, test samples included."""
-        return self.total * self.asked
+        return self.total * self.output_positions
 
     @property
     def training_columns(self) -> int:
         """The largest number of training columns in the update of a matrix."""
-        return self.samples * self.asked
+        return self.samples * self.output_positions
 
     @property
     def taps(self) -> int:

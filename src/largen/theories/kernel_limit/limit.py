@@ -273,12 +273,12 @@ def _optional(name: str, value: Any) -> float | None:
 
 def _check_results(run: Run, covariance: bool) -> None:
     """Check that outputs at all times, and their covariances, fit into memory."""
-    entries, outputs = len(run.times), (run.output_shape or (1,))[0]
+    times, outputs = len(run.times), (run.output_shape or (1,))[0]
     sizes = len(run.data.x_train), len(run.data.x_test)
     each = 6 * outputs * sum(sizes) + covariance * 3 * sum(size**2 for size in sizes)
     what = "outputs and covariances" if covariance else "outputs"
     advice = "Leave covariance out, or take fewer samples or steps."
-    check_fits(8.0 * entries * each, f"run: {what} at {entries} times", advice)
+    check_fits(8.0 * times * each, f"run: {what} at {times} times", advice)
 
 
 def problem_of(posed: Posed[Reduced], memory_budget: float = MEMORY_BUDGET) -> Problem:

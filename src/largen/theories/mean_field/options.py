@@ -102,7 +102,7 @@ def wanted_kernels(
     InvalidInput
         If a time index lies outside the trajectory.
     """
-    alone = np.array(run.entries("record_at", record_at), dtype=int)
+    alone = np.array(run.time_indices("record_at", record_at), dtype=int)
     pairs = run.pairs("record_pairs", record_pairs)
     names = ("features", "gradients", "ntk") if record is None else record_names(record)
     if not names:

@@ -9,7 +9,7 @@ from typing import Any
 from largen.errors import InvalidInput, one_of
 from largen.parameterizations import Parameterization, Power
 from largen.scalars import real
-from largen.transfer.initial import InitialLaw
+from largen.transfer.initial import InitialDistribution
 from largen.transfer.jax.layouts import LAYOUTS
 from largen.transfer.jax.plan import JaxPlan
 from largen.transfer.jax.survey import Survey
@@ -111,7 +111,7 @@ def scale(
     folds: dict[str, list[Folded]] = {name: [] for name in survey.weights}
     _put_on_branches(survey, param, branches, folds)
     notes = _put_on_queries(survey, param, attention, folds)
-    laws = {} if as_built(param) else survey.laws()
+    distributions = {} if as_built(param) else survey.distributions()
     shared = survey.matching("tied", patterns("tied", tied))
 
     weights, forward = [], []
@@ -132,7 +132,7 @@ def scale(
             shape=survey.shape("target", name),
             n=n,
             built_n=survey.ratio(survey.builders_width(name)),
-            law=laws.get(source, InitialLaw(0.0)),
+            distribution=distributions.get(source, InitialDistribution(0.0)),
             matrix=matrix,
             tied=("read-out",) if name in shared else (),
             fan_in=1 if fan_in is None else fan_in,

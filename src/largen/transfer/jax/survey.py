@@ -12,7 +12,7 @@ import jax
 from largen.errors import InvalidInput
 from largen.text import shown
 from largen.transfer.alignment import Alignment
-from largen.transfer.initial import InitialLaw, Moments, measured
+from largen.transfer.initial import InitialDistribution, Moments, measured
 from largen.transfer.jax.draws import Draws
 from largen.transfer.jax.layouts import ATTENTION, Weight, axes, role_of
 from largen.transfer.jax.trees import instances, owners, part_of
@@ -154,9 +154,9 @@ class Survey(Alignment):
             and (is_query_name(name) or is_query_name(name.rpartition(".")[0]))
         ]
 
-    def laws(self) -> dict[str, InitialLaw]:
+    def distributions(self) -> dict[str, InitialDistribution]:
         """Return the initialisation of each weight of the base model."""
-        return self.laws_by(self._moments)
+        return self.distributions_by(self._moments)
 
     def _moments(
         self, at: Mapping[str, Any], names: Mapping[str, str], entries: int

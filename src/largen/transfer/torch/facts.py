@@ -11,7 +11,7 @@ from torch import nn
 
 from largen.errors import InvalidInput
 from largen.transfer.alignment import Alignment
-from largen.transfer.initial import InitialLaw
+from largen.transfer.initial import InitialDistribution
 from largen.transfer.roles import family
 from largen.transfer.shapes import Shapes
 from largen.transfer.torch.examples import NotCallable
@@ -91,9 +91,9 @@ class Facts(Alignment):
             return []
         return [use.rpartition(".")[0] for use, role in roles.items() if family(role) == "output"]
 
-    def laws(self) -> dict[str, InitialLaw]:
+    def distributions(self) -> dict[str, InitialDistribution]:
         """Return the builder's initialisation of each weight of the base model."""
-        return self.laws_by(partial(initial_moments, self.make_model))
+        return self.distributions_by(partial(initial_moments, self.make_model))
 
     def read(self, example: Any, needed: bool) -> str | None:
         """Record forward passes of the base models; if they fail and are not needed, return why.

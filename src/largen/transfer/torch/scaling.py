@@ -9,7 +9,7 @@ from torch import nn
 
 from largen.errors import one_of
 from largen.scalars import real
-from largen.transfer.initial import InitialLaw
+from largen.transfer.initial import InitialDistribution
 from largen.transfer.patterns import by_pattern
 from largen.transfer.resolve import FoundWeight, resolve
 from largen.transfer.roles import family
@@ -138,7 +138,7 @@ def scale(
     inside = factors.in_branches(param, branches)
     factors.on_attention(param, attention)
     factors.of_the_user(param, moved, found_roles)
-    laws = {} if as_built(param) else facts.laws()
+    distributions = {} if as_built(param) else facts.distributions()
 
     weights = []
     for name, role in found_roles.items():
@@ -154,7 +154,7 @@ def scale(
             shape=shape,
             n=n,
             built_n=facts.ratio(facts.builders_width(name)),
-            law=laws.get(source, InitialLaw(0.0)),
+            distribution=distributions.get(source, InitialDistribution(0.0)),
             matrix=len(shape) == 2,
             tied=tuple(facts.uses[name][1:]),
         )

@@ -195,7 +195,7 @@ def test_training_of_stored_matrices(name):
 
 
 @pytest.mark.slow
-def test_law_of_finite_width():
+def test_distribution_at_finite_width():
     """Mean and variance over seeds are those of networks of that width."""
     run = lg.Run(
         lg.mlp(3, "tanh"),

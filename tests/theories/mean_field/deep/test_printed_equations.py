@@ -256,7 +256,7 @@ def test_response_of_gradients_to_their_sources():
 def test_states_of_neurons_do_not_determine_their_velocities(nets):
     """Hanin's §4.2 has dS/dt = F(S, μ), S = (h, ∂f/∂φ(h)): true of one hidden layer only.
 
-    What a matrix does to other vectors than these is not in S, nor in the law μ of all S.
+    What a matrix does to other vectors than these is not in S, nor in the distribution μ of all S.
     """
     first, (w, last), readout = jax.tree.map(np.asarray, nets.plain.weights[-1])
     f1, g2 = phi(nets.plain, 1)[-1], nets.plain.g[-1, 1]

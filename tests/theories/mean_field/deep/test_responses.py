@@ -47,7 +47,7 @@ def test_outputs_follow_from_the_responses():
     responses = found.A[-1].sum((2, 3)) * 1.3**2 / 1.2
     assert np.abs(responses).max() > 20 * error.max()
     data = found.to_xarray()
-    assert data["A"].dims == ("layer", "entry", "sample", "entry_2", "sample_2")
+    assert data["A"].dims == ("layer", "step", "sample", "step_2", "sample_2")
     assert (found.A[:, 0] == 0).all()
     np.testing.assert_array_equal(np.triu(np.abs(found.B).sum((0, 2, 4)), 1), 0)
 

@@ -171,11 +171,11 @@ def test_records_see_what_steps_have_seen():
     """Records that ask for more than that make passes of their own, which change nothing else."""
     options = {"replicates": 2, "particles": 512, "record_at": [0, 3, 5], "record_pairs": [(5, 0)]}
     run = run_of(2, "tanh", steps=5)
-    seen, asked = solve(run, **options), solve(run, sample_neurons=1, **options)
+    whole, few = solve(run, **options), solve(run, sample_neurons=1, **options)
     kernels = [f"{name}_kernel{pair}" for name in ("feature", "gradient") for pair in ("", "_pair")]
     for name in ("f_train", "ntk", *kernels):
         # What is rounded otherwise has directions of its own, as large as the tolerance of them.
-        assert relative(getattr(seen, name), getattr(asked, name)) < 1e-3
+        assert relative(getattr(whole, name), getattr(few, name)) < 1e-3
 
 
 def test_a_solution_is_taken_up_where_it_stopped(tmp_path, monkeypatch):

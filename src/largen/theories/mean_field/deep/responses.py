@@ -55,7 +55,7 @@ class ResponseFunctions(NamedTuple):
     ----------
     A
         A^l_μν(t, s) = ⟨∂φ(h^l_μ(t))/∂r^l_ν(s)⟩ for l = 1 … L, s < t,
-        ``(layer, entry, sample, entry_2, sample_2)``, where entries are time indices.
+        ``(layer, step, sample, step_2, sample_2)``; steps are time indices.
     B
         B^l_μν(t, s) = ⟨∂g^(l+1)_μ(t)/∂u^(l+1)_ν(s)⟩ for l = 1 … L − 1, s ≤ t, same axes.
     A_error, B_error
@@ -63,7 +63,7 @@ class ResponseFunctions(NamedTuple):
         1/particles.
     f_train, f_train_error
         The outputs that follow from Φ and A, (κ/γ₀)Σ(ρσ²Φᴸ + ρ_b σ_b²)Δ + (σ²/γ₀)ΣAᴸ,
-        ``(entry, sample)``.
+        ``(step, sample)``.
     """
 
     A: np.ndarray
@@ -80,7 +80,7 @@ class ResponseFunctions(NamedTuple):
         """Return all variables with named axes; layers count from 1."""
         import xarray
 
-        axes = ("layer", "entry", "sample", "entry_2", "sample_2")
+        axes = ("layer", "step", "sample", "step_2", "sample_2")
         behind = ("layer_below_last", *axes[1:])
         return xarray.Dataset(
             {
@@ -145,23 +145,23 @@ def response_functions(
     """
     instance_of("run", run, Run, "an lg.Run")
     posed = _covered(run)
-    entries, samples = len(run.times), posed.problem.samples
-    if entries * samples > LARGEST:
+    times, samples = len(run.times), posed.problem.samples
+    if times * samples > LARGEST:
         raise InvalidInput(
-            f"run: has {entries} time indices × {samples} samples; response functions are "
+            f"run: has {times} time indices × {samples} samples; response functions are "
             f"matrices over both, and at most {LARGEST} are taken."
         )
     particles = integer("particles", particles, at_least=1, at_most=MOST_PARTICLES)
     replicates = integer("replicates", replicates, at_least=2, at_most=MOST_REPLICATES)
-    size, layers = entries * posed.problem.samples, posed.problem.hidden_layers
+    size, layers = times * posed.problem.samples, posed.problem.hidden_layers
     check_fits(
         8.0 * layers * size * (10 * particles + (6 + 2 * replicates) * size),
-        f"particles: {particles} neurons a layer at {entries} time indices",
+        f"particles: {particles} neurons a layer at {times} time indices",
         "Take fewer.",
     )
     keys = jax.random.split(random_key(key), replicates)
     found = [_replicate(posed, particles, each) for each in keys]
-    one = (entries, samples)
+    one = (times, samples)
     shapes = ((-1, *one, *one), (-1, *one, *one), one)
     stacked = [
         np.stack([replicate[i].reshape(shape) for replicate in found])
@@ -214,18 +214,16 @@ def _replicate(
         f, y = (jnp.asarray(each, jnp.float64) for each in (limit.f_train, run.data.y_train))
         delta = np.ravel([np.asarray(run.loss.residual(each, y)) for each in f])
     kappa = np.append(run.rates, 0.0) * problem.gamma / problem.samples
-    entries, p, layers = len(kappa), problem.samples, len(neurons)
+    times, p, layers = len(kappa), problem.samples, len(neurons)
     # Causality is imposed exactly: A vanishes unless s < t, and B unless s ≤ t.
-    before, until = (
-        np.kron(np.tril(np.ones((entries, entries)), k), np.ones((p, p))) for k in (-1, 0)
-    )
+    before, until = (np.kron(np.tril(np.ones((times, times)), k), np.ones((p, p))) for k in (-1, 0))
     past = before * np.repeat(kappa, p) * delta
     rows = problem.fields[:p]
-    first = np.tile(rows * problem.field_rate @ rows.T, (entries, entries))
+    first = np.tile(rows * problem.field_rate @ rows.T, (times, times))
     features = [np.einsum("nt,ns->ts", one.value, one.value) / particles for one in neurons]
     gradients = [np.einsum("nt,ns->ts", one.g, one.g) / particles for one in neurons]
 
-    size = entries * p
+    size = times * p
     a, b = np.zeros((layers, size, size)), np.zeros((layers, size, size))
 
     def coefficients(l: int) -> tuple[np.ndarray, np.ndarray]:
@@ -258,7 +256,7 @@ def _replicate(
 
 
 class _Neurons(NamedTuple):
-    """φ, φ', φ''z and g of neurons, each ``(neuron, entry × sample)``."""
+    """φ, φ', φ''z and g of neurons, each ``(neuron, step × sample)``."""
 
     value: np.ndarray
     slope: np.ndarray
@@ -275,11 +273,11 @@ def _linearised(phi: ActivationFunction, h: np.ndarray, g: np.ndarray, z: np.nda
 
 
 def _fields(limit: Trajectory) -> Iterator[np.ndarray]:
-    """Yield h, g and z of all neurons, ``(layer, neuron, entry × sample)``; one output."""
+    """Yield h, g and z of all neurons, ``(layer, neuron, step × sample)``; one output."""
     for name in ("neuron_h", "neuron_g", "neuron_z"):
-        entries, layers, neurons, p = limit.neuron_h.shape  # type: ignore[attr-defined]
-        fields = getattr(limit, name).reshape(entries, layers, neurons, p)
-        yield fields.transpose(1, 2, 0, 3).reshape(layers, neurons, entries * p)
+        times, layers, neurons, p = limit.neuron_h.shape  # type: ignore[attr-defined]
+        fields = getattr(limit, name).reshape(times, layers, neurons, p)
+        yield fields.transpose(1, 2, 0, 3).reshape(layers, neurons, times * p)
 
 
 def _averages(one: _Neurons, c: np.ndarray, d: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -20,21 +20,21 @@ def integrated(
     rule: tuple[Float[Array, "node node"], Float[Array, " node"]],
     start: Float[Array, "k n"],
     guess: Float[Array, "node k n"],
-    asked: Any,
+    carried: Any,
     close: Float[Array, ""],
     iterations: int,
 ) -> tuple[Float[Array, "node k n"], Float[Array, "k n"], Any]:
-    """Return x at the nodes and at the far end, with x' = slope(x), and the final ``asked``.
+    """Return x at the nodes and at the far end, with x' = slope(x), and the final ``carried``.
 
     Parameters
     ----------
     slope
-        ``slope(m, x, asked)`` returns x' at node m, and the updated ``asked``.
+        ``slope(m, x, carried)`` returns x' at node m, and the updated ``carried``.
     rule
         Integrals from the start to each node, and to the far end.
     start, guess
         x at the start, and the initial guess of x − start at the nodes.
-    asked
+    carried
         A tree of arrays that is passed from each call of ``slope`` to the next; () for none.
     close, iterations
         The change relative to x at which the iteration ends, and the most iterations.
@@ -42,22 +42,22 @@ def integrated(
     to_nodes, to_end = rule
 
     def iterate(carry):
-        i, moved, _, _, asked = carry
+        i, moved, _, _, carried = carry
 
         def at(m, carry):
-            slopes, asked = carry
-            one, asked = slope(m, start + moved[m], asked)
-            return slopes.at[m].set(one), asked
+            slopes, carried = carry
+            one, carried = slope(m, start + moved[m], carried)
+            return slopes.at[m].set(one), carried
 
-        begin = jnp.zeros_like(moved), asked
-        slopes, asked = lax.fori_loop(0, len(moved), at, begin)
+        begin = jnp.zeros_like(moved), carried
+        slopes, carried = lax.fori_loop(0, len(moved), at, begin)
         new = jnp.einsum("mj,jkn->mkn", to_nodes, slopes)
         gap = jnp.sqrt(jnp.mean((new - moved) ** 2, 2).max())
         size = jnp.sqrt(jnp.mean((start + new) ** 2, 2).max())
-        return i + 1, new, slopes, gap > close * size, asked
+        return i + 1, new, slopes, gap > close * size, carried
 
-    carry = (jnp.zeros((), jnp.int32), guess, guess, jnp.asarray(True), asked)
-    *_, moved, slopes, _, asked = lax.while_loop(
+    carry = (jnp.zeros((), jnp.int32), guess, guess, jnp.asarray(True), carried)
+    *_, moved, slopes, _, carried = lax.while_loop(
         lambda c: c[3] & (c[0] < iterations), iterate, carry
     )
-    return start + moved, start + jnp.einsum("j,jkn->kn", to_end, slopes), asked
+    return start + moved, start + jnp.einsum("j,jkn->kn", to_end, slopes), carried

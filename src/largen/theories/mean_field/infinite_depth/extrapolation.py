@@ -200,7 +200,9 @@ def replicate(
             if saved is not None:
                 size = settings.particles, settings.tolerance, depths.times[level]
                 fresh = known[level] is None
-                place = saved.place(seed, size, schedule, recorded.at(schedule.entries), fresh)
+                place = saved.place(
+                    seed, size, schedule, recorded.at(schedule.steps_at_times), fresh
+                )
             done = sum(depths.times[level + 1 :]) / sum(depths.times)
             share = depths.times[level] / sum(depths.times)
             swept = advance(

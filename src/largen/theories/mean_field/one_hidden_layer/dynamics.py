@@ -45,7 +45,7 @@ class Constants(NamedTuple):
     rate: Float[Array, " direction"]
     targets: Shaped[Array, "sample *target"]
     gamma: Float[Array, ""]
-    rates: Float[Array, " entry"]
+    rates: Float[Array, " time"]
     decay: State
     momentum: Float[Array, ""]
     out_rate: Float[Array, ""]
@@ -68,9 +68,9 @@ class Records(NamedTuple):
 class Fields(NamedTuple):
     """φ(h), φ'(h) and z of neurons at several time indices."""
 
-    features: Float[Array, "*entry neuron sample"]
-    derivatives: Float[Array, "*entry neuron sample"]
-    readout: Float[Array, "*entry neuron output"]
+    features: Float[Array, "*time neuron sample"]
+    derivatives: Float[Array, "*time neuron sample"]
+    readout: Float[Array, "*time neuron output"]
 
 
 class Model(NamedTuple):
@@ -246,13 +246,13 @@ def kernels_between(constants: Constants, t: Fields, s: Fields):
     return phi, jnp.moveaxis(stacked, 0, -1).reshape(*phi.shape, outputs, outputs)
 
 
-def empty_records(model: Model, state: State, constants: Constants, entries: int) -> Records:
+def empty_records(model: Model, state: State, constants: Constants, times: int) -> Records:
     """Return buffers for the kernels at a given number of time indices."""
     samples, outputs = constants.train.shape[0], state.readout.shape[1]
-    shape = (entries, samples, samples)
+    shape = (times, samples, samples)
     scalar = jnp.zeros(shape, state.readout.dtype)
     vector = jnp.zeros((*shape, outputs, outputs), state.readout.dtype)
     if not model.test_kernel:
         return Records(scalar, vector, vector)
-    shape = (entries, constants.test.shape[0], samples, outputs, outputs)
+    shape = (times, constants.test.shape[0], samples, outputs, outputs)
     return Records(scalar, vector, vector, ntk_test=jnp.zeros(shape, state.readout.dtype))

@@ -43,7 +43,7 @@ from largen.theories.mean_field.one_hidden_layer.dynamics import (
 )
 from largen.theories.mean_field.one_hidden_layer.problem import Problem
 
-MOST_ENTRIES = 6000  # times × samples × outputs: the size of the matrices held in memory
+MOST_ROWS = 6000  # times × samples × outputs: the size of the matrices held in memory
 OF_SITES, OF_RESPONSE = 2**13, 2**12  # sample neurons for the covariance and for the response
 
 
@@ -98,11 +98,11 @@ def check(run: Run, problem: Problem) -> None:
             f"{run.optimizer}; {instead}."
         )
     samples = len(problem.train) + len(problem.test)
-    entries = len(run.times) * samples * problem.outputs
-    if entries > MOST_ENTRIES:
+    rows = len(run.times) * samples * problem.outputs
+    if rows > MOST_ROWS:
         raise InvalidInput(
             f"fluctuations: {len(run.times)} times, {samples} samples and {problem.outputs} "
-            f"outputs make matrices of {entries} rows, more than {MOST_ENTRIES}; {instead}."
+            f"outputs make matrices of {rows} rows, more than {MOST_ROWS}; {instead}."
         )
 
 
@@ -137,15 +137,15 @@ def fluctuations(problem: Problem, run: Run, rng: np.random.Generator) -> Fluctu
 def _closed(response, covariance, curvatures, shape) -> Fluctuations:
     """Solve for δf with δΔ = (∂Δ/∂f) δf, and return its covariance at equal times."""
     steps, _, outputs = shape
-    train, entries = curvatures.shape[1], int(np.prod(shape))
+    train, rows = curvatures.shape[1], int(np.prod(shape))
     # R with axes (t, sample, output; s, training sample, output), times ∂Δ/∂f at s.
     loop = np.einsum("taosnc,sncd->taosnd", response, curvatures)
-    loop = loop.reshape(entries, -1)
+    loop = loop.reshape(rows, -1)
     inside = np.zeros(shape[:2], bool)
     inside[:, :train] = True
     inside = np.repeat(inside.reshape(-1), outputs)
     closed = np.linalg.inv(np.eye(loop.shape[1]) - loop[inside])
-    gain = np.eye(entries)
+    gain = np.eye(rows)
     gain[:, inside] += loop @ closed
     full = (gain @ covariance @ gain.T).reshape(*shape, *shape)
     equal = np.stack([full[t, :, :, t] for t in range(steps)])
@@ -175,7 +175,7 @@ def _path(model: Model, steps: int, state: State, constants: Constants, counts) 
     def slope(f):
         return residual(model, constants, f)
 
-    def entry(moving, index):
+    def one_step(moving, index):
         f = forward(model, moving[0], constants)[2]
         delta = slope(f)
         # A sample's residual depends on its own output alone.
@@ -185,7 +185,7 @@ def _path(model: Model, steps: int, state: State, constants: Constants, counts) 
         return _advance(model, constants, counts, moving, delta, index), found
 
     moving = (state, jax.tree.map(jnp.zeros_like, state))
-    return lax.scan(entry, moving, jnp.arange(steps))[1]
+    return lax.scan(one_step, moving, jnp.arange(steps))[1]
 
 
 @partial(jax.jit, static_argnames="model")
@@ -195,11 +195,11 @@ def _sample_neurons(
     """Return z φ(h)/γ₀ of every neuron."""
     fields = jnp.concatenate([constants.train, constants.test])
 
-    def entry(state: State):
+    def of_state(state: State):
         features = model.phi(state.directions @ fields.T)
         return features[..., None] * state.readout[:, None] / constants.gamma
 
-    return jnp.moveaxis(lax.map(entry, path.states), 0, 1)
+    return jnp.moveaxis(lax.map(of_state, path.states), 0, 1)
 
 
 @partial(jax.jit, static_argnames="model")
@@ -215,7 +215,7 @@ def _responses(model: Model, constants: Constants, path: Path, counts) -> tuple[
     def along(start, tangents):
         """Propagate tangents of the state to the last time index; return those of the outputs."""
 
-        def entry(index, carry):
+        def one_step(index, carry):
             tangents, out = carry
             moving, delta = at(index)
 
@@ -229,7 +229,7 @@ def _responses(model: Model, constants: Constants, path: Path, counts) -> tuple[
         points = len(constants.train) + len(constants.test)
         count = len(jax.tree.leaves(tangents)[0])
         out = jnp.zeros((steps, count, points, outputs), constants.train.dtype)
-        return lax.fori_loop(start, steps, entry, (tangents, out))[1]
+        return lax.fori_loop(start, steps, one_step, (tangents, out))[1]
 
     def response_to_impulse(index):
         moving, delta = at(index)

@@ -44,8 +44,8 @@ from largen.theories.mean_field.options import Wanted
 class Found(NamedTuple):
     """Outputs at every time index, and kernels and fields at the recorded ones."""
 
-    f_train: Float[Array, "entry sample output"]
-    f_test: Float[Array, "entry test_sample output"]
+    f_train: Float[Array, "time sample output"]
+    f_test: Float[Array, "time test_sample output"]
     records: Records
     fields: Fields
 
@@ -117,16 +117,16 @@ def _descend(
     state: State,
     constants: Constants,
     counts: Float[Array, "_ sample"],
-    record_at: tuple[Int[Array, " record"], Int[Array, " entry"]],
+    record_at: tuple[Int[Array, " record"], Int[Array, " time"]],
     key: Any,
 ) -> Found:
     """Train by gradient descent, with one step between successive time indices."""
     zero = jax.tree.map(jnp.zeros_like, state)
     moving = (state, zero if model.average is None else (zero, zero))
-    entries = len(constants.rates)
-    found = _nothing(model, moving, constants, entries, record_at)
+    times = len(constants.rates)
+    found = _nothing(model, moving, constants, times, record_at)
     arrays = (constants, counts, record_at, key)
-    return scanned(_step, model, (moving, found), entries, *arrays)[0][1]
+    return scanned(_step, model, (moving, found), times, *arrays)[0][1]
 
 
 def _step(model: Model, index, carry, constants: Constants, counts, record_at, key):
@@ -155,7 +155,7 @@ def _flow(
     state: State,
     constants: Constants,
     counts: Float[Array, "1 sample"],
-    record_at: tuple[Int[Array, " record"], Int[Array, " entry"]],
+    record_at: tuple[Int[Array, " record"], Int[Array, " time"]],
 ) -> Found:
     """Integrate gradient flow, with given numbers of steps between successive time indices."""
     each = np.maximum(substeps, 1)
@@ -205,8 +205,8 @@ def _nothing(
     model: Model,
     moving: tuple[Any, ...],
     constants: Constants,
-    entries: int,
-    record_at: tuple[Int[Array, " record"], Int[Array, " entry"]],
+    times: int,
+    record_at: tuple[Int[Array, " record"], Int[Array, " time"]],
 ) -> Found:
     """Return empty buffers for outputs, kernels and fields."""
     alone, paired = record_at
@@ -215,7 +215,7 @@ def _nothing(
     hidden = jnp.zeros((len(paired), neurons, len(constants.train)), dtype)
     readout = jnp.zeros((len(paired), neurons, outputs), dtype)
     f_train, f_test = (
-        jnp.zeros((entries, len(x), outputs), dtype) for x in (constants.train, constants.test)
+        jnp.zeros((times, len(x), outputs), dtype) for x in (constants.train, constants.test)
     )
     records = empty_records(model, state, constants, len(alone))
     return Found(f_train, f_test, records, Fields(hidden, hidden, readout))

@@ -103,7 +103,7 @@ def _bytes(method: str, problem: Problem, neurons: int, dtype: Any) -> float:
     """Return an estimate of the bytes that one replicate takes, without the program itself."""
     layers, taps = problem.hidden_layers, problem.taps
     neurons = max(counts(problem, neurons))
-    places = max(max(problem.positions), taps * problem.asked)
+    places = max(max(problem.positions), taps * problem.output_positions)
     passing = 4 * layers * problem.total * places * problem.outputs * neurons
     if method == "dense":
         stored = (layers - 1) * taps * neurons**2

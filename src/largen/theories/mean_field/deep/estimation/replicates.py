@@ -284,7 +284,7 @@ def _random(
     model = Model.of(problem, run, settings.sampling, settings.kept)
     place = None
     if saved is not None:
-        times, size = recorded.at(schedule.entries), (settings.particles, settings.tolerance)
+        times, size = recorded.at(schedule.steps_at_times), (settings.particles, settings.tolerance)
         place = saved.place(seed, size, schedule, times, fresh=known is None)
     with in_precision(np.zeros((), settings.dtype)):
         start = draw(problem, settings.sampling, settings.particles, rng, rule, settings.dtype)

@@ -144,8 +144,12 @@ class _Course:
     ):
         self.model, self.constants, self.problem = model, constants, problem
         self.schedule, self.budget, self.tell, self.keeper = schedule, budget, tell, keeper
-        self.end = int(schedule.entries[-1]) + 1
-        self.times, self.state, self.along = recorded.at(schedule.entries), state, Along.nothing()
+        self.end = int(schedule.steps_at_times[-1]) + 1
+        self.times, self.state, self.along = (
+            recorded.at(schedule.steps_at_times),
+            state,
+            Along.nothing(),
+        )
         if keeper is not None:
             self.state, self.along = keeper.restore(state, self.along, self.end - 1)
         self.pace = Pace()
@@ -260,7 +264,7 @@ class _Course:
             return Kernels(*(np.full(shape, np.nan) for shape in shapes))
 
         outputs, matrices = (
-            np.asarray(self.state.outputs)[self.schedule.entries],
+            np.asarray(self.state.outputs)[self.schedule.steps_at_times],
             self.state.matrices,
         )
         return Swept(

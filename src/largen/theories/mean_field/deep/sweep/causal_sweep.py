@@ -66,7 +66,7 @@ class Passed(NamedTuple):
     """
 
     h: Float[Array, "layer column n"]
-    coordinates: Float[Array, "matrix row asked"]
+    coordinates: Float[Array, "matrix row column"]
     last: Float[Array, "sample tap_n"]
     outputs: Float[Array, "sample output"]
 
@@ -108,7 +108,10 @@ def sweep(model: Model, state: State, constants: Constants, stop) -> tuple[State
     _, total, samples = constants.kernels.shape
     if constants.batches is not None:
         samples = constants.batches.shape[1]
-    room_for = constants.positions.asked * total, constants.positions.asked * samples
+    room_for = (
+        constants.positions.output_positions * total,
+        constants.positions.output_positions * samples,
+    )
 
     most = ESCAPED * (1 + jnp.abs(constants.targets).max())
 
@@ -149,8 +152,8 @@ def forward_pass(model: Model, state: State, constants: Constants) -> tuple[Stat
     )
     h = constants.fields @ params.fields
     hs = jnp.zeros((matrices.number + 1, *h.shape), h.dtype)
-    asked = constants.kernels.shape[1] * at.asked
-    coordinates = jnp.zeros((matrices.number, matrices.change.shape[2], asked), h.dtype)
+    columns = constants.kernels.shape[1] * at.output_positions
+    coordinates = jnp.zeros((matrices.number, matrices.change.shape[2], columns), h.dtype)
 
     def layer(l, carry):
         matrices, draws, hs, coordinates = carry
@@ -184,12 +187,14 @@ def backward_pass(
     constants: Constants,
     h: Float[Array, "layer k n"],
     z: Float[Array, "sample tap_n"],
-) -> tuple[State, Float[Array, "layer k n"], Float[Array, "matrix row asked"]]:
+) -> tuple[State, Float[Array, "layer k n"], Float[Array, "matrix row column"]]:
     """Return g¹ … gᴸ from the read-out's backward field, and their coordinates in the bases."""
     matrices, at, count = state.matrices, constants.positions, hidden(state, constants)
     skips, streams = jnp.asarray(model.skips, int), jnp.asarray(model.streams)
     g = jnp.zeros_like(h).at[count].set(model.slope(count, h[count]) * at.from_readout(z))
-    coordinates = jnp.zeros((matrices.number, matrices.change.shape[1], len(z) * at.asked), z.dtype)
+    coordinates = jnp.zeros(
+        (matrices.number, matrices.change.shape[1], len(z) * at.output_positions), z.dtype
+    )
 
     def layer(done, carry):
         matrices, draws, g, coordinates = carry
@@ -264,8 +269,8 @@ def _step(model: Model, state: State, constants: Constants) -> tuple[State, Seen
     params, velocity = _descend(
         state.params, state.velocity, change, lr, constants.decay, constants.momentum
     )
-    c = of_samples(passed.coordinates, batch, 2, at.asked)
-    d = d * jnp.repeat(coefficients, at.asked)
+    c = of_samples(passed.coordinates, batch, 2, at.output_positions)
+    d = d * jnp.repeat(coefficients, at.output_positions)
     matrices = _descend_matrices(
         state.matrices,
         kappa * constants.rate[:-1, None, None] * jnp.einsum("lok,lik->loi", d, c),

@@ -77,8 +77,8 @@ def first_rows(problem: Problem, steps: float, records: int = 0) -> int:
     columns times outputs, so that short runs need few. Long runs have less than a hundred
     directions, for few samples as for many.
     """
-    asked = problem.columns * (steps + 2 + records * problem.outputs) + TOGETHER + 1
-    return int(min(4 * problem.columns + 128, asked))
+    directions = problem.columns * (steps + 2 + records * problem.outputs) + TOGETHER + 1
+    return int(min(4 * problem.columns + 128, directions))
 
 
 def solve_linear(

@@ -25,7 +25,7 @@ from largen.theories.mean_field.deep.matrices.row_buffers import Index
 class OnePosition(NamedTuple):
     """Fully connected networks: with one position and one tap all methods are trivial."""
 
-    places = asked = 1
+    places = output_positions = 1
 
     def patches(self, l: Index, x: Array) -> Array:
         """Return the patches that matrix l reads."""
@@ -86,7 +86,7 @@ class Positions(NamedTuple):
         return self.readout.shape[2]
 
     @property
-    def asked(self) -> int:
+    def output_positions(self) -> int:
         """The largest number of output positions of a matrix."""
         return self.taps.shape[2]
 
@@ -108,13 +108,15 @@ class Positions(NamedTuple):
 
     def widened(self, x: Float[Array, "_ n"]) -> Float[Array, "_ n"]:
         """Pad rows at the output positions of matrices to rows at all positions."""
-        rows = x.reshape(-1, self.asked, x.shape[1])
-        rows = jnp.pad(rows, ((0, 0), (0, self.places - self.asked), (0, 0)))
+        rows = x.reshape(-1, self.output_positions, x.shape[1])
+        rows = jnp.pad(rows, ((0, 0), (0, self.places - self.output_positions), (0, 0)))
         return rows.reshape(-1, x.shape[1])
 
     def narrowed(self, x: Float[Array, "_ n"]) -> Float[Array, "_ n"]:
         """Restrict rows at all positions to the output positions of matrices."""
-        return x.reshape(-1, self.places, x.shape[1])[:, : self.asked].reshape(-1, x.shape[1])
+        return x.reshape(-1, self.places, x.shape[1])[:, : self.output_positions].reshape(
+            -1, x.shape[1]
+        )
 
     def pooled(self, l: Index, x: Float[Array, "_ n"]) -> Float[Array, "sample _"]:
         """Return features after pooling, with all positions in one row."""
@@ -133,9 +135,9 @@ def positions_of(
     if all(reading.plain for reading in readings):
         return OnePosition()
     *hidden, last = readings
-    places, asked = max(positions), max(positions[1:], default=1)
+    places, output_positions = max(positions), max(positions[1:], default=1)
     most = max((reading.number for reading in hidden), default=1)
-    taps = np.zeros((len(hidden), most, asked, places), dtype)
+    taps = np.zeros((len(hidden), most, output_positions, places), dtype)
     for to, reading in zip(taps, hidden, strict=True):
         number, behind, before = reading.taps.shape
         to[:number, :behind, :before] = reading.taps

@@ -19,12 +19,12 @@ class Schedule(NamedTuple):
     ----------
     rates
         η₀ of each step, including one for the last time index; later values are not used.
-    entries
-        The step before which the outputs of each time index are read.
+    steps_at_times
+        For each time index, the step before which its outputs are read.
     """
 
     rates: np.ndarray
-    entries: np.ndarray
+    steps_at_times: np.ndarray
 
 
 def course(run: Run) -> np.ndarray:
@@ -34,8 +34,8 @@ def course(run: Run) -> np.ndarray:
 
 def descent(run: Run) -> Schedule:
     """Return the steps of gradient descent."""
-    entries = np.arange(len(run.times))
-    return Schedule(np.append(run.rates, 0.0), entries)
+    steps_at_times = np.arange(len(run.times))
+    return Schedule(np.append(run.rates, 0.0), steps_at_times)
 
 
 def flow(run: Run, longest: float, halvings: int, spare: int = 0) -> Schedule:
@@ -55,10 +55,10 @@ def flow(run: Run, longest: float, halvings: int, spare: int = 0) -> Schedule:
     spans = run.optimizer.lr * np.diff(run.times)
     counts = np.maximum(np.ceil(spans / longest), 1).astype(int)
     counts, most = counts * 2**halvings, counts * 2 ** max(spare, halvings)
-    entries = np.concatenate([[0], np.cumsum(counts)])
+    steps_at_times = np.concatenate([[0], np.cumsum(counts)])
     rates = np.zeros(most.sum() + 1)
-    rates[: entries[-1]] = np.repeat(spans / counts, counts)
-    return Schedule(rates, entries)
+    rates[: steps_at_times[-1]] = np.repeat(spans / counts, counts)
+    return Schedule(rates, steps_at_times)
 
 
 def extrapolated(levels: Sequence[Any]) -> Any:

@@ -148,7 +148,7 @@ class State(NamedTuple):
     velocity: Moving | None
     matrices: Matrices | DenseMatrices
     draws: Shaped[Array, " stream"]
-    outputs: Float[Array, "entry network sample output"]
+    outputs: Float[Array, "step network sample output"]
 
 
 class Noise(NamedTuple):

@@ -138,7 +138,7 @@ def reduced(
     tests = [x[samples * each :] for x, each in zip(g, positions, strict=True)]
     frames = [_frame(np.concatenate([apart(l), tests[l]]), bases[l], weight) for l in range(len(h))]
     most, longest = max(map(len, frames)), max(own)
-    anchored = [np.pad(rows, ((0, most - len(rows)), (0, 0))) for rows in frames]
+    orthogonal = [np.pad(rows, ((0, most - len(rows)), (0, 0))) for rows in frames]
 
     def filled(parts: Iterable[np.ndarray]) -> list[np.ndarray]:
         return [padded(part, longest) for part in parts]
@@ -150,7 +150,7 @@ def reduced(
         np.concatenate([fields[:0], *filled(biases)]),
         tuple((basis, xi) for basis, xi in map(filled, inputs)),
         tuple((basis, xi) for basis, xi in map(filled, outputs)),
-        np.stack(filled(anchored)),
+        np.stack(filled(orthogonal)),
         kernels,
     )
 
