@@ -1,4 +1,4 @@
-"""The abc-symmetry: shifting multiplier, initial size and rate together leaves training unchanged."""
+"""The abc-symmetry: a joint shift of multiplier, initial size and rate leaves training as it is."""
 
 import jax
 import numpy as np

@@ -51,7 +51,7 @@ def test_terms_add_up_to_the_outputs(layers):
 
 
 def test_reference_network_is_that_of_the_appendix():
-    """App. A: standard deviations of uniform weights within ±1/√fan_in, rates 0.02, at width 128."""
+    """App. A: standard deviations of weights uniform within ±1/√fan_in, rates 0.02, width 128."""
     for name in ("mean field", "NTK", "intermediate", "default"):
         run = run_of(TINY, IMAGES, name)
         table = run.param.table(run.net, run.optimizer, width=128, inputs=run.data.inputs)
