@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import largen
 from largen.errors import DamagedFile, InvalidInput
 from largen.experiments.claims import Claim
-from largen.files import load_dataset, made_folder, save_dataset, save_figure, save_text
+from largen.files import load_dataset, make_folder, save_dataset, save_figure, save_text
 from papers.images import Images
 from papers.record import Figure
 
@@ -84,7 +84,7 @@ def produce(
     begin = time.perf_counter()
     settings = figure.fast if fast else figure.settings
     parts = figure.parts(settings, images)
-    kept = made_folder("folder", folder / "parts")
+    kept = make_folder("folder", folder / "parts")
     total, before, resumed = sum(part.cost for part in parts), 0.0, 0
     found: dict[str, xarray.Dataset] = {}
     for part in parts:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import largen as lg
 from largen.architectures import Affine, Elementwise, Layer, Parallel, Sequence
 from largen.kernels.rules import nature_behind, rule, wanted
-from largen.kernels.rules.scaling import rescaled
+from largen.kernels.rules.scaling import rescale
 from largen.kernels.rules.structure import advance_parts
 from largen.kernels.state import Wanted
 from largen.networks import build, weightless
@@ -30,7 +30,7 @@ def _(layer, frame, path, features):
 
 @rule.register(Scale)
 def _(layer, constants, state, behind):
-    return rescaled(state, layer.c, layer.c)
+    return rescale(state, layer.c, layer.c)
 
 
 @dataclass(frozen=True, repr=False)
@@ -101,7 +101,7 @@ def _(layer, frame, path, features):
 def _(layer, constants, state, behind):
     a, b = advance_parts(layer, constants, state, behind)
     total = jax.tree.map(lambda x, y: x if x.dtype == bool else x + y, a, b)
-    return rescaled(total, 0.5, 0.5)
+    return rescale(total, 0.5, 0.5)
 
 
 @nature_behind.register(Mean)
@@ -129,7 +129,7 @@ def _(layer, frame, path, features):
 @rule.register(Standardise)
 def _(layer, constants, state, behind):
     scales = (layer.gain / jnp.sqrt(side.q) for side in (state.first, state.second))
-    return rescaled(state, *scales)
+    return rescale(state, *scales)
 
 
 @dataclass(frozen=True, repr=False)
@@ -149,7 +149,7 @@ def _(layer, frame, path, features):
 
 @rule.register(HiddenTanh)
 def _(layer, constants, state, behind):
-    return rule(lg.Activation("tanh"), (), rescaled(state, 40.0, 40.0), behind)
+    return rule(lg.Activation("tanh"), (), rescale(state, 40.0, 40.0), behind)
 
 
 @dataclass(frozen=True, repr=False)

@@ -144,7 +144,7 @@ def floating(name: str, array: Any, ndim: int | tuple[int, ...] | None = None) -
     typed = isinstance(array, (np.ndarray, jax.Array))
     array = as_array(name, array)
     if not typed and array.dtype.kind in "iu":
-        array = converted(name, array, np.float64)
+        array = convert(name, array, np.float64)
     if array.dtype not in (np.float32, np.float64):
         if jax.numpy.issubdtype(array.dtype, np.floating):
             raise InvalidInput(f"{name}: wanted 32 or 64 bits a number, got dtype {array.dtype}.")
@@ -167,7 +167,7 @@ def floating(name: str, array: Any, ndim: int | tuple[int, ...] | None = None) -
     return array
 
 
-def converted(name: str, array: Any, dtype: Any) -> np.ndarray:
+def convert(name: str, array: Any, dtype: Any) -> np.ndarray:
     """Return a new NumPy array of another type that holds the same numbers.
 
     Floats may be rounded, unless all nonzero ones become zero; integers must be representable

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from largen.errors import CannotWrite, InvalidInput
-from largen.files import save_arrays, save_text, written_whole
+from largen.files import save_arrays, save_text, write_whole
 
 OLD = "what was there before"
 
@@ -29,7 +29,7 @@ def path(tmp_path):
 
 
 def _half_written(path, error):
-    with written_whole(path) as file:
+    with write_whole(path) as file:
         file.write(b"half of ")
         raise error
 
@@ -125,8 +125,8 @@ def test_many_writers_of_one_file_all_succeed(tmp_path):
 def test_drafts_of_the_killed_are_deleted_and_those_of_the_living_are_not(path):
     code = f"""
         import os, signal, time
-        from largen.files import written_whole
-        with written_whole({str(path)!r}) as file:
+        from largen.files import write_whole
+        with write_whole({str(path)!r}) as file:
             file.write(b"half"); file.flush(); print("in", flush=True); time.sleep(60)
     """
     writer = subprocess.Popen(

@@ -9,7 +9,7 @@ import pytest
 import largen as lg
 from largen.architectures import Affine
 from largen.errors import InvalidInput, NoTheory
-from largen.kernels.hyperparameters import rebuilt
+from largen.kernels.hyperparameters import with_stds
 
 RNG = np.random.default_rng(8)
 X, X2, IMAGES = (RNG.standard_normal(shape) for shape in ((3, 4), (2, 4), (2, 5, 3)))
@@ -38,7 +38,7 @@ def test_kernels_of_the_networks(net, x, param):
         np.testing.assert_allclose(got, want, rtol=1e-12)
     factors = RNG.uniform(0.6, 1.6, len(kernels.stds))
     others = {n: s * f for (n, s), f in zip(kernels.stds.items(), factors, strict=True)}
-    want = lg.kernel(rebuilt(net, others), x, param=param)
+    want = lg.kernel(with_stds(net, others), x, param=param)
     for got, wanted in zip(kernels(others), want, strict=True):
         np.testing.assert_allclose(got, wanted, rtol=1e-12)
 

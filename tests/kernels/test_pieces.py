@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 import largen as lg
-from largen.kernels.pieces import composed
+from largen.kernels.pieces import fold_pieces
 
 HALVING = lg.serial(lg.Conv((3,), strides=2), lg.Activation("relu"))
 
@@ -27,7 +27,7 @@ def test_which_layers_keep_the_shape(layer, keeps):
 
 def test_equal_layers_that_change_the_shape_are_no_repetition():
     halving, keeping = lg.Conv((3,), strides=2), lg.Conv((3,))
-    folded, _ = composed([(layer, np.ones(1)) for layer in (halving, halving, keeping, keeping)])
+    folded, _ = fold_pieces([(layer, np.ones(1)) for layer in (halving, halving, keeping, keeping)])
     assert folded.layers == (halving, halving, lg.repeat(keeping, 2))
 
 

@@ -6,7 +6,7 @@ from tests.kernels.references import numpy_mlp
 
 import largen as lg
 from largen.errors import InvalidInput, NoTheory, NumericalFailure
-from largen.kernels.hyperparameters import rebuilt
+from largen.kernels.hyperparameters import with_stds
 from largen.regression import likelihood
 
 RNG = np.random.default_rng(8)
@@ -45,13 +45,13 @@ def test_slopes_equal_finite_differences(param):
     constants = {"0.bias_std": 0.4, "0.weight_std": 1.3, "2.weight_std": 0.9}
     constants |= {"3.0.0.1.bias_std": 0.2, "3.0.0.1.weight_std": 0.7}
     constants |= {"5.bias_std": 0.1, "5.weight_std": 1.1}
-    assert rebuilt(DEEP, constants) == DEEP
+    assert with_stds(DEEP, constants) == DEEP
     for name, slope in gradient.items():
         around = []
         for step in (1e-5, -1e-5):
             moved = {n: v + step * (n == name) for n, v in constants.items()}
             noise = 0.05 + step * (name == "noise")
-            net = rebuilt(DEEP, moved)
+            net = with_stds(DEEP, moved)
             around.append(lg.log_likelihood(net, X, Y, noise=noise, param=param).value)
         assert slope == pytest.approx((around[0] - around[1]) / 2e-5, rel=1e-6), name
 
@@ -65,7 +65,7 @@ def test_the_tangent_kernel_as_a_prior():
     assert value == pytest.approx(given.log_likelihood, rel=1e-12)
     around = []
     for step in (1e-5, -1e-5):
-        moved = rebuilt(net, {"2.weight_std": 1.2 + step})
+        moved = with_stds(net, {"2.weight_std": 1.2 + step})
         around.append(lg.log_likelihood(moved, X, Y, noise=0.3, kind="ntk-gp").value)
     slope = (around[0] - around[1]) / 2e-5
     assert gradient["2.weight_std"] == pytest.approx(slope, rel=1e-6)
@@ -89,7 +89,7 @@ def test_folded_layers_keep_their_own_constants():
     assert value == pytest.approx(lg.posterior(net, X, Y, noise=0.05).log_likelihood, rel=1e-12)
     around = []
     for step in (1e-5, -1e-5):
-        moved = rebuilt(net, {"4.weight_std": 0.8 + step})
+        moved = with_stds(net, {"4.weight_std": 0.8 + step})
         around.append(lg.log_likelihood(moved, X, Y, noise=0.05).value)
     slope = (around[0] - around[1]) / 2e-5
     assert gradient["4.weight_std"] == pytest.approx(slope, rel=1e-6)

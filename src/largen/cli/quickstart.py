@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from largen.cli.work import make_folder, progress
+from largen.cli.work import make_output_folder, progress
 from largen.experiments.quickstart import CASES, FAST, FULL, Quickstart, quickstart
 from largen.files import save_dataset, save_figure, save_text
 from largen.interrupts import go_on_with
@@ -21,7 +21,7 @@ TITLES = {
 
 def run_quickstart(folder: Path, fast: bool, console: Console) -> None:
     """Run the quickstart, show its progress and its table, and write its files."""
-    make_folder(folder, console)
+    make_output_folder(folder, console)
     console.print(
         "Two infinite-width limits of one network (one hidden layer, tanh), trained to tell odd "
         "from even handwritten digits, and how networks of finite width approach them.\n"

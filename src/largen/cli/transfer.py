@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from largen.cli.audit import audit
-from largen.cli.work import make_folder, progress
+from largen.cli.work import make_output_folder, progress
 from largen.errors import LargenError
 from largen.files import save_figure
 
@@ -35,7 +35,7 @@ def demo(
 ) -> None:
     """Tune a small network, train a large one with its rate, and check how activations scale."""
     console = Console(highlight=False)
-    make_folder(output, console)
+    make_output_folder(output, console)
     try:
         run_demo(output, fast, jobs, console)
     except (ModuleNotFoundError, LargenError) as error:

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from typer.core import TyperGroup
 
 from largen.errors import InvalidInput
-from largen.files import made_folder
+from largen.files import make_folder
 
 INTERRUPTED = 130  # exit code of a command that Ctrl-C has ended
 
@@ -39,10 +39,10 @@ def ending_in_order() -> Iterator[None]:
         raise typer.Exit(INTERRUPTED) from None
 
 
-def make_folder(folder: Path, console: Console) -> None:
+def make_output_folder(folder: Path, console: Console) -> None:
     """Make the folder of ``--output``, or print why that fails and exit."""
     try:
-        made_folder("--output", folder)
+        make_folder("--output", folder)
     except InvalidInput as error:
         console.print(str(error))
         raise typer.Exit(2) from None

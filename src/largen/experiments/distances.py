@@ -123,5 +123,5 @@ def prediction_for(limit: Trajectory, net: Trajectory, on: str) -> np.ndarray:
         return getattr(limit, f"f_{on}")[None]
     # A limit read from a file has no run; that of the networks is equivalent.
     limit = limit if limit.run is not None else Trajectory(limit.to_xarray(), net.run)
-    train, test = theory().given(limit, net.f_train[:, 0], net.f_test[:, 0])
+    train, test = theory().condition(limit, net.f_train[:, 0], net.f_test[:, 0])
     return np.asarray(train if on == "train" else test)

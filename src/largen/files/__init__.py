@@ -10,7 +10,7 @@ from largen.files.contents import (
     save_figure,
     save_text,
 )
-from largen.files.whole import as_file, as_path, made_folder, written_whole
+from largen.files.whole import as_file, as_path, make_folder, write_whole
 
 __all__ = [
     "as_file",
@@ -18,11 +18,11 @@ __all__ = [
     "json_with_checksum",
     "load_arrays",
     "load_dataset",
-    "made_folder",
+    "make_folder",
     "read_json",
     "save_arrays",
     "save_dataset",
     "save_figure",
     "save_text",
-    "written_whole",
+    "write_whole",
 ]

@@ -29,7 +29,7 @@ def add_checksum(file: BinaryIO) -> None:
 
 
 @contextmanager
-def verified(path: Path) -> Iterator[tuple[BinaryIO, bool]]:
+def open_verified(path: Path) -> Iterator[tuple[BinaryIO, bool]]:
     """Yield a file open for reading, and whether it has a checksum, which has then been verified.
 
     Raises

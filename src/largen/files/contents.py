@@ -14,8 +14,8 @@ from zipfile import ZipFile
 import numpy as np
 
 from largen.errors import DamagedFile, InvalidInput
-from largen.files.checksums import verified
-from largen.files.whole import as_path, written_whole
+from largen.files.checksums import open_verified
+from largen.files.whole import as_path, write_whole
 
 if TYPE_CHECKING:
     import xarray
@@ -27,11 +27,11 @@ def save_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
     Raises
     ------
     CannotWrite
-        As :func:`largen.files.written_whole` does.
+        As :func:`largen.files.write_whole` does.
     """
     held: dict[str, Any] = {name: np.asarray(value) for name, value in arrays.items()}
     # Older versions of np.savez, which does the same, leave the archive open if the disk is full.
-    with written_whole(path, checksum=True) as file, ZipFile(file, "w") as archive:
+    with write_whole(path, checksum=True) as file, ZipFile(file, "w") as archive:
         for name, array in held.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as part:
                 np.lib.format.write_array(part, array, allow_pickle=False)
@@ -47,7 +47,7 @@ def load_arrays(path: Path) -> dict[str, np.ndarray] | None:
     """
     if not path.is_file():
         return None
-    with verified(path) as (file, has_checksum):
+    with open_verified(path) as (file, has_checksum):
         # A file without a checksum is not parsed: a damaged header can request any memory.
         if not has_checksum:
             raise DamagedFile(path, "it has no checksum")
@@ -65,7 +65,7 @@ def save_dataset(
     Raises
     ------
     InvalidInput, CannotWrite
-        As :func:`largen.files.written_whole` does.
+        As :func:`largen.files.write_whole` does.
     """
     import h5netcdf
     import xarray
@@ -77,7 +77,7 @@ def save_dataset(
         for place, dataset in groups.items():
             group = file if place == "/" else file.create_group(place)
             dataset.dump_to_store(H5NetCDFStore(group))
-    with written_whole(path, name=name, checksum=True) as draft:
+    with write_whole(path, name=name, checksum=True) as draft:
         draft.write(whole.getbuffer())
 
 
@@ -96,7 +96,7 @@ def load_dataset(path: str | PathLike[str], *, name: str = "path") -> tuple[xarr
     place = as_path(name, path)
     if not place.is_file():
         raise InvalidInput(f"{name}: there is no file {str(path)!r}.")
-    with verified(place) as (file, has_checksum):
+    with open_verified(place) as (file, has_checksum):
         try:
             return xarray.load_dataset(file, engine="h5netcdf"), has_checksum
         except Exception as error:  # without a checksum, HDF5 raises errors of many types
@@ -156,9 +156,9 @@ def save_text(path: str | PathLike[str], text: str) -> None:
     Raises
     ------
     InvalidInput, CannotWrite
-        As :func:`largen.files.written_whole` does.
+        As :func:`largen.files.write_whole` does.
     """
-    with written_whole(path) as file:
+    with write_whole(path) as file:
         file.write(text.encode())
 
 
@@ -168,9 +168,9 @@ def save_figure(path: str | PathLike[str], figure: Any, *, name: str = "path") -
     Raises
     ------
     InvalidInput
-        For a format that matplotlib does not know; as :func:`largen.files.written_whole`.
+        For a format that matplotlib does not know; as :func:`largen.files.write_whole`.
     CannotWrite
-        As :func:`largen.files.written_whole` does.
+        As :func:`largen.files.write_whole` does.
     """
     place = as_path(name, path)
     kind = place.suffix[1:].lower() or "png"
@@ -180,5 +180,5 @@ def save_figure(path: str | PathLike[str], figure: Any, *, name: str = "path") -
             f"{name}: pictures are not written as {place.suffix!r}; known: {', '.join(known)}."
         )
     place = place if place.suffix else place.with_name(f"{place.name}.png")
-    with written_whole(place, name=name) as file:
+    with write_whole(place, name=name) as file:
         figure.savefig(file, format=kind)

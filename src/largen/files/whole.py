@@ -1,6 +1,6 @@
 """Atomic writing of files, and creation of their folders.
 
-Every file of largen is written by :func:`written_whole`: a draft with a unique name is written,
+Every file of largen is written by :func:`write_whole`: a draft with a unique name is written,
 flushed to the disk, and then renamed to the file's name in one step. A reader therefore finds
 either the previous or the new content in full, even if a process is killed or several write at a
 time. The draft is locked as long as its process lives, so that drafts of killed processes can be
@@ -32,7 +32,7 @@ DRAFT = ".part"
 NAME = 80  # characters of the file's name in the draft's name: file systems allow 255 bytes
 
 
-def made_folder(name: str, folder: str | PathLike[str]) -> Path:
+def make_folder(name: str, folder: str | PathLike[str]) -> Path:
     """Return a folder, creating it if necessary.
 
     Parameters
@@ -94,7 +94,7 @@ def as_file(name: str, path: str | PathLike[str]) -> Path:
 
 
 @contextmanager
-def written_whole(
+def write_whole(
     path: str | PathLike[str], *, name: str = "path", checksum: bool = False
 ) -> Iterator[BinaryIO]:
     """Yield a file to write to, which receives its name when the block ends without an error.
@@ -120,7 +120,7 @@ def written_whole(
     --------
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "numbers.txt"
-    >>> with written_whole(path) as file:
+    >>> with write_whole(path) as file:
     ...     _ = file.write(b"1 2 3")
     ...     path.exists()
     False

@@ -25,13 +25,13 @@ from largen.architectures import (
 )
 from largen.expectations import ActivationFunction, activation
 from largen.expectations.composition import compose, product, weighted_sum
-from largen.kernels.pieces import Pieces, composed, parts_with_constants, unroll
+from largen.kernels.pieces import Pieces, fold_pieces, parts_with_constants, unroll
 from largen.kernels.state import Shared
 
 _LINEAR = activation("linear")
 
 
-def joined(pieces: Pieces) -> Pieces:
+def join_elementwise(pieces: Pieces) -> Pieces:
     """Return the same network with every run of elementwise layers as one activation."""
     done: Pieces = []
     for layer, constants in pieces:
@@ -68,10 +68,12 @@ def _append_function(done: Pieces, phi: ActivationFunction) -> None:
         done.append((last, constants))
     elif isinstance(last, Repeat) and _ends(last):
         done.pop()
-        done += joined([*unroll(last, constants), (Activation(phi), ())])
+        done += join_elementwise([*unroll(last, constants), (Activation(phi), ())])
     elif isinstance(last, Concatenate):
         found = [
-            composed(joined([*parts_with_constants(branch, its), (Activation(phi), ())]))
+            fold_pieces(
+                join_elementwise([*parts_with_constants(branch, its), (Activation(phi), ())])
+            )
             for branch, its in zip(last.parts, constants.parts, strict=True)
         ]
         done[-1] = together(last, constants.own, found)
@@ -120,7 +122,7 @@ def _ends(layer: Layer) -> bool:
 def _behind(phi: Activation, layer: Parallel, constants: Shared) -> tuple[Layer, Any]:
     """Return a layer whose parts read φ(x) as a layer whose parts read x."""
     found = [
-        composed(joined([(phi, ()), *parts_with_constants(part, its)]))
+        fold_pieces(join_elementwise([(phi, ()), *parts_with_constants(part, its)]))
         for part, its in zip(layer.parts, constants.parts, strict=True)
     ]
     return together(layer, constants.own, found)

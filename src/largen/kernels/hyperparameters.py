@@ -75,7 +75,7 @@ def hyperparameters(
         factors.append((weight.std / stds[-1]) ** 2)
     names = tuple(f"{name}_std" for name in form.weights)
     doubled = dict(zip(names, 2 * np.array(stds), strict=True))
-    slower = form_for_kernels(rebuilt(net, doubled), param or ntk(), inputs).weights
+    slower = form_for_kernels(with_stds(net, doubled), param or ntk(), inputs).weights
     labelled = {
         name: replace(weight, std=float(position), rate=_fall(weight.rate, slower[name].rate))
         for position, (name, weight) in enumerate(form.weights.items(), start=1)
@@ -160,7 +160,7 @@ def kernel_at(
     return kernels_at_once(skeleton, with_ntk, chosen, x, None, (mask, None))[int(with_ntk)]
 
 
-def rebuilt(net: Layer, stds: dict[str, float]) -> Layer:
+def with_stds(net: Layer, stds: dict[str, float]) -> Layer:
     """Return the network with other σ_w and σ_b, given by their names."""
 
     def change(layer: Layer, path: tuple[int, ...]) -> Layer:

@@ -16,7 +16,7 @@ from largen.kernels.distance import (
     half_squared_distance_of,
     points,
 )
-from largen.kernels.rules.scaling import hidden
+from largen.kernels.rules.scaling import apply_masks
 from largen.kernels.state import Side, State, Wanted
 
 _FEW = 32  # largest number of channels for explicit differences instead of matrix products
@@ -100,7 +100,7 @@ def state_of(
     else:
         gap = _gaps(first.x, second.x, same, wanted.pairs)
     ntk = jnp.zeros_like(gap) if with_ntk else None
-    return hidden(State(first.side, second.side, gap, ntk, same))
+    return apply_masks(State(first.side, second.side, gap, ntk, same))
 
 
 def _side(x: Any, present: Any, wanted: Wanted) -> Side:

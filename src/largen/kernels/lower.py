@@ -33,8 +33,8 @@ from largen.architectures import (
 )
 from largen.errors import NoTheory
 from largen.kernels.elementwise import append, together
-from largen.kernels.pieces import Pieces, composed, stacked
-from largen.kernels.rules import DATA, OnlyByNetworks, nature_behind, own_constants, without_end
+from largen.kernels.pieces import Pieces, fold_pieces, stack
+from largen.kernels.rules import DATA, OnlyByNetworks, infinite_stack, nature_behind, own_constants
 from largen.kernels.state import Constants
 from largen.parameterizations import CanonicalForm
 
@@ -104,7 +104,7 @@ def lower(
     while len(pieces) > 1 and isinstance(first := pieces[0][0], Activation | Axes):
         features.append(first.function if isinstance(first, Activation) else ChannelsLast(first))
         pieces = pieces[1:]
-    skeleton, constants = composed(pieces)
+    skeleton, constants = fold_pieces(pieces)
     try:
         nature_behind(skeleton, DATA)
     except OnlyByNetworks as found:
@@ -143,15 +143,15 @@ def _pieces(net: Layer, form: CanonicalForm, signal: Signal, constant: bool) -> 
     def join(layer: Parallel, path: Path, behind: _Behind, ways: Any) -> _Behind:
         found = [way(_Behind([], behind.signal)) for way in ways]
         bare, own = own_constants(layer, path, form, tuple(each.signal for each in found))
-        parts = [composed(each.pieces) for each in found]
+        parts = [fold_pieces(each.pieces) for each in found]
         return behind.followed_by(*together(bare, own, parts), layer)
 
     def again(layer: Sequence, path: Path, behind: _Behind, once: Any) -> _Behind:
         found = once(_Behind([], behind.signal)).pieces
         if form.diffusive is not None and layer.times == math.inf:
-            return behind.followed_by(*without_end(found, form.diffusive, constant), layer)
-        skeleton, constants = composed(found)
-        repeated = Repeat(skeleton, layer.times), stacked([constants] * copies_of(layer))
+            return behind.followed_by(*infinite_stack(found, form.diffusive, constant), layer)
+        skeleton, constants = fold_pieces(found)
+        repeated = Repeat(skeleton, layer.times), stack([constants] * copies_of(layer))
         return behind.followed_by(*repeated, layer)
 
     return carried(net, _Behind([], signal), leaf=leaf, join=join, again=again).pieces

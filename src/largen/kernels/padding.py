@@ -47,7 +47,7 @@ def fill_up(x: Float[Rows, "sample *shape"]) -> Float[Rows, "row *shape"]:
     return np.concatenate([x, shrunken.astype(x.dtype)])
 
 
-def filled(samples: Masked, dtype: Any = None) -> Masked:
+def fill(samples: Masked, dtype: Any = None) -> Masked:
     """Return samples and their masks padded with further rows, in their own or a given dtype."""
     x, mask = np.asarray(samples.x, dtype), samples.mask
     full = fill_up(x)

@@ -14,10 +14,10 @@ from largen.kernels.fold import fold
 Pieces = list[tuple[Layer, Any]]
 
 
-def composed(pieces: Pieces) -> tuple[Layer, Any]:
+def fold_pieces(pieces: Pieces) -> tuple[Layer, Any]:
     """Return the sequence of layers as one layer, with runs of equal layers as repetitions."""
     skeletons, constants, position = [], [], 0
-    for block, times in _folded([skeleton for skeleton, _ in pieces]):
+    for block, times in _fold([skeleton for skeleton, _ in pieces]):
         length = len(block)
         copies = [
             tuple(c for _, c in pieces[start : start + length])
@@ -31,14 +31,14 @@ def composed(pieces: Pieces) -> tuple[Layer, Any]:
             if not isinstance(body, Serial):
                 copies = [copy[0] for copy in copies]
             skeletons.append(Repeat(body, times))
-            constants.append(stacked(copies))
+            constants.append(stack(copies))
         position += times * length
     if len(skeletons) == 1:
         return skeletons[0], constants[0]
     return Serial(tuple(skeletons)), tuple(constants)
 
 
-def _folded(layers: Sequence[Layer]) -> list[tuple[tuple[Layer, ...], int]]:
+def _fold(layers: Sequence[Layer]) -> list[tuple[tuple[Layer, ...], int]]:
     """Return runs of equal blocks; only blocks that keep the shape of their input are folded."""
     found = []
     for block, times in fold(layers):
@@ -65,6 +65,6 @@ def unroll(repeat: Repeat, constants: Any) -> Pieces:
     return pieces
 
 
-def stacked(copies: Sequence[Any]) -> Any:
+def stack(copies: Sequence[Any]) -> Any:
     """Return the constants of several copies as arrays with a leading axis."""
     return jax.tree.map(lambda *leaves: np.stack(leaves), *copies)

@@ -24,7 +24,7 @@ from largen.expectations import ActivationFunction
 from largen.expectations.accuracy import probes
 from largen.expectations.watching import MomentRequest, watch
 from largen.kernels.lower import Lowered
-from largen.kernels.rules import advance, simplified, wanted
+from largen.kernels.rules import advance, simplify, wanted
 from largen.kernels.state import Side, State, Wanted, equal_positions
 
 Seen = dict[ActivationFunction, list[np.ndarray]]
@@ -156,7 +156,7 @@ def _by_compiled_rules(
 def _requests(
     skeleton: Layer, space: tuple[int, ...], constants: Any, few: Input
 ) -> list[MomentRequest]:
-    skeleton = mapped(skeleton, lambda layer, path: simplified(layer))
+    skeleton = mapped(skeleton, lambda layer, path: simplify(layer))
     required = wanted(skeleton, Wanted())
     constants = jax.tree.map(jnp.asarray, constants)
 

@@ -11,7 +11,7 @@ from jax.typing import ArrayLike
 from largen.architectures import Layer
 from largen.errors import NumericalFailure, one_of
 from largen.interrupts import check, interruptible
-from largen.kernels.hyperparameters import Hyperparameters, rebuilt
+from largen.kernels.hyperparameters import Hyperparameters, with_stds
 from largen.parameterizations import Parameterization
 from largen.regression.likelihood import PRIORS, evidence
 from largen.scalars import flag, integer, real
@@ -244,7 +244,7 @@ def ascend(
         options={"maxiter": steps, "ftol": 1e-12, "gtol": 1e-7},
     )
     stds, now = constants(found.x)
-    fitted = rebuilt(net, dict(zip(of.given.names, stds.tolist(), strict=True)))
+    fitted = with_stds(net, dict(zip(of.given.names, stds.tolist(), strict=True)))
     stopped = np.abs(found.x) > reach - 1e-9
     at_bound = [name for name, group in zip(of.given.names, groups, strict=True) if stopped[group]]
     at_bound += [name] if free and stopped[count] else []

@@ -16,7 +16,7 @@ from largen.errors import InvalidInput, NumericalFailure, one_of
 from largen.interrupts import interruptible
 from largen.kernels.masked import Masked, diagonal_of, kernel_of, masked
 from largen.kernels.nngp_ntk import kernel, nngp, ntk_kernel
-from largen.kernels.padding import filled
+from largen.kernels.padding import fill
 from largen.kernels.tiles import check_size
 from largen.parameterizations import Parameterization
 from largen.regression.checks import (
@@ -141,7 +141,7 @@ class Posterior(Conditioned):
         kernels = 4 if self.kind == "ntk" else 2
         check_size("x_test", len(x), len(self.x) + covariance * len(x), kernels, np.float64)
         with jax.enable_x64(True):
-            moments = self._moments(filled(new, np.float64), covariance)
+            moments = self._moments(fill(new, np.float64), covariance)
         # JAX's float64 is off outside of this call, so that results leave it as NumPy arrays.
         rows = len(x)
         mean = np.asarray(moments[0], dtype)[..., :rows, :]
@@ -196,7 +196,7 @@ class Posterior(Conditioned):
     def _moments(self, new: Masked, full: bool):
         """Return mean (M, C), variance (M,) and covariance (M, M) or None."""
         own = self._prior(new) if full else diagonal_of(self._prior, new)
-        given = filled(Masked(self.x, self.mask))
+        given = fill(Masked(self.x, self.mask))
         if self.kind == "ntk":
             both = kernel_of(kernel, self.net, new, given, param=self.param)
             prior_cross, cross = (k[:, : len(self.x)] for k in both)
@@ -335,7 +335,7 @@ def matrices(
     # Kernels, the sum with the noise, its factor, and what the factorisation works with.
     check_size("x", len(given.x), len(given.x), 6 if kind == "ntk" else 4, np.float64)
     of = {"nngp": nngp, "ntk": kernel, "ntk-gp": ntk_kernel}[kind]
-    found = kernel_of(of, net, filled(given, np.float64), param=param)
+    found = kernel_of(of, net, fill(given, np.float64), param=param)
     prior, matrix = found if kind == "ntk" else (None, found)
     seen = slice(len(given.x))
     return np.asarray(matrix)[seen, seen], None if prior is None else np.asarray(prior)[seen, seen]

@@ -23,7 +23,7 @@ from largen.regression.conditioning import (
 from largen.regression.early_stopping import singular_at_infinity, training_times
 from largen.regression.factor import explain
 from largen.regression.gaussian_process import Prediction
-from largen.regression.kernel_rows import Targets, joined, separate, square_kernel
+from largen.regression.kernel_rows import Targets, join_outputs, separate, square_kernel
 from largen.scalars import flag, integer, random_key
 
 
@@ -148,7 +148,7 @@ class KernelPosterior(Conditioned):
         if found.covariance is None:
             raise InvalidInput("test: draws need the kernel of all pairs of test samples.")
         if self.targets.coupled:
-            mean, covariance = found.mean.reshape(-1, 1), joined(found.covariance)
+            mean, covariance = found.mean.reshape(-1, 1), join_outputs(found.covariance)
         else:
             mean, covariance = found.mean.reshape(len(found.mean), -1), found.covariance
         return self.targets.shaped(draw(mean, covariance, key, draws))
@@ -165,7 +165,7 @@ class KernelPosterior(Conditioned):
     def _own(self, test: Any, rows: int) -> np.ndarray:
         coupled = self.targets.coupled
         own = np.asarray(floating("test", test, ndim=4 if coupled else (1, 2)), np.float64)
-        own = joined(own) if coupled else own
+        own = join_outputs(own) if coupled else own
         if own.shape not in ((rows,), (rows, rows)):
             raise InvalidInput(
                 f"test: does not fit cross of {rows} rows, its shape is {own.shape}."

@@ -45,7 +45,7 @@ class Targets(NamedTuple):
     def matrix(self, kernel: np.ndarray, to: Any = slice(None)) -> np.ndarray:
         """Return the kernel from chosen samples to those of positive weight, as a matrix."""
         kernel = kernel[to][:, self.kept]
-        return joined(kernel) if self.coupled else kernel
+        return join_outputs(kernel) if self.coupled else kernel
 
     def of_rows(self, of_samples: np.ndarray) -> np.ndarray:
         """Return values of the samples of positive weight, repeated for each row of the matrix."""
@@ -58,14 +58,14 @@ class Targets(NamedTuple):
         return mean if self.y.ndim == 2 else mean[..., 0]
 
 
-def joined(kernel: np.ndarray) -> np.ndarray:
+def join_outputs(kernel: np.ndarray) -> np.ndarray:
     """Return a kernel (n, m, output, output) as a matrix of (sample, output) pairs."""
     rows, columns, outputs, _ = kernel.shape
     return kernel.transpose(0, 2, 1, 3).reshape(rows * outputs, columns * outputs)
 
 
 def separate(matrix: np.ndarray, outputs: int) -> np.ndarray:
-    """Return a matrix with separate axes of outputs; the inverse of :func:`joined`."""
+    """Return a matrix with separate axes of outputs; the inverse of :func:`join_outputs`."""
     *times, rows, columns = matrix.shape
     split = matrix.reshape(*times, rows // outputs, outputs, columns // outputs, outputs)
     return np.moveaxis(split, -3, -2)

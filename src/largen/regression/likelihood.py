@@ -24,10 +24,10 @@ from largen.kernels.accuracy import (
     with_suitable_methods,
 )
 from largen.kernels.checks import checked_mask
-from largen.kernels.hyperparameters import Hyperparameters, hyperparameters, kernel_at, rebuilt
+from largen.kernels.hyperparameters import Hyperparameters, hyperparameters, kernel_at, with_stds
 from largen.kernels.lower import Lowered
 from largen.kernels.masked import Masked
-from largen.kernels.padding import filled
+from largen.kernels.padding import fill
 from largen.kernels.tiles import check_at_once, most_positions
 from largen.parameterizations import Parameterization
 from largen.regression.checks import training_inputs, training_targets
@@ -93,7 +93,7 @@ class Evidence(NamedTuple):
     @property
     def filled(self) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, np.ndarray]:
         """Samples, targets and mask, padded to a standard size, and which rows are data."""
-        x, mask = filled(Masked(self.x, self.mask))
+        x, mask = fill(Masked(self.x, self.mask))
         y = np.zeros((len(x), self.y.shape[1]))
         y[: len(self.y)] = self.y
         return x, y, mask, np.arange(len(x)) < len(self.x)
@@ -145,7 +145,7 @@ def evidence(
 def _check_rates(net: Layer, given: Hyperparameters, param: Any, inputs: Any) -> None:
     """Refuse learning rates that depend on σ_w and σ_b, which the gradient of the NTK neglects."""
     doubled = dict(zip(given.names, (2 * given.stds).tolist(), strict=True))
-    other = hyperparameters(rebuilt(net, doubled), param, inputs)
+    other = hyperparameters(with_stds(net, doubled), param, inputs)
     pairs = zip(*(jax.tree.leaves(_rates(each)) for each in (given, other)), strict=True)
     if not all(np.allclose(one, two) for one, two in pairs):
         raise NoTheory(f"fit: in {param} relative rates depend on σ_w; take lg.ntk().")

@@ -11,7 +11,7 @@ import numpy as np
 from largen.arrays import like, precision
 from largen.errors import InvalidInput
 from largen.kernels.modes import critical_rate
-from largen.regression.kernel_rows import joined, square_kernel
+from largen.regression.kernel_rows import join_outputs, square_kernel
 from largen.results import brief, in_notebooks
 from largen.scalars import real
 
@@ -140,4 +140,4 @@ def _eigenvalues(ntk: Any) -> tuple[int, float, float]:
 
 
 def _rows(matrix: np.ndarray) -> np.ndarray:
-    return joined(matrix) if matrix.ndim == 4 else matrix
+    return join_outputs(matrix) if matrix.ndim == 4 else matrix

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from jax.typing import ArrayLike
 
-from largen.arrays import as_array, converted, in_words, known, samples, shape_of
+from largen.arrays import as_array, convert, in_words, known, samples, shape_of
 from largen.errors import InvalidInput
 
 
@@ -57,7 +57,7 @@ class Dataset:
     ):
         known("x_train", x_train)
         x = samples("x_train", x_train)
-        x = converted("x_train", x, x.dtype)
+        x = convert("x_train", x, x.dtype)
         y = _targets("y_train", y_train, x)
         if (x_test is None) != (y_test is None):
             raise InvalidInput("x_test and y_test: give both, or neither.")
@@ -65,7 +65,7 @@ class Dataset:
             xt, yt = x[:0], y[:0]
         else:
             known("x_test", x_test)
-            xt = converted("x_test", samples("x_test", x_test), x.dtype)
+            xt = convert("x_test", samples("x_test", x_test), x.dtype)
             if xt.shape[1:] != x.shape[1:]:
                 raise InvalidInput(
                     f"x_test: has {in_words(shape_of(xt))} a sample, x_train has "
@@ -118,6 +118,6 @@ def _targets(name: str, y: Any, x: np.ndarray) -> np.ndarray:
     if not np.isfinite(y).all():
         raise InvalidInput(f"{name}: has NaN or infinite entries; drop those samples.")
     if y.dtype.kind == "f":
-        return converted(name, y, x.dtype)
-    converted(name, y, x.dtype)  # integers are numbers for some losses, classes for others
-    return converted(name, y, np.int32)
+        return convert(name, y, x.dtype)
+    convert(name, y, x.dtype)  # integers are numbers for some losses, classes for others
+    return convert(name, y, np.int32)

@@ -63,7 +63,7 @@ class Theory(ABC):
         The theory's name in results and in ``theory=name``, an attribute of the class.
     random_outputs
         An attribute of the class: whether the limit's outputs depend on a network's random
-        initialisation. If so, :meth:`given` is defined.
+        initialisation. If so, :meth:`condition` is defined.
 
     Examples
     --------
@@ -127,7 +127,7 @@ class Theory(ABC):
         """Return why the theory is the limit of a run; raises as :meth:`pose` does."""
         return cls.pose(run).reason
 
-    def given(self, limit: Trajectory, f0_train: Any, f0_test: Any) -> tuple[Any, Any]:
+    def condition(self, limit: Trajectory, f0_train: Any, f0_test: Any) -> tuple[Any, Any]:
         """Return the limit's predictions for networks whose initial outputs are known.
 
         Parameters

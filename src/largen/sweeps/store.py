@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from largen.errors import DamagedFile
-from largen.files import load_arrays, made_folder, save_arrays
+from largen.files import load_arrays, make_folder, save_arrays
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Store:
         InvalidInput
             If it cannot be created.
         """
-        return cls(None if folder is None else made_folder("folder", folder))
+        return cls(None if folder is None else make_folder("folder", folder))
 
     def load(self, settings: dict[str, Any]) -> dict[str, np.ndarray] | None:
         """Return a finished cell's arrays, or None if it is not stored."""

@@ -31,7 +31,7 @@ def test_against_wide_networks(optimizer):
     off = []
     for width in (128, 1024):
         nets = lg.train(here, width=width, seeds=8, key=1)
-        train, test = KernelLimit().given(limit, nets.f_train[:, 0], nets.f_test[:, 0])
+        train, test = KernelLimit().condition(limit, nets.f_train[:, 0], nets.f_test[:, 0])
         gaps = nets.f_train[:, -1] - train[:, -1], nets.f_test[:, -1] - test[:, -1]
         off.append(np.sqrt(np.mean(np.concatenate(gaps, axis=1) ** 2)))
     without = lg.solve(run(lg.gd(0.3, momentum=0.6), steps=12))

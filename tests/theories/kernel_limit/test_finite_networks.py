@@ -62,7 +62,7 @@ def test_networks_approach_the_limit_given_their_start(loss, optimizer):
     distances = []
     for width in WIDTHS:
         nets = lg.train(run, width=width, seeds=12, key=width)
-        train, test = KernelLimit().given(limit, nets.f_train[:, 0], nets.f_test[:, 0])
+        train, test = KernelLimit().condition(limit, nets.f_train[:, 0], nets.f_test[:, 0])
         error = np.concatenate([nets.f_train - train, nets.f_test - test], axis=2)
         distances.append(np.sqrt((error[:, -1] ** 2).mean()))
     power = np.polyfit(np.log(WIDTHS), np.log(distances), 1)[0]
@@ -77,7 +77,7 @@ def test_mean_and_standard_deviation_over_initialisations(loss, draws):
     width, seeds = 512, 200
     nets = lg.train(run, width=width, seeds=seeds, key=7)
     at = [0, 5, 40]
-    given = KernelLimit().given(limit, nets.f_train[:, 0], nets.f_test[:, 0])
+    given = KernelLimit().condition(limit, nets.f_train[:, 0], nets.f_test[:, 0])
     for name, predicted in zip(("f_train", "f_test"), given, strict=True):
         f, mean = getattr(nets, name)[:, at], getattr(limit, name)[at]
         std = getattr(limit, f"{name}_std")[at]

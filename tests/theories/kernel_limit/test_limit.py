@@ -91,7 +91,7 @@ def test_squared_error_against_iteration(name, outputs):
     np.testing.assert_allclose(plain.f_test_std, limit.f_test_std, atol=1e-7)
 
     f0 = RNG.standard_normal((3, P + M, *outputs))
-    train, test = KernelLimit().given(limit, f0[:, :P], f0[:, P:])
+    train, test = KernelLimit().condition(limit, f0[:, :P], f0[:, P:])
     for seed in range(3):
         want = iterate(run, ntk, f0[seed], squared)
         np.testing.assert_allclose(train[seed], want[:, :P], atol=1e-11)
@@ -161,7 +161,7 @@ def test_other_losses_against_iteration(loss, y, residual, name):
     out = run.output_shape
     nngp, ntk = kernels()
     f0 = RNG.standard_normal((2, P + M, *out))
-    train, test = KernelLimit().given(limit, f0[:, :P], f0[:, P:])
+    train, test = KernelLimit().condition(limit, f0[:, :P], f0[:, P:])
     for seed in range(2):
         want = iterate(run, ntk, f0[seed], residual)
         np.testing.assert_allclose(train[seed], want[:, :P], atol=1e-10)
@@ -170,7 +170,7 @@ def test_other_losses_against_iteration(loss, y, residual, name):
     # The mean over draws against draws of our own: within the two standard errors.
     root = np.linalg.cholesky(nngp)
     draws = np.einsum("ij,sj...->si...", root, RNG.standard_normal((400, P + M, *out)))
-    f = np.concatenate(KernelLimit().given(limit, draws[:, :P], draws[:, P:]), axis=2)
+    f = np.concatenate(KernelLimit().condition(limit, draws[:, :P], draws[:, P:]), axis=2)
     ours = np.concatenate([limit.f_train, limit.f_test], axis=1)
     error = np.concatenate([limit.f_train_error, limit.f_test_error], axis=1)
     z = (ours - f.mean(0)) / np.sqrt(error**2 + f.var(0) / 400)
@@ -284,7 +284,7 @@ def test_without_test_samples():
         assert limit.f_test.shape == limit.f_test_std.shape == (6, 0)
     sign = lg.Run(NET, lg.ntk(), lg.Dataset(X, SIGNS), "logistic", lg.gd(0.3), steps=5)
     limit = lg.solve(sign, draws=4)
-    train, test = KernelLimit().given(limit, np.zeros((2, P)), np.zeros((2, 0)))
+    train, test = KernelLimit().condition(limit, np.zeros((2, P)), np.zeros((2, 0)))
     assert train.shape == (2, 6, P)
     assert test.shape == (2, 6, 0)
 
@@ -317,9 +317,9 @@ def test_bad_options(tmp_path):
         lg.solve(run, key="0")
     limit = lg.solve(run, draws=4)
     with pytest.raises(InvalidInput, match=r"f0_test: wanted shape \(seed, 3\), got \(2, 4\)"):
-        KernelLimit().given(limit, np.zeros((2, P)), np.zeros((2, 4)))
+        KernelLimit().condition(limit, np.zeros((2, P)), np.zeros((2, 4)))
     with pytest.raises(InvalidInput, match="f0_train: 1 of"):
-        KernelLimit().given(limit, np.where(np.eye(1, P), np.nan, 0.0), np.zeros((1, M)))
+        KernelLimit().condition(limit, np.where(np.eye(1, P), np.nan, 0.0), np.zeros((1, M)))
     loaded = lg.Trajectory.load(limit.save(tmp_path / "limit.nc"))
     with pytest.raises(InvalidInput, match="loaded from a file"):
         KernelLimit().given(loaded, np.zeros((2, P)), np.zeros((2, M)))

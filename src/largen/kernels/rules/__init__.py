@@ -26,10 +26,10 @@ from largen.kernels.rules.dispatch import (
     nature_behind,
     own_constants,
     rule,
-    simplified,
+    simplify,
     wanted,
 )
-from largen.kernels.rules.infinite_depth import InfiniteDepth, without_end
+from largen.kernels.rules.infinite_depth import InfiniteDepth, infinite_stack
 from largen.kernels.rules.structure import ends_in_affine_map
 
 __all__ = [
@@ -46,13 +46,13 @@ __all__ = [
     "freshness",
     "heads",
     "infinite_depth",
+    "infinite_stack",
     "nature_behind",
     "normalizing",
     "own_constants",
     "pooling",
     "rule",
-    "simplified",
+    "simplify",
     "structure",
     "wanted",
-    "without_end",
 ]

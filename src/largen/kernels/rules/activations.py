@@ -18,7 +18,7 @@ from largen.architectures import Activation, Dropout
 from largen.errors import NoTheory
 from largen.expectations import mean, pair_moments, second_moment
 from largen.kernels.rules.dispatch import Nature, OnlyByNetworks, nature_behind, rule, wanted
-from largen.kernels.rules.scaling import hidden
+from largen.kernels.rules.scaling import apply_masks
 from largen.kernels.state import Side, State, Wanted, equal_positions, opposite
 
 
@@ -36,7 +36,7 @@ def _(layer: Activation, constants: tuple[()], state: State, behind: Wanted) -> 
     q1, q2 = state.facing(state.first.q, state.second.q)
     gap, derivative = pair_moments(phi, q1, q2, state.gap)
     ntk = None if state.ntk is None else derivative * state.ntk
-    return hidden(State(of_side(state.first), of_side(state.second), gap, ntk, state.same))
+    return apply_masks(State(of_side(state.first), of_side(state.second), gap, ntk, state.same))
 
 
 @wanted.register

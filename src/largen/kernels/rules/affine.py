@@ -29,14 +29,14 @@ from largen.kernels.rules.dispatch import (
     rule,
     wanted,
 )
-from largen.kernels.rules.scaling import hidden
+from largen.kernels.rules.scaling import apply_masks
 from largen.kernels.sliding import Slide, slides
 from largen.kernels.state import Constants, Side, State, Wanted, equal_positions, opposite
 
 
 @rule.register
 def _(layer: Dense, constants: Constants, state: State, behind: Wanted) -> State:
-    return _mapped(state, constants, 1, behind)
+    return _affine_map(state, constants, 1, behind)
 
 
 @rule.register(Conv)
@@ -44,7 +44,7 @@ def _(layer: Dense, constants: Constants, state: State, behind: Wanted) -> State
 def _(layer: Conv | ConvTranspose, constants: Constants, state: State, behind: Wanted) -> State:
     for axis, slide in enumerate(slides(layer, state.space)):
         state = window_sum(state, axis, slide)
-    return _mapped(state, constants, prod(layer.window), behind)
+    return _affine_map(state, constants, prod(layer.window), behind)
 
 
 @rule.register
@@ -53,8 +53,8 @@ def _(layer: LocallyConnected, constants: Constants, state: State, behind: Wante
     # positions are uncorrelated.
     for axis, slide in enumerate(slides(layer, state.space)):
         state = window_sum(state, axis, slide)
-    state = _mapped(state, constants, prod(layer.window), behind)
-    return uncorrelated(state) if behind.pairs else state
+    state = _affine_map(state, constants, prod(layer.window), behind)
+    return without_correlations(state) if behind.pairs else state
 
 
 @wanted.register
@@ -147,7 +147,7 @@ def _alone(q: Any, axis: int, slide: Slide) -> tuple[Any, Any]:
     return one, jnp.moveaxis(found, -1, 0).reshape(*other, *space, n)
 
 
-def _mapped(state: State, constants: Constants, summed: int, behind: Wanted) -> State:
+def _affine_map(state: State, constants: Constants, summed: int, behind: Wanted) -> State:
     """Return the state behind the weights, from kernels summed over ``summed`` positions."""
     weight, bias, weight_rate, bias_rate = constants
     share = weight / summed
@@ -161,10 +161,10 @@ def _mapped(state: State, constants: Constants, summed: int, behind: Wanted) -> 
     gap, ntk = share * state.gap, None
     if state.ntk is not None:
         ntk = share * (weight_rate * state.covariance + state.ntk) + bias_rate * bias
-    return hidden(State(first, second, gap, ntk, state.same))
+    return apply_masks(State(first, second, gap, ntk, state.same))
 
 
-def uncorrelated(state: State) -> State:
+def without_correlations(state: State) -> State:
     """Return an aligned state as one of all pairs of positions, different ones uncorrelated."""
     space = state.space
 

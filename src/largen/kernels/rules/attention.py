@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from largen.architectures import SelfAttention
 from largen.kernels.rules.averages import coincident, from_averages, product
 from largen.kernels.rules.dispatch import Nature, nature_behind, rule, wanted
-from largen.kernels.rules.scaling import hidden
+from largen.kernels.rules.scaling import apply_masks
 from largen.kernels.state import Side, State, Wanted, opposite
 
 
@@ -49,7 +49,7 @@ def _(layer: SelfAttention, constants: tuple[()], state: State, behind: Wanted) 
         None if state.ntk is None else of_pairs(state.ntk),
         state.same,
     )
-    return hidden(from_averages(attended, coincident(state)))
+    return apply_masks(from_averages(attended, coincident(state)))
 
 
 def _weights(side: Any, scale: float) -> Any:

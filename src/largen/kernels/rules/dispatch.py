@@ -143,7 +143,7 @@ def advance(layer: Layer, constants: Any, state: State, behind: Wanted) -> State
 
 
 @singledispatch
-def simplified(layer: Layer) -> Layer:
+def simplify(layer: Layer) -> Layer:
     """Return a cheaper layer that leaves variances of the same size; by default the layer."""
     return layer
 

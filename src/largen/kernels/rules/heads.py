@@ -38,11 +38,11 @@ from largen.kernels.rules.dispatch import (
     nature_behind,
     own_constants,
     rule,
-    simplified,
+    simplify,
     wanted,
 )
 from largen.kernels.rules.linear_heads import linear_heads
-from largen.kernels.rules.scaling import hidden
+from largen.kernels.rules.scaling import apply_masks
 from largen.kernels.rules.structure import advance_parts
 from largen.kernels.state import Shared, State, Wanted
 
@@ -57,7 +57,7 @@ def _(layer: MultiHeadAttention, constants: Shared, state: State, behind: Wanted
     required = Wanted(True, behind.means)
     queries, keys, values = advance_parts(layer, constants, state, required)
     if layer.mechanism == "identity":
-        return hidden(linear_heads(queries, keys, values, behind))
+        return apply_masks(linear_heads(queries, keys, values, behind))
     n, positions = state.same.shape[0], prod(state.space)
 
     def table(array: Any) -> Any:
@@ -77,7 +77,7 @@ def _(layer: MultiHeadAttention, constants: Shared, state: State, behind: Wanted
         tangents = tuple(table(each.ntk) for each in (queries, keys, values))
 
     def of_head(weights: Any) -> Any:
-        gap = _mixed(weights, table(values.gap), weights)
+        gap = _attend(weights, table(values.gap), weights)
         mean = None if means is None else jnp.einsum("npu,nu->np", weights, means)
         own = jnp.einsum("npu,nu->np", weights, field(values.first.q))
         if tangents is None:
@@ -85,7 +85,7 @@ def _(layer: MultiHeadAttention, constants: Shared, state: State, behind: Wanted
         theta_q, theta_k, theta = tangents
         by_logits = theta_q * _through_logits(weights, K, K_K)
         by_logits = by_logits + K_Q * _through_logits(weights, K, theta_k)
-        return gap, own, mean, _mixed(weights, theta, weights) + by_logits
+        return gap, own, mean, _attend(weights, theta, weights) + by_logits
 
     def add(total: Any, key: Any) -> Any:
         logits = _logits(roots, _gaussians(key, n * positions, K.dtype), n)
@@ -111,7 +111,7 @@ def _(layer: MultiHeadAttention, constants: Shared, state: State, behind: Wanted
     side = values.first._replace(q=back_field(own), mean=back_field(mean), within=within)
     tangent = None if theta is None else back(theta)
     attended = State(side, side, back(gap), tangent, state.same)
-    return hidden(from_averages(attended, coincident(values)))
+    return apply_masks(from_averages(attended, coincident(values)))
 
 
 def _root(kernel: Any) -> Any:
@@ -145,7 +145,7 @@ def _softmax(logits: Any, there: Any) -> Any:
     return jax.nn.softmax(logits, axis=-1, where=shown)
 
 
-def _mixed(weights: Any, A: Any, weights2: Any) -> Any:
+def _attend(weights: Any, A: Any, weights2: Any) -> Any:
     """Return ζ A ζ'ᵀ, (n, P, n, P)."""
     return product("mqv,npmv->npmq", weights2, product("npu,numv->npmv", weights, A))
 
@@ -154,7 +154,7 @@ def _through_logits(weights: Any, K: Any, A: Any) -> Any:
     """Return S(A), (n, P, n, P)."""
     left_K, left_A = (product("npu,numv->npmv", weights, M) for M in (K, A))
     right_K, right_A = (product("mqv,numv->numq", weights, M) for M in (K, A))
-    first = _mixed(weights, A * K, weights)
+    first = _attend(weights, A * K, weights)
     second = product("mqv,npmv->npmq", weights, left_K * left_A)
     third = product("npu,numq->npmq", weights, right_K * right_A)
     both_K, both_A = (product("mqv,npmv->npmq", weights, left) for left in (left_K, left_A))
@@ -190,7 +190,7 @@ def _(layer: MultiHeadAttention, path: Any, form: Any, behind: Any) -> Any:
     return layer.with_seed(0), np.asarray(float(own))
 
 
-@simplified.register
+@simplify.register
 def _(layer: MultiHeadAttention) -> MultiHeadAttention:
     # Attention weights of each head sum to one: as to the size of variances, a few heads are as
     # good as many.

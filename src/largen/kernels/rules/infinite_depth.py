@@ -66,7 +66,7 @@ class InfiniteDepth(Container):
     diffusive: bool
 
 
-def without_end(blocks: Pieces, diffusive: bool, constant: bool) -> tuple[Layer, Any]:
+def infinite_stack(blocks: Pieces, diffusive: bool, constant: bool) -> tuple[Layer, Any]:
     """Return the layer of infinitely many copies of residual blocks, and its constants.
 
     Parameters
@@ -151,7 +151,7 @@ def _(layer: InfiniteDepth, constants: Shared, state: State, behind: Wanted) -> 
         return from_branches(_with_moments(state, moments))
 
     if current_watch() is not None:
-        return _with_moments(state, _followed(slope, _moments(state)))
+        return _with_moments(state, _by_heun(slope, _moments(state)))
     return _with_moments(state, integrate(lambda _, y: slope(y), _moments(state), steps))
 
 
@@ -168,7 +168,7 @@ def _with_moments(state: State, moments: Any) -> State:
     return State(first, second, gap, ntk, state.same)
 
 
-def _followed(slope: Any, moments: Any) -> Any:
+def _by_heun(slope: Any, moments: Any) -> Any:
     """Return the moments behind all blocks to a few digits, by Heun's method.
 
     This suffices where the expectations that the rules require are recorded, and not the kernels.

@@ -16,29 +16,29 @@ import jax.numpy as jnp
 
 from largen.architectures import BatchNorm, LayerNorm, RMSNorm
 from largen.kernels.rules.dispatch import Nature, OnlyByNetworks, nature_behind, rule, wanted
-from largen.kernels.rules.scaling import hidden, not_below_zero, rescaled
+from largen.kernels.rules.scaling import apply_masks, not_below_zero, rescale
 from largen.kernels.state import Side, State, Wanted, opposite
 
 
 @rule.register
 def _(layer: RMSNorm, constants: tuple[()], state: State, behind: Wanted) -> State:
-    return _normalised(state, layer)
+    return _normalise(state, layer)
 
 
 @rule.register
 def _(layer: LayerNorm, constants: tuple[()], state: State, behind: Wanted) -> State:
-    return hidden(_normalised(_centred(state, layer), layer))
+    return apply_masks(_normalise(_subtract_means(state, layer), layer))
 
 
-def _normalised(state: State, layer: LayerNorm | RMSNorm) -> State:
+def _normalise(state: State, layer: LayerNorm | RMSNorm) -> State:
     def scale(side: Side) -> Any:
         scale = 1 / jnp.sqrt(_over(side.q, side, layer.over_space) + layer.eps)
         return scale if side.present is None else side.present * scale
 
-    return rescaled(state, scale(state.first), scale(state.second))
+    return rescale(state, scale(state.first), scale(state.second))
 
 
-def _centred(state: Any, layer: LayerNorm) -> State:
+def _subtract_means(state: Any, layer: LayerNorm) -> State:
     """Return the state of x − M, with M the mean over the features that are normalised together.
 
     With the mean m over the features at one position, q ← q − 2mM + M² and

@@ -28,7 +28,7 @@ from largen.architectures import (
 )
 from largen.kernels.rules.averages import coincident, from_averages
 from largen.kernels.rules.dispatch import Nature, OnlyByNetworks, nature_behind, rule, wanted
-from largen.kernels.rules.scaling import rescaled
+from largen.kernels.rules.scaling import rescale
 from largen.kernels.sliding import slides
 from largen.kernels.state import Side, State, Wanted
 
@@ -48,7 +48,7 @@ def _(layer: AvgPool | SumPool, constants: tuple[()], state: State, behind: Want
     inside = np.ones(())
     for count in counts:
         inside = np.multiply.outer(inside, count)
-    return _pooled(state, average, inside, isinstance(layer, SumPool))
+    return _pool(state, average, inside, isinstance(layer, SumPool))
 
 
 @rule.register(GlobalAvgPool)
@@ -62,10 +62,10 @@ def _(
         return jnp.mean(array, axis=tuple(range(first_axis, first_axis + axes)))
 
     inside = np.asarray(prod(state.space))
-    return _pooled(state, average, inside, isinstance(layer, GlobalSumPool))
+    return _pool(state, average, inside, isinstance(layer, GlobalSumPool))
 
 
-def _pooled(state: State, average: Any, inside: np.ndarray, total: bool) -> State:
+def _pool(state: State, average: Any, inside: np.ndarray, total: bool) -> State:
     """Return the state of averages over windows, or with ``total`` of sums over them.
 
     ``inside`` is the number of positions in each window.
@@ -87,21 +87,21 @@ def _pooled(state: State, average: Any, inside: np.ndarray, total: bool) -> Stat
         ntk=None if state.ntk is None else of_pairs(state.ntk),
     )
     pooled = from_averages(pooled, coincident(state))
-    return _counted(state, pooled, average, inside, total)
+    return _by_counts(state, pooled, average, inside, total)
 
 
-def _counted(state: State, pooled: State, average: Any, inside: np.ndarray, total: bool) -> State:
+def _by_counts(state: State, pooled: State, average: Any, inside: np.ndarray, total: bool) -> State:
     """Return sums instead of averages, or averages over the unmasked positions of each window."""
     shown = [side.present for side in (state.first, state.second)]
     counts = inside.reshape(*inside.shape, 1).astype(pooled.gap.dtype)
     if shown[0] is None or shown[1] is None:
-        return rescaled(pooled, counts, counts) if total else pooled
+        return rescale(pooled, counts, counts) if total else pooled
     shares = [average(present, 0) for present in shown]
     if total:
         scales = [counts * jnp.ones_like(share) for share in shares]
     else:
         scales = [jnp.where(share > 0, 1 / jnp.where(share > 0, share, 1), 0) for share in shares]
-    pooled = rescaled(pooled, *scales)
+    pooled = rescale(pooled, *scales)
     if not inside.ndim:
         return pooled
     sides = [

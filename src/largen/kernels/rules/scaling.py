@@ -13,7 +13,7 @@ from jax import lax
 from largen.kernels.state import Side, State, opposite
 
 
-def rescaled(state: State, scale1: Any, scale2: Any) -> State:
+def rescale(state: State, scale1: Any, scale2: Any) -> State:
     """Return the state of s·x, with factors s of each set of samples, numbers or (*space, n).
 
     K ← s s' K and Θ ← s s' Θ, with a prime for the second sample; in terms of the gap,
@@ -51,9 +51,9 @@ def not_below_zero(gap: Any) -> Any:
     return gap - lax.stop_gradient(jnp.minimum(gap, 0))
 
 
-def hidden(state: State) -> State:
+def apply_masks(state: State) -> State:
     """Return the state with all moments set to 0 at masked positions."""
     first, second = state.first.present, state.second.present
     if first is None or second is None:
         return state
-    return rescaled(state, first, second)
+    return rescale(state, first, second)

@@ -85,7 +85,7 @@ def stored_kernel(
     ...     bool(np.allclose(stored["ntk"][:], lg.ntk_kernel(lg.mlp(1, "relu"), x)))
     True
     """
-    from largen.regression.large.store import opened  # Zarr need not be there
+    from largen.regression.large.store import open_group  # Zarr need not be there
 
     path = as_path("path", path)
     block = integer("block", block, at_least=1)
@@ -117,7 +117,7 @@ def stored_kernel(
         f"block: two kernels of {chunks[0]} × {chunks[1]} samples, computed and written,",
         "Take smaller blocks.",
     )
-    group = opened(path, identity, NAMES, shape, chunks, dtype)
+    group = open_group(path, identity, NAMES, shape, chunks, dtype)
     wanted = [(i, j) for i in range(grid[0]) for j in range(i if symmetric else 0, grid[1])]
     goes_on = f"Finished blocks are in {path}: the same call resumes from them."
     with go_on_with(goes_on), interruptible():

@@ -14,7 +14,7 @@ from zarr.codecs import Crc32cCodec, ZstdCodec
 from zarr.storage import LocalStore, MemoryStore
 
 from largen.errors import DamagedFile, InvalidInput
-from largen.files import made_folder, written_whole
+from largen.files import make_folder, write_whole
 
 FORMAT = 2  # version of the groups' layout
 
@@ -35,11 +35,11 @@ class WholeFiles(LocalStore):
 
 def _write(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    with written_whole(path) as file:
+    with write_whole(path) as file:
         file.write(content)
 
 
-def opened(
+def open_group(
     path: str | Path,
     identity: str,
     names: Sequence[str],
@@ -65,7 +65,7 @@ def opened(
     DamagedFile
         If the metadata of the group or its matrices are not those that were written.
     """
-    place = made_folder("path", path)
+    place = make_folder("path", path)
     store = WholeFiles(place)
     group: Any
     try:

@@ -209,12 +209,12 @@ def _(layer: Dense | Conv | ConvTranspose, path: Path, walk: _Walk) -> None:
 @follow.register(GlobalAvgPool)
 @follow.register(GlobalSumPool)
 def _(layer: Pooling, path: Path, walk: _Walk) -> None:
-    walk.view = walk.view.pooled_by(layer)
+    walk.view = walk.view.pool(layer)
 
 
 @follow.register
 def _(layer: Flatten, path: Path, walk: _Walk) -> None:
-    walk.view = walk.view.flattened()
+    walk.view = walk.view.flatten()
 
 
 @follow.register

@@ -13,7 +13,7 @@ from largen.parameterizations import CanonicalForm, CanonicalWeight, canonical_f
 from largen.parameterizations.weight_rules import first_fan_in
 from largen.runs import Posed, Run
 from largen.theories.chains.chain import LINEAR, Chain, chain
-from largen.theories.chains.receptive_fields import Reading, gathered
+from largen.theories.chains.receptive_fields import Reading, gather
 
 # Roles whose weight distribution must be Gaussian: hidden matrices enter through sums over many
 # neurons, where only the variance matters.
@@ -235,7 +235,7 @@ def _fields(
     if links.axes:
         x = np.moveaxis(x, 1 + links.axes.channels, -1)
     reading, weight = links.readings[0], weights["weight"]
-    x = gathered(reading.taps, x.reshape(-1, x.shape[-1]))
+    x = gather(reading.taps, x.reshape(-1, x.shape[-1]))
     fan_in = first_fan_in(run.data.inputs, weight.site)
     columns = [weight.std * x / np.sqrt(fan_in)]
     rates = [weights["weight"].rate]

@@ -93,7 +93,7 @@ class View:
         """Return the view directly after an affine map."""
         return cls(space, np.eye(prod(space)))
 
-    def pooled_by(self, layer: Pooling) -> View:
+    def pool(self, layer: Pooling) -> View:
         """Return the view after a pooling layer."""
         if isinstance(layer, (GlobalAvgPool, GlobalSumPool)):
             space, sums = (), np.ones((1, len(self.pooled)))
@@ -104,7 +104,7 @@ class View:
             sums = sums / sums.sum(1, keepdims=True)
         return replace(self, space=space, pooled=sums @ self.pooled, fresh=False)
 
-    def flattened(self) -> View:
+    def flatten(self) -> View:
         """Return the view after ``Flatten``."""
         return replace(self, space=(), flat=True)
 
@@ -142,7 +142,7 @@ def _independent(taps: np.ndarray) -> np.ndarray:
     return taps if rank == len(taps) else (s[:, None] * vt)[:rank].reshape(rank, *taps.shape[1:])
 
 
-def gathered(taps: Any, x: Any) -> Any:
+def gather(taps: Any, x: Any) -> Any:
     """Return patches ``(sample·output, tap·n)`` of features ``(sample·input, n)``."""
     number, behind, before = taps.shape
     n = x.shape[-1]
@@ -150,8 +150,8 @@ def gathered(taps: Any, x: Any) -> Any:
     return read.reshape(-1, number, behind, n).swapaxes(1, 2).reshape(-1, number * n)
 
 
-def scattered(taps: Any, patches: Any) -> Any:
-    """Apply the transpose of :func:`gathered`: patches back to ``(sample·input, n)``."""
+def scatter(taps: Any, patches: Any) -> Any:
+    """Apply the transpose of :func:`gather`: patches back to ``(sample·input, n)``."""
     number, behind, before = taps.shape
     n = patches.shape[-1] // number
     read = patches.reshape(-1, behind, number, n).swapaxes(1, 2)

@@ -215,7 +215,9 @@ class KernelLimit(Theory):
             raise NumericalFailure(failure, limit)
         return limit
 
-    def given(self, limit: Trajectory, f0_train: ArrayLike, f0_test: ArrayLike) -> tuple[Any, Any]:
+    def condition(
+        self, limit: Trajectory, f0_train: ArrayLike, f0_test: ArrayLike
+    ) -> tuple[Any, Any]:
         """Return the limit's predictions for networks whose initial outputs are known.
 
         In the kernel limit a network's initial output is a random function of order one, and given

@@ -158,9 +158,11 @@ class FiniteWidth(Theory):
                 report(len(drawn), self.replicates)
         return self._trajectory(posed, limit, drawn)
 
-    def given(self, limit: Trajectory, f0_train: ArrayLike, f0_test: ArrayLike) -> tuple[Any, Any]:
+    def condition(
+        self, limit: Trajectory, f0_train: ArrayLike, f0_test: ArrayLike
+    ) -> tuple[Any, Any]:
         """Return the predictions of the infinite-width limit for networks of known outputs."""
-        return KernelLimit().given(limit, f0_train, f0_test)
+        return KernelLimit().condition(limit, f0_train, f0_test)
 
     def _points(self, dimensions: int):
         """Yield standard Gaussian numbers, (sample neuron, parameter), for each replicate."""

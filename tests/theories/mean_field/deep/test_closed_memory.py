@@ -7,7 +7,7 @@ import largen as lg
 from largen.errors import InvalidInput, NumericalFailure, OutOfMemory
 from largen.runs import Status
 from largen.theories.chains.problem import posed_by
-from largen.theories.mean_field.deep.estimation.memory import closed_fits
+from largen.theories.mean_field.deep.estimation.memory import closed_equations_fit
 from largen.theories.mean_field.deep.method import chosen
 from largen.theories.mean_field.deep.sweep.advance import COPIES
 from largen.theories.mean_field.deep.sweep.linear import Size, first_rows
@@ -46,7 +46,7 @@ def test_few_steps_take_little():
 @pytest.mark.parametrize(("steps", "method"), [(10, "closed"), (1000, "sweep")])
 def test_the_default_method_fits(steps, method):
     run = run_of(64, steps)
-    fits = closed_fits(problem(run), run, BUDGET)
+    fits = closed_equations_fit(problem(run), run, BUDGET)
     assert chosen("auto", problem(run), steps, None, False, fits) == method
 
 

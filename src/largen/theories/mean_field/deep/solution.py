@@ -25,7 +25,7 @@ from largen.theories.mean_field.deep.estimation.averages import Estimate
 from largen.theories.mean_field.deep.estimation.memory import (
     check_closed,
     check_memory,
-    closed_fits,
+    closed_equations_fit,
 )
 from largen.theories.mean_field.deep.estimation.replicates import (
     LEAST_TOLERANCE,
@@ -291,7 +291,7 @@ class DeepMeanField(Theory):
                 )
             method = "dense"
         steps = len(run.times) - 1
-        fits = closed_fits(problem, run, self.memory_budget)
+        fits = closed_equations_fit(problem, run, self.memory_budget)
         return chosen(method, problem, steps, self.particles, self.sample_neurons > 0, fits)
 
     def _settings(

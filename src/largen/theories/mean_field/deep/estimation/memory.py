@@ -21,7 +21,7 @@ from largen.theories.mean_field.deep.sweep.start import fewest
 AT_ONCE = 2.0**30  # largest number of bytes of all replicates that are computed at the same time
 
 
-def closed_fits(problem: Problem, run: Run, budget: float) -> bool:
+def closed_equations_fit(problem: Problem, run: Run, budget: float) -> bool:
     """Whether the expected number of directions of the closed equations fits into a budget.
 
     For gradient flow the number of steps is determined by the error.

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from largen.architectures import fingerprint
-from largen.files import as_file, made_folder
+from largen.files import as_file, make_folder
 from largen.parameterizations import Stepped
 from largen.runs import Run
 from largen.theories.mean_field.deep.restarts.marked_files import load_marked, other, save_marked
@@ -73,7 +73,7 @@ class Checkpoint:
         self, path: str | PathLike[str], run: Run, options: dict[str, Any], recorded: Recorded
     ):
         self.path = as_file("checkpoint", path)
-        self._folder = made_folder("checkpoint", self.path.with_name(self.path.name + ".states"))
+        self._folder = make_folder("checkpoint", self.path.with_name(self.path.name + ".states"))
         self._marks = _marks(run, options)
         self._course, self._recorded = course(run), recorded
 

@@ -161,7 +161,7 @@ def forward_pass(model: Model, state: State, constants: Constants) -> tuple[Stat
         rule = _rule(model, constants, l + 1)
         matrices, y, c, used = matrices.apply(l, x, draws[stream], rule, precision)
         h = constants.std[l] * params.scale[l] * y + constants.bias_std[l] * params.biases[l]
-        h = at.widened(h)
+        h = at.widen(h)
         if max(model.skips) >= 0:
             h = h + jnp.where(skips[l] >= 0, hs[skips[l]], 0)
         draws, hs = draws.at[stream].set(used), hs.at[l + 1].set(h)
@@ -228,7 +228,7 @@ def backward_field(
     at = constants.positions
     rule = _rule(model, constants, l, at.live(l))
     matrices, y, d, used = matrices.apply(
-        l, at.narrowed(g), draws, rule, constants.precision, transposed=True
+        l, at.narrow(g), draws, rule, constants.precision, transposed=True
     )
     return matrices, constants.std[l] * params.scale[l] * at.spread(l, y), d, used
 

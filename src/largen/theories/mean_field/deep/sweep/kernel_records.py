@@ -201,7 +201,7 @@ def _tangent(model: Model, constants: Constants, h, g, last) -> Float[Array, "sa
         phi = weight * (x @ x[: samples * at.output_positions].T)
         read = constants.rate[l] * constants.std[l] * phi
         read = read + constants.bias_rate[l] * constants.bias_std[l]
-        return term(at.narrowed(g[l + 1]), read, at.output_positions)
+        return term(at.narrow(g[l + 1]), read, at.output_positions)
 
     kernel = term(g[0], rated, at.places)
     if len(h) > 1:

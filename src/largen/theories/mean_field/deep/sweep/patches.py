@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from largen.theories.chains.receptive_fields import Reading, gathered, scattered
+from largen.theories.chains.receptive_fields import Reading, gather, scatter
 from largen.theories.mean_field.deep.matrices.row_buffers import Index
 
 
@@ -43,11 +43,11 @@ class OnePosition(NamedTuple):
         """Apply the transpose of :meth:`readable`."""
         return z
 
-    def widened(self, x: Array) -> Array:
+    def widen(self, x: Array) -> Array:
         """Pad rows at the output positions of matrices to rows at all positions."""
         return x
 
-    def narrowed(self, x: Array) -> Array:
+    def narrow(self, x: Array) -> Array:
         """Restrict rows at all positions to the output positions of matrices."""
         return x
 
@@ -92,27 +92,27 @@ class Positions(NamedTuple):
 
     def patches(self, l: Index, x: Float[Array, "_ n"]) -> Float[Array, "_ _"]:
         """Return the patches that matrix l reads."""
-        return gathered(self.taps[l], x)
+        return gather(self.taps[l], x)
 
     def spread(self, l: Index, patches: Float[Array, "_ _"]) -> Float[Array, "_ n"]:
         """Apply the transpose of :meth:`patches`."""
-        return scattered(self.taps[l], patches)
+        return scatter(self.taps[l], patches)
 
     def readable(self, x: Float[Array, "_ n"]) -> Float[Array, "sample _"]:
         """Return the patch that the read-out reads."""
-        return gathered(self.readout, x)
+        return gather(self.readout, x)
 
     def from_readout(self, z: Float[Array, "sample _"]) -> Float[Array, "_ n"]:
         """Apply the transpose of :meth:`readable`."""
-        return scattered(self.readout, z)
+        return scatter(self.readout, z)
 
-    def widened(self, x: Float[Array, "_ n"]) -> Float[Array, "_ n"]:
+    def widen(self, x: Float[Array, "_ n"]) -> Float[Array, "_ n"]:
         """Pad rows at the output positions of matrices to rows at all positions."""
         rows = x.reshape(-1, self.output_positions, x.shape[1])
         rows = jnp.pad(rows, ((0, 0), (0, self.places - self.output_positions), (0, 0)))
         return rows.reshape(-1, x.shape[1])
 
-    def narrowed(self, x: Float[Array, "_ n"]) -> Float[Array, "_ n"]:
+    def narrow(self, x: Float[Array, "_ n"]) -> Float[Array, "_ n"]:
         """Restrict rows at all positions to the output positions of matrices."""
         return x.reshape(-1, self.places, x.shape[1])[:, : self.output_positions].reshape(
             -1, x.shape[1]

@@ -27,7 +27,7 @@ from largen.theories.mean_field.deep.matrices.fresh_vectors import (
 )
 from largen.theories.mean_field.deep.sweep.initial_kernels import initial_tangent, tangent
 from largen.theories.mean_field.deep.sweep.layer_widths import padded
-from largen.theories.mean_field.deep.sweep.patches import gathered, scattered
+from largen.theories.mean_field.deep.sweep.patches import gather, scatter
 from largen.theories.mean_field.deep.sweep.state import Start
 
 
@@ -80,7 +80,7 @@ def reduced(
     h = [problem.fields.astype(dtype) @ fields]
     features, inputs = [_values(problem.phi[0], h[0])], []
     for l, (affine, skip) in enumerate(zip(maps[:-1], skips, strict=True)):
-        basis, c, turn = new_directions(gathered(taps[l], features[l]), precision)
+        basis, c, turn = new_directions(gather(taps[l], features[l]), precision)
         fresh = _rows(raw[l + 1][-problem.columns :], turn, by_sample)
         rows = np.concatenate([biases[l][: int(has[l])], fresh])
         both = orthonormal(rows, apart(l + 1))
@@ -103,7 +103,7 @@ def reduced(
     ]
     g = [np.zeros_like(x) for x in h]
     if problem.outputs == 1:
-        z = scattered(taps[-1], np.repeat(readout, problem.total, 0))
+        z = scatter(taps[-1], np.repeat(readout, problem.total, 0))
         g[-1] = _values(problem.phi[-1].derivative, h[-1]) * z * maps[-1].std
         start = len(taps[-1]) + 1
         for l in reversed(range(len(inputs))):
@@ -120,11 +120,11 @@ def reduced(
             outputs[l] = (basis, xi)
             if skips[l] >= 0:
                 g[skips[l]] += g[l + 1]
-            z = scattered(taps[l], z)
+            z = scatter(taps[l], z)
             g[l] += _values(problem.phi[l].derivative, h[l]) * maps[l].std * z
             if tap_by_tap:
                 anchors[group[l]].append(xi.reshape(-1, own[l]))
-        read = [gathered(*pair) for pair in zip(taps, features, strict=True)]
+        read = [gather(*pair) for pair in zip(taps, features, strict=True)]
         phi, gradients = (
             [
                 (x @ x[: samples * (len(x) // problem.total)].T).astype(np.float64) * weight
