@@ -18,7 +18,9 @@ from largen.memory import check_fits
 Step = Callable[..., tuple[Any, Any]]
 
 
-def scanned(step: Step, fixed: Hashable, carry: Any, number: int, *arrays: Any) -> tuple[Any, Any]:
+def scan_segments(
+    step: Step, fixed: Hashable, carry: Any, number: int, *arrays: Any
+) -> tuple[Any, Any]:
     """Return the final carry and the stacked outputs of all steps, as ``lax.scan`` does.
 
     The results do not depend on the division into segments. A single step is not divided.
@@ -58,7 +60,9 @@ def scanned(step: Step, fixed: Hashable, carry: Any, number: int, *arrays: Any) 
     return passed
 
 
-def mapped(one: Callable[..., Any], fixed: Hashable, entries: Any, *arrays: Any, what: str) -> Any:
+def map_segments(
+    one: Callable[..., Any], fixed: Hashable, entries: Any, *arrays: Any, what: str
+) -> Any:
     """Return the stacked values of a function at each entry, as ``lax.map`` does, in segments.
 
     Parameters
@@ -93,7 +97,7 @@ def mapped(one: Callable[..., Any], fixed: Hashable, entries: Any, *arrays: Any,
     shapes = jax.tree.leaves(jax.eval_shape(partial(one, fixed), first, *arrays))
     needed = 2.0 * number * sum(shape.size * shape.dtype.itemsize for shape in shapes)
     check_fits(needed, what, "Ask for fewer.")
-    return scanned(_of_entry, (one, fixed), (), number, entries, *arrays)[1]
+    return scan_segments(_of_entry, (one, fixed), (), number, entries, *arrays)[1]
 
 
 def _of_entry(given: Any, i: Any, carry: Any, entries: Any, *arrays: Any) -> tuple[Any, Any]:

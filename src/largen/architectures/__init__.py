@@ -29,7 +29,7 @@ from largen.architectures.traits import (
     kinds_of_layers,
     parts_of,
 )
-from largen.architectures.walks import carried, copies_of, depth, layers_of, mapped
+from largen.architectures.walks import carry, copies_of, depth, layers_of, map_layers
 from largen.architectures.weights import Place, Role, WeightSite, places, weight_sites
 from largen.architectures.windows import (
     AvgPool,
@@ -77,14 +77,14 @@ __all__ = [
     "Signal",
     "SumPool",
     "WeightSite",
-    "carried",
+    "carry",
     "copies_of",
     "depth",
     "endless_stack",
     "fingerprint",
     "kinds_of_layers",
     "layers_of",
-    "mapped",
+    "map_layers",
     "mlp",
     "parts_of",
     "places",

@@ -2,7 +2,7 @@
 
 A signal enters a network, passes layers in sequence, and is split and joined by parallel parts. A
 state that belongs to the signal (a shape, a list of weights, the terms of a recursion) is carried
-along the same way, by :func:`carried`.
+along the same way, by :func:`carry`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Path = tuple[int, ...]
 State = TypeVar("State")
 
 
-def carried(
+def carry(
     net: Layer,
     state: State,
     *,
@@ -110,7 +110,7 @@ def copies_of(layer: Sequence) -> int:
     return int(layer.times)
 
 
-def mapped(net: Layer, change: Callable[[Layer, Path], Layer], path: Path = ()) -> Layer:
+def map_layers(net: Layer, change: Callable[[Layer, Path], Layer], path: Path = ()) -> Layer:
     """Return a network with every layer replaced by ``change(layer, path)``, parts first.
 
     Paths are those of :class:`largen.architectures.WeightSite`.
@@ -123,7 +123,7 @@ def mapped(net: Layer, change: Callable[[Layer, Path], Layer], path: Path = ()) 
     serial(Dense(weight_std=2.0), Activation('relu'), Dense())
     """
     if isinstance(net, Container) and net.parts:
-        parts = (mapped(part, change, (*path, i)) for i, part in enumerate(net.parts))
+        parts = (map_layers(part, change, (*path, i)) for i, part in enumerate(net.parts))
         net = net.with_parts(parts)
     return change(net, path)
 
@@ -155,7 +155,7 @@ def depth(net: Layer) -> float:
     >>> depth(lg.residual_mlp(16)), depth(lg.mlp(3))
     (16, 0)
     """
-    return carried(
+    return carry(
         net,
         0,
         leaf=lambda layer, path, found: found,

@@ -22,7 +22,7 @@ from typing import Literal
 from largen.architectures.layers import Residual
 from largen.architectures.signals import Signal, signal_of
 from largen.architectures.traits import Affine, Layer
-from largen.architectures.walks import Path, carried
+from largen.architectures.walks import Path, carry
 from largen.errors import InvalidInput, instance_of
 
 Role = Literal["input", "hidden", "output"]
@@ -204,7 +204,7 @@ def _visit(net: Layer, signal: Signal, visit: Callable[[Place], None]) -> None:
         once(replace(along, copies=along.copies * layer.times))
         return replace(along, signal=layer.signal_behind(along.signal))
 
-    carried(net, _Along(signal), leaf=leaf, join=join, again=again)
+    carry(net, _Along(signal), leaf=leaf, join=join, again=again)
 
 
 def _site(place: Place) -> WeightSite:

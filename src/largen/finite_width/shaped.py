@@ -36,7 +36,7 @@ from largen.errors import InvalidInput, NoTheory
 from largen.expectations import activation as activation_of
 from largen.results import in_notebooks
 from largen.scalars import integer, random_key, real, sequence
-from largen.segments import mapped
+from largen.segments import map_segments
 
 if TYPE_CHECKING:
     import xarray
@@ -168,7 +168,7 @@ def covariance_sde(
         batch = max(1, min(draws, _AT_ONCE, _STEPS // steps))
         apart = jnp.arange(-(-draws // batch) * batch).reshape(-1, batch) % draws
         what = f"draws: {draws} paths of {steps} steps"
-        found = mapped(_paths, steps, keys[apart], start, given, jnp.asarray(last), what=what)
+        found = map_segments(_paths, steps, keys[apart], start, given, jnp.asarray(last), what=what)
         found = [np.asarray(each).reshape(-1, *each.shape[2:])[:draws] for each in found]
     finite_result("covariance_sde", found)
     return CovariancePaths(np.linspace(0, last, steps + 1), *found)

@@ -22,7 +22,7 @@ from largen.finite_width.stream_simulation import draw_streams
 from largen.finite_width.streams import has_branches, stream_of
 from largen.parameterizations import Parameterization
 from largen.scalars import integer, random_key
-from largen.segments import mapped
+from largen.segments import map_segments
 
 Layers = tuple[tuple[ActivationFunction, int], ...]  # activations and widths
 MOST_INPUTS = 16  # whose Cholesky factor is written out
@@ -103,7 +103,7 @@ def sample_kernels(
         constants = jnp.array([(layer.weight, layer.bias) for layer in chain.hidden])
         keys = jax.random.split(key, batches)
         what = f"draws: kernels of {draws} networks"
-        found = mapped(_batch, (layers, batch), keys, first, constants, what=what)
+        found = map_segments(_batch, (layers, batch), keys, first, constants, what=what)
         return np.asarray(found).reshape(batches * batch, P, P)[:draws]
 
 

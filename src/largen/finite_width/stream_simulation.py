@@ -12,7 +12,7 @@ from largen.expectations import ActivationFunction
 from largen.finite_width.chain import HiddenLayer
 from largen.finite_width.linear_algebra import cholesky
 from largen.finite_width.streams import Branch, Stream
-from largen.segments import mapped
+from largen.segments import map_segments
 
 _AT_ONCE = 2**21  # Gaussian numbers
 
@@ -47,7 +47,7 @@ def draw_streams(stream: Stream, x: np.ndarray, draws: int, key: Any) -> np.ndar
         constants = jax.tree.map(lambda each: jnp.asarray(each, np.float64), constants)
         first = jnp.asarray(stream.first_kernel(x))
         keys, what = jax.random.split(key, batches), f"draws: kernels of {draws} networks"
-        found = mapped(_batch, (layers, batch), keys, first, constants, what=what)
+        found = map_segments(_batch, (layers, batch), keys, first, constants, what=what)
         return np.asarray(found).reshape(batches * batch, P, P)[:draws]
 
 

@@ -34,7 +34,7 @@ from largen.finite_width.linear_algebra import cholesky
 from largen.finite_width.simulation import MOST_INPUTS, Layers
 from largen.results import in_notebooks
 from largen.scalars import integer, random_key
-from largen.segments import mapped
+from largen.segments import map_segments
 
 if TYPE_CHECKING:
     import xarray
@@ -200,7 +200,7 @@ def sample_tangent_kernels(
         first = jnp.asarray(chain.first_kernel(inputs))
         constants = jnp.array([(layer.weight, layer.bias) for layer in chain.hidden])
         keys, what = jax.random.split(key, batches), f"draws: kernels of {draws} networks"
-        found = mapped(_batch, (layers, batch), keys, first, constants, what=what)
+        found = map_segments(_batch, (layers, batch), keys, first, constants, what=what)
         found = [np.asarray(f).reshape(batches * batch, *f.shape[2:])[:draws] for f in found]
     outputs, kernel, ntk, forward, variances, backward = found
     finite_result("sample_tangent_kernels", found)

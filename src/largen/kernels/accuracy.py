@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from largen.architectures import Activation, Layer, layers_of, mapped
+from largen.architectures import Activation, Layer, layers_of, map_layers
 from largen.arrays import precision
 from largen.errors import LostDigits, NoTheory, NumericalFailure
 from largen.expectations import ActivationFunction
@@ -172,7 +172,7 @@ def with_activations(layer: Layer, chosen: dict[ActivationFunction, ActivationFu
             return Activation(chosen.get(inner.function, inner.function))
         return inner
 
-    return mapped(layer, change)
+    return map_layers(layer, change)
 
 
 def report(words: str | None, result: Any, throw: bool) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from jax.typing import ArrayLike
 
-from largen.architectures import Layer, MultiHeadAttention, mapped
+from largen.architectures import Layer, MultiHeadAttention, map_layers
 from largen.arrays import known
 from largen.errors import instance_of
 from largen.kernels.nngp_ntk import kernel
@@ -63,7 +63,7 @@ def kernel_estimate(
                 return layer.with_seed(layer.seed * count + number)
             return layer
 
-        return mapped(net, change)
+        return map_layers(net, change)
 
     found = [kernel(with_seed(number), x1, x2, **options) for number in range(count)]
     stacks = [np.stack([np.asarray(each[i], np.float64) for each in found]) for i in (0, 1)]

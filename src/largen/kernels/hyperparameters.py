@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from largen.architectures import Layer, mapped, weight_sites
+from largen.architectures import Layer, map_layers, weight_sites
 from largen.kernels.lower import lower
 from largen.kernels.nngp_ntk import form_for_kernels, nngp_scale
 from largen.kernels.state import Constants
@@ -169,4 +169,4 @@ def with_stds(net: Layer, stds: dict[str, float]) -> Layer:
         new = {f: stds[f"{name}.{f}"] for f in fields if f"{name}.{f}" in stds}
         return replace(layer, **new) if new else layer
 
-    return mapped(net, change)
+    return map_layers(net, change)

@@ -26,7 +26,7 @@ from largen.architectures import (
     Repeat,
     Sequence,
     Signal,
-    carried,
+    carry,
     copies_of,
     layers_of,
     signal_of,
@@ -154,7 +154,7 @@ def _pieces(net: Layer, form: CanonicalForm, signal: Signal, constant: bool) -> 
         repeated = Repeat(skeleton, layer.times), stack([constants] * copies_of(layer))
         return behind.followed_by(*repeated, layer)
 
-    return carried(net, _Behind([], signal), leaf=leaf, join=join, again=again).pieces
+    return carry(net, _Behind([], signal), leaf=leaf, join=join, again=again).pieces
 
 
 def _constants(path: Path, form: CanonicalForm) -> Constants:

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-from largen.segments import scanned
+from largen.segments import scan_segments
 
 Scalar = float | Float[Array, ""]
 
@@ -125,7 +125,7 @@ def variances(
     """Return the variances of the outputs, for initial outputs f₀ = root · N(0, 1)."""
     projected = modes.vectors.T @ root_train
     number = len(factors.left)
-    return scanned(_variances_at, None, (), number, modes, factors, projected, root_test)[1]
+    return scan_segments(_variances_at, None, (), number, modes, factors, projected, root_test)[1]
 
 
 def _variances_at(fixed, i, carry, modes, factors, projected, root_test):
@@ -142,7 +142,7 @@ def covariances(
     """Return the covariances of the outputs, for initial outputs f₀ = root · N(0, 1)."""
     projected = modes.vectors.T @ root_train
     number = len(factors.left)
-    return scanned(_covariances_at, None, (), number, modes, factors, projected, root_test)[1]
+    return scan_segments(_covariances_at, None, (), number, modes, factors, projected, root_test)[1]
 
 
 def _covariances_at(fixed, i, carry, modes, factors, projected, root_test):

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from largen.architectures import Container, Layer, mapped, parts_of
+from largen.architectures import Container, Layer, map_layers, parts_of
 from largen.errors import NoTheory
 from largen.expectations import ActivationFunction
 from largen.expectations.accuracy import probes
@@ -156,7 +156,7 @@ def _by_compiled_rules(
 def _requests(
     skeleton: Layer, space: tuple[int, ...], constants: Any, few: Input
 ) -> list[MomentRequest]:
-    skeleton = mapped(skeleton, lambda layer, path: simplify(layer))
+    skeleton = map_layers(skeleton, lambda layer, path: simplify(layer))
     required = wanted(skeleton, Wanted())
     constants = jax.tree.map(jnp.asarray, constants)
 

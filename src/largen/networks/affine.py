@@ -29,7 +29,7 @@ from largen.architectures import (
 )
 from largen.errors import InvalidInput
 from largen.networks.modules import Features, Frame, Kernels, Module, Path, Probe, build, shape
-from largen.networks.windows import EXACT, convolve, padded, spread, windows
+from largen.networks.windows import EXACT, convolve, pad_windows, spread, windows
 
 
 @dataclass(frozen=True)
@@ -86,10 +86,10 @@ def conv(layer: Conv, frame: Frame, path: Path, features: Features) -> Module:
         )
 
     def multiply(x, weight):
-        return convolve(padded(layer, x), weight, layer.strides, layer.dilation, groups)
+        return convolve(pad_windows(layer, x), weight, layer.strides, layer.dilation, groups)
 
     def patches(x):
-        seen = windows(padded(layer, x), layer.window, layer.strides, layer.dilation)
+        seen = windows(pad_windows(layer, x), layer.window, layer.strides, layer.dilation)
         seen = seen.reshape(len(x), -1, prod(layer.window), groups, channels // groups)
         return jnp.swapaxes(seen, 2, 3).reshape(*seen.shape[:2], groups, -1)
 
@@ -126,7 +126,7 @@ def locally_connected(
     fan_in = prod(layer.window) * channels
 
     def seen(x):
-        return windows(padded(layer, x), layer.window, layer.strides, layer.dilation)
+        return windows(pad_windows(layer, x), layer.window, layer.strides, layer.dilation)
 
     def multiply(x, weight):
         patches = seen(x).reshape(len(x), *space, fan_in)

@@ -10,7 +10,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from largen.networks.plan import Numbers, Plan, objective, outputs_given
-from largen.networks.records import arrays_for, record, written
+from largen.networks.records import arrays_for, record, write_record
 from largen.networks.updates import add_langevin_noise, transformation
 
 
@@ -101,4 +101,4 @@ class Descent:
         if not self._plan.records:
             return state.records
         now = lambda: record(self._plan, state.params, self._numbers.x)  # noqa: E731
-        return written(self._plan, state.records, index, now)
+        return write_record(self._plan, state.records, index, now)

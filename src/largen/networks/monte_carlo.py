@@ -20,7 +20,7 @@ from largen.networks.tangent import coupling, kernels, probe
 from largen.parameterizations import Parameterization, ntk
 from largen.runs import KernelEstimate
 from largen.scalars import integer, random_key
-from largen.segments import scanned
+from largen.segments import scan_segments
 
 MOST_DRAWS = 10**6
 
@@ -116,7 +116,7 @@ def _moments(network: FiniteNetwork, keys, x1, x2, scale):
     x1 = jnp.asarray(x1)
     x2 = None if x2 is None else jnp.asarray(x2, dtype)
     zero = (jnp.zeros((x1.shape[0], (x1 if x2 is None else x2).shape[0]), dtype),) * 2
-    return scanned(_add, network, (zero, zero), len(keys), keys, x1, x2, scale)[0]
+    return scan_segments(_add, network, (zero, zero), len(keys), keys, x1, x2, scale)[0]
 
 
 def _add(network: FiniteNetwork, draw, state, keys, x1, x2, scale):

@@ -24,7 +24,7 @@ from largen.architectures import (
 )
 from largen.architectures.windows import Pool
 from largen.networks.modules import Features, Frame, Module, Path, build, weightless
-from largen.networks.windows import padded
+from largen.networks.windows import pad_windows
 
 
 @build.register(SumPool)
@@ -45,7 +45,7 @@ def max_pool(layer: MaxPool, frame: Frame, path: Path, features: Features) -> Mo
     """Return the largest entry of each window."""
 
     def largest(x):
-        return _reduce(layer, padded(layer, x, -np.inf), -np.inf, lax.max)
+        return _reduce(layer, pad_windows(layer, x, -np.inf), -np.inf, lax.max)
 
     return _pool(layer, features, largest)
 
@@ -109,7 +109,7 @@ def _pool(layer: Pool, features: Features, function) -> Module:
 
 
 def _sums(layer: Pool, x: Any) -> Any:
-    return _reduce(layer, padded(layer, x), 0.0, lax.add)
+    return _reduce(layer, pad_windows(layer, x), 0.0, lax.add)
 
 
 def _reduce(layer: Pool, x: Any, start: float, combine) -> Any:

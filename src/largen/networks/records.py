@@ -63,7 +63,7 @@ def arrays_for(plan: Plan, kernels: Any) -> Any:
     return jax.tree.map(lambda one: jnp.zeros((count, *one.shape), one.dtype), kernels)
 
 
-def written(plan: Plan, records: Any, index: Any, now: Callable[[], Any]) -> Any:
+def write_record(plan: Plan, records: Any, index: Any, now: Callable[[], Any]) -> Any:
     """Return the records, with the kernels at a time index added if it is to be recorded."""
     at = jnp.asarray(plan.record_at)
     place = jnp.searchsorted(at, index)

@@ -16,7 +16,7 @@ from largen.architectures.windows import Windowed, dilation_of
 EXACT = lax.Precision.HIGHEST
 
 
-def padded(layer: Windowed, x: Any, outside: float = 0.0) -> Any:
+def pad_windows(layer: Windowed, x: Any, outside: float = 0.0) -> Any:
     """Return padded samples, so that all windows lie inside."""
     axes = [
         window_axis(*lengths, layer.padding)

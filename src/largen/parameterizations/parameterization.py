@@ -35,7 +35,7 @@ from largen.parameterizations.exponents import Exponents, exact
 from largen.parameterizations.optimizers import Adam, GradientDescent
 from largen.parameterizations.powers import Power
 from largen.parameterizations.rates import Rates, at_rates, rates_in_words, rates_of
-from largen.parameterizations.reference import Numbers, carried
+from largen.parameterizations.reference import Numbers, from_reference_width
 from largen.parameterizations.rules import Row, RuleTable, evaluate
 from largen.parameterizations.stepping import Optimizer
 from largen.parameterizations.weight_rules import bias_rule, first_fan_in, std_of, weight_rule
@@ -186,7 +186,7 @@ class Parameterization:
         if self.reference is not None:
             at = self.reference
             rules = at.param.table(net, optimizer, inputs=inputs)
-            symbolic = carried(symbolic, rules, at.width, at.init_std, at.lr)
+            symbolic = from_reference_width(symbolic, rules, at.width, at.init_std, at.lr)
         symbolic = at_rates(symbolic, self.rates)
         if width is None:
             return symbolic

@@ -21,7 +21,7 @@ from largen.parameterizations.rules import Row, Rule, RuleTable
 Numbers = tuple[tuple[str, float], ...]  # by role
 
 
-def carried(
+def from_reference_width(
     scaling: RuleTable[Power],
     at_reference: RuleTable[Power],
     width: int,

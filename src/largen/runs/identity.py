@@ -10,7 +10,7 @@ from dataclasses import replace
 import jax
 import numpy as np
 
-from largen.architectures import Layer, Repeat, depth, fingerprint, mapped
+from largen.architectures import Layer, Repeat, depth, fingerprint, map_layers
 from largen.parameterizations import Parameterization
 from largen.runs.run import Run
 
@@ -32,7 +32,7 @@ def identity_of(run: Run) -> dict[str, str]:
     with jax.enable_x64(False), np.errstate(over="ignore"):
         words = {
             "net": fingerprint(run.net),
-            "net of any depth": fingerprint(mapped(run.net, _endless)),
+            "net of any depth": fingerprint(map_layers(run.net, _endless)),
             "parameterization": _as_saved(run.param),
             "optimizer": repr(run.optimizer),
             "loss": run.loss.fingerprint(data.y_train, run.output_shape),

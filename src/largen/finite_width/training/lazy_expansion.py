@@ -25,7 +25,7 @@ from jaxtyping import Array, Bool, Float
 from largen.integration import Integrated
 from largen.networks.flow import MOST_STEPS, integration
 from largen.networks.plan import Numbers, Plan
-from largen.networks.records import arrays_for, record, written
+from largen.networks.records import arrays_for, record, write_record
 from largen.networks.updates import transformation
 
 ORDERS = 3  # ε⁰, ε¹, ε²
@@ -179,7 +179,7 @@ class ExpandedDescent:
             added = jax.tree.map(lambda m, u: m + jnp.where(last, 0, u), move, updates)
             moves.append(added)
             memories.append(memory)
-        records = written(plan, state.records, index, lambda: network.kernels(state.moves))
+        records = write_record(plan, state.records, index, lambda: network.kernels(state.moves))
         outputs = state.outputs.at[index].set(f)
         return Moved(tuple(moves), tuple(memories), outputs, records)
 

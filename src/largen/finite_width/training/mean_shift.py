@@ -198,7 +198,7 @@ def shift_of(
         return np.einsum("ajk,ujk->ua", weights, both)
 
     t = np.asarray(times, np.float64)
-    of_kernels = _driven(source, rates, basis, along, t)
+    of_kernels = _responses(source, rates, basis, along, t)
     third = np.einsum("abcd,bm,cj,dk->amjk", found.third, basis, basis, basis, optimize=True)
     fourth = np.einsum("abcd,bm,cj,dk->amjk", found.fourth, basis, basis, basis, optimize=True)
     own_j, own_m = np.einsum("amjj->amj", third), np.einsum("amjm->amj", third)
@@ -217,7 +217,7 @@ def shift_of(
     return Shift(of_kernels, np.asarray(of_features), moved @ basis.T)
 
 
-def _driven(source, rates, basis, along, times) -> np.ndarray:
+def _responses(source, rates, basis, along, times) -> np.ndarray:
     """Return the response of the outputs to a source, (time, row), by quadrature in time."""
     P = len(rates)
     nodes, weights = np.polynomial.legendre.leggauss(NODES)

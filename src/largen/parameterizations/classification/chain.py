@@ -17,7 +17,7 @@ from largen.architectures import (
     Layer,
     Residual,
     Sequence,
-    carried,
+    carry,
     copies_of,
     kinds_of_layers,
 )
@@ -105,7 +105,7 @@ def chain(net: Layer, table: RuleTable[Power], adaptive: bool) -> Chain:
     def again(layer: Sequence, path: tuple[int, ...], steps: Chain, once: Any) -> Chain:
         return steps + copies_of(layer) * once(())
 
-    return carried(net, (), leaf=leaf, join=join, again=again)
+    return carry(net, (), leaf=leaf, join=join, again=again)
 
 
 def _no_rule(layer: Layer) -> NoRule:

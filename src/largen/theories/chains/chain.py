@@ -27,7 +27,7 @@ from largen.architectures import (
     Residual,
     Sequence,
     SumPool,
-    carried,
+    carry,
     layers_of,
     signal_of,
 )
@@ -132,7 +132,7 @@ class _Walk:
 
     def through(self, net: Layer) -> None:
         """Collect all layers of a network, with this object as the carried state."""
-        carried(net, self, leaf=_step, join=_join)
+        carry(net, self, leaf=_step, join=_join)
 
     def past(self, branch: Layer, through: Callable[[Any], Any]) -> None:
         """Collect the branch of a residual connection."""

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from largen.architectures import Affine, Elementwise, Layer, Parallel, Sequence, carried, copies_of
+from largen.architectures import Affine, Elementwise, Layer, Parallel, Sequence, carry, copies_of
 from largen.errors import NoTheory
 from largen.expectations import ActivationFunction
 from largen.parameterizations import CanonicalForm
@@ -62,7 +62,7 @@ def _degree(net: Layer, form: CanonicalForm) -> int:
     def again(layer: Sequence, path: tuple[int, ...], found: int, once: Any) -> int:
         return found + copies_of(layer) * once(0)
 
-    return carried(net, 0, leaf=leaf, join=join, again=again)
+    return carry(net, 0, leaf=leaf, join=join, again=again)
 
 
 def _of_degree_one(phi: ActivationFunction) -> bool:

@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, Int, Shaped
 
 from largen.kernels.modes import Scalar
 from largen.runs import Loss
-from largen.segments import scanned
+from largen.segments import scan_segments
 
 
 def outputs_under_decay(f0: Array, kernel: Array, alpha: Array, a: Array, degree: int) -> Array:
@@ -73,7 +73,7 @@ def descend(
     fixed = (loss, scalar, observe, degree)
     carry = ((still, one), (still, zero))
     arrays = (ntk, ntk_test, y, f0_train, f0_test, rates, momentum, batches, decay)
-    return scanned(_step, fixed, carry, len(rates), *arrays)[1]
+    return scan_segments(_step, fixed, carry, len(rates), *arrays)[1]
 
 
 def _step(

@@ -8,7 +8,7 @@ from largen.errors import InvalidInput, NumericalFailure, OutOfMemory
 from largen.runs import Status
 from largen.theories.chains.problem import posed_by
 from largen.theories.mean_field.deep.estimation.memory import closed_equations_fit
-from largen.theories.mean_field.deep.method import chosen
+from largen.theories.mean_field.deep.method import choose_method
 from largen.theories.mean_field.deep.sweep.advance import COPIES
 from largen.theories.mean_field.deep.sweep.linear import Size, first_rows
 from largen.theories.mean_field.deep.sweep.start import initial_matrices, unit
@@ -47,7 +47,7 @@ def test_few_steps_take_little():
 def test_the_default_method_fits(steps, method):
     run = run_of(64, steps)
     fits = closed_equations_fit(problem(run), run, BUDGET)
-    assert chosen("auto", problem(run), steps, None, False, fits) == method
+    assert choose_method("auto", problem(run), steps, None, False, fits) == method
 
 
 def test_less_room_gives_the_same():

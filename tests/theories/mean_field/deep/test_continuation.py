@@ -143,7 +143,7 @@ def test_more_memory_goes_on(tmp_path, monkeypatch):
     assert not there[reached:].any()
     with monkeypatch.context() as rough:  # what is left out is known of whole sweeps only
         rough.setattr(
-            f"{DEEP}.estimation.averages.added",
+            f"{DEEP}.estimation.averages.add_remainder",
             lambda problem, name, mean, error, change: (mean, error),
         )
         bare = solve(run, **options)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import largen as lg
-from largen.theories.mean_field.deep.estimation.control_variate import corrected
+from largen.theories.mean_field.deep.estimation.control_variate import correct
 
 solve = partial(lg.solve, theory="mean field, deep")
 
@@ -22,7 +22,7 @@ def test_what_a_linear_model_explains_is_gone():
     noise, rest = RNG.standard_normal((2, 30, 4, 50))
     share = np.array([1.0, 0.5, 0.1, 0.0])[:, None]
     own = exact - noise
-    found = corrected(2 + share * (own - exact) + 0.01 * rest, exact + 0 * own, own)
+    found = correct(2 + share * (own - exact) + 0.01 * rest, exact + 0 * own, own)
     np.testing.assert_allclose(found.std(0, ddof=1).mean(1), 0.01, rtol=0.1)
     np.testing.assert_allclose(found, 2, atol=0.06)
 
@@ -30,15 +30,15 @@ def test_what_a_linear_model_explains_is_gone():
 def test_single_replicates():
     """One that is its own linear model becomes the exact one; one that is far from it stays."""
     exact, own = RNG.standard_normal((2, 1, 3, 20))
-    np.testing.assert_allclose(corrected(own, exact, own), exact, rtol=1e-12)
+    np.testing.assert_allclose(correct(own, exact, own), exact, rtol=1e-12)
     far = own + 1e6
-    np.testing.assert_allclose(corrected(far, exact, own), far, rtol=1e-9)
+    np.testing.assert_allclose(correct(far, exact, own), far, rtol=1e-9)
 
 
 def test_linear_models_that_diverge_are_left_out():
     values, exact = RNG.standard_normal((2, 4, 3, 5))
     exact[:, 1:] = np.inf
-    found = corrected(values, exact, np.zeros_like(exact))
+    found = correct(values, exact, np.zeros_like(exact))
     np.testing.assert_array_equal(found[:, 1:], values[:, 1:])
 
 

@@ -11,7 +11,7 @@ from largen.errors import InvalidInput, NumericalFailure
 from largen.theories.chains.problem import posed_by
 from largen.theories.mean_field.deep.estimation import replicates
 from largen.theories.mean_field.deep.estimation.width_extrapolation import CURVED, at_infinite_width
-from largen.theories.mean_field.deep.method import chosen, estimated_ranks
+from largen.theories.mean_field.deep.method import choose_method, estimated_ranks
 
 solve = partial(lg.solve, theory="mean field, deep")
 
@@ -29,7 +29,7 @@ def run_of(activation, samples=40, steps=60, layers=2):
 )
 def test_the_method_follows_from_the_ranks(activation, samples, method):
     run = run_of(activation, samples)
-    assert chosen("auto", posed_by(run).problem, 60, None, False) == method
+    assert choose_method("auto", posed_by(run).problem, 60, None, False) == method
 
 
 def test_where_the_slope_jumps_every_step_asks_in_new_directions():

@@ -10,7 +10,7 @@ from largen.theories.chains.problem import posed_by
 from largen.theories.mean_field.deep.estimation import replicates
 from largen.theories.mean_field.deep.estimation.settings import NumericalSettings
 from largen.theories.mean_field.deep.estimation.truncation import (
-    added,
+    add_remainder,
     change_of,
     uncertain,
     values_of,
@@ -51,7 +51,7 @@ def test_one_network_tells_of_others():
     rough, exact = (values_of(posed, SMOOTH, one) for one in networks(SMOOTH, 2, [0.1, 1e-3]))
     for name, moved in change.items():
         nothing = np.zeros(rough[name].shape)
-        better, told = added(posed, name, rough[name], nothing, moved)
+        better, told = add_remainder(posed, name, rough[name], nothing, moved)
         before, after, told = map(
             np.linalg.norm, (rough[name] - exact[name], better - exact[name], told)
         )
@@ -64,7 +64,7 @@ def test_one_network_tells_of_others():
 def test_where_slopes_jump_all_of_it_is_an_error():
     mean, error, change = RNG.standard_normal((3, 4))
     posed = posed_by(KINKED).problem
-    found, off = added(posed, "f", mean, np.abs(error), change)
+    found, off = add_remainder(posed, "f", mean, np.abs(error), change)
     np.testing.assert_array_equal(found, mean)
     np.testing.assert_allclose(off, np.hypot(error, change))
     np.testing.assert_allclose(uncertain(posed, "f", change), np.abs(change))
@@ -74,7 +74,7 @@ def test_where_slopes_jump_all_of_it_is_an_error():
 def test_what_is_not_known_changes_nothing_and_is_no_error_of_zero(run):
     mean, change = RNG.standard_normal((2, 4))
     change[2] = np.nan
-    found, error = added(posed_by(run).problem, "f", mean, np.zeros(4), change)
+    found, error = add_remainder(posed_by(run).problem, "f", mean, np.zeros(4), change)
     assert found[2] == mean[2]
     np.testing.assert_array_equal(np.isnan(error), np.isnan(change))
 
@@ -91,7 +91,7 @@ def test_solutions_have_it(monkeypatch):
     monkeypatch.setattr(replicates, "change_of", told)
     moved = lg.solve(SMOOTH, **options)
     monkeypatch.setattr(
-        f"{DEEP}.estimation.averages.added",
+        f"{DEEP}.estimation.averages.add_remainder",
         lambda problem, name, mean, error, change: (mean, error),
     )
     bare = lg.solve(SMOOTH, **options)

@@ -28,7 +28,7 @@ FEWEST_PARTICLES, FEWEST_DENSE = 2048, 1024
 FEATURES, GRADIENTS = 4, 8
 
 
-def chosen(
+def choose_method(
     method: Method,
     problem: Problem,
     steps: int,

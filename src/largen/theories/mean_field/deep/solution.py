@@ -30,15 +30,15 @@ from largen.theories.mean_field.deep.estimation.memory import (
 from largen.theories.mean_field.deep.estimation.replicates import (
     LEAST_TOLERANCE,
     Stopped,
-    closed,
-    sampled,
+    sample_replicates,
+    solve_closed,
 )
 from largen.theories.mean_field.deep.estimation.settings import NumericalSettings
 from largen.theories.mean_field.deep.method import (
     METHODS,
     Method,
     check_particles,
-    chosen,
+    choose_method,
     wanted_particles,
 )
 from largen.theories.mean_field.deep.restarts.checkpoint import Checkpoint
@@ -261,7 +261,7 @@ class DeepMeanField(Theory):
         if method == "closed":
             check_closed(problem, self.memory_budget)
             try:
-                estimate = closed(problem, run, wanted.recorded, kept, self.memory_budget)
+                estimate = solve_closed(problem, run, wanted.recorded, kept, self.memory_budget)
             except Stopped as failure:
                 estimate, stopped = failure.estimate, str(failure)
         else:
@@ -292,7 +292,7 @@ class DeepMeanField(Theory):
             method = "dense"
         steps = len(run.times) - 1
         fits = closed_equations_fit(problem, run, self.memory_budget)
-        return chosen(method, problem, steps, self.particles, self.sample_neurons > 0, fits)
+        return choose_method(method, problem, steps, self.particles, self.sample_neurons > 0, fits)
 
     def _settings(
         self, problem: Problem, method: Method, particles: int, kept: Kept
@@ -335,7 +335,9 @@ class DeepMeanField(Theory):
             settings, rng = settings._replace(report=report), np.random.default_rng(seed)
             try:
                 with go_on_with(goes_on):
-                    return sampled(posed.problem, run, wanted.recorded, settings, rng, saved), None
+                    return sample_replicates(
+                        posed.problem, run, wanted.recorded, settings, rng, saved
+                    ), None
             except Stopped as failure:
                 return failure.estimate, str(failure)
 
@@ -352,7 +354,9 @@ class DeepMeanField(Theory):
         settings = NumericalSettings(0.02, width, NETWORKS, width, "finite_width", 0.03, np.float32)
         rng = np.random.default_rng([1, *np.asarray(jax.random.key_data(random_key(self.key)))])
         with reporter(self.progress, f"width {width}") as report:
-            found = sampled(problem, posed.run, NOTHING, settings._replace(report=report), rng)
+            found = sample_replicates(
+                problem, posed.run, NOTHING, settings._replace(report=report), rng
+            )
         assert found.f_std is not None
         return width**0.5 * found.f_std
 

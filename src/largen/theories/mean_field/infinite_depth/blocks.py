@@ -22,7 +22,7 @@ from largen.expectations import ActivationFunction
 from largen.theories.mean_field.deep.matrices.by_directions import Matrices, Precision
 from largen.theories.mean_field.deep.matrices.fresh_vectors import initial, orthonormal
 from largen.theories.mean_field.deep.matrices.row_buffers import capacity_for
-from largen.theories.mean_field.deep.sweep.state import filled_side
+from largen.theories.mean_field.deep.sweep.state import fill_side
 from largen.theories.mean_field.deep.sweep.variance_reduction import new_directions
 from largen.theories.mean_field.infinite_depth.block_fields import (
     Constants,
@@ -254,7 +254,7 @@ def _begin(network, training, start: Start, nodes: int, asked, times: int, key) 
     # Most runs of smooth activations need at most 10 directions for each column.
     capacities = [capacity_for(min(10, times) * size + room_for(size)) for size in asked]
     inputs, outputs = (
-        filled_side(parts, capacity, (count, count), dtype)
+        fill_side(parts, capacity, (count, count), dtype)
         for parts, capacity in zip((start.inputs, start.outputs), capacities, strict=True)
     )
     change = zeros(matrices, capacities[1], capacities[0])

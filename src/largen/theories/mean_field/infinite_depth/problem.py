@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from largen.architectures import Layer, Repeat, endless_stack, mapped
+from largen.architectures import Layer, Repeat, endless_stack, map_layers
 from largen.errors import NoTheory
 from largen.parameterizations import canonical_form, temperature_of
 from largen.runs import Posed, Run
@@ -125,7 +125,7 @@ def with_blocks(run: Run, times: int) -> Run:
         endless = isinstance(layer, Repeat) and layer.times == math.inf
         return replace(layer, times=times) if endless else layer
 
-    net = mapped(run.net, ended)
+    net = map_layers(run.net, ended)
     times_of_flow = run.recorded or None
     return Run(net, run.param, run.data, run.loss, run.optimizer, run.steps, times_of_flow)
 

@@ -23,9 +23,13 @@ from largen.scalars import integers, random_key, real
 from largen.theories.mean_field.deep.answer import check_bounded, trajectory
 from largen.theories.mean_field.deep.estimation.averages import Estimate
 from largen.theories.mean_field.deep.estimation.memory import check_memory
-from largen.theories.mean_field.deep.estimation.replicates import Replication, Stopped, sampled
+from largen.theories.mean_field.deep.estimation.replicates import (
+    Replication,
+    Stopped,
+    sample_replicates,
+)
 from largen.theories.mean_field.deep.estimation.settings import NumericalSettings
-from largen.theories.mean_field.deep.method import check_particles, chosen, wanted_particles
+from largen.theories.mean_field.deep.method import check_particles, choose_method, wanted_particles
 from largen.theories.mean_field.deep.restarts.checkpoint import Checkpoint
 from largen.theories.mean_field.deep.solution import direction_tolerance, neuron_dtype
 from largen.theories.mean_field.deep.sweep.state import Kept
@@ -270,7 +274,7 @@ class InfiniteDepth(Theory):
     ) -> tuple[Estimate, str | None]:
         """Return means over replicates, and the reason if they end early for lack of memory."""
         deepest, seed = depths.deepest, np.asarray(jax.random.key_data(random_key(self.key)))
-        method = chosen("auto", deepest, len(run.times) - 1, self.particles, True)
+        method = choose_method("auto", deepest, len(run.times) - 1, self.particles, True)
         particles = self.particles or wanted_particles(method, deepest)
         check_particles(deepest, method, particles, 0)
         settings = NumericalSettings(
@@ -304,7 +308,7 @@ class InfiniteDepth(Theory):
             settings = settings._replace(report=report)
             rng = np.random.default_rng(seed)
             try:
-                found = sampled(deepest, run, wanted.recorded, settings, rng, saved, how)
+                found = sample_replicates(deepest, run, wanted.recorded, settings, rng, saved, how)
                 stopped = None
             except Stopped as failure:
                 found, stopped = failure.estimate, str(failure)

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from largen.runs import Run
-from largen.segments import scanned
+from largen.segments import scan_segments
 from largen.theories.mean_field.one_hidden_layer.adaptive import adapt
 from largen.theories.mean_field.one_hidden_layer.dynamics import (
     Constants,
@@ -126,7 +126,7 @@ def _descend(
     times = len(constants.rates)
     found = _nothing(model, moving, constants, times, record_at)
     arrays = (constants, counts, record_at, key)
-    return scanned(_step, model, (moving, found), times, *arrays)[0][1]
+    return scan_segments(_step, model, (moving, found), times, *arrays)[0][1]
 
 
 def _step(model: Model, index, carry, constants: Constants, counts, record_at, key):
@@ -162,7 +162,7 @@ def _flow(
     begins = jnp.asarray(np.cumsum(each) - each)
     found = _nothing(model, (state,), constants, len(each), record_at)
     arrays = (begins, lengths, constants, counts, record_at)
-    return scanned(_substep, model, (state, found), int(each.sum()), *arrays)[0][1]
+    return scan_segments(_substep, model, (state, found), int(each.sum()), *arrays)[0][1]
 
 
 def _substep(model: Model, number, carry, begins, lengths, constants, counts, record_at):

@@ -8,9 +8,9 @@ import numpy as np
 
 from largen.runs import Run
 from largen.theories.chains.problem import Problem
-from largen.theories.mean_field.deep.estimation.control_variate import corrected
+from largen.theories.mean_field.deep.estimation.control_variate import correct
 from largen.theories.mean_field.deep.estimation.settings import NumericalSettings
-from largen.theories.mean_field.deep.estimation.truncation import Changes, added, values_of
+from largen.theories.mean_field.deep.estimation.truncation import Changes, add_remainder, values_of
 from largen.theories.mean_field.deep.estimation.width_extrapolation import at_infinite_width
 from largen.theories.mean_field.deep.sweep.advance import Swept
 from largen.theories.mean_field.deep.sweep.kernel_records import neuron_variables
@@ -34,7 +34,7 @@ class Estimate(NamedTuple):
         return np.nan if unknown.any() else ratio(self.f_error, self.f)
 
 
-def averaged(
+def average(
     problem: Problem,
     run: Run,
     found: list[Swept],
@@ -75,7 +75,7 @@ def averaged(
             how = f"{count} replicates of {settings.particles} neurons {each} {drawn}"
         std = levels[0]["f"][1] * count**0.5
         for name, moved in (change or {}).items():
-            means[name] = added(problem, name, *means[name], moved)
+            means[name] = add_remainder(problem, name, *means[name], moved)
         f, error = means.pop("f")
         error = np.hypot(error, stepping)
     if count == 1:
@@ -119,7 +119,7 @@ def means_and_errors(
             if name in values:
                 exact, own = linear.swapaxes(0, 1)
                 shape = *exact.shape[:2], *values[name].shape[2:]
-                values[name] = corrected(values[name], exact.reshape(shape), own.reshape(shape))
+                values[name] = correct(values[name], exact.reshape(shape), own.reshape(shape))
     means = {}
     for name, each in values.items():
         lone = np.full(each.shape[1:], np.nan)

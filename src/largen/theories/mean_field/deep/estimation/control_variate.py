@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Float
 
 
-def corrected(
+def correct(
     values: Float[np.ndarray, "replicate time *entry"],
     exact: Float[np.ndarray, "replicate #time *entry"],
     own: Float[np.ndarray, "replicate #time *entry"],

@@ -16,7 +16,7 @@ from largen.runs import Run
 from largen.theories.chains.problem import Problem
 from largen.theories.mean_field.deep.estimation.averages import (
     Estimate,
-    averaged,
+    average,
     extrapolation_error,
     ratio,
 )
@@ -42,7 +42,7 @@ from largen.theories.mean_field.deep.sweep.kernel_records import kernel_variable
 from largen.theories.mean_field.deep.sweep.layer_widths import counts
 from largen.theories.mean_field.deep.sweep.linear import TOLERANCE, solve_linear
 from largen.theories.mean_field.deep.sweep.listeners import Tell, ignore_progress
-from largen.theories.mean_field.deep.sweep.schedule import Schedule, descent, extrapolated, flow
+from largen.theories.mean_field.deep.sweep.schedule import Schedule, descent, extrapolate, flow
 from largen.theories.mean_field.deep.sweep.start import begin, draw, initial_matrices
 from largen.theories.mean_field.deep.sweep.state import Kept, Model
 from largen.theories.mean_field.record_times import Recorded
@@ -81,7 +81,7 @@ class Stopped(Exception):
         self.estimate = estimate
 
 
-def closed(
+def solve_closed(
     problem: Problem, run: Run, recorded: Recorded, kept: Kept, budget: float = np.inf
 ) -> Estimate:
     """Return the solution of the closed equations of a linear network.
@@ -92,14 +92,16 @@ def closed(
         If directions outgrow the memory budget.
     """
     try:
-        return _closed(problem, run, recorded, kept, budget)
+        return _solve_closed(problem, run, recorded, kept, budget)
     except NumericalFailure as failure:
         swept = failure.result
         assert isinstance(swept, Swept)
         raise Stopped(str(failure), _exactly(problem, run, swept, None)) from None
 
 
-def _closed(problem: Problem, run: Run, recorded: Recorded, kept: Kept, budget: float) -> Estimate:
+def _solve_closed(
+    problem: Problem, run: Run, recorded: Recorded, kept: Kept, budget: float
+) -> Estimate:
     """Return the solution of the closed equations, with its remaining error."""
 
     def one(
@@ -122,7 +124,7 @@ def _exactly(problem: Problem, run: Run, found: Swept, error: np.ndarray | None)
     return Estimate(f, error, None, kernels, "closed equations of linear φ", {})
 
 
-def sampled(
+def sample_replicates(
     problem: Problem,
     run: Run,
     recorded: Recorded,
@@ -145,16 +147,16 @@ def sampled(
     how = how or Replication(partial(_random, problem, run, recorded, saved=saved), problem)
     try:
         with one_thread_of_blas():
-            return _sampled(problem, run, settings, rng, saved, how, found)
+            return _sample_replicates(problem, run, settings, rng, saved, how, found)
     except NumericalFailure as failure:
         swept = failure.result
         assert isinstance(swept, Swept)
         whole = found[: len(found) // len(settings.widths) * len(settings.widths)]
-        estimate = averaged(how.problem, run, whole or [swept], settings)
+        estimate = average(how.problem, run, whole or [swept], settings)
         raise Stopped(str(failure), estimate) from None
 
 
-def _sampled(
+def _sample_replicates(
     problem: Problem,
     run: Run,
     settings: NumericalSettings,
@@ -228,11 +230,11 @@ def _sampled(
                 if not np.isfinite(found[-1].outputs).all():
                     now = settings._replace(particles=widths[(len(found) - 1) % len(widths)])
                     shown = found[-1:] if settings.dense else found
-                    return averaged(how.problem, run, shown, now, stepping)
+                    return average(how.problem, run, shown, now, stepping)
             begun = []
             left = np.hypot(stepping, extrapolation_error(found))
-            estimate = averaged(how.problem, run, found, settings, left, change)
-            random = averaged(how.problem, run, found, settings).relative_error
+            estimate = average(how.problem, run, found, settings, left, change)
+            random = average(how.problem, run, found, settings).relative_error
             most = settings.max_particles // sum(widths)
             if settings.replicates or random <= settings.rtol or most <= rounds:
                 return estimate
@@ -339,7 +341,7 @@ def _flow(
         found.insert(0, swept._replace(matrices=None))
     with np.errstate(invalid="ignore", over="ignore"):
         best, rougher = (
-            extrapolated([(one.outputs, one.kernels, one.pairs, one.linear) for one in some])
+            extrapolate([(one.outputs, one.kernels, one.pairs, one.linear) for one in some])
             for some in (found, found[1:])
         )
         error = np.abs(best[0] - rougher[0])

@@ -49,7 +49,7 @@ def uncertain(problem: Problem, name: str, change: np.ndarray) -> np.ndarray:
     return np.abs(change) / (FINER - 1 if name == "f" and smooth_throughout(problem) else 1)
 
 
-def added(
+def add_remainder(
     problem: Problem, name: str, mean: np.ndarray, error: np.ndarray, change: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return a mean corrected for truncation, and its error; NaN where that is not known."""

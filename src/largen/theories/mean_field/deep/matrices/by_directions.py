@@ -36,10 +36,10 @@ from jaxtyping import Array, Bool, Float, Int
 
 from largen.theories.mean_field.deep.matrices.row_buffers import (
     Index,
+    append_rows,
     beside,
     combine,
     inner,
-    written,
 )
 
 Draws = Any  # the source of fresh vectors: a random key, or a count of unit vectors
@@ -172,7 +172,7 @@ def extend(
 
         q = lax.fori_loop(0, 2, orthonormal, mix.T @ x)
         xi, draws = fresh_vectors(far, l, fills, rank, draws)
-        basis, images = written(basis, l, q, rank), written(images, l, xi, rank)
+        basis, images = append_rows(basis, l, q, rank), append_rows(images, l, xi, rank)
         c = lax.dynamic_update_slice_in_dim(c, weight * (q @ x.T), rank, 0)
         return first + TOGETHER, basis, images, rank + fills.sum(dtype=jnp.int32), c, draws
 

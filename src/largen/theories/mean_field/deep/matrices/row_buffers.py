@@ -74,7 +74,7 @@ def beside(
     return lax.fori_loop(0, _blocks(rank), block, x)
 
 
-def written(
+def append_rows(
     rows: Float[Array, "matrix capacity n"],
     l: Index,
     more: Float[Array, "block n"],

@@ -24,7 +24,7 @@ from largen.theories.mean_field.deep.sweep.kernel_records import (
 )
 from largen.theories.mean_field.deep.sweep.listeners import Keeper, Tell, ignore_progress
 from largen.theories.mean_field.deep.sweep.schedule import Schedule
-from largen.theories.mean_field.deep.sweep.state import Constants, Model, State, grown, has_room
+from largen.theories.mean_field.deep.sweep.state import Constants, Model, State, enlarge, has_room
 from largen.theories.mean_field.record_times import Recorded
 
 FEW_SAMPLES = 100
@@ -218,7 +218,7 @@ class _Course:
         """Enlarge the bases; raise if they outgrow the budget."""
         # Bases that are full early in training will have to grow further.
         factor = 4.0 if 10 * self.step < self.end and not reached else 1.5
-        larger = grown(self.state, self.problem.columns, gradients, factor)
+        larger = enlarge(self.state, self.problem.columns, gradients, factor)
         if COPIES * _held(larger) > self.budget:
             self.keep()
             words = _too_large(larger, self.budget, self.keeper is not None)

@@ -50,7 +50,7 @@ def live(problem: Problem, unit: int, dtype) -> np.ndarray | None:
     return (np.arange(own.max()) < own[:, None]).astype(dtype)
 
 
-def padded(rows: np.ndarray, neurons: int) -> np.ndarray:
+def pad_neurons(rows: np.ndarray, neurons: int) -> np.ndarray:
     """Return rows padded with zeros for the neurons that a layer does not have.
 
     Patches of several taps are longer than any layer, and are returned unchanged.

@@ -61,7 +61,7 @@ def flow(run: Run, longest: float, halvings: int, spare: int = 0) -> Schedule:
     return Schedule(rates, steps_at_times)
 
 
-def extrapolated(levels: Sequence[Any]) -> Any:
+def extrapolate(levels: Sequence[Any]) -> Any:
     """Return the limit of vanishing steps, from results with successively halved steps.
 
     Gradient descent deviates from gradient flow by powers h, h², … of the step length; Richardson

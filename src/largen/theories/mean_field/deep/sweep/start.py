@@ -14,7 +14,7 @@ from largen.theories.chains.problem import Problem
 from largen.theories.mean_field.deep.matrices.by_directions import Matrices, Precision
 from largen.theories.mean_field.deep.matrices.dense import DenseMatrices
 from largen.theories.mean_field.deep.matrices.fresh_vectors import initial
-from largen.theories.mean_field.deep.sweep.layer_widths import counts, live, padded
+from largen.theories.mean_field.deep.sweep.layer_widths import counts, live, pad_neurons
 from largen.theories.mean_field.deep.sweep.patches import positions_of
 from largen.theories.mean_field.deep.sweep.schedule import Schedule
 from largen.theories.mean_field.deep.sweep.state import (
@@ -23,9 +23,9 @@ from largen.theories.mean_field.deep.sweep.state import (
     Noise,
     Start,
     State,
-    filled_side,
+    fill_side,
 )
-from largen.theories.mean_field.deep.sweep.variance_reduction import reduced
+from largen.theories.mean_field.deep.sweep.variance_reduction import reduce_variance
 from largen.theories.mean_field.options import Sampling
 
 
@@ -80,7 +80,7 @@ def start_from_rows(
     raw
         The rows from :func:`gaussian_rows`.
     by_sample
-        As in :func:`largen.theories.mean_field.deep.sweep.variance_reduction.reduced`.
+        As in :func:`largen.theories.mean_field.deep.sweep.variance_reduction.reduce_variance`.
     """
     directions, own, dtype = problem.fields.shape[1], counts(problem, neurons), raw[0].dtype
     outputs = problem.outputs * problem.maps[-1].reading.number
@@ -88,9 +88,11 @@ def start_from_rows(
     has = np.array([bool(affine.bias_std) for affine in problem.maps[:-1]])
     biases = [there * part[outputs : outputs + 1] for there, part in zip(has, raw[1:], strict=True)]
     if sampling == "variance_reduced":
-        start = reduced(problem, raw, fields, biases, has, readout, precision, by_sample)
+        start = reduce_variance(problem, raw, fields, biases, has, readout, precision, by_sample)
     else:
-        fields, readout, *biases = (padded(part, max(own)) for part in (fields, readout, *biases))
+        fields, readout, *biases = (
+            pad_neurons(part, max(own)) for part in (fields, readout, *biases)
+        )
         start = _without_directions(problem, fields, readout, np.concatenate([fields[:0], *biases]))
     return start._replace(live=live(problem, neurons, dtype))
 
@@ -166,8 +168,8 @@ def initial_matrices(start: Start, capacities: tuple[int, int]) -> Matrices:
     """Return matrices that are represented by the initial directions only."""
     neurons, dtype = start.fields.shape[1], start.fields.dtype
     patch = max((basis.shape[1] for basis, _ in start.inputs), default=neurons)
-    inputs = filled_side(start.inputs, capacities[0], (patch, neurons), dtype)
-    outputs = filled_side(start.outputs, capacities[1], (neurons, patch), dtype)
+    inputs = fill_side(start.inputs, capacities[0], (patch, neurons), dtype)
+    outputs = fill_side(start.outputs, capacities[1], (neurons, patch), dtype)
     change = jnp.zeros((len(start.inputs), *reversed(capacities)), dtype)
     return Matrices(inputs, outputs, change, None)
 

@@ -249,7 +249,7 @@ class Start(NamedTuple):
     live: np.ndarray | None = None
 
 
-def filled_side(
+def fill_side(
     found: Sequence[tuple[np.ndarray, np.ndarray]], capacity: int, widths: tuple[int, int], dtype
 ) -> Side:
     """Return sides with the directions and images of each matrix, with given numbers of neurons."""
@@ -265,7 +265,7 @@ def filled_side(
     return Side(bases, images, rank)
 
 
-def grown(state: State, columns: int, samples: int, factor: float) -> State:
+def enlarge(state: State, columns: int, samples: int, factor: float) -> State:
     """Return the state with larger capacities for the bases that are full or will be soon."""
     matrices = state.matrices
     assert isinstance(matrices, Matrices)

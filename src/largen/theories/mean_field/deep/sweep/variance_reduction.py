@@ -26,12 +26,12 @@ from largen.theories.mean_field.deep.matrices.fresh_vectors import (
     reorthonormalise,
 )
 from largen.theories.mean_field.deep.sweep.initial_kernels import initial_tangent, tangent
-from largen.theories.mean_field.deep.sweep.layer_widths import padded
+from largen.theories.mean_field.deep.sweep.layer_widths import pad_neurons
 from largen.theories.mean_field.deep.sweep.patches import gather, scatter
 from largen.theories.mean_field.deep.sweep.state import Start
 
 
-def reduced(
+def reduce_variance(
     problem: Problem,
     raw: list[np.ndarray],
     fields: np.ndarray,
@@ -141,7 +141,7 @@ def reduced(
     orthogonal = [np.pad(rows, ((0, most - len(rows)), (0, 0))) for rows in frames]
 
     def filled(parts: Iterable[np.ndarray]) -> list[np.ndarray]:
-        return [padded(part, longest) for part in parts]
+        return [pad_neurons(part, longest) for part in parts]
 
     fields, readout = filled([fields, readout])
     return Start(
