@@ -13,7 +13,7 @@ import largen as lg
 from largen.experiments import fit_exponent
 from largen.experiments.claims import Claim
 from papers.bordelon import dynamics, finite_sizes
-from papers.bordelon.finite_sizes import RATE, Settings, limit_of, networks, solved_at
+from papers.bordelon.finite_sizes import RATE, Settings, distances, limit_of, networks, solved_at
 from papers.hanin.verdicts import near
 from papers.images import Images
 from papers.record import Figure, Found, Part, Report
@@ -60,11 +60,6 @@ def _curves(settings: Settings, found: Found) -> dynamics.Curves:
         }
         for lr in sorted((RATE, *OTHERS))
     }
-
-
-def _distances(settings: Settings, found: Found) -> xarray.Dataset:
-    nets = [*networks(settings, found), *solved_at(settings, found)]
-    return lg.compare(limit_of(found), nets).to_xarray()
 
 
 def claims(settings: Settings, found: Found) -> list[Claim]:
@@ -115,7 +110,7 @@ def _draw(settings: Settings, found: Found) -> Picture:
             left.plot(np.arange(1, len(losses) + 1), losses, style, color=f"C{k}", label=label)
     left.set(xlabel="step", ylabel="loss", yscale="log", title=f"width {settings.widths[-1]}")
     left.legend(fontsize=7)
-    for at, line in finite_sizes.lines(settings, _distances(settings, found)):
+    for at, line in finite_sizes.lines(settings, distances(settings, found)):
         right.errorbar(at["depth"], at["single"], at["single_error"], **line)
     right.set(xlabel="depth $L$", xscale="log", yscale="log", title="distance from the limit")
     right.set_ylabel(r"$\Vert f_{N,L} - f_{\infty,\infty}\Vert$")

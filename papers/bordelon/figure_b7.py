@@ -13,7 +13,7 @@ from largen.experiments import PowerLaw, fit_exponent
 from largen.experiments.claims import Claim
 from papers.bordelon import finite_sizes
 from papers.bordelon.branches import linear_distances
-from papers.bordelon.finite_sizes import Settings, limit_of, networks, solved_at
+from papers.bordelon.finite_sizes import Settings, distances, limit_of, networks, solved_at
 from papers.hanin.verdicts import near
 from papers.images import Images
 from papers.powers import fitted_powers
@@ -42,12 +42,6 @@ def variances(settings: Settings, found: Found) -> xarray.Dataset:
     )
 
 
-def _squares(settings: Settings, found: Found) -> xarray.Dataset:
-    """Return distances of networks of all sizes, including N = ∞, from the limit."""
-    nets = [*networks(settings, found), *solved_at(settings, found)]
-    return lg.compare(limit_of(found), nets).to_xarray()
-
-
 def _in_depth(data: xarray.Dataset, kind: str, width: float) -> PowerLaw:
     at = data.isel(network=np.flatnonzero(data["width"].values == width))
     error = at[f"{kind}_square_error"].values
@@ -67,7 +61,7 @@ def claims(settings: Settings, found: Found) -> list[Claim]:
         spread["variance"].values.ravel(),
         spread["error"].values.ravel(),
     )
-    data = _squares(settings, found)
+    data = distances(settings, found)
     report = lg.compare(limit_of(found), [*networks(settings, found), *solved_at(settings, found)])
     assert report.depth_exponents is not None
     mean, widest = report.depth_exponents["mean"], settings.widths[-1]
@@ -117,7 +111,7 @@ def _doubled(law: PowerLaw) -> tuple[float, float]:
 def _draw(settings: Settings, found: Found) -> Picture:
     picture = Picture(figsize=(11, 3.4), layout="constrained")
     first, second, third = picture.subplots(1, 3)
-    spread, data = variances(settings, found), _squares(settings, found)
+    spread, data = variances(settings, found), distances(settings, found)
     for k, depth in enumerate(settings.depths):
         at = spread.sel(depth=depth)
         first.errorbar(

@@ -128,3 +128,9 @@ def networks(
         for n in widths or settings.widths
         for l in settings.depths
     ]
+
+
+def distances(settings: Settings, found: Found) -> xarray.Dataset:
+    """Return distances of networks of all sizes, including N = ∞, from the limit."""
+    nets = [*networks(settings, found), *solved_at(settings, found)]
+    return lg.compare(limit_of(found), nets).to_xarray()

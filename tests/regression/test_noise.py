@@ -18,7 +18,7 @@ WHOLE = np.tile([1, 2, 3], 10)  # weights, as numbers of copies
 
 def criterion(name, weights=None):
     w = np.ones(30) if weights is None else weights.astype(float)
-    return choice.CRITERIA[name](*choice._decomposed(K, Y, w), w)
+    return choice.CRITERIA[name](*choice._decompose(K, Y, w), w)
 
 
 def repeated():
@@ -50,7 +50,7 @@ def test_errors_of_leaving_one_out():
 def test_nothing_near_is_better(by):
     y = np.sin(X[:, :1]) + 0.3 * RNG.standard_normal((30, 1))
     found = choice.best_noise(K, y, by=by)
-    cost = choice.CRITERIA[by](*choice._decomposed(K, y, np.ones(30)), np.ones(30))
+    cost = choice.CRITERIA[by](*choice._decompose(K, y, np.ones(30)), np.ones(30))
     assert all(cost(found) <= cost(found * f) for f in (0.5, 0.98, 1.02, 2.0, 1e-3, 1e2))
 
 
@@ -77,7 +77,7 @@ def test_the_best_time_is_that_of_cross_validation():
 
     assert all(error(found) <= error(found * f) for f in (0.5, 0.98, 1.02, 2.0))
     w = WHOLE.astype(float)
-    values, _, z = choice._decomposed(theta, y, w)
+    values, _, z = choice._decompose(theta, y, w)
     copies = np.repeat(np.arange(30), WHOLE)
     left = expm(-theta[np.ix_(copies, copies)] * 7.0 / 60)
     want = 60 * np.sum((left @ y[copies]) ** 2) / np.trace(left) ** 2

@@ -38,7 +38,7 @@ def audit(
     """Check whether models have a plan, and whether their outputs change alike at all sizes."""
     console = Console(highlight=False)
     try:
-        found = _audited(
+        found = _audit(
             console, builder, base or ["width=64", "depth=2"], model, every,
             {"scheme": scheme, "optimizer": optimizer, "lr": lr, "seeds": seeds},
         )  # fmt: skip
@@ -55,7 +55,7 @@ def audit(
         raise typer.Exit(1)
 
 
-def _audited(
+def _audit(
     console: Console, builder: str | None, base: list[str], model: list[str] | None, every: bool,
     options: dict[str, Any],
 ) -> Any:  # fmt: skip

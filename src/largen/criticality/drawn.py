@@ -60,7 +60,7 @@ def draw(
     part = max(1, _AT_ONCE // width)
     keys = jax.random.split(key, draws)
     found = [
-        np.asarray(_measured(phi, width, depth, jnp.asarray(flat[:, first : first + part]), keys))
+        np.asarray(_measure(phi, width, depth, jnp.asarray(flat[:, first : first + part]), keys))
         for first in range(0, flat.shape[1], part)
     ]
     growth, correlation = np.moveaxis(np.concatenate(found, axis=2).astype(np.float64), 1, 0)
@@ -83,7 +83,7 @@ def _standard_error(seen: np.ndarray) -> np.ndarray:
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))
-def _measured(phi: ActivationFunction, n: int, depth: int, constants: Any, keys: Any) -> Any:
+def _measure(phi: ActivationFunction, n: int, depth: int, constants: Any, keys: Any) -> Any:
     """Return growth and correlation of every network, (draw, 2, point)."""
     weight, bias = constants
 

@@ -130,7 +130,7 @@ class FixedPoints:
                 return point
         if np.all(between >= 0) and grid[-1] >= K:  # the map is monotone: none is passed over
             return self._next(K)
-        return self._iterated(K)
+        return self._iterate(K)
 
     def _next(self, K: float) -> FixedPoint | None:
         if self._step(K) > K:
@@ -148,7 +148,7 @@ class FixedPoints:
         second = expectations(self.activation, np.array([K])).second[0, 0]
         return self.bias_std**2 + self.weight_std**2 * float(second)
 
-    def _iterated(self, K: float) -> FixedPoint | None:
+    def _iterate(self, K: float) -> FixedPoint | None:
         for _ in range(_STEPS):
             new = self._step(K)
             if not new < 10 * LARGEST:
@@ -284,9 +284,9 @@ def _found(phi: ActivationFunction, weight: float, bias: float) -> tuple[FixedPo
     grid, known = on_grid(phi)
 
     def derivatives(K: np.ndarray) -> np.ndarray:
-        return _shifted(expectations(phi, K).second, weight, bias, K)
+        return _shift(expectations(phi, K).second, weight, bias, K)
 
-    roots = all_roots(derivatives, grid, _shifted(known.second, weight, bias, grid), RTOL)
+    roots = all_roots(derivatives, grid, _shift(known.second, weight, bias, grid), RTOL)
     places = [root.place for root in roots]
     at_zero = bias + weight * float(values(phi, np.zeros(1))[0][0]) ** 2
     if at_zero == 0:
@@ -299,7 +299,7 @@ def _found(phi: ActivationFunction, weight: float, bias: float) -> tuple[FixedPo
     )
 
 
-def _shifted(second: np.ndarray, weight: float, bias: float, K: np.ndarray) -> np.ndarray:
+def _shift(second: np.ndarray, weight: float, bias: float, K: np.ndarray) -> np.ndarray:
     """Return M(K) − K with its first two derivatives."""
     return np.stack([bias + weight * second[0] - K, weight * second[1] - 1, weight * second[2]])
 

@@ -177,7 +177,7 @@ def _walk(pieces: list[tuple[Layer, Any]], inputs: Any):
         behind = tuple(wants for _, _, wants in block)
         # One program for all blocks with the same layers.
         program = programs.setdefault((layers, behind), jax.jit(_block(layers, behind)))
-        state, numbers = program(tuple(_frozen(its) for _, its, _ in block), state)
+        state, numbers = program(tuple(_freeze(its) for _, its, _ in block), state)
         variance, correlation, gap, parallel, perp = (np.asarray(f) for f in numbers)
         if not found:
             perp = np.full_like(perp, np.nan)
@@ -187,7 +187,7 @@ def _walk(pieces: list[tuple[Layer, Any]], inputs: Any):
     return names, found
 
 
-def _frozen(constants: Any) -> Any:
+def _freeze(constants: Any) -> Any:
     """Return constants with frozen weights, so that Θ propagates by the chain rule alone."""
 
     def of(each: Any) -> Any:

@@ -115,7 +115,7 @@ def _polynomials(count: int, x: Array) -> Array:
     return lax.scan(step, (jnp.ones_like(x), x), length=count)[1]
 
 
-def _stretched(sharpness: Array, theta: Array) -> Array:
+def _stretch(sharpness: Array, theta: Array) -> Array:
     """Return the stretched variable of the angle, scaled to [−1, 1]."""
     a, b = sharpness * jnp.sin(theta / 2), sharpness * jnp.cos(theta / 2)
     return (jnp.arcsinh(a) - jnp.arcsinh(b)) / jnp.arcsinh(sharpness)
@@ -127,7 +127,7 @@ def _angles_at(sharpness: Array, places: Array) -> Array:
     def halve(_, bounds):
         low, high = bounds
         middle = (low + high) / 2
-        below = _stretched(sharpness, middle) < places
+        below = _stretch(sharpness, middle) < places
         return jnp.where(below, middle, low), jnp.where(below, high, middle)
 
     start = jnp.zeros_like(places), jnp.full_like(places, np.pi)
@@ -196,7 +196,7 @@ def _averages(fine: Resolution, sharpness: Array, theta: Array, to_angles: Array
     nodes, weights = (x.astype(theta.dtype) for x in graded_unit(fine.reach, fine.order))
     t = theta[:, None] * nodes
     density = theta[:, None] * jnp.sin(t) / (2 * jnp.sin(theta[:, None] / 2) ** 2) * weights
-    polynomials = _polynomials(len(to_angles), _stretched(sharpness, t))
+    polynomials = _polynomials(len(to_angles), _stretch(sharpness, t))
     return jnp.einsum("kmx,mx->mk", polynomials, density)
 
 
@@ -231,7 +231,7 @@ def look_up(table: Table, first: Array, second: Array, theta: Array) -> Entries:
     """Return h, S and D of pairs at angles θ, from the polynomials at their s₁ and s₂."""
     # For rows against columns the sum is a matrix product.
     outer = first.ndim > 2 and first.shape[-1] == 1 and second.shape[-2] == 1
-    place = _stretched(table.sharpness, theta)
+    place = _stretch(table.sharpness, theta)
 
     def in_stds(coefficients):
         right = jnp.tensordot(coefficients, second, 1)
@@ -294,10 +294,10 @@ def _at_zero_variance(phi, alone, q1, q2, slope):
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
 def angular_pair(phi: ActivationFunction, q1: Array, q2: Array, gap: Array) -> tuple[Array, Array]:
     """Return the gap of (φ(u), φ(v)) and E[φ'(u)φ'(v)] from tables in s₁, s₂ and θ."""
-    return _tabulated(phi, q1, q2, gap)
+    return _tabulate(phi, q1, q2, gap)
 
 
-def _tabulated(phi, q1, q2, gap):
+def _tabulate(phi, q1, q2, gap):
     low, high = range_of(q1, q2)
     table = build(phi, resolution(reach_of(phi)), low, high)
     return evaluate(phi, table, q1, q2, gap)
@@ -317,7 +317,7 @@ def _angular_pair_jvp(phi, primals, tangents):
 
     def rates(direction):
         seeds = tuple(jnp.full_like(x, d) for x, d in zip(primals, direction, strict=True))
-        return jax.jvp(partial(_tabulated, phi), primals, seeds)[1]
+        return jax.jvp(partial(_tabulate, phi), primals, seeds)[1]
 
     along = jax.vmap(rates)(jnp.eye(3, dtype=primals[0].dtype))
     spread = jnp.stack([jnp.broadcast_to(tangent, shape) for tangent in tangents])

@@ -53,10 +53,10 @@ def angular_error(phi: ActivationFunction, q1: Array, q2: Array) -> tuple[Array,
     special = jnp.asarray([parallel, independent, opposite], s.dtype)
     everywhere = jnp.concatenate([special, angles])[:, None, None]
 
-    def tabulated(theta):
+    def tabulate(theta):
         return look_up(table, basis[:, :, None], basis[:, None, :], jnp.full((_PROBES,) * 2, theta))
 
-    found = lax.map(tabulated, everywhere[:, 0, 0])
+    found = lax.map(tabulate, everywhere[:, 0, 0])
     gaps = (s[:, None] - s) ** 2 * found.collinear
     gaps += 2 * jnp.outer(s, s) * jnp.sin(everywhere / 2) ** 2 * found.secant
     z, weights = (x.astype(s.dtype) for x in graded_nodes(4 * reach, 20))

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 Pair = Callable[[Array, Array, Array], tuple[Array, Array]]
@@ -162,3 +163,8 @@ def slope_of(covariance: Callable[[Array, Array, Array], Array]):
         return jax.jvp(lambda q: covariance(q, q2, q12), (q1,), (jnp.ones_like(q1),))[1]
 
     return cross_slope
+
+
+def normal_density(x: Array) -> Array:
+    """Return e^(−x²/2)/√(2π)."""
+    return jnp.exp(-x * x / 2) / np.sqrt(2 * np.pi)

@@ -16,7 +16,7 @@ from largen.expectations.closed_form import ClosedForm
 from largen.expectations.homogeneous import homogeneous
 from largen.expectations.jumps import SIGN, STEP
 from largen.expectations.piecewise_smooth import piecewise_smooth
-from largen.expectations.polynomials import polynomial_integrals
+from largen.expectations.polynomials import horner, polynomial_integrals
 
 
 @runtime_checkable
@@ -141,11 +141,11 @@ class Polynomial:
 
     def __call__(self, x: Array) -> Array:
         """Return φ(x)."""
-        return _horner(self.coefficients, x)
+        return horner(self.coefficients, x)
 
     def derivative(self, x: Array) -> Array:
         """Return φ'(x)."""
-        return _horner([j * c for j, c in enumerate(self.coefficients)][1:], x)
+        return horner([j * c for j, c in enumerate(self.coefficients)][1:], x)
 
     @property
     def closed_form(self) -> ClosedForm:
@@ -156,13 +156,6 @@ class Polynomial:
         if self.name != "polynomial":
             return self.name
         return f"polynomial({', '.join(f'{c:g}' for c in self.coefficients)})"
-
-
-def _horner(coefficients, x: Array) -> Array:
-    total = jnp.zeros_like(x)
-    for c in reversed(coefficients):
-        total = total * x + c
-    return total
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from largen.expectations.closed_form import ClosedForm, determinant_of, smooth_pair
+from largen.expectations.closed_form import ClosedForm, determinant_of, normal_density, smooth_pair
 from largen.expectations.homogeneous import angle_of
 from largen.expectations.panels import panels
 
@@ -85,7 +85,7 @@ def piecewise_linear(
         for k in kinks:
             height = jnp.clip((abs(k.place) - k.side * m) / sd, -_HIGHEST, _HIGHEST)
             inside = jnp.abs(height) < _HIGHEST
-            smooth = sd * (_density(height) - height * _above(height))
+            smooth = sd * (normal_density(height) - height * _above(height))
             sharp = jnp.maximum(k.side * m - abs(k.place), 0)
             total = total + k.side * k.bend * jnp.where(inside, smooth, sharp)
         return total
@@ -94,8 +94,8 @@ def piecewise_linear(
         root, total = jnp.sqrt(q), slope**2 * q + offset**2
         for k in kinks:
             h = _height(abs(k.place), q)
-            first = root * (_density(h) - h * _above(h))
-            second = q * ((1 + h * h) * _above(h) - h * _density(h))
+            first = root * (normal_density(h) - h * _above(h))
+            second = q * ((1 + h * h) * _above(h) - h * normal_density(h))
             total = total + 2 * k.side * k.bend * k.value * first
             total = total + (k.outer**2 - k.inner**2) * second
         return total
@@ -128,7 +128,7 @@ def piecewise_linear(
             for i in range(len(_UNIT)):
                 z = low + width * nodes[i]
                 step = value(root1 * z) - value(root2 * z)
-                total = total + weights[i] * width * _density(z) * step**2 / 2
+                total = total + weights[i] * width * normal_density(z) * step**2 / 2
             return total
 
         total = lax.fori_loop(0, len(edges) - 1, add, jnp.zeros_like(q1))
@@ -149,7 +149,7 @@ def piecewise_linear(
         sd = jnp.sqrt(jnp.maximum(determinant / safe, jnp.finfo(q12.dtype).tiny))
         total = jnp.zeros_like(sd)
         for k in kinks:
-            density = k.side * k.bend * _density(_height(k.place, q1)) / jnp.sqrt(safe)
+            density = k.side * k.bend * normal_density(_height(k.place, q1)) / jnp.sqrt(safe)
             total = total + density * mean_at(k.place * q12 / safe, sd) / 2
         return jnp.where(q1 > 0, total, 0)
 
@@ -220,10 +220,6 @@ def _lost(kinks: tuple[Kink, ...], q1, q2, gap):
 def _height(place: float, q: Array) -> Array:
     root = jnp.sqrt(jnp.where(q > 0, q, 1))
     return jnp.where(q > 0, jnp.clip(place / root, -_HIGHEST, _HIGHEST), np.sign(place) * _HIGHEST)
-
-
-def _density(x: Array) -> Array:
-    return jnp.exp(-x * x / 2) / np.sqrt(2 * np.pi)
 
 
 def _above(x: Array) -> Array:

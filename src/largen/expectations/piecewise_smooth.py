@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from largen.expectations.closed_form import ClosedForm, safe_sqrt, smooth_pair
+from largen.expectations.closed_form import ClosedForm, normal_density, safe_sqrt, smooth_pair
 from largen.expectations.homogeneous import angle_of
 from largen.expectations.panels import panels
 
@@ -35,7 +35,7 @@ _SAFETY = 4.0
 _ARRAYS = (121, 9)  # over the pairs that XLA holds at a time, plus those for each kink; measured
 
 
-class Rule(NamedTuple):
+class PanelRule(NamedTuple):
     """The resolution of the integrals.
 
     Attributes
@@ -54,11 +54,11 @@ class Rule(NamedTuple):
     layer: tuple[float, ...]
 
 
-_COARSE = Rule(12, (-_REACH, -5.5, -2.75, 0.0, 2.75, 5.5, _REACH), (-7.0, -3.5, 0.0, 3.5, 7.0))
-_FINE = Rule(16, tuple(np.linspace(-_REACH, _REACH, 11)), tuple(np.linspace(-8.0, 8.0, 9)))
+_COARSE = PanelRule(12, (-_REACH, -5.5, -2.75, 0.0, 2.75, 5.5, _REACH), (-7.0, -3.5, 0.0, 3.5, 7.0))
+_FINE = PanelRule(16, tuple(np.linspace(-_REACH, _REACH, 11)), tuple(np.linspace(-8.0, 8.0, 9)))
 
 
-def _inserted(edges: list[Array], extra: list[Array]) -> list[Array]:
+def _insert(edges: list[Array], extra: list[Array]) -> list[Array]:
     """Return ascending edges after inserting further ones in order, elementwise."""
     for new in extra:
         merged = []
@@ -69,18 +69,14 @@ def _inserted(edges: list[Array], extra: list[Array]) -> list[Array]:
     return edges
 
 
-def _clipped(place: Array) -> Array:
+def _clip(place: Array) -> Array:
     return jnp.clip(place, -_REACH, _REACH)
 
 
 def _height(place: float, std: Array) -> Array:
     """Return κ/s, clipped to the range of non-negligible probability."""
     safe = jnp.where(std > 0, std, 1)
-    return jnp.where(std > 0, _clipped(place / safe), np.sign(place) * _REACH)
-
-
-def _density(x: Array) -> Array:
-    return jnp.exp(-x * x / 2) / np.sqrt(2 * np.pi)
+    return jnp.where(std > 0, _clip(place / safe), np.sign(place) * _REACH)
 
 
 def _on_panels(integrand, edges: Array, order: int, at_once: bool = False):
@@ -98,7 +94,7 @@ def _on_panels(integrand, edges: Array, order: int, at_once: bool = False):
         panel, node = n // steps, n % steps
         width = edges[panel + 1] - edges[panel]
         z = edges[panel] + width * nodes[node]
-        found = (weights[node] * width * _density(z) * f for f in integrand(z))
+        found = (weights[node] * width * normal_density(z) * f for f in integrand(z))
         return tuple(
             t + (jnp.sum(f, axis=0) if at_once else f) for t, f in zip(totals, found, strict=True)
         )
@@ -107,7 +103,7 @@ def _on_panels(integrand, edges: Array, order: int, at_once: bool = False):
     return lax.fori_loop(0, (len(edges) - 1) * steps, add, start)
 
 
-def _over_plane(integrand, kinks, rule: Rule, q1: Array, q2: Array, gap: Array):
+def _over_plane(integrand, kinks, rule: PanelRule, q1: Array, q2: Array, gap: Array):
     """Return E[f(u, v)] for each function f in the tuple integrand(u)(v)."""
     q1, q2, gap = jnp.broadcast_arrays(q1, q2, gap)
     s1, s2 = safe_sqrt(q1), safe_sqrt(q2)
@@ -119,22 +115,22 @@ def _over_plane(integrand, kinks, rule: Rule, q1: Array, q2: Array, gap: Array):
     heights = [_height(kink, s2) for kink in kinks]
     whole = [jnp.full_like(theta, z) for z in rule.whole]
     outer = whole + [_height(kink, s1) for kink in kinks]
-    outer += [_clipped((height + d * sine) / slow) for height in heights for d in rule.layer]
+    outer += [_clip((height + d * sine) / slow) for height in heights for d in rule.layer]
 
     def at(x):
         u, mean = s1 * x, cosine * x
         ends = [
-            jnp.where(sine > 0, _clipped((height - mean) / steep), jnp.sign(height) * _REACH)
+            jnp.where(sine > 0, _clip((height - mean) / steep), jnp.sign(height) * _REACH)
             for height in heights
         ]
-        inner = jnp.stack(_inserted(whole, ends))
+        inner = jnp.stack(_insert(whole, ends))
         of_v = integrand(u)
         return _on_panels(lambda y: of_v(s2 * (mean + sine * y)), inner, rule.order, at_once=True)
 
     return _on_panels(at, jnp.sort(jnp.stack(outer), axis=0), rule.order)
 
 
-def _alone(integrand, kinks, rule: Rule, q: Array) -> Array:
+def _alone(integrand, kinks, rule: PanelRule, q: Array) -> Array:
     """Return E[f(√q z)]."""
     s = safe_sqrt(q)
     edges = [jnp.full_like(s, z) for z in rule.whole] + [_height(kink, s) for kink in kinks]

@@ -11,8 +11,10 @@ cⁿ.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from math import factorial
+from typing import Any
 
 import jax.numpy as jnp
 from jax import Array
@@ -38,11 +40,11 @@ def polynomial_integrals(coefficients: tuple[float, ...]) -> ClosedForm:
     def products(q1: Array, q2: Array, order: int) -> Series:
         """B_{k+order}(q1) B_{k+order}(q2)/k! for every k."""
         return [
-            _value(b, q1) * _value(b, q2) / factorial(k) for k, b in enumerate(means[order:])
+            horner(b, q1) * horner(b, q2) / factorial(k) for k, b in enumerate(means[order:])
         ] or [jnp.zeros_like(q1 + q2)]
 
     def covariance(q1, q2, q12, order=0):
-        return _value(products(q1, q2, order), q12)
+        return horner(products(q1, q2, order), q12)
 
     def second_moment(q):
         return covariance(q, q, q)
@@ -67,7 +69,7 @@ def polynomial_integrals(coefficients: tuple[float, ...]) -> ClosedForm:
         pair=smooth_pair(gap_formula, derivative_formula, slope_of(covariance), second_moment),
         second_moment=second_moment,
         derivative_second_moment=lambda q: covariance(q, q, q, order=1),
-        mean=lambda q: _value(means[0], q) + jnp.zeros_like(q),
+        mean=lambda q: horner(means[0], q) + jnp.zeros_like(q),
     )
 
 
@@ -78,7 +80,8 @@ def _mean_of_derivative(coefficients: tuple[float, ...], k: int) -> Series:
     ]
 
 
-def _value(series: Series, x: Array) -> Array:
+def horner(series: Sequence[Any], x: Array) -> Array:
+    """Return Σ_j series[j] xʲ."""
     total = jnp.zeros_like(x)
     for c in reversed(series):
         total = total * x + c

@@ -44,7 +44,7 @@ def parts_of(phi: ActivationFunction, dtype: np.dtype) -> tuple[int, ...]:
     return tuple(parity for parity, there in enumerate(parts) if there)
 
 
-def _prepared(q1: Array, q2: Array, gap: Array):
+def _prepare(q1: Array, q2: Array, gap: Array):
     """Return variances and gap with the same number of axes, and the largest |c|."""
     ndim = max(q1.ndim, q2.ndim, gap.ndim)
     q1, q2, gap = (x.reshape((1,) * (ndim - x.ndim) + x.shape) for x in (q1, q2, gap))
@@ -64,7 +64,7 @@ def evaluate(
     out_shape = _shape(q1, q2, gap)
     if 0 in out_shape:
         return (jnp.zeros(out_shape, gap.dtype),) * (4 if with_error else 2)
-    q1, q2, gap, shape, largest = _prepared(q1, q2, gap)
+    q1, q2, gap, shape, largest = _prepare(q1, q2, gap)
     parts = parts_of(phi, q1.dtype)
     alone = len(parts) == 1
     tables = [coefficients_of_both(phi, p, alone, q1, q2, largest) for p in parts]
@@ -119,14 +119,14 @@ def cross_moment(
     out_shape = _shape(q1, q2, gap)
     if 0 in out_shape:
         return jnp.zeros(out_shape, gap.dtype)
-    q1, q2, gap, shape, largest = _prepared(q1, q2, gap)
+    q1, q2, gap, shape, largest = _prepare(q1, q2, gap)
     floor = 1e-10 if gap.dtype == np.float64 else 1e-4
     raised1, raised2 = (jnp.maximum(q, floor) if max(i, j) > 1 else q for q in (q1, q2))
     tables, parts = [], parts_of(phi, q1.dtype)
     for p in parts:
         found = coefficients_of_both(phi, p, len(parts) == 1, raised1, raised2, largest)
         first, second = (
-            _shifted(table, p, order, q)
+            _shift(table, p, order, q)
             for table, order, q in zip(found, (i, j), (raised1, raised2), strict=True)
         )
         tables.append((first, second, (p + i) % 2, found[0].blocks))
@@ -162,7 +162,7 @@ def _horner(first: Array, second: Array, y: Array, blocks: Array, tile: Tile) ->
     return lax.fori_loop(0, blocks, add_block, jnp.zeros(y.shape, y.dtype))
 
 
-def _shifted(found: Coefficients, parity: int, order: int, q: Array) -> Array:
+def _shift(found: Coefficients, parity: int, order: int, q: Array) -> Array:
     """Return the coefficients of φ⁽ᵒʳᵈᵉʳ⁾: those of f' are √(k + 1) a_{k+1}(f)/√q."""
     if order == 0:
         return found.values

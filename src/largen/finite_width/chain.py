@@ -72,7 +72,7 @@ def chain_of(net: Layer, width: int | Sequence[int], what: str) -> Chain:
     """
     if not isinstance(net, Layer):
         raise InvalidInput(f"net: wanted a network such as lg.mlp(3), got {net!r}.")
-    layers = _flat(net)
+    layers = flat_layers(net)
     for layer in layers:
         if not isinstance(layer, (Dense, Activation)):
             raise NoRule(f"{what} at finite width", layer, [Dense, Activation])
@@ -95,11 +95,12 @@ def chain_of(net: Layer, width: int | Sequence[int], what: str) -> Chain:
     return Chain(float(maps[0].weight_std) ** 2, float(maps[0].bias_std) ** 2, hidden)
 
 
-def _flat(net: Layer) -> list[Layer]:
+def flat_layers(net: Layer) -> list[Layer]:
+    """Return the layers of a network in order, with compositions and repetitions written out."""
     if isinstance(net, Serial):
-        return [layer for inner in net.layers for layer in _flat(inner)]
+        return [layer for inner in net.layers for layer in flat_layers(inner)]
     if isinstance(net, Repeat):
-        return _flat(net.layer) * copies_of(net)
+        return flat_layers(net.layer) * copies_of(net)
     return [net]
 
 

@@ -248,7 +248,7 @@ def _through(layer: HiddenLayer, limit: _Limit, before: _State, key: Any) -> _St
     """Return the state behind a layer; samples are changed in place."""
     w, n, H = layer.weight, layer.width, limit.H
     of_value, of_slope = limit.of_value, limit.of_slope
-    V, D, four = _sampled(layer, limit, before.samples, key)
+    V, D, four = _sample(layer, limit, before.samples, key)
     J, J_p = _slopes(w, of_value), _slopes(w, of_slope)
     J_m = _first_order(*J, before.m)
     shift, shift_of_slope = (w / 2 * _second_order(of, V) for of in (of_value, of_slope))
@@ -261,11 +261,11 @@ def _through(layer: HiddenLayer, limit: _Limit, before: _State, key: Any) -> _St
         before.samples,
         m=J_m + shift,
         m_H=m_H + shift + H * shift_of_slope + bent,
-        F=w**2 * (_exchanged(F, of_value, of_slope) + four * H / n),
+        F=w**2 * (_exchange(F, of_value, of_slope) + four * H / n),
     )
 
 
-def _sampled(
+def _sample(
     layer: HiddenLayer, limit: _Limit, samples: tuple[np.ndarray, ...], key: Any
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Propagate all samples through a layer, and return averages over the samples before it.
@@ -344,7 +344,7 @@ def _second_order(of: PairDerivatives, V: np.ndarray) -> np.ndarray:
     return found + np.diag(of.second * own)
 
 
-def _exchanged(F: np.ndarray, of_value: PairDerivatives, of_slope: PairDerivatives) -> np.ndarray:
+def _exchange(F: np.ndarray, of_value: PairDerivatives, of_slope: PairDerivatives) -> np.ndarray:
     """Return Σ_μν E[∂_μ(φ_γφ'_α)] E[∂_ν(φ'_βφ_δ)] F_{αμβν} for γ, δ each α or β."""
     first, bent, p = of_value.first, 2 * of_value.q1, of_slope.value
     half = np.stack([first[:, None] * F[0], p * F[1] + bent * F[0]])

@@ -94,7 +94,7 @@ def kernel_through(stream: Stream, first: np.ndarray) -> Kernel:
         of_stream = own.phi
         found = _read(own, state, sources)
         if isinstance(part, Branch):
-            state, sources = _added(part, state, found, sources)
+            state, sources = _add(part, state, found, sources)
         else:
             state, sources = Kernel(found.S, found.m, found.V), []
     return state
@@ -126,7 +126,7 @@ def _read(layer: HiddenLayer, state: Kernel, sources: list[_Source]) -> _Layer:
     )
 
 
-def _added(
+def _add(
     branch: Branch, state: Kernel, found: _Layer, sources: list[_Source]
 ) -> tuple[Kernel, list[_Source]]:
     """Return the stream behind a branch, and the sources with their responses updated."""

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from largen.architectures import Activation, Dense, Layer, Repeat, Residual, Serial, copies_of
+from largen.architectures import Activation, Dense, Layer, Residual
 from largen.architectures import depth as depth_of
 from largen.errors import InvalidInput, NoRule, NoTheory, instance_of
-from largen.finite_width.chain import HiddenLayer, check_derivative
+from largen.finite_width.chain import HiddenLayer, check_derivative, flat_layers
 from largen.parameterizations import Parameterization, ntk
 from largen.scalars import integer
 
@@ -63,7 +63,7 @@ def has_branches(net: object, param: Parameterization | None) -> bool:
     """Whether a network is a sequence with residual connections; ``param`` is checked as well."""
     if param is not None:
         instance_of("param", param, Parameterization, "a Parameterization such as lg.depth_mup()")
-    return isinstance(net, Layer) and any(isinstance(layer, Residual) for layer in _flat(net))
+    return isinstance(net, Layer) and any(isinstance(layer, Residual) for layer in flat_layers(net))
 
 
 def stream_of(
@@ -81,7 +81,7 @@ def stream_of(
         For a width that is not one positive integer, or branches of another width than the stream.
     """
     param = ntk() if param is None else param
-    layers = list(_flat(net))
+    layers = list(flat_layers(net))
     if not isinstance(width, (int, np.integer)):
         raise InvalidInput(f"width: residual networks have one width, got {width!r}.")
     n = integer("width", width, at_least=1)
@@ -102,7 +102,7 @@ def stream_of(
         if isinstance(layer, Residual):
             if layer.shortcut is not None:
                 raise wrong
-            inner = list(_flat(layer.branch))
+            inner = list(flat_layers(layer.branch))
             found, behind = _pairs(inner, neurons, n, wrong, what)
             if behind != neurons:
                 raise InvalidInput(
@@ -143,11 +143,3 @@ def _neurons(n: int, layer: Dense) -> int:
     if wanted.denominator != 1:
         raise InvalidInput(f"width: {n} times the ratio {layer.width_ratio} is not an integer.")
     return int(wanted)
-
-
-def _flat(net: Layer) -> list[Layer]:
-    if isinstance(net, Serial):
-        return [layer for inner in net.layers for layer in _flat(inner)]
-    if isinstance(net, Repeat):
-        return _flat(net.layer) * copies_of(net)
-    return [net]

@@ -321,7 +321,7 @@ def _conditional(chain: Chain, variances: np.ndarray) -> np.ndarray:
     found = np.empty((*variances.shape[:2], 4, variances.shape[2]))
     for number, layer in enumerate(chain.hidden):
         q = variances[:, number]
-        found[:, number] = np.moveaxis(_interpolated(partial(_means, layer), q), 0, 1)
+        found[:, number] = np.moveaxis(_interpolate(partial(_means, layer), q), 0, 1)
     return found
 
 
@@ -333,7 +333,7 @@ def _means(layer: HiddenLayer, q: np.ndarray) -> np.ndarray:
     return np.stack([square, others[0], q * changed, others[1]])
 
 
-def _interpolated(function: Callable[[np.ndarray], np.ndarray], q: np.ndarray) -> np.ndarray:
+def _interpolate(function: Callable[[np.ndarray], np.ndarray], q: np.ndarray) -> np.ndarray:
     """Return functions of variances by polynomials in log q; q = 0 is treated as the smallest q."""
     alive = q[q > 0]
     if not alive.size:

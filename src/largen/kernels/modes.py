@@ -129,7 +129,7 @@ def variances(
 
 
 def _variances_at(fixed, i, carry, modes, factors, projected, root_test):
-    train, test = _propagated(modes, factors, i, projected, root_test)
+    train, test = _propagate(modes, factors, i, projected, root_test)
     return carry, (jnp.sum(train**2, axis=1), jnp.sum(test**2, axis=1))
 
 
@@ -146,10 +146,10 @@ def covariances(
 
 
 def _covariances_at(fixed, i, carry, modes, factors, projected, root_test):
-    train, test = _propagated(modes, factors, i, projected, root_test)
+    train, test = _propagate(modes, factors, i, projected, root_test)
     return carry, (train @ train.T, test @ test.T)
 
 
-def _propagated(modes: Modes, factors: Factors, i, projected, root_test):
+def _propagate(modes: Modes, factors: Factors, i, projected, root_test):
     train = modes.vectors @ (factors.left[i][:, None] * projected)
     return train, root_test - modes.test @ (factors.integral[i][:, None] * projected)

@@ -93,7 +93,7 @@ def residual(layer: Residual, frame: Frame, path: Path, features: Features) -> M
     branch are divided by c²; for its last affine map, the quotient is the gradient kernel with
     respect to the stream y.
     """
-    branch = _scaled(part_of(layer.branch, frame, (*path, 0), features), frame.table.branch)
+    branch = _scale(part_of(layer.branch, frame, (*path, 0), features), frame.table.branch)
     if layer.shortcut is not None:
         shortcut = part_of(layer.shortcut, frame, (*path, 1), features)
         same_features(layer, shortcut.features, branch.features)
@@ -108,7 +108,7 @@ def residual(layer: Residual, frame: Frame, path: Path, features: Features) -> M
     return replace(branch, forward=forward)
 
 
-def _scaled(branch: Module, factor: float) -> Module:
+def _scale(branch: Module, factor: float) -> Module:
     """Return c·branch."""
 
     def forward(params, x, taps):

@@ -43,7 +43,7 @@ def from_reference_width(
     """
     rows = []
     for ours, theirs in zip(scaling.rows, at_reference.rows, strict=True):
-        rule = _overridden(theirs, init_std, lr)
+        rule = _override(theirs, init_std, lr)
         carried_fields = {
             f.name: _from(getattr(rule, f.name), getattr(ours.rule, f.name), width)
             for f in fields(Rule)
@@ -61,7 +61,7 @@ def _from(at_reference: Power, scaling: Power, width: int) -> Power:
     )
 
 
-def _overridden(row: Row[Power], init_stds: Numbers, rates: Numbers) -> Rule[Power]:
+def _override(row: Row[Power], init_stds: Numbers, rates: Numbers) -> Rule[Power]:
     role = "bias" if row.kind == "bias" else row.site.role
     rule, init_std, lr = row.rule, dict(init_stds), dict(rates)
     if role in init_std:

@@ -4,20 +4,64 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from largen.architectures import WeightSite
 from largen.parameterizations.exponents import Exponents
 from largen.parameterizations.powers import Power
 from largen.parameterizations.rules import Rule
 
-if TYPE_CHECKING:
-    from largen.parameterizations.parameterization import Parameterization
+
+class Scaling(Protocol):
+    """The fields of a :class:`largen.Parameterization` that determine the rules of weights."""
+
+    @property
+    def input(self) -> Exponents:
+        """The exponents of the first affine map."""
+        ...
+
+    @property
+    def hidden(self) -> Exponents:
+        """The exponents of all maps between hidden layers."""
+        ...
+
+    @property
+    def output(self) -> Exponents:
+        """The exponents of the read-out."""
+        ...
+
+    @property
+    def bias(self) -> Exponents:
+        """The exponents of all biases."""
+        ...
+
+    @property
+    def d(self) -> Fraction:
+        """The exponent of N in γ = γ₀Nᵈ."""
+        ...
+
+    @property
+    def gamma(self) -> float:
+        """γ₀."""
+        ...
+
+    @property
+    def branch(self) -> Fraction:
+        """α: residual branches carry L^(−α)."""
+        ...
+
+    @property
+    def branch_rate(self) -> Fraction:
+        """The exponent of L in the rates within branches."""
+        ...
+
+    @property
+    def std_in(self) -> str:
+        """Whether σ_w is in the ``"multiplier"`` or in ``"init_std"``."""
+        ...
 
 
-def weight_rule(
-    param: Parameterization, site: WeightSite, first: WeightSite, adaptive: bool
-) -> Rule[Power]:
+def weight_rule(param: Scaling, site: WeightSite, first: WeightSite, adaptive: bool) -> Rule[Power]:
     """Return the rule of an affine map's weights; ``first`` is the network's first map."""
     # 1/√(fan-in), whose power of N is among the exponents of the role.
     fixed = replace(fan_in(site, first), width=0)
@@ -25,13 +69,13 @@ def weight_rule(
     return _rule(param, site, getattr(param, site.role), constant, adaptive)
 
 
-def bias_rule(param: Parameterization, site: WeightSite, adaptive: bool) -> Rule[Power]:
+def bias_rule(param: Scaling, site: WeightSite, adaptive: bool) -> Rule[Power]:
     """Return the rule of an affine map's bias."""
     return _rule(param, site, param.bias, Power(std_of(site, "bias")), adaptive)
 
 
 def _rule(
-    param: Parameterization,
+    param: Scaling,
     site: WeightSite,
     exponents: Exponents,
     constant: Power,

@@ -60,7 +60,7 @@ def best_noise(kernel: Matrix, y: Matrix, weights: Matrix | None = None, *, by: 
         if that is larger.
     """
     w = np.ones(len(y)) if weights is None else weights
-    values, vectors, z = _decomposed(kernel, y, w)
+    values, vectors, z = _decompose(kernel, y, w)
     largest = max(values[-1], np.finfo(float).tiny)
     ends = _SMALLEST * largest, _LARGEST * max(largest, np.mean(y**2))
     return _minimum(CRITERIA[by](values, vectors, z, w), *ends)
@@ -85,7 +85,7 @@ def best_time(kernel: Matrix, y: Matrix, weights: Matrix | None = None) -> float
         If the kernel is zero up to numbers near the underflow threshold.
     """
     w = np.ones(len(y)) if weights is None else weights
-    values, _, z = _decomposed(kernel, y, w)
+    values, _, z = _decompose(kernel, y, w)
     fastest = w.sum() / max(values[-1], np.finfo(float).tiny)
     if fastest > _LONGEST:
         raise NumericalFailure(
@@ -109,7 +109,7 @@ def _cross_validation(values: Matrix, z: Matrix, w: Matrix) -> Callable[[float],
     return error
 
 
-def _decomposed(kernel: Matrix, y: Matrix, w: Matrix) -> tuple[Matrix, Matrix, Matrix]:
+def _decompose(kernel: Matrix, y: Matrix, w: Matrix) -> tuple[Matrix, Matrix, Matrix]:
     root = np.sqrt(w)
     values, vectors = np.linalg.eigh(root[:, None] * kernel * root)
     return np.maximum(values, 0), vectors, vectors.T @ (root[:, None] * y)

@@ -62,7 +62,7 @@ def optimum(log2_lr: np.ndarray, losses: np.ndarray) -> Optimum:
     if not sound.any():
         return NOTHING
     best = int(np.argmin(np.where(sound, mean, np.inf)))
-    at = _interpolated(x, mean, best)
+    at = _interpolate(x, mean, best)
     low, high = ((x[best] + x[min(max(j, 0), len(x) - 1)]) / 2 for j in (best - 1, best + 1))
     same = np.flatnonzero(sound & (_excess(losses, best, sound) <= 0))
     edge = (best == 0 or best == len(x) - 1) and len(x) > 1
@@ -76,7 +76,7 @@ def optimum(log2_lr: np.ndarray, losses: np.ndarray) -> Optimum:
     )
 
 
-def _interpolated(x: np.ndarray, mean: np.ndarray, best: int) -> float:
+def _interpolate(x: np.ndarray, mean: np.ndarray, best: int) -> float:
     around = slice(best - 1, best + 2)
     if (
         best == 0

@@ -151,13 +151,13 @@ def _run(
         else:
             yield i, kept
     bar = _Bar(report, [cell.cost for cell in cells], missing)
-    for i, arrays in _trained(protocol, cells, missing, jobs, bar):
+    for i, arrays in _train(protocol, cells, missing, jobs, bar):
         store.save(settings[i], arrays)
         bar.finish(i)
         yield i, arrays
 
 
-def _trained(
+def _train(
     protocol: Protocol, cells: Sequence[Cell], missing: Sequence[int], jobs: int, bar: _Bar
 ) -> Iterable[tuple[int, dict[str, np.ndarray]]]:
     if jobs == 1:
@@ -173,7 +173,7 @@ def _trained(
 
     # Large cells first, so that no core waits for the last one.
     order = sorted(missing, key=lambda i: -cells[i].cost)
-    work = [delayed(_numbered)(i, protocol, cells[i]) for i in order]
+    work = [delayed(_number)(i, protocol, cells[i]) for i in order]
     one_by_one: dict[str, Any] = {"return_as": "generator_unordered", "batch_size": 1}
     try:
         found: Any = Parallel(n_jobs=jobs, **one_by_one)(work)
@@ -187,7 +187,7 @@ def _trained(
         yield from found
 
 
-def _numbered(i: int, protocol: Protocol, cell: Cell) -> tuple[int, dict[str, np.ndarray]]:
+def _number(i: int, protocol: Protocol, cell: Cell) -> tuple[int, dict[str, np.ndarray]]:
     return i, arrays_of(protocol.train(cell), protocol.task)
 
 

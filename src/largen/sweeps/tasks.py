@@ -27,7 +27,7 @@ def digits_task(steps: int = 200, batch_size: int = 64) -> Task:
 
     x, y = load_digits(return_X_y=True)
     x, y = np.asarray(x), np.asarray(y)
-    return Task(_scaled(x), y.astype(np.int64), batch_size=batch_size, steps=steps)
+    return Task(_scale(x), y.astype(np.int64), batch_size=batch_size, steps=steps)
 
 
 def teacher_task(
@@ -94,6 +94,6 @@ def characters_task(path: Any, steps: int, batch_size: int = 32, *, context: int
     return Task(x, y, "cross_entropy", batch_size, steps, x_final, y_final)
 
 
-def _scaled(x: np.ndarray) -> np.ndarray:
+def _scale(x: np.ndarray) -> np.ndarray:
     x = x - x.mean(0)
     return (x / np.sqrt(np.mean(x**2))).astype(np.float32)

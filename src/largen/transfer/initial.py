@@ -136,18 +136,18 @@ def measured(draw: Draw, names: Mapping[str, str], entries: int) -> Mapping[str,
     entries
         The number of entries wanted of each random weight.
     """
-    first = _counted(draw(0, None), names)
+    first = _count(draw(0, None), names)
     builder = (entries, frozenset(first.items()))
     found = _MEASURED.get(builder)
     if found is None:
-        found = _drawn_again(draw, names, first, entries)
+        found = _draw_again(draw, names, first, entries)
         if len(_MEASURED) >= MOST_MEASURED:
             _MEASURED.clear()
         _MEASURED[builder] = found
     return found
 
 
-def _drawn_again(
+def _draw_again(
     draw: Draw, names: Mapping[str, str], first: Mapping[str, Moments], entries: int
 ) -> dict[str, Moments]:
     """Draw until every random weight has this many entries, or :data:`MOST_ENTRIES` is reached."""
@@ -162,14 +162,14 @@ def _drawn_again(
         if not few:
             break
         wanted = {weight for weight, name in names.items() if name in few}
-        for name, own in _counted(draw(number, wanted), names).items():
+        for name, own in _count(draw(number, wanted), names).items():
             found[name] += own
             spent += own.count if number >= FEW_DRAWS else 0
         number += 1
     return found
 
 
-def _counted(
+def _count(
     weights: Iterable[tuple[str, np.ndarray]], names: Mapping[str, str]
 ) -> dict[str, Moments]:
     """Return the moments of weights by the names under which they are pooled."""

@@ -264,7 +264,7 @@ class Plan:
     def __str__(self) -> str:
         columns = ["init × built", "init_std", "lr", "weight_decay", "eps", "folded in"]
         cells = [["weight", "role", "shape", *columns]]
-        for name, weight in _collapsed(self.weights):
+        for name, weight in _collapse(self.weights):
             shape = "×".join(map(str, weight.shape)) or "()"
             numbers = [f"{weight.init:.4g}", *(_both(weight, c) for c in columns[1:5])]
             role = f"{weight.role} in a branch" if weight.in_branch else weight.role
@@ -272,7 +272,7 @@ class Plan:
         lines = [self._title, *aligned(cells)]
         places: dict[str, int] = {}
         for m in self.multipliers:
-            module = _starred(m.module + ".")[:-1]
+            module = _star(m.module + ".")[:-1]
             text = f"{m.kind}: {m.where} of {module} × {m.power} = {m.factor:.4g}"
             places[text] = places.get(text, 0) + 1
         lines.extend(f"{text} ({count})" if count > 1 else text for text, count in places.items())
@@ -364,11 +364,11 @@ def _both(weight: ScaledWeight, column: str) -> str:
     return f"{power} = {number:.4g}" if not isclose(number, 1.0) else power
 
 
-def _collapsed(weights: tuple[ScaledWeight, ...]) -> list[tuple[str, ScaledWeight]]:
+def _collapse(weights: tuple[ScaledWeight, ...]) -> list[tuple[str, ScaledWeight]]:
     """Return one row for all copies of a block: the block's number in a name becomes a star."""
     rows: dict[tuple, list[ScaledWeight]] = {}
     for weight in weights:
-        stem = _starred(weight.name)
+        stem = _star(weight.name)
         key = (stem, weight.role, weight.shape, weight.init, weight.lr, weight.weight_decay)
         rows.setdefault(key, []).append(weight)
     return [
@@ -377,6 +377,6 @@ def _collapsed(weights: tuple[ScaledWeight, ...]) -> list[tuple[str, ScaledWeigh
     ]
 
 
-def _starred(name: str) -> str:
+def _star(name: str) -> str:
     """Return a name with its first number, the index of a block, replaced by a star."""
     return re.sub(r"(^|\.)\d+\.", r"\1*.", name, count=1)

@@ -43,7 +43,7 @@ def exponent(widths: np.ndarray, squares: np.ndarray) -> PowerLaw:
     plain = fit_exponent(widths, mean, noise)
     if not plain.resolved or len(widths) < ENOUGH or (mean <= 0).any():
         return plain
-    corrected = _corrected(widths, mean, noise, plain)
+    corrected = _correct(widths, mean, noise, plain)
     if corrected is None:
         return plain
     moved = corrected.value - plain.value
@@ -110,7 +110,7 @@ def _variance(values: np.ndarray) -> tuple[float, float]:
     return float(squares.mean()), float(squares.std(ddof=1) / np.sqrt(seeds))
 
 
-def _corrected(
+def _correct(
     widths: np.ndarray, mean: np.ndarray, noise: np.ndarray, plain: PowerLaw
 ) -> PowerLaw | None:
     from scipy.optimize import least_squares

@@ -52,7 +52,7 @@ def quantities(
         moved = jnp.mean((after - before) ** 2)
         found["relative", name] = moved / network.table[name].init_std ** 2
         found["absolute", name] = moved
-    before, after = (_captured(network, params, x) for params in (start, end))
+    before, after = (_capture(network, params, x) for params in (start, end))
     weights = [name for name in names if name.endswith("weight")]
     for name, one, two in zip(weights[1:], before[1:], after[1:], strict=True):
         found["features", name] = jnp.mean((two - one) ** 2)
@@ -100,7 +100,7 @@ def has_terms(net: Layer) -> bool:
     return bool(np.allclose(two, 3 * one, rtol=1e-5) and not np.isclose(one.sum(), 0))
 
 
-def _captured(network: FiniteNetwork, params: Any, x: Any) -> list[Any]:
+def _capture(network: FiniteNetwork, params: Any, x: Any) -> list[Any]:
     """Return the input of each affine map, from the first to the last."""
     module = network.module
     _, captures = module.forward(params, x, module.taps(len(x), x.dtype))

@@ -21,7 +21,7 @@ GAUSSIAN_ROLES = ("input", "output", "bias")
 
 
 @dataclass(frozen=True)
-class Affine:
+class AffineMap:
     """The constants of one affine map, y = σ V x + σ_b b, between hidden layers or to the output.
 
     Attributes
@@ -94,7 +94,7 @@ class Problem:
     fields: np.ndarray
     positions: tuple[int, ...]
     field_rate: np.ndarray
-    maps: tuple[Affine, ...]
+    maps: tuple[AffineMap, ...]
     skips: tuple[int, ...]
     inside: tuple[bool, ...]
     branch: float
@@ -220,12 +220,12 @@ def _inside(links: Chain) -> tuple[bool, ...]:
     return tuple(inside)
 
 
-def _affine(reading: Reading, weights: dict[str, CanonicalWeight], factor: float) -> Affine:
+def _affine(reading: Reading, weights: dict[str, CanonicalWeight], factor: float) -> AffineMap:
     weight, bias = weights["weight"], weights.get("bias")
     std = factor * weight.std / float(weight.site.patch) ** 0.5
     if bias is None:
-        return Affine(reading, std, weight.rate)
-    return Affine(reading, std, weight.rate, factor * bias.std, bias.rate)
+        return AffineMap(reading, std, weight.rate)
+    return AffineMap(reading, std, weight.rate, factor * bias.std, bias.rate)
 
 
 def _fields(

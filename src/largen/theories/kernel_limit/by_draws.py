@@ -8,14 +8,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from largen.theories.kernel_limit import observables
-from largen.theories.kernel_limit.dynamics import Answer, Problem, follow
+from largen.theories.kernel_limit.dynamics import Answer, KernelProblem, follow
 from largen.theories.kernel_limit.prior import draw, square_root
 
 MOST_DRAWS = 2**14
 SPARE = 1.2  # safety factor on the number of draws, which is computed from an estimated error
 
 
-def solve_by_draws(problem: Problem, draws: int, key: Any, rtol: float | None = None) -> Answer:
+def solve_by_draws(
+    problem: KernelProblem, draws: int, key: Any, rtol: float | None = None
+) -> Answer:
     """Train networks from random initial outputs, or one network from 0 where these vanish.
 
     Parameters
@@ -52,7 +54,7 @@ def solve_by_draws(problem: Problem, draws: int, key: Any, rtol: float | None = 
     return answer
 
 
-def _mean(problem: Problem, root: Any, draws: int, key: Any) -> Answer:
+def _mean(problem: KernelProblem, root: Any, draws: int, key: Any) -> Answer:
     """Return the mean over the given number of new draws, with its standard error."""
     start = draw(key, root, draws // 2, problem.channels)
     both, solved = follow(problem, *start, observables.statistics)

@@ -15,7 +15,7 @@ from largen.theories.kernel_limit.descent import descend
 from largen.theories.kernel_limit.flow import flow
 
 
-class Problem(NamedTuple):
+class KernelProblem(NamedTuple):
     """A run and its kernels, in float64.
 
     Attributes
@@ -94,7 +94,7 @@ class Answer(NamedTuple):
     largest: float | None = None
 
 
-def factors(problem: Problem, values: Any) -> Factors:
+def factors(problem: KernelProblem, values: Any) -> Factors:
     """Return the factors of each eigenmode at every time index of the trajectory."""
     run, samples = problem.run, len(problem.ntk)
     if run.steps is None:
@@ -113,7 +113,7 @@ def momentum(run: Run) -> float:
 
 
 def follow(
-    problem: Problem,
+    problem: KernelProblem,
     f0_train: Any,
     f0_test: Any,
     observe: Callable[[Any, Any], Any] = observables.everything,
@@ -154,7 +154,7 @@ def follow(
     return seen, True
 
 
-def from_initial(problem: Problem, f0_train: Any, f0_test: Any) -> tuple[Any, Any]:
+def from_initial(problem: KernelProblem, f0_train: Any, f0_test: Any) -> tuple[Any, Any]:
     """Return training and test outputs (seed, step, sample, output) from given initial outputs."""
     if problem.closed_form:
         modes = decompose(problem.ntk, problem.ntk_test)

@@ -38,7 +38,7 @@ from largen.runs.theory import set_fields
 from largen.scalars import flag, integer, random_key, real
 from largen.theories.kernel_limit.by_draws import solve_by_draws
 from largen.theories.kernel_limit.decay import degree
-from largen.theories.kernel_limit.dynamics import Answer, Problem, from_initial, momentum
+from largen.theories.kernel_limit.dynamics import Answer, KernelProblem, from_initial, momentum
 from largen.theories.kernel_limit.squared_error import solve_squared_error
 
 
@@ -283,7 +283,7 @@ def _check_results(run: Run, covariance: bool) -> None:
     check_fits(8.0 * times * each, f"run: {what} at {times} times", advice)
 
 
-def problem_of(posed: Posed[Reduced], memory_budget: float = MEMORY_BUDGET) -> Problem:
+def problem_of(posed: Posed[Reduced], memory_budget: float = MEMORY_BUDGET) -> KernelProblem:
     """Return the problem in function space that a run poses in the limit."""
     run, (form, lowered, power) = posed.run, posed.problem
     x, samples = run.data.x.astype(np.float64), len(run.data.x_train)
@@ -294,10 +294,10 @@ def problem_of(posed: Posed[Reduced], memory_budget: float = MEMORY_BUDGET) -> P
     with jax.enable_x64(True):
         nngp, ntk = (jnp.asarray(kernel) for kernel in found)
         parts = ntk[:samples, :samples], ntk[samples:, :samples]
-    return Problem(run, nngp, *parts, form.d > 0, power)
+    return KernelProblem(run, nngp, *parts, form.d > 0, power)
 
 
-def _trajectory(problem: Problem, reason: str, answer: Answer) -> Trajectory:
+def _trajectory(problem: KernelProblem, reason: str, answer: Answer) -> Trajectory:
     run, samples = problem.run, len(problem.ntk)
     out = ("output",) if run.output_shape else ()
     axes = {
@@ -334,7 +334,7 @@ def _trajectory(problem: Problem, reason: str, answer: Answer) -> Trajectory:
 
 
 def _failure(
-    problem: Problem, lowered: Lowered, answer: Answer, limit: Trajectory, rtol: float | None
+    problem: KernelProblem, lowered: Lowered, answer: Answer, limit: Trajectory, rtol: float | None
 ) -> tuple[str | None, Status]:
     """Return the message of a failure, or None, and the status."""
     run = problem.run
@@ -347,7 +347,7 @@ def _failure(
     return _divergence(problem, answer, limit), Status.DIVERGED
 
 
-def _divergence(problem: Problem, answer: Answer, limit: Trajectory) -> str | None:
+def _divergence(problem: KernelProblem, answer: Answer, limit: Trajectory) -> str | None:
     """Return a message on the divergence of the dynamics, or None if it is bounded."""
     run = problem.run
     if run.steps is None:

@@ -13,11 +13,11 @@ import jax.numpy as jnp
 
 from largen.kernels import modes
 from largen.theories.kernel_limit import observables
-from largen.theories.kernel_limit.dynamics import Answer, Problem, factors, follow
+from largen.theories.kernel_limit.dynamics import Answer, KernelProblem, factors, follow
 from largen.theories.kernel_limit.prior import Root, square_root
 
 
-def solve_squared_error(problem: Problem, std: bool, covariance: bool) -> Answer:
+def solve_squared_error(problem: KernelProblem, std: bool, covariance: bool) -> Answer:
     """Return the mean, and standard deviations and covariances if they are requested."""
     solved = by_mode = largest = None
     if problem.closed_form:
@@ -45,7 +45,7 @@ def solve_squared_error(problem: Problem, std: bool, covariance: bool) -> Answer
     return Answer(f_train, f_test, extra, largest=largest)
 
 
-def _root(problem: Problem) -> Root:
+def _root(problem: KernelProblem) -> Root:
     if problem.starts_at_zero:
         return square_root(jnp.zeros_like(problem.nngp), len(problem.ntk))
     return square_root(problem.nngp, len(problem.ntk))

@@ -55,7 +55,7 @@ def optional_count(name: str, value: Any, at_least: int) -> int | None:
     return None if value is None else integer(name, value, at_least=at_least)
 
 
-class Wanted(NamedTuple):
+class WantedKernels(NamedTuple):
     """The kernels that are recorded in a solution, and their time indices.
 
     Attributes
@@ -79,7 +79,7 @@ class Wanted(NamedTuple):
         return plain not in kinds or kinds[plain] in self.names
 
 
-NO_KERNELS = Wanted(NOTHING, (), False)
+NO_KERNELS = WantedKernels(NOTHING, (), False)
 
 
 def wanted_kernels(
@@ -87,7 +87,7 @@ def wanted_kernels(
     record: str | Sequence[str] | None,
     record_at: Sequence[int] | None,
     record_pairs: Sequence[tuple[int, int]],
-) -> Wanted:
+) -> WantedKernels:
     """Return the kernels to record for a run, and their time indices.
 
     Parameters
@@ -108,4 +108,4 @@ def wanted_kernels(
     if not names:
         alone, pairs = alone[:0], pairs[:0]
     test = record is not None and "ntk" in names and len(run.data.x_test) > 0
-    return Wanted(Recorded(alone, pairs), names, test)
+    return WantedKernels(Recorded(alone, pairs), names, test)

@@ -10,7 +10,7 @@ from largen.errors import NumericalFailure
 from largen.runs import Posed, Run, Trajectory
 from largen.theories.chains.problem import Problem
 from largen.theories.mean_field.deep.estimation.averages import Estimate
-from largen.theories.mean_field.options import Wanted
+from largen.theories.mean_field.options import WantedKernels
 
 
 def trajectory(
@@ -18,7 +18,7 @@ def trajectory(
     theory: str,
     estimate: Estimate,
     spread: np.ndarray | None,
-    wanted: Wanted,
+    wanted: WantedKernels,
     rtol: float,
     layers: np.ndarray | None = None,
 ) -> Trajectory:

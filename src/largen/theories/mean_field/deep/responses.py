@@ -144,7 +144,7 @@ def response_functions(
     [[0.125, 0.0], [0.0, -0.125]]
     """
     instance_of("run", run, Run, "an lg.Run")
-    posed = _covered(run)
+    posed = _check_covered(run)
     times, samples = len(run.times), posed.problem.samples
     if times * samples > LARGEST:
         raise InvalidInput(
@@ -172,7 +172,7 @@ def response_functions(
     return ResponseFunctions(a, b, a_error, b_error, f, f_error)
 
 
-def _covered(run: Run) -> Posed[Problem]:
+def _check_covered(run: Run) -> Posed[Problem]:
     """Check that response functions are available for a run."""
     posed = posed_by(run)
     problem = posed.problem
@@ -209,7 +209,7 @@ def _replicate(
         key=key,
         progress=False,
     ).solve(posed)
-    neurons = [_linearised(*one) for one in zip(problem.phi, *_fields(limit), strict=True)]
+    neurons = [_linearise(*one) for one in zip(problem.phi, *_fields(limit), strict=True)]
     with jax.enable_x64(True):
         f, y = (jnp.asarray(each, jnp.float64) for each in (limit.f_train, run.data.y_train))
         delta = np.ravel([np.asarray(run.loss.residual(each, y)) for each in f])
@@ -264,7 +264,7 @@ class _Neurons(NamedTuple):
     g: np.ndarray
 
 
-def _linearised(phi: ActivationFunction, h: np.ndarray, g: np.ndarray, z: np.ndarray) -> _Neurons:
+def _linearise(phi: ActivationFunction, h: np.ndarray, g: np.ndarray, z: np.ndarray) -> _Neurons:
     with jax.enable_x64(True):
         at = jnp.asarray(h, jnp.float64)
         slope, bend = jax.jvp(phi.derivative, (at,), (jnp.ones_like(at),))

@@ -47,7 +47,7 @@ from largen.theories.mean_field.deep.sweep.start import fewest
 from largen.theories.mean_field.deep.sweep.state import Kept
 from largen.theories.mean_field.options import (
     Sampling,
-    Wanted,
+    WantedKernels,
     check_shared,
     optional_count,
     wanted_kernels,
@@ -314,7 +314,7 @@ class DeepMeanField(Theory):
         return settings
 
     def _sampled(
-        self, posed: Posed[Problem], wanted: Wanted, settings: NumericalSettings
+        self, posed: Posed[Problem], wanted: WantedKernels, settings: NumericalSettings
     ) -> tuple[Estimate, str | None]:
         """Return means over replicates, and a message if directions outgrow the memory budget."""
         run, seed = posed.run, np.asarray(jax.random.key_data(random_key(self.key)))

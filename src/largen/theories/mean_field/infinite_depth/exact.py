@@ -19,7 +19,7 @@ from largen.errors import OutOfMemory
 from largen.memory import check_fits
 from largen.parameterizations import GradientDescent
 from largen.runs import Run
-from largen.theories.chains.problem import Affine, Problem
+from largen.theories.chains.problem import AffineMap, Problem
 from largen.theories.mean_field.deep.estimation.averages import Estimate, ratio
 from largen.theories.mean_field.deep.sweep.kernel_records import Kernels, kernel_variables
 from largen.theories.mean_field.infinite_depth.blocks import BlockNetwork, blocks_limit
@@ -33,7 +33,7 @@ from largen.theories.mean_field.infinite_depth.neuron_network import NeuronNetwo
 from largen.theories.mean_field.infinite_depth.problem import EndlessProblem
 from largen.theories.mean_field.infinite_depth.riccati import linear_limit
 from largen.theories.mean_field.infinite_depth.time_filters import Map
-from largen.theories.mean_field.options import Wanted
+from largen.theories.mean_field.options import WantedKernels
 
 SHARES = np.linspace(0, 1, 5)  # shares of the blocks at which closed equations are recorded
 MOST_DEPTHS = 40  # nodes of closed equations
@@ -69,7 +69,7 @@ def closed_bytes(endless: EndlessProblem) -> float:
     return 8 * numbers_held(linear_network(endless), MOST_DEPTHS // 2)
 
 
-def closed(endless: EndlessProblem, wanted: Wanted, rtol: float, budget: float) -> Solved:
+def closed(endless: EndlessProblem, wanted: WantedKernels, rtol: float, budget: float) -> Solved:
     """Return the solution of the closed equations of a linear network, and its error.
 
     Raises
@@ -105,7 +105,7 @@ def closed(endless: EndlessProblem, wanted: Wanted, rtol: float, budget: float) 
 
 def deterministic(
     endless: EndlessProblem,
-    wanted: Wanted,
+    wanted: WantedKernels,
     *,
     rtol: float,
     particles: int,
@@ -215,12 +215,12 @@ def beyond_sampling(found: OnNodes, rough: OnNodes) -> np.ndarray:
     return apart * np.sqrt(max(1 - by_chance / whole, 0.0))
 
 
-def _rows(net: Problem, wanted: Wanted) -> int:
+def _rows(net: Problem, wanted: WantedKernels) -> int:
     """Return the number of samples whose kernels with the training samples are recorded."""
     return net.total if wanted.test else net.samples
 
 
-def _map(affine: Affine) -> Map:
+def _map(affine: AffineMap) -> Map:
     return Map(affine.std, affine.rate, affine.bias_std, affine.bias_rate)
 
 

@@ -44,7 +44,7 @@ from largen.theories.mean_field.infinite_depth.extrapolation import Depths, repl
 from largen.theories.mean_field.infinite_depth.problem import EndlessProblem, endless_problem
 from largen.theories.mean_field.options import (
     Sampling,
-    Wanted,
+    WantedKernels,
     check_shared,
     optional_count,
     wanted_kernels,
@@ -253,7 +253,7 @@ class InfiniteDepth(Theory):
             )
         return self.method
 
-    def _deterministic(self, endless: EndlessProblem, wanted: Wanted) -> Solved:
+    def _deterministic(self, endless: EndlessProblem, wanted: WantedKernels) -> Solved:
         """Return the solution by deterministic neurons."""
         seed = np.asarray(jax.random.key_data(random_key(self.key)))
         with reporter(self.progress, "mean field, infinite depth") as report:
@@ -270,7 +270,7 @@ class InfiniteDepth(Theory):
             )
 
     def _extrapolated(
-        self, run: Run, depths: Depths, wanted: Wanted
+        self, run: Run, depths: Depths, wanted: WantedKernels
     ) -> tuple[Estimate, str | None]:
         """Return means over replicates, and the reason if they end early for lack of memory."""
         deepest, seed = depths.deepest, np.asarray(jax.random.key_data(random_key(self.key)))

@@ -17,7 +17,7 @@ from largen.theories.mean_field.one_hidden_layer import neurons as sets
 from largen.theories.mean_field.one_hidden_layer.dynamics import Records
 from largen.theories.mean_field.one_hidden_layer.problem import LINEAR, Problem
 from largen.theories.mean_field.one_hidden_layer.training import train
-from largen.theories.mean_field.options import NO_KERNELS, Sampling, Wanted
+from largen.theories.mean_field.options import NO_KERNELS, Sampling, WantedKernels
 
 Method = Literal["auto", "closed", "quadrature", "particles"]
 METHODS: tuple[Method, ...] = get_args(Method)
@@ -74,7 +74,7 @@ def estimate(
     method: str,
     rtol: float,
     budget: int,
-    wanted: Wanted,
+    wanted: WantedKernels,
     key: Any,
     drawn: Particles,
     report: Report,
@@ -99,7 +99,7 @@ def estimate(
             f"run has {posed.phi} and {run.optimizer}. Use 'quadrature', 'particles' or 'auto'."
         )
     if method == "closed" or (method == "auto" and linear):
-        return closed(posed, run, wanted)
+        return solve_closed(posed, run, wanted)
     if method == "quadrature" and posed.start is not None:
         raise InvalidInput(
             "method: quadrature is over Gaussian weights; those of this run are not. Use "
@@ -120,7 +120,7 @@ def estimate(
     return particles(posed, run, rtol, budget, wanted, key, drawn, report)
 
 
-def closed(posed: Problem, run: Run, wanted: Wanted) -> Estimate:
+def solve_closed(posed: Problem, run: Run, wanted: WantedKernels) -> Estimate:
     """Solve the closed equations of linear φ, where neurons are linear in their initial state."""
     units = sets.unit_vectors(posed)
     substeps, late = _flow_steps(posed, run, units, WANTED_OF_FLOW, 0.0)
@@ -132,7 +132,7 @@ def closed(posed: Problem, run: Run, wanted: Wanted) -> Estimate:
 
 
 def quadrature(
-    posed: Problem, run: Run, rtol: float, budget: int, wanted: Wanted, patient: bool
+    posed: Problem, run: Run, rtol: float, budget: int, wanted: WantedKernels, patient: bool
 ) -> Estimate:
     """Refine a grid until two grids agree; their difference is the error of the coarser one.
 
@@ -164,7 +164,7 @@ def particles(
     run: Run,
     rtol: float,
     budget: int,
-    wanted: Wanted,
+    wanted: WantedKernels,
     key: Any,
     drawn: Particles,
     report: Report,
@@ -193,7 +193,7 @@ def particles(
             samples.append(one)
         report(replicates, replicates)
         how = f"{replicates} replicates of {count} {called} neurons"
-        found = _replicated(samples, late, how)
+        found = _replicate(samples, late, how)
         error, spent = found.relative_error, replicates * count
         enough = drawn.each is not None or error <= rtol or 2 * spent > budget
         if enough or not found.finite:
@@ -204,7 +204,7 @@ def particles(
         replicates = further // count
 
 
-def _replicated(samples: list, late: tuple[Any, Any], how: str) -> Estimate:
+def _replicate(samples: list, late: tuple[Any, Any], how: str) -> Estimate:
     """Return the mean over replicates, with its standard error and the integration error."""
 
     def mean(*values):

@@ -28,7 +28,7 @@ from largen.theories.mean_field.one_hidden_layer.methods import (
 from largen.theories.mean_field.one_hidden_layer.problem import Problem, posed_by
 from largen.theories.mean_field.options import (
     Sampling,
-    Wanted,
+    WantedKernels,
     check_shared,
     wanted_kernels,
 )
@@ -212,7 +212,7 @@ def _trajectory(
     posed: Posed[Problem],
     found: Estimate,
     varies: response.Fluctuations | None,
-    wanted: Wanted,
+    wanted: WantedKernels,
     rtol: float,
 ) -> Trajectory:
     run, recorded = posed.run, wanted.recorded

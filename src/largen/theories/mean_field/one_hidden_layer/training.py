@@ -38,7 +38,7 @@ from largen.theories.mean_field.one_hidden_layer.dynamics import (
 )
 from largen.theories.mean_field.one_hidden_layer.neurons import Neurons
 from largen.theories.mean_field.one_hidden_layer.problem import Problem
-from largen.theories.mean_field.options import Wanted
+from largen.theories.mean_field.options import WantedKernels
 
 
 class Found(NamedTuple):
@@ -54,7 +54,7 @@ def train(
     posed: Problem,
     run: Run,
     neurons: Neurons,
-    wanted: Wanted,
+    wanted: WantedKernels,
     *,
     substeps: np.ndarray | None = None,
     dtype: Any = np.float64,
@@ -133,7 +133,7 @@ def _step(model: Model, index, carry, constants: Constants, counts, record_at, k
     """Record the observables at a time index, and make the step after it."""
     moving, found = carry
     ahead = forward(model, moving[0], constants)
-    found = _observed(model, index, moving[0], ahead, found, constants, record_at)
+    found = _observe(model, index, moving[0], ahead, found, constants, record_at)
     state, velocity = moving
     row, rate = counts[jnp.minimum(index, len(counts) - 1)], constants.rates[index]
     move = drift(model, state, constants, row, ahead)
@@ -172,7 +172,7 @@ def _substep(model: Model, number, carry, begins, lengths, constants, counts, re
 
     def observed(found):
         ahead = forward(model, state, constants)
-        return _observed(model, index, state, ahead, found, constants, record_at)
+        return _observe(model, index, state, ahead, found, constants, record_at)
 
     found = jax.lax.cond(begins[index] == number, observed, lambda found: found, found)
     return (_runge_kutta(model, lengths[index], state, constants, counts[0]), found), ()
@@ -221,7 +221,7 @@ def _nothing(
     return Found(f_train, f_test, records, Fields(hidden, hidden, readout))
 
 
-def _observed(
+def _observe(
     model: Model, index, state: State, ahead, found: Found, constants: Constants, record_at
 ) -> Found:
     """Write outputs at a time index, and kernels and fields if recorded there, to the buffers."""

@@ -19,7 +19,7 @@ from largen.files import as_file, make_folder
 from largen.parameterizations import Stepped
 from largen.runs import Run
 from largen.theories.mean_field.deep.restarts.marked_files import load_marked, other, save_marked
-from largen.theories.mean_field.deep.restarts.sweep_state import Place
+from largen.theories.mean_field.deep.restarts.sweep_state import SavedState
 from largen.theories.mean_field.deep.sweep.advance import Swept
 from largen.theories.mean_field.deep.sweep.kernel_records import Kernels
 from largen.theories.mean_field.deep.sweep.schedule import Schedule, course
@@ -136,7 +136,7 @@ class Checkpoint:
 
     def place(
         self, seed: int, settings: tuple[Any, ...], schedule: Schedule, times: Recorded, fresh: bool
-    ) -> Place:
+    ) -> SavedState:
         """Return the place of the state of a sweep.
 
         Parameters
@@ -154,7 +154,7 @@ class Checkpoint:
             what += [array.tobytes() for array in (*schedule, *times)]
         name = hashlib.sha256(repr(what).encode()).hexdigest()[:16]
         path = self._folder / f"{'sweep' if fresh else 'again'}-{name}.npz"
-        return Place(path, self._marks, schedule.rates, times)
+        return SavedState(path, self._marks, schedule.rates, times)
 
 
 def _kernels(held: dict[str, np.ndarray], prefix: str) -> list[Kernels]:

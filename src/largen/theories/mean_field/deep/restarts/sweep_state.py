@@ -30,7 +30,7 @@ MATRICES = (
 )
 
 
-class Place:
+class SavedState:
     """A file for the state of one sweep.
 
     Parameters
@@ -60,8 +60,8 @@ class Place:
         step = int(state.step)
         held: dict[str, Any] = {"step": step, "rates": self._rates[:step]}
         held |= {"outputs": state.outputs[:step]}
-        held |= {f"state/{name}": leaf for name, leaf in _packed(state).items()}
-        held |= _written(along)
+        held |= {f"state/{name}": leaf for name, leaf in _pack(state).items()}
+        held |= _records(along)
         save_marked(self._path, self._marks, held)
         self._written = time.monotonic()
 
@@ -92,10 +92,10 @@ class Place:
         found = _read(held)
         if not _suits(found, self._times, step):
             raise other(self._path, "kernels were recorded at other time indices")
-        return _unpacked(state, held, step), found
+        return _unpack(state, held, step), found
 
 
-def _packed(state: State) -> dict[str, np.ndarray]:
+def _pack(state: State) -> dict[str, np.ndarray]:
     """Return the leaves of a state by their names, without unfilled rows."""
     found = {}
     for path, leaf in jax.tree.leaves_with_path(state._replace(outputs=None)):  # type: ignore[arg-type]
@@ -115,7 +115,7 @@ def _packed(state: State) -> dict[str, np.ndarray]:
     return found
 
 
-def _unpacked(state: State, held: dict[str, np.ndarray], step: int) -> State:
+def _unpack(state: State, held: dict[str, np.ndarray], step: int) -> State:
     """Return a state with the leaves from a file; bases have the capacity that they had."""
     outputs = state.outputs.at[:step].set(held["outputs"])
     rows = {
@@ -142,7 +142,7 @@ def _unpacked(state: State, held: dict[str, np.ndarray], step: int) -> State:
     return jax.tree_util.tree_map_with_path(leaf, bare)._replace(outputs=outputs)
 
 
-def _written(along: Along) -> dict[str, np.ndarray]:
+def _records(along: Along) -> dict[str, np.ndarray]:
     found = {}
     for kind, records in zip(Along._fields, along, strict=True):
         for at, record in records.items():

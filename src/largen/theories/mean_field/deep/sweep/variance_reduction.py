@@ -107,7 +107,7 @@ def reduce_variance(
         g[-1] = _values(problem.phi[-1].derivative, h[-1]) * z * maps[-1].std
         start = len(taps[-1]) + 1
         for l in reversed(range(len(inputs))):
-            basis, xi, z = _transposed(
+            basis, xi, z = _transpose(
                 g[l + 1],
                 samples * positions[l + 1],
                 raw[l][start:],
@@ -186,7 +186,7 @@ def _rows(fresh: np.ndarray, turn: np.ndarray, by_sample: bool) -> np.ndarray:
     return turn.T.astype(fresh.dtype) @ fresh[:columns] if by_sample else fresh[:directions]
 
 
-def _transposed(g, known, fresh, inputs, avoided, tap_by_tap, precision, by_sample):
+def _transpose(g, known, fresh, inputs, avoided, tap_by_tap, precision, by_sample):
     """Return directions and images of training gradients, and the image of all gradients.
 
     Test samples add no directions: the new components of their gradients are uncorrelated with all
