@@ -1,6 +1,6 @@
 """What every theory keeps to: it is covered by being registered.
 
-A theory is asked the runs below that it covers; one that covers none of them needs another run
+Every theory solves the runs below that it covers; one that covers none of them needs another run
 here.
 """
 

@@ -167,7 +167,7 @@ def test_a_kernel_that_is_not_positive():
 
 
 def test_an_inaccurate_kernel_is_said_to_be_so(monkeypatch):
-    # What counts as inaccurate is tested with the kernels; here, that it is asked.
+    # What counts as inaccurate is tested with the kernels; here, that it is checked.
     net = lg.mlp(1, "erf", bias_std=0.5)
     wanted = lg.log_likelihood(net, X, Y, noise=0.1)
     monkeypatch.setattr(likelihood, "inaccuracy", lambda *_, **__: "kernels: too rough")

@@ -54,7 +54,7 @@ class PhaseDiagram:
         V/K² of a network's last layer, (i, j), at the given width and depth; None if they were not
         given.
     networks
-        Measurements of drawn networks of that size; None if none were asked for.
+        Measurements of drawn networks of that size; None if none were requested.
     """
 
     activation: ActivationFunction

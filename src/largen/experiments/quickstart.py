@@ -36,7 +36,7 @@ class Settings:
     steps
         The number of steps of gradient descent.
     rtol
-        Relative error asked of the mean-field limit.
+        Requested relative error of the mean-field limit.
     """
 
     seeds: Mapping[int, int]

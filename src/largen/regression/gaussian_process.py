@@ -44,13 +44,13 @@ class Prediction(NamedTuple):
     Attributes
     ----------
     mean
-        (test_sample,) or (test_sample, output). If several times were asked for, this array and the
+        (test_sample,) or (test_sample, output). If several times were requested, this array and the
         two below have a leading axis of times.
     variance
         (test_sample,), the same for each output. It is the variance of the function; a new target
         has the variance of its noise in addition.
     covariance
-        (test_sample, test_sample), the same for each output; None unless asked for.
+        (test_sample, test_sample), the same for each output; None unless requested.
     """
 
     mean: Any

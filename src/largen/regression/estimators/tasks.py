@@ -173,7 +173,7 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, KernelEstimator):
         mask: Any = None,
         test_kernel: Any = None,
     ) -> Any:
-        """Return the posterior mean and, if asked for, standard deviations or the covariance.
+        """Return the posterior mean and, on request, standard deviations or the covariance.
 
         Parameters
         ----------
@@ -194,7 +194,7 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, KernelEstimator):
         Returns
         -------
         array or pair of arrays
-            Mean, (sample,) or (sample, output); and if asked for, standard deviations of that
+            Mean, (sample,) or (sample, output); and on request standard deviations of that
             shape, or a covariance (sample, sample), or (sample, sample, output) for several
             outputs.
             For Bayesian inference they are those of new targets, noise included, as for

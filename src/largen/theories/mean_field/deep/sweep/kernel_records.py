@@ -119,7 +119,7 @@ def fields(model: Model, state: State, constants: Constants, seen: Seen) -> Fiel
     h = seen.h[:, : samples * at.places]
     g = seen.g[:, : samples * at.places * len(state.params.readout)]
     features = lax.map(
-        lambda l: at.pooled(l, live_features(model, constants, l, h[l])), jnp.arange(len(h))
+        lambda l: at.pool(l, live_features(model, constants, l, h[l])), jnp.arange(len(h))
     )
     return Fields(features, g.reshape(len(g), samples, len(state.params.readout), -1))
 
@@ -163,7 +163,7 @@ def measure(model: Model, state: State, constants: Constants, seen: Seen) -> Ker
         return weight * (x @ x[: samples * of_one].T)
 
     def pair(l):
-        features = at.pooled(l, live_features(model, constants, l, h[l]))
+        features = at.pool(l, live_features(model, constants, l, h[l]))
         g_l = g[l].reshape(rows * outputs, -1)
         return gram(features, 1), gram(g_l, outputs)
 

@@ -51,7 +51,7 @@ class OnePosition(NamedTuple):
         """Restrict rows at all positions to the output positions of matrices."""
         return x
 
-    def pooled(self, l: Index, x: Array) -> Array:
+    def pool(self, l: Index, x: Array) -> Array:
         """Return features after pooling, with all positions in one row."""
         return x
 
@@ -118,7 +118,7 @@ class Positions(NamedTuple):
             -1, x.shape[1]
         )
 
-    def pooled(self, l: Index, x: Float[Array, "_ n"]) -> Float[Array, "sample _"]:
+    def pool(self, l: Index, x: Float[Array, "_ n"]) -> Float[Array, "sample _"]:
         """Return features after pooling, with all positions in one row."""
         rows = self.pooling[l] @ x.reshape(-1, self.places, x.shape[1])
         return rows.reshape(len(rows), -1)
