@@ -21,7 +21,10 @@ from largen.parameterizations import CanonicalForm
 
 
 class OnlyByNetworks(NoTheory):
-    """A layer without a kernel here, though finite networks have it; begins a sentence."""
+    """A layer has no kernel rule, while finite networks implement it.
+
+    The message has no full stop: whoever catches the error adds what finite networks can do.
+    """
 
 
 class Nature(NamedTuple):
