@@ -47,7 +47,7 @@ def with_and_without(monkeypatch, gamma, rate):
     run = lg.Run(lg.mlp(3, "tanh"), lg.mean_field(gamma), data, optimizer=lg.gd(rate), steps=30)
     options = {"particles": 1024, "replicates": 8, "key": 1}
     with_it = solve(run, **options)
-    monkeypatch.setattr(f"{DEEP}.estimation.averages.corrected", lambda values, *_: values)
+    monkeypatch.setattr(f"{DEEP}.estimation.averages.correct", lambda values, *_: values)
     return with_it, solve(run, **options)
 
 
