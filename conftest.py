@@ -3,6 +3,8 @@
 import gc
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 # One thread for PyTorch and BLAS, read when they load: arrays are small here, and tests run
@@ -25,6 +27,25 @@ install_import_hook("largen", f"{tests.typecheck.__name__}.typecheck")
 # No test is timed: a busy machine makes no difference.
 hypothesis.settings.register_profile("largen", deadline=None)
 hypothesis.settings.load_profile("largen")
+
+# XLA's older code generator for the CPU, which compiles in half the time. Long loops over pairs of
+# samples run slower by half with it: it is for the quick tests.
+QUICK_TO_COMPILE = "--xla_cpu_use_fusion_emitters=false"
+
+
+def pytest_configure(config):
+    """Choose the code generator before XLA reads its flags, which it does once a process."""
+    flags = os.environ.get("XLA_FLAGS", "")
+    if config.getoption("markexpr") != "not slow" or QUICK_TO_COMPILE in flags:
+        return
+    with_it = os.environ | {"XLA_FLAGS": f"{flags} {QUICK_TO_COMPILE}".strip()}
+    # A flag that XLA does not know ends the process: another one finds out.
+    known = subprocess.run(
+        [sys.executable, "-c", "import jax; jax.devices()"], env=with_it, capture_output=True
+    )
+    if known.returncode == 0:
+        os.environ.update(with_it)
+
 
 MAPS = Path("/proc/self/maps")
 MOST_MAPS = 20_000  # Linux allows a process 65530; compiled programs keep tens of them each

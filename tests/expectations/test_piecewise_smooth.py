@@ -70,7 +70,7 @@ def test_the_piecewise_linear_ones():
         found = pair_moments(pieces, q1, q2, gap)
         for got, want in zip(found, pair_moments(hard, q1, q2, gap), strict=True):
             np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-11)
-        assert found.gap[4] == 0
+        assert found.gap[4] < 1e-30  # the square of a rounding, at most
         for moment in (second_moment, derivative_second_moment, mean):
             np.testing.assert_allclose(moment(pieces, q2), moment(hard, q2), rtol=1e-12, atol=1e-14)
 
