@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from largen.cli.work import ending_in_order, make_folder, progress
+from largen.cli.work import ending_in_order, make_output_folder, progress
 from largen.errors import LargenError
 from largen.interrupts import go_on_with
 from papers import FIGURES, Produced, figure, find_images, produce
@@ -62,7 +62,7 @@ def run_figure(name: str, data: str | None, folder: Path, fast: bool, console: C
     except LargenError as error:
         console.print(str(error))
         raise typer.Exit(2) from None
-    make_folder(folder, console)
+    make_output_folder(folder, console)
     console.print(f"{wanted.source}\n{wanted.title}\n")
     for each, found in images.items():
         if found.name != each:
