@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from largen.architectures import WeightSite
 from largen.parameterizations.exponents import Exponents
@@ -12,6 +12,7 @@ from largen.parameterizations.powers import Power
 from largen.parameterizations.rules import Rule
 
 
+@runtime_checkable
 class Scaling(Protocol):
     """The fields of a :class:`largen.Parameterization` that determine the rules of weights."""
 
