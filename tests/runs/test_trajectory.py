@@ -64,7 +64,7 @@ def test_errors_name_what_is_wrong(tmp_path):
     with pytest.raises(InvalidInput, match="no file"):
         lg.Trajectory.load(tmp_path / "none.nc")
     (tmp_path / "text.nc").write_text("hello")
-    with pytest.raises(DamagedFile, match=r"text\.nc.*not netCDF"):
+    with pytest.raises(DamagedFile, match=r"text\.nc.*not a complete netCDF"):
         lg.Trajectory.load(tmp_path / "text.nc")
     with pytest.raises(InvalidInput, match="folder"):
         trajectory().save(tmp_path / "none" / "t.nc")
