@@ -27,7 +27,8 @@ def _(layer: Activation, constants: tuple[()], state: State, behind: Wanted) -> 
     q1, q2 = state.facing(state.first.q, state.second.q)
     gap, derivative = pair_moments(phi, q1, q2, state.gap)
     ntk = None if state.ntk is None else derivative * state.ntk
-    return hidden(State(of_side(state.first), of_side(state.second), gap, ntk, state.same))
+    first, second = of_side(state.first), of_side(state.second)
+    return hidden(state._replace(first=first, second=second, gap=gap, ntk=ntk))
 
 
 @wanted.register

@@ -28,6 +28,7 @@ from largen.kernels.rules.dispatch import (
     rule,
     wanted,
 )
+from largen.kernels.rules.plane_windows import window_sum_in_plane
 from largen.kernels.rules.scaling import hidden
 from largen.kernels.sliding import Slide, slides
 from largen.kernels.state import Constants, Side, State, Wanted, equal_positions, opposite
@@ -91,6 +92,8 @@ def _(layer: Affine) -> Freshness:
 
 def window_sum(state: State, axis: int, slide: Slide) -> State:
     """Return the state with every kernel summed over a window along one spatial axis."""
+    if state.displacement is not None:
+        return window_sum_in_plane(state, axis, slide)
     first, second = state.first, state.second
     axes = (axis, axis + len(state.space)) if state.pairs else (axis,)
     extended = [slide.extended(side.q, axis) for side in (first, second)]
@@ -151,7 +154,7 @@ def _mapped(state: State, constants: Constants, summed: int, behind: Wanted) -> 
     gap, ntk = share * state.gap, None
     if state.ntk is not None:
         ntk = share * (weight_rate * state.covariance + state.ntk) + bias_rate * bias
-    return hidden(State(first, second, gap, ntk, state.same))
+    return hidden(state._replace(first=first, second=second, gap=gap, ntk=ntk))
 
 
 def uncorrelated(state: State) -> State:
