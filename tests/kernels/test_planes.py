@@ -69,7 +69,7 @@ CASES = {
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=() if n in ("zeros", "periodic") else SLOW) for n in CASES]
+    "name", [pytest.param(n, marks=() if n == "zeros" else SLOW) for n in CASES]
 )
 def test_equal_to_all_pairs_on_a_line(name):
     agree([*CASES[name], *TOP], LINES)
@@ -100,12 +100,13 @@ def test_layers_behind_the_pool_and_a_sum():
     agree([conv((3, 3)), RELU, conv((3, 3)), RELU, *behind], IMAGES / 5, split=2)
 
 
+@pytest.mark.slow
 def test_masks():
     mask = np.arange(6) < np.array([6, 4, 2, 5, 1])[:, None]
     agree([conv((3,)), RELU, conv((3,)), RELU, *TOP], LINES, mask1=mask)
 
 
-@pytest.mark.parametrize("padding", ["SAME", "CIRCULAR"])
+@pytest.mark.parametrize("padding", ["CIRCULAR", pytest.param("SAME", marks=SLOW)])
 def test_equal_to_one_covariance_of_all_positions(padding):
     net = lg.serial(conv((3, 3), padding=padding), RELU, conv((3, 2), padding=padding), RELU, *TOP)
     joint = Joint.of(IMAGES).affine(windows((5, 4), (3, 3), 1, padding), 1.3**2, 0.3**2).relu()
@@ -143,6 +144,7 @@ def test_memory_of_a_tile_is_below_its_estimate():
         [conv((3, 3)), RELU, *TOP], 2).layers), 256, 2.0**28)  # fmt: skip
 
 
+@pytest.mark.slow
 def test_derivatives():
     """With respect to σ_w, σ_b and inputs, as behind all pairs of positions."""
     layers = [conv((3,)), RELU, conv((3,)), RELU, *TOP]
@@ -183,9 +185,9 @@ WEIGHTS = RNG.standard_normal((3, 3))
 )
 def test_where_planes_do_not_apply(before):
     assert not is_by_planes(lg.serial(*before, *TOP), LINES)
-    assert np.isfinite(lg.nngp(lg.serial(*before, *TOP), LINES)).all()
 
 
+@pytest.mark.slow
 def test_twins_have_equal_kernels():
     """Coincident samples have gap 0 behind the pool, on which a relu's NTK depends."""
     net = lg.serial(conv((3, 3)), RELU, lg.GlobalAvgPool(), lg.Dense(), RELU, lg.Dense())
