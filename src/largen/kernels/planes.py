@@ -172,7 +172,7 @@ def _averages(cut, with_ntk, constants, first, second, same, alike):
     gap, ntk, equal = lax.fori_loop(0, count, add, totals)
     if alike is not False:
         gap, ntk = jax.tree.map(lambda k: jnp.where(alike, (k + k.T) / 2, k), (gap, ntk))
-    sides = plane(jnp.zeros(len(space), order.dtype))  # all else of this plane is not compiled
+    sides = plane(jnp.zeros(len(space), order.dtype))  # the same in every plane
     return sides, gap, ntk, equal
 
 
