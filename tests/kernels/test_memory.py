@@ -10,7 +10,8 @@ from largen.expectations import with_kinks
 from largen.kernels import tiles
 
 X = np.random.default_rng(12).standard_normal((11, 6, 2))
-NET = lg.serial(lg.Conv((3,)), lg.Activation("relu"), lg.GlobalAvgPool(), lg.Dense())
+RELU = lg.Activation("relu")
+NET = lg.serial(lg.Conv((3,)), RELU, lg.AvgPool((1,)), lg.GlobalAvgPool(), lg.Dense())
 
 
 def test_sizes_follow_from_the_budget_and_need_not_divide(monkeypatch):

@@ -17,7 +17,7 @@ from largen.kernels.distance import (
     points,
 )
 from largen.kernels.rules.scaling import apply_masks
-from largen.kernels.state import Side, State, Wanted
+from largen.kernels.state import Side, State, Wanted, displaced
 
 _FEW = 32  # largest number of channels for explicit differences instead of matrix products
 
@@ -31,10 +31,14 @@ class Samples(NamedTuple):
         The samples or, if a centre is given, points about it.
     side
         Moments of the samples.
+    own_gap
+        For networks that are computed by planes of displacement, the average of the gaps between
+        the positions of each sample before the global pool, (n,); otherwise None.
     """
 
     x: Float[Array, "n *space channels"] | Points
     side: Side
+    own_gap: Float[Array, " n"] | None = None
 
     @property
     def number(self) -> int:
@@ -101,6 +105,18 @@ def state_of(
         gap = _gaps(first.x, second.x, same, wanted.pairs)
     ntk = jnp.zeros_like(gap) if with_ntk else None
     return apply_masks(State(first.side, second.side, gap, ntk, same))
+
+
+def plane_of(
+    first: Samples, second: Samples, same: Bool[Array, "n1 n2"], displacement: Any, with_ntk: bool
+) -> State:
+    """Return the plane of one displacement of two sets of samples; see :func:`state_of`."""
+    x1, x2 = first.x, cast(Any, second.x)
+    x2 = jnp.moveaxis(displaced(jnp.moveaxis(x2, 0, -1), displacement), -1, 0)
+    same = same & jnp.all(displacement == 0)
+    gap = _gaps(x1, x2, same, False)
+    ntk = jnp.zeros_like(gap) if with_ntk else None
+    return apply_masks(State(first.side, second.side, gap, ntk, same, displacement))
 
 
 def _side(x: Any, present: Any, wanted: Wanted) -> Side:

@@ -164,9 +164,13 @@ def kernel(
     -----
     The cost of networks with spatial axes of P positions is n²·P operations a layer, and n²·P² in
     the layers before pooling and attention, which require the covariance of every pair of
-    positions. The memory use is estimated as 16 numbers for each of these covariances in a tile, as
-    measured on networks of up to seven layers. Traced inputs are not tiled, and all layers are kept
-    in memory.
+    positions. If all layers before a global pool are convolutions of stride 1 (``"SAME"`` or
+    ``"CIRCULAR"``, any window and dilation), activations with closed forms, dense layers,
+    normalisations over channels, dropout, and residual or other branches of these, pairs of
+    positions are computed plane by plane, one displacement after the other: the same n²·P²
+    operations, and the memory of n²·P numbers. The memory use is estimated as 16 numbers for each
+    of the covariances that a tile holds at a time, as measured on networks of up to seven layers.
+    Traced inputs are not tiled, and all layers are kept in memory.
 
     float32 inputs give float32 kernels, computed in float64, since a deep relu kernel amplifies the
     rounding of parallel and of nearly coincident inputs. Only the products of inputs without

@@ -80,7 +80,7 @@ class Slide:
         return np.sum(seen, axis=0)
 
     @staticmethod
-    def along(values: np.ndarray, axis: int, ndim: int) -> np.ndarray:
+    def along(values: Any, axis: int, ndim: int) -> Any:
         """Return values along one axis of an array of ``ndim`` axes."""
         return values.reshape([-1 if i == axis else 1 for i in range(ndim)])
 

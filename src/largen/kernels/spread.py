@@ -14,7 +14,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from largen.errors import InvalidInput
 from largen.interrupts import Pace, interruptible
-from largen.kernels.tiles import corners_of, sides_of, tile_at
+from largen.kernels.tiles import corners_of, own_gaps_of_both, sides_of, tile_at
 
 ACROSS, EVERYWHERE = PartitionSpec("tile"), PartitionSpec()
 
@@ -44,8 +44,9 @@ def kernels_on_devices(devices, skeleton, with_ntk, dtype, tile, constants, x1, 
     mesh = Mesh(np.array(devices), ("tile",))
     lengths = min(tile, shape[0]), min(tile, shape[1])
     with interruptible():
+        own_gaps = own_gaps_of_both(skeleton, constants, x1, x2, masks, tile)
         sides, parts = _begin(
-            mesh, skeleton, with_ntk, dtype, lengths, len(filled), (x1, x2), masks
+            mesh, skeleton, with_ntk, dtype, lengths, len(filled), (x1, x2), masks, own_gaps
         )
         for begin, end in Pace().segments(0, len(filled) // len(devices)):
             parts = _fill(
@@ -65,12 +66,12 @@ def kernels_on_devices(devices, skeleton, with_ntk, dtype, tile, constants, x1, 
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2, 3, 4, 5))
-def _begin(mesh, skeleton, with_ntk, dtype, lengths, tiles, inputs, masks):
+def _begin(mesh, skeleton, with_ntk, dtype, lengths, tiles, inputs, masks, own_gaps):
     """Return both sets of samples, prepared, and empty arrays for the tiles."""
     room = jnp.zeros((tiles, *lengths), dtype)
     parts = (room, jnp.copy(room) if with_ntk else None)
     parts = jax.lax.with_sharding_constraint(parts, NamedSharding(mesh, ACROSS))
-    return sides_of(skeleton, dtype, inputs[0], inputs[1], masks), parts
+    return sides_of(skeleton, dtype, inputs[0], inputs[1], masks, own_gaps), parts
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2, 3), donate_argnums=9)

@@ -3,7 +3,8 @@
 Arrays over pairs of samples have the positions first and the samples last, (*positions, n1, n2).
 Positions are either *aligned*, each paired with the same position of the other sample,
 (*space, n1, n2), or *all pairs* of positions, (*space, *space, n1, n2), if a later layer requires
-them (:class:`Wanted`). Without spatial axes both shapes are (n1, n2).
+them (:class:`Wanted`). Without spatial axes both shapes are (n1, n2). A *plane* is aligned with the
+displaced second sample: it holds the pairs (p, p + d) for one displacement d.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from math import prod
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int
 
 
 class Constants(NamedTuple):
@@ -107,6 +109,10 @@ class State(NamedTuple):
         Θ of the layers so far; None if it is not requested.
     same
         Pairs that are the same sample in the same pass through the network.
+    displacement
+        In a plane the displacement d ≥ 0 along each spatial axis, whose length is the period: the
+        entries at p pair the first sample's position p with the second one's p + d. The fields of
+        the second side are not displaced. None in other states.
     """
 
     first: Side
@@ -114,6 +120,7 @@ class State(NamedTuple):
     gap: Float[Array, "*positions n1 n2"]
     ntk: Float[Array, "*positions n1 n2"] | None
     same: Bool[Array, "n1 n2"]
+    displacement: Int[Array, " axis"] | None = None
 
     @property
     def space(self) -> tuple[int, ...]:
@@ -134,6 +141,8 @@ class State(NamedTuple):
     def facing(self, of_first: Any, of_second: Any) -> tuple[Any, Any]:
         """Return a field of each side, (*space, n), with axes that broadcast over pairs."""
         space, ones = self.space, (1,) * len(self.space) * self.pairs
+        if self.displacement is not None:
+            of_second = displaced(of_second, self.displacement)
         of_first = of_first.reshape(*space, *ones, -1, 1)
         return of_first, of_second.reshape(*ones, *space, 1, -1)
 
@@ -151,6 +160,14 @@ class State(NamedTuple):
     def with_sides(self, change: Callable[[Side], Side]) -> State:
         """Return the state with both sides changed in the same way."""
         return self._replace(first=change(self.first), second=change(self.second))
+
+
+def displaced(field: Any, displacement: Any) -> Any:
+    """Return a field (*space, …) with the entries of p + d at p; each axis is periodic."""
+    for axis, d in enumerate(displacement):
+        twice = jnp.concatenate([field, field], axis)
+        field = lax.dynamic_slice_in_dim(twice, d, field.shape[axis], axis)
+    return field
 
 
 def opposite(field: Any) -> tuple[Any, Any]:

@@ -25,6 +25,14 @@ from largen.interrupts import Pace, interruptible
 from largen.kernels.accuracy import activations_of
 from largen.kernels.distance import centre_of
 from largen.kernels.inputs import Samples, cut, samples_about, samples_of, state_of
+from largen.kernels.planes import (
+    at_pool,
+    evaluate_planes,
+    largest_tile,
+    needs,
+    own_gaps_of,
+    with_own_gaps,
+)
 from largen.kernels.rules import advance, wanted
 from largen.kernels.state import State, Wanted
 from largen.memory import check_fits, give_back
@@ -46,11 +54,17 @@ def evaluate(
     first: Samples,
     second: Samples,
     same: Bool[Array, "n1 n2"],
+    alike: Any = False,
 ) -> State:
-    """Return the state after the last layer for all pairs of samples, in their precision."""
-    required = wanted(skeleton, Wanted())
-    state = state_of(first, second, same, required, with_ntk)
-    constants = jax.tree.map(lambda c: jnp.asarray(c, state.gap.dtype), constants)
+    """Return the state after the last layer for all pairs of samples, in their precision.
+
+    ``alike`` says whether both sets are the same, and may be traced.
+    """
+    constants = jax.tree.map(lambda c: jnp.asarray(c, first.side.q.dtype), constants)
+    cut = at_pool(skeleton)
+    if cut is not None:
+        return evaluate_planes(cut, with_ntk, constants, first, second, same, alike)
+    state = state_of(first, second, same, wanted(skeleton, Wanted()), with_ntk)
     return advance(skeleton, constants, state, Wanted())
 
 
@@ -70,11 +84,14 @@ def kernels_at_once(skeleton, with_ntk, constants, x1, x2, masks=(None, None)):
     rows = jnp.arange(x1.shape[0])
     columns = -1 - jnp.arange(0 if x2 is None else x2.shape[0])
     same = rows[:, None] == (rows if x2 is None else columns)[None, :]
-    if x2 is None:
-        x2, masks = x1, (masks[0], masks[0])
-    required = wanted(skeleton, Wanted())
-    first, second = samples_of(x1, masks[0], required), samples_of(x2, masks[1], required)
-    final = evaluate(skeleton, with_ntk, constants, first, second, same)
+
+    def prepared(x, mask):
+        samples = samples_of(x, mask, needs(skeleton))
+        return with_own_gaps(skeleton, constants, samples, mask)
+
+    first = prepared(x1, masks[0])
+    second = first if x2 is None else prepared(x2, masks[1])
+    final = evaluate(skeleton, with_ntk, constants, first, second, same, x2 is None)
     return final.covariance, final.ntk
 
 
@@ -90,7 +107,8 @@ def kernels_by_tiles(skeleton, with_ntk, dtype, tile, constants, x1, x2, masks=(
     shape, symmetric = (len(x1), len(x1 if x2 is None else x2)), x2 is None
     corners, lengths = corners_of(*shape, tile, symmetric), tuple(min(tile, n) for n in shape)
     with interruptible():
-        sides, results = _begin(skeleton, with_ntk, dtype, x1, x2, masks)
+        own_gaps = own_gaps_of_both(skeleton, constants, x1, x2, masks, tile)
+        sides, results = _begin(skeleton, with_ntk, dtype, x1, x2, masks, own_gaps)
         for begin, end in Pace().segments(0, len(corners)):
             results = _fill(
                 skeleton, with_ntk, lengths, constants, sides, corners, begin, end, results
@@ -102,10 +120,10 @@ def kernels_by_tiles(skeleton, with_ntk, dtype, tile, constants, x1, x2, masks=(
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))
-def _begin(skeleton, with_ntk, dtype, x1, x2, masks):
+def _begin(skeleton, with_ntk, dtype, x1, x2, masks, own_gaps):
     """Return both sets of samples, prepared, and empty results."""
     empty = jnp.zeros((len(x1), len(x1 if x2 is None else x2)), dtype)
-    sides = sides_of(skeleton, dtype, x1, x2, masks)
+    sides = sides_of(skeleton, dtype, x1, x2, masks, own_gaps)
     return sides, (empty, jnp.copy(empty) if with_ntk else None)
 
 
@@ -143,14 +161,21 @@ def corners_of(n1: int, n2: int, tile: int, symmetric: bool) -> np.ndarray:
     )
 
 
-def sides_of(skeleton, dtype, x1, x2, masks):
+def own_gaps_of_both(skeleton, constants, x1, x2, masks, tile):
+    """Return what :func:`own_gaps_of` gives for each set of samples, for tiles of this size."""
+    both = zip((x1, x2), masks, strict=True)
+    return tuple(own_gaps_of(skeleton, constants, *each, tile**2) for each in both)
+
+
+def sides_of(skeleton, dtype, x1, x2, masks, own_gaps):
     """Return both sets of samples, to cut tiles from; None for a second set equal to the first.
 
     Without positions, quantities of single samples are computed here, once for all tiles, and
     products of samples have the dtype of the kernels.
     """
     if x1.ndim > 2:
-        return (x1, masks[0]), None if x2 is None else (x2, masks[1])
+        both = zip((x1, x2), masks, own_gaps, strict=True)
+        return tuple(None if side[0] is None else side for side in both)
     required, centre = wanted(skeleton, Wanted()), centre_of(x1.astype(jnp.float64))
     return tuple(None if x is None else samples_about(x, centre, required, dtype) for x in (x1, x2))
 
@@ -167,8 +192,9 @@ def tile_of(skeleton, side, start, length):
     """Return a range of a set of samples, in float64."""
     if isinstance(side, Samples):
         return cut(side, start, length)
-    x, mask = jax.tree.map(lambda x: lax.dynamic_slice_in_dim(x, start, length), side)
-    return samples_of(x.astype(jnp.float64), mask, wanted(skeleton, Wanted()))
+    x, mask, own_gap = jax.tree.map(lambda x: lax.dynamic_slice_in_dim(x, start, length), side)
+    samples = samples_of(x.astype(jnp.float64), mask, needs(skeleton))
+    return samples._replace(own_gap=own_gap)
 
 
 def kernels_of_tile(skeleton, with_ntk, constants, first, second, corner, symmetric):
@@ -176,7 +202,8 @@ def kernels_of_tile(skeleton, with_ntk, constants, first, second, corner, symmet
     i, j = corner
     rows, columns = i + jnp.arange(first.number), j + jnp.arange(second.number)
     same = (rows[:, None] == columns[None, :]) & symmetric
-    final = evaluate(skeleton, with_ntk, constants, first, second, same)
+    alike = (i == j) if symmetric else False
+    final = evaluate(skeleton, with_ntk, constants, first, second, same, alike)
     found = (final.covariance, final.ntk)
     if not symmetric:
         return found
@@ -206,10 +233,12 @@ def tile_size(
     larger, but limited since a tile cannot be interrupted. Tiles are never larger than ``at_most``,
     the limit of a memory budget.
     """
-    pairs = wanted(skeleton, Wanted()).pairs
+    pairs = needs(skeleton).pairs
     positions = prod(space)
     entries = positions ** (2 if pairs else 1)
-    if not in_closed_form(skeleton) and not pairs:
+    if at_pool(skeleton) is not None:
+        largest = largest_tile(space)
+    elif not in_closed_form(skeleton) and not pairs:
         largest = max(ROWS // positions, 1) if space else SERIES
     else:
         cached = isqrt(CACHED // entries) if space else TILE
@@ -229,7 +258,7 @@ def fitting(skeleton: Layer, positions: int, memory_budget: float) -> int:
     """
     a, b = bytes_of(skeleton, positions)
     if memory_budget < a + b:
-        pairs = wanted(skeleton, Wanted()).pairs
+        pairs = needs(skeleton).pairs
         every = "every pair of positions" if pairs else "every position"
         raise InvalidInput(
             f"memory_budget: one pair of samples, with {every} of {positions}, needs about "
@@ -240,7 +269,7 @@ def fitting(skeleton: Layer, positions: int, memory_budget: float) -> int:
 
 def bytes_of(skeleton: Layer, positions: int) -> tuple[int, int]:
     """Return the approximate bytes for a pair of samples, and for a sample of each set."""
-    pairs = wanted(skeleton, Wanted()).pairs
+    pairs = needs(skeleton).pairs
     known = (phi.closed_form for phi in activations_of(skeleton))
     arrays = ARRAYS + max((form.arrays for form in known if form is not None), default=0)
     a = 8 * arrays * positions ** (2 if pairs else 1)

@@ -36,7 +36,8 @@ def _(layer: Activation, constants: tuple[()], state: State, behind: Wanted) -> 
     q1, q2 = state.facing(state.first.q, state.second.q)
     gap, derivative = pair_moments(phi, q1, q2, state.gap)
     ntk = None if state.ntk is None else derivative * state.ntk
-    return apply_masks(State(of_side(state.first), of_side(state.second), gap, ntk, state.same))
+    first, second = of_side(state.first), of_side(state.second)
+    return apply_masks(state._replace(first=first, second=second, gap=gap, ntk=ntk))
 
 
 @wanted.register

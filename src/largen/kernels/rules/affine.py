@@ -29,6 +29,7 @@ from largen.kernels.rules.dispatch import (
     rule,
     wanted,
 )
+from largen.kernels.rules.plane_windows import window_sum_in_plane
 from largen.kernels.rules.scaling import apply_masks
 from largen.kernels.sliding import Slide, slides
 from largen.kernels.state import Constants, Side, State, Wanted, equal_positions, opposite
@@ -97,6 +98,8 @@ def window_sum(state: State, axis: int, slide: Slide) -> State:
 
     With all pairs of positions, K(p, p') ← Σ_k K(p + k, p' + k) over the offsets k of the window.
     """
+    if state.displacement is not None:
+        return window_sum_in_plane(state, axis, slide)
     first, second = state.first, state.second
     axes = (axis, axis + len(state.space)) if state.pairs else (axis,)
     extended = [slide.extended(side.q, axis) for side in (first, second)]
@@ -161,7 +164,7 @@ def _affine_map(state: State, constants: Constants, summed: int, behind: Wanted)
     gap, ntk = share * state.gap, None
     if state.ntk is not None:
         ntk = share * (weight_rate * state.covariance + state.ntk) + bias_rate * bias
-    return apply_masks(State(first, second, gap, ntk, state.same))
+    return apply_masks(state._replace(first=first, second=second, gap=gap, ntk=ntk))
 
 
 def without_correlations(state: State) -> State:

@@ -47,7 +47,8 @@ def from_averages(averaged: State, equal: Any) -> State:
 def coincident(state: State) -> Any:
     """Return which pairs of samples agree at all positions, to within rounding, (n1, n2)."""
     q1, q2 = (side.q.reshape(-1, side.q.shape[-1]) for side in (state.first, state.second))
-    gap = jnp.reshape(aligned(state.gap, len(state.space)), (len(q1), *state.same.shape))
+    gap = aligned(state.gap, len(state.space)) if state.pairs else state.gap
+    gap = jnp.reshape(gap, (len(q1), *state.same.shape))
     rounding = 16 * jnp.finfo(gap.dtype).eps ** 2
     return jnp.all(gap <= rounding * (q1[:, :, None] + q2[:, None, :]), axis=0)
 

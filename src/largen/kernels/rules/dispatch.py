@@ -7,13 +7,16 @@ dependent on the signal before it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import singledispatch
 from typing import Any, Literal, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
-from largen.architectures import Layer, Parallel, Signal
+from largen.architectures import Container, Layer, Parallel, Signal
 from largen.errors import NoRule, NoTheory
 from largen.expectations.watching import add_requests, separate_watch
 from largen.kernels.state import State, Wanted
@@ -137,12 +140,33 @@ def own_constants(
 
 def advance(layer: Layer, constants: Any, state: State, behind: Wanted) -> State:
     """Return the state behind a layer, with only the moments that are required there."""
+    if state.displacement is not None and not isinstance(layer, Container):
+        return _separately(lambda state: rule(layer, constants, state, behind), state, behind)
     with separate_watch() as inner:
         after = rule(layer, constants, state, behind)
     add_requests(inner.all)
     after = after.reduced(behind)
     # States in NumPy, which are those of single samples, stay in NumPy: nothing is compiled.
     return jax.tree.map(np.asarray, after) if isinstance(state.gap, np.ndarray) else after
+
+
+def _separately(layer: Callable[[State], State], plane: State, behind: Wanted) -> State:
+    """Carry a plane through a layer that XLA does not fuse into the next one.
+
+    XLA would evaluate the layer anew at every position of the next one's window. It does not look
+    into the branches of a condition that it cannot decide; this one always holds.
+    """
+
+    def step(plane: State) -> State:
+        return layer(plane).reduced(behind)
+
+    after = jax.eval_shape(step, plane)
+
+    def nothing(plane: State) -> State:
+        return jax.tree.map(lambda part: jnp.zeros(part.shape, part.dtype), after)
+
+    assert plane.displacement is not None
+    return lax.cond(plane.displacement[0] >= 0, step, nothing, plane)
 
 
 @singledispatch

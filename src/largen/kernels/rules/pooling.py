@@ -56,13 +56,51 @@ def _(layer: AvgPool | SumPool, constants: tuple[()], state: State, behind: Want
 def _(
     layer: GlobalAvgPool | GlobalSumPool, constants: tuple[()], state: State, behind: Wanted
 ) -> State:
+    inside = np.asarray(prod(state.space))
+    return _pool(state, _over_space(state), inside, isinstance(layer, GlobalSumPool))
+
+
+def pooled_of_averages(
+    layer: GlobalAvgPool | GlobalSumPool, state: State, gaps: tuple[Any, Any, Any], ntk: Any,
+    equal: Any,
+) -> State:  # fmt: skip
+    """Return the state behind a global pool, from averages over all pairs of positions.
+
+    Parameters
+    ----------
+    layer
+        The pool.
+    state
+        The state before it, of which only the sides are used.
+    gaps
+        Averages of the gaps within each sample of both sets, (n1,) and (n2,), and of the gaps of
+        pairs of samples, (n1, n2).
+    ntk
+        Average of Θ, or None.
+    equal
+        Pairs of samples that coincide, as in ``from_averages``.
+    """
+    average = _over_space(state)
+
+    def of_side(side: Side, within: Any) -> Side:
+        return Side(
+            average(side.q, 0), None if side.mean is None else average(side.mean, 0), within
+        )
+
+    first, second = of_side(state.first, gaps[0]), of_side(state.second, gaps[1])
+    pooled = from_averages(State(first, second, gaps[2], ntk, state.same), equal)
+    inside = np.asarray(prod(state.space))
+    return _by_counts(state, pooled, average, inside, isinstance(layer, GlobalSumPool))
+
+
+def _over_space(state: State) -> Any:
+    """Return the average over all positions of one sample, whose axes begin at a given one."""
     axes = len(state.space)
 
     def average(array: Any, first_axis: int) -> Any:
         return jnp.mean(array, axis=tuple(range(first_axis, first_axis + axes)))
 
-    inside = np.asarray(prod(state.space))
-    return _pool(state, average, inside, isinstance(layer, GlobalSumPool))
+    return average
 
 
 def _pool(state: State, average: Any, inside: np.ndarray, total: bool) -> State:

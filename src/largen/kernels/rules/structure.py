@@ -115,8 +115,8 @@ def _independent_sum(one: State, two: State, factor: Any) -> State:
         a, a2 = one.facing(one.first.mean, one.second.mean)
         b, b2 = one.facing(two.first.mean, two.second.mean)
         gap = not_below_zero(gap + root * (a - a2) * (b - b2))
-    sides = (of_side(one.first, two.first), of_side(one.second, two.second))
-    return State(*sides, gap, ntk, one.same)
+    first, second = of_side(one.first, two.first), of_side(one.second, two.second)
+    return one._replace(first=first, second=second, gap=gap, ntk=ntk)
 
 
 @rule.register
@@ -142,8 +142,8 @@ def _(layer: Concatenate, constants: Shared, state: State, behind: Wanted) -> St
         return Side(q, mean, within, there.present)
 
     first, second = of_side("first", found[0].first), of_side("second", found[0].second)
-    ntk = over(lambda state: state.ntk)
-    return State(first, second, over(lambda state: state.gap), ntk, state.same)
+    gap, ntk = over(lambda state: state.gap), over(lambda state: state.ntk)
+    return found[0]._replace(first=first, second=second, gap=gap, ntk=ntk)
 
 
 @rule.register
@@ -170,13 +170,14 @@ def independent_product(one: Any, two: Any) -> State:
             mean = x.mean * y.mean
         return Side(x.q * y.q, mean, within, x.present)
 
-    sides = (of_side(one.first, two.first), of_side(one.second, two.second))
+    first, second = of_side(one.first, two.first), of_side(one.second, two.second)
     q_one = one.facing(one.first.q, one.second.q)
     q_two = one.facing(two.first.q, two.second.q)
     ntk = None
     if one.ntk is not None:
         ntk = one.ntk * two.covariance + one.covariance * two.ntk
-    return State(*sides, gap(one.gap, two.gap, *q_one, *q_two), ntk, one.same)
+    product = gap(one.gap, two.gap, *q_one, *q_two)
+    return one._replace(first=first, second=second, gap=product, ntk=ntk)
 
 
 @wanted.register

@@ -1,0 +1,250 @@
+"""Kernels of convolutional networks with global pooling, by planes of displacement.
+
+Behind convolutions of stride 1 and elementwise layers, the covariance of the positions p and p' of
+two samples depends on layers before only through pairs (p + k, p' + k) with the same displacement
+d = p' − p. Every displacement is a plane of its own, and a global pool takes the mean over all of
+them,
+
+    K ← ⟨K_d(p)⟩ over d and p.
+
+Planes are computed one after the other through all layers: a pair of samples of P positions takes
+the memory of P numbers, not of P². For a sample paired with itself, and for a pair and its mirror
+image, the planes d and −d have the same mean, so that half of them suffice.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache, partial
+from itertools import product
+from math import prod
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from largen.architectures import (
+    Activation,
+    Concatenate,
+    Container,
+    Conv,
+    Dense,
+    Dropout,
+    GlobalAvgPool,
+    GlobalSumPool,
+    Layer,
+    LayerNorm,
+    Product,
+    Repeat,
+    Residual,
+    RMSNorm,
+    Serial,
+)
+from largen.interrupts import check
+from largen.kernels.inputs import Samples, plane_of, samples_of
+from largen.kernels.rules import advance, wanted
+from largen.kernels.rules.averages import coincident
+from largen.kernels.rules.pooling import pooled_of_averages
+from largen.kernels.state import State, Wanted
+
+PLANE = 2**14  # entries of the planes of a tile: a few such arrays fit into a core's cache
+PAIRS = 2**24  # pairs of positions in a tile, which cannot be interrupted
+
+_CONTAINERS = (Serial, Repeat, Residual, Concatenate, Product)
+_POINTWISE = (Activation, Dense, Dropout, LayerNorm, RMSNorm)
+
+
+class AtPool(NamedTuple):
+    """A network cut at its global pool.
+
+    Attributes
+    ----------
+    before, pool, behind
+        The layers before the pool, which keep planes apart, the pool, and the layers behind it.
+    """
+
+    before: Serial
+    pool: GlobalAvgPool | GlobalSumPool
+    behind: Serial
+
+    @property
+    def wanted(self) -> Wanted:
+        """What the pool requires of each plane."""
+        return Wanted(means=wanted(self.pool, wanted(self.behind, Wanted())).means)
+
+
+@lru_cache(maxsize=256)
+def at_pool(skeleton: Layer) -> AtPool | None:
+    """Return a network cut at its global pool, or None if its planes depend on one another."""
+    layers = skeleton.layers if isinstance(skeleton, Serial) else ()
+    for k, layer in enumerate(layers):
+        if isinstance(layer, GlobalAvgPool | GlobalSumPool) and k > 0:
+            return AtPool(Serial(layers[:k]), layer, Serial(layers[k + 1 :]))
+        if not _keeps_planes_apart(layer):
+            return None
+    return None
+
+
+def _keeps_planes_apart(layer: Layer) -> bool:
+    """Whether a layer takes each plane to itself, by a rule of this package.
+
+    Expectations without closed form are computed for rows and columns first, which planes would
+    repeat.
+    """
+    if isinstance(layer, Container):
+        return type(layer) in _CONTAINERS and all(map(_keeps_planes_apart, layer.parts))
+    if isinstance(layer, Activation) and layer.function.closed_form is None:
+        return False
+    return type(layer) in _POINTWISE or (type(layer) is Conv and layer.keeps_shape)
+
+
+def needs(skeleton: Layer) -> Wanted:
+    """Return what must be known of samples before the first layer."""
+    cut = at_pool(skeleton)
+    return wanted(skeleton, Wanted()) if cut is None else wanted(cut.before, cut.wanted)
+
+
+def evaluate_planes(
+    cut: AtPool,
+    with_ntk: bool,
+    constants: Any,
+    first: Samples,
+    second: Samples,
+    same: Any,
+    alike: Any = False,
+) -> State:
+    """Return the state after the last layer for all pairs of samples.
+
+    Parameters
+    ----------
+    cut
+        The network.
+    with_ntk
+        Whether to carry Θ.
+    constants
+        The constants of all layers.
+    first, second
+        The sets of samples, with their own gaps.
+    same
+        Pairs that are one and the same sample.
+    alike
+        Whether both sets are the same; may be traced.
+    """
+    here = len(cut.before.layers)
+    state, gap, ntk, equal = _averages(cut, with_ntk, constants[:here], first, second, same, alike)
+    gaps = (first.own_gap, second.own_gap, gap)
+    pooled = pooled_of_averages(cut.pool, state, gaps, ntk, equal)
+    return advance(cut.behind, constants[here + 1 :], pooled, Wanted())
+
+
+def _averages(cut, with_ntk, constants, first, second, same, alike):
+    """Return the sides before the pool, averages of gap and Θ over all pairs of positions, and
+    which pairs of samples coincide.
+    """
+    space = first.side.q.shape[:-1]
+    order, weights, half = displacements(space)
+
+    def plane(d: Any) -> State:
+        state = plane_of(first, second, same, d, with_ntk)
+        return advance(cut.before, constants, state, cut.wanted)
+
+    dtype = first.side.q.dtype
+    factors = jnp.where(alike, weights, 1).astype(dtype) / prod(space) ** 2
+    order = jnp.asarray(order)
+
+    @jax.checkpoint
+    def add(n: Any, totals: Any) -> Any:
+        gap, ntk, equal = totals
+        state = plane(order[n])
+        equal = lax.cond(n == 0, lambda: coincident(state), lambda: equal)  # d = 0 is the first
+        over = tuple(range(len(space)))
+        gap = gap + factors[n] * jnp.sum(state.gap, axis=over)
+        if state.ntk is not None:
+            ntk = ntk + factors[n] * jnp.sum(state.ntk, axis=over)
+        return gap, ntk, equal
+
+    empty = jnp.zeros(same.shape, dtype)
+    count = jnp.where(alike, half, len(order)) if isinstance(alike, jax.Array) else None
+    if count is None:
+        count = half if alike else len(order)
+    totals = (empty, empty if with_ntk else None, jnp.zeros(same.shape, bool))
+    gap, ntk, equal = lax.fori_loop(0, count, add, totals)
+    if alike is not False:
+        gap, ntk = jax.tree.map(lambda k: jnp.where(alike, (k + k.T) / 2, k), (gap, ntk))
+    sides = plane(jnp.zeros(len(space), order.dtype))  # the same in every plane
+    return sides, gap, ntk, equal
+
+
+@lru_cache(maxsize=256)
+def displacements(space: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, int]:
+    """Return all displacements d, the multiplicities of the first of ±d, and the number of these.
+
+    Of each pair d and −d, modulo the lengths of the axes, one is among the first, d = 0 at the
+    head, and the other is at the end, where multiplicities are 0.
+
+    Examples
+    --------
+    >>> displacements((4,))
+    (array([[0],
+           [1],
+           [2],
+           [3]]), array([1, 2, 1, 0]), 3)
+    """
+    every = list(product(*map(range, space)))
+    mirrored = {d: tuple(-i % n for i, n in zip(d, space, strict=True)) for d in every}
+    first = [d for d in every if d <= mirrored[d]]
+    last = [d for d in every if d > mirrored[d]]
+    counts = [1 + (d != mirrored[d]) for d in first] + [0] * len(last)
+    return np.array(first + last), np.array(counts), len(first)
+
+
+def with_own_gaps(skeleton: Layer, constants: Any, samples: Samples, masks: Any) -> Samples:
+    """Return samples with the averages of the gaps within each of them, if the pool needs them."""
+    cut = at_pool(skeleton)
+    if cut is None:
+        return samples
+    return samples._replace(own_gap=_own_gaps(cut, constants, samples.x, masks))
+
+
+def _own_gaps(cut: AtPool, constants: Any, x: Any, mask: Any) -> Any:
+    """Return ⟨gap⟩ over all pairs of positions of each sample before the pool, (n,)."""
+    before = jax.tree.map(lambda c: jnp.asarray(c, x.dtype), constants[: len(cut.before.layers)])
+    one = jnp.ones((1, 1), bool)
+
+    def of_sample(x: Any, mask: Any) -> Any:
+        x, mask = jax.tree.map(lambda each: each[None], (x, mask))
+        sample = samples_of(x, mask, wanted(cut.before, cut.wanted))
+        return _averages(cut, False, before, sample, sample, one, True)[1][0, 0]
+
+    return jax.vmap(of_sample)(x, mask)
+
+
+_compiled_own_gaps = partial(jax.jit, static_argnums=0)(_own_gaps)
+
+
+def own_gaps_of(skeleton: Layer, constants: Any, x: Any, mask: Any, at_most: int) -> Any:
+    """Return the own gaps of concrete samples in float64, at most so many at a time, or None.
+
+    Interrupts are raised between two blocks of samples.
+    """
+    cut = at_pool(skeleton)
+    if cut is None or x is None:
+        return None
+    size = max(min(PLANE // prod(x.shape[1:-1]), at_most, len(x)), 1)
+    found = []
+    for start in range(0, len(x), size):
+        chosen = np.minimum(np.arange(start, start + size), len(x) - 1)
+        rows = jnp.asarray(x[chosen], jnp.float64)
+        found.append(
+            _compiled_own_gaps(cut, constants, rows, None if mask is None else mask[chosen])
+        )
+        jax.block_until_ready(found[-1])
+        check()
+    return jnp.concatenate(found)[: len(x)] if found else jnp.zeros(0)
+
+
+def largest_tile(space: tuple[int, ...]) -> int:
+    """Return the number of rows and columns of a tile whose planes fit into a core's cache."""
+    positions = prod(space)
+    return max(int(min(PLANE / positions, PAIRS / positions**2) ** 0.5), 1)
