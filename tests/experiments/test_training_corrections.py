@@ -55,13 +55,13 @@ def test_one_hidden_layer_has_the_variance_of_linear_response():
 @pytest.mark.slow
 def test_read_out_s_layer_causes_the_variance_of_initial_outputs():
     run = run_of(3, 1, gamma=0.7)
-    found = lg.width_corrections_in_training(run, width=256, replicates=200, key=3)
+    found = lg.width_corrections_in_training(run, width=128, replicates=80, key=3)
     kernel = lg.nngp(run.net, X)
     parts = found.data["f_train_variance_of_layers"][:, 0]
     error = found.data["f_train_variance_of_layers_error"][:, 0]
     expected = np.diag(kernel) / 0.7**2
     assert np.abs((parts[-1] - expected) / error[-1]).max() < 4
-    assert parts[:-1].max() < 0.03 * expected.min()
+    assert parts[:-1].max() < 0.05 * expected.min()  # of order 1/N
     np.testing.assert_allclose(found.shares.sum(), 1)
 
 
@@ -69,14 +69,14 @@ def test_read_out_s_layer_causes_the_variance_of_initial_outputs():
 def test_error_of_the_shift_does_not_grow_with_the_width():
     run, deviations = run_of(2, 6), []
     problem = posed_by(run).problem
-    for width in (32, 256):
+    for width in (32, 128):
         settings = Settings(width, np.float32, Kept())
-        some = [replicate(problem, run, NOTHING, settings, i, lambda x: None) for i in range(40)]
+        some = [replicate(problem, run, NOTHING, settings, i, lambda x: None) for i in range(24)]
         shift = np.stack([one.shift["f"].sum(0) for one in some])[:, 1:]
         deviations.append(np.sqrt(shift.var(0, ddof=1).mean()))
         variance = np.stack([one.variance["f"].sum(0) for one in some])[:, 1:].mean()
     assert deviations[1] < 1.4 * deviations[0]
-    assert deviations[1] < 0.25 * np.sqrt(256 * variance)  # that of N (f − f_∞)
+    assert deviations[1] < 0.35 * np.sqrt(128 * variance)  # that of N (f − f_∞)
 
 
 def test_names_axes_and_picture(tmp_path):
@@ -122,7 +122,7 @@ def test_number_of_replicates_follows_from_the_target():
     [
         ({"optimizer": lg.langevin(0.1, temperature=0.1)}, lg.errors.NoTheory, "noise"),
         ({"param": lg.ntk()}, lg.errors.NoTheory, "features"),
-        ({"net": lg.mlp(2, "tanh", width_ratios=[1, 1.5])}, lg.errors.InvalidInput, "ratios"),
+        ({"net": lg.mlp(2, "tanh", width_ratios=[1, 1.5])}, lg.errors.InvalidInput, "width: 5 times"),
         ({"rate": 1e4}, lg.errors.NumericalFailure, "diverge"),
     ],
 )

@@ -219,7 +219,7 @@ def width_corrections_in_training(
     seed = np.asarray(jax.random.key_data(random_key(key)))
     memory_budget = real("memory_budget", memory_budget, above=0)
     problem = _problem(run)
-    check_divisible(problem, width)
+    check_divisible(problem, width, name="width")
     wanted = wanted_kernels(run, record, record_at, ())
     settings = _settings(problem, width, Kept(test=wanted.test), memory_budget)
     with reporter(progress, f"order 1/width at {width}") as report:
