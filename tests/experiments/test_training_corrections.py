@@ -122,7 +122,7 @@ def test_number_of_replicates_follows_from_the_target():
     [
         ({"optimizer": lg.langevin(0.1, temperature=0.1)}, lg.errors.NoTheory, "noise"),
         ({"param": lg.ntk()}, lg.errors.NoTheory, "features"),
-        ({"net": lg.mlp(2, "tanh", width_ratios=[1, 1.5])}, lg.errors.InvalidInput, "width: 5 times"),
+        ({"net": lg.mlp(2, "tanh", width_ratios=[1, 1.5])}, lg.errors.InvalidInput, "width: 5"),
         ({"rate": 1e4}, lg.errors.NumericalFailure, "diverge"),
     ],
 )

@@ -26,9 +26,7 @@ def unit_for(problem: Problem, neurons: int) -> int:
     return -(-neurons // (step * min(problem.ratios))) * step
 
 
-def check_divisible(
-    problem: Problem, unit: int, parts: int = 1, name: str = "particles"
-) -> None:
+def check_divisible(problem: Problem, unit: int, parts: int = 1, name: str = "particles") -> None:
     """Check that all layers have integer widths at a unit of width, and at a fraction of it.
 
     ``name`` is the argument that the message names.
