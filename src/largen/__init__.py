@@ -83,6 +83,7 @@ if TYPE_CHECKING:
         measure_exponents,
         predict_training,
         scaling_map,
+        width_corrections_in_training,
     )
     from largen.finite_width import (
         covariance_sde,
@@ -177,7 +178,7 @@ _ROOMS = {
     "expectations": "activation gaussian_moments",
     "experiments": "Comparison MeasuredExponents catapult catapult_diagram compare "
     "convergence_bound gamma_regimes learning_rate_curve measure_exponents predict_training "
-    "scaling_map",
+    "scaling_map width_corrections_in_training",
     "kernels": "kernel kernel_estimate kernel_function nngp ntk_kernel",
     "finite_width": "covariance_sde homogeneous_jacobian homogeneous_limits homogeneous_moments "
     "layer_learning_rates linear_output sample_kernels sample_tangent_kernels width_corrections "

@@ -423,6 +423,10 @@ def examples() -> dict[str, Example]:
         "train": Example(lg.train, {"run": run(), "width": 4, "seeds": 2, "key": 0}),
         "whitened_linear_flow": Example(lg.whitened_linear_flow, {"times": [0.5, 1.0], "y": 1.0}),
         "width_corrections": Example(lg.width_corrections, {"net": net(), "x": X, "width": 10}),
+        "width_corrections_in_training": Example(
+            lg.width_corrections_in_training,
+            {"run": smooth_run(), "width": 4, "replicates": 2, "max_replicates": 2},
+        ),
         "width_fluctuations": Example(
             lg.width_fluctuations,
             {"net": net(), "x": X, "width": 10, "samples": 4, "key": 0},

@@ -18,6 +18,10 @@ from largen.experiments.phase_plane import ScalingMap, scaling_map
 from largen.experiments.power_law import PowerLaw, fit_exponent
 from largen.experiments.predicted_training import PredictedTraining, predict_training
 from largen.experiments.regimes import Regimes, gamma_regimes
+from largen.experiments.training_corrections import (
+    WidthCorrectionsInTraining,
+    width_corrections_in_training,
+)
 
 __all__ = [
     "Catapult",
@@ -31,6 +35,7 @@ __all__ = [
     "PredictedTraining",
     "Regimes",
     "ScalingMap",
+    "WidthCorrectionsInTraining",
     "catapult",
     "catapult_diagram",
     "compare",
@@ -41,4 +46,5 @@ __all__ = [
     "measure_exponents",
     "predict_training",
     "scaling_map",
+    "width_corrections_in_training",
 ]

@@ -9,6 +9,7 @@ from largen.plots.learning_rates import learning_rate_figure
 from largen.plots.predicted_training import predicted_figure
 from largen.plots.regimes import regimes_figure
 from largen.plots.scaling_map import scaling_figure
+from largen.plots.training_corrections import training_corrections_figure
 from largen.plots.trajectory import trajectory_figure
 
 __all__ = [
@@ -25,5 +26,6 @@ __all__ = [
     "propagation_figure",
     "regimes_figure",
     "scaling_figure",
+    "training_corrections_figure",
     "trajectory_figure",
 ]

@@ -9,5 +9,6 @@
 ``memory``               the memory that replicates take
 ``parallel``             replicates that are computed at the same time
 ``replicates``           independent replicates, and their number
+``by_layers``            shift and variance at finite width, by the layers that cause them
 =======================  ================================================================
 """

@@ -25,7 +25,7 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from largen.theories.mean_field.deep.matrices.by_directions import FreshVectors
-from largen.theories.mean_field.deep.matrices.row_buffers import beside
+from largen.theories.mean_field.deep.matrices.row_buffers import Index, beside
 from largen.theories.mean_field.options import Sampling
 
 MOST_SOBOL_DIMENSIONS = 2048
@@ -66,7 +66,7 @@ def gaussian(
         def drawn(i, carry):
             xi, key = carry
             one = jax.random.normal(key, xi.shape[1:], xi.dtype)
-            return xi.at[i].set(one), _following(key)
+            return xi.at[i].set(one), following(key, 1)
 
         # Random numbers cost more than projections: none are drawn for rows that stay empty.
         xi = jnp.zeros((len(fills), far.basis.shape[2]), far.basis.dtype)
@@ -90,10 +90,11 @@ def gaussian(
     return fresh_vectors
 
 
-def _following(key):
-    """Return the next random key by a counter, which compiles faster than splitting."""
+def following(key, steps: Index):
+    """Return a later random key by a counter, which compiles faster than splitting."""
     words = jax.random.key_data(key)
-    return jax.random.wrap_key_data(words.at[-1].add(1), impl=jax.random.key_impl(key))
+    moved = words.at[-1].add(jnp.asarray(steps, words.dtype))
+    return jax.random.wrap_key_data(moved, impl=jax.random.key_impl(key))
 
 
 def unit_vectors(units: int, taps=None, ratio: Any = 1.0) -> FreshVectors:

@@ -32,7 +32,8 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-from largen.theories.mean_field.deep.matrices.by_directions import Draws, Matrices
+from largen.theories.mean_field.deep.matrices.by_directions import Draws
+from largen.theories.mean_field.deep.matrices.by_neurons import normals_of_neurons
 from largen.theories.mean_field.deep.matrices.dense import DenseMatrices
 from largen.theories.mean_field.deep.matrices.fresh_vectors import gaussian, unit_vectors
 from largen.theories.mean_field.deep.matrices.row_buffers import Index
@@ -40,6 +41,7 @@ from largen.theories.mean_field.deep.sweep.langevin import add_langevin_noise
 from largen.theories.mean_field.deep.sweep.patches import of_samples
 from largen.theories.mean_field.deep.sweep.state import (
     NOTHING_MORE,
+    AnyMatrices,
     Constants,
     Model,
     Moving,
@@ -191,7 +193,11 @@ def backward_pass(
     """Return g¹ … gᴸ from the read-out's backward field, and their coordinates in the bases."""
     matrices, at, count = state.matrices, constants.positions, hidden(state, constants)
     skips, streams = jnp.asarray(model.skips, int), jnp.asarray(model.streams)
-    g = jnp.zeros_like(h).at[count].set(model.slope(count, h[count]) * at.from_readout(z))
+    g = (
+        jnp.zeros_like(h)
+        .at[count]
+        .set(live_slopes(model, constants, count, h[count]) * at.from_readout(z))
+    )
     coordinates = jnp.zeros(
         (matrices.number, matrices.change.shape[1], len(z) * at.output_positions), z.dtype
     )
@@ -205,7 +211,7 @@ def backward_pass(
         )
         if max(model.skips) >= 0:
             g = g.at[skips[l]].add(jnp.where(skips[l] >= 0, g[l + 1], 0))
-        g = g.at[l].add(model.slope(l, h[l]) * z)
+        g = g.at[l].add(live_slopes(model, constants, l, h[l]) * z)
         return matrices, draws.at[stream].set(used), g, coordinates.at[l].set(d)
 
     carry = (matrices, state.draws, g, coordinates)
@@ -217,7 +223,7 @@ def backward_pass(
 
 def backward_field(
     model: Model,
-    matrices: Matrices | DenseMatrices,
+    matrices: AnyMatrices,
     params: Moving,
     constants: Constants,
     l: Index,
@@ -306,7 +312,7 @@ def _descend(params: Moving, velocity: Moving | None, change: Moving, lr, decay:
     return jax.tree.map(jnp.add, params, moved), velocity
 
 
-def _descend_matrices(matrices, change, before, after, momentum) -> Matrices | DenseMatrices:
+def _descend_matrices(matrices, change, before, after, momentum) -> AnyMatrices:
     """Make the step of :func:`_descend` in the coordinates V = s (V(0) + Q_o M Q_iᵀ/N).
 
     The velocity is a (V(0) + Q_o M Q_iᵀ/N) + Q_o U Q_iᵀ/N, with a the velocity of s, so that
@@ -325,6 +331,10 @@ def _rule(model: Model, constants: Constants, layer: Index, taps: Any = None):
     ratio = constants.ratios[layer]
     if model.sampling == "linear":
         return unit_vectors(model.units, taps, ratio)
+    if model.sampling == "by_neurons":
+        assert constants.chosen is not None
+        assert constants.live is not None
+        return normals_of_neurons(model.units, constants.chosen[layer], constants.live[layer], taps)
     anchors, live = (
         None if rows is None else rows[layer] for rows in (constants.anchors, constants.live)
     )
@@ -333,5 +343,18 @@ def _rule(model: Model, constants: Constants, layer: Index, taps: Any = None):
 
 def live_features(model: Model, constants: Constants, layer: Index, h: Float[Array, "k n"]):
     """Return φ(hˡ), with 0 for neurons that the layer does not have."""
-    found = model.apply(layer, h)
-    return found if constants.live is None else found * constants.live[layer]
+    if constants.live is None:
+        return model.apply(layer, h)
+    return model.apply(layer, _unscaled(h, constants.live[layer])) * constants.live[layer]
+
+
+def live_slopes(model: Model, constants: Constants, layer: Index, h: Float[Array, "k n"]):
+    """Return φ'(hˡ)."""
+    if constants.live is None:
+        return model.slope(layer, h)
+    return model.slope(layer, _unscaled(h, constants.live[layer]))
+
+
+def _unscaled(h: Float[Array, "k n"], live: Float[Array, " n"]) -> Float[Array, "k n"]:
+    """Return preactivations without the root of the weight of their neurons."""
+    return h / jnp.where(live > 0, live, 1)

@@ -26,8 +26,10 @@ def unit_for(problem: Problem, neurons: int) -> int:
     return -(-neurons // (step * min(problem.ratios))) * step
 
 
-def check_divisible(problem: Problem, unit: int, parts: int = 1) -> None:
+def check_divisible(problem: Problem, unit: int, parts: int = 1, name: str = "particles") -> None:
     """Check that all layers have integer widths at a unit of width, and at a fraction of it.
+
+    ``name`` is the argument that the message names.
 
     Raises
     ------
@@ -37,7 +39,7 @@ def check_divisible(problem: Problem, unit: int, parts: int = 1) -> None:
     step = parts * lcm(*(ratio.denominator for ratio in problem.ratios))
     if problem.unequal and unit % step:
         raise InvalidInput(
-            f"particles: {unit} times the ratios {', '.join(map(str, problem.ratios))} of widths "
+            f"{name}: {unit} times the ratios {', '.join(map(str, problem.ratios))} of widths "
             f"are no integers; take a multiple of {step}."
         )
 

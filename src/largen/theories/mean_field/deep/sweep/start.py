@@ -12,12 +12,12 @@ from largen.parameterizations import GradientDescent, temperature_of
 from largen.runs import Run
 from largen.theories.chains.problem import Problem
 from largen.theories.mean_field.deep.matrices.by_directions import Matrices, Precision
-from largen.theories.mean_field.deep.matrices.dense import DenseMatrices
 from largen.theories.mean_field.deep.matrices.fresh_vectors import initial
 from largen.theories.mean_field.deep.sweep.layer_widths import counts, live, pad_neurons
 from largen.theories.mean_field.deep.sweep.patches import positions_of
 from largen.theories.mean_field.deep.sweep.schedule import Schedule
 from largen.theories.mean_field.deep.sweep.state import (
+    AnyMatrices,
     Constants,
     Moving,
     Noise,
@@ -181,14 +181,16 @@ def begin(
     start: Start,
     draws: Any,
     precision: Precision,
-    matrices: Matrices | DenseMatrices,
+    matrices: AnyMatrices,
     hidden: int | None = None,
+    chosen: np.ndarray | None = None,
 ) -> tuple[State, Constants]:
     """Return the initial state and the constants, on the device.
 
     ``matrices`` may be those of an earlier sweep of the same network, whose directions and images
     are then reused; their buffers are consumed. ``hidden`` is the network's number of matrices, if
-    the problem has more.
+    the problem has more; ``chosen`` are the neurons among those of a larger network, for
+    matrices of type ``NeuronMatrices``.
     """
     dtype = start.fields.dtype
     optimizer = run.optimizer
@@ -245,5 +247,6 @@ def begin(
         batches=None if run.batches is None else jnp.asarray(run.batches),
         noise=_noise(problem, temperature_of(optimizer), precision.weight, dtype),
         hidden=None if hidden is None else jnp.asarray(hidden, jnp.int32),
+        chosen=None if chosen is None else jnp.asarray(chosen, jnp.int32),
     )
     return state, constants

@@ -19,9 +19,12 @@ from largen.theories.mean_field.deep.matrices.by_directions import (
     Precision,
     Side,
 )
+from largen.theories.mean_field.deep.matrices.by_neurons import NeuronMatrices
 from largen.theories.mean_field.deep.matrices.dense import DenseMatrices
 from largen.theories.mean_field.deep.matrices.row_buffers import Index, capacity_for
 from largen.theories.mean_field.deep.sweep.patches import OnePosition, Positions
+
+AnyMatrices = Matrices | DenseMatrices | NeuronMatrices
 
 
 class Kept(NamedTuple):
@@ -56,9 +59,10 @@ class Model(NamedTuple):
     loss, output_shape
         The loss and the output shape of the run.
     sampling
-        The kind of sampling of fresh Gaussian vectors; ``"linear"`` for unit vectors.
+        The kind of sampling of fresh Gaussian vectors; ``"linear"`` for unit vectors,
+        ``"by_neurons"`` for random numbers that belong to neurons.
     units
-        The number of unit vectors.
+        The number of unit vectors, or of the neurons from which networks choose theirs.
     kept
         The additional variables at recorded times.
     """
@@ -146,7 +150,7 @@ class State(NamedTuple):
     step: Int[Array, ""]
     params: Moving
     velocity: Moving | None
-    matrices: Matrices | DenseMatrices
+    matrices: AnyMatrices
     draws: Shaped[Array, " stream"]
     outputs: Float[Array, "step network sample output"]
 
@@ -188,7 +192,9 @@ class Constants(NamedTuple):
     precision
         The numerical parameters of the matrices' bases.
     ratios, live
-        The number of neurons of each layer per unit of width, and a mask of them: None for all.
+        The number of neurons of each layer per unit of width, and a mask of them: None for all. An
+        entry other than 0 and 1 is the root of the neuron's weight in averages, times N; all
+        variables of a neuron but its preactivations' arguments are multiplied by it.
     batches
         Indices of the samples of each step; None for full batches.
     noise
@@ -196,6 +202,8 @@ class Constants(NamedTuple):
     hidden
         The number of matrices of the network, if the buffers are those of a deeper network; None
         for all of them.
+    chosen
+        The neurons of each layer among those of a larger network; None for all.
     """
 
     positions: OnePosition | Positions
@@ -218,6 +226,7 @@ class Constants(NamedTuple):
     batches: Int[Array, "_ batch"] | None
     noise: Noise | None = None
     hidden: Int[Array, ""] | None = None
+    chosen: Int[Array, "layer n"] | None = None
 
 
 class Start(NamedTuple):

@@ -1,0 +1,323 @@
+r"""The order 1/N of outputs and kernels in training, by the layers whose neurons cause it.
+
+In the sweep with random numbers that belong to neurons (``matrices/by_neurons.py``), the outputs f
+of a network are a symmetric function of the n independent neurons of each layer l, each with weight
+1/n in averages. To leading order
+
+    E f − f_∞ = Σ_l c_l/N,    Var f = Σ_l V_l/N,
+
+where c_l and V_l are due to the finite number of neurons of layer l alone. Let A_l and B_l be two
+disjoint sets of N neurons of the layer, AB_l their union of 2N, and all other layers those of A.
+Then, for each layer,
+
+    c_l = N E[ĉ_l],  ĉ_l = f(A) + f(B_l) − 2f(AB_l),    V_l = (N/2) E[(f(A) − f(B_l))²]
+
+up to a further power of 1/N. The part of f that is linear in the fluctuations of a layer cancels in
+ĉ_l, whatever the other layers' neurons are, so that the standard deviation of Nĉ_l does not grow
+with N, whereas that of N(f − f_∞) grows as √N. No limit is needed.
+
+What is left in ĉ_l is quadratic in the fluctuations of the layer. Its variance is at the same time
+the contribution of that quadratic part to (N/2)(f(A) − f(B_l))², Var(Nĉ_l)/N, which tells whether N
+is large enough for the leading order.
+
+For ratios r of widths N is the unit of width. Layers of one residual stream share their neurons,
+and count as one group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from largen.arrays import precision as in_precision
+from largen.errors import NumericalFailure
+from largen.runs import Run
+from largen.theories.chains.problem import Problem
+from largen.theories.mean_field.deep.estimation.averages import ratio
+from largen.theories.mean_field.deep.estimation.parallel import Team, one_thread_of_blas, part
+from largen.theories.mean_field.deep.estimation.truncation import values_of
+from largen.theories.mean_field.deep.matrices.by_directions import Precision
+from largen.theories.mean_field.deep.matrices.by_neurons import nothing_known
+from largen.theories.mean_field.deep.sweep.advance import COPIES, Swept, advance
+from largen.theories.mean_field.deep.sweep.layer_widths import counts
+from largen.theories.mean_field.deep.sweep.listeners import Tell
+from largen.theories.mean_field.deep.sweep.schedule import descent
+from largen.theories.mean_field.deep.sweep.start import begin, gaussian_rows, start_from_rows
+from largen.theories.mean_field.deep.sweep.state import Kept, Model
+from largen.theories.mean_field.record_times import Recorded
+
+FIRST, SECOND, BOTH = "first", "second", "both"  # sets of neurons of a layer: A, B and AB
+FEWEST_REPLICATES = 32
+TOLERANCE = 0.01  # relative size below which directions are omitted
+
+
+class Settings(NamedTuple):
+    """Numerical settings.
+
+    Attributes
+    ----------
+    width
+        N, the number of neurons of the sets A and B per unit of width.
+    dtype
+        The precision of the neurons.
+    kept
+        The variables of a record.
+    threads
+        The number of replicates that are computed at the same time.
+    tolerance
+        The relative size below which directions are omitted.
+    """
+
+    width: int
+    dtype: Any
+    kept: Kept
+    threads: int = 1
+    tolerance: float = TOLERANCE
+
+
+class Coefficient(NamedTuple):
+    """c or V of one variable: of each group of layers, ``(group, …)``, their sum, and errors.
+
+    Errors are standard errors of the mean over replicates.
+    """
+
+    groups: np.ndarray
+    groups_error: np.ndarray
+    total: np.ndarray
+    total_error: np.ndarray
+
+
+class Corrections(NamedTuple):
+    """The order 1/N of all variables.
+
+    Attributes
+    ----------
+    shift, variance
+        c and V by the name of the variable: ``"f"``, and those of recorded kernels.
+    summed
+        V_l of the outputs of each replicate, summed over steps and samples, ``(replicate,
+        group)``.
+    next_order
+        Σ Var(Nĉ_l)/N over Σ V_l, summed over steps and samples of the outputs.
+    """
+
+    shift: dict[str, Coefficient]
+    variance: dict[str, Coefficient]
+    summed: np.ndarray
+    next_order: float
+
+
+class Sums:
+    """Sums of arrays and of their squares, from which means and standard errors follow."""
+
+    def __init__(self) -> None:
+        self.count, self.sum, self.squares = 0, np.zeros(()), np.zeros(())
+
+    def add(self, x: np.ndarray) -> None:
+        """Add an array."""
+        self.count, self.sum, self.squares = self.count + 1, self.sum + x, self.squares + x**2
+
+    @property
+    def mean(self) -> np.ndarray:
+        """The mean."""
+        return self.sum / self.count
+
+    @property
+    def sample_variance(self) -> np.ndarray:
+        """The variance of one array."""
+        excess = np.maximum(self.squares / self.count - self.mean**2, 0)
+        return excess * self.count / (self.count - 1)
+
+    @property
+    def error(self) -> np.ndarray:
+        """The standard error of the mean."""
+        return np.sqrt(self.sample_variance / self.count)
+
+
+class Replicate(NamedTuple):
+    """Estimates of c and V of each group from one set of neurons, by the name of the variable."""
+
+    shift: dict[str, np.ndarray]
+    variance: dict[str, np.ndarray]
+
+
+def groups_of(problem: Problem) -> tuple[tuple[int, ...], ...]:
+    """Return the groups of hidden layers that share their neurons; layers are counted from 0."""
+    streams = np.array(problem.streams)
+    return tuple(tuple(np.flatnonzero(streams == s).tolist()) for s in range(streams.max() + 1))
+
+
+def bytes_of(problem: Problem, width: int, dtype: Any) -> float:
+    """Return an estimate of the bytes that one replicate takes, without the program itself."""
+    longest, layers = max(counts(problem, 2 * width)), problem.hidden_layers
+    columns, taps = problem.columns, problem.taps
+    stored = (layers - 1) * ((1 + 2 * taps) * longest**2 + 2 * (1 + taps) * columns * longest)
+    passing = 4 * layers * problem.total * max(problem.positions) * problem.outputs * longest
+    rows = layers * (problem.outputs + 1 + taps * columns + columns) * longest
+    return np.dtype(dtype).itemsize * COPIES * (stored + passing + rows)
+
+
+def corrections(
+    problem: Problem,
+    run: Run,
+    recorded: Recorded,
+    settings: Settings,
+    rng: np.random.Generator,
+    rtol: float,
+    replicates: int | None,
+    most: int,
+    report: Callable[[int, int], object],
+) -> Corrections:
+    """Return c and V from as many replicates as a relative error of the outputs requires.
+
+    Parameters
+    ----------
+    problem, run, recorded, settings
+        The problem, the run, the times of records and the numerical settings.
+    rng
+        Source of the replicates' seeds.
+    rtol
+        The target of the relative errors of c and V.
+    replicates, most
+        The number of replicates, or None to determine it from the errors; the largest number.
+    report
+        Called with the completed and the total percentages.
+
+    Raises
+    ------
+    NumericalFailure
+        If a network diverges.
+    """
+    shift: dict[str, tuple[Sums, Sums]] = {}
+    variance: dict[str, tuple[Sums, Sums]] = {}
+    summed: list[np.ndarray] = []
+    goal, begun = replicates or min(FEWEST_REPLICATES, most), 0
+    with (
+        one_thread_of_blas(),
+        Team(settings.threads, lambda done: report(int(100 * done), 100 * goal)) as team,
+    ):
+        while True:
+            tasks = []
+            for i in range(begun, goal):
+                seed = int(rng.integers(2**31))
+                tasks.append(
+                    team.start(
+                        i,
+                        lambda tell, seed=seed: replicate(
+                            problem, run, recorded, settings, seed, tell
+                        ),
+                    )
+                )
+            begun = goal
+            for ended in tasks:
+                found = ended()
+                _check_bounded(found, settings.width)
+                for sums, values in ((shift, found.shift), (variance, found.variance)):
+                    for name, x in values.items():
+                        groups, total = sums.setdefault(name, (Sums(), Sums()))
+                        groups.add(x)
+                        total.add(x.sum(0))
+                v = found.variance["f"]
+                summed.append(v.reshape(len(v), -1).sum(1))
+            off = max(ratio(sums["f"][1].error, sums["f"][1].mean) for sums in (shift, variance))
+            if replicates or off <= rtol or goal >= most:
+                break
+            goal = min(int(np.ceil(1.1 * goal * (off / rtol) ** 2)), most, 4 * goal)
+    quadratic = float(shift["f"][0].sample_variance.sum()) / settings.width
+    linear = float(variance["f"][0].mean.sum())
+    return Corrections(
+        {name: _coefficient(*sums) for name, sums in shift.items()},
+        {name: _coefficient(*sums) for name, sums in variance.items()},
+        np.stack(summed),
+        quadratic / linear if linear else 0.0,
+    )
+
+
+def _coefficient(groups: Sums, total: Sums) -> Coefficient:
+    return Coefficient(groups.mean, groups.error, total.mean, total.error)
+
+
+def _check_bounded(found: Replicate, width: int) -> None:
+    if not all(np.isfinite(x).all() for x in found.shift.values()):
+        raise NumericalFailure(
+            f"networks of width {width} or {2 * width} diverge. Lower the learning rate or gamma, "
+            "or take a larger width."
+        )
+
+
+def replicate(
+    problem: Problem,
+    run: Run,
+    recorded: Recorded,
+    settings: Settings,
+    seed: int,
+    tell: Tell,
+) -> Replicate:
+    """Return the estimates of c and V from one set of neurons A and B."""
+    N, groups, done = settings.width, len(groups_of(problem)), 0
+    rng = np.random.default_rng(seed)
+    with in_precision(np.zeros((), settings.dtype)):
+        raw = gaussian_rows(problem, "finite_width", 2 * N, rng, settings.dtype)
+        key = int(rng.integers(2**31))
+
+        def values(sets: Sequence[str]) -> dict[str, np.ndarray]:
+            nonlocal done
+            of_one = part(tell, done, 2 * groups + 1)
+            found = _network(problem, run, recorded, settings, raw, key, sets, of_one)
+            done += 1
+            return {
+                name: x.astype(np.float64) for name, x in values_of(problem, run, found).items()
+            }
+
+        first = values([FIRST] * groups)
+        shifts, variances = [], []
+        for group in range(groups):
+            second, both = (
+                values([which if g == group else FIRST for g in range(groups)])
+                for which in (SECOND, BOTH)
+            )
+            shifts.append({n: N * (f + second[n] - 2 * both[n]) for n, f in first.items()})
+            variances.append({n: N / 2 * (f - second[n]) ** 2 for n, f in first.items()})
+    shift, variance = (
+        {name: np.stack([one[name] for one in parts]) for name in first}
+        for parts in (shifts, variances)
+    )
+    return Replicate(shift, variance)
+
+
+def _network(
+    problem: Problem,
+    run: Run,
+    recorded: Recorded,
+    settings: Settings,
+    raw: list[np.ndarray],
+    key: int,
+    sets: Sequence[str],
+    tell: Tell,
+) -> Swept:
+    """Return the training of the network that has the given sets of neurons, one for each group."""
+    N, streams = settings.width, problem.streams
+    width = 2 * N if BOTH in sets else N
+    own, longest = counts(problem, N), max(counts(problem, width))
+    chosen = np.zeros((len(own), longest), int)
+    scale = np.zeros((len(own), longest), settings.dtype)
+    for l, n in enumerate(own):
+        which = sets[streams[l]]
+        count = 2 * n if which == BOTH else n
+        chosen[l, :count] = np.arange(count) + (n if which == SECOND else 0)
+        scale[l, :count] = (n / count) ** 0.5
+    rule = Precision(1 / N, settings.tolerance)
+    rows = [part[:, each] * size for part, each, size in zip(raw, chosen, scale, strict=True)]
+    start = start_from_rows(problem, rows, "finite_width", width, rule)._replace(live=scale)
+    columns, training = problem.columns, problem.training_columns * problem.outputs
+    gradients = columns * problem.outputs if settings.kept.test else training
+    maps = len(problem.maps) - 1
+    matrices = nothing_known(maps, problem.taps, longest, (columns, gradients), settings.dtype)
+    model = Model.of(problem, run, "by_neurons", settings.kept, max(counts(problem, 2 * N)))
+    keys = jax.random.split(jax.random.key(key), max(streams) + 1)
+    schedule = descent(run)
+    state, constants = begin(problem, run, schedule, start, keys, rule, matrices, chosen=chosen)
+    return advance(model, state, constants, problem, schedule, recorded, tell=tell)

@@ -1,0 +1,140 @@
+"""Shift and variance in training to order 1/width: closed forms, linear response, networks."""
+
+import numpy as np
+import pytest
+
+import largen as lg
+from largen.theories.chains.problem import posed_by
+from largen.theories.mean_field.deep.estimation.by_layers import Settings, replicate
+from largen.theories.mean_field.deep.sweep.state import Kept
+from largen.theories.mean_field.record_times import NOTHING
+
+rng = np.random.default_rng(0)
+X, Y = rng.standard_normal((3, 5)), rng.standard_normal(3)
+
+
+def run_of(layers, steps=16, x=X, y=Y, gamma=1.0, rate=0.5, **options):
+    net = options.pop("net", None) or lg.mlp(layers, options.pop("activation", "tanh"))
+    optimizer = options.pop("optimizer", lg.gd(rate))
+    param = options.pop("param", lg.mean_field(gamma))
+    return lg.Run(net, param, lg.Dataset(x, y, *options.pop("test", ())), optimizer=optimizer,
+                  steps=steps)  # fmt: skip
+
+
+def z_scores(found, name, expected):
+    """Return z-scores of a variable after the first step."""
+    value, error = found.data[name].values, found.data[f"{name}_error"].values
+    return (value - expected)[1:] / error[1:]
+
+
+@pytest.mark.slow
+def test_one_step_of_a_linear_network():
+    """With x = 1: E f(1) = 2ηy − 2η²y/N exactly, and Var f(1) by its linear fluctuations."""
+    eta, y, gamma = 0.4, 1.3, 0.8
+    one, target = np.ones((1, 1)), np.array([y])
+    run = run_of(1, 1, one, target, gamma, eta, activation="linear")
+    found = lg.width_corrections_in_training(run, width=256, replicates=300, key=1)
+    shift = -2 * eta**2 * y
+    start = 1 / gamma**2
+    variance = (1 - 2 * eta + (eta * gamma * y) ** 2) ** 2 * start + (2 * eta * y) ** 2
+    assert np.abs(z_scores(found, "f_train_shift", shift)).max() < 3
+    assert np.abs(z_scores(found, "f_train_variance", variance)).max() < 3
+    np.testing.assert_allclose(found.data["f_train_shift"][0], 0, atol=0.1)
+    np.testing.assert_allclose(found.data["f_train_variance"][0], start, rtol=0.25)
+    assert found.data["f_train_shift_error"][1, 0] < 0.3 * abs(shift)
+
+
+@pytest.mark.slow
+def test_one_hidden_layer_has_the_variance_of_linear_response():
+    run = run_of(1, 8)
+    found = lg.width_corrections_in_training(run, width=256, replicates=200, key=2)
+    expected = lg.solve(run, fluctuations=True, rtol=1e-2).f_train_fluctuation ** 2
+    assert np.abs(z_scores(found, "f_train_variance", expected)).max() < 4
+
+
+@pytest.mark.slow
+def test_read_out_s_layer_causes_the_variance_of_initial_outputs():
+    run = run_of(3, 1, gamma=0.7)
+    found = lg.width_corrections_in_training(run, width=128, replicates=80, key=3)
+    kernel = lg.nngp(run.net, X)
+    parts = found.data["f_train_variance_of_layers"][:, 0]
+    error = found.data["f_train_variance_of_layers_error"][:, 0]
+    expected = np.diag(kernel) / 0.7**2
+    assert np.abs((parts[-1] - expected) / error[-1]).max() < 4
+    assert parts[:-1].max() < 0.05 * expected.min()  # of order 1/N
+    np.testing.assert_allclose(found.shares.sum(), 1)
+
+
+@pytest.mark.slow
+def test_error_of_the_shift_does_not_grow_with_the_width():
+    run, deviations = run_of(2, 6), []
+    problem = posed_by(run).problem
+    for width in (32, 128):
+        settings = Settings(width, np.float32, Kept())
+        some = [replicate(problem, run, NOTHING, settings, i, lambda x: None) for i in range(24)]
+        shift = np.stack([one.shift["f"].sum(0) for one in some])[:, 1:]
+        deviations.append(np.sqrt(shift.var(0, ddof=1).mean()))
+        variance = np.stack([one.variance["f"].sum(0) for one in some])[:, 1:].mean()
+    assert deviations[1] < 1.4 * deviations[0]
+    assert deviations[1] < 0.35 * np.sqrt(128 * variance)  # that of N (f − f_∞)
+
+
+def test_names_axes_and_picture(tmp_path):
+    run = run_of(2, 3, test=(X[:2], Y[:2]))
+    found = lg.width_corrections_in_training(
+        run, width=8, replicates=4, record=["features", "ntk"], record_at=[0, 3]
+    )
+    data = found.to_xarray()
+    assert data["f_test_shift"].dims == ("step", "test_sample")
+    assert data["feature_kernel_variance_of_layers"].dims == (
+        "group", "record", "layer", "sample", "sample_2",
+    )  # fmt: skip
+    assert "gradient_kernel_shift" not in data
+    assert data["ntk_test_variance"].shape == (2, 2, 3)
+    assert all(np.isfinite(values).all() for values in data.data_vars.values())
+    total = data["ntk_shift_of_layers"].sum("group")
+    np.testing.assert_allclose(total, data["ntk_shift"], rtol=1e-9, atol=1e-9)
+    assert "share of N Var f" in repr(found)
+    found.plot(tmp_path / "corrections.png")
+    assert (tmp_path / "corrections.png").stat().st_size > 1000
+
+
+@pytest.mark.slow
+def test_residual_streams_are_one_group():
+    run = run_of(3, 2, net=lg.residual_mlp(2, "tanh"), param=lg.depth_mup(1.0))
+    found = lg.width_corrections_in_training(run, width=16, replicates=4)
+    assert list(found.data["group"].values) == ["1, 2, 3"]
+
+
+@pytest.mark.slow
+def test_number_of_replicates_follows_from_the_target():
+    run, calls = run_of(1, 2), []
+    found = lg.width_corrections_in_training(
+        run, width=16, rtol=0.3, max_replicates=200, progress=lambda *done: calls.append(done)
+    )
+    count = found.data.attrs["replicates"]
+    assert count == 200 or max(found.relative_errors.values()) <= 0.31
+    assert calls[-1] == (100 * count, 100 * count)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"optimizer": lg.langevin(0.1, temperature=0.1)}, lg.errors.NoTheory, "noise"),
+        ({"param": lg.ntk()}, lg.errors.NoTheory, "features"),
+        ({"net": lg.mlp(2, "tanh", width_ratios=[1, 1.5])}, lg.errors.InvalidInput, "width: 5"),
+        ({"rate": 1e4}, lg.errors.NumericalFailure, "diverge"),
+    ],
+)
+def test_refusals(options, error, words):
+    with pytest.raises(error, match=words):
+        lg.width_corrections_in_training(run_of(2, 4, **options), width=5, replicates=2)
+
+
+def test_gradient_flow_and_small_budgets_are_refused():
+    flow = lg.Run(lg.mlp(1, "tanh"), lg.mean_field(), lg.Dataset(X, Y),
+                  optimizer=lg.gradient_flow(1.0), times=[1.0])  # fmt: skip
+    with pytest.raises(lg.errors.NoTheory, match="small steps"):
+        lg.width_corrections_in_training(flow)
+    with pytest.raises(lg.errors.OutOfMemory, match="memory_budget"):
+        lg.width_corrections_in_training(run_of(2), memory_budget=1e3)
