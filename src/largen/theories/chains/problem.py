@@ -8,11 +8,12 @@ from fractions import Fraction
 import numpy as np
 
 from largen.errors import NoTheory
-from largen.expectations import ActivationFunction
 from largen.parameterizations import CanonicalForm, CanonicalWeight, canonical_form
 from largen.parameterizations.weight_rules import first_fan_in
 from largen.runs import Posed, Run
 from largen.theories.chains.chain import LINEAR, Chain, chain
+from largen.theories.chains.normalized import NormalizedActivation
+from largen.theories.chains.normalized import Reading as PhiReading
 from largen.theories.chains.receptive_fields import Reading, gathered
 
 # Roles whose weight distribution must be Gaussian: hidden matrices enter through sums over many
@@ -60,7 +61,7 @@ class Problem:
     Attributes
     ----------
     phi
-        Activations of the hidden layers.
+        Activations of the hidden layers, of normalised ones with their normalisation.
     fields
         F with F Fᵀ = σ² x·x′/D + σ_b² between the receptive fields x, x′ of all positions, training
         samples before test samples, shape ``(sample·position, direction)``: h¹ = F a, with a
@@ -90,7 +91,7 @@ class Problem:
         r, the number of neurons of each hidden layer per unit of width.
     """
 
-    phi: tuple[ActivationFunction, ...]
+    phi: tuple[PhiReading, ...]
     fields: np.ndarray
     positions: tuple[int, ...]
     field_rate: np.ndarray
@@ -117,6 +118,11 @@ class Problem:
     def linear(self) -> bool:
         """Whether the network is linear in its input."""
         return all(phi == LINEAR for phi in self.phi)
+
+    @property
+    def normalized(self) -> bool:
+        """Whether some layer is normalised over its neurons."""
+        return any(isinstance(phi, NormalizedActivation) for phi in self.phi)
 
     @property
     def streams(self) -> tuple[int, ...]:

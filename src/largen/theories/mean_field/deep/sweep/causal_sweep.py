@@ -188,7 +188,7 @@ def backward_pass(
     """Return g¹ … gᴸ from the read-out's backward field, and their coordinates in the bases."""
     matrices, at, count = state.matrices, constants.positions, hidden(state, constants)
     skips, streams = jnp.asarray(model.skips, int), jnp.asarray(model.streams)
-    g = jnp.zeros_like(h).at[count].set(model.slope(count, h[count]) * at.from_readout(z))
+    g = jnp.zeros_like(h).at[count].set(model.pull_back(count, h[count], at.from_readout(z)))
     coordinates = jnp.zeros((matrices.number, matrices.change.shape[1], len(z) * at.asked), z.dtype)
 
     def layer(done, carry):
@@ -200,7 +200,7 @@ def backward_pass(
         )
         if max(model.skips) >= 0:
             g = g.at[skips[l]].add(jnp.where(skips[l] >= 0, g[l + 1], 0))
-        g = g.at[l].add(model.slope(l, h[l]) * z)
+        g = g.at[l].add(model.pull_back(l, h[l], z))
         return matrices, draws.at[stream].set(used), g, coordinates.at[l].set(d)
 
     carry = (matrices, state.draws, g, coordinates)

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 
 from largen.expectations import pair_moments, second_moment
+from largen.theories.chains.normalized import NormalizedActivation, elementwise
 from largen.theories.chains.problem import Problem
 
 
@@ -51,14 +52,20 @@ def initial_tangent(problem: Problem) -> np.ndarray:
         for phi, affine, ratio, skip in zip(
             problem.phi, problem.maps, problem.ratios, (*problem.skips, -1), strict=True
         ):
-            variance = np.diag(covariances[-1])
-            gap = (variance[:, None] + variance) / 2 - covariances[-1]
+            covariance, size = covariances[-1], np.ones(len(covariances[-1]))
+            if isinstance(phi, NormalizedActivation):
+                # Preactivations have mean zero, and averages of g vanish.
+                size = 1 / np.sqrt(np.diag(covariance) + phi.norm.eps)
+            size = np.multiply.outer(size, size)
+            covariance, phi = size * covariance, elementwise(phi)
+            variance = np.diag(covariance)
+            gap = (variance[:, None] + variance) / 2 - covariance
             gap = np.maximum(gap - np.diag(np.diag(gap)), 0)
             moments = pair_moments(phi, variance[:, None], variance[None], gap)
             square = np.asarray(second_moment(phi, variance))
             feature = float(ratio) * ((square[:, None] + square) / 2 - np.asarray(moments.gap))
             read.append(_summed(affine.reading.taps, feature))
-            slopes.append(float(ratio) * np.asarray(moments.derivative))
+            slopes.append(float(ratio) * size * np.asarray(moments.derivative))
             covariance = affine.std**2 * read[-1] + affine.bias_std**2
             # At initialisation the output of a branch is independent of the layer it is added to.
             covariances.append(covariance + (covariances[skip] if skip >= 0 else 0))

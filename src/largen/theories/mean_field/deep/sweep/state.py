@@ -10,8 +10,8 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
-from largen.expectations import ActivationFunction
 from largen.runs import Loss, Run
+from largen.theories.chains.normalized import Reading, pulled_back, slopes
 from largen.theories.chains.problem import Problem
 from largen.theories.mean_field.deep.matrices.by_directions import (
     TOGETHER,
@@ -48,7 +48,7 @@ class Model(NamedTuple):
     Attributes
     ----------
     phi
-        The different activations.
+        The different activations, of normalised layers with their normalisation.
     which
         The index of the activation of each hidden layer.
     skips, streams
@@ -63,7 +63,7 @@ class Model(NamedTuple):
         The additional variables at recorded times.
     """
 
-    phi: tuple[ActivationFunction, ...]
+    phi: tuple[Reading, ...]
     which: tuple[int, ...]
     skips: tuple[int, ...]
     streams: tuple[int, ...]
@@ -88,14 +88,20 @@ class Model(NamedTuple):
         """Return φ(hˡ)."""
         return self._switch(l, list(self.phi), h)
 
-    def slope(self, l: Index, h: Float[Array, "k n"]) -> Float[Array, "k n"]:
-        """Return φ'(hˡ)."""
-        return self._switch(l, [phi.derivative for phi in self.phi], h)
+    def pull_back(
+        self, l: Index, h: Float[Array, "k n"], z: Float[Array, "k n"]
+    ) -> Float[Array, "k n"]:
+        """Return φ'(hˡ)z, behind a normalisation the gradient through it."""
 
-    def _switch(self, l: Index, functions: list, h):
+        def through(phi: Reading):
+            return lambda h, z: pulled_back(phi, slopes(phi, h), z)
+
+        return self._switch(l, list(map(through, self.phi)), h, z)
+
+    def _switch(self, l: Index, functions: list, *fields):
         if len(functions) == 1:
-            return functions[0](h)
-        return lax.switch(jnp.asarray(self.which)[l], functions, h)
+            return functions[0](*fields)
+        return lax.switch(jnp.asarray(self.which)[l], functions, *fields)
 
 
 class Moving(NamedTuple):

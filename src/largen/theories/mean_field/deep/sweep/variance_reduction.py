@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from largen.arrays import precision as in_precision
+from largen.theories.chains.normalized import pulled_back, slopes
 from largen.theories.chains.problem import Problem
 from largen.theories.mean_field.deep.matrices.by_directions import Precision
 from largen.theories.mean_field.deep.matrices.fresh_vectors import (
@@ -104,7 +105,7 @@ def reduced(
     g = [np.zeros_like(x) for x in h]
     if problem.outputs == 1:
         z = scattered(taps[-1], np.repeat(readout, problem.total, 0))
-        g[-1] = _values(problem.phi[-1].derivative, h[-1]) * z * maps[-1].std
+        g[-1] = _pulled_back(problem.phi[-1], h[-1], z) * maps[-1].std
         start = len(taps[-1]) + 1
         for l in reversed(range(len(inputs))):
             basis, xi, z = _transposed(
@@ -121,7 +122,7 @@ def reduced(
             if skips[l] >= 0:
                 g[skips[l]] += g[l + 1]
             z = scattered(taps[l], z)
-            g[l] += _values(problem.phi[l].derivative, h[l]) * maps[l].std * z
+            g[l] += maps[l].std * _pulled_back(problem.phi[l], h[l], z)
             if tap_by_tap:
                 anchors[group[l]].append(xi.reshape(-1, own[l]))
         read = [gathered(*pair) for pair in zip(taps, features, strict=True)]
@@ -235,3 +236,8 @@ def new_directions(
 def _values(function, h: np.ndarray) -> np.ndarray:
     with in_precision(h):
         return np.array(function(jnp.asarray(h)))
+
+
+def _pulled_back(phi, h: np.ndarray, z: np.ndarray) -> np.ndarray:
+    with in_precision(h):
+        return np.array(pulled_back(phi, slopes(phi, jnp.asarray(h)), jnp.asarray(z)))
