@@ -2,7 +2,7 @@
 
 Every hidden layer is one preactivation, hˡ⁺¹ = (σ Vˡφ(hˡ) + σ_b b) [+ hˢ], where a skip connection
 adds hˢ if a residual branch that begins at layer s ends with this map. A convolution is such a map,
-from the positions in its receptive field. A map may read φ of the normalised layer (``normalized``).
+from the positions in its receptive field. It may read φ of the normalised layer (``normalized``).
 """
 
 from __future__ import annotations

@@ -89,6 +89,9 @@ class Problem:
         C.
     ratios
         r, the number of neurons of each hidden layer per unit of width.
+    quiet
+        Whether random matrices of residual branches bring no noise to the stream, neither forward
+        nor backward, nor do biases at initialisation: the limit of branches L^(−α), 1/2 < α < 1.
     """
 
     phi: tuple[PhiReading, ...]
@@ -103,6 +106,7 @@ class Problem:
     samples: int
     outputs: int
     ratios: tuple[Fraction, ...]
+    quiet: bool = False
 
     @property
     def unequal(self) -> bool:
@@ -123,6 +127,16 @@ class Problem:
     def normalized(self) -> bool:
         """Whether some layer is normalised over its neurons."""
         return any(isinstance(phi, NormalizedActivation) for phi in self.phi)
+
+    @property
+    def into_stream(self) -> tuple[bool, ...]:
+        """Whether each matrix between hidden layers ends a residual branch."""
+        return tuple(skip >= 0 for skip in self.skips)
+
+    @property
+    def from_stream(self) -> tuple[bool, ...]:
+        """Whether each matrix between hidden layers begins a residual branch."""
+        return tuple(m in self.skips for m in range(len(self.skips)))
 
     @property
     def streams(self) -> tuple[int, ...]:

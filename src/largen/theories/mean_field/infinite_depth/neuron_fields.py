@@ -9,10 +9,10 @@ residual networks, give the limit L⁻¹ in App. M, without equations):
    −∂g/∂τ = ρσ² φ'(h) Σ_{s<t,ν} k(t, s) Δ_ν(s) G(τ; t, s) φ(h(τ, s)),    g(1) = φ_o'(h(1)) w
     β = ρ_b σ_b² Σ k Δ g,   f = ⟨w φ_o(h(1))⟩/γ₀ + c
 
-with k(t, s) = κ for plain gradient descent. If the branches read the normalised stream h̃, h̃ is in
-place of h in φ and Φ, and the sum behind φ' is pulled back through the normalisation
-(``chains/normalized``), with averages over neurons at τ. Fields are stored at Gauss nodes of τ; the integrals
-over depth are iterated to convergence, starting from those of the last step.
+with k(t, s) = κ for plain gradient descent. If the branches read the normalised stream, h̃ is in
+place of h in φ and Φ, and what is behind φ' is pulled back through the normalisation
+(``chains/normalized``), with averages over neurons at τ. Fields are stored at Gauss nodes of τ; the
+integrals over depth are iterated to convergence, starting from those of the last step.
 
 At each node, the sums over earlier times form a matrix Q_o M Q_iᵀ/N that is learned in training,
 between orthonormal bases of the features and the gradients so far. The part of a new vector

@@ -32,7 +32,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-from largen.theories.mean_field.deep.matrices.by_directions import Draws, Matrices
+from largen.theories.mean_field.deep.matrices.by_directions import Draws, FreshVectors, Matrices
 from largen.theories.mean_field.deep.matrices.dense import DenseMatrices
 from largen.theories.mean_field.deep.matrices.fresh_vectors import gaussian, unit_vectors
 from largen.theories.mean_field.deep.matrices.row_buffers import Index
@@ -155,7 +155,7 @@ def forward_pass(model: Model, state: State, constants: Constants) -> tuple[Stat
     def layer(l, carry):
         matrices, draws, hs, coordinates = carry
         x, stream = at.patches(l, live_features(model, constants, l, hs[l])), streams[l + 1]
-        rule = _rule(model, constants, l + 1)
+        rule = _muted(model, l, 0, _rule(model, constants, l + 1))
         matrices, y, c, used = matrices.apply(l, x, draws[stream], rule, precision)
         h = constants.std[l] * params.scale[l] * y + constants.bias_std[l] * params.biases[l]
         h = at.widened(h)
@@ -221,7 +221,7 @@ def backward_field(
 ):
     """Return the updated matrix, zˡ = Wᵀgˡ⁺¹, the coordinates of gˡ⁺¹, and the remaining draws."""
     at = constants.positions
-    rule = _rule(model, constants, l, at.live(l))
+    rule = _muted(model, l, 1, _rule(model, constants, l, at.live(l)))
     matrices, y, d, used = matrices.apply(
         l, at.narrowed(g), draws, rule, constants.precision, transposed=True
     )
@@ -324,6 +324,19 @@ def _rule(model: Model, constants: Constants, layer: Index, taps: Any = None):
         None if rows is None else rows[layer] for rows in (constants.anchors, constants.live)
     )
     return gaussian(anchors, constants.precision.weight, taps, live, ratio)
+
+
+def _muted(model: Model, matrix: Index, side: int, rule: FreshVectors) -> FreshVectors:
+    """Return the rule, with images of zero for a matrix or a transpose that brings no noise."""
+    if not model.muted:
+        return rule
+    factors = 1.0 - jnp.asarray(model.muted)[:, side]
+
+    def fresh_vectors(far, l, fills, rank, draws):
+        xi, draws = rule(far, l, fills, rank, draws)
+        return xi * factors[matrix].astype(xi.dtype), draws
+
+    return fresh_vectors
 
 
 def live_features(model: Model, constants: Constants, layer: Index, h: Float[Array, "k n"]):

@@ -61,6 +61,8 @@ class Model(NamedTuple):
         The number of unit vectors.
     kept
         The additional variables at recorded times.
+    muted
+        Whether images of each matrix, and of its transpose, are zero; () if none are.
     """
 
     phi: tuple[Reading, ...]
@@ -72,6 +74,7 @@ class Model(NamedTuple):
     sampling: str
     kept: Kept
     units: int = 0
+    muted: tuple[tuple[bool, bool], ...] = ()
 
     @classmethod
     def of(
@@ -82,7 +85,9 @@ class Model(NamedTuple):
         which = tuple(map(different.index, problem.phi))
         streams = problem.streams
         shape, skips = run.output_shape, problem.skips
-        return cls(different, which, skips, streams, run.loss, shape, sampling, kept, units)
+        muted = tuple(zip(problem.into_stream, problem.from_stream, strict=True))
+        muted = muted if problem.quiet else ()
+        return cls(different, which, skips, streams, run.loss, shape, sampling, kept, units, muted)
 
     def apply(self, l: Index, h: Float[Array, "k n"]) -> Float[Array, "k n"]:
         """Return φ(hˡ)."""

@@ -85,6 +85,8 @@ def reduced(
         fresh = _rows(raw[l + 1][-problem.columns :], turn, by_sample)
         rows = np.concatenate([biases[l][: int(has[l])], fresh])
         both = orthonormal(rows, apart(l + 1))
+        if problem.quiet and problem.into_stream[l]:
+            both = np.zeros_like(both)
         xi = both[int(has[l]) :]
         image = affine.std * (c.T @ xi)
         if has[l]:
@@ -117,6 +119,7 @@ def reduced(
                 tap_by_tap,
                 precision,
                 by_sample,
+                problem.quiet and problem.from_stream[l],
             )
             outputs[l] = (basis, xi)
             if skips[l] >= 0:
@@ -187,13 +190,13 @@ def _rows(fresh: np.ndarray, turn: np.ndarray, by_sample: bool) -> np.ndarray:
     return turn.T.astype(fresh.dtype) @ fresh[:columns] if by_sample else fresh[:directions]
 
 
-def _transposed(g, known, fresh, inputs, avoided, tap_by_tap, precision, by_sample):
+def _transposed(g, known, fresh, inputs, avoided, tap_by_tap, precision, by_sample, muted=False):
     """Return directions and images of training gradients, and the image of all gradients.
 
     Test samples add no directions: the new components of their gradients are uncorrelated with all
     other vectors, and only correlations with training samples matter. The images of orthonormal
     directions are orthonormal, response included, for each tap and between taps; with few neurons,
-    for the sum over taps only.
+    for the sum over taps only. ``muted`` images are zero, which leaves the response.
     """
     weight, neurons = precision.weight, fresh.shape[1]
     patches, answers = inputs
@@ -212,7 +215,7 @@ def _transposed(g, known, fresh, inputs, avoided, tap_by_tap, precision, by_samp
     if taps == 1:
         fresh = _rows(fresh, turn, by_sample)
     xi = orthonormal(fresh[:size], avoid, wanted, taps * len(basis) // len(each))
-    xi = xi.reshape(len(basis), -1).astype(g.dtype)
+    xi = (not muted) * xi.reshape(len(basis), -1).astype(g.dtype)
     return basis, xi, weight * ((g @ basis.T) @ xi + (g @ answers.T) @ patches)
 
 
