@@ -95,7 +95,45 @@ def test_neurons_solve_sums_over_time(norm):
     wanted = 2 * fine - coarse
     training = Training(lg.loss("mse"), TARGETS[:3, None], RATES)
     found = solve(network, training, (), start, 4, 4, 1e-5).outputs[..., 0]
-    print(np.abs(found - wanted).max(), np.abs(fine - wanted).max(), np.abs(wanted).max())
-    np.testing.assert_allclose(found, wanted, atol=2e-4 * np.abs(wanted).max())
-    print(np.abs(finite_depth(norm, start, 24, along=0.0) - fine).max())
+    np.testing.assert_allclose(found, wanted, atol=2e-5 * np.abs(wanted).max())
+    assert np.abs(fine - wanted).max() > 2e-4  # so that the limit is seen
     assert np.abs(finite_depth(norm, start, 24, along=0.0) - fine).max() > 0.02
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("layers", "phi"), [(1, "relu"), (2, "tanh")])
+def test_neurons_and_depths_agree(layers, phi):
+    run = run_of(lg.LayerNorm(eps=0.1), phi, lg.complete_p(), layers=layers)
+    neurons = lg.solve(run, particles=1024, rtol=1e-2)
+    assert "quasi-random neurons" in neurons.notes[0]
+    kernel = lg.ntk_kernel(run.net, INPUTS[:4], param=run.param)
+    np.testing.assert_allclose(neurons.ntk[0], kernel, rtol=2e-2, atol=1e-2)
+    depths = lg.solve(run, method="sweep", particles=512, replicates=4, rtol=1e-2)
+    off = size(neurons.f_test - depths.f_test)
+    error = np.hypot(size(neurons.f_test_error), size(depths.f_test_error))
+    print("off", off, "error", error, "size", size(depths.f_test))
+    assert off < 3 * error
+    assert off < 0.02 * size(depths.f_test)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("norm", [lg.LayerNorm(), lg.RMSNorm(eps=0.2)])
+def test_networks_approach_the_diffusion(norm):
+    """α = 1/2: means of networks, extrapolated in 1/L, and powers of the width and the depth."""
+    run = partial(run_of, norm, "relu", lg.depth_mup())
+    limit = lg.solve(run(), rtol=1e-2, particles=512, replicates=8)
+    nets = {
+        (width, blocks): lg.train(run(blocks=blocks), width=width, seeds=seeds, key=width)
+        for width, blocks, seeds in ((32, 8, 64), (128, 4, 64), (128, 8, 256), (128, 16, 256))
+    }
+    few, many = (nets[128, blocks].f_test for blocks in (8, 16))
+    mean = 2 * many.mean(0) - few.mean(0)
+    error = np.sqrt((4 * many.var(0, ddof=1) + few.var(0, ddof=1)) / 256 + limit.f_test_error**2)
+    z = (mean - limit.f_test)[1:] / error[1:]
+    print("z", size(z), np.abs(z).max(), "error", size(error), "size", size(limit.f_test))
+    assert size(z) < 2.2
+    assert np.abs(z).max() < 4.5
+    assert size(error) < 0.05 * size(limit.f_test)
+    report = lg.compare(limit, list(nets.values()))
+    print(report)
+    assert report.exponents["single"].value == pytest.approx(-0.5, abs=0.12)
