@@ -117,23 +117,17 @@ def test_neurons_and_depths_agree(layers, phi):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("norm", [lg.LayerNorm(), lg.RMSNorm(eps=0.2)])
-def test_networks_approach_the_diffusion(norm):
-    """α = 1/2: means of networks, extrapolated in 1/L, and powers of the width and the depth."""
-    run = partial(run_of, norm, "relu", lg.depth_mup())
-    limit = lg.solve(run(), rtol=1e-2, particles=512, replicates=8)
-    nets = {
-        (width, blocks): lg.train(run(blocks=blocks), width=width, seeds=seeds, key=width)
-        for width, blocks, seeds in ((32, 8, 64), (128, 4, 64), (128, 8, 256), (128, 16, 256))
-    }
-    few, many = (nets[128, blocks].f_test for blocks in (8, 16))
+def test_networks_approach_the_diffusion():
+    """α = 1/2: means of networks of two depths, extrapolated in 1/L."""
+    run = partial(run_of, lg.LayerNorm(), "relu", lg.depth_mup())
+    limit = lg.solve(run(), rtol=1e-2, particles=512, replicates=4)
+    few, many = (
+        lg.train(run(blocks=blocks), width=128, seeds=128, key=blocks).f_test for blocks in (8, 16)
+    )
     mean = 2 * many.mean(0) - few.mean(0)
-    error = np.sqrt((4 * many.var(0, ddof=1) + few.var(0, ddof=1)) / 256 + limit.f_test_error**2)
+    error = np.sqrt((4 * many.var(0, ddof=1) + few.var(0, ddof=1)) / 128 + limit.f_test_error**2)
     z = (mean - limit.f_test)[1:] / error[1:]
     print("z", size(z), np.abs(z).max(), "error", size(error), "size", size(limit.f_test))
     assert size(z) < 2.2
     assert np.abs(z).max() < 4.5
-    assert size(error) < 0.05 * size(limit.f_test)
-    report = lg.compare(limit, list(nets.values()))
-    print(report)
-    assert report.exponents["single"].value == pytest.approx(-0.5, abs=0.12)
+    assert size(error) < 0.1 * size(limit.f_test)

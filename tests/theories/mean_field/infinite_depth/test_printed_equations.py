@@ -124,7 +124,6 @@ def assert_read_out_is_needed(outputs, kernel, parts, rate):
         predicted = rate / 4 * kernel @ (TARGETS - outputs[0])
         return np.linalg.norm(predicted - moved) / np.linalg.norm(moved)
 
-    print(off(kernel), off(without))
     assert off(kernel) < 0.02
     assert off(without) > 0.15
 
@@ -158,8 +157,8 @@ def test_tangent_kernel_has_the_read_out():
 def test_inner_weights_of_blocks_move_the_stream():
     """(141)-(143) let the last matrix of a block alone move the stream, at any activation.
 
-    Networks with the same initial weights show what training the first one changes. With more
-    blocks it does not become less, and first matrices have half of the body's tangent kernel.
+    Networks with the same initial weights show what training the first one changes: 3 % of Δ, at
+    any depth.
     """
     param, first = lg.depth_mup(), "1.0.0.1.weight"
     still = param.with_rates({first: 0.0})
@@ -172,19 +171,10 @@ def test_inner_weights_of_blocks_move_the_stream():
             ).f_train
             for each in (param, still)
         )
-        change, left = (held - f).reshape(len(f), -1), (TARGETS - f).mean(0).ravel()
+        change, left = (f - held).reshape(len(f), -1), (TARGETS - f).mean(0).ravel()
         along = change @ left / (left @ left)
         error = along.std(ddof=1) / len(along) ** 0.5
-        assert along.mean() > 8 * error
+        assert along.mean() > max(0.02, 8 * error)
         changes.append((along.mean(), error))
-    print(changes)
     (few, few_error), (many, many_error) = changes
     assert many > 0.7 * few - 3 * math.hypot(few_error, many_error)
-
-    net = lg.residual_mlp(math.inf, "tanh", layers_per_block=2)
-    all_, without, ends = (
-        np.trace(lg.ntk_kernel(net, INPUTS, param=param.with_rates(rates)))
-        for rates in ({}, {first: 0.0}, {"hidden": 0.0})
-    )
-    print((all_ - without) / (all_ - ends))
-    assert (all_ - without) / (all_ - ends) == pytest.approx(0.5, abs=0.03)
