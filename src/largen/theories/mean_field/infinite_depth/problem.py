@@ -94,9 +94,11 @@ class EndlessProblem:
     def deterministic(self) -> bool:
         """Whether the stream has no noise, and equations for its neurons are known.
 
-        At α = 1 the inner layers of blocks of several matrices learn, too.
+        At α = 1 the inner layers of blocks of several matrices learn, too. With normalisations such
+        blocks are left to the sweep.
         """
-        return self.plain and not self.diffusive and not self.quiet
+        inside = self.matrices_per_block > 1 and self.finite(1).normalized
+        return self.plain and not self.diffusive and not self.quiet and not inside
 
     @property
     def quiet(self) -> bool:

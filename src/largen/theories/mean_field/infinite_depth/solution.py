@@ -91,7 +91,7 @@ class InfiniteDepth(Theory):
         errors: branches 1/L, or, if blocks have several matrices, branches L^(−1/2) without noise
         in the stream. ``"auto"`` takes the first that applies; the first
         two are of fully connected networks of a read-in, equal blocks and a read-out, under
-        gradient descent, the second not for several matrices and 1/2 < α < 1.
+        gradient descent, the second not for several matrices with 1/2 < α < 1 or normalisations.
     rtol
         Wanted error of the whole trajectory of outputs, relative: |error|/|f|. More replicates
         are spent until the sampling error is that small.
