@@ -100,6 +100,11 @@ def chain(net: Layer, inputs: int | tuple[int, ...]) -> Chain:
                 f"{layer!r}"
             )
     if any(isinstance(phi, NormalizedActivation) for phi in walk.phi):
+        if not all(reading.plain for reading in walk.readings):
+            raise NoTheory(
+                "the mean-field limit has normalised layers of fully connected networks only, got "
+                f"{net!r}"
+            )
         for layer in layers_of(net):
             if getattr(layer, "width_ratio", 1) != 1:
                 raise NoTheory(
@@ -266,10 +271,5 @@ def _(layer: LayerNorm | RMSNorm, path: Path, walk: _Walk) -> None:
         raise NoTheory(
             "the mean-field limit has normalisations of preactivations, directly behind an affine "
             f"map or a residual stream and before the activation, got {walk.net!r}"
-        )
-    if layer.over_space and len(walk.view.pooled) > 1:
-        raise NoTheory(
-            "the mean-field limit normalises each position by itself and has no rule for "
-            f"statistics over positions, got {layer!r}"
         )
     walk.norm = layer
