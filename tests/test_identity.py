@@ -1,5 +1,6 @@
 """Functions, objects and settings told by what they do."""
 
+import math
 import subprocess
 import sys
 import threading
@@ -249,3 +250,21 @@ def test_saved_runs_keep_the_digest_of_their_parameterization():
     run = lg.Run(lg.mlp(1), param, data, optimizer=lg.gd(0.1), steps=2)
     assert identity_of(run)["parameterization"] == "19021e090b7313c8"
     assert identity("schemes", param, "name it").startswith("8236e4d5a7670e19")
+
+
+def test_written_out_blocks_are_repeated_blocks():
+    data = lg.Dataset(np.eye(2), np.array([1.0, -1.0]))
+
+    def digest(*blocks):
+        net = lg.serial(lg.Dense(), *blocks, lg.Activation("tanh"), lg.Dense())
+        run = lg.Run(net, lg.depth_mup(), data, optimizer=lg.gd(0.1), steps=1)
+        return identity_of(run)["net of any depth"]
+
+    a, b = (
+        lg.Residual(lg.serial(lg.Activation("tanh"), lg.Dense(weight_std=std))) for std in (1, 2)
+    )
+    for unit in ((a,), (a, b), (a, a, b)):
+        endless = digest(lg.repeat(lg.serial(*unit), math.inf))
+        assert digest(*unit) == digest(*unit, *unit) == digest(lg.repeat(lg.serial(*unit), 3))
+        assert digest(*unit) == endless
+    assert len({digest(a), digest(b), digest(a, b), digest(b, a), digest(a, a, b)}) == 5

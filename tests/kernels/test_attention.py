@@ -87,7 +87,7 @@ def test_bad_masks(masks, words):
 
 
 def test_attention_wants_positions():
-    with pytest.raises(InvalidInput, match="positions to attend to"):
+    with pytest.raises(InvalidInput, match="attends over positions"):
         lg.kernel(lg.serial(lg.Dense(), lg.SelfAttention(), lg.Dense()), X[:, 0])
     with pytest.raises(InvalidInput, match="logit_scale"):
         lg.SelfAttention(logit_scale=float("nan"))

@@ -160,8 +160,8 @@ def test_dropout_scales_a_sample_with_itself():
 @pytest.mark.parametrize(
     ("layers", "words"),
     [
-        ((RELU, lg.Residual(lg.serial(lg.Dense(), RELU)), RELU), "meets the sum"),
-        ((RELU, lg.Dropout(0.5), RELU), "meets the output of Dropout"),
+        ((RELU, lg.Residual(lg.serial(lg.Dense(), RELU)), RELU), "acts on the sum"),
+        ((RELU, lg.Dropout(0.5), RELU), "acts on the output of Dropout"),
         ((lg.Residual(lg.LayerNorm()), RELU), "are correlated"),
         ((lg.Product(lg.RMSNorm(), RELU),), "are correlated"),
         (

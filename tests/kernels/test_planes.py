@@ -90,8 +90,9 @@ def test_equal_to_all_pairs_in_the_plane(padding, window, sizes):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["relu", "erf", "gelu", "sin", "abs", "exp", "gaussian", "linear"])
 def test_every_closed_form(name):
-    phi = lg.Activation(name)
-    agree([conv((3,)), phi, conv((3,)), phi, *TOP], LINES / 2)
+    # Layers of the exponential function have variances that grow as exponentials themselves.
+    phi, size = lg.Activation(name), 1 / 8 if name == "exp" else 1 / 2
+    agree([conv((3,)), phi, conv((3,)), phi, *TOP], size * LINES)
 
 
 @pytest.mark.slow
@@ -140,7 +141,7 @@ def test_memory_of_a_tile_is_below_its_estimate():
     taken, estimate = tile.memory_analysis(), tiles.bytes_of(skeleton, 256)
     assert taken is not None
     assert taken.temp_size_in_bytes < estimate[0] * size**2 + estimate[1] * size
-    assert tiles.fitting(skeleton, 256, 2.0**20) > tiles.fitting(lg.serial(*by_pairs(
+    assert tiles.fitting(skeleton, 256, 2.0**20) >= tiles.fitting(lg.serial(*by_pairs(
         [conv((3, 3)), RELU, *TOP], 2).layers), 256, 2.0**28)  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ from largen.results import in_notebooks
 from largen.runs import Run
 from largen.scalars import integer, random_key, real
 from largen.text import aligned
+from largen.theories.chains.normalized import NormalizedActivation
 from largen.theories.chains.problem import Problem, posed_by
 from largen.theories.mean_field.deep.estimation.by_layers import (
     Coefficient,
@@ -33,7 +34,7 @@ from largen.theories.mean_field.deep.estimation.parallel import cores
 from largen.theories.mean_field.deep.solution import neuron_dtype
 from largen.theories.mean_field.deep.sweep.layer_widths import check_divisible
 from largen.theories.mean_field.deep.sweep.state import Kept
-from largen.theories.mean_field.options import Wanted, wanted_kernels
+from largen.theories.mean_field.options import WantedKernels, wanted_kernels
 
 if TYPE_CHECKING:
     import xarray
@@ -131,7 +132,7 @@ def width_corrections_in_training(
     rtol: float = 0.1,
     replicates: int | None = None,
     max_replicates: int = 1000,
-    record: str | Iterable[str] = (),
+    record: str | Sequence[str] = (),
     record_at: Sequence[int] | None = None,
     key: Any = 0,
     memory_budget: float = MEMORY_BUDGET,
@@ -249,7 +250,14 @@ def _problem(run: Run) -> Problem:
             f"{WHAT}: {run.optimizer} adds noise to whole matrices, which does not belong to "
             "neurons; measure networks: lg.train(run, width=…, seeds=…)."
         )
-    return posed_by(run).problem
+    problem = posed_by(run).problem
+    for phi in problem.phi:
+        if isinstance(phi, NormalizedActivation):
+            raise NoTheory(
+                f"{WHAT}: {phi.norm!r} takes averages over a layer's neurons, which are not "
+                "weighted here; measure networks: lg.train(run, width=…, seeds=…)."
+            )
+    return problem
 
 
 def _settings(problem: Problem, width: int, kept: Kept, budget: float) -> Settings:
@@ -277,7 +285,7 @@ def _shares(summed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _dataset(
-    run: Run, problem: Problem, wanted: Wanted, width: int, found: Corrections
+    run: Run, problem: Problem, wanted: WantedKernels, width: int, found: Corrections
 ) -> xarray.Dataset:
     import xarray
 

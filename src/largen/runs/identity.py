@@ -6,11 +6,21 @@ import hashlib
 import math
 import re
 from dataclasses import replace
+from itertools import groupby
 
 import jax
 import numpy as np
 
-from largen.architectures import Layer, Repeat, depth, fingerprint, map_layers
+from largen.architectures import (
+    Layer,
+    Repeat,
+    Residual,
+    Serial,
+    depth,
+    fingerprint,
+    map_layers,
+    serial,
+)
 from largen.parameterizations import Parameterization
 from largen.runs.run import Run
 
@@ -53,7 +63,26 @@ def _as_saved(param: Parameterization) -> str:
 
 
 def _endless(layer: Layer, path: tuple[int, ...]) -> Layer:
-    """Return a repetition with infinitely many copies instead of a finite number."""
+    """Return a repetition with infinitely many copies instead of a finite number.
+
+    A single repetition is written without ``repeat``: it is a residual block, or several in a row.
+    """
     if isinstance(layer, Repeat) and depth(layer) > 0:
         return replace(layer, times=math.inf)
+    if isinstance(layer, Serial) and not path:
+        parts: list[Layer] = []
+        for alike, group in groupby(layer.parts, lambda part: isinstance(part, Residual)):
+            blocks = tuple(group)
+            parts += [Repeat(_period(blocks), math.inf)] if alike else blocks
+        return Serial(tuple(parts))
     return layer
+
+
+def _period(blocks: tuple[Layer, ...]) -> Layer:
+    """Return the shortest sequence of blocks of which these are copies."""
+    size = next(
+        size
+        for size in range(1, len(blocks) + 1)
+        if len(blocks) % size == 0 and blocks == blocks[:size] * (len(blocks) // size)
+    )
+    return blocks[0] if size == 1 else serial(*blocks[:size])

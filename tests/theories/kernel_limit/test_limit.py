@@ -322,4 +322,4 @@ def test_bad_options(tmp_path):
         KernelLimit().condition(limit, np.where(np.eye(1, P), np.nan, 0.0), np.zeros((1, M)))
     loaded = lg.Trajectory.load(limit.save(tmp_path / "limit.nc"))
     with pytest.raises(InvalidInput, match="loaded from a file"):
-        KernelLimit().given(loaded, np.zeros((2, P)), np.zeros((2, M)))
+        KernelLimit().condition(loaded, np.zeros((2, P)), np.zeros((2, M)))

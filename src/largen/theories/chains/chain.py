@@ -2,7 +2,7 @@
 
 Every hidden layer is one preactivation, hˡ⁺¹ = (σ Vˡφ(hˡ) + σ_b b) [+ hˢ], where a skip connection
 adds hˢ if a residual branch that begins at layer s ends with this map. A convolution is such a map,
-from the positions in its receptive field.
+from the positions in its receptive field. It may read φ of the normalised layer (``normalized``).
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ from largen.architectures import (
     GlobalAvgPool,
     GlobalSumPool,
     Layer,
+    LayerNorm,
     Parallel,
     Residual,
+    RMSNorm,
     Sequence,
     SumPool,
     carry,
@@ -33,6 +35,8 @@ from largen.architectures import (
 )
 from largen.errors import NoRule, NoTheory
 from largen.expectations import ActivationFunction, activation
+from largen.theories.chains.normalized import NormalizedActivation
+from largen.theories.chains.normalized import Reading as PhiReading
 from largen.theories.chains.receptive_fields import Pooling, Reading, View
 
 LINEAR = activation("linear")
@@ -46,7 +50,7 @@ class Chain:
     Attributes
     ----------
     phi
-        Activations of the hidden layers.
+        Activations of the hidden layers, of normalised ones with their normalisation.
     paths
         The paths of the L + 1 affine maps in the network, the read-in first.
     skips
@@ -58,7 +62,7 @@ class Chain:
         The order of the data's axes, if the network declares it.
     """
 
-    phi: tuple[ActivationFunction, ...]
+    phi: tuple[PhiReading, ...]
     paths: tuple[Path, ...]
     skips: tuple[int, ...]
     readings: tuple[Reading, ...]
@@ -85,7 +89,7 @@ def chain(net: Layer, inputs: int | tuple[int, ...]) -> Chain:
     """
     walk = _Walk(net, _view(net, inputs))
     walk.through(net)
-    if not walk.paths or walk.activated or not walk.view.fresh:
+    if not walk.paths or walk.read or not walk.view.fresh:
         raise NoTheory(f"the mean-field limit wants a network that ends in Dense(), got {net!r}")
     if walk.skips[len(walk.paths) - 1] >= 0:
         raise NoTheory(f"the mean-field limit wants a read-out of its own, got {net!r}")
@@ -95,6 +99,18 @@ def chain(net: Layer, inputs: int | tuple[int, ...]) -> Chain:
                 "the mean-field limit of convolutions has one width for all hidden layers, got "
                 f"{layer!r}"
             )
+    if any(isinstance(phi, NormalizedActivation) for phi in walk.phi):
+        if not all(reading.plain for reading in walk.readings):
+            raise NoTheory(
+                "the mean-field limit has normalised layers of fully connected networks only, got "
+                f"{net!r}"
+            )
+        for layer in layers_of(net):
+            if getattr(layer, "width_ratio", 1) != 1:
+                raise NoTheory(
+                    "the mean-field limit of normalised layers has one width for all hidden "
+                    f"layers, got {layer!r}"
+                )
     return Chain(
         tuple(walk.phi),
         tuple(walk.paths),
@@ -119,11 +135,22 @@ class _Walk:
 
     net: Layer
     view: View
-    phi: list[ActivationFunction] = field(default_factory=list)
+    phi: list[PhiReading] = field(default_factory=list)
     paths: list[Path] = field(default_factory=list)
     skips: list[int] = field(default_factory=list)
     readings: list[Reading] = field(default_factory=list)
     axes: Axes | None = None
+    norm: LayerNorm | RMSNorm | None = None  # of the last preactivation, for what reads it next
+
+    @property
+    def read(self) -> bool:
+        """Whether a normalisation or an activation follows the last affine map collected so far."""
+        return self.activated or self.norm is not None
+
+    def activate(self, phi: ActivationFunction) -> None:
+        """Add the activation of the last layer, normalised if a normalisation is before it."""
+        self.phi.append(phi if self.norm is None else NormalizedActivation(phi, self.norm))
+        self.norm = None
 
     @property
     def activated(self) -> bool:
@@ -136,7 +163,7 @@ class _Walk:
 
     def past(self, branch: Layer, through: Callable[[Any], Any]) -> None:
         """Collect the branch of a residual connection."""
-        if self.activated or not self.view.fresh:
+        if self.read or not self.view.fresh:
             raise NoTheory(
                 "the mean-field limit wants residual branches that read a preactivation: an "
                 f"affine map or another branch before them, got {self.net!r}"
@@ -144,7 +171,7 @@ class _Walk:
         start = len(self.paths) - 1
         through(self)
         end = len(self.paths) - 1
-        if end == start or self.activated or not self.view.fresh or self.skips[end] >= 0:
+        if end == start or self.read or not self.view.fresh or self.skips[end] >= 0:
             raise NoTheory(
                 "the mean-field limit wants residual branches that end in an affine map, got "
                 f"{branch!r}"
@@ -197,7 +224,7 @@ def _(layer: Dense | Conv | ConvTranspose, path: Path, walk: _Walk) -> None:
             f"{layer!r}"
         )
     if walk.paths and not walk.activated:
-        walk.phi.append(LINEAR)
+        walk.activate(LINEAR)
     walk.paths.append(path)
     walk.skips.append(-1)
     reading, walk.view = walk.view.read_by(layer)
@@ -229,4 +256,20 @@ def _(layer: Elementwise, path: Path, walk: _Walk) -> None:
             "the mean-field limit wants a Dense() or a Conv() before each activation, and pooling "
             f"behind it, got {walk.net!r}"
         )
-    walk.phi.append(layer.activation)
+    walk.activate(layer.activation)
+
+
+@follow.register(LayerNorm)
+@follow.register(RMSNorm)
+def _(layer: LayerNorm | RMSNorm, path: Path, walk: _Walk) -> None:
+    if not walk.paths:
+        raise NoTheory(
+            f"the mean-field limit normalises over infinitely many neurons, and before {layer!r} "
+            "are the inputs; normalise these in the data."
+        )
+    if walk.read or not walk.view.fresh or walk.view.flat:
+        raise NoTheory(
+            "the mean-field limit has normalisations of preactivations, directly behind an affine "
+            f"map or a residual stream and before the activation, got {walk.net!r}"
+        )
+    walk.norm = layer

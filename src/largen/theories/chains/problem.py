@@ -8,11 +8,12 @@ from fractions import Fraction
 import numpy as np
 
 from largen.errors import NoTheory
-from largen.expectations import ActivationFunction
 from largen.parameterizations import CanonicalForm, CanonicalWeight, canonical_form
 from largen.parameterizations.weight_rules import first_fan_in
 from largen.runs import Posed, Run
 from largen.theories.chains.chain import LINEAR, Chain, chain
+from largen.theories.chains.normalized import NormalizedActivation
+from largen.theories.chains.normalized import Reading as PhiReading
 from largen.theories.chains.receptive_fields import Reading, gather
 
 # Roles whose weight distribution must be Gaussian: hidden matrices enter through sums over many
@@ -60,7 +61,7 @@ class Problem:
     Attributes
     ----------
     phi
-        Activations of the hidden layers.
+        Activations of the hidden layers, of normalised ones with their normalisation.
     fields
         F with F Fᵀ = σ² x·x′/D + σ_b² between the receptive fields x, x′ of all positions, training
         samples before test samples, shape ``(sample·position, direction)``: h¹ = F a, with a
@@ -88,9 +89,12 @@ class Problem:
         C.
     ratios
         r, the number of neurons of each hidden layer per unit of width.
+    quiet
+        Whether random matrices of residual branches bring no noise to the stream, neither forward
+        nor backward, nor do biases at initialisation: the limit of branches L^(−α), 1/2 < α < 1.
     """
 
-    phi: tuple[ActivationFunction, ...]
+    phi: tuple[PhiReading, ...]
     fields: np.ndarray
     positions: tuple[int, ...]
     field_rate: np.ndarray
@@ -102,6 +106,7 @@ class Problem:
     samples: int
     outputs: int
     ratios: tuple[Fraction, ...]
+    quiet: bool = False
 
     @property
     def unequal(self) -> bool:
@@ -117,6 +122,21 @@ class Problem:
     def linear(self) -> bool:
         """Whether the network is linear in its input."""
         return all(phi == LINEAR for phi in self.phi)
+
+    @property
+    def normalized(self) -> bool:
+        """Whether some layer is normalised over its neurons."""
+        return any(isinstance(phi, NormalizedActivation) for phi in self.phi)
+
+    @property
+    def into_stream(self) -> tuple[bool, ...]:
+        """Whether each matrix between hidden layers ends a residual branch."""
+        return tuple(skip >= 0 for skip in self.skips)
+
+    @property
+    def from_stream(self) -> tuple[bool, ...]:
+        """Whether each matrix between hidden layers begins a residual branch."""
+        return tuple(m in self.skips for m in range(len(self.skips)))
 
     @property
     def streams(self) -> tuple[int, ...]:

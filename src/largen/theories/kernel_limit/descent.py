@@ -37,7 +37,7 @@ def descend(
     y: Shaped[Array, "sample *target"],
     f0_train: Float[Array, "seed sample output"],
     f0_test: Float[Array, "seed test_sample output"],
-    rates: Float[Array, " step"],
+    rates: Float[Array, " time"],
     momentum: Scalar,
     batches: Int[Array, "step batch"] | None,
     decay: Scalar = 0.0,

@@ -168,7 +168,7 @@ def test_deep_linear_networks_approach_the_limit_as_one_over_width():
 def without_equal_time(model, state, constants, h, z):
     """The backward pass with B at equal times left out, as (65) prints it."""
     matrices, draws = state.matrices, state.draws
-    g = jnp.zeros_like(h).at[-1].set(model.slope(matrices.number, h[-1]) * z)
+    g = jnp.zeros_like(h).at[-1].set(model.pull_back(matrices.number, h[-1], z))
     coordinates = []
     curvature = jax.vmap(jax.vmap(jax.grad(jax.grad(model.phi[0].function))))
     for l in reversed(range(matrices.number)):
@@ -179,7 +179,7 @@ def without_equal_time(model, state, constants, h, z):
         )
         draws = draws.at[l].set(used)
         z = constants.std[l] * (y - constants.std[l] * equal[:, None] * model.apply(l, h[l]))
-        g = g.at[l].set(model.slope(l, h[l]) * z)
+        g = g.at[l].set(model.pull_back(l, h[l], z))
         coordinates.insert(0, d)
     return state._replace(matrices=matrices, draws=draws), g, jnp.stack(coordinates)
 

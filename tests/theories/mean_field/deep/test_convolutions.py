@@ -292,7 +292,7 @@ def test_ensembles_of_wide_networks():
     [
         ((lg.Conv((2,)), TANH, lg.MaxPool((2,)), lg.Flatten()), NoRule, "MaxPool"),
         ((lg.LocallyConnected((2,)), TANH, lg.Flatten()), NoRule, "LocallyConnected"),
-        ((lg.Conv((2,)), lg.LayerNorm(), TANH, lg.Flatten()), NoRule, "LayerNorm"),
+        ((lg.Conv((2,)), lg.BatchNorm(), TANH, lg.Flatten()), NoRule, "BatchNorm"),
         ((lg.Conv((2,)), TANH, lg.Conv((2,), groups=2), TANH, lg.Flatten()), NoTheory, "groups"),
         ((lg.Conv((2,)), lg.AvgPool((2,)), TANH, lg.Flatten()), NoTheory, "pooling behind it"),
         (

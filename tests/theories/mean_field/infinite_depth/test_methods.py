@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import largen as lg
-from largen.errors import InvalidInput, NoTheory, NumericalFailure
+from largen.errors import InvalidInput, NumericalFailure
 from largen.theories.mean_field.infinite_depth.estimates import Estimate as OnNodes
 from largen.theories.mean_field.infinite_depth.estimates import Kernels
 from largen.theories.mean_field.infinite_depth.exact import beyond_sampling
@@ -137,14 +137,10 @@ def test_what_does_not_apply_is_refused():
     for run, method in (
         (run_of("tanh", lg.depth_mup()), "closed"),
         (run_of("tanh", lg.depth_mup()), "deterministic"),
-        (run_of("linear", between(Fraction(3, 4)), layers=2), "sweep"),
+        (run_of("tanh", between(Fraction(3, 4)), layers=2), "deterministic"),
     ):
         with pytest.raises(InvalidInput, match=r"method: .* does not apply"):
             lg.solve(run, method=method)
-    with pytest.raises(NoTheory, match="blocks of one matrix"):
-        lg.theories.InfiniteDepth.pose(run_of("tanh", between(Fraction(3, 4)), layers=2))
-    with pytest.raises(InvalidInput, match="record_pairs"):
-        lg.solve(run_of("linear", between(Fraction(3, 4)), layers=2), record_pairs=[(0, 1)])
 
 
 @pytest.mark.slow

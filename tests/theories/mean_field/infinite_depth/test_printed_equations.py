@@ -1,10 +1,12 @@
 """Misprints in the limit of infinite depth of Bordelon et al., found out by networks.
 
-Others are in `test_one_step.py` ((8), (9), (94), (101)), `test_riccati.py` ((141)-(143), and (54)
-with (90) without A), and, of finite depth too, in `../deep/test_printed_equations.py` and
-`../deep/test_residual.py` ((39)-(43), (53), (54), (62), (67), (69)-(71), (100), (147)).
+Others are in `test_one_step.py` ((8), (9), (94), (101)), `test_riccati.py` and
+`test_lazy_blocks.py` ((141)-(143), and (54) with (90) without A), and, of finite depth too, in
+`../deep/test_printed_equations.py` and `../deep/test_residual.py` ((39)-(43), (53), (54), (62),
+(67), (69)-(71), (100), (147)).
 """
 
+import math
 from functools import partial
 
 import jax
@@ -12,9 +14,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import largen as lg
 from largen.theories.mean_field.infinite_depth.one_step import infinite_depth_one_step
 
 N, STEPS, RATE, GAMMA, GROUPS, EACH = 256, 5, 0.8, 1.5, 8, 4
+RNG = np.random.default_rng(4)
+INPUTS, TARGETS = RNG.standard_normal((4, 5)), np.array([1.0, -1.0, 1.0, -1.0])
+DATA = lg.Dataset(INPUTS, TARGETS)
 
 
 @partial(jax.jit, static_argnames=("blocks",))
@@ -106,3 +112,69 @@ def test_features_at_small_depth():
     k = (lr * gamma * y) ** 2
     assert change == pytest.approx(np.e * k, rel=5e-3)
     assert abs(change / (k * (2 + np.exp(-1))) - 1) > 0.1
+
+
+def assert_read_out_is_needed(outputs, kernel, parts, rate):
+    """The outputs move as the whole kernel says, and not as it does without the read-out's part."""
+    without, read_out = parts
+    np.testing.assert_allclose(without + read_out, kernel, rtol=2e-3, atol=2e-3)
+    moved = outputs[1] - outputs[0]
+
+    def off(kernel):
+        predicted = rate / 4 * kernel @ (TARGETS - outputs[0])
+        return np.linalg.norm(predicted - moved) / np.linalg.norm(moved)
+
+    assert off(kernel) < 0.02
+    assert off(without) > 0.15
+
+
+def test_linear_tangent_kernel_has_the_read_out():
+    """K = Φ(1) + ∫GΦ dτ + G(0)Φ⁰: (8) and (89) lack Φ(1), though the read-out trains in (71)."""
+    rate, steps = 0.01, 30
+    net = lg.residual_mlp(math.inf, "linear")
+    run = lg.Run(net, lg.depth_mup(GAMMA), DATA, optimizer=lg.gd(rate), steps=steps)
+    limit = lg.solve(run, record_at=[steps - 1])
+    phi, g = limit.feature_kernel[0], limit.gradient_kernel[0]
+    boole = np.array([7, 32, 12, 32, 7]) / 90
+    without = np.einsum("l,lmn->mn", boole, g * phi) + g[0] * (INPUTS @ INPUTS.T / 5)
+    assert_read_out_is_needed(limit.f_train[-2:], limit.ntk[0], (without, phi[-1]), rate)
+
+
+@pytest.mark.slow
+def test_tangent_kernel_has_the_read_out():
+    """As in the linear case: (75) lacks Φ_out(1) for any activation."""
+    rate, steps, blocks = 0.01, 30, 16
+    net = lg.residual_mlp(blocks, "tanh")
+    run = lg.Run(net, lg.depth_mup(GAMMA), DATA, optimizer=lg.gd(rate), steps=steps)
+    options = {"record": ("features", "gradients", "ntk"), "record_at": [steps - 1]}
+    one = lg.train(run, width=128, seeds=2, key=0, **options)
+    phi, g = one.feature_kernel[0, 0], one.gradient_kernel[0, 0]
+    without = (g[1:] * phi[:-1]).sum(0) / blocks + g[0] * (INPUTS @ INPUTS.T / 5)
+    assert_read_out_is_needed(one.f_train[0, -2:], one.ntk[0, 0], (without, phi[-1]), rate)
+
+
+@pytest.mark.slow
+def test_inner_weights_of_blocks_move_the_stream():
+    """(141)-(143) let the last matrix of a block alone move the stream, at any activation.
+
+    Networks with the same initial weights show what training the first one changes: 3 % of Δ, at
+    any depth.
+    """
+    param, first = lg.depth_mup(), "1.0.0.1.weight"
+    still = param.with_rates({first: 0.0})
+    changes = []
+    for blocks in (4, 16):
+        net = lg.residual_mlp(blocks, "tanh", layers_per_block=2)
+        f, held = (
+            lg.train(
+                lg.Run(net, each, DATA, optimizer=lg.gd(0.3), steps=15), width=96, seeds=48, key=1
+            ).f_train
+            for each in (param, still)
+        )
+        change, left = (f - held).reshape(len(f), -1), (TARGETS - f).mean(0).ravel()
+        along = change @ left / (left @ left)
+        error = along.std(ddof=1) / len(along) ** 0.5
+        assert along.mean() > max(0.02, 8 * error)
+        changes.append((along.mean(), error))
+    (few, few_error), (many, many_error) = changes
+    assert many > 0.7 * few - 3 * math.hypot(few_error, many_error)

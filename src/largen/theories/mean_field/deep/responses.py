@@ -35,7 +35,7 @@ from largen.runs import Posed, Run, Trajectory
 from largen.scalars import integer, random_key
 from largen.theories.chains.problem import Problem, posed_by
 from largen.theories.mean_field.deep.solution import DeepMeanField
-from largen.theories.mean_field.deep.sweep.smoothness import smooth
+from largen.theories.mean_field.deep.sweep.smoothness import smooth_throughout
 
 MOST_PARTICLES, MOST_REPLICATES = 10**6, 1000
 
@@ -181,11 +181,12 @@ def _check_covered(run: Run) -> Posed[Problem]:
     missing = {
         "hidden layers of unequal widths": problem.unequal,
         "residual branches": any(skip >= 0 for skip in problem.skips),
+        "normalised layers": problem.normalized,
         "convolutions": not all(affine.reading.plain for affine in problem.maps),
         "optimizers but plain gradient descent on the full batch": not plain
         or run.batches is not None,
         "several outputs": problem.outputs > 1,
-        "activations with a kink": not all(map(smooth, problem.phi)),
+        "activations with a kink": not smooth_throughout(problem),
     }
     for what, there in missing.items():
         if there:

@@ -18,7 +18,7 @@ from jaxtyping import Array
 
 from largen.arrays import precision as in_precision
 from largen.errors import NumericalFailure
-from largen.expectations import ActivationFunction
+from largen.theories.chains.normalized import Reading, pulled_back, slopes
 from largen.theories.mean_field.deep.matrices.by_directions import Matrices, Precision
 from largen.theories.mean_field.deep.matrices.fresh_vectors import initial, orthonormal
 from largen.theories.mean_field.deep.matrices.row_buffers import capacity_for
@@ -71,7 +71,7 @@ class BlockNetwork(NamedTuple):
     """
 
     stream: NeuronNetwork
-    phi: tuple[ActivationFunction, ...]
+    phi: tuple[Reading, ...]
     maps: tuple[Map, ...]
 
 
@@ -165,11 +165,16 @@ def begin(
         with in_precision(x):
             return np.asarray(phi(jnp.asarray(x)))
 
+    def pulled(phi: Reading, x: np.ndarray, z: np.ndarray) -> np.ndarray:
+        with in_precision(x):
+            return np.asarray(pulled_back(phi, slopes(phi, jnp.asarray(x)), jnp.asarray(z)))
+
     h = stream.fields.astype(dtype) @ fields
     none, trained, last = h[:0], len(training.targets), len(network.maps) - 1
+    phi_last = network.phi[last]
     # Directions of all gradients on training samples, and their images in the last layer.
-    slopes = values(stream.phi_out.derivative, h[:trained]) * stream.read_out.std
-    g = np.concatenate([slopes * row for row in readout])
+    rows = stream.read_out.std * readout
+    g = np.concatenate([pulled(stream.phi_out, h[:trained], row) for row in rows])
     seen = new_directions(g, precision)[0] if last and 8 * len(g) <= count else none
     inputs, outputs, biases, anchors = [], [], [], []
     for _ in range(nodes):
@@ -187,11 +192,10 @@ def begin(
                 images, bias = known[1:], known[:1]
                 x = map_.std * (c.T @ images) + map_.bias_std * bias
                 if k + 1 == last and len(seen):
-                    behind = network.phi[last]
-                    avoid = np.concatenate([known, values(behind, x)])
+                    avoid = np.concatenate([known, values(phi_last, x)])
                     # Then responses are 0 at initialisation, if there are enough neurons.
-                    turned = values(behind.derivative, x[:trained])[:, None] * known
-                    turned = turned.reshape(-1, count)
+                    turned = [pulled(phi_last, x[:trained], row) for row in known]
+                    turned = np.concatenate(turned)
                     if 4 * len(turned) <= count:
                         avoid = np.concatenate([avoid, turned])
                     answers = orthonormal(rows[size:], avoid.astype(np.float64)).astype(dtype)

@@ -31,6 +31,7 @@ import numpy as np
 
 from largen.arrays import precision as in_precision
 from largen.runs import Run
+from largen.theories.chains.normalized import elementwise
 from largen.theories.chains.problem import Problem
 from largen.theories.mean_field.deep.estimation.settings import NumericalSettings
 from largen.theories.mean_field.deep.matrices.by_directions import Precision
@@ -87,7 +88,7 @@ class Depths:
         kept = self.layers(0)
         net = self.problems[0]
         phi = [net.phi[l] for l in kept]
-        rough = [each for each in net.phi if not smooth(each)]
+        rough = [each for each in net.phi if not smooth(elementwise(each))]
         return replace(
             net,
             phi=(*rough[:1], *phi[len(rough[:1]) :]),

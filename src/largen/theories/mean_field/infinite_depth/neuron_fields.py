@@ -9,8 +9,10 @@ residual networks, give the limit L⁻¹ in App. M, without equations):
    −∂g/∂τ = ρσ² φ'(h) Σ_{s<t,ν} k(t, s) Δ_ν(s) G(τ; t, s) φ(h(τ, s)),    g(1) = φ_o'(h(1)) w
     β = ρ_b σ_b² Σ k Δ g,   f = ⟨w φ_o(h(1))⟩/γ₀ + c
 
-with k(t, s) = κ for plain gradient descent. Fields are stored at Gauss nodes of τ; the integrals
-over depth are iterated to convergence, starting from those of the last step.
+with k(t, s) = κ for plain gradient descent. If the branches read the normalised stream, h̃ is in
+place of h in φ and Φ, and what is behind φ' is pulled back through the normalisation
+(``chains/normalized``), with averages over neurons at τ. Fields are stored at Gauss nodes of τ; the
+integrals over depth are iterated to convergence, starting from those of the last step.
 
 At each node, the sums over earlier times form a matrix Q_o M Q_iᵀ/N that is learned in training,
 between orthonormal bases of the features and the gradients so far. The part of a new vector
@@ -22,12 +24,13 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int, Shaped
 
-from largen.expectations import ActivationFunction
 from largen.runs import Loss
+from largen.theories.chains.normalized import Reading, pulled_back, slopes
 from largen.theories.mean_field.deep.matrices.by_directions import (
     TOGETHER,
     Precision,
@@ -48,8 +51,8 @@ ITERATIONS = 60
 class Model(NamedTuple):
     """Static arguments: φ of the branches and of the read-out, loss, a sample's output shape."""
 
-    phi: ActivationFunction
-    phi_out: ActivationFunction
+    phi: Reading
+    phi_out: Reading
     loss: Loss
     output_shape: tuple[int, ...]
 
@@ -187,15 +190,16 @@ def backward(
 ) -> Back:
     """Return g of some samples, given the gradient behind the read-out."""
     weight = constants.precision.weight
-    slopes = model.phi.derivative(h)
+    linearised = slopes(model.phi, h)
 
     def slope(m, g, asked):
         d = weight * inner(state.gradients.basis, m, g, state.gradients.rank[m])
         rank = state.features.rank[m]
         back = combine(state.features.basis, m, state.params.change[m].T @ d, rank)
-        return slopes[m] * back, asked
+        at = jax.tree.map(lambda part: part[m], linearised)
+        return pulled_back(model.phi, at, back), asked
 
-    end = model.phi_out.derivative(last) * z
+    end = pulled_back(model.phi_out, slopes(model.phi_out, last), z)
     fall = constants.whole - constants.rise, constants.whole
     guess = jnp.zeros_like(h) if guess is None else guess
     g, first, _ = integrated(slope, fall, end, guess, (), constants.close, ITERATIONS)

@@ -94,27 +94,34 @@ class EndlessProblem:
     def deterministic(self) -> bool:
         """Whether the stream has no noise, and equations for its neurons are known.
 
-        At α = 1 the inner layers of blocks of several matrices learn, too.
+        At α = 1 the inner layers of blocks of several matrices learn, too. With normalisations such
+        blocks are left to the sweep.
         """
-        known = self.matrices_per_block == 1 or self.alpha == 1
-        return self.plain and not self.diffusive and known
+        inside = self.matrices_per_block > 1 and self.finite(1).normalized
+        return self.plain and not self.diffusive and not self.quiet and not inside
 
     @property
-    def extrapolated(self) -> bool:
-        """Whether networks of finite depth converge to the limit with errors in powers of 1/L.
+    def quiet(self) -> bool:
+        """Whether the stream has no noise, and blocks of several matrices are lazy inside.
 
-        For ½ < α < 1 these networks have branches 1/L, with the same limit if blocks have one
-        matrix each.
+        For ½ < α < 1 noise of the blocks and their responses in the stream vanish as L^(1−2α), and
+        fields inside of blocks move by L^(α−1) only, which changes the stream by L^(2α−2).
         """
-        return self.alpha in (HALF, 1) or self.stack.unit == self.stack.blocks
+        return HALF < self.alpha < 1 and self.stack.unit > self.stack.blocks
 
     def finite(self, times: int) -> Problem:
         """Return the problem of the network with this number of repetitions of the stack.
 
-        For α > ½ its branches are 1/L. Branches L^(−α) with ½ < α < 1 would have the same limit,
-        but with errors in powers of L^(1−2α).
+        Networks of all these problems have errors in powers of 1/L. For α > ½ their branches are
+        1/L: branches L^(−α) with ½ < α < 1 would have the same limit, but with errors in powers of
+        L^(1−2α). Lazy blocks of several matrices have branches L^(−1/2) instead, so that fields
+        inside of them move by L^(−1/2), and no noise in the stream. Opposite signs of their last
+        matrices, which have the same distribution, reverse these moves: powers of them are even.
         """
-        run = self.run if self.diffusive else with_branches_of_one(self.run, self.alpha)
+        if self.quiet:
+            run = with_branches(self.run, self.alpha, HALF)
+            return replace(posed_by(with_blocks(run, times)).problem, quiet=True)
+        run = self.run if self.diffusive else with_branches(self.run, self.alpha, Fraction(1))
         return posed_by(with_blocks(run, times)).problem
 
 
@@ -130,12 +137,12 @@ def with_blocks(run: Run, times: int) -> Run:
     return Run(net, run.param, run.data, run.loss, run.optimizer, run.steps, times_of_flow)
 
 
-def with_branches_of_one(run: Run, alpha: Fraction) -> Run:
-    """Return the run with branches 1/L for L^(−α), and rates that move the stream equally."""
-    if alpha == 1:
+def with_branches(run: Run, alpha: Fraction, power: Fraction) -> Run:
+    """Return the run with branches L^(−power) for L^(−α), which move the stream equally."""
+    if alpha == power:
         return run
-    rate = run.param.branch_rate + 2 * (1 - alpha)
-    param, times = replace(run.param, branch=Fraction(1), branch_rate=rate), run.recorded or None
+    rate = run.param.branch_rate + 2 * (power - alpha)
+    param, times = replace(run.param, branch=power, branch_rate=rate), run.recorded or None
     return Run(run.net, param, run.data, run.loss, run.optimizer, run.steps, times)
 
 
@@ -172,12 +179,6 @@ def endless_problem(run: Run) -> Posed[EndlessProblem]:
         )
     alpha = -Fraction(param.table(run.net, run.optimizer, inputs=inputs).branch.depth)
     problem = EndlessProblem(run, alpha, _stack(run))
-    if not (problem.closed or problem.deterministic or problem.extrapolated):
-        raise NoTheory(
-            f"infinite depth with branches L^(−{alpha}) is implemented for blocks of one matrix, "
-            "and for linear fully connected networks that are trained by steps. Blocks of several "
-            "matrices have the limits of α = 1/2 (lg.depth_mup()) and α = 1 (lg.complete_p())."
-        )
     return Posed(run, _reason(problem), problem)
 
 
@@ -198,6 +199,12 @@ def _reason(problem: EndlessProblem) -> str:
     start = f"γ = γ₀√N, so features move at order one; infinitely many blocks times L^(−{alpha})"
     if problem.diffusive:
         return f"{start}: the stream is a diffusion in depth, and blocks are lazy inside"
+    if problem.quiet:
+        rate = max(1 - 2 * alpha, 2 * alpha - 2)
+        return (
+            f"{start}: the stream is deterministic in depth, without noise, and blocks are lazy "
+            f"inside, the limit of all 1/2 < α < 1, approached as L^{rate}"
+        )
     if problem.matrices_per_block > 1:
         return f"{start}: the stream is deterministic in depth, and blocks learn inside"
     limit = f", the limit of every α > 1/2, approached as L^{1 - 2 * alpha}"

@@ -79,18 +79,23 @@ class InfiniteDepth(Theory):
 
     and a similar equation for g, solved on a few nodes of depth. For α = 1 the inner layers of
     blocks of several matrices learn, too: at each node they have neurons with noise and responses
-    of their own, whose noise does not enter the stream. Linear networks have closed equations for
+    of their own, whose noise does not enter the stream. For 1/2 < α < 1 they have the kernels of
+    initialisation, given the stream, and move it by the tangent kernel of a block. Branches may
+    read the normalised stream, h̃ = (h − ⟨h⟩)/σ (:class:`~largen.LayerNorm`,
+    :class:`~largen.RMSNorm`): φ(h̃) and the gradient through h̃ then contain averages over neurons,
+    at each depth and time. Linear networks have closed equations for
     all α, a Riccati system in depth.
 
     Parameters
     ----------
     method
         ``"closed"``: the equations of linear networks. ``"deterministic"``: neurons of α > 1/2.
-        ``"sweep"``: networks of several depths, extrapolated, for α = 1/2 and α = 1; gradient flow
-        and convolutions have no other. For 1/2 < α < 1, and blocks of one matrix, these networks
-        have branches 1/L, and the same limit. ``"auto"`` takes the first that applies; the first
+        ``"sweep"``: networks of several depths, extrapolated; α = 1/2, gradient flow and
+        convolutions have no other. For 1/2 < α < 1 these networks have the same limit and smaller
+        errors: branches 1/L, or, if blocks have several matrices, branches L^(−1/2) without noise
+        in the stream. ``"auto"`` takes the first that applies; the first
         two are of fully connected networks of a read-in, equal blocks and a read-out, under
-        gradient descent.
+        gradient descent, the second not for several matrices with 1/2 < α < 1 or normalisations.
     rtol
         Wanted error of the whole trajectory of outputs, relative: |error|/|f|. More replicates
         are spent until the sampling error is that small.
@@ -233,18 +238,12 @@ class InfiniteDepth(Theory):
         applies = {
             "closed": endless.closed and not self.record_pairs,
             "deterministic": endless.deterministic and not self.record_pairs,
-            "sweep": endless.extrapolated,
+            "sweep": True,
         }
         if self.method == "auto":
             if applies["closed"] and closed_bytes(endless) <= self.memory_budget:
                 return "closed"
-            for method in ("deterministic", "sweep"):
-                if applies[method]:
-                    return method
-            raise InvalidInput(
-                "record_pairs: kernels between two times are implemented for α = 1/2 and α = 1, by "
-                "method='sweep'."
-            )
+            return "deterministic" if applies["deterministic"] else "sweep"
         if not applies[self.method]:
             pairs = "; 'sweep' alone has record_pairs" if self.record_pairs else ""
             raise InvalidInput(
@@ -274,7 +273,9 @@ class InfiniteDepth(Theory):
     ) -> tuple[Estimate, str | None]:
         """Return means over replicates, and the reason if they end early for lack of memory."""
         deepest, seed = depths.deepest, np.asarray(jax.random.key_data(random_key(self.key)))
-        method = choose_method("auto", deepest, len(run.times) - 1, self.particles, True)
+        method: Any = "sweep"  # stored matrices would bring noise to a stream that has none
+        if not deepest.quiet:
+            method = choose_method("auto", deepest, len(run.times) - 1, self.particles, True)
         particles = self.particles or wanted_particles(method, deepest)
         check_particles(deepest, method, particles, 0)
         settings = NumericalSettings(

@@ -31,9 +31,9 @@ from largen.theories.mean_field.deep.matrices.by_directions import Precision
 from largen.theories.mean_field.deep.matrices.fresh_vectors import following
 from largen.theories.mean_field.deep.matrices.row_buffers import (
     Index,
+    append_rows,
     beside,
     capacity_for,
-    written,
 )
 
 # Columns of a matrix, and directions of a column, that have random numbers of their own.
@@ -119,7 +119,7 @@ class NeuronMatrices(NamedTuple):
 
         v = lax.cond(count > 0, grown, lambda v: v, self.change[l])
         near = Basis(
-            written(near.rows, l, q[order], near.rank[l]),
+            append_rows(near.rows, l, q[order], near.rank[l]),
             near.rank.at[l].add(count),
             near.used.at[l, : len(x)].add(kept),
         )

@@ -160,7 +160,7 @@ def forward_pass(model: Model, state: State, constants: Constants) -> tuple[Stat
     def layer(l, carry):
         matrices, draws, hs, coordinates = carry
         x, stream = at.patches(l, live_features(model, constants, l, hs[l])), streams[l + 1]
-        rule = _rule(model, constants, l + 1)
+        rule = _muted(model, l, 0, _rule(model, constants, l + 1))
         matrices, y, c, used = matrices.apply(l, x, draws[stream], rule, precision)
         h = constants.std[l] * params.scale[l] * y + constants.bias_std[l] * params.biases[l]
         h = at.widen(h)
@@ -196,7 +196,7 @@ def backward_pass(
     g = (
         jnp.zeros_like(h)
         .at[count]
-        .set(live_slopes(model, constants, count, h[count]) * at.from_readout(z))
+        .set(live_pull_back(model, constants, count, h[count], at.from_readout(z)))
     )
     coordinates = jnp.zeros(
         (matrices.number, matrices.change.shape[1], len(z) * at.output_positions), z.dtype
@@ -211,7 +211,7 @@ def backward_pass(
         )
         if max(model.skips) >= 0:
             g = g.at[skips[l]].add(jnp.where(skips[l] >= 0, g[l + 1], 0))
-        g = g.at[l].add(live_slopes(model, constants, l, h[l]) * z)
+        g = g.at[l].add(live_pull_back(model, constants, l, h[l], z))
         return matrices, draws.at[stream].set(used), g, coordinates.at[l].set(d)
 
     carry = (matrices, state.draws, g, coordinates)
@@ -232,7 +232,7 @@ def backward_field(
 ):
     """Return the updated matrix, zˡ = Wᵀgˡ⁺¹, the coordinates of gˡ⁺¹, and the remaining draws."""
     at = constants.positions
-    rule = _rule(model, constants, l, at.live(l))
+    rule = _muted(model, l, 1, _rule(model, constants, l, at.live(l)))
     matrices, y, d, used = matrices.apply(
         l, at.narrow(g), draws, rule, constants.precision, transposed=True
     )
@@ -341,6 +341,19 @@ def _rule(model: Model, constants: Constants, layer: Index, taps: Any = None):
     return gaussian(anchors, constants.precision.weight, taps, live, ratio)
 
 
+def _muted(model: Model, matrix: Index, side: int, rule: Any) -> Any:
+    """Return the rule, with images of zero for a matrix or a transpose that brings no noise."""
+    if not model.muted:
+        return rule
+    factors = 1.0 - jnp.asarray(model.muted)[:, side]
+
+    def fresh_vectors(far, l, fills, rank, draws):
+        xi, draws = rule(far, l, fills, rank, draws)
+        return xi * factors[matrix].astype(xi.dtype), draws
+
+    return fresh_vectors
+
+
 def live_features(model: Model, constants: Constants, layer: Index, h: Float[Array, "k n"]):
     """Return φ(hˡ), with 0 for neurons that the layer does not have."""
     if constants.live is None:
@@ -348,11 +361,17 @@ def live_features(model: Model, constants: Constants, layer: Index, h: Float[Arr
     return model.apply(layer, _unscaled(h, constants.live[layer])) * constants.live[layer]
 
 
-def live_slopes(model: Model, constants: Constants, layer: Index, h: Float[Array, "k n"]):
-    """Return φ'(hˡ)."""
-    if constants.live is None:
-        return model.slope(layer, h)
-    return model.slope(layer, _unscaled(h, constants.live[layer]))
+def live_pull_back(
+    model: Model,
+    constants: Constants,
+    layer: Index,
+    h: Float[Array, "k n"],
+    z: Float[Array, "k n"],
+):
+    """Return φ'(hˡ)z; see :meth:`Model.pull_back`."""
+    if constants.live is not None:
+        h = _unscaled(h, constants.live[layer])
+    return model.pull_back(layer, h, z)
 
 
 def _unscaled(h: Float[Array, "k n"], live: Float[Array, " n"]) -> Float[Array, "k n"]:

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 
 from largen.expectations import pair_moments, second_moment
+from largen.theories.chains.normalized import NormalizedActivation, elementwise
 from largen.theories.chains.problem import Problem
 
 
@@ -47,19 +48,26 @@ def initial_tangent(problem: Problem) -> np.ndarray:
     """Return the tangent kernel at initialisation, all samples by training samples."""
     covariances = [problem.fields @ problem.fields.T]
     read, slopes = [], []
+    quiet = [problem.quiet and ends for ends in (*problem.into_stream, False)]
     with jax.enable_x64(True):
-        for phi, affine, ratio, skip in zip(
-            problem.phi, problem.maps, problem.ratios, (*problem.skips, -1), strict=True
+        for phi, affine, ratio, skip, muted in zip(
+            problem.phi, problem.maps, problem.ratios, (*problem.skips, -1), quiet, strict=True
         ):
-            variance = np.diag(covariances[-1])
-            gap = (variance[:, None] + variance) / 2 - covariances[-1]
+            covariance, size = covariances[-1], np.ones(len(covariances[-1]))
+            if isinstance(phi, NormalizedActivation):
+                # Preactivations have mean zero, and averages of g vanish.
+                size = 1 / np.sqrt(np.diag(covariance) + phi.norm.eps)
+            size = np.multiply.outer(size, size)
+            covariance, phi = size * covariance, elementwise(phi)
+            variance = np.diag(covariance)
+            gap = (variance[:, None] + variance) / 2 - covariance
             gap = np.maximum(gap - np.diag(np.diag(gap)), 0)
             moments = pair_moments(phi, variance[:, None], variance[None], gap)
             square = np.asarray(second_moment(phi, variance))
             feature = float(ratio) * ((square[:, None] + square) / 2 - np.asarray(moments.gap))
             read.append(_summed(affine.reading.taps, feature))
-            slopes.append(float(ratio) * np.asarray(moments.derivative))
-            covariance = affine.std**2 * read[-1] + affine.bias_std**2
+            slopes.append(float(ratio) * size * np.asarray(moments.derivative))
+            covariance = (affine.std**2 * read[-1] + affine.bias_std**2) * (not muted)
             # At initialisation the output of a branch is independent of the layer it is added to.
             covariances.append(covariance + (covariances[skip] if skip >= 0 else 0))
     gradients = [np.zeros_like(slope) for slope in slopes]
@@ -67,7 +75,8 @@ def initial_tangent(problem: Problem) -> np.ndarray:
     for l in reversed(range(len(gradients))):
         affine = problem.maps[l]
         back = _summed(affine.reading.taps.swapaxes(1, 2), behind)
-        gradients[l] = gradients[l] + affine.std**2 * back * slopes[l]
+        if not (problem.quiet and (*problem.from_stream, False)[l]):
+            gradients[l] = gradients[l] + affine.std**2 * back * slopes[l]
         behind = gradients[l]
         if l and problem.skips[l - 1] >= 0:
             gradients[problem.skips[l - 1]] += behind

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from largen.expectations import ActivationFunction
+from largen.theories.chains.normalized import elementwise
 from largen.theories.chains.problem import Problem
 
 REACH = 6.0  # range of preactivations in which φ' is examined
@@ -17,7 +18,7 @@ REACH = 6.0  # range of preactivations in which φ' is examined
 
 def smooth_throughout(problem: Problem) -> bool:
     """Whether φ' is continuous in all hidden layers."""
-    return all(smooth(phi) for phi in problem.phi)
+    return all(smooth(elementwise(phi)) for phi in problem.phi)
 
 
 @lru_cache(maxsize=64)

@@ -10,8 +10,8 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
-from largen.expectations import ActivationFunction
 from largen.runs import Loss, Run
+from largen.theories.chains.normalized import Reading, pulled_back, slopes
 from largen.theories.chains.problem import Problem
 from largen.theories.mean_field.deep.matrices.by_directions import (
     TOGETHER,
@@ -51,7 +51,7 @@ class Model(NamedTuple):
     Attributes
     ----------
     phi
-        The different activations.
+        The different activations, of normalised layers with their normalisation.
     which
         The index of the activation of each hidden layer.
     skips, streams
@@ -65,9 +65,11 @@ class Model(NamedTuple):
         The number of unit vectors, or of the neurons from which networks choose theirs.
     kept
         The additional variables at recorded times.
+    muted
+        Whether images of each matrix, and of its transpose, are zero; () if none are.
     """
 
-    phi: tuple[ActivationFunction, ...]
+    phi: tuple[Reading, ...]
     which: tuple[int, ...]
     skips: tuple[int, ...]
     streams: tuple[int, ...]
@@ -76,6 +78,7 @@ class Model(NamedTuple):
     sampling: str
     kept: Kept
     units: int = 0
+    muted: tuple[tuple[bool, bool], ...] = ()
 
     @classmethod
     def of(
@@ -86,20 +89,28 @@ class Model(NamedTuple):
         which = tuple(map(different.index, problem.phi))
         streams = problem.streams
         shape, skips = run.output_shape, problem.skips
-        return cls(different, which, skips, streams, run.loss, shape, sampling, kept, units)
+        muted = tuple(zip(problem.into_stream, problem.from_stream, strict=True))
+        muted = muted if problem.quiet else ()
+        return cls(different, which, skips, streams, run.loss, shape, sampling, kept, units, muted)
 
     def apply(self, l: Index, h: Float[Array, "k n"]) -> Float[Array, "k n"]:
         """Return φ(hˡ)."""
         return self._switch(l, list(self.phi), h)
 
-    def slope(self, l: Index, h: Float[Array, "k n"]) -> Float[Array, "k n"]:
-        """Return φ'(hˡ)."""
-        return self._switch(l, [phi.derivative for phi in self.phi], h)
+    def pull_back(
+        self, l: Index, h: Float[Array, "k n"], z: Float[Array, "k n"]
+    ) -> Float[Array, "k n"]:
+        """Return φ'(hˡ)z, behind a normalisation the gradient through it."""
 
-    def _switch(self, l: Index, functions: list, h):
+        def through(phi: Reading):
+            return lambda h, z: pulled_back(phi, slopes(phi, h), z)
+
+        return self._switch(l, list(map(through, self.phi)), h, z)
+
+    def _switch(self, l: Index, functions: list, *fields):
         if len(functions) == 1:
-            return functions[0](h)
-        return lax.switch(jnp.asarray(self.which)[l], functions, h)
+            return functions[0](*fields)
+        return lax.switch(jnp.asarray(self.which)[l], functions, *fields)
 
 
 class Moving(NamedTuple):

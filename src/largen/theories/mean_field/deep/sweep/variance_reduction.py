@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from largen.arrays import precision as in_precision
+from largen.theories.chains.normalized import pulled_back, slopes
 from largen.theories.chains.problem import Problem
 from largen.theories.mean_field.deep.matrices.by_directions import Precision
 from largen.theories.mean_field.deep.matrices.fresh_vectors import (
@@ -84,6 +85,8 @@ def reduce_variance(
         fresh = _rows(raw[l + 1][-problem.columns :], turn, by_sample)
         rows = np.concatenate([biases[l][: int(has[l])], fresh])
         both = orthonormal(rows, apart(l + 1))
+        if problem.quiet and problem.into_stream[l]:
+            both = np.zeros_like(both)
         xi = both[int(has[l]) :]
         image = affine.std * (c.T @ xi)
         if has[l]:
@@ -104,7 +107,7 @@ def reduce_variance(
     g = [np.zeros_like(x) for x in h]
     if problem.outputs == 1:
         z = scatter(taps[-1], np.repeat(readout, problem.total, 0))
-        g[-1] = _values(problem.phi[-1].derivative, h[-1]) * z * maps[-1].std
+        g[-1] = _pulled_back(problem.phi[-1], h[-1], z) * maps[-1].std
         start = len(taps[-1]) + 1
         for l in reversed(range(len(inputs))):
             basis, xi, z = _transpose(
@@ -116,12 +119,13 @@ def reduce_variance(
                 tap_by_tap,
                 precision,
                 by_sample,
+                problem.quiet and problem.from_stream[l],
             )
             outputs[l] = (basis, xi)
             if skips[l] >= 0:
                 g[skips[l]] += g[l + 1]
             z = scatter(taps[l], z)
-            g[l] += _values(problem.phi[l].derivative, h[l]) * maps[l].std * z
+            g[l] += maps[l].std * _pulled_back(problem.phi[l], h[l], z)
             if tap_by_tap:
                 anchors[group[l]].append(xi.reshape(-1, own[l]))
         read = [gather(*pair) for pair in zip(taps, features, strict=True)]
@@ -186,13 +190,13 @@ def _rows(fresh: np.ndarray, turn: np.ndarray, by_sample: bool) -> np.ndarray:
     return turn.T.astype(fresh.dtype) @ fresh[:columns] if by_sample else fresh[:directions]
 
 
-def _transpose(g, known, fresh, inputs, avoided, tap_by_tap, precision, by_sample):
+def _transpose(g, known, fresh, inputs, avoided, tap_by_tap, precision, by_sample, muted=False):
     """Return directions and images of training gradients, and the image of all gradients.
 
     Test samples add no directions: the new components of their gradients are uncorrelated with all
     other vectors, and only correlations with training samples matter. The images of orthonormal
     directions are orthonormal, response included, for each tap and between taps; with few neurons,
-    for the sum over taps only.
+    for the sum over taps only. ``muted`` images are zero, which leaves the response.
     """
     weight, neurons = precision.weight, fresh.shape[1]
     patches, answers = inputs
@@ -211,7 +215,7 @@ def _transpose(g, known, fresh, inputs, avoided, tap_by_tap, precision, by_sampl
     if taps == 1:
         fresh = _rows(fresh, turn, by_sample)
     xi = orthonormal(fresh[:size], avoid, wanted, taps * len(basis) // len(each))
-    xi = xi.reshape(len(basis), -1).astype(g.dtype)
+    xi = (not muted) * xi.reshape(len(basis), -1).astype(g.dtype)
     return basis, xi, weight * ((g @ basis.T) @ xi + (g @ answers.T) @ patches)
 
 
@@ -235,3 +239,8 @@ def new_directions(
 def _values(function, h: np.ndarray) -> np.ndarray:
     with in_precision(h):
         return np.array(function(jnp.asarray(h)))
+
+
+def _pulled_back(phi, h: np.ndarray, z: np.ndarray) -> np.ndarray:
+    with in_precision(h):
+        return np.array(pulled_back(phi, slopes(phi, jnp.asarray(h)), jnp.asarray(z)))

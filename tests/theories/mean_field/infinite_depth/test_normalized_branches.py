@@ -1,0 +1,107 @@
+"""Branches that read the normalised stream: against sums over time."""
+
+import math
+
+import jax
+import numpy as np
+import pytest
+
+import largen as lg
+from largen.errors import InvalidInput
+from largen.expectations import activation
+from largen.theories.chains.normalized import NormalizedActivation
+from largen.theories.mean_field.infinite_depth.deterministic import solve
+from largen.theories.mean_field.infinite_depth.neuron_network import (
+    NeuronNetwork,
+    Training,
+    neurons,
+)
+from largen.theories.mean_field.infinite_depth.time_filters import Map
+
+RNG = np.random.default_rng(7)
+INPUTS, TARGETS = RNG.standard_normal((6, 5)), np.array([1.0, -1.0, 1.0, -1.0])
+DATA = lg.Dataset(INPUTS[:4], TARGETS, INPUTS[4:], np.ones(2))
+FIELDS = INPUTS[1:5, :3] / 3**0.5
+RATES = np.array([0.9, 0.6, 0.8, 0.7])
+
+
+def run_of(norm, phi, param, *, layers=1):
+    """A network whose branches and read-out read the normalised stream."""
+    parts = [lg.Activation(phi), lg.Dense(bias_std=0.3)] * layers
+    block = lg.Residual(lg.serial(norm, *parts))
+    net = lg.serial(lg.Dense(), lg.repeat(block, math.inf), norm, lg.Dense())
+    return lg.Run(net, param, DATA, optimizer=lg.gd(0.4), steps=6)
+
+
+def finite_depth(norm, start, blocks, *, along=1.0):
+    """Return f of a network of some blocks without noise, whose sums over time are as written.
+
+    Without ``along`` the gradient is not projected off the normalised stream.
+    """
+    a, w = start
+    count, centred = a.shape[1], isinstance(norm, lg.LayerNorm)
+    past, outputs = [], []
+
+    def normalised(h):
+        h = h - centred * h.mean(1, keepdims=True)
+        scale = np.sqrt(np.mean(h**2, 1, keepdims=True) + norm.eps)
+        return h / scale, scale
+
+    def through(h, z, slope):
+        x, scale = normalised(h)
+        v = slope(x) * z
+        v = v - centred * v.mean(1, keepdims=True)
+        return (v - along * x * np.mean(x * v, 1, keepdims=True)) / scale
+
+    for lr in (*RATES, 0.0):
+        h = [FIELDS @ a]
+        for l in range(blocks):
+            x = np.tanh(normalised(h[l])[0])
+            drift = sum(
+                kappa * (x @ np.tanh(normalised(hs[l][:3])[0]).T / count * delta) @ g[l + 1]
+                for kappa, delta, hs, g in past
+            )
+            h.append(h[l] + drift / blocks)
+        last = normalised(h[-1])[0]
+        f = last @ w[0] / count
+        delta, kappa = TARGETS[:3] - f[:3], lr / 3
+        g = [through(h[-1][:3], w, np.ones_like)]
+        for l in reversed(range(blocks)):
+            z = sum(
+                k * (g[0] @ gs[l + 1].T / count * old) @ np.tanh(normalised(hs[l][:3])[0])
+                for k, old, hs, gs in past
+            )
+            slope = lambda x: 1 - np.tanh(x) ** 2  # noqa: E731
+            g.insert(0, g[0] + through(h[l][:3], z + np.zeros_like(g[0]), slope) / blocks)
+        past.append((kappa, delta, h, g))
+        outputs.append(f)
+        a = a + kappa * FIELDS[:3].T @ (delta[:, None] * g[0])
+        w = w + kappa * delta @ last[:3]
+    return np.array(outputs)
+
+
+@pytest.mark.parametrize("norm", [lg.LayerNorm(eps=0.05), lg.RMSNorm(eps=0.3)])
+def test_neurons_solve_sums_over_time(norm):
+    phi, out = (NormalizedActivation(activation(name), norm) for name in ("tanh", "linear"))
+    network = NeuronNetwork(phi, out, FIELDS, np.ones(3), Map(), Map(), 1.0)
+    with jax.enable_x64(True):
+        start = neurons(network, 64, np.random.default_rng(1), np.float64)
+    # An average that is not zero at initialisation, as it is not later.
+    start = start[0] + 0.3 * RNG.standard_normal((3, 1)), start[1]
+    coarse, fine = (finite_depth(norm, start, blocks) for blocks in (12, 24))
+    wanted = 2 * fine - coarse
+    training = Training(lg.loss("mse"), TARGETS[:3, None], RATES)
+    found = solve(network, training, (), start, 4, 4, 1e-5).outputs[..., 0]
+    np.testing.assert_allclose(found, wanted, atol=2e-5 * np.abs(wanted).max())
+    assert np.abs(fine - wanted).max() > 2e-4  # so that the limit is seen
+    assert np.abs(finite_depth(norm, start, 24, along=0.0) - fine).max() > 0.02
+
+
+@pytest.mark.parametrize(("layers", "deterministic"), [(1, True), (2, False)])
+def test_blocks_of_several_matrices_are_left_to_the_sweep(layers, deterministic):
+    run = run_of(lg.LayerNorm(), "tanh", lg.complete_p(), layers=layers)
+    problem = lg.theories.InfiniteDepth.pose(run).problem
+    assert problem.deterministic == deterministic
+    if not deterministic:
+        with pytest.raises(InvalidInput, match=r"method: 'deterministic' does not apply"):
+            lg.solve(run, method="deterministic")

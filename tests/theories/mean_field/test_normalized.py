@@ -1,0 +1,111 @@
+"""Mean fields of normalised layers: gradients, the kernel limit, ensembles of wide networks."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from tests.theories.mean_field.deep.test_against_networks import KERNELS, assert_chance
+
+import largen as lg
+from largen.errors import NoRule, NoTheory
+from largen.expectations import activation
+from largen.theories.chains.chain import chain
+from largen.theories.chains.normalized import NormalizedActivation, pulled_back, slopes
+
+RNG = np.random.default_rng(6)
+X, XT = RNG.standard_normal((4, 6)), RNG.standard_normal((2, 6))
+Y, YT = np.array([1.0, -1.0, 1.0, -1.0]), np.ones(2)
+DATA = lg.Dataset(X, Y, XT, YT)
+RELU, TANH = lg.Activation("relu"), lg.Activation("tanh")
+
+
+@pytest.mark.parametrize("norm", [lg.LayerNorm(eps=0.4), lg.RMSNorm(eps=0.4)])
+def test_gradient_through_a_normalisation(norm):
+    """[v − ⟨v⟩ − h̃⟨h̃v⟩]/σ is what autodiff gives for any number of neurons, ε included."""
+    phi = NormalizedActivation(activation("tanh"), norm)
+    with jax.enable_x64(True):
+        h, z = (jnp.asarray(RNG.standard_normal((3, 7)) + 0.5) for _ in range(2))
+
+        def features(h):
+            centre = h.mean(1, keepdims=True) if isinstance(norm, lg.LayerNorm) else 0.0
+            apart = h - centre
+            return jnp.tanh(apart / jnp.sqrt((apart**2).mean(1, keepdims=True) + norm.eps))
+
+        value, pull = jax.vjp(features, h)
+        np.testing.assert_allclose(phi(h), value, atol=1e-14)
+        at = slopes(phi, h)
+        np.testing.assert_allclose(pulled_back(phi, at, z), pull(z)[0], atol=1e-14)
+        elementwise = at.slope * z * at.inverse
+        assert np.abs(elementwise - pull(z)[0]).max() > 0.05
+
+
+def serial(*layers):
+    return lg.serial(*layers, lg.Dense())
+
+
+DENSE, NORM = lg.Dense(), lg.LayerNorm()
+REFUSED = {
+    "inputs": ((NORM, DENSE, RELU), (6,), NoTheory, "before LayerNorm.* are the inputs"),
+    "behind": ((DENSE, RELU, NORM), (6,), NoTheory, "normalisations of preactivations"),
+    "twice": ((DENSE, NORM, lg.RMSNorm(), RELU), (6,), NoTheory, "normalisations of preactiv"),
+    "stream": (
+        (DENSE, NORM, lg.Residual(lg.serial(RELU, DENSE))),
+        (6,),
+        NoTheory,
+        "residual branches that read",
+    ),
+    "end of a branch": (
+        (DENSE, lg.Residual(lg.serial(RELU, DENSE, NORM))),
+        (6,),
+        NoTheory,
+        "end in an affine map",
+    ),
+    "positions": (
+        (lg.Conv((2,)), NORM, RELU, lg.Flatten()),
+        (4, 2),
+        NoTheory,
+        "fully connected networks only",
+    ),
+    "flattened": ((lg.Conv((2,)), lg.Flatten(), NORM, RELU), (4, 2), NoTheory, "preactivations"),
+    "widths": (
+        (DENSE, NORM, RELU, lg.Dense(width_ratio=2), RELU),
+        (6,),
+        NoTheory,
+        "one width for all hidden layers",
+    ),
+    "batch": ((DENSE, lg.BatchNorm(), RELU), (6,), NoRule, "BatchNorm"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refusals(name):
+    layers, inputs, error, words = REFUSED[name]
+    with pytest.raises(error, match=words):
+        chain(serial(*layers), inputs)
+
+
+def test_response_functions_are_refused():
+    run = lg.Run(serial(DENSE, NORM, TANH), lg.mean_field(), DATA, optimizer=lg.gd(0.1), steps=1)
+    with pytest.raises(NoTheory, match="normalised layers"):
+        lg.response_functions(run)
+
+
+def residual(norm, phi):
+    """Two blocks and a read-out that read the normalised stream."""
+    block = lg.Residual(lg.serial(norm, lg.Activation(phi), DENSE))
+    return serial(DENSE, lg.repeat(block, 2), norm)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("norm", "phi"), [(NORM, "relu"), (lg.RMSNorm(eps=0.3), "gelu")])
+def test_ensembles_of_wide_networks(norm, phi):
+    net = residual(norm, phi)
+    run = lg.Run(net, lg.depth_mup(), DATA, optimizer=lg.gd(0.3), steps=10)
+    limit = lg.solve(run, replicates=4)
+    np.testing.assert_allclose(limit.ntk[0], lg.ntk_kernel(net, X, param=lg.depth_mup()), atol=1e-5)
+    records = ("features", "gradients", "ntk")
+    nets = lg.train(run, width=256, seeds=128, key=2, record=records, progress=False)
+    assert np.abs(limit.f_train[-1]).max() > 0.2
+    for what in ("f_train", "f_test", *KERNELS):
+        ours, error = getattr(limit, what), getattr(limit, f"{what}_error")
+        assert_chance(ours, error, getattr(nets, what))
