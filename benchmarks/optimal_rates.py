@@ -30,8 +30,8 @@ from largen.experiments.learning_rates import learning_rate_curves
 
 SETS = ("digits", "mnist", "fashion_mnist", "cifar10_8x8")
 SAMPLES, TEST, STEPS, SEEDS, SIDE = 20, 100, 10, 8, 8
-REDUCED = 2.0 ** (np.arange(-6, 10) / 4)  # rates in units of P/λ_max
-OF_DEEP = 12  # as many of them for deep networks, whose kernels sharpen more
+LOW, MIDDLE, HIGH = range(-14, 0), range(-6, 6), range(-6, 10)  # exponents of 2^(1/4), of rates
+NAME_OF = {k: f"{2 ** (k / 4):.3f}" for k in range(min(LOW), max(HIGH) + 1)}
 FACTOR, WIDE = 2**0.5, 256  # optima are to agree within this factor, from this width on
 EVIDENCE = Path(__file__).parents[1] / "docs" / "evidence"
 NAMES = ["data", "network", "width", "samples", "initial", "seconds"]
@@ -41,11 +41,11 @@ WIDTHS = (64, 256, 512)
 # Numbers of neurons are fixed: near divergence no number of them reaches a given error.
 SHALLOW, DEEP = ({"particles": n, "replicates": 2} for n in (8192, 1024))
 CASES = {
-    "tanh, 1 layer, γ = 1/4": (lg.mlp(1, "tanh"), lg.mean_field(0.25), SHALLOW),
-    "tanh, 1 layer, γ = 1": (lg.mlp(1, "tanh"), lg.mean_field(1.0), SHALLOW),
-    "relu, 1 layer, γ = 2": (lg.mlp(1, "relu"), lg.mean_field(2.0), SHALLOW),
-    "tanh, 2 layers, γ = 1": (lg.mlp(2, "tanh"), lg.mean_field(1.0), DEEP),
-    "tanh, 4 blocks, γ = 1": (lg.residual_mlp(4, "tanh"), lg.depth_mup(), DEEP),
+    "tanh, 1 layer, γ = 1/4": (lg.mlp(1, "tanh"), lg.mean_field(0.25), SHALLOW, HIGH),
+    "tanh, 1 layer, γ = 1": (lg.mlp(1, "tanh"), lg.mean_field(1.0), SHALLOW, HIGH),
+    "relu, 1 layer, γ = 2": (lg.mlp(1, "relu"), lg.mean_field(2.0), SHALLOW, LOW),
+    "tanh, 2 layers, γ = 1": (lg.mlp(2, "tanh"), lg.mean_field(1.0), DEEP, MIDDLE),
+    "tanh, 4 blocks, γ = 1": (lg.residual_mlp(4, "tanh"), lg.depth_mup(), DEEP, MIDDLE),
 }
 
 
@@ -74,15 +74,15 @@ def _small(pixels: np.ndarray) -> np.ndarray:
 
 def computed(name: str, data: lg.Dataset, network: str) -> Iterator[dict[str, Any]]:
     """Yield one row for each width and kind of loss, the limit first."""
-    net, param, of_limit = CASES[network]
+    net, param, of_limit, exponents = CASES[network]
     kernel = lg.ntk_kernel(net, data.x_train, param=param)
     unit = lg.critical_learning_rate(kernel) / 2
     run = lg.Run(net, param, data, optimizer=lg.gd(unit), steps=STEPS)
-    reduced = REDUCED[: OF_DEEP if of_limit is DEEP else None]
+    rates = unit * 2.0 ** (np.array(exponents) / 4)
     for width in (np.inf, *WIDTHS):
         start = time.process_time()
         options = of_limit if np.isinf(width) else {"width": width, "seeds": SEEDS}
-        curves = learning_rate_curves(run, unit * reduced, progress=False, **options)
+        curves = learning_rate_curves(run, rates, progress=False, **options)
         seconds = time.process_time() - start
         for on, curve in curves.items():
             yield {
@@ -92,13 +92,18 @@ def computed(name: str, data: lg.Dataset, network: str) -> Iterator[dict[str, An
                 "samples": on,
                 "initial": f"{curve.initial:.5g}",
                 "seconds": f"{seconds:.1f}",
-                **{f"{x:.3f}": f"{y:.5g}" for x, y in zip(reduced, curve.losses, strict=True)},
+                **{NAME_OF[k]: f"{y:.5g}" for k, y in zip(exponents, curve.losses, strict=True)},
             }
+
+
+def cells_of(rows: list[dict[str, Any]]) -> set[tuple[str, str]]:
+    """Return data and network of the cells that are computed."""
+    return {(row["data"], row["network"]) for row in rows}
 
 
 def curve_of(row: dict[str, str]) -> LearningRateCurve:
     """Return the curve of a row, over reduced rates."""
-    pairs = [(x, float(row[f"{x:.3f}"])) for x in REDUCED if row.get(f"{x:.3f}")]
+    pairs = [(2.0 ** (k / 4), float(row[x])) for k, x in NAME_OF.items() if row.get(x)]
     rates, losses = np.array(pairs).T
     errors = np.full(len(losses), np.nan)
     return LearningRateCurve(rates, losses, errors, float(row["initial"]), "", row["samples"])
@@ -117,7 +122,7 @@ def lines(rows: list[dict[str, str]], on: str) -> Iterator[str]:
             cell[float(row["width"])] = curve_of(row)
     for (data, network), curves in cells.items():
         limit = curves[np.inf]
-        left = f"{data:14}{network:23}{limit.optimum:6.2f} {_interval(limit)} {_edge(limit):>12}"
+        left = f"{data:14}{network:23}{_best(limit):>6} {_interval(limit)} {_edge(limit):>12}"
         largest = 1.0
         for width in sorted(curves)[:-1]:
             nets = curves[width]
@@ -127,11 +132,16 @@ def lines(rows: list[dict[str, str]], on: str) -> Iterator[str]:
             if width >= WIDE:
                 largest = max(largest, factor, 1 / factor)
             cost = f"{cost:7.2f}" if not nets.diverged[best] else "   div."
-            right = f"{width:6.0f}{nets.optimum:6.2f} {_interval(nets)} {_edge(nets):>12}"
+            right = f"{width:6.0f}{_best(nets):>6} {_interval(nets)} {_edge(nets):>12}"
             yield left + right + f"{factor:8.2f}{cost}"
             left = " " * len(left)
         agree, total = agree + (largest <= FACTOR), total + 1
     yield f"within a factor √2 at N ≥ {WIDE}: {agree} of {total} cells\n"
+
+
+def _best(curve: LearningRateCurve) -> str:
+    """Return the optimum, marked if it is the smallest of the rates."""
+    return f"{'≤' if curve.optimum == curve.rates[0] else ''}{curve.optimum:.2f}"
 
 
 def _interval(curve: LearningRateCurve) -> str:
@@ -147,19 +157,20 @@ def main() -> None:
     """Compute the cells that are missing, and write the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--data", type=Path, default=Path("data"), help="folder of the images")
+    parser.add_argument("--table", action="store_true", help="write the table, and compute nothing")
     parser.add_argument("--output", type=Path, default=EVIDENCE, help="folder of the table")
     given = parser.parse_args()
     given.output.mkdir(parents=True, exist_ok=True)
     path = given.output / "optimal_rates.csv"
     rows = list(csv.DictReader(path.open())) if path.exists() else []
-    done = {(row["data"], row["network"]) for row in rows}
+    done = cells_of(rows)
     for network in CASES:
         for name in SETS:
-            if (name, network) in done:
+            if given.table or (name, network) in done:
                 continue
             rows += computed(name, images(name, given.data), network)
             with path.open("w", newline="") as file:
-                writer = csv.DictWriter(file, [*NAMES, *(f"{x:.3f}" for x in REDUCED)])
+                writer = csv.DictWriter(file, [*NAMES, *NAME_OF.values()])
                 writer.writeheader()
                 writer.writerows(rows)
             print(f"{name}, {network}: {rows[-1]['seconds']} s for the widest", flush=True)
@@ -171,7 +182,9 @@ def main() -> None:
         "cost: loss of the networks at the limit's best rate of the grid, over their smallest one.",
         f"{seconds:.0f} processor seconds in all.\n",
     ]
-    table = "\n".join([*words, *lines(rows, "train"), *lines(rows, "test")])
+    missing = [f"{n}, {k}" for k in CASES for n in SETS if (n, k) not in cells_of(rows)]
+    last = [f"Not computed yet: {'; '.join(missing)}."] if missing else []
+    table = "\n".join([*words, *lines(rows, "train"), *lines(rows, "test"), *last]).rstrip() + "\n"
     (given.output / "optimal_rates.txt").write_text(table)
     print(table)
 

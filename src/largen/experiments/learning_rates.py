@@ -321,5 +321,6 @@ def _losses(trained: Trajectory, on: str) -> tuple[float, float, float]:
         first, last = float(curve[0]), float(curve[-1])
         return first, last if trained.status is Status.OK else np.nan, np.nan
     last = curve[:, -1]
-    error = last.std(ddof=1) / len(last) ** 0.5 if len(last) > 1 else np.nan
+    known = len(last) > 1 and np.isfinite(last).all()
+    error = last.std(ddof=1) / len(last) ** 0.5 if known else np.nan
     return float(curve[:, 0].mean()), float(last.mean()), float(error)
