@@ -114,7 +114,7 @@ def lines(rows: list[dict[str, str]], on: str) -> Iterator[str]:
     head = f"{'data':14}{'network':23}{'limit':>6} {'within 10 %':>13} {'diverges':>12}"
     yield f"{on} loss"
     yield head + f"{'N':>6}{'nets':>6} {'within 10 %':>13} {'diverges':>12}{'factor':>8}{'cost':>7}"
-    agree, total = 0, 0
+    agree, none = 0, 0
     cells: dict[tuple[str, str], dict[float, LearningRateCurve]] = {}
     for row in rows:
         if row["samples"] == on:
@@ -135,8 +135,10 @@ def lines(rows: list[dict[str, str]], on: str) -> Iterator[str]:
             right = f"{width:6.0f}{_best(nets):>6} {_interval(nets)} {_edge(nets):>12}"
             yield left + right + f"{factor:8.2f}{cost}"
             left = " " * len(left)
-        agree, total = agree + (largest <= FACTOR), total + 1
-    yield f"within a factor √2 at N ≥ {WIDE}: {agree} of {total} cells\n"
+        found = np.isfinite([curve.optimum for curve in curves.values()]).all()
+        agree, none = agree + (found and largest <= FACTOR), none + (not found)
+    yield f"within a factor √2 at N ≥ {WIDE}: {agree} of {len(cells) - none} cells"
+    yield f"no rate has a smaller loss than the start has: {none} further cells\n"
 
 
 def _best(curve: LearningRateCurve) -> str:
