@@ -14,6 +14,7 @@ from largen.experiments.claims import Claim
 from papers.bordelon import finite_sizes
 from papers.bordelon.branches import linear_distances
 from papers.bordelon.finite_sizes import Settings, distances, limit_of, networks, solved_at
+from papers.bordelon.fluctuations import variance_of
 from papers.hanin.verdicts import near
 from papers.images import Images
 from papers.powers import fitted_powers
@@ -23,18 +24,13 @@ LINEAR = (16, 32)  # depths of linear networks, whose distances are known exactl
 
 
 def variances(settings: Settings, found: Found) -> xarray.Dataset:
-    """Return Var(f) over networks with its error, ``(width, depth)``; means of samples and steps.
-
-    The variance of S networks is the mean over networks of Σ_μt (f − ⟨f⟩)² S/(S − 1), and the
-    spread over networks gives its error.
-    """
+    """Return Var(f) over networks and its error, ``(width, depth)``, means over all steps."""
     grid = (len(settings.widths), len(settings.depths))
     value, error = np.zeros(grid), np.zeros(grid)
     for i, width in enumerate(settings.widths):
         for j, depth in enumerate(settings.depths):
             f = found[f"width {width}, depth {depth}"]["f_train"].values[:, 1:]
-            own = np.square(f - f.mean(0)).reshape(len(f), -1).mean(1) * len(f) / (len(f) - 1)
-            value[i, j], error[i, j] = own.mean(), own.std(ddof=1) / np.sqrt(len(own))
+            value[i, j], error[i, j] = variance_of(f)
     axes, sizes = ("width", "depth"), {"width": settings.widths, "depth": settings.depths}
     return xarray.Dataset(
         {"variance": (axes, value), "error": (axes, error)},

@@ -1,4 +1,4 @@
-"""The limits of width and depth in either order: norms in residual and in plain networks."""
+"""Appendix H: fluctuations grow with the depth in plain networks, and not in residual ones."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from scipy.special import polygamma
 
 import largen as lg
 from largen.experiments.claims import Claim
+from papers.bordelon import fluctuations
 from papers.hanin.verdicts import equals, near
 from papers.images import Images
 from papers.powers import fitted_powers
@@ -24,11 +25,12 @@ LARGEST_Z = 3.5  # exceeded by chance, at any of the sizes, with probability 1 %
 
 
 class Settings(NamedTuple):
-    """Widths, depths and number of the networks."""
+    """Widths, depths and number of the networks whose norms are drawn; sizes of all others."""
 
     widths: tuple[int, ...]
     depths: tuple[int, ...]
     draws: int
+    others: fluctuations.Sizes
 
 
 NETS: dict[str, Callable[..., Any]] = {
@@ -89,10 +91,12 @@ def _parts(settings: Settings, images: Mapping[str, Images]) -> Sequence[Part]:
         sizes = {"width": list(settings.widths), "depth": list(settings.depths)}
         return xarray.Dataset({key: (axes, value) for key, value in found.items()}, sizes)
 
-    return [
-        Part(name, f"variance of log norms, {name} {settings}", 1.0, partial(compute, name))
+    key = f"{settings.widths} {settings.depths} {settings.draws}"
+    norms = [
+        Part(name, f"variance of log norms, {name} {key}", 1.0, partial(compute, name))
         for name in NETS
     ]
+    return [*norms, *fluctuations.parts(settings.others)]
 
 
 def _powers(data: xarray.Dataset) -> dict[str, tuple[float, float]]:
@@ -105,7 +109,7 @@ def _powers(data: xarray.Dataset) -> dict[str, tuple[float, float]]:
 
 
 def claims(settings: Settings, found: Found) -> list[Claim]:
-    """Return claims on whether the limits commute."""
+    """Return claims on fluctuations, and on whether the limits commute."""
     made = []
     sizes = f"N = {settings.widths[0]} … {settings.widths[-1]}, L = {settings.depths[0]} … "
     sizes += f"{settings.depths[-1]}, {settings.draws} networks each"
@@ -135,12 +139,14 @@ def claims(settings: Settings, found: Found) -> list[Claim]:
                 z, z, z, z < LARGEST_Z,
             )
         )  # fmt: skip
-    return made
+    return [*fluctuations.claims(settings.others, found), *made]
 
 
 def _draw(settings: Settings, found: Found) -> Picture:
-    picture = Picture(figsize=(9, 3.2), layout="constrained")
-    shared = picture.subplots(1, len(NETS), sharey=True)
+    picture = Picture(figsize=(9, 6.4), layout="constrained")
+    above, below = picture.subfigures(2, 1)
+    fluctuations.draw(above.subplots(1, 2), found)
+    shared = below.subplots(1, len(NETS), sharey=True)
     for axes, name in zip(shared, NETS, strict=True):
         data = found[name]
         for k, width in enumerate(settings.widths):
@@ -158,16 +164,26 @@ def _draw(settings: Settings, found: Found) -> Picture:
 
 FIGURE = Figure(
     name="001-H",
-    title="Width and depth to infinity commute in residual networks, and not in plain ones",
+    title="Fluctuations grow with the depth in plain networks, and not in residual ones",
     source="Bordelon et al., Depthwise hyperparameter transfer in residual networks, Appendix H",
     images=(),
-    settings=Settings((64, 128), (8, 24, 64), 2000),
-    fast=Settings((64,), (4, 8, 16), 1000),
+    settings=Settings(
+        (64, 128),
+        (8, 24, 64),
+        2000,
+        fluctuations.Sizes((32, 64), (4, 8, 32), (2, 4, 8), 384, 512, (4, 8, 16, 32), 4000),
+    ),
+    fast=Settings(
+        (64,), (4, 8, 16), 1000, fluctuations.Sizes((32,), (4, 16), (2, 8), 128, 512, (4, 16), 1000)
+    ),
     parts=_parts,
     claims=claims,
     draw=_draw,
     notes=(
         "the appendix says that variances of kernels do not grow with the depth; no figure has it",
+        "above: outputs after each of the first steps, on four random inputs, where γ₀ = 1",
+        "rates of plain networks are divided by L + 1, as which their tangent kernel grows",
+        "below: if Var log|h|² does not grow with L, width and depth go to infinity in any order",
         "h is what the read-out reads, φ(h) of the stream in relu networks",
         "lines are exact, from independent factors; dots are drawn networks",
     ),

@@ -5,9 +5,11 @@ import math
 import jax
 import numpy as np
 import pytest
+from sklearn.datasets import load_digits
 
 import largen as lg
 from largen.experiments import LearningRateCurve
+from largen.experiments.learning_rates import learning_rate_curves
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((6, 5))
@@ -52,6 +54,32 @@ def test_threshold_of_the_kernel_limit_is_the_critical_rate():
     largest = 2 * len(DATA.x_train) / np.linalg.eigvalsh(kernel)[-1]
     curve = lg.learning_rate_curve(run, largest * np.array([0.5, 0.98, 1.02]), on="train")
     assert curve.diverged.tolist() == [False, False, True]
+
+
+@pytest.mark.slow
+def test_threshold_where_features_move_is_below_the_critical_rate():
+    """The kernel sharpens: on 40 digits training diverges from 1.4 P/λ_max on, instead of 2."""
+    x, labels = load_digits(return_X_y=True)
+    x, y = (x[:40] - x.mean(0)) / 4.3, 1.0 - 2.0 * (labels[:40] % 2)
+    net = lg.mlp(1, "tanh")
+    unit = lg.critical_learning_rate(lg.ntk_kernel(net, x)) / 2
+    run = lg.Run(net, lg.mean_field(), lg.Dataset(x, y), optimizer=lg.gd(unit), steps=25)
+    nets = lg.train(run, width=256, seeds=2, key=0, record=["ntk"])
+    first, last = unit / 40 * np.linalg.eigvalsh(nets.ntk)[..., -1].T
+    assert first == pytest.approx(1, abs=0.2)
+    assert (last > 1.3 * first).all()
+    curve = lg.learning_rate_curve(run, unit * np.array([1.2, 1.3, 1.4]), particles=2048)
+    assert np.divide(curve.threshold, unit) == pytest.approx([1.3, 1.4])
+
+
+def test_both_losses_are_of_the_same_solutions():
+    run = run_of(lg.mlp(1, "tanh"), lg.mean_field())
+    curves = learning_rate_curves(run, [0.5, 1.0], width=16, seeds=2)
+    for on, curve in curves.items():
+        alone = lg.learning_rate_curve(run, [0.5, 1.0], width=16, seeds=2, on=on)
+        np.testing.assert_array_equal(curve.losses, alone.losses)
+        assert curve.on == on
+    assert list(curves) == ["train", "test"]
 
 
 CASES = {

@@ -11,7 +11,7 @@ from papers import FIGURES, Images, figure, produce
 from papers.bordelon import claims, dynamics
 
 # Of infinite depth, which are no sweeps of images, elsewhere (test_infinite_depth.py).
-DEPTH = ("001-5", "001-6", "001-7", "001-B7", "001-H", "001-M1")
+DEPTH = ("001-5", "001-6", "001-7", "001-B7", "001-H", "001-I", "001-M1")
 NAMES = [name for name in FIGURES if name.startswith("001-") and name not in DEPTH]
 
 

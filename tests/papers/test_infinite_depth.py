@@ -2,10 +2,12 @@
 
 import numpy as np
 import pytest
+import xarray
 from tests.papers.test_initialisation import verdicts
 
 import largen as lg
-from papers import figure
+from papers import figure, produce
+from papers.bordelon import error_terms
 from papers.bordelon.order_of_limits import NETS, exact
 from papers.chaintron.networks import Blocks, Ends, drawn_blocks, drawn_ends, regrouped, stream
 from papers.chaintron.networks import trained as trained_streams
@@ -40,6 +42,56 @@ def test_nothing_is_refuted(name, tmp_path):
 
 
 @pytest.mark.slow
+def test_biases_of_width_and_depth_are_added_as_signed_numbers(tmp_path):
+    wanted = figure("001-I")
+    done = produce(wanted, {}, tmp_path, fast=True)
+    one, many, bound, norms, *others = [claim.agrees for claim in done.claims]
+    assert False not in (one, many)
+    assert (bound, norms) == (True, False)  # the sum of norms is a bound, not the error
+    assert others[:3] == [True, False, True]
+    assert False not in others[3:]
+    value, error = error_terms.ratio(wanted.fast, done.found, 32, "squares")
+    assert value - 3 * error > 1  # without their product the biases are too small
+
+
+def made_up_networks(c, d, noise, width, depth, count, rng):
+    """Outputs of networks whose errors are known, over network, step and sample."""
+    mean = c / width + d / depth
+    return mean + noise * rng.standard_normal((count, *c.shape)) / width**0.5
+
+
+def test_terms_of_made_up_networks():
+    rng = np.random.default_rng(4)
+    c, d, limit = (rng.standard_normal((5, 3)) for _ in range(3))
+    c, noise, count = c + d, 0.5, 4000
+
+    def kept(f):
+        axes = ("seed", "step", "sample")[-f.ndim :]
+        start = np.zeros((*f.shape[:-2], 1, 3))
+        return xarray.Dataset({"f_train": (axes, np.concatenate([start, f], -2))})
+
+    found = {error_terms.LIMIT: kept(limit)}
+    for depth in (2, 4):
+        found[f"infinite width, depth {depth}"] = kept(limit + d / depth)
+        for width in (8, 16):
+            f = limit + made_up_networks(c, d, noise, width, depth, count, rng)
+            found[f"width {width}, depth {depth}"] = kept(f)
+    f = found["width 8, depth 2"]["f_train"].values[:, 1:]
+    terms = error_terms.terms(found, 8, 16, 2, f)
+    assert terms.variance == pytest.approx(noise**2 / 16, rel=0.03)
+    assert terms.depth == pytest.approx(np.mean((d / 2) ** 2))
+    assert terms.width == pytest.approx(np.mean((c / 16) ** 2), rel=0.05)
+    assert terms.product == pytest.approx(2 * np.mean(c * d) / 32, rel=0.05)
+    settings = error_terms.Settings((8, 16), (2, 4), count, (1, 40))
+    for ensemble in settings.ensembles:
+        value, error = error_terms.ratio(settings, found, ensemble, "signed")
+        assert abs(value - 1) < 3 * error < 0.1
+    for kind, sign in (("squares", 1), ("triangle", -1)):
+        value, error = error_terms.ratio(settings, found, 40, kind)
+        assert sign * (value - 1) > 5 * error
+
+
+@pytest.mark.slow
 def test_branches(tmp_path):
     *nets, half, between, one = verdicts("001-M1", tmp_path)
     assert len(nets) == 5
@@ -48,7 +100,7 @@ def test_branches(tmp_path):
     assert (half, between, one) == (True, True, True)
 
 
-@pytest.mark.parametrize("name", ["001-5", "001-B7", "001-H", "001-M1", "2603.18168-rate"])
+@pytest.mark.parametrize("name", ["001-5", "001-B7", "001-H", "001-I", "001-M1", "2603.18168-rate"])
 def test_parts_have_names_and_keys_of_their_own(name):
     wanted = figure(name)
     for settings in (wanted.settings, wanted.fast):

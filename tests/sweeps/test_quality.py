@@ -16,10 +16,10 @@ TRUTH = {  # power of the best rate, of the curvature, loss at infinite width
 }
 
 
-def surface(noise=0.0):
-    rng, losses = np.random.default_rng(0), []
+def surface(scatter=0.0):
+    losses = []
     for power, kappa, limit in TRUTH.values():
-        centre = -2 + power * np.log2(WIDTHS / 32) + noise * rng.standard_normal(4)
+        centre = -2 + power * np.log2(WIDTHS / 32) + scatter
         height = 0.05 * (WIDTHS / 32.0) ** kappa
         least = limit + 3 / WIDTHS
         x = np.log2(RATES)[None] - centre[:, None]
@@ -51,9 +51,21 @@ def test_known_surfaces():
 
 
 def test_fit_error_is_the_scatter_of_best_rates():
-    errors = surface(noise=0.2).quality("width")["fit_error"].values
-    assert (errors > 0.05).all()
-    assert (errors < 0.5).all()
+    """δ(1, −1, −1, 1) is orthogonal to every line through four equal steps."""
+    scatter = 0.2 * np.array([1, -1, -1, 1])
+    found = surface(scatter).quality("width").isel(depth=0)
+    for scheme, (power, _, _) in TRUTH.items():
+        at = found.sel(scheme=scheme)
+        assert float(at["exponent"]) == pytest.approx(power, abs=1e-9)
+        assert float(at["fit_error"]) == pytest.approx(0.2 * (4 / 2) ** 0.5, abs=1e-9)
+
+
+def test_a_transferred_rate_that_diverges_has_no_finite_penalty():
+    data = surface().data.copy(deep=True)
+    data["loss"].loc[{"scheme": "standard", "width": 256, "lr": slice(0.25, None)}] = np.inf
+    found = Sweep(data).quality("width").isel(depth=0)["transferred_penalty"]
+    assert float(found.sel(scheme="standard")) == np.inf
+    assert float(found.sel(scheme="mup")) == pytest.approx(0, abs=1e-5)
 
 
 def test_too_few_sizes_and_other_axes():

@@ -234,13 +234,36 @@ def learning_rate_curve(
     [False, False, False, False, True]
     """
     instance_of("run", run, Run, "an lg.Run")
+    on = chosen_samples(on, len(run.data.x_test) > 0)
+    options.update(width=width, seeds=seeds, key=key, progress=progress)
+    return learning_rate_curves(run, rates, **options)[on]
+
+
+def learning_rate_curves(
+    run: Run,
+    rates: Sequence[float] | ArrayLike,
+    *,
+    width: int | None = None,
+    seeds: int = 8,
+    key: Any = 0,
+    progress: bool | Report | None = None,
+    **options: Any,
+) -> dict[str, LearningRateCurve]:
+    """Return the curves of the training and the test loss from the same solutions.
+
+    Arguments are those of :func:`learning_rate_curve`.
+
+    Returns
+    -------
+    dict
+        Curves under ``"train"`` and, if there are test samples, ``"test"``.
+    """
     if not isinstance(run.optimizer, Stepped):
         raise InvalidInput(f"run: {run.optimizer} has no learning rate; take e.g. lg.gd(0.1).")
     found = sequence("rates", rates, "a list of positive numbers")
     found = np.array(sorted(real("rates", rate, above=0) for rate in found))
     if len(found) < 2 or (np.diff(found) == 0).any():
         raise InvalidInput(f"rates: wanted two or more that differ, got {found.tolist()}.")
-    on = chosen_samples(on, len(run.data.x_test) > 0)
     if width is not None:
         width, seeds = integer("width", width, at_least=1), integer("seeds", seeds, at_least=1)
         if options:
@@ -248,7 +271,9 @@ def learning_rate_curve(
             raise InvalidInput(f"{named}: of lg.solve, and width={width} trains networks.")
     else:
         options = _with_key(run, key, options)
-    losses, errors, initial, of = [], [], np.nan, ""
+    samples = ("train", "test") if len(run.data.x_test) else ("train",)
+    losses: dict[str, list[tuple[float, float, float]]] = {on: [] for on in samples}
+    of = ""
     with reporter(progress, "learning rates") as report:
         for i, rate in enumerate(found):
             report(i, len(found))
@@ -261,12 +286,16 @@ def learning_rate_curve(
                 trained = train(one, width=width, seeds=seeds, key=key, throw=False)
                 blocks = f" with {int(trained.depth)} blocks" if trained.depth else ""
                 of = f"{seeds} networks of width {width}{blocks}"
-            first, loss, error = _losses(trained, on)
-            initial = first if not np.isfinite(initial) else initial
-            losses.append(loss)
-            errors.append(error)
+            for on in samples:
+                losses[on].append(_losses(trained, on))
         report(len(found), len(found))
-    return LearningRateCurve(found, np.array(losses), np.array(errors), initial, of, on)
+    curves = {}
+    for on in samples:
+        before, after, errors = np.array(losses[on]).T
+        sound = before[np.isfinite(before)]
+        initial = float(sound[0]) if len(sound) else np.nan
+        curves[on] = LearningRateCurve(found, after, errors, initial, of, on)
+    return curves
 
 
 def _with_key(run: Run, key: Any, options: dict[str, Any]) -> dict[str, Any]:
@@ -292,5 +321,6 @@ def _losses(trained: Trajectory, on: str) -> tuple[float, float, float]:
         first, last = float(curve[0]), float(curve[-1])
         return first, last if trained.status is Status.OK else np.nan, np.nan
     last = curve[:, -1]
-    error = last.std(ddof=1) / len(last) ** 0.5 if len(last) > 1 else np.nan
+    known = len(last) > 1 and np.isfinite(last).all()
+    error = last.std(ddof=1) / len(last) ** 0.5 if known else np.nan
     return float(curve[:, 0].mean()), float(last.mean()), float(error)

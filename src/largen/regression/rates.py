@@ -55,6 +55,16 @@ def critical_learning_rate(ntk: Any, *, momentum: float = 0.0) -> float:
     InvalidInput
         If the kernel is not a square, symmetric matrix of floats, or β is out of range.
 
+    Notes
+    -----
+    The kernel is taken as constant, as it is in the kernel limit. Where features move it is not the
+    threshold of training, on either side: the kernel sharpens as it learns, so that training may
+    diverge below it, and for small γ₀ it may shrink while the loss is large, so that training
+    survives above it (:func:`largen.catapult`). On the first 40 of scikit-learn's digits, one
+    hidden layer of tanh with γ₀ = 1 and infinite width trains for 25 steps of 1.3 P/λ_max and
+    diverges at 1.4 P/λ_max, where this function says 2. :func:`largen.learning_rate_curve` measures
+    the threshold of a run.
+
     Examples
     --------
     >>> import largen as lg, numpy as np

@@ -77,6 +77,8 @@ def curvature(log2_lr: np.ndarray, losses: np.ndarray) -> float:
 def asymptote(sizes: np.ndarray, losses: np.ndarray) -> float:
     """Return L(∞) of L = L(∞) + A·size^(−p), A ≥ 0, by least squares; NaN with too few sizes.
 
+    Losses that are not finite are left out.
+
     Examples
     --------
     >>> import numpy as np
@@ -133,7 +135,8 @@ def quality(
             found["kappa"][i, j] = line(np.log2(sizes), np.log2(curvatures[i, j])).slope
             found["loss_at_infinity"][i, j] = asymptote(sizes, best["loss"].sel(at).values)
             moved = transferred.sel(at).values
-            found["transferred_at_infinity"][i, j] = asymptote(sizes, moved)
+            diverges = moved[-1] == np.inf
+            found["transferred_at_infinity"][i, j] = np.inf if diverges else asymptote(sizes, moved)
     axes = ("scheme", other)
     data = xarray.Dataset(
         {

@@ -159,17 +159,24 @@ class Sweep:
     def quality(self, along: str) -> xarray.Dataset:
         """Return how well the best rate is extrapolated along the width or the depth.
 
-        Three questions of Kalra and Barkeshli (arXiv 2605.21486), beside :meth:`drift` and
-        :meth:`transferred`; the definitions below are of this library and may differ from theirs.
+        Three numbers with the names that Kalra and Barkeshli (arXiv 2605.21486) give them, beside
+        :meth:`drift` and :meth:`transferred`. The formulas are of this library, and may differ from
+        theirs. Below, n is the width or the depth, η*(n) the best rate,
+        interpolated between rates of the grid, and L*(n) the smallest mean loss of the grid.
 
-        * Fit error E: with log₂ η* = a + b·log₂ n by least squares, ``exponent`` is b and
-          ``fit_error`` the root mean square of the residuals, in factors of two.
-        * Robustness κ: with loss/(best loss) = 1 + c·(log₂ η/η*)², ``curvature`` is c at each size,
-          what an error of a factor of two costs; ``kappa`` is the exponent of c ∝ n^κ. Where κ > 0
-          an error of the extrapolated rate costs more at larger sizes.
-        * Asymptotic penalty R(∞): with L*(n) = L(∞) + A n^(−p) of the loss at the best rate,
-          ``penalty`` is L(∞) over the smallest one among schemes, minus 1; ``transferred_penalty``
-          has the loss at the base's best rate in its place.
+        * Fit error E: with log₂ η* = a + b·log₂ n by least squares over the k sizes that train,
+          ``exponent`` is b and ``fit_error`` is E = √(Σ residual²/(k − 2)), in factors of two.
+        * Robustness κ: a parabola in log₂ η through the logarithms of the best loss of the grid and
+          of its neighbours has the coefficient c, so that loss/(smallest loss) = 1 + c·(log₂ η/η*)²
+          + …: ``curvature`` is c, the share of the loss that a factor of two in the rate costs.
+          ``kappa`` is the slope of log₂ c against log₂ n, so that c ∝ n^κ: where κ > 0, an error of
+          the rate costs more at larger sizes.
+        * Asymptotic penalty R(∞): ``loss_at_infinity`` is L(∞) of L*(n) = L(∞) + A n^(−p) by least
+          squares with A > 0, L(∞) ≥ 0 and p of 0.1, 0.15, …, 3; of losses that do not fall with n,
+          their mean. ``penalty`` is R(∞) = L(∞)/min L(∞) − 1, the minimum being that of all schemes
+          at the other size. ``transferred_penalty`` has in its numerator the L(∞) of losses at
+          the best rate of the smallest sizes, ``transferred_at_infinity``: a lower bound if these
+          grow with n, and ∞ if training diverges at the largest n.
 
         Parameters
         ----------
