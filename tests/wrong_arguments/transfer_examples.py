@@ -133,6 +133,7 @@ def examples() -> dict[str, Example]:
             {"scheduler": torch.optim.lr_scheduler.LambdaLR(optimizer(), lambda t: 1.0)},
         ),
         "torch.TorchPlan.build": Example(plan().build, {"seed": 0}),
+        "torch.TorchPlan.initialise": Example(plan().initialise, {"model": Net(**SIZES["target"])}),
         "torch.TorchPlan.attach": Example(plan().attach, {"model": built()}),
         "torch.TorchPlan.param_groups": Example(
             plan().param_groups, {"model": built(), "lr": 0.1}
