@@ -2,6 +2,11 @@
 
 A plan is right if a few steps of training change the model's outputs equally at all sizes: the
 slope of the change, in log₂ per doubling, is then 0 up to finite-size corrections.
+
+The initial outputs f₀ of a random read-out vanish as n^(−½). With targets y, the error f₀ − y and
+the response to it would contain f₀, which is as large as y at the base of a model such as T5, and
+would shrink with the width under the right plan. With targets f₀ + y, the error at the start is −y
+at every size.
 """
 
 from __future__ import annotations
@@ -57,9 +62,10 @@ def audit(
     """Make a plan from a model's builder alone, train the model at several sizes, return a verdict.
 
     The sizes are multiples of the base's, in all widths at once and in the depth. The models are
-    trained on random targets y of their outputs f with the loss ½⟨(f − y)²⟩, in evaluation mode
-    except for batch normalisation. The slope of log₂ of the change of f against log₂ of the size
-    is fitted, with an interval from the scatter between seeds. The verdict is one of:
+    trained towards f₀ + y with the loss ½⟨(f − f₀ − y)²⟩, where f are their outputs, f₀ the initial
+    ones and y is random, in evaluation mode except for batch normalisation. The slope of log₂ of
+    the change of f against log₂ of the size is fitted, with an interval from the scatter between
+    seeds. The verdict is one of:
 
     ``"flat"``
         Both intervals are within the tolerance.
@@ -227,6 +233,7 @@ class _Quiet:
         self.make_model, self.example = make_model, example
         self.sizes: WeakKeyDictionary[nn.Module, Mapping[str, Any]] = WeakKeyDictionary()
         self.inputs: dict[tuple, tuple] = {}
+        self.targets: WeakKeyDictionary[nn.Module, Tensor] = WeakKeyDictionary()
 
     def __call__(self, **sizes: Any) -> nn.Module:
         """Build a model in evaluation mode, except for batch normalisation."""
@@ -241,12 +248,14 @@ class _Quiet:
         return model
 
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
-        """Return half the mean squared distance to random targets."""
+        """Return half the mean squared distance to targets f₀ + y, with f₀ from the first call."""
         args, kwargs = self._taken(self.sizes[model])
         output = output_of(model(*args, **kwargs))
         if output is None:
             raise InvalidInput("make_model: the model returns no tensor of real numbers.")
-        return (output - _drawn(output.shape, 7)).square().mean() / 2
+        if model not in self.targets:
+            self.targets[model] = output.detach() + _drawn(output.shape, 7)
+        return (output - self.targets[model]).square().mean() / 2
 
     def _taken(self, sizes: Mapping[str, Any]) -> tuple:
         """Return inputs that models of these sizes accept, found by calling one such model."""
