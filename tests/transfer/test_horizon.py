@@ -18,7 +18,7 @@ ENTRIES = 4000
 @pytest.mark.parametrize(
     ("optimizer", "decay", "batch", "samples", "lr", "weight_decay", "eps", "forgetting"),
     [
-        # Malladi et al. 2022, Definition 5.2 (square-root rule): η√κ, (1 − β)κ, ε/√κ.
+        # Malladi et al. 2022, the square-root rule: η√κ, (1 − β)κ, ε/√κ.
         ("adam", "coupled", 4, 1, 2, 1, 0.5, 4),
         # Wang and Aitchison 2024: the time scale 1/(ηλ) in steps is kept in proportion to D/B.
         ("adamw", "decoupled", 4, 1, 2, 2, 0.5, 4),

@@ -127,7 +127,7 @@ def audit(
     integer("seeds", seeds, at_least=2)
     real("lr", lr, above=0)
     allowed = real("tolerance", tolerance, above=0)
-    quiet = _Quiet(make_model, example)
+    quiet = Quiet(make_model, example)
     row = {"model": name, "tolerance": allowed}
     widths = [key for key in base if key != depth]
     ways = {"width": widths, "depth": [depth] if depth in base else []}
@@ -189,7 +189,7 @@ def audit_stock(
     Raises
     ------
     InvalidInput
-        If neither library is installed, or no model has the given name.
+        If no library of stock models is installed, or no model has the given name.
     """
     flag("every", every)
     if progress is not None:
@@ -226,7 +226,7 @@ def _one(model: StockModel, options: Mapping[str, Any]) -> Audited:
     return replace(audit(model.make, BASE, name=model.name, **options), library=model.library)
 
 
-class _Quiet:
+class Quiet:
     """A builder of models without dropout, and their loss on inputs that they accept."""
 
     def __init__(self, make_model: Callable[..., nn.Module], example: Any):
@@ -249,15 +249,15 @@ class _Quiet:
 
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
         """Return half the mean squared distance to targets f₀ + y, with f₀ from the first call."""
-        args, kwargs = self._taken(self.sizes[model])
+        args, kwargs = self.inputs_at(self.sizes[model])
         output = output_of(model(*args, **kwargs))
         if output is None:
             raise InvalidInput("make_model: the model returns no tensor of real numbers.")
         if model not in self.targets:
-            self.targets[model] = output.detach() + _drawn(output.shape, 7)
+            self.targets[model] = output.detach() + random_targets(output.shape)
         return (output - self.targets[model]).square().mean() / 2
 
-    def _taken(self, sizes: Mapping[str, Any]) -> tuple:
+    def inputs_at(self, sizes: Mapping[str, Any]) -> tuple:
         """Return inputs that models of these sizes accept, found by calling one such model."""
         key = tuple(sizes.items())
         if key not in self.inputs:
@@ -282,8 +282,9 @@ def _of_samples(value: Any) -> Any:
     return torch.randint(0, int(value.max()) + 1, shape, dtype=value.dtype)
 
 
-def _drawn(shape: Sequence[int], seed: int) -> Tensor:
-    return torch.randn(tuple(shape), generator=torch.Generator().manual_seed(seed))
+def random_targets(shape: Sequence[int]) -> Tensor:
+    """Return y, the same for equal shapes."""
+    return torch.randn(tuple(shape), generator=torch.Generator().manual_seed(7))
 
 
 def _slope(check: CoordinateCheck) -> Slope:

@@ -20,6 +20,8 @@ from largen.transfer.torch.names import join
 from largen.transfer.torch.reading import Reading
 from largen.transfer.torch.survey import allocated, initial_moments, on_meta, part_of
 
+SMALL = 0.01  # share of the target's weights that may be in memory without a note
+
 
 class Facts(Alignment):
     """Base, wider, deeper and target models of PyTorch.
@@ -50,8 +52,10 @@ class Facts(Alignment):
     @property
     def note_on_memory(self) -> str | None:
         """A note if the target's weights were allocated; None if they were not."""
-        size = allocated(self.models["target"])
-        if not size:
+        model = self.models["target"]
+        size = allocated(model)
+        whole = sum(p.numel() * p.element_size() for p in model.parameters())
+        if size <= SMALL * whole:
             return None
         return (
             f"the target's weights ({size / 1e6:.3g} MB) were allocated to read their shapes, "
