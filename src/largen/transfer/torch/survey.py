@@ -108,8 +108,8 @@ class _RangesInMemory(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Set the device of a range."""
         own = dict(kwargs or {})
-        if func in RANGES:
-            own.setdefault("device", "cpu")
+        if func in RANGES and str(own.get("device") or "meta") == "meta":
+            own["device"] = "cpu"
         return func(*args, **own)
 
 
