@@ -134,5 +134,8 @@ def test_what_has_no_rule_is_refused():
             horizon(update(optimizer), 2.0)
     with pytest.raises(InvalidInput, match="batch_ratio"):
         scale(ResidualMLP, *SIZES, batch_ratio=0)
+    plan = scale(ResidualMLP, *SIZES, optimizer="sgd")
+    with pytest.raises(InvalidInput, match="betas: sgd has none"):
+        plan.param_groups(plan.build(seed=0), lr=0.1, betas=(0.9, 0.99))
     with pytest.raises(InvalidInput, match="betas"):
         horizon(update("adamw"), 16).betas((0.9, 0.99))

@@ -17,6 +17,8 @@ from largen.transfer.torch.multipliers import attach
 from largen.transfer.torch.names import parameters
 from largen.transfer.torch.process import check_device, seeded
 
+AVERAGING = ("adam", "adamw", "adamax", "nadam", "lion")  # optimizers with an argument betas
+
 
 @dataclass(frozen=True, repr=False)
 class TorchPlan(Plan):
@@ -164,6 +166,8 @@ class TorchPlan(Plan):
             one_of("adjust_lr_fn", adjust_lr_fn, ("original", "match_rms_adamw"))
             if self.update.kind != "orthogonal":
                 raise InvalidInput(f"adjust_lr_fn: {self.optimizer} has none; it is Muon's.")
+        if betas is not None and self.optimizer not in AVERAGING:
+            raise InvalidInput(f"betas: {self.optimizer} has none; wanted one of {AVERAGING}.")
         if moved_by is not None:
             movers = ("muon", "adamw") if self.update.kind == "orthogonal" else (self.optimizer,)
             one_of("moved_by", moved_by, (*movers, "all"))
