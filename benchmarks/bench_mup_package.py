@@ -14,16 +14,18 @@ It needs the package mup; half a minute of one core. ``bench_mup_package.txt`` i
 
 import argparse
 from collections.abc import Iterator
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
-import mup
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from largen.transfer.torch import TorchPlan, check_optimizer, scale
 
+mup: Any = import_module("mup")
 BASE, DEPTH, HEADS, LENGTH, BATCH, STEPS = 64, 2, 4, 32, 8, 20
 TEXT = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
 CHARACTERS = sorted(set(TEXT))
@@ -118,7 +120,7 @@ def compare(width: int, lr: float, seed: int) -> str:
     """Train at one width by mup, by largen and by the standard scheme; return a row."""
     by_mup = mup_model(width, seed)
     weights = {name: p.detach().clone() for name, p in by_mup.named_parameters()}
-    own = {"lr": lr, "eps": 1e-30}
+    own: dict[str, Any] = {"lr": lr, "eps": 1e-30}
     wanted = losses(by_mup, mup.MuAdam(by_mup.parameters(), **own))
     found = {}
     for scheme in ("mup", "standard"):
