@@ -14,8 +14,8 @@ pytestmark = pytest.mark.slow  # the table takes half a minute
 DIVERGED = ("result.start", "result.size", "result.change", "result.losses", "result.each",
             "result.data.loss", "result.data.margin_error")  # fmt: skip
 # Records and tables, whose makers are other names.
-MADE = {"Audit", "Audited", "CoordinateCheck", "ForwardMultiplier", "JaxPlan", "LayerSlopes",
-        "Plan", "ROLES", "ScaledWeight", "TorchPlan"}  # fmt: skip
+MADE = {"Audit", "Audited", "Change", "CoordinateCheck", "Diagnosis", "ForwardMultiplier",
+        "JaxPlan", "LayerSlopes", "Plan", "ROLES", "ScaledWeight", "TorchPlan"}  # fmt: skip
 # Its models are those of transformers and timm, which need not be installed.
 OTHERS_MODELS = {"audit_stock"}
 

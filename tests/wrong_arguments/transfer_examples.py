@@ -126,6 +126,13 @@ def examples() -> dict[str, Example]:
             in_torch.audit,
             {"make_model": Net, "base": SIZES["base"], "growth": (1, 2), "steps": 1, "seeds": 2},
         ),
+        "torch.diagnose": Example(
+            in_torch.diagnose,
+            {
+                "plan": plan(), "batches": [BATCH], "loss": loss, "lrs": [0.01], "steps": 1,
+                "seeds": 2,
+            },
+        ),
         "torch.check_optimizer": Example(in_torch.check_optimizer, {"optimizer": optimizer()}),
         "torch.check_rates": Example(in_torch.check_rates, {"optimizer": optimizer()}),
         "torch.check_scheduler": Example(
@@ -133,6 +140,7 @@ def examples() -> dict[str, Example]:
             {"scheduler": torch.optim.lr_scheduler.LambdaLR(optimizer(), lambda t: 1.0)},
         ),
         "torch.TorchPlan.build": Example(plan().build, {"seed": 0}),
+        "torch.TorchPlan.initialise": Example(plan().initialise, {"model": Net(**SIZES["target"])}),
         "torch.TorchPlan.attach": Example(plan().attach, {"model": built()}),
         "torch.TorchPlan.param_groups": Example(
             plan().param_groups, {"model": built(), "lr": 0.1}

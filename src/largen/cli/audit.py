@@ -16,9 +16,7 @@ from largen.errors import InvalidInput, LargenError
 def audit(
     builder: Annotated[
         str | None,
-        typer.Argument(
-            help="package.module:function of sizes; stock models of transformers and timm if none."
-        ),
+        typer.Argument(help="package.module:function of sizes; stock models if none."),
     ] = None,
     base: Annotated[
         list[str] | None, typer.Option(help="A size of the builder's base, such as width=64.")

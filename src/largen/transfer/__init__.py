@@ -9,6 +9,7 @@ PyTorch.
 from largen._submodules import submodules
 from largen.transfer.audits import Audit, Audited
 from largen.transfer.coordinates import CoordinateCheck, LayerSlopes
+from largen.transfer.diagnoses import Change, Diagnosis
 from largen.transfer.plan import ForwardMultiplier, Plan, ScaledWeight, plan_from_json
 from largen.transfer.roles import ROLES
 from largen.transfer.rules import rule_table
@@ -18,7 +19,9 @@ __all__ = [
     "ROLES",
     "Audit",
     "Audited",
+    "Change",
     "CoordinateCheck",
+    "Diagnosis",
     "ForwardMultiplier",
     "LayerSlopes",
     "Plan",

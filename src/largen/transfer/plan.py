@@ -20,6 +20,7 @@ from largen.errors import InvalidInput, one_of
 from largen.results import in_notebooks
 from largen.scalars import real
 from largen.text import aligned, shown
+from largen.transfer.horizon import Horizon, horizon
 from largen.transfer.records import fields_of
 from largen.transfer.roles import ROLES
 from largen.transfer.updates import UPDATES, Update, update, update_of
@@ -154,6 +155,9 @@ class Plan:
         Paths of the parts that are inside residual branches.
     notes
         Assumptions and omissions, in sentences.
+    batch_ratio, horizon_ratio
+        Ratios of the target's batch size and number of training samples to the base's
+        (:mod:`largen.transfer.horizon`).
     """
 
     scheme: str
@@ -167,15 +171,18 @@ class Plan:
     multipliers: tuple[ForwardMultiplier, ...] = ()
     inside: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    batch_ratio: float = 1.0
+    horizon_ratio: float = 1.0
 
     def __post_init__(self) -> None:
         update(self.optimizer, self.decay)
-        for name in ("width_ratio", "depth_ratio"):
+        for name in ("width_ratio", "depth_ratio", "batch_ratio", "horizon_ratio"):
             real(name, getattr(self, name), above=0)
         if set(self.base) != set(self.target):
             raise InvalidInput(
                 f"target: wanted the keys of base, {sorted(self.base)}, got {sorted(self.target)}."
             )
+        self.horizon  # noqa: B018 (raises if the optimizer has no rule)
         if len(self._by_name) != len(self.weights):
             raise InvalidInput("weights: wanted each name once.")
 
@@ -198,6 +205,11 @@ class Plan:
     def update(self) -> Update:
         """The properties of the optimizer that the rules use."""
         return update(self.optimizer, self.decay)
+
+    @cached_property
+    def horizon(self) -> Horizon:
+        """The factors of every weight's settings for the batch size and number of samples."""
+        return horizon(self.update, self.batch_ratio, self.horizon_ratio)
 
     def settings(
         self,
@@ -233,9 +245,9 @@ class Plan:
             If one of them is negative or not finite, or independent decay has a rate of 0.
         """
         moved_by = update_of(self.update, "hidden" if weight.moved_by == "muon" else "vector")
-        rate = _rate(lr) * (weight.lr / step)
+        rate = _rate(lr) * (weight.lr * self.horizon.lr / step)
         given = moved_by.weight_decay if weight_decay is None else weight_decay
-        decay = real("weight_decay", given, at_least=0)
+        decay = real("weight_decay", given, at_least=0) * self.horizon.weight_decay
         if self.decay == "independent":
             # θ ← θ − λθ: frameworks multiply the decay by the rate, which is divided out here.
             if decay and not float(rate):
@@ -246,7 +258,7 @@ class Plan:
         found = {"lr": rate, "weight_decay": decay}
         if moved_by.eps is not None and moved_by.kind == "normalised":
             start = moved_by.eps if eps is None else real("eps", eps, at_least=0)
-            found["eps"] = start * weight.eps
+            found["eps"] = start * weight.eps * self.horizon.eps
         return found
 
     def to_json(self) -> str:
@@ -270,6 +282,8 @@ class Plan:
             role = f"{weight.role} in a branch" if weight.in_branch else weight.role
             cells.append([name, role, shape, *numbers, ", ".join(weight.folded)])
         lines = [self._title, *aligned(cells)]
+        if (self.batch_ratio, self.horizon_ratio) != (1.0, 1.0):
+            lines.append(f"for all weights: {self.horizon}")
         places: dict[str, int] = {}
         for m in self.multipliers:
             module = _star(m.module + ".")[:-1]
@@ -300,6 +314,8 @@ def read_json(text: str | bytes) -> dict[str, Any]:
     state = files.read_json(text, "the plan")
     if state.pop("version", None) != VERSION:
         raise InvalidInput(f"text: wanted a plan's JSON of version {VERSION}.")
+    for name in ("batch_ratio", "horizon_ratio"):  # plans written before these fields
+        state.setdefault(name, 1.0)
     return fields_of(Plan, state, "text")
 
 

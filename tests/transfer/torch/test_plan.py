@@ -315,3 +315,31 @@ def test_a_read_outs_bias_is_built_as_large_as_at_the_base(outputs):
     assert (bias.init, bias.init_std) == (4.0, 1.0)  # PyTorch draws it from ±1/√fan_in
     built = torch.cat([plan.build(seed=seed)[2].bias.detach() for seed in range(100)])
     assert built.std().item() == pytest.approx((3 * 16) ** -0.5, rel=0.2)
+
+
+class Ranged(nn.Module):
+    """Reads numbers from a range, and sets devices if it is told to."""
+
+    def __init__(self, width, device=None):
+        super().__init__()
+        rates = [float(rate) for rate in torch.linspace(0, 1, 2)]
+        self.inp = nn.Linear(3, width, device=device)
+        self.hidden = nn.Linear(width, width, device=device)
+        self.out = nn.Linear(width, 2, bias=rates[1] > 0, device=device)
+
+    def forward(self, x):
+        return self.out(torch.relu(self.hidden(self.inp(x))))
+
+
+def test_targets_take_no_memory_even_if_the_builder_reads_ranges():
+    # 2 TB of weights at the target.
+    sizes = {"width": 8}, {"width": 2**20}
+    plan = scale(Ranged, *sizes, scheme="mup", example=torch.ones(2, 3))
+    assert plan["hidden.weight"].shape == (2**20, 2**20)
+    assert not any("memory" in note or "allocated" in note for note in plan.notes)
+
+
+def test_targets_that_take_memory_are_noted():
+    sizes = {"width": 8}, {"width": 512}
+    plan = scale(partial(Ranged, device="cpu"), *sizes, scheme="mup", example=torch.ones(2, 3))
+    assert any("(1.06 MB) were allocated" in note for note in plan.notes), plan.notes

@@ -7,6 +7,7 @@ import torch
 from tests.transfer.torch_models import Captioner
 from torch import nn
 
+from largen.errors import InvalidInput
 from largen.transfer.torch import TorchPlan, check_optimizer, scale
 
 BASE, TARGET = {"width": 16, "depth": 2}, {"width": 32, "depth": 4}
@@ -80,6 +81,120 @@ def test_two_processes_move_as_one(tmp_path):
     logits, wanted = stepped(plan, plan.build(seed=0))
     for rank in range(2):
         assert_same((logits, torch.load(tmp_path / f"{rank}.pt")), (logits, wanted))
+
+
+def captioner(width, depth):
+    return Captioner(width, depth, scalar=False, tied=False)  # FSDP2 shards no scalars
+
+
+def _sharded(rank, port, folder):
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
+    from torch.distributed.fsdp import fully_shard
+
+    torch.set_num_threads(1)
+    store = f"tcp://127.0.0.1:{port}"
+    torch.distributed.init_process_group("gloo", init_method=store, rank=rank, world_size=2)
+    plan = scale(captioner, BASE, TARGET, scheme="complete_p")
+
+    def from_meta(whole):
+        with torch.device("meta"):
+            model = captioner(**TARGET)
+        for block in model.blocks:
+            fully_shard(block)
+        fully_shard(model)
+        model.to_empty(device="cpu")
+        options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+        set_model_state_dict(model, whole, options=options)
+        return model
+
+    def gathered(weights):
+        return {name: value.full_tensor() for name, value in weights.items()}
+
+    model = plan.attach(from_meta(plan.build(seed=0).state_dict() if rank == 0 else {}))
+    _, weights = stepped(plan, model, part=slice(2 * rank, 2 * rank + 2))
+    torch.manual_seed(0)
+    own = plan.initialise(from_meta(captioner(**TARGET).state_dict() if rank == 0 else {}))
+    found = gathered(weights), gathered({n: p.detach() for n, p in own.named_parameters()})
+    torch.save(found, f"{folder}/{rank}.pt")
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.slow
+def test_sharded_models_from_the_meta_device_move_as_one(tmp_path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    torch.multiprocessing.spawn(_sharded, (port, str(tmp_path)), nprocs=2)
+    plan = scale(captioner, BASE, TARGET, scheme="complete_p")
+    model = plan.build(seed=0)
+    start = {n: p.detach().clone() for n, p in model.named_parameters()}
+    logits, wanted = stepped(plan, model)
+    for rank in range(2):
+        moved, initial = torch.load(tmp_path / f"{rank}.pt")
+        assert_same((logits, moved), (logits, wanted))
+        assert_same((logits, initial), (logits, start))
+
+
+def test_what_is_on_the_meta_device_has_no_values_to_multiply():
+    plan = scale(captioner, BASE, TARGET, scheme="complete_p")
+    with torch.device("meta"):
+        model = captioner(**TARGET)
+    with pytest.raises(InvalidInput, match="to_empty"):
+        plan.initialise(model)
+
+
+def test_accelerate_takes_the_groups():
+    accelerate = pytest.importorskip("accelerate")
+    plan = scale(Captioner, BASE, TARGET, scheme="complete_p")
+    wanted = stepped(plan, plan.build(seed=0))
+    accelerator = accelerate.Accelerator(cpu=True)
+    model = plan.build(seed=0)
+    groups = plan.param_groups(model, lr=1e-2, eps=1e-3)
+    model, optimizer = accelerator.prepare(model, torch.optim.AdamW(groups))
+    logits = model(*batch())
+    accelerator.backward(logits.square().mean())
+    optimizer.step()
+    weights = {n: p.detach() for n, p in accelerator.unwrap_model(model).named_parameters()}
+    assert_same((logits.detach(), weights), wanted)
+
+
+def adapted(width, depth):
+    from peft import LoraConfig, get_peft_model
+
+    return get_peft_model(llama(width, depth), LoraConfig(r=4, target_modules=["q_proj", "v_proj"]))
+
+
+def test_adapters_of_low_rank_have_rates_of_their_own(tmp_path):
+    peft = pytest.importorskip("peft")
+    pytest.importorskip("transformers")
+    plan = scale(adapted, BASE, TARGET, scheme="mup")
+    model = plan.build(seed=0)
+    groups = plan.param_groups(model, lr=1e-2)
+    names = {id(p): name for name, p in model.named_parameters()}
+    rates = {names[id(p)]: group["lr"] for group in groups for p in group["params"]}
+    assert len(rates) == 4 * TARGET["depth"]
+    for name, rate in rates.items():
+        # Hayou, Ghosh and Yu 2024 (LoRA+), section 3: A's rate 1/n, B's 1.
+        assert rate == pytest.approx(5e-3 if "lora_A" in name else 1e-2), name
+    optimizer = check_optimizer(torch.optim.AdamW(groups))
+    ids = torch.arange(12).reshape(2, 6)
+    base = llama(**TARGET)
+    base.load_state_dict(
+        {
+            name.removeprefix("base_model.model.").replace(".base_layer", ""): value.clone()
+            for name, value in model.state_dict().items()
+            if "lora_" not in name
+        }
+    )
+    for _ in range(2):
+        optimizer.zero_grad()
+        model(ids).logits.square().mean().backward()
+        optimizer.step()
+    model.save_pretrained(tmp_path)
+    loaded = plan.attach(peft.PeftModel.from_pretrained(base, tmp_path, is_trainable=True))
+    with torch.no_grad():
+        found, wanted = (own.eval()(ids).logits for own in (loaded, model))
+    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-6)
 
 
 def llama(width, depth):

@@ -30,6 +30,7 @@ except ModuleNotFoundError as error:  # pragma: no cover - needs an environment 
 from largen.transfer.schedules import constant, warmup_cosine
 from largen.transfer.torch.auditing import audit, audit_stock
 from largen.transfer.torch.check import coordinate_check
+from largen.transfer.torch.diagnosis import diagnose
 from largen.transfer.torch.optimizers import check_optimizer
 from largen.transfer.torch.plan import TorchPlan
 from largen.transfer.torch.residual import Residual
@@ -46,6 +47,7 @@ __all__ = [
     "check_scheduler",
     "constant",
     "coordinate_check",
+    "diagnose",
     "scale",
     "warmup_cosine",
 ]

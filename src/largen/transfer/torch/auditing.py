@@ -2,6 +2,11 @@
 
 A plan is right if a few steps of training change the model's outputs equally at all sizes: the
 slope of the change, in log₂ per doubling, is then 0 up to finite-size corrections.
+
+The initial outputs f₀ of a random read-out vanish as n^(−½). With targets y, the error f₀ − y and
+the response to it would contain f₀, which is as large as y at the base of a model such as T5, and
+would shrink with the width under the right plan. With targets f₀ + y, the error at the start is −y
+at every size.
 """
 
 from __future__ import annotations
@@ -57,9 +62,10 @@ def audit(
     """Make a plan from a model's builder alone, train the model at several sizes, return a verdict.
 
     The sizes are multiples of the base's, in all widths at once and in the depth. The models are
-    trained on random targets y of their outputs f with the loss ½⟨(f − y)²⟩, in evaluation mode
-    except for batch normalisation. The slope of log₂ of the change of f against log₂ of the size
-    is fitted, with an interval from the scatter between seeds. The verdict is one of:
+    trained towards f₀ + y with the loss ½⟨(f − f₀ − y)²⟩, where f are their outputs, f₀ the initial
+    ones and y is random, in evaluation mode except for batch normalisation. The slope of log₂ of
+    the change of f against log₂ of the size is fitted, with an interval from the scatter between
+    seeds. The verdict is one of:
 
     ``"flat"``
         Both intervals are within the tolerance.
@@ -121,7 +127,7 @@ def audit(
     integer("seeds", seeds, at_least=2)
     real("lr", lr, above=0)
     allowed = real("tolerance", tolerance, above=0)
-    quiet = _Quiet(make_model, example)
+    quiet = Quiet(make_model, example)
     row = {"model": name, "tolerance": allowed}
     widths = [key for key in base if key != depth]
     ways = {"width": widths, "depth": [depth] if depth in base else []}
@@ -183,7 +189,7 @@ def audit_stock(
     Raises
     ------
     InvalidInput
-        If neither library is installed, or no model has the given name.
+        If no library of stock models is installed, or no model has the given name.
     """
     flag("every", every)
     if progress is not None:
@@ -220,13 +226,14 @@ def _one(model: StockModel, options: Mapping[str, Any]) -> Audited:
     return replace(audit(model.make, BASE, name=model.name, **options), library=model.library)
 
 
-class _Quiet:
+class Quiet:
     """A builder of models without dropout, and their loss on inputs that they accept."""
 
     def __init__(self, make_model: Callable[..., nn.Module], example: Any):
         self.make_model, self.example = make_model, example
         self.sizes: WeakKeyDictionary[nn.Module, Mapping[str, Any]] = WeakKeyDictionary()
         self.inputs: dict[tuple, tuple] = {}
+        self.targets: WeakKeyDictionary[nn.Module, Tensor] = WeakKeyDictionary()
 
     def __call__(self, **sizes: Any) -> nn.Module:
         """Build a model in evaluation mode, except for batch normalisation."""
@@ -241,14 +248,16 @@ class _Quiet:
         return model
 
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
-        """Return half the mean squared distance to random targets."""
-        args, kwargs = self._taken(self.sizes[model])
+        """Return half the mean squared distance to targets f₀ + y, with f₀ from the first call."""
+        args, kwargs = self.inputs_at(self.sizes[model])
         output = output_of(model(*args, **kwargs))
         if output is None:
             raise InvalidInput("make_model: the model returns no tensor of real numbers.")
-        return (output - _drawn(output.shape, 7)).square().mean() / 2
+        if model not in self.targets:
+            self.targets[model] = output.detach() + random_targets(output.shape)
+        return (output - self.targets[model]).square().mean() / 2
 
-    def _taken(self, sizes: Mapping[str, Any]) -> tuple:
+    def inputs_at(self, sizes: Mapping[str, Any]) -> tuple:
         """Return inputs that models of these sizes accept, found by calling one such model."""
         key = tuple(sizes.items())
         if key not in self.inputs:
@@ -273,8 +282,9 @@ def _of_samples(value: Any) -> Any:
     return torch.randint(0, int(value.max()) + 1, shape, dtype=value.dtype)
 
 
-def _drawn(shape: Sequence[int], seed: int) -> Tensor:
-    return torch.randn(tuple(shape), generator=torch.Generator().manual_seed(seed))
+def random_targets(shape: Sequence[int]) -> Tensor:
+    """Return y, the same for equal shapes."""
+    return torch.randn(tuple(shape), generator=torch.Generator().manual_seed(7))
 
 
 def _slope(check: CoordinateCheck) -> Slope:

@@ -18,7 +18,9 @@ from largen.transfer.torch.examples import NotCallable
 from largen.transfer.torch.layouts import fan_in_axes, role_of
 from largen.transfer.torch.names import join
 from largen.transfer.torch.reading import Reading
-from largen.transfer.torch.survey import initial_moments, on_meta, part_of
+from largen.transfer.torch.survey import allocated, initial_moments, on_meta, part_of
+
+SMALL = 0.01  # share of the target's weights that may be in memory without a note
 
 
 class Facts(Alignment):
@@ -46,6 +48,20 @@ class Facts(Alignment):
         for name, tensor in self.models["target"].named_parameters(remove_duplicate=False):
             found.setdefault(id(tensor), []).append(name)
         return {names[0]: names for names in found.values()}
+
+    @property
+    def note_on_memory(self) -> str | None:
+        """A note if the target's weights were allocated; None if they were not."""
+        model = self.models["target"]
+        size = allocated(model)
+        whole = sum(p.numel() * p.element_size() for p in model.parameters())
+        if size <= SMALL * whole:
+            return None
+        return (
+            f"the target's weights ({size / 1e6:.3g} MB) were allocated to read their shapes, "
+            "since make_model reads values of tensors or sets their device; if it leaves the "
+            "device to torch.device, none are"
+        )
 
     @property
     def widens(self) -> bool:

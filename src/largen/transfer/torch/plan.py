@@ -17,6 +17,8 @@ from largen.transfer.torch.multipliers import attach
 from largen.transfer.torch.names import parameters
 from largen.transfer.torch.process import check_device, seeded
 
+AVERAGING = ("adam", "adamw", "adamax", "nadam", "lion")  # optimizers with an argument betas
+
 
 @dataclass(frozen=True, repr=False)
 class TorchPlan(Plan):
@@ -81,6 +83,37 @@ class TorchPlan(Plan):
         attach(model, self.multipliers)
         return model
 
+    def initialise(self, model: nn.Module) -> nn.Module:
+        """Multiply the initial values of a model built by other means, and attach the multipliers.
+
+        :meth:`build` does so with the builder's model. For a model that is sharded or built on the
+        meta device, allocate its tensors, initialise them as the builder does, and call this once.
+
+        Parameters
+        ----------
+        model
+            The target model with the builder's own initial values, which are changed in place.
+
+        Raises
+        ------
+        InvalidInput
+            If the model is not the plan's target, or a weight is on the meta device.
+        """
+        tensors = self._check(model)
+        for name, tensor in tensors.items():
+            if tensor.is_meta:
+                raise InvalidInput(
+                    f"model: {name} is on the meta device and has no values; call "
+                    "model.to_empty(device=…) and initialise the weights as the builder does first."
+                )
+        with torch.no_grad():
+            for name, tensor in tensors.items():
+                factor = self[name].init
+                if factor != 1.0:
+                    tensor.mul_(factor)
+        attach(model, self.multipliers)
+        return model
+
     def param_groups(
         self,
         model: nn.Module,
@@ -90,6 +123,7 @@ class TorchPlan(Plan):
         eps: float | None = None,
         moved_by: str | None = None,
         adjust_lr_fn: str | None = None,
+        betas: Any = None,
     ) -> list[dict[str, Any]]:
         """Return parameter groups for any ``torch.optim`` optimizer of the plan's kind.
 
@@ -109,13 +143,17 @@ class TorchPlan(Plan):
             The argument of ``torch.optim.Muon``: with ``"match_rms_adamw"`` its step scales with
             another power of the width, for which the groups' rates compensate. The groups contain
             the argument, so that it need not be passed to the optimizer.
+        betas
+            The coefficients β of running averages, tuned on the base model, such as (0.9, 0.999);
+            1 − β is multiplied by the ratio of batch sizes over that of the numbers of samples.
+            None leaves the optimizer's own.
 
         Returns
         -------
         list of dict
             ``params``, ``lr``, ``weight_decay``, ``eps`` if the optimizer has one, ``lr_factor``
             (which :func:`check_scheduler` reads), ``moved_by`` and ``decay`` (which
-            :func:`check_optimizer` reads).
+            :func:`check_optimizer` reads), and ``betas`` if given.
 
         Raises
         ------
@@ -128,6 +166,8 @@ class TorchPlan(Plan):
             one_of("adjust_lr_fn", adjust_lr_fn, ("original", "match_rms_adamw"))
             if self.update.kind != "orthogonal":
                 raise InvalidInput(f"adjust_lr_fn: {self.optimizer} has none; it is Muon's.")
+        if betas is not None and self.optimizer not in AVERAGING:
+            raise InvalidInput(f"betas: {self.optimizer} has none; wanted one of {AVERAGING}.")
         if moved_by is not None:
             movers = ("muon", "adamw") if self.update.kind == "orthogonal" else (self.optimizer,)
             one_of("moved_by", moved_by, (*movers, "all"))
@@ -150,6 +190,8 @@ class TorchPlan(Plan):
         for settings, names in grouped(self, chosen, lr, weight_decay, eps, step):
             if matched and settings["moved_by"] == "muon":
                 settings |= {"adjust_lr_fn": adjust_lr_fn, "made_up_for": adjust_lr_fn}
+            if betas is not None:
+                settings["betas"] = self.horizon.betas(betas)
             groups.append({"params": [chosen[name] for name in names], **settings})
         return groups
 
@@ -213,14 +255,7 @@ class TorchPlan(Plan):
                 raise InvalidInput(
                     f"make_model: could not be called with {dict(self.target)}: {error}."
                 ) from error
-        tensors = self._check(model)
-        with torch.no_grad():
-            for name, tensor in tensors.items():
-                factor = self[name].init
-                if factor != 1.0:
-                    tensor.mul_(factor)
-        attach(model, self.multipliers)
-        return model
+        return self.initialise(model)
 
     def _check(self, model: nn.Module) -> dict[str, nn.Parameter]:
         """Return the model's weights by the plan's names; raise if they are not the plan's."""

@@ -9,6 +9,7 @@ from torch import nn
 
 from largen.errors import one_of
 from largen.scalars import real
+from largen.transfer.horizon import horizon
 from largen.transfer.initial import InitialDistribution
 from largen.transfer.patterns import by_pattern
 from largen.transfer.resolve import FoundWeight, resolve
@@ -38,6 +39,8 @@ def scale(
     attention: Mapping[str, float] | None = None,
     multipliers: str = "weights",
     example: Any = None,
+    batch_ratio: float = 1.0,
+    horizon_ratio: float = 1.0,
 ) -> TorchPlan:
     """Plan how a model of one shape takes over the hyperparameters of a smaller one.
 
@@ -50,7 +53,8 @@ def scale(
     recorded forward passes determine where residual branches end, which weights multiply attention
     logits, where the read-out is, and which powers of the width the user's forward pass has
     (:mod:`largen.transfer.torch.reading`). Branches and logits are verified by forward passes in
-    which the weights found are multiplied. No memory is allocated for the target.
+    which the weights found are multiplied. No memory is allocated for the target, unless its
+    builder fails on the meta device, which a note then says.
 
     Parameters
     ----------
@@ -95,6 +99,10 @@ def scale(
         Inputs of the model: a tensor, a tuple of arguments, a dict of keyword arguments, or a
         function of the builder's arguments that returns one of these. By default token ids,
         images or rows of features are generated.
+    batch_ratio, horizon_ratio
+        Ratios of the target's batch size and number of training samples (or tokens) to the base's:
+        rates, weight decay and ε are adjusted by :mod:`largen.transfer.horizon`, and
+        :meth:`TorchPlan.param_groups` adjusts β.
 
     Returns
     -------
@@ -120,6 +128,7 @@ def scale(
     >>> groups = plan.param_groups(model, lr=1e-3, weight_decay=0.1)
     """
     param, moved = scheme_of(scheme, alpha), update(optimizer, decay)
+    length = horizon(moved, batch_ratio, horizon_ratio)
     one_of("multipliers", multipliers, ("weights", "forward"))
     if attention is not None:
         attention = {
@@ -128,6 +137,8 @@ def scale(
         }
     facts = Facts(make_model, shapes(base, target, depth, delta))
     factors = Factors(facts, fold=multipliers == "weights")
+    if facts.note_on_memory is not None:
+        factors.notes.append(facts.note_on_memory)
     if not as_built(param):
         needed = attention is None or (bool(param.branch) and branches is None)
         why = facts.read(example, needed)
@@ -178,5 +189,7 @@ def scale(
         multipliers=tuple(factors.forward),
         inside=tuple(sorted(inside)),
         notes=tuple(factors.notes),
+        batch_ratio=length.batch,
+        horizon_ratio=length.samples,
         make_model=make_model,
     )

@@ -68,6 +68,13 @@ OTHERS: dict[str, tuple[str, str, Own]] = {
     "wav2vec 2.0": ("CTC", "wav2vec2", SOUND),
     "HuBERT": ("CTC", "hubert", SOUND),
 }
+# Options of the layers of x-transformers' decoders.
+DECODERS: dict[str, Own] = {
+    "decoder": {},
+    "decoder, rotary and RMSNorm": {
+        "rotary_pos_emb": True, "use_rmsnorm": True, "ff_glu": True, "ff_no_bias": True
+    },
+}  # fmt: skip
 KINDS = {
     "text": ("CausalLM", "MaskedLM", "Seq2SeqLM"),
     "vision": ("ImageClassification",),
@@ -106,12 +113,13 @@ def stock_models(which: str = "named") -> list[StockModel]:
     ----------
     which
         ``"named"``: one or two models of each common family; ``"all"``: every architecture for
-        text, vision or speech in ``transformers`` and ``timm``, with guessed configurations.
+        text, vision or speech in ``transformers``, with guessed configurations, besides those of
+        ``timm`` and ``x-transformers``.
 
     Raises
     ------
     InvalidInput
-        If ``which`` is not one of these, or neither library is installed.
+        If ``which`` is not one of these, or no library is installed.
 
     Examples
     --------
@@ -120,9 +128,9 @@ def stock_models(which: str = "named") -> list[StockModel]:
     largen.errors.InvalidInput: which: 'some' is not known. Known: all, named.
     """
     one_of("which", which, ("named", "all"))
-    found = [*_transformers(which), *_timm(which)]
+    found = [*_transformers(which), *_timm(which), *_x_transformers()]
     if not found:
-        raise InvalidInput("which: neither transformers nor timm is installed.")
+        raise InvalidInput("which: none of transformers, timm and x-transformers is installed.")
     return found
 
 
@@ -177,3 +185,17 @@ def _timm(which: str) -> Iterator[StockModel]:
         return
     for name, make in TIMM.items():
         yield StockModel(f"{name} (timm)", "timm", "vision", make)
+
+
+def _x_transformers() -> Iterator[StockModel]:
+    if find_spec("x_transformers") is None:
+        return
+    for name, own in DECODERS.items():
+        title = f"{name} (x-transformers)"
+        yield StockModel(title, "x-transformers", "text", partial(_decoder, own))
+
+
+def _decoder(own: Own, width: int, depth: int) -> nn.Module:
+    library: Any = import_module("x_transformers")
+    layers = library.Decoder(dim=width, depth=depth, heads=width // HEAD, attn_dim_head=HEAD, **own)
+    return library.TransformerWrapper(num_tokens=61, max_seq_len=64, attn_layers=layers)

@@ -6,11 +6,13 @@ The global random state is restored after each inspection.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from largen.errors import InvalidInput
@@ -21,24 +23,34 @@ from largen.transfer.torch.recording import name_of
 
 BLOCK = 4096  # entries of a large tensor that are drawn
 RANDOM = frozenset({"normal", "uniform", "exponential", "log_normal", "cauchy", "bernoulli"})
+RANGES = frozenset({torch.linspace, torch.logspace, torch.arange, torch.tensor})
 LARGE = 200_000  # entries of a model above which its large tensors are not drawn again
 
 
 def on_meta(make_model: Callable[..., nn.Module], sizes: Mapping[str, Any]) -> nn.Module:
     """Build a model without allocating its weights.
 
-    A builder that needs values of tensors (such as ``torch.linspace(…)`` converted to numbers)
-    cannot run without memory; its weights are then allocated.
+    A builder that reads values of ranges (such as ``torch.linspace(…)`` converted to numbers) is
+    called again with ranges and constants in memory, and one that fails then, too, with all of its
+    tensors in memory: see :func:`allocated`.
 
     Raises
     ------
     InvalidInput
         If the builder does not return a module, or fails with these sizes.
     """
-    try:
-        return _built(make_model, sizes, "meta", 0)
-    except (NotImplementedError, RuntimeError):
-        return real(make_model, sizes, 0)
+    for ranges in (nullcontext, _RangesInMemory):
+        try:
+            with ranges():
+                return _built(make_model, sizes, "meta", 0)
+        except (NotImplementedError, RuntimeError):
+            continue
+    return real(make_model, sizes, 0)
+
+
+def allocated(model: nn.Module) -> int:
+    """Return the number of bytes of a model's weights that are in memory."""
+    return sum(p.numel() * p.element_size() for p in model.parameters() if not p.is_meta)
 
 
 def real(make_model: Callable[..., nn.Module], sizes: Mapping[str, Any], seed: int) -> nn.Module:
@@ -88,6 +100,17 @@ def initial_moments(
                 yield name, tensor.detach().double().numpy()
 
     return measured(draw, names, entries)
+
+
+class _RangesInMemory(TorchFunctionMode):
+    """A mode that creates ranges and constants on the CPU, whatever the device of the context."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Set the device of a range."""
+        own = dict(kwargs or {})
+        if func in RANGES and str(own.get("device") or "meta") == "meta":
+            own["device"] = "cpu"
+        return func(*args, **own)
 
 
 class _OnlySmall(TorchDispatchMode):
