@@ -66,7 +66,9 @@ class Descent:
 
     def ended(self, state: Descended, stop: Any) -> Bool[Array, ""]:
         """Whether this number of times is all of them."""
-        return jnp.asarray(stop) >= self._plan.entries
+        # A Python integer has a weak type, and with it the flag: the next segment would be
+        # compiled for that type again.
+        return jnp.asarray(stop, int) >= self._plan.entries
 
     def found(self, state: Descended) -> tuple[Any, dict[str, Any], Any]:
         """Return outputs, records and weights at the recorded times."""
