@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from largen.plots.style import panels, size_axis, style
+from largen.plots.style import CYCLE, FAILED, distinct, headline, panels, size_axis, style
 
 if TYPE_CHECKING:
     import xarray
@@ -31,7 +31,8 @@ def exponents_figure(data: xarray.Dataset, groups: Mapping[str, str]) -> Figure:
     """
     present = [g for g in groups if (data["group"] == g).any() and g != "absolute"]
     with style():
-        figure, grid = panels(2, (len(present) + 2) // 2)
+        columns = (len(present) + 2) // 2
+        figure, grid = panels(2, columns)
         axes = grid.ravel()
         for ax, group in zip(axes, present, strict=False):
             _sizes(ax, data.isel(quantity=np.flatnonzero(data["group"].values == group)))
@@ -40,9 +41,14 @@ def exponents_figure(data: xarray.Dataset, groups: Mapping[str, str]) -> Figure:
         _exponents(axes[len(present)], shown)
         for ax in axes[len(present) + 1 :]:
             ax.remove()
-        figure.suptitle(
+        # The panel of exponents, with long names, takes the rest of its row.
+        place = axes[len(present)].get_subplotspec()
+        whole = place.get_gridspec()
+        axes[len(present)].set_subplotspec(whole[1, len(present) - columns :])
+        headline(
+            figure,
             f"{data.attrs['parameterization']}, {data.attrs['optimizer']}, "
-            f"{data.attrs['length']}, {data.attrs['seeds']} networks of each width"
+            f"{data.attrs['length']}, {data.attrs['seeds']} networks of each width",
         )
     return figure
 
@@ -60,13 +66,13 @@ def _sizes(ax: Any, data: xarray.Dataset) -> None:
             2 * at["size_error"].values,
             fmt="o",
             markersize=3.5,
-            color=f"C{i}",
+            color=distinct(i),
             label=str(name),
         )
         slope = float(at["predicted"])
         if np.isfinite(slope):
             # Through the largest width, where corrections are smallest.
-            ax.plot(widths, size[-1] * (widths / widths[-1]) ** slope, "--", color=f"C{i}")
+            ax.plot(widths, size[-1] * (widths / widths[-1]) ** slope, "--", color=distinct(i))
     ax.set_yscale("log")
     size_axis(ax, widths)
     low, high = ax.get_ylim()
@@ -78,7 +84,7 @@ def _sizes(ax: Any, data: xarray.Dataset) -> None:
 
 def _exponents(ax: Any, data: xarray.Dataset) -> None:
     rows = np.arange(data.sizes["quantity"])[::-1]
-    colours = np.where(data["deviates"], "C3", "C0")
+    colours = np.where(data["deviates"], FAILED, CYCLE[0])
     for row, colour, value, error, wanted in zip(
         rows,
         colours,
