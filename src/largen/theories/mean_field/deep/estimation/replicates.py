@@ -233,6 +233,7 @@ def _sampled(
             left = np.hypot(stepping, extrapolation_error(found))
             estimate = averaged(how.problem, run, found, settings, left, change)
             random = averaged(how.problem, run, found, settings).relative_error
+            settings.reached(random)
             most = settings.max_particles // sum(widths)
             if settings.replicates or random <= settings.rtol or most <= rounds:
                 return estimate
