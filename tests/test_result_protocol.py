@@ -107,7 +107,7 @@ def test_every_result_keeps_the_protocol(name, tmp_path):
     assert (tmp_path / "picture.png").stat().st_size > 2000
     assert isinstance(figure, Figure)
     assert figure.axes
-    outer = Figure(layout="constrained")
+    outer = Figure(figsize=(24, 12), layout="constrained")
     left, right = outer.subplots(1, 2)
     assert result.plot(ax=right) is outer
     assert left in outer.axes

@@ -220,4 +220,4 @@ def save_figure(path: str | PathLike[str], figure: Any, *, name: str = "path") -
         )
     place = place if place.suffix else place.with_name(f"{place.name}.png")
     with written_whole(place, name=name) as file:
-        figure.savefig(file, format=kind)
+        figure.savefig(file, format=kind, bbox_inches="tight")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     import xarray
 
 
+MARKERS = "os^Dv"
 WORDS = {"size": "activation", "change": "change in training"}
 
 
@@ -58,9 +60,15 @@ def coordinate_figure(data: xarray.Dataset) -> Figure:
 
 
 def _sizes(ax: Any, values: xarray.DataArray, colours: list[Any]) -> None:
-    for layer, colour in zip(values["layer"].values, colours, strict=True):
+    # Layers that fail have one colour, and are told apart by their marks.
+    for layer, colour, mark in zip(values["layer"].values, colours, cycle(MARKERS), strict=False):
         ax.plot(
-            values["ratio"], values.sel(layer=layer), "o-", markersize=3, color=colour, label=layer
+            values["ratio"],
+            values.sel(layer=layer),
+            f"{mark}-",
+            markersize=3,
+            color=colour,
+            label=layer,
         )
     size_axis(ax, values["ratio"].values, ax.get_xlabel())
     ax.set_yscale("log", base=2)

@@ -33,7 +33,7 @@ def phase_figure(diagram: PhaseDiagram) -> Figure:
         image = ax.pcolormesh(
             x, y, exponent, cmap="RdBu_r", vmin=-size, vmax=size, shading="nearest", rasterized=True
         )
-        figure.colorbar(image, ax=ax, label=r"$\log\,\chi_\perp$   (order: $< 0$, chaos: $> 0$)")
+        figure.colorbar(image, ax=ax, label=r"$\log\,\chi_\perp$")
         if min(len(x), len(y)) > 1:
             depth = np.clip(np.nan_to_num(data["correlation_depth"].values.T), 0, 1e6)
             lines = ax.contour(x, y, depth, levels=[3, 10, 30], colors="0.3", linewidths=0.7)
@@ -56,7 +56,7 @@ def phase_figure(diagram: PhaseDiagram) -> Figure:
             ylim=(y.min(), y.max() if len(y) > 1 else y.min() + 1),
             xlabel=WEIGHTS,
             ylabel=BIASES,
-            title=f"order and chaos: {data.attrs['activation']}",
+            title=f"order (blue) and chaos (red): {data.attrs['activation']}",
         )
         ax.grid(visible=False)
         legend_below(ax, 1)

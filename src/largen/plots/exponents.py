@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,7 +37,7 @@ def exponents_figure(data: xarray.Dataset, groups: Mapping[str, str]) -> Figure:
         axes = grid.ravel()
         for ax, group in zip(axes, present, strict=False):
             _sizes(ax, data.isel(quantity=np.flatnonzero(data["group"].values == group)))
-            ax.set_title(groups[group], fontsize=9)
+            ax.set_title(fill(groups[group], 44), fontsize=8)
         shown = data.isel(quantity=np.flatnonzero(np.isin(data["group"].values, present)))
         _exponents(axes[len(present)], shown)
         for ax in axes[len(present) + 1 :]:
@@ -101,4 +102,5 @@ def _exponents(ax: Any, data: xarray.Dataset) -> None:
         for group, name in zip(data["group"].values, data["name"].values, strict=True)
     ]
     ax.set_yticks(rows, labels)
-    ax.set(xlabel="exponent of N", title="exponents: measured (dots), predicted (ticks)")
+    ax.set(xlabel="exponent of $N$")
+    ax.set_title("exponents: dots measured, ticks predicted", loc="right", fontsize=8)

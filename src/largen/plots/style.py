@@ -9,6 +9,7 @@ from typing import Any
 
 import matplotlib as mpl
 import numpy as np
+from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -33,7 +34,7 @@ STYLE: dict[Any, Any] = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
-    "axes.prop_cycle": mpl.cycler(color=CYCLE),
+    "axes.prop_cycle": cycler(color=CYCLE),
     "grid.alpha": 0.25,
     "legend.frameon": False,
     "legend.fontsize": 8,
@@ -85,7 +86,7 @@ def panels(rows: int, columns: int) -> tuple[Any, Any]:
     if place is None:
         figure = Figure(figsize=(3.6 * columns, 3.0 * rows), layout="constrained")
         return figure, figure.subplots(rows, columns, squeeze=False)
-    figure = place.get_figure(root=True)
+    figure: Any = place.get_figure(root=True)
     if rows == columns == 1:
         return figure, np.array([[place]])
     place.set_axis_off()
@@ -138,7 +139,7 @@ def distinct(number: int) -> str:
 
 def legend_below(ax: Any, columns: int = 3, **options: Any) -> None:
     """Write the legend under a panel, outside of its data."""
-    ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=columns, **options)
+    ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.26), ncols=columns, **options)
 
 
 def legend_beside(ax: Any, **options: Any) -> None:
@@ -157,7 +158,7 @@ def size_axis(ax: Any, sizes: Sequence[int] | np.ndarray, label: str = "width N"
     place = np.log(np.asarray(sizes, float))
     place = (place - place.min()) / (np.ptp(place) or 1.0)
     labels, taken = [], -1.0
-    for x, size in zip(place, map(str, sizes), strict=True):
+    for x, size in zip(place, (f"{size:g}" for size in sizes), strict=True):
         half = 0.5 * len(size) * CHARACTER
         fits = x - half > taken
         labels.append(size if fits else "")

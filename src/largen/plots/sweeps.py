@@ -160,7 +160,7 @@ def _divergent(ax: Any, data: xarray.Dataset) -> bool:
     """Mark the rates at which networks of some size diverge; return whether there are any."""
     loss = data["loss"]
     ran = loss.notnull().any([axis for axis in loss.dims if axis != "lr"])
-    lost = np.isinf(loss).any([axis for axis in loss.dims if axis != "lr"])
+    lost = (loss == np.inf).any([axis for axis in loss.dims if axis != "lr"])
     rates = loss["lr"].values[(ran & lost).values]
     top = ax.get_ylim()[1]
     ax.plot(rates, np.full(len(rates), top / 1.04), clip_on=False, **DIVERGES)

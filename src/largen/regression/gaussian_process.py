@@ -73,7 +73,7 @@ class Prediction(NamedTuple):
         times = ("time",) * (np.ndim(self.variance) - 1)
         output = ("output",) * (np.ndim(self.mean) - np.ndim(self.variance))
         rows = (*times, "test_sample")
-        variables = {"mean": ((*rows, *output), np.asarray(self.mean))}
+        variables: dict[str, Any] = {"mean": ((*rows, *output), np.asarray(self.mean))}
         variables["variance"] = (rows, np.asarray(self.variance))
         if self.covariance is not None:
             variables["covariance"] = ((*rows, "test_sample_2"), np.asarray(self.covariance))
