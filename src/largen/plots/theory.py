@@ -50,7 +50,7 @@ def posterior_figure(data: xarray.Dataset) -> Figure:
         ax.set(
             xlabel="test sample, sorted by its mean",
             ylabel=r"output $f$",
-            title="Gaussian process at test samples",
+            title=r"Gaussian process: mean $\pm$ 2 standard deviations",
         )
         legend_below(ax)
     return figure
