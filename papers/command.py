@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from largen.cli.work import ending_in_order, make_output_folder, progress
 from largen.errors import LargenError
+from largen.experiments.claims import Claim, tally
 from largen.interrupts import go_on_with
 from papers import FIGURES, Produced, figure, find_images, produce
 
@@ -70,20 +73,47 @@ def run_figure(name: str, data: str | None, folder: Path, fast: bool, console: C
     goes_on = f"Finished parts are in {folder}: the same command resumes from them."
     with go_on_with(goes_on), progress(console) as report:
         done = produce(wanted, images, folder, fast=fast, report=report)
-    _print(done, console)
+    others = [found.name for each, found in images.items() if found.name != each]
+    _print(done, others, console)
 
 
-def _print(done: Produced, console: Console) -> None:
-    console.print("The paper's claims, and what came out (intervals of 95 %):\n")
+# Words and colours of verdicts, on the paper's own data and on other data.
+ON_ITS_DATA = {
+    True: ("agrees", "green"),
+    False: ("disagrees", "bold red"),
+    None: ("unclear", "yellow"),
+}
+ON_OTHER_DATA = {
+    True: ("holds here", "green"),
+    False: ("does not hold here", ""),
+    None: ("unclear here", ""),
+}
+
+
+def _print(done: Produced, others: list[str], console: Console) -> None:
+    """Print the claims with their verdicts, a count of these, notes, and the names of files."""
+    console.print("The paper's claims, and what came out (in brackets: intervals of 95 %):\n")
+    words = ON_OTHER_DATA if others else ON_ITS_DATA
     for claim in done.claims:
-        verdict = {True: "agrees   ", False: "DISAGREES", None: "unclear  "}[claim.agrees]
-        console.print(f"{verdict}  {claim.says}", style="bold" if claim.agrees is False else None)
-        number = f"{claim.value:.4g} ({claim.low:.4g} … {claim.high:.4g})"
-        console.print(f"           {claim.measured}: {number}")
-    console.print()
+        verdict, colour = words[claim.agrees]
+        console.print(Text.assemble((f"{verdict}: ", colour), claim.says))
+        console.print(Text(f"    {claim.measured}: {_number(claim)}"))
+    count = tally(done.claims)
+    if others:
+        count += f" on {', '.join(others)}, of which the paper says nothing"
+    console.print(f"\n{count}\n")
     for note in done.notes:
         console.print(f"  {note}")
     for path in done.files:
         console.print(f"  {path}")
     again = f", {done.resumed} parts read from disk" if done.resumed else ""
     console.print(f"\nTook {done.seconds:.0f} s{again}.")
+
+
+def _number(claim: Claim) -> str:
+    """Return the measured number with its interval, in words where there is none."""
+    if not math.isfinite(claim.value):
+        return "not resolved"
+    if claim.low == claim.high:
+        return f"{claim.value:.3g}"
+    return f"{claim.value:.3g} ({claim.low:.3g} … {claim.high:.3g})"

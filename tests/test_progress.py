@@ -39,3 +39,57 @@ def test_notebooks_have_bars_instead_of_lines(capsys, monkeypatch):
     with reporter(None, "networks") as report:
         report(1, 4)
     assert "networks: 25%" not in capsys.readouterr().err
+
+
+class Clock:
+    """A clock that the tests set."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def monotonic(self):
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    made = Clock()
+    monkeypatch.setattr(progress, "time", made)
+    return made
+
+
+def test_long_calls_are_announced_from_their_first_steps(clock, capsys):
+    """Of 100 steps of 2 s, after a compilation of 40 s: 40 + 2·100 s, said at the third step."""
+    said = []
+    with reporter(None, "mean field", lambda seconds: f"half of it: {seconds / 2:.0f} s") as report:
+        for step in range(101):
+            clock.now = 0.0 if step == 0 else 40.0 + 2.0 * step
+            report(step, 100)
+            said += [(step, line) for line in capsys.readouterr().err.splitlines() if ";" in line]
+    assert said == [(3, "mean field: about 4.0 min; half of it: 97 s")]
+
+
+def test_more_work_than_announced_is_announced_again(clock, capsys):
+    with reporter(None, "mean field") as report:
+        for step in range(40):
+            clock.now = 1.0 * step
+            report(step, 40 if step < 30 else 400)
+    announced = [line for line in capsys.readouterr().err.splitlines() if "left" not in line]
+    assert announced == ["mean field: about 40 s", "mean field: about 6.2 min"]
+
+
+def test_calls_of_half_a_minute_are_not_announced(clock, capsys):
+    with reporter(None, "mean field") as report:
+        for step in range(29):
+            clock.now = 1.0 * step
+            report(step, 29)
+    assert capsys.readouterr().err == ""
+
+
+def test_announcements_stand_above_bars(clock, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ipykernel", ModuleType("ipykernel"))
+    with reporter(True, "networks") as report:
+        for step in range(6):
+            clock.now = 10.0 * step
+            report(step, 100)
+    assert "networks: about 17 min" in capsys.readouterr().err

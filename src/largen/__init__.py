@@ -82,6 +82,7 @@ if TYPE_CHECKING:
         learning_rate_curve,
         measure_exponents,
         predict_training,
+        regime,
         scaling_map,
         width_corrections_in_training,
     )
@@ -156,7 +157,7 @@ if TYPE_CHECKING:
         NTKRegressor,
     )
     from largen.regression.large import low_rank_posterior, solve_kernel, stored_kernel
-    from largen.runs import Dataset, Loss, Run, Theory, Trajectory, loss
+    from largen.runs import Dataset, Loss, Run, Theory, Trajectory, load, loss, save
     from largen.theories import solve
     from largen.theories.mean_field import (
         deep_linear,
@@ -178,7 +179,7 @@ _ROOMS = {
     "expectations": "activation gaussian_moments",
     "experiments": "Comparison MeasuredExponents catapult catapult_diagram compare "
     "convergence_bound gamma_regimes learning_rate_curve measure_exponents predict_training "
-    "scaling_map width_corrections_in_training",
+    "regime scaling_map width_corrections_in_training",
     "kernels": "kernel kernel_estimate kernel_function nngp ntk_kernel",
     "finite_width": "covariance_sde homogeneous_jacobian homogeneous_limits homogeneous_moments "
     "layer_learning_rates linear_output sample_kernels sample_tangent_kernels width_corrections "
@@ -193,7 +194,7 @@ _ROOMS = {
     "regression.estimators": "KernelFlowClassifier KernelFlowRegressor NNGPClassifier "
     "NNGPRegressor NTKClassifier NTKRegressor",
     "regression.large": "low_rank_posterior solve_kernel stored_kernel",
-    "runs": "Dataset Loss Run Theory Trajectory loss",
+    "runs": "Dataset Loss Run Theory Trajectory load loss save",
     "theories": "solve",
     "theories.mean_field": "deep_linear infinite_depth_one_step kernel_after_one_step "
     "response_functions whitened_linear_flow",

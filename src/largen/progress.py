@@ -13,9 +13,12 @@ from largen.errors import InvalidInput
 from largen.text import shown
 
 Report = Callable[[int, int], object]
+Cheaper = Callable[[float], str]
 PATIENCE = 2.0  # seconds before a bar is drawn
 IN_NOTEBOOKS = "ipykernel"  # the package that runs the cells of notebooks
 SILENCE = 30.0  # seconds between lines where there is no bar
+LONG = 30.0  # seconds; of longer calls the duration is said beforehand
+FEWEST = 3  # reports from which a duration is foretold; the first one includes compilation
 
 
 def check_progress(progress: Any) -> None:
@@ -36,9 +39,70 @@ def check_progress(progress: Any) -> None:
     takes("progress", progress, ("done", "total"))
 
 
+def duration(seconds: float) -> str:
+    """Return a duration in words, with one or two digits.
+
+    Examples
+    --------
+    >>> duration(12.3), duration(170.0), duration(8000.0)
+    ('12 s', '2.8 min', '2.2 h')
+    """
+    for unit, name in ((3600.0, "h"), (60.0, "min")):
+        if seconds >= 1.5 * unit:
+            count = seconds / unit
+            return f"{count:.1f} {name}" if count < 10 else f"{count:.0f} {name}"
+    return f"{seconds:.0f} s"
+
+
+class Forecast:
+    """The duration of a call, foretold from the time of its first steps.
+
+    The speed is that since the first report of any progress, before which programs are compiled. If
+    the call turns out to need more work than it had announced, this is foretold anew.
+
+    Parameters
+    ----------
+    cheaper
+        A function of the foretold seconds that returns what would be quicker, or an empty text.
+    """
+
+    def __init__(self, cheaper: Cheaper | None = None):
+        self._cheaper, self._begin = cheaper, time.monotonic()
+        self._total, self._marks, self._said = 0, [], False
+
+    def words(self, done: int, total: int) -> str | None:
+        """Return the announcement of a long call, once; otherwise None.
+
+        Parameters
+        ----------
+        done, total
+            The work that is done, and all work that is known to come.
+        """
+        now, more = time.monotonic(), 0 < self._total < total
+        if more:
+            self._said, self._begin = False, now
+        self._total = total
+        if self._marks and done < self._marks[-1][1]:  # another round of the same work
+            self._said, self._begin, self._marks = False, now, []
+        if done > (self._marks[-1][1] if self._marks else 0):
+            self._marks.append((now, done))
+        if self._said or len(self._marks) < FEWEST or done >= total:
+            return None
+        (first, before), (last, after) = self._marks[0], self._marks[-1]
+        left = (total - after) * (last - first) / (after - before)
+        if left < LONG / 2 or now - self._begin + left < LONG:
+            return None
+        self._said = True
+        hint = self._cheaper(left) if self._cheaper else ""
+        said = f"about {duration(now - self._begin + left)}"
+        return f"{said}; {hint}" if hint else said
+
+
 @contextmanager
-def reporter(progress: Any, what: str) -> Iterator[Report]:
+def reporter(progress: Any, what: str, cheaper: Cheaper | None = None) -> Iterator[Report]:
     """Yield a function to be called with (done, total).
+
+    If the call is going to take more than half a minute, a line says so after its first steps.
 
     Parameters
     ----------
@@ -48,6 +112,9 @@ def reporter(progress: Any, what: str) -> Iterator[Report]:
         minute. A function of (done, total) is called instead of drawing a bar.
     what
         The text in front of the bar.
+    cheaper
+        A function of the seconds that a long call is going to take, which returns what would be
+        quicker.
 
     Raises
     ------
@@ -62,20 +129,24 @@ def reporter(progress: Any, what: str) -> Iterator[Report]:
         yield lambda done, total: None
         return
     if progress is None and not (sys.stderr.isatty() or IN_NOTEBOOKS in sys.modules):
-        yield lines(what)
+        yield lines(what, cheaper)
         return
     from rich.console import Console
     from rich.progress import Progress, TaskID
 
     bar, begin = Progress(console=Console(stderr=True), transient=True), time.monotonic()
     task: list[TaskID] = []
+    forecast = Forecast(cheaper)
 
     def report(done: int, total: int) -> None:
         if not task and done < total and time.monotonic() - begin > PATIENCE:
             bar.start()
             task.append(bar.add_task(what, total=total))
         if task:
-            bar.update(task[0], completed=done)
+            bar.update(task[0], completed=done, total=total)
+            announcement = forecast.words(done, total)
+            if announcement is not None:
+                bar.console.print(f"{what}: {announcement}", highlight=False, markup=False)
 
     try:
         yield report
@@ -83,18 +154,24 @@ def reporter(progress: Any, what: str) -> Iterator[Report]:
         bar.stop()
 
 
-def lines(what: str) -> Report:
+def lines(what: str, cheaper: Cheaper | None = None) -> Report:
     """Return a function that prints the progress of a call, at most every half minute.
 
     Parameters
     ----------
     what
         The text in front of the numbers.
+    cheaper
+        As in :func:`reporter`.
     """
     begin = last = time.monotonic()
+    forecast = Forecast(cheaper)
 
     def report(done: int, total: int) -> None:
         nonlocal last
+        announcement = forecast.words(done, total)
+        if announcement is not None:
+            print(f"{what}: {announcement}", file=sys.stderr, flush=True)
         now = time.monotonic()
         if now - last < SILENCE or done >= total:
             return

@@ -54,3 +54,13 @@ def test_rows_that_fill_up_change_nothing(activation):
     many, few = lg.kernel(net, X), lg.kernel(net, X[:7])
     for one, other in zip(many, few, strict=True):
         np.testing.assert_allclose(one[:7, :7], other, rtol=1e-13, atol=1e-14)
+
+
+@pytest.mark.slow
+def test_a_hundred_sizes_have_three_programs(compiled):
+    """Programs, and the memory that they hold, are those of 32, 64 and 128 rows."""
+    x, counts = RNG.standard_normal((119, 3)), []
+    for n in range(20, 120):
+        lg.kernel(lg.mlp(1, "relu"), x[:n])
+        counts.append(compiled())
+    assert set(20 + 1 + np.flatnonzero(np.diff(counts))) == {33, 65}

@@ -8,6 +8,7 @@ import pytest
 
 import largen as lg
 from largen.errors import InvalidInput, NumericalFailure
+from largen.networks import chunks
 from largen.networks.chunks import at_once, even_chunk
 from largen.networks.plan import plan_of
 
@@ -126,3 +127,13 @@ def test_bad_input_is_named(run):
     for message, call in wrong:
         with pytest.raises(InvalidInput, match=message):
             call()
+
+
+def test_all_segments_of_training_share_one_program(monkeypatch):
+    """A program for the first segment and another for the rest would double the compilation."""
+    monkeypatch.setattr(chunks, "_first_segment", lambda *_: 1)
+    data = lg.Dataset(np.eye(2), np.array([1.0, -1.0]))
+    run = lg.Run(lg.mlp(1, "linear"), lg.ntk(), data, optimizer=lg.gd(lr=0.1), steps=3)
+    programs = chunks._advance._cache_size()
+    lg.train(run, width=5, seeds=2)
+    assert chunks._advance._cache_size() == programs + 1

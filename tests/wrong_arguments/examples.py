@@ -376,6 +376,12 @@ def examples() -> dict[str, Example]:
         "posterior_from_kernel": Example(
             lg.posterior_from_kernel, {"kernel": GRAM, "y": y, "noise": 0.1}
         ),
+        "load": Example(lg.load, {"path": limit().save(FOLDER / "again.nc")}),
+        "save": Example(
+            lambda path, limit: lg.save(path, limit=limit),
+            {"path": FOLDER / "several.nc", "limit": limit()},
+        ),
+        "regime": Example(lg.regime, {"run": run(), "width": 4, "seeds": 4, "key": 0}),
         "repeat": Example(lg.repeat, {"layer": lg.Dense(), "times": 2}),
         "residual_mlp": Example(lg.residual_mlp, {"blocks": 2}),
         "response_functions": Example(

@@ -91,7 +91,9 @@ def _slope(value: float) -> str:
 
 
 def _draw(found, folder: Path) -> list[Path]:
-    files = [folder / "small.png", folder / "large.png"]
-    for path, swept in zip(files, (found.tuned, found.large), strict=True):
-        save_figure(path, swept.plot())
-    return files
+    from largen.plots.sweeps import sweep_figure
+
+    small, large = folder / "small.png", folder / "large.png"
+    found.tuned.plot(small)
+    save_figure(large, sweep_figure(found.large.data, found.large.best(), found.lr))
+    return [small, large]

@@ -50,8 +50,27 @@ def make_output_folder(folder: Path, console: Console) -> None:
 
 @contextmanager
 def progress(console: Console) -> Iterator[Callable[[str, float], None]]:
-    """Show a bar; yield a function of the current activity and of the finished fraction."""
+    """Show a bar, or a line for each activity where there is no terminal, as in a file.
+
+    The function that is yielded is called with the current activity and the finished fraction.
+    """
+    if not console.is_terminal:
+        yield _stages(console)
+        return
     columns = (TextColumn("{task.description:<46}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as bars:
         bar = bars.add_task("starting", total=1.0)
         yield lambda text, done: bars.update(bar, description=text, completed=done)
+
+
+def _stages(console: Console) -> Callable[[str, float], None]:
+    """Return a function that prints the activity whenever it changes."""
+    last = [""]
+
+    def report(text: str, done: float) -> None:
+        if text != last[0]:
+            last[0] = text
+            console.print(f"{done:4.0%}  {text}", markup=False)
+            console.file.flush()
+
+    return report

@@ -23,7 +23,7 @@ from largen.criticality.roots import sign_changes
 from largen.errors import InvalidInput, NumericalFailure
 from largen.expectations import ActivationFunction
 from largen.expectations.nodes import kinks_of, values
-from largen.results import in_notebooks
+from largen.results import Result, with_labels
 from largen.scalars import real
 from largen.text import aligned
 
@@ -81,7 +81,7 @@ class CriticalPoint:
 
 
 @dataclass(frozen=True, repr=False)
-class EdgeOfChaos:
+class EdgeOfChaos(Result):
     """The line χ_⊥ = 1 of an activation, parameterised by K*; made by :func:`edge_of_chaos`.
 
     ``largen.plots.edge_figure`` draws it.
@@ -122,8 +122,7 @@ class EdgeOfChaos:
         K = real("variance", variance, above=0.0)
         return np.asarray(asymptotic_gap(self.activation, K, np.asarray(layers, np.float64)))
 
-    _repr_html_ = in_notebooks
-
+    @with_labels
     def to_xarray(self) -> xarray.Dataset:
         """Return the line over ``variance`` and the doubly critical points over ``critical``."""
         import xarray

@@ -23,7 +23,7 @@ from largen.criticality.roots import all_roots
 from largen.errors import NumericalFailure
 from largen.expectations import ActivationFunction
 from largen.expectations.nodes import values
-from largen.results import in_notebooks
+from largen.results import Result, with_labels
 from largen.scalars import flag, real
 from largen.text import aligned
 
@@ -84,7 +84,7 @@ class FixedPoint:
 
 
 @dataclass(frozen=True, repr=False)
-class FixedPoints:
+class FixedPoints(Result):
     """All fixed points of the variance for given constants; made by :func:`fixed_points`.
 
     Attributes
@@ -159,8 +159,7 @@ class FixedPoints:
         near = [p for p in self.points if abs(K - p.variance) <= 1e-2 * max(p.variance, K)]
         return min(near, key=lambda p: abs(K - p.variance), default=None)
 
-    _repr_html_ = in_notebooks
-
+    @with_labels
     def to_xarray(self) -> xarray.Dataset:
         """Return the attributes of all points over ``point``."""
         import xarray

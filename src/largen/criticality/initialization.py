@@ -15,7 +15,7 @@ from largen.criticality.maps import checked_activation, expectations
 from largen.criticality.residual import relative_variance
 from largen.errors import InvalidInput, NoTheory, one_of
 from largen.expectations import ActivationFunction
-from largen.results import in_notebooks
+from largen.results import Result, with_labels
 from largen.scalars import integer, integers
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ NETWORKS = ("plain", "residual", "layer_norm", "rms_norm")
 
 
 @dataclass(frozen=True, repr=False)
-class Initialization:
+class Initialization(Result):
     """Recommended constants; made by :func:`critical_initialization`.
 
     Attributes
@@ -66,8 +66,7 @@ class Initialization:
         """ξ_c/L: signals propagate through the network if its absolute value is at least 1."""
         return self.correlation_depth / self.depth
 
-    _repr_html_ = in_notebooks
-
+    @with_labels
     def to_xarray(self) -> xarray.Dataset:
         """Return each number as a scalar variable; the reason is an attribute."""
         import xarray

@@ -8,7 +8,7 @@ import numpy as np
 
 from largen.criticality.maps import checked_activation, checked_constants, expectations
 from largen.errors import NumericalFailure, one_of
-from largen.results import in_notebooks
+from largen.results import in_notebooks, plot_result, save_result, with_labels
 from largen.scalars import integer, real
 
 if TYPE_CHECKING:
@@ -38,7 +38,10 @@ class JacobianMoments(NamedTuple):
         )
 
     _repr_html_ = in_notebooks
+    save = save_result
+    plot = plot_result
 
+    @with_labels
     def to_xarray(self) -> xarray.Dataset:
         """Return mean and variance over ``layer``, counted from 1."""
         import xarray

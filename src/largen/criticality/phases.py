@@ -17,7 +17,7 @@ from largen.criticality.maps import LARGEST, checked_activation, on_grid
 from largen.criticality.plane import stationary_correlations
 from largen.errors import InvalidInput
 from largen.expectations import ActivationFunction
-from largen.results import in_notebooks
+from largen.results import Result, with_labels
 from largen.scalars import integer, random_key
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _LAYERS = 4000  # after which the variance has converged or counts as unbounded
 
 
 @dataclass(frozen=True, repr=False)
-class PhaseDiagram:
+class PhaseDiagram(Result):
     """Stationary quantities over a grid of σ_w and σ_b; made by :func:`phase_diagram`.
 
     ``largen.plots.phase_figure`` draws it.
@@ -81,8 +81,7 @@ class PhaseDiagram:
         with np.errstate(divide="ignore"):
             return np.abs(1 / np.log(np.abs(self.chi_parallel)))
 
-    _repr_html_ = in_notebooks
-
+    @with_labels
     def to_xarray(self) -> xarray.Dataset:
         """Return the numbers over ``weight_std`` and ``bias_std``, and the edge over ``point``."""
         import xarray

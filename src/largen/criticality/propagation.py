@@ -21,7 +21,7 @@ from largen.kernels.pieces import parts_with_constants, unroll
 from largen.kernels.rules import advance, wanted
 from largen.kernels.state import Constants, State, Wanted, equal_positions
 from largen.parameterizations import Parameterization, ntk
-from largen.results import in_notebooks
+from largen.results import Result, with_labels
 from largen.scalars import flag
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, repr=False)
-class Propagation:
+class Propagation(Result):
     """A signal's statistics after every layer except activations; made by :func:`propagate`.
 
     ``largen.plots.propagation_figure`` draws it. With spatial axes all quantities are means over
@@ -62,8 +62,7 @@ class Propagation:
     chi_parallel: np.ndarray
     chi_perp: np.ndarray
 
-    _repr_html_ = in_notebooks
-
+    @with_labels
     def to_xarray(self) -> xarray.Dataset:
         """Return all numbers over ``layer``, ``sample`` and ``sample_2``."""
         import xarray

@@ -17,6 +17,7 @@ from largen.experiments.learning_rates import LearningRateCurve, learning_rate_c
 from largen.experiments.phase_plane import ScalingMap, scaling_map
 from largen.experiments.power_law import PowerLaw, fit_exponent
 from largen.experiments.predicted_training import PredictedTraining, predict_training
+from largen.experiments.regime import Regime, regime
 from largen.experiments.regimes import Regimes, gamma_regimes
 from largen.experiments.training_corrections import (
     WidthCorrectionsInTraining,
@@ -33,6 +34,7 @@ __all__ = [
     "MeasuredExponents",
     "PowerLaw",
     "PredictedTraining",
+    "Regime",
     "Regimes",
     "ScalingMap",
     "WidthCorrectionsInTraining",
@@ -45,6 +47,7 @@ __all__ = [
     "learning_rate_curve",
     "measure_exponents",
     "predict_training",
+    "regime",
     "scaling_map",
     "width_corrections_in_training",
 ]

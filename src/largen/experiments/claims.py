@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,6 +45,23 @@ class Claim:
             "interval": interval,
             "agrees": None if self.agrees is None else bool(self.agrees),
         }
+
+
+VERDICTS = {True: "agree", False: "disagree", None: "unclear"}
+
+
+def tally(claims: Sequence[Claim]) -> str:
+    """Return how many claims agree, how many do not, and how many remain open.
+
+    Examples
+    --------
+    >>> one = Claim("falls", "slope", -1.0, -1.1, -0.9, True)
+    >>> open_ = Claim("vanishes", "size", 0.1, -0.2, 0.4, None)
+    >>> tally([one, one, open_])
+    '2 agree, 1 unclear'
+    """
+    counts = {word: sum(c.agrees is v for c in claims) for v, word in VERDICTS.items()}
+    return ", ".join(f"{count} {word}" for word, count in counts.items() if count) or "no claims"
 
 
 def above_zero(low: float, high: float) -> bool | None:

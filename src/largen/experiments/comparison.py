@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,11 +14,11 @@ from largen.experiments.distances import (
     distances_of,
     error_of_limit,
     mean_shift,
+    prediction_for,
 )
 from largen.experiments.matching import MATCHING, check_matching
 from largen.experiments.power_law import PowerLaw, fit_exponent, fit_two_exponents
-from largen.files import save_figure
-from largen.results import in_notebooks
+from largen.results import Result, with_labels
 from largen.runs import Trajectory
 from largen.scalars import sequence
 
@@ -35,7 +34,7 @@ DRAWN = {
 }
 
 
-class Comparison:
+class Comparison(Result):
     """Distances of networks from their limit, by size; made by :func:`compare`.
 
     Attributes
@@ -66,27 +65,42 @@ class Comparison:
         self.exponents = exponents
         self.depth_exponents = depth_exponents
 
-    _repr_html_ = in_notebooks
-
+    @with_labels
     def to_xarray(self) -> xarray.Dataset:
         """Return all numbers as an ``xarray.Dataset`` over ``width`` and ``step``.
 
         For a limit of infinite depth, over ``network``, with coordinates ``width`` and ``depth``.
         """
-        return self._dataset.copy()
+        laws = {"exponent": self.exponents, "depth_exponent": self.depth_exponents or {}}
+        return self._dataset.assign_attrs(
+            {
+                f"{name}_{kind}": [law.value, law.error, law.amplitude]
+                for name, fitted in laws.items()
+                for kind, law in fitted.items()
+            }
+        )
 
-    def plot(self, path: str | PathLike[str] | None = None) -> Figure:
-        """Draw the learning curves and the distances; write them to ``path`` if given."""
-        from largen.plots import comparison_figure, depth_figure
+    @classmethod
+    def from_xarray(cls, dataset: xarray.Dataset) -> Comparison:
+        """Return the comparison that :meth:`to_xarray` turned into a data set."""
+        laws = {
+            name: {
+                kind: PowerLaw(*map(float, dataset.attrs[f"{name}_{kind}"]))
+                for kind in KINDS
+                if f"{name}_{kind}" in dataset.attrs
+            }
+            for name in ("exponent", "depth_exponent")
+        }
+        return cls(dataset, laws["exponent"], laws["depth_exponent"] or None)
 
-        if self.depth_exponents is None:
-            title = self._dataset.attrs["parameterization"]
-            figure = comparison_figure([(title, self._dataset, self.exponents)])
-        else:
-            figure = depth_figure(self._dataset, self.exponents, self.depth_exponents)
-        if path is not None:
-            save_figure(path, figure)
-        return figure
+    def _figure(self) -> Figure:
+        """Draw the learning curves and the distances."""
+        from largen.plots import comparison_figure, depth_figure, scheme_title
+
+        if self.depth_exponents is not None:
+            return depth_figure(self._dataset, self.exponents, self.depth_exponents)
+        title = scheme_title(self._dataset.attrs["parameterization"])
+        return comparison_figure([(title, self._dataset, self.exponents)])
 
     def __str__(self) -> str:
         d = self._dataset
@@ -117,6 +131,7 @@ class Comparison:
         else:
             lines.append(_powers(f"{'power of the width':>21}", self.exponents))
             lines.append(_powers(f"{'power of the depth':>21}", self.depth_exponents))
+        lines.append(_relative(d, rows))
         if (d["mean"] <= 2 * d["mean_error"]).any():
             lines.append("(below: not larger than twice its statistical error)")
         if d.attrs["limit_error"] > 0:
@@ -194,8 +209,12 @@ def compare(
 
     draw = np.random.default_rng(0)
     columns: dict[str, list[Any]] = {}
-    for net in nets:
-        found = distances_of(limit, net, on, draw) if net.width else between_limits(limit, net, on)
+    predictions = [prediction_for(limit, net, on) if net.width else None for net in nets]
+    for net, prediction in zip(nets, predictions, strict=True):
+        if prediction is None:
+            found = between_limits(limit, net, on)
+        else:
+            found = distances_of(net, prediction, on, draw)
         for name, value in found.items():
             columns.setdefault(name, []).append(value)
     error = error_of_limit(limit, on)
@@ -211,7 +230,7 @@ def compare(
         }
         in_width, in_depth = ({kind: laws[i] for kind, laws in both.items()} for i in (0, 1))
         return Comparison(dataset, in_width, in_depth)
-    dataset = _by_width(limit, nets, on, error, columns, widths.astype(int))
+    dataset = _by_width(limit, nets, predictions, on, error, columns, widths.astype(int))
     laws = {kind: fit_exponent(widths, *_squares(dataset, kind, error)) for kind in KINDS}
     return Comparison(dataset, laws)
 
@@ -219,6 +238,7 @@ def compare(
 def _by_width(
     limit: Trajectory,
     nets: list[Trajectory],
+    predictions: list[Any],
     on: str,
     error: float,
     columns: dict[str, list[Any]],
@@ -235,7 +255,7 @@ def _by_width(
         for name, values in columns.items()
     }
     sample = ("step", "sample" if on == "train" else "test_sample", "output")
-    shift = mean_shift(limit, nets, on)
+    shift = mean_shift(nets, predictions, on)
     for name, values in zip(("mean_shift", "mean_shift_error"), shift, strict=True):
         variables[name] = (sample[: values.ndim], values)
     coordinates = {"width": widths, "step": limit.step, "time": ("step", limit.time)}
@@ -271,6 +291,14 @@ def _squares(dataset: xarray.Dataset, kind: str, error: float) -> tuple[np.ndarr
     """
     own, distance = dataset[f"{kind}_square_error"].values, dataset[kind].values
     return dataset[f"{kind}_square"].values, np.hypot(own, error * (2 * distance + error))
+
+
+def _relative(d: xarray.Dataset, rows: Any) -> str:
+    """Return a line with the distances of the smallest and the largest networks, in per cent."""
+    ends = [d.isel({rows: i}) for i in sorted({0, d.sizes[rows] - 1})]
+    words = " to ".join(f"{100 * float(at['single_relative']):.2g} %" for at in ends)
+    size = float(ends[-1]["output_size"])
+    return f"outputs of the limit are {size:.3g} in size: single networks are off by {words} of it"
 
 
 def _powers(name: str, laws: dict[str, PowerLaw]) -> str:

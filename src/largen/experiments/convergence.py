@@ -10,7 +10,7 @@ from largen.arrays import tree_of_floats
 from largen.errors import InvalidInput, NoTheory, NumericalFailure, instance_of
 from largen.networks import apply, empirical_ntk
 from largen.parameterizations.optimizers import GradientDescent, GradientFlow
-from largen.results import in_notebooks
+from largen.results import in_notebooks, plot_result, save_result, with_labels
 from largen.runs import Run
 
 if TYPE_CHECKING:
@@ -48,7 +48,10 @@ class ConvergenceBound(NamedTuple):
         )
 
     _repr_html_ = in_notebooks
+    save = save_result
+    plot = plot_result
 
+    @with_labels
     def to_xarray(self) -> xarray.Dataset:
         """Return the bound over ``step``, with the eigenvalues and the rate."""
         import xarray

@@ -16,10 +16,21 @@ RESAMPLES = 1000
 
 
 def distances_of(
-    limit: Trajectory, net: Trajectory, on: str, draw: np.random.Generator
+    net: Trajectory, prediction: np.ndarray, on: str, draw: np.random.Generator
 ) -> dict[str, Any]:
-    """Return the distances of networks of one size, their errors, and the data for figures."""
-    prediction = prediction_for(limit, net, on)
+    """Return the distances of networks of one size, their errors, and the data for figures.
+
+    Parameters
+    ----------
+    net
+        The networks.
+    prediction
+        The limit's outputs for them, as :func:`prediction_for` returns them.
+    on
+        The samples, ``"train"`` or ``"test"``.
+    draw
+        The generator of the bootstrap.
+    """
     outputs = getattr(net, f"f_{on}")
     distance = (outputs - prediction).reshape(len(outputs), -1).astype(np.float64)
     seeds = len(distance)
@@ -28,7 +39,8 @@ def distances_of(
     counts = draw.multinomial(seeds, np.full(seeds, 1 / seeds), size=RESAMPLES)
     found = dict(zip(("single", "mean"), _squares(gram, np.ones((1, seeds))), strict=True))
     resampled = dict(zip(("single", "mean"), _squares(gram, counts), strict=True))
-    numbers: dict[str, Any] = {"seeds": seeds}
+    size = float(np.sqrt(np.mean(prediction.astype(np.float64) ** 2)))
+    numbers: dict[str, Any] = {"seeds": seeds, "output_size": size}
     for kind, (square,) in found.items():
         enough = seeds > (1 if kind == "single" else 2)
         spread = float(np.std(resampled[kind])) if enough else float("inf")
@@ -36,6 +48,8 @@ def distances_of(
         # d√m = dm/(2√m) where the square is resolved; where it is not, the error is √dm.
         error = min(spread / (2 * root), spread**0.5) if root else spread**0.5
         numbers |= {kind: root, f"{kind}_error": error}
+        with np.errstate(divide="ignore", invalid="ignore"):
+            numbers[f"{kind}_relative"] = np.float64(root) / size
         numbers |= {f"{kind}_square": float(square), f"{kind}_square_error": spread}
     losses = getattr(net, f"loss_{on}")
     numbers["loss"] = losses.mean(0)
@@ -56,24 +70,28 @@ def between_limits(limit: Trajectory, net: Trajectory, on: str) -> dict[str, Any
     difference = getattr(net, f"f_{on}") - getattr(limit, f"f_{on}")
     square = float(np.mean(difference.astype(np.float64) ** 2))
     root, error = square**0.5, error_of_limit(net, on)
+    size = float(np.sqrt(np.mean(np.square(getattr(limit, f"f_{on}"), dtype=np.float64))))
     one = {
         "": root,
         "_error": error,
         "_square": square,
         "_square_error": error * (2 * root + error),
+        "_relative": root / size if size else float("nan"),
     }
     both = {f"{kind}{name}": v for kind in ("single", "mean") for name, v in one.items()}
-    return {"seeds": 1, **both}
+    return {"seeds": 1, "output_size": size, **both}
 
 
-def mean_shift(limit: Trajectory, nets: list[Trajectory], on: str) -> tuple[np.ndarray, np.ndarray]:
+def mean_shift(
+    nets: list[Trajectory], predictions: list[Any], on: str
+) -> tuple[np.ndarray, np.ndarray]:
     """Return N times the distance of the mean from the limit, all widths together, and its error.
 
     N d̄ has the variance N · (N Var f)/S for S networks, so that widths have the weights S/N.
     """
     shifts, errors, weights = [], [], []
-    for net in nets:
-        distance = getattr(net, f"f_{on}") - prediction_for(limit, net, on)
+    for net, prediction in zip(nets, predictions, strict=True):
+        distance = getattr(net, f"f_{on}") - prediction
         seeds, width = len(distance), net.width or 1
         shifts.append(width * distance.mean(0))
         std = distance.std(0, ddof=1) if seeds > 1 else np.full(distance.shape[1:], np.nan)

@@ -16,7 +16,7 @@ from largen.files import save_figure
 from largen.networks import train
 from largen.parameterizations import Stepped
 from largen.progress import Report, reporter
-from largen.results import in_notebooks
+from largen.results import Result, with_labels
 from largen.runs import Run, Status, Theory, Trajectory
 from largen.scalars import integer, real, sequence
 from largen.theories import by_name, choose, solve
@@ -30,7 +30,7 @@ GOOD = 1.1  # times the smallest loss
 
 
 @dataclass(frozen=True, repr=False)
-class LearningRateCurve:
+class LearningRateCurve(Result):
     """Losses after training against the learning rate; made by :func:`learning_rate_curve`.
 
     Attributes
@@ -119,8 +119,7 @@ class LearningRateCurve:
         a, b, c = np.polyfit(x[near] - x[i], y[near], 2)
         return float(np.exp(x[i] - b / (2 * a))), float(c - b**2 / (4 * a))
 
-    _repr_html_ = in_notebooks
-
+    @with_labels
     def to_xarray(self) -> xarray.Dataset:
         """Return ``loss`` and ``loss_error`` over ``rate``."""
         import xarray
@@ -134,6 +133,7 @@ class LearningRateCurve:
     def plot(
         self,
         path: str | PathLike[str] | None = None,
+        ax: Any = None,
         *,
         beside: Sequence[LearningRateCurve] = (),
     ) -> Figure:
@@ -143,12 +143,15 @@ class LearningRateCurve:
         ----------
         path
             The file of the figure, if it is to be written.
+        ax
+            matplotlib axes in whose place the picture is drawn; by default in a new figure.
         beside
             Further curves, such as those of finite networks.
         """
-        from largen.plots import learning_rate_figure
+        from largen.plots import learning_rate_figure, placed_in
 
-        figure = learning_rate_figure([self, *beside])
+        with placed_in(ax):
+            figure = learning_rate_figure([self, *beside])
         if path is not None:
             save_figure(path, figure)
         return figure

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from largen.errors import InvalidInput
-from largen.files import save_figure
 from largen.parameterizations import ScalingClass, scaling_class
 from largen.parameterizations.classification.plane import NAMED
 from largen.parameterizations.exponents import exact
-from largen.results import in_notebooks
+from largen.results import Result, with_labels
 from largen.scalars import integer
 from largen.text import shown
 
@@ -33,7 +31,7 @@ DIRECTIONS = ((0, 1), (1, 0), (1, -1), (1, -2), (1, -3), (2, -1), (2, -3), (1, 1
 
 
 @dataclass(frozen=True)
-class ScalingMap:
+class ScalingMap(Result):
     """The classes of a plane of scalings; made by :func:`scaling_map`.
 
     Attributes
@@ -63,8 +61,7 @@ class ScalingMap:
         first = exact("rate", rate)
         return scaling_class(q_sigma, first, first + self.difference)
 
-    _repr_html_ = in_notebooks
-
+    @with_labels
     def to_xarray(self) -> xarray.Dataset:
         """Return the class at every lattice point, ``kind (rate, q_sigma)``."""
         import xarray
@@ -79,11 +76,11 @@ class ScalingMap:
             {"difference": str(self.difference)},
         )
 
-    def plot(self, path: str | PathLike[str] | None = None) -> Figure:
-        """Draw the plane; write it to ``path`` if given."""
+    def _figure(self) -> Figure:
+        """Draw the plane."""
         from largen.plots import scaling_figure
 
-        figure = scaling_figure(
+        return scaling_figure(
             [float(q) for q in self.q_sigma],
             [float(r) for r in self.rate],
             np.array(self.regions),
@@ -91,9 +88,6 @@ class ScalingMap:
             {name: tuple(map(float, point)) for name, point in self.named.items()},
             float(self.difference),
         )
-        if path is not None:
-            save_figure(path, figure)
-        return figure
 
     def __str__(self) -> str:
         equal = "q̃_w = q̃_a" if not self.difference else f"q̃_w = q̃_a + ({self.difference})"

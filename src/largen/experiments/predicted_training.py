@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -11,7 +10,6 @@ import numpy as np
 
 from largen.arrays import precision
 from largen.errors import InvalidInput, NoTheory, NumericalFailure, OutOfMemory, instance_of, one_of
-from largen.files import save_figure
 from largen.finite_width.training.closed_form import check as check_closed
 from largen.finite_width.training.closed_form import tensors, to_first_order
 from largen.finite_width.training.following import (
@@ -29,7 +27,7 @@ from largen.networks.plan import Numbers, Plan, plan_of
 from largen.networks.tangent import check_samples_apart
 from largen.parameterizations import GradientDescent, GradientFlow
 from largen.progress import Report, reporter
-from largen.results import in_notebooks
+from largen.results import Result, with_labels
 from largen.runs import Run, Status
 from largen.runs.trajectory import mean_loss
 from largen.scalars import flag, real
@@ -44,7 +42,7 @@ WORDS = ("constant kernel", "first order", "second order")
 
 
 @dataclass(frozen=True, repr=False)
-class PredictedTraining:
+class PredictedTraining(Result):
     """A network's training as predicted by its expansion; made by :func:`predict_training`.
 
     Attributes
@@ -99,20 +97,16 @@ class PredictedTraining:
         gap = self.data[f"{name}_actual"] - self.data[name]
         return np.sqrt((gap**2).mean([a for a in axes if a in gap.dims]).values)
 
-    _repr_html_ = in_notebooks
-
+    @with_labels
     def to_xarray(self) -> xarray.Dataset:
         """Return :attr:`data`."""
         return self.data.copy()
 
-    def plot(self, path: str | PathLike[str] | None = None) -> Figure:
-        """Draw outputs and what is left of them at each order; write them to ``path``."""
+    def _figure(self) -> Figure:
+        """Draw outputs and what is left of them at each order."""
         from largen.plots import predicted_figure
 
-        figure = predicted_figure(self.data)
-        if path is not None:
-            save_figure(path, figure)
-        return figure
+        return predicted_figure(self.data)
 
     def __repr__(self) -> str:
         attributes, loss = self.data.attrs, self.data["loss_train"].values

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
-from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from largen.errors import InvalidInput, instance_of
-from largen.files import save_figure
 from largen.networks import FiniteNetwork, observe
 from largen.networks.ensembles import MOST_SEEDS
 from largen.networks.tangent import kernels, probe
-from largen.results import in_notebooks
+from largen.results import Result, with_labels
 from largen.runs import Run
 from largen.scalars import integer, random_key, real
 
@@ -30,14 +28,18 @@ QUANTITIES = {
 }
 
 
-class Regimes:
+class Regimes(Result):
     """Movement against γ at several widths; made by :func:`gamma_regimes`."""
 
     def __init__(self, dataset: xarray.Dataset):
         self._dataset = dataset
 
-    _repr_html_ = in_notebooks
+    @classmethod
+    def from_xarray(cls, dataset: xarray.Dataset) -> Regimes:
+        """Return the result that :meth:`to_xarray` turned into a data set."""
+        return cls(dataset)
 
+    @with_labels
     def to_xarray(self) -> xarray.Dataset:
         """Return ``features``, ``feature_kernel``, ``ntk`` over ``width`` and ``gamma``.
 
@@ -60,14 +62,11 @@ class Regimes:
             apart += list(y[one + 1][both] - np.interp(x[one + 1][both], x[one], y[one]))
         return float(np.exp(np.sqrt(np.mean(np.square(apart))))) if apart else float("nan")
 
-    def plot(self, path: str | PathLike[str] | None = None) -> Figure:
-        """Draw each movement against γ and against γ/√N; write it to ``path`` if given."""
+    def _figure(self) -> Figure:
+        """Draw each movement against γ and against γ/√N."""
         from largen.plots import regimes_figure
 
-        figure = regimes_figure(self._dataset, QUANTITIES)
-        if path is not None:
-            save_figure(path, figure)
-        return figure
+        return regimes_figure(self._dataset, QUANTITIES)
 
     def __str__(self) -> str:
         d = self._dataset

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -103,6 +103,45 @@ def load_dataset(path: str | PathLike[str], *, name: str = "path") -> tuple[xarr
             raise DamagedFile(place, f"it is not a complete netCDF-4 file: {error}") from None
 
 
+def load_tree(
+    path: str | PathLike[str], *, name: str = "path"
+) -> tuple[dict[str, xarray.Dataset], bool]:
+    """Return all groups of a netCDF-4 file by their paths, and whether it has a checksum.
+
+    Raises
+    ------
+    InvalidInput
+        If there is no such file.
+    DamagedFile
+        If the content differs from what was written, or is not netCDF-4.
+    """
+    import h5netcdf
+    import xarray
+
+    place = as_path(name, path)
+    if not place.is_file():
+        raise InvalidInput(f"{name}: there is no file {str(path)!r}.")
+    with open_verified(place) as (file, has_checksum):
+        try:
+            content = io.BytesIO(file.read())
+            with h5netcdf.File(content, "r") as held:
+                places = list(_groups(held))
+            found = {
+                group: xarray.load_dataset(content, engine="h5netcdf", group=group)
+                for group in places
+            }
+        except Exception as error:  # without a checksum, HDF5 raises errors of many types
+            raise DamagedFile(place, f"it is not a complete netCDF-4 file: {error}") from None
+    return found, has_checksum
+
+
+def _groups(group: Any) -> Iterator[str]:
+    """Yield the paths of a group and of all groups in it."""
+    yield group.name
+    for inner in group.groups.values():
+        yield from _groups(inner)
+
+
 def json_with_checksum(content: Mapping[str, Any]) -> str:
     """Return JSON that contains a checksum of its content.
 
@@ -181,4 +220,4 @@ def save_figure(path: str | PathLike[str], figure: Any, *, name: str = "path") -
         )
     place = place if place.suffix else place.with_name(f"{place.name}.png")
     with write_whole(place, name=name) as file:
-        figure.savefig(file, format=kind)
+        figure.savefig(file, format=kind, bbox_inches="tight")

@@ -21,7 +21,7 @@ from largen.finite_width.recursion import Cumulants, start, through
 from largen.finite_width.residual import kernel_through
 from largen.finite_width.streams import Stream, has_branches, stream_of
 from largen.parameterizations import Parameterization
-from largen.results import in_notebooks
+from largen.results import Result, with_labels
 
 if TYPE_CHECKING:
     import xarray
@@ -44,7 +44,7 @@ class Expectation(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class WidthCorrections:
+class WidthCorrections(Result):
     """Statistics of one output over initialisations; made by :func:`width_corrections`.
 
     All numbers are in absolute units: they include the powers of 1/width. P inputs have
@@ -159,8 +159,7 @@ class WidthCorrections:
         weight = _expansion(z, grid, K, own, shift, V)
         return Expectation(limit, float(((f - limit) * grid.weights) @ weight))
 
-    _repr_html_ = in_notebooks
-
+    @with_labels
     def to_xarray(self) -> xarray.Dataset:
         """Return all tensors over ``input``, …, ``pair``, ``pair_2`` and ``pair_3``."""
         import xarray

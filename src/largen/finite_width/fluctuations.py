@@ -34,7 +34,7 @@ from largen.finite_width.chain import Chain, HiddenLayer, chain_of, check_alive,
 from largen.finite_width.next_order import SMALL, variance_at_next_order
 from largen.finite_width.pairs import PairDerivatives, pair_derivatives
 from largen.interrupts import interruptible
-from largen.results import in_notebooks
+from largen.results import Result, with_labels
 from largen.scalars import integer, random_key
 from largen.text import shown
 
@@ -46,7 +46,7 @@ _MOST = 2**28  # numbers of all samples
 
 
 @dataclass(frozen=True, repr=False)
-class WidthFluctuations:
+class WidthFluctuations(Result):
     """Kernels of one output and samples of their deviations; made by :func:`width_fluctuations`.
 
     Attributes
@@ -83,8 +83,7 @@ class WidthFluctuations:
         """Return Cov(Θ̂_a, Θ̂_b) of chosen pairs of inputs, (pair, pair)."""
         return _covariance(self.ntk_samples, pairs)
 
-    _repr_html_ = in_notebooks
-
+    @with_labels
     def to_xarray(self) -> xarray.Dataset:
         """Return means, shifts and standard deviations over ``input`` and ``input_2``."""
         import xarray

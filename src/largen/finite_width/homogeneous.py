@@ -14,7 +14,7 @@ from largen.expectations import ActivationFunction
 from largen.expectations import activation as own_activation
 from largen.finite_width.chain import Chain, chain_of, checked_inputs
 from largen.finite_width.orthants import slopes_of
-from largen.results import brief, in_notebooks
+from largen.results import brief, fields_over, in_notebooks, save_result
 from largen.scalars import integer, real
 
 _LARGEST_RATE = 700.0  # largest argument whose exponential is finite
@@ -49,6 +49,8 @@ class HomogeneousMoments(NamedTuple):
 
     __repr__ = brief
     _repr_html_ = in_notebooks
+    to_xarray = fields_over()
+    save = save_result
 
 
 class HomogeneousJacobian(NamedTuple):
@@ -70,6 +72,8 @@ class HomogeneousJacobian(NamedTuple):
 
     __repr__ = brief
     _repr_html_ = in_notebooks
+    to_xarray = fields_over()
+    save = save_result
 
 
 class HomogeneousLimits(NamedTuple):
@@ -96,6 +100,8 @@ class HomogeneousLimits(NamedTuple):
 
     __repr__ = brief
     _repr_html_ = in_notebooks
+    to_xarray = fields_over()
+    save = save_result
 
 
 def homogeneous_moments(

@@ -12,7 +12,7 @@ from largen.architectures import Layer
 from largen.errors import NoTheory
 from largen.expectations.nodes import nodes_for, values
 from largen.finite_width.chain import chain_of, check_alive, checked_inputs
-from largen.results import in_notebooks
+from largen.results import in_notebooks, plot_result, save_result, with_labels
 
 if TYPE_CHECKING:
     import xarray
@@ -37,7 +37,10 @@ class LayerRates(NamedTuple):
         return f"LayerRates: {rates}"
 
     _repr_html_ = in_notebooks
+    save = save_result
+    plot = plot_result
 
+    @with_labels
     def to_xarray(self) -> xarray.Dataset:
         """Return both over ``layer``, from the input to the output."""
         import xarray

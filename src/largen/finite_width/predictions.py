@@ -24,7 +24,7 @@ from largen.arrays import finite_result, floating, known
 from largen.errors import InvalidInput, NumericalFailure, one_of
 from largen.finite_width.chain import checked_inputs
 from largen.finite_width.fluctuations import width_fluctuations
-from largen.results import in_notebooks
+from largen.results import in_notebooks, plot_result, save_result, with_labels
 from largen.scalars import real
 
 if TYPE_CHECKING:
@@ -69,7 +69,10 @@ class WidthPosterior(NamedTuple):
         )
 
     _repr_html_ = in_notebooks
+    save = save_result
+    plot = plot_result
 
+    @with_labels
     def to_xarray(self) -> xarray.Dataset:
         """Return everything over ``input`` and ``input_2``, the test inputs."""
         import xarray

@@ -34,7 +34,7 @@ from jax.typing import ArrayLike
 from largen.arrays import finite_result, floating, known
 from largen.errors import InvalidInput, NoTheory
 from largen.expectations import activation as activation_of
-from largen.results import in_notebooks
+from largen.results import in_notebooks, plot_result, save_result, with_labels
 from largen.scalars import integer, random_key, real, sequence
 from largen.segments import map_segments
 
@@ -74,7 +74,10 @@ class CovariancePaths(NamedTuple):
         return head
 
     _repr_html_ = in_notebooks
+    save = save_result
+    plot = plot_result
 
+    @with_labels
     def to_xarray(self) -> xarray.Dataset:
         """Return all paths over ``draw``, ``time``, ``input`` and ``input_2``."""
         import xarray

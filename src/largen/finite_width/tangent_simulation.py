@@ -32,7 +32,7 @@ from largen.expectations.nodes import derivatives_in_variance, nodes_for, values
 from largen.finite_width.chain import Chain, HiddenLayer, chain_of, checked_inputs
 from largen.finite_width.linear_algebra import cholesky
 from largen.finite_width.simulation import MOST_INPUTS, Layers
-from largen.results import in_notebooks
+from largen.results import in_notebooks, plot_result, save_result, with_labels
 from largen.scalars import integer, random_key
 from largen.segments import map_segments
 
@@ -78,7 +78,10 @@ class TangentSamples(NamedTuple):
         return f"TangentSamples: {draws} networks, {P} inputs, {self.controls.shape[1]} controls"
 
     _repr_html_ = in_notebooks
+    save = save_result
+    plot = plot_result
 
+    @with_labels
     def to_xarray(self) -> xarray.Dataset:
         """Return all draws over ``draw``, ``input``, ``input_2`` and ``control``."""
         import xarray

@@ -43,8 +43,10 @@ from largen.parameterizations import (
     canonical_form,
     ntk,
 )
-from largen.results import brief, in_notebooks
+from largen.results import brief, fields_over, in_notebooks, plot_result, save_result
 from largen.scalars import flag, real
+
+PAIR = ("sample", "sample_2")
 
 
 class Kernels(NamedTuple):
@@ -63,6 +65,9 @@ class Kernels(NamedTuple):
 
     __repr__ = brief
     _repr_html_ = in_notebooks
+    to_xarray = fields_over(nngp=PAIR, ntk=PAIR)
+    save = save_result
+    plot = plot_result
 
 
 def kernel(

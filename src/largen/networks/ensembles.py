@@ -28,8 +28,8 @@ EXPLODED = 1e6
 def train(
     run: Run,
     width: int,
-    seeds: int,
-    key: Any,
+    seeds: int = 1,
+    key: Any = 0,
     *,
     record: Iterable[str] = (),
     record_at: Sequence[int] | None = None,

@@ -13,11 +13,17 @@ from largen.parameterizations.parameterization import Parameterization
 HALF = Fraction(1, 2)
 
 
-def ntk() -> Parameterization:
+def ntk(*given: Any) -> Parameterization:
     """NTK parameterization, whose infinite-width limit is kernel regression.
 
     Standard Gaussian weights, multipliers 1/√fan_in, f = w·φ/√N and a rate that does not depend
     on the width: Pehlevan and Bordelon, eq. (1) with γ = 1. Features do not move as N → ∞.
+
+    Raises
+    ------
+    InvalidInput
+        If it is given anything: the neural tangent kernel of a network is
+        :func:`largen.ntk_kernel`.
 
     Examples
     --------
@@ -29,6 +35,12 @@ def ntk() -> Parameterization:
     0.weight  input   D⁻¹ᐟ²       1         1   1             N⁻¹ᐟ²
     2.weight  output  N⁻¹ᐟ²       1         1   1             N⁻¹ᐟ²
     """
+    if given:
+        raise InvalidInput(
+            "ntk: is the NTK parameterization and takes no arguments, as in lg.Run(net, lg.ntk(), "
+            "data). The neural tangent kernel at infinite width is lg.ntk_kernel(net, x), and that "
+            "of a finite network lg.empirical_ntk(net, params, x)."
+        )
     return abc(a=(0, HALF, HALF), b=0, c=0, name="ntk")
 
 

@@ -8,7 +8,10 @@ from largen.plots.large_steps import catapult_diagram_figure, catapult_figure
 from largen.plots.learning_rates import learning_rate_figure
 from largen.plots.predicted_training import predicted_figure
 from largen.plots.regimes import regimes_figure
+from largen.plots.results import dataset_figure, figure_of
 from largen.plots.scaling_map import scaling_figure
+from largen.plots.style import placed_in, scheme_title
+from largen.plots.theory import posterior_figure, response_figure
 from largen.plots.training_corrections import training_corrections_figure
 from largen.plots.trajectory import trajectory_figure
 
@@ -17,15 +20,21 @@ __all__ = [
     "catapult_figure",
     "comparison_figure",
     "coordinate_figure",
+    "dataset_figure",
     "depth_figure",
     "edge_figure",
     "exponents_figure",
+    "figure_of",
     "learning_rate_figure",
     "phase_figure",
+    "placed_in",
+    "posterior_figure",
     "predicted_figure",
     "propagation_figure",
     "regimes_figure",
+    "response_figure",
     "scaling_figure",
+    "scheme_title",
     "training_corrections_figure",
     "trajectory_figure",
 ]

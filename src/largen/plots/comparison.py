@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from largen.plots.style import LIMIT, panels, shades, size_axis, style
+from largen.plots.style import CYCLE, LIMIT, panels, shades, size_axis, style
 
 if TYPE_CHECKING:
     import xarray
@@ -65,7 +65,7 @@ def _outputs(ax: Any, data: xarray.Dataset) -> None:
         )
     both = np.concatenate([data["prediction"].values[ends], data["network"].values[ends]])
     line = [both.min(), both.max()]
-    ax.plot(line, line, **LIMIT)
+    ax.plot(line, line, label="the limit", **LIMIT)
     ax.set(
         title=f"{data.attrs['on']} outputs after training",
         xlabel="prediction of the limit",
@@ -77,7 +77,9 @@ def _outputs(ax: Any, data: xarray.Dataset) -> None:
 def _distances(ax: Any, data: xarray.Dataset, exponents: Mapping[str, Any]) -> None:
     width = data["width"].values
     labels = {"single": "single network", "mean": "ensemble mean"}
-    for (kind, label), colour, marker in zip(labels.items(), ("C0", "C3"), "os", strict=True):
+    for (kind, label), colour, marker in zip(
+        labels.items(), (CYCLE[0], CYCLE[3]), "os", strict=True
+    ):
         value, error = data[kind].values, data[f"{kind}_error"].values
         seen, power = value > 2 * error, exponents[kind]
         words = rf", $N^{{{power.value:.2f} \pm {power.error:.2f}}}$" if power.resolved else ""

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from largen.plots.style import panels, shades, style
+from largen.plots.style import (
+    FAILED,
+    headline,
+    legend_below,
+    panels,
+    shades,
+    size_axis,
+    style,
+)
 
 if TYPE_CHECKING:
     import xarray
+
+
+MARKERS = "os^Dv"
+WORDS = {"size": "activation", "change": "change in training"}
 
 
 def coordinate_figure(data: xarray.Dataset) -> Figure:
@@ -27,7 +40,7 @@ def coordinate_figure(data: xarray.Dataset) -> Figure:
     """
     moving = data.isel(layer=np.flatnonzero(np.isfinite(data["change_slope"].values)))
     colours = [
-        shade if passed else "C3"
+        shade if passed else FAILED
         for shade, passed in zip(
             shades(moving.sizes["layer"]), moving["passed"].values, strict=True
         )
@@ -36,29 +49,45 @@ def coordinate_figure(data: xarray.Dataset) -> Figure:
         figure, axes = panels(1, 3)
         for ax, name in zip(axes[0], ("size", "change"), strict=False):
             _sizes(ax, moving[name].mean("seed"), colours)
-            ax.set(xlabel=f"{data.attrs['along']} relative to the base", title=f"{name} (rms)")
+            ax.set(
+                xlabel=f"{data.attrs['along']} relative to the base",
+                title=f"root mean square {WORDS[name]}",
+            )
+        legend_below(axes[0, 0], 2, fontsize=6)
         _slopes(axes[0, 2], moving, colours)
-        figure.suptitle(f"{data.attrs['title']}, {data.sizes['seed']} networks of each size")
+        headline(figure, f"{data.attrs['title']}, {data.sizes['seed']} networks of each size")
     return figure
 
 
 def _sizes(ax: Any, values: xarray.DataArray, colours: list[Any]) -> None:
-    for layer, colour in zip(values["layer"].values, colours, strict=True):
+    # Layers that fail have one colour, and are told apart by their marks.
+    for layer, colour, mark in zip(values["layer"].values, colours, cycle(MARKERS), strict=False):
         ax.plot(
-            values["ratio"], values.sel(layer=layer), "o-", markersize=3, color=colour, label=layer
+            values["ratio"],
+            values.sel(layer=layer),
+            f"{mark}-",
+            markersize=3,
+            color=colour,
+            label=layer,
         )
-    ax.set_xscale("log", base=2)
+    size_axis(ax, values["ratio"].values, ax.get_xlabel())
     ax.set_yscale("log", base=2)
 
 
 def _slopes(ax: Any, data: xarray.Dataset, colours: list[Any]) -> None:
     rows = np.arange(data.sizes["layer"])[::-1]
     tolerance = data.attrs["tolerance"]
-    ax.axvspan(-tolerance, tolerance, color="0.9", zorder=0)
+    ax.axvspan(-tolerance, tolerance, color="0.9", zorder=0, label="tolerance")
     for marker, name in (("o", "size"), ("x", "change")):
         ax.scatter(
-            data[f"{name}_slope"], rows, marker=marker, c=colours, s=18, zorder=3, label=name
+            data[f"{name}_slope"],
+            rows,
+            marker=marker,
+            c=colours,
+            s=18,
+            zorder=3,
+            label=WORDS[name],
         )
     ax.set_yticks(rows, [str(layer) or "(model)" for layer in data["layer"].values], fontsize=6)
-    ax.set(xlabel="log₂-slope", title="slopes")
-    ax.legend()
+    ax.set(xlabel="power of the size", title="powers: 0 transfers")
+    legend_below(ax, 3, fontsize=6)

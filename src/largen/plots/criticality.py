@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from matplotlib.figure import Figure
 
-from largen.plots.style import LIMIT, panels, style
+from largen.plots.style import CYCLE, LIMIT, legend_below, panels, style
 
 if TYPE_CHECKING:
     from largen.criticality import EdgeOfChaos, PhaseDiagram, Propagation
+
+
+WEIGHTS, BIASES = r"weights' $\sigma_w$", r"biases' $\sigma_b$"
 
 
 def phase_figure(diagram: PhaseDiagram) -> Figure:
@@ -30,27 +33,33 @@ def phase_figure(diagram: PhaseDiagram) -> Figure:
         image = ax.pcolormesh(
             x, y, exponent, cmap="RdBu_r", vmin=-size, vmax=size, shading="nearest", rasterized=True
         )
-        figure.colorbar(image, ax=ax, label="log χ_⊥  (order < 0 < chaos)")
+        figure.colorbar(image, ax=ax, label=r"$\log\,\chi_\perp$")
         if min(len(x), len(y)) > 1:
             depth = np.clip(np.nan_to_num(data["correlation_depth"].values.T), 0, 1e6)
             lines = ax.contour(x, y, depth, levels=[3, 10, 30], colors="0.3", linewidths=0.7)
             ax.clabel(lines, fmt=lambda level: f"{level:g} layers", fontsize=7)
+            ax.plot([], [], color="0.3", linewidth=0.7, label=r"depth scale $\xi_c$")
             if "network_growth" in data:
                 growth = data["network_growth"].values.T
                 if np.nanmin(growth) < 0 < np.nanmax(growth):
-                    ax.contour(x, y, growth, levels=[0.0], colors="tab:orange", linewidths=1.5)
+                    ax.contour(x, y, growth, levels=[0.0], colors=CYCLE[1], linewidths=1.5)
+                    ax.plot([], [], color=CYCLE[1], label="networks: gradients keep their size")
             if "kernel_variance" in data:
                 spread = np.nan_to_num(data["kernel_variance"].values.T, nan=np.inf, posinf=1e6)
-                ax.contour(x, y, spread, levels=[1.0], colors="tab:green", linestyles="dotted")
-        ax.plot(data["edge_weight_std"], data["edge_bias_std"], **LIMIT)
+                ax.contour(x, y, spread, levels=[1.0], colors=CYCLE[2], linestyles="dotted")
+                words = r"kernel fluctuates by its size, $V/K^2 = 1$"
+                ax.plot([], [], color=CYCLE[2], linestyle="dotted", label=words)
+        edge = data["edge_weight_std"], data["edge_bias_std"]
+        ax.plot(*edge, label=r"edge of chaos, $\chi_\perp = 1$", **LIMIT)
         ax.set(
             xlim=(x.min(), x.max() if len(x) > 1 else x.min() + 1),
             ylim=(y.min(), y.max() if len(y) > 1 else y.min() + 1),
-            xlabel="σ_w",
-            ylabel="σ_b",
-            title=data.attrs["activation"],
+            xlabel=WEIGHTS,
+            ylabel=BIASES,
+            title=f"order (blue) and chaos (red): {data.attrs['activation']}",
         )
-        ax.grid(False)
+        ax.grid(visible=False)
+        legend_below(ax, 1)
     return figure
 
 
@@ -62,15 +71,25 @@ def edge_figure(edge: EdgeOfChaos) -> Figure:
         plane, along = axes[0]
         plane.plot(data["weight_std"], data["bias_std"], "-")
         along.plot(data["variance"], data["chi_parallel"], "-")
-        along.axhline(1.0, **LIMIT)
+        along.axhline(1.0, label=r"$\chi_\parallel = 1$", **LIMIT)
         attracting = data["critical_attracts"].values != "nothing" if data.sizes["critical"] else []
         for i in np.flatnonzero(attracting):
             at = data.isel(critical=i)
-            plane.plot(at["critical_weight_std"], at["critical_bias_std"], "o", color="black")
+            words = "doubly critical, attracting" if i == np.flatnonzero(attracting)[0] else None
+            point = at["critical_weight_std"], at["critical_bias_std"]
+            plane.plot(*point, "o", color="black", label=words)
             if at["critical_variance"] > 0:
                 along.plot(at["critical_variance"], 1.0, "o", color="black")
-        plane.set(xlabel="σ_w", ylabel="σ_b", title=data.attrs["activation"])
-        along.set(xlabel="K*", ylabel="χ_∥", xscale="log")
+        plane.set(xlabel=WEIGHTS, ylabel=BIASES, title=f"edge of chaos: {data.attrs['activation']}")
+        if np.any(attracting):
+            plane.legend()
+        along.set(
+            xlabel=r"variance $K^*$ of the fixed point",
+            ylabel=r"$\chi_\parallel$",
+            xscale="log",
+            title="change of variance from layer to layer",
+        )
+        along.legend()
     return figure
 
 
@@ -82,16 +101,16 @@ def propagation_figure(propagation: Propagation) -> Figure:
         layers = np.arange(data.sizes["layer"])
         first, second, third = axes[0]
         first.plot(layers, data["variance"], "o-", markersize=2.5)
-        first.set(ylabel="variance K", yscale="log")
+        first.set(ylabel="variance $K$", yscale="log", title="each line: a sample")
         n = data.sizes["sample"]
         rows, columns = np.triu_indices(n, 1)
         if len(rows):
             pairs = data["correlation"].values[:, rows, columns]
             second.plot(layers, pairs[:, :50], "o-", markersize=2.5)
-        second.set(ylabel="correlation")
+        second.set(ylabel="correlation $c$", title="each line: a pair of samples")
         factors = np.nan_to_num(data["chi_perp"].values, nan=1.0)
         third.plot(layers, np.cumprod(factors, axis=0), "o-", markersize=2.5)
-        third.set(ylabel="mean square of gradients", yscale="log")
+        third.set(ylabel="mean square of gradients", yscale="log", title="relative to the input")
         for ax in axes[0]:
             ax.set(xlabel="layer")
     return figure

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from largen.plots.style import panels, size_axis, style
+from largen.plots.style import CYCLE, FAILED, distinct, headline, panels, size_axis, style
 
 if TYPE_CHECKING:
     import xarray
@@ -31,18 +32,24 @@ def exponents_figure(data: xarray.Dataset, groups: Mapping[str, str]) -> Figure:
     """
     present = [g for g in groups if (data["group"] == g).any() and g != "absolute"]
     with style():
-        figure, grid = panels(2, (len(present) + 2) // 2)
+        columns = (len(present) + 2) // 2
+        figure, grid = panels(2, columns)
         axes = grid.ravel()
         for ax, group in zip(axes, present, strict=False):
             _sizes(ax, data.isel(quantity=np.flatnonzero(data["group"].values == group)))
-            ax.set_title(groups[group], fontsize=9)
+            ax.set_title(fill(groups[group], 44), fontsize=8)
         shown = data.isel(quantity=np.flatnonzero(np.isin(data["group"].values, present)))
         _exponents(axes[len(present)], shown)
         for ax in axes[len(present) + 1 :]:
             ax.remove()
-        figure.suptitle(
+        # The panel of exponents, with long names, takes the rest of its row.
+        place = axes[len(present)].get_subplotspec()
+        whole = place.get_gridspec()
+        axes[len(present)].set_subplotspec(whole[1, len(present) - columns :])
+        headline(
+            figure,
             f"{data.attrs['parameterization']}, {data.attrs['optimizer']}, "
-            f"{data.attrs['length']}, {data.attrs['seeds']} networks of each width"
+            f"{data.attrs['length']}, {data.attrs['seeds']} networks of each width",
         )
     return figure
 
@@ -60,13 +67,13 @@ def _sizes(ax: Any, data: xarray.Dataset) -> None:
             2 * at["size_error"].values,
             fmt="o",
             markersize=3.5,
-            color=f"C{i}",
+            color=distinct(i),
             label=str(name),
         )
         slope = float(at["predicted"])
         if np.isfinite(slope):
             # Through the largest width, where corrections are smallest.
-            ax.plot(widths, size[-1] * (widths / widths[-1]) ** slope, "--", color=f"C{i}")
+            ax.plot(widths, size[-1] * (widths / widths[-1]) ** slope, "--", color=distinct(i))
     ax.set_yscale("log")
     size_axis(ax, widths)
     low, high = ax.get_ylim()
@@ -78,7 +85,7 @@ def _sizes(ax: Any, data: xarray.Dataset) -> None:
 
 def _exponents(ax: Any, data: xarray.Dataset) -> None:
     rows = np.arange(data.sizes["quantity"])[::-1]
-    colours = np.where(data["deviates"], "C3", "C0")
+    colours = np.where(data["deviates"], FAILED, CYCLE[0])
     for row, colour, value, error, wanted in zip(
         rows,
         colours,
@@ -95,4 +102,5 @@ def _exponents(ax: Any, data: xarray.Dataset) -> None:
         for group, name in zip(data["group"].values, data["name"].values, strict=True)
     ]
     ax.set_yticks(rows, labels)
-    ax.set(xlabel="exponent of N", title="exponents: measured (dots), predicted (ticks)")
+    ax.set(xlabel="exponent of $N$")
+    ax.set_title("exponents: dots measured, ticks predicted", loc="right", fontsize=8)

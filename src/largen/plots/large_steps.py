@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from largen.plots.style import LIMIT, panels, shades, style
+from largen.plots.style import CYCLE, LIMIT, panels, shades, style
 
 if TYPE_CHECKING:
     import xarray
@@ -19,10 +19,10 @@ def catapult_figure(found: Any) -> Figure:
         figure, axes = panels(1, 2)
         loss, kernel = axes[0]
         steps = np.arange(len(found.losses))
-        loss.plot(steps, found.losses, color="C0")
+        loss.plot(steps, found.losses, color=CYCLE[0])
         loss.set(xlabel="step", ylabel="loss", yscale="log", title=found.of)
         rates = np.concatenate([found.rates, found.rates[-1:]])
-        kernel.plot(steps, rates * found.kernels, color="C1")
+        kernel.plot(steps, rates * found.kernels, color=CYCLE[1])
         kernel.axhline(2, label=r"$\eta\lambda = 2$", **LIMIT)
         kernel.set(xlabel="step", ylabel=r"$\eta\lambda$", title=f"c = {found.coupling:.3g}")
         kernel.legend()

@@ -39,6 +39,8 @@ def learning_rate_figure(curves: Sequence[Any]) -> Figure:
             most = max(each.initial for each in curves)
             bad = curve.rates[~stable]
             ax.plot(bad, np.full(len(bad), 1.3 * most), "x", color=line["color"], markersize=5)
+        if any(curve.diverged.any() for curve in curves):
+            ax.plot([], [], "x", color="black", markersize=5, label="training diverges")
         if np.isfinite(curves[0].optimum):
             ax.axvline(curves[0].optimum, color="grey", linestyle=":", label="optimum of the first")
         ax.set(
@@ -46,7 +48,7 @@ def learning_rate_figure(curves: Sequence[Any]) -> Figure:
             yscale="log",
             xlabel=r"learning rate $\eta_0$",
             ylabel=f"{curves[0].on} loss after training",
-            title="crosses: training diverges",
+            title="loss after training, by rate",
         )
         ax.legend()
     return figure

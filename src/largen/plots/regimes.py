@@ -42,7 +42,7 @@ def regimes_figure(data: xarray.Dataset, quantities: Mapping[str, str]) -> Figur
                         label=f"N = {width}",
                     )
                 ax.set(xscale="log", yscale="log", ylabel=formula)
-            column[0].set(title=what, xlabel="γ")
-            column[1].set(xlabel="γ / √N")
+            column[0].set(title=what, xlabel=r"$\gamma$")
+            column[1].set(xlabel=r"$\gamma/\sqrt{N}$")
         axes[0, 0].legend()
     return figure

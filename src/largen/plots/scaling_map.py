@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
-from largen.plots.style import panels, style
+from largen.plots.style import distinct, panels, resize, style
 
 REGIONS = {
     "divergent from the start": "#f2d3cf",
@@ -54,7 +54,7 @@ def scaling_figure(
     kinds[(regions == "divergent") & (centre[None] > -0.5)] = "divergent from the start"
     with style():
         figure, axes = panels(1, 1)
-        figure.set_size_inches(6.4, 5.2)
+        resize(figure, 6.4, 5.2)
         ax = axes[0, 0]
         ax.grid(False)
         known = list(REGIONS)
@@ -72,13 +72,14 @@ def scaling_figure(
         _order_one(ax, x, y, difference)
         _lines(ax, lines)
         _points(ax, named, difference)
-        title = "q̃_w = q̃_a" if difference == 0 else f"q̃_w = q̃_a {difference:+g}".replace("-", "− ")
+        shift = "" if difference == 0 else f"{difference:+g}"
+        title = rf"$\tilde q_w = \tilde q_a{shift}$"
         ax.set(
             xlim=(x[0], x[-1]),
             ylim=(y[0], y[-1]),
-            xlabel="q_σ   (σ ∝ N^q_σ, product of the initial standard deviations)",
-            ylabel="q̃_a   (η̂_a ∝ N^q̃_a, rate over initial variance)",
-            title=f"Limits of one hidden layer by its scaling, {title}",
+            xlabel=r"$q_\sigma$   ($\sigma \propto N^{q_\sigma}$: initial scale of the output)",
+            ylabel=r"$\tilde q_a$   ($\hat\eta_a \propto N^{\tilde q_a}$: rate / initial variance)",
+            title=f"limits of one hidden layer by its scaling, {title}",
         )
         ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.13), ncols=2)
     return figure
@@ -113,11 +114,13 @@ def _order_one(ax: Any, x: np.ndarray, y: np.ndarray, difference: float) -> None
     """Draw q_a⁽¹⁾ = 0 and q_w⁽¹⁾ = 0, where first increments are of order one."""
     same = {"color": "#9ca3af", "linewidth": 0.9, "linestyle": (0, (5, 4))}
     if difference == 0:
-        ax.plot(x, -x, **same, label="δâ, δŵ of order one at the first step")
+        ax.plot(
+            x, -x, **same, label=r"$\delta\hat a$, $\delta\hat w$ of order one at the first step"
+        )
         return
-    ax.plot(x, -x, **same, label="δâ of order one at the first step")
+    ax.plot(x, -x, **same, label=r"$\delta\hat a$ of order one at the first step")
     same["linestyle"] = (0, (1, 2))
-    ax.plot(x, -x - difference, **same, label="δŵ of order one at the first step")
+    ax.plot(x, -x - difference, **same, label=r"$\delta\hat w$ of order one at the first step")
 
 
 def _lines(ax: Any, lines: Mapping[str, np.ndarray]) -> None:
@@ -125,7 +128,7 @@ def _lines(ax: Any, lines: Mapping[str, np.ndarray]) -> None:
     for kind, segments in lines.items():
         how: dict[str, Any] = STUCK
         if kind != "stuck at initialisation":
-            how = {"color": f"C{colour}", "linewidth": 3.0, "solid_capstyle": "round"}
+            how = {"color": distinct(colour), "linewidth": 3.0, "solid_capstyle": "round"}
             colour += 1
         for position, ends in enumerate(segments):
             label = {"label": kind} if position == 0 else {}
@@ -145,5 +148,5 @@ def _points(ax: Any, named: Mapping[str, tuple[float, ...]], difference: float) 
             zorder=6,
             clip_on=False,
         )
-        words = name if here else f"{name}\n(q̃_w = {w:g})"
+        words = name if here else f"{name}\n($\\tilde q_w = {w:g}$)"
         ax.annotate(words, (q, a), xytext=(9, 6), textcoords="offset points", zorder=7)

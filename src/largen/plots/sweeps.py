@@ -8,20 +8,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from largen.plots.style import panels, shades, style
+from largen.plots.style import LIMIT, distinct, legend_beside, panels, scheme_title, shades, style
 
 if TYPE_CHECKING:
     import xarray
 
+DIVERGES: dict[str, Any] = {"marker": "x", "linestyle": "none", "color": "black", "markersize": 5}
 MARKERS = ("o", "s", "^", "D", "v", "P")
 LINES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (2, 1.5)), (0, (5, 1, 1, 1)), (0, (1, 1)), "-")
 
 
-def sweep_figure(data: xarray.Dataset, best: xarray.Dataset) -> Figure:
+def sweep_figure(
+    data: xarray.Dataset, best: xarray.Dataset, transferred: float | None = None
+) -> Figure:
     """Draw the loss after training against the rate, one panel for each scheme.
 
-    Colours show depths, line styles and markers show widths; filled markers are the best rates of
-    their curves. Rates that diverge are omitted, as in figure 1 of Bordelon et al. (2023).
+    Colours show depths, line styles and markers show widths; of a single depth, colours show
+    widths. Filled markers are the best rates of their curves. Crosses at the top are rates at which
+    training diverges.
 
     Parameters
     ----------
@@ -29,16 +33,26 @@ def sweep_figure(data: xarray.Dataset, best: xarray.Dataset) -> Figure:
         ``loss (scheme, width, depth, seed, lr)``.
     best
         The data set from :meth:`largen.sweeps.Sweep.best`.
+    transferred
+        A rate to be marked by a vertical line: the one that a smaller model was tuned to.
     """
     schemes = data["scheme"].values
     with style():
         figure, grid = panels(1, len(schemes))
         for ax, scheme in zip(grid[0], schemes, strict=True):
             _curves(ax, data.sel(scheme=scheme), best.sel(scheme=scheme))
-            ax.set_title(str(scheme))
+            ax.set_title(scheme_title(str(scheme)))
+            if transferred is not None:
+                ax.axvline(transferred, label="rate of the small model", **LIMIT)
         _same_limits(grid[0], data)
-        grid[0, 0].set_ylabel("loss")
-        _legend_beside(grid[0, -1])
+        diverges = [
+            _divergent(ax, data.sel(scheme=s)) for ax, s in zip(grid[0], schemes, strict=True)
+        ]
+        grid[0, 0].set_ylabel("loss after training")
+        if any(diverges):
+            grid[0, -1].plot([], [], label="training diverges", **DIVERGES)
+        grid[0, -1].plot([], [], "o", color="0.4", markersize=5, label="filled: best rate")
+        legend_beside(grid[0, -1])
     return figure
 
 
@@ -62,7 +76,7 @@ def dynamics_figure(panels_of: list[tuple[str, list[tuple[str, int, np.ndarray]]
                 seen[colour] += 1
                 ax.plot(
                     np.where(np.isfinite(losses), losses, np.nan),
-                    color=f"C{colour}",
+                    color=distinct(colour),
                     linestyle=line,
                     label=label,
                 )
@@ -72,7 +86,7 @@ def dynamics_figure(panels_of: list[tuple[str, list[tuple[str, int, np.ndarray]]
             shown = np.concatenate([starts, *sound])
             ax.set_ylim(shown.min() / 1.02, shown.max() * 1.02)
             _plain_losses(ax)
-            _legend_beside(ax)
+            legend_beside(ax, fontsize=6)
         grid[0, 0].set_ylabel("training loss")
     return figure
 
@@ -84,10 +98,6 @@ def _plain_losses(ax: Any) -> None:
         return
     for axis_of in (ax.yaxis.set_major_formatter, ax.yaxis.set_minor_formatter):
         axis_of(plain_number)
-
-
-def _legend_beside(ax: Any) -> None:
-    ax.legend(fontsize=6, loc="upper left", bbox_to_anchor=(1.0, 1.0))
 
 
 def plain_number(value: float, _: int | None = None) -> str:
@@ -123,7 +133,8 @@ def tradeoff_figure(curves: Mapping[int, tuple[np.ndarray, np.ndarray]]) -> Figu
 
 def _curves(ax: Any, data: xarray.Dataset, best: xarray.Dataset) -> None:
     loss = data["loss"]
-    colours = shades(loss.sizes["depth"])
+    varies = "depth" if loss.sizes["depth"] > 1 else "width"
+    colours = shades(loss.sizes[varies])
     for i, depth in enumerate(loss["depth"].values):
         for j, width in enumerate(loss["width"].values):
             own = loss.sel(width=width, depth=depth)
@@ -131,7 +142,7 @@ def _curves(ax: Any, data: xarray.Dataset, best: xarray.Dataset) -> None:
             lr, value = own["lr"].values[run.values], own.mean("seed").values[run.values]
             value = np.where(np.isfinite(value), value, np.nan)
             look: dict[str, Any] = {
-                "color": colours[i],
+                "color": colours[i if varies == "depth" else j],
                 "linestyle": LINES[j % len(LINES)],
                 "marker": MARKERS[j % len(MARKERS)],
             }
@@ -142,7 +153,18 @@ def _curves(ax: Any, data: xarray.Dataset, best: xarray.Dataset) -> None:
                 look["linestyle"] = "none"
                 ax.plot(2.0 ** float(there["grid"]), float(there["loss"]), markersize=5, **look)
     ax.set_xscale("log", base=2)
-    ax.set(yscale="log", xlabel="learning rate η₀")
+    ax.set(yscale="log", xlabel=r"learning rate $\eta_0$")
+
+
+def _divergent(ax: Any, data: xarray.Dataset) -> bool:
+    """Mark the rates at which networks of some size diverge; return whether there are any."""
+    loss = data["loss"]
+    ran = loss.notnull().any([axis for axis in loss.dims if axis != "lr"])
+    lost = (loss == np.inf).any([axis for axis in loss.dims if axis != "lr"])
+    rates = loss["lr"].values[(ran & lost).values]
+    top = ax.get_ylim()[1]
+    ax.plot(rates, np.full(len(rates), top / 1.04), clip_on=False, **DIVERGES)
+    return len(rates) > 0
 
 
 def _same_limits(axes: Any, data: xarray.Dataset) -> None:

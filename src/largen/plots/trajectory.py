@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from largen.plots.style import LIMIT, panels, shades, style
+from largen.plots.style import CYCLE, LIMIT, panels, scheme_title, shades, style
 
 if TYPE_CHECKING:
     import xarray
@@ -50,13 +50,15 @@ def trajectory_figure(trajectory: xarray.Dataset) -> Figure:
 def _losses(ax: Any, d: xarray.Dataset) -> None:
     time = d["time"].values
     for name, words, colour in (
-        ("loss_train", "training", "C0"),
-        ("loss_test", "test", "C1"),
+        ("loss_train", "training", CYCLE[0]),
+        ("loss_test", "test", CYCLE[1]),
     ):
         if not np.isfinite(d[name].values).any():
             continue
         _line(ax, time, d[name], words, {"color": colour})
-    ax.set(xlabel=r"time $\eta_0 t$", ylabel="loss", title=d.attrs["parameterization"])
+    ax.set(
+        xlabel=r"time $\eta_0 t$", ylabel="loss", title=scheme_title(d.attrs["parameterization"])
+    )
     if all((line.get_ydata() > 0).all() for line in ax.get_lines()):
         ax.set_yscale("log")
     ax.legend()
@@ -100,4 +102,4 @@ def _kernels(figure: Figure, axes: Any, kernel: xarray.DataArray) -> None:
         images.append(ax.imshow(end.values, vmin=-largest, vmax=largest, cmap="RdBu_r"))
         ax.set(xlabel="sample", ylabel="sample", title=rf"feature kernel $\Phi$, {words} record")
         ax.grid(visible=False)
-    figure.colorbar(images[0], ax=list(axes), shrink=0.8)
+    figure.colorbar(images[0], ax=list(axes), shrink=0.8, label=r"$\Phi$ of the last layer")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from largen.plots.style import LIMIT, panels, size_axis, style
+from largen.plots.style import LIMIT, distinct, headline, panels, size_axis, style
 
 COLOURS = {
     "mean field": "#1f77b4",
@@ -29,7 +29,7 @@ def row(title: str, *rows: Sequence[Panel]) -> Figure:
                 draw(ax)
             for ax in line[len(these) :]:
                 ax.remove()
-        figure.suptitle(title)
+        headline(figure, title)
     return figure
 
 
@@ -132,7 +132,7 @@ def sizes_panel(
 ) -> None:
     """Draw sizes ``(width, seed)`` against the width, by name, on logarithmic axes."""
     for i, (name, (widths, values)) in enumerate(sizes.items()):
-        colour = f"C{i}" if colours is None else colours[name]
+        colour = distinct(i) if colours is None else colours[name]
         mean = values.mean(1)
         error = values.std(1, ddof=1) / np.sqrt(values.shape[1])
         ax.errorbar(widths, mean, 2 * error, fmt="o-", markersize=3.5, color=colour, label=name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -28,8 +28,11 @@ from largen.regression.checks import (
 )
 from largen.regression.conditioning import Conditioned, Inference, Relaxation, draw, infer
 from largen.regression.factor import explain
-from largen.results import brief, in_notebooks
+from largen.results import brief, in_notebooks, plot_result, save_result, with_labels
 from largen.scalars import flag, integer, random_key
+
+if TYPE_CHECKING:
+    import xarray
 
 KINDS = {
     "nngp": "NNGP kernel",
@@ -59,6 +62,27 @@ class Prediction(NamedTuple):
 
     __repr__ = brief
     _repr_html_ = in_notebooks
+    save = save_result
+    plot = plot_result
+
+    @with_labels
+    def to_xarray(self) -> xarray.Dataset:
+        """Return all arrays over ``test_sample``, with ``time`` and ``output`` if there are any."""
+        import xarray
+
+        times = ("time",) * (np.ndim(self.variance) - 1)
+        output = ("output",) * (np.ndim(self.mean) - np.ndim(self.variance))
+        rows = (*times, "test_sample")
+        variables: dict[str, Any] = {"mean": ((*rows, *output), np.asarray(self.mean))}
+        variables["variance"] = (rows, np.asarray(self.variance))
+        if self.covariance is not None:
+            variables["covariance"] = ((*rows, "test_sample_2"), np.asarray(self.covariance))
+        return xarray.Dataset(variables)
+
+    @classmethod
+    def from_xarray(cls, dataset: xarray.Dataset) -> Prediction:
+        """Return the prediction that :meth:`to_xarray` turned into a data set."""
+        return cls(*(dataset[name].values if name in dataset else None for name in cls._fields))
 
 
 @dataclass(frozen=True, eq=False, repr=False)

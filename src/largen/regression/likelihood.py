@@ -31,7 +31,7 @@ from largen.kernels.padding import fill
 from largen.kernels.tiles import check_at_once, most_positions
 from largen.parameterizations import Parameterization
 from largen.regression.checks import training_inputs, training_targets
-from largen.results import brief, in_notebooks
+from largen.results import brief, fields_over, in_notebooks, save_result
 from largen.scalars import real
 
 PRIORS = {"nngp": "NNGP kernel", "ntk-gp": "tangent kernel"}
@@ -54,6 +54,8 @@ class LogLikelihood(NamedTuple):
 
     __repr__ = brief
     _repr_html_ = in_notebooks
+    to_xarray = fields_over()
+    save = save_result
 
 
 class Evidence(NamedTuple):

@@ -12,7 +12,7 @@ from largen.arrays import like, precision
 from largen.errors import InvalidInput
 from largen.kernels.modes import critical_rate
 from largen.regression.kernel_rows import join_outputs, square_kernel
-from largen.results import brief, in_notebooks
+from largen.results import brief, fields_over, in_notebooks, plot_result, save_result
 from largen.scalars import real
 
 
@@ -33,6 +33,9 @@ class TimeScales(NamedTuple):
 
     __repr__ = brief
     _repr_html_ = in_notebooks
+    to_xarray = fields_over(times=("mode",), modes=("sample", "mode"))
+    save = save_result
+    plot = plot_result
 
 
 def critical_learning_rate(ntk: Any, *, momentum: float = 0.0) -> float:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from largen.results import brief, in_notebooks
+from largen.results import brief, fields_over, in_notebooks, save_result
 from largen.scalars import real
 
 
@@ -29,6 +29,8 @@ class RidgeError(NamedTuple):
 
     __repr__ = brief
     _repr_html_ = in_notebooks
+    to_xarray = fields_over()
+    save = save_result
 
 
 def ridge_test_error(

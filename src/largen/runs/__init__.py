@@ -4,6 +4,7 @@ from largen.runs.dataset import Dataset
 from largen.runs.estimates import KernelEstimate
 from largen.runs.losses import Loss, loss
 from largen.runs.run import Run
+from largen.runs.saving import SavedResult, load, save
 from largen.runs.status import Status
 from largen.runs.theory import Posed, Theory
 from largen.runs.trajectory import Trajectory
@@ -14,8 +15,11 @@ __all__ = [
     "Loss",
     "Posed",
     "Run",
+    "SavedResult",
     "Status",
     "Theory",
     "Trajectory",
+    "load",
     "loss",
+    "save",
 ]

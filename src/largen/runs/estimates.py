@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from largen.results import brief, in_notebooks
+from largen.results import brief, fields_over, in_notebooks, plot_result, save_result
+
+PAIR = ("sample", "sample_2")
 
 
 class KernelEstimate(NamedTuple):
@@ -26,3 +28,6 @@ class KernelEstimate(NamedTuple):
 
     __repr__ = brief
     _repr_html_ = in_notebooks
+    to_xarray = fields_over(nngp=PAIR, ntk=PAIR, nngp_error=PAIR, ntk_error=PAIR)
+    save = save_result
+    plot = plot_result

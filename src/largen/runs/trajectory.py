@@ -17,7 +17,7 @@ from largen.architectures import depth
 from largen.arrays import precision
 from largen.errors import DamagedFile, InvalidInput, NumericalFailure, instance_of
 from largen.files import load_dataset, save_dataset
-from largen.results import in_notebooks
+from largen.results import Result, labelled
 from largen.runs.checks import check_words, checked_outputs
 from largen.runs.identity import identity_of
 from largen.runs.losses import Loss
@@ -34,7 +34,7 @@ RESERVED = ("f_train", "f_test", "loss_train", "loss_test", "y_train", "y_test",
 Variables = Mapping[str, tuple[tuple[str, ...], Any]]
 
 
-class Trajectory:
+class Trajectory(Result):
     """Outputs and losses along training, with the names of their axes.
 
     Index 0 of the axis ``step`` is the initialisation. The variables of the data set are
@@ -53,7 +53,7 @@ class Trajectory:
     ==================  =============================================  ========================
 
     and the variables that a theory or a request for records adds: see :func:`largen.solve` and
-    :func:`largen.train`. ``largen.plots.trajectory_figure(trajectory.to_xarray())`` draws it.
+    :func:`largen.train`. :meth:`plot` draws losses, outputs and recorded kernels.
 
     Parameters
     ----------
@@ -279,7 +279,7 @@ class Trajectory:
 
     def to_xarray(self) -> xarray.Dataset:
         """Return a copy of all variables as an ``xarray.Dataset``."""
-        return self._dataset.copy()
+        return labelled(self._dataset)
 
     def save(self, path: str | PathLike[str]) -> Path:
         """Write everything to a netCDF-4 file, bit for bit, with a checksum.
@@ -293,7 +293,7 @@ class Trajectory:
         CannotWrite
             If the disk is full, or writing is not permitted.
         """
-        save_dataset(path, self._dataset)
+        save_dataset(path, self.to_xarray())
         return Path(path)
 
     @classmethod
@@ -307,7 +307,17 @@ class Trajectory:
         DamagedFile
             If the content differs from what was written.
         """
-        dataset, has_checksum = load_dataset(path)
+        return cls.from_file(*load_dataset(path), path=path)
+
+    @classmethod
+    def from_file(cls, dataset: xarray.Dataset, has_checksum: bool, *, path: Any) -> Trajectory:
+        """Return the trajectory of a data set that was read from a file.
+
+        Raises
+        ------
+        InvalidInput, DamagedFile
+            As :meth:`load` does.
+        """
         found = dataset.attrs.get("format")
         if found not in (1, FORMAT):
             raise InvalidInput(f"path: {str(path)!r} does not hold a trajectory of largen.")
@@ -333,8 +343,6 @@ class Trajectory:
             *(f"  note    {note}" for note in self.notes),
         ]
         return "\n".join(lines)
-
-    _repr_html_ = in_notebooks
 
 
 def mean_loss(loss: Loss, f: np.ndarray, y: np.ndarray, leading: int) -> np.ndarray:

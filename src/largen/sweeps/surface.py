@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from largen.errors import InvalidInput, instance_of, one_of
-from largen.results import in_notebooks
+from largen.results import Result, with_labels
 from largen.sweeps.cells import Cell
 from largen.sweeps.optimum import optimum
 from largen.sweeps.quality import quality
@@ -24,7 +24,7 @@ LEVEL = 0.05
 
 
 @dataclass(frozen=True)
-class Sweep:
+class Sweep(Result):
     """The losses of a sweep.
 
     Attributes
@@ -47,8 +47,12 @@ class Sweep:
         if missing:
             raise InvalidInput(f"data: wanted the losses of a sweep, without {sorted(missing)}.")
 
-    _repr_html_ = in_notebooks
+    @classmethod
+    def from_xarray(cls, dataset: xarray.Dataset) -> Sweep:
+        """Return the result that :meth:`to_xarray` turned into a data set."""
+        return cls(dataset)
 
+    @with_labels
     def to_xarray(self) -> xarray.Dataset:
         """Return :attr:`data`."""
         return self.data
@@ -194,7 +198,7 @@ class Sweep:
         mean = self._plain().mean("seed", skipna=False)
         return quality(self.best(), mean, self.transferred()["transferred"], along)
 
-    def plot(self) -> Figure:
+    def _figure(self) -> Figure:
         """Draw the loss against the rate, one panel for each scheme."""
         from largen.plots.sweeps import sweep_figure
 

@@ -36,7 +36,8 @@ def solve(
         The training run.
     theory
         A theory with its options: an instance of :class:`largen.theories.KernelLimit`,
-        :class:`largen.theories.MeanField`, :class:`largen.theories.DeepMeanField`, or of your own
+        :class:`largen.theories.MeanField`, :class:`largen.theories.DeepMeanField`,
+        :class:`largen.theories.InfiniteDepth`, :class:`largen.theories.FiniteWidth`, or of your own
         subclass of :class:`largen.Theory`; or the class or the name of a theory, for default
         options. If None, the first registered theory that covers the run and has the given
         options. ``theory`` and ``reason`` of the result give the chosen theory and why it applies.
@@ -44,6 +45,7 @@ def solve(
         Whether a numerical failure is raised, or returned in the result's ``status``.
     options
         Options of the theory by keyword, instead of an instance: ``lg.solve(run, rtol=1e-3)``.
+        Each option is documented at the theory's class.
 
     Returns
     -------

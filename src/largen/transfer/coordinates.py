@@ -29,7 +29,7 @@ from scipy.special import stdtrit
 
 from largen.callables import takes
 from largen.errors import InvalidInput
-from largen.results import in_notebooks
+from largen.results import Result, with_labels
 from largen.scalars import integer, real, sequence
 from largen.text import aligned
 from largen.transfer.plan import Plan
@@ -73,7 +73,7 @@ class LayerSlopes:
 
 
 @dataclass(frozen=True)
-class CoordinateCheck:
+class CoordinateCheck(Result):
     """Sizes of the activations of models of several sizes, before and after a few steps.
 
     Attributes
@@ -175,8 +175,7 @@ class CoordinateCheck:
         head = f"coordinate check in {self.along}, {self.title}: {verdict}"
         return "\n".join([f"{head} (tolerance {self.tolerance:g})", *aligned(cells)])
 
-    _repr_html_ = in_notebooks
-
+    @with_labels
     def to_xarray(self) -> xarray.Dataset:
         """Return sizes, changes and slopes as a data set over ``(ratio, seed, layer)``."""
         import xarray

@@ -90,6 +90,14 @@ REFUSED = {
 def update(name: object, decay: object = None) -> Update:
     """Return an optimizer's properties, with the given kind of weight decay in place of its own.
 
+    Parameters
+    ----------
+    name
+        The optimizer's name, or what makes it: a class such as ``torch.optim.Adam``, or a function
+        such as ``optax.adam``.
+    decay
+        The kind of weight decay; the optimizer's own by default.
+
     Raises
     ------
     InvalidInput
@@ -99,8 +107,12 @@ def update(name: object, decay: object = None) -> Update:
     --------
     >>> update("adamw").decay
     'decoupled'
+    >>> import optax
+    >>> update(optax.rmsprop).kind
+    'normalised'
     """
-    own = name.lower() if isinstance(name, str) else name
+    called = getattr(name, "__name__", None) if callable(name) else name
+    own = called.lower() if isinstance(called, str) else name
     if isinstance(own, str) and own in REFUSED:
         raise InvalidInput(f"optimizer: there is no rule for {own}: {REFUSED[own]}.")
     found = UPDATES[one_of("optimizer", own, UPDATES)]

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from os import PathLike
 from typing import TYPE_CHECKING, Literal
 
 from largen.experiments.exponents.quantities import GROUPS
 from largen.experiments.power_law import PowerLaw
-from largen.files import save_figure
 from largen.parameterizations import Classification
 from largen.parameterizations.classification.orders import Order
-from largen.results import in_notebooks
+from largen.results import Result, with_labels
 
 if TYPE_CHECKING:
     import xarray
@@ -68,7 +66,7 @@ class MeasuredExponent:
         return self.predicted is None or not low <= float(self.predicted) <= high
 
 
-class MeasuredExponents:
+class MeasuredExponents(Result):
     """Exponents of N, measured and predicted; made by :func:`largen.measure_exponents`.
 
     Attributes
@@ -107,8 +105,7 @@ class MeasuredExponents:
             return ()
         return tuple(e for e in self.exponents if e.deviates)
 
-    _repr_html_ = in_notebooks
-
+    @with_labels
     def to_xarray(self) -> xarray.Dataset:
         """Return sizes by ``quantity`` and ``width``, and exponents by ``quantity``.
 
@@ -116,14 +113,11 @@ class MeasuredExponents:
         """
         return self._dataset.copy()
 
-    def plot(self, path: str | PathLike[str] | None = None) -> Figure:
+    def _figure(self) -> Figure:
         """Draw sizes against the width, and exponents beside the predicted ones."""
         from largen.plots import exponents_figure
 
-        figure = exponents_figure(self._dataset, GROUPS)
-        if path is not None:
-            save_figure(path, figure)
-        return figure
+        return exponents_figure(self._dataset, GROUPS)
 
     def __str__(self) -> str:
         d = self._dataset

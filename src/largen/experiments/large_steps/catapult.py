@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from largen.arrays import numbers
 from largen.errors import InvalidInput, instance_of
-from largen.files import save_figure
 from largen.finite_width.training.one_sample import (
     at_infinite_width,
     at_width,
@@ -20,7 +18,7 @@ from largen.finite_width.training.one_sample import (
 from largen.memory import check_fits
 from largen.networks import empirical_ntk
 from largen.networks.network import network_of
-from largen.results import in_notebooks
+from largen.results import Result, with_labels
 from largen.runs import Run
 from largen.scalars import integer, real
 from largen.text import shown
@@ -31,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, repr=False)
-class Catapult:
+class Catapult(Result):
     """The training of a linear network on one sample; made by :func:`catapult`.
 
     Attributes
@@ -88,8 +86,7 @@ class Catapult:
         first = int(above[-1]) + 1 if len(above) else 0
         return first if first < len(self.losses) and self.diverged is None else None
 
-    _repr_html_ = in_notebooks
-
+    @with_labels
     def to_xarray(self) -> xarray.Dataset:
         """Return ``output``, ``kernel`` and ``loss`` over ``step``."""
         import xarray
@@ -105,14 +102,11 @@ class Catapult:
             },
         )
 
-    def plot(self, path: str | PathLike[str] | None = None) -> Figure:
-        """Draw the loss and ηλ against the step; write them to ``path``."""
+    def _figure(self) -> Figure:
+        """Draw the loss and ηλ against the step."""
         from largen.plots import catapult_figure
 
-        figure = catapult_figure(self)
-        if path is not None:
-            save_figure(path, figure)
-        return figure
+        return catapult_figure(self)
 
     def __repr__(self) -> str:
         top = f"largest loss {self.losses[self.peak]:.4g} at time index {self.peak}"

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from largen.arrays import precision
 from largen.errors import InvalidInput, NoTheory, OutOfMemory, instance_of
-from largen.files import save_figure
 from largen.finite_width.training.large_steps import (
     LOST,
     MODELS,
@@ -26,7 +24,7 @@ from largen.memory import MEMORY_BUDGET
 from largen.networks import finite_network
 from largen.parameterizations import GradientDescent
 from largen.progress import Report, reporter
-from largen.results import in_notebooks
+from largen.results import Result, with_labels
 from largen.runs import Run
 from largen.scalars import flag, integer, integers, random_key, real, sequence
 from largen.text import aligned
@@ -40,7 +38,7 @@ MOST_SEEDS = 10**4
 
 
 @dataclass(frozen=True, repr=False)
-class CatapultDiagram:
+class CatapultDiagram(Result):
     """Large steps over reduced rates and widths; made by :func:`catapult_diagram`.
 
     Attributes
@@ -88,20 +86,21 @@ class CatapultDiagram:
             )
         return found
 
-    _repr_html_ = in_notebooks
+    @classmethod
+    def from_xarray(cls, dataset: xarray.Dataset) -> CatapultDiagram:
+        """Return the result that :meth:`to_xarray` turned into a data set."""
+        return cls(dataset)
 
+    @with_labels
     def to_xarray(self) -> xarray.Dataset:
         """Return :attr:`data`."""
         return self.data.copy()
 
-    def plot(self, path: str | PathLike[str] | None = None) -> Figure:
-        """Draw survival, ηλ after training, the largest loss and the steps; write to ``path``."""
+    def _figure(self) -> Figure:
+        """Draw survival, ηλ after training, the largest loss and the steps."""
         from largen.plots import catapult_diagram_figure
 
-        figure = catapult_diagram_figure(self.data)
-        if path is not None:
-            save_figure(path, figure)
-        return figure
+        return catapult_diagram_figure(self.data)
 
     def __repr__(self) -> str:
         data = self.data

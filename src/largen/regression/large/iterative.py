@@ -12,7 +12,7 @@ from largen.arrays import floating, known
 from largen.errors import InvalidInput, NumericalFailure
 from largen.interrupts import check, interruptible
 from largen.regression.checks import training_targets
-from largen.results import brief, in_notebooks
+from largen.results import brief, fields_over, in_notebooks, save_result
 from largen.scalars import flag, integer, real
 from largen.text import shown
 
@@ -41,6 +41,8 @@ class KernelSolution(NamedTuple):
 
     __repr__ = brief
     _repr_html_ = in_notebooks
+    to_xarray = fields_over(weights=("sample",))
+    save = save_result
 
 
 @interruptible(at_once=True)

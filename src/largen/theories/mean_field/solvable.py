@@ -12,7 +12,7 @@ from largen.arrays import finite_result, floating, known, like
 from largen.errors import InvalidInput
 from largen.memory import check_fits
 from largen.parameterizations import gd, mean_field
-from largen.results import brief, in_notebooks
+from largen.results import brief, fields_over, in_notebooks, plot_result, save_result
 from largen.runs import Dataset, Run, Trajectory
 from largen.scalars import LARGEST, integer, real
 
@@ -39,6 +39,9 @@ class WhitenedLinear(NamedTuple):
 
     __repr__ = brief
     _repr_html_ = in_notebooks
+    to_xarray = fields_over(f=("step",), feature_kernel=("step",), conserved=("step",))
+    save = save_result
+    plot = plot_result
 
 
 class OneStep(NamedTuple):
@@ -50,6 +53,9 @@ class OneStep(NamedTuple):
 
     __repr__ = brief
     _repr_html_ = in_notebooks
+    to_xarray = fields_over(tau=("tau",), before=("tau",), after=("tau",))
+    save = save_result
+    plot = plot_result
 
 
 def whitened_linear_flow(

@@ -30,7 +30,7 @@ from largen.expectations import ActivationFunction
 from largen.interrupts import check, interruptible
 from largen.memory import check_fits
 from largen.parameterizations import GradientDescent
-from largen.results import brief, in_notebooks
+from largen.results import brief, in_notebooks, plot_result, save_result, with_labels
 from largen.runs import Posed, Run, Trajectory
 from largen.scalars import integer, random_key
 from largen.theories.chains.problem import Problem, posed_by
@@ -75,7 +75,10 @@ class ResponseFunctions(NamedTuple):
 
     __repr__ = brief
     _repr_html_ = in_notebooks
+    save = save_result
+    plot = plot_result
 
+    @with_labels
     def to_xarray(self) -> xarray.Dataset:
         """Return all variables with named axes; layers count from 1."""
         import xarray

@@ -331,8 +331,14 @@ class DeepMeanField(Theory):
             }
             saved = Checkpoint(self.checkpoint, run, options, wanted.recorded)
             goes_on = f"The state is in {self.checkpoint}: the same call resumes from it."
-        with reporter(self.progress, "mean field") as report:
-            settings, rng = settings._replace(report=report), np.random.default_rng(seed)
+        errors: list[float] = []  # after each round of replicates
+
+        def cheaper(seconds: float) -> str:
+            return f"rtol={errors[-1]:.1e} is reached already" if errors else ""
+
+        with reporter(self.progress, "mean field", cheaper) as report:
+            settings = settings._replace(report=report, reached=errors.append)
+            rng = np.random.default_rng(seed)
             try:
                 with go_on_with(goes_on):
                     return sample_replicates(

@@ -8,7 +8,7 @@ import numpy as np
 
 from largen.arrays import finite_result
 from largen.errors import InvalidInput
-from largen.results import brief, in_notebooks
+from largen.results import brief, fields_over, in_notebooks, plot_result, save_result
 from largen.scalars import LARGEST, flag, integer, real
 
 MOST_POINTS = 10**6
@@ -41,6 +41,16 @@ class InfiniteDepthStep(NamedTuple):
 
     __repr__ = brief
     _repr_html_ = in_notebooks
+    to_xarray = fields_over(
+        tau=("tau",),
+        feature_before=("tau",),
+        feature_after=("tau",),
+        gradient_before=("tau",),
+        gradient_after=("tau",),
+        response=("tau",),
+    )
+    save = save_result
+    plot = plot_result
 
 
 def infinite_depth_one_step(

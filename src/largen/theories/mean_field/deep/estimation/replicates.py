@@ -235,6 +235,7 @@ def _sample_replicates(
             left = np.hypot(stepping, extrapolation_error(found))
             estimate = average(how.problem, run, found, settings, left, change)
             random = average(how.problem, run, found, settings).relative_error
+            settings.reached(random)
             most = settings.max_particles // sum(widths)
             if settings.replicates or random <= settings.rtol or most <= rounds:
                 return estimate

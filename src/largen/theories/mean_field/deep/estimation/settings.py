@@ -35,6 +35,9 @@ class NumericalSettings(NamedTuple):
         The kernels and fields that are kept at records.
     report
         A function that is called with the work done and the total work.
+    reached
+        A function that is called with the relative error of the outputs after each round of
+        replicates.
     """
 
     rtol: float
@@ -47,7 +50,8 @@ class NumericalSettings(NamedTuple):
     dense: bool = False
     budget: float = np.inf
     kept: Kept = NOTHING_MORE
-    report: Callable[[int, int], None] = lambda done, total: None
+    report: Callable[[int, int], object] = lambda done, total: None
+    reached: Callable[[float], object] = lambda error: None
 
     @property
     def widths(self) -> tuple[int, ...]:

@@ -1,0 +1,109 @@
+"""Long names and units of the variables of data sets, as plots and other programs read them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import xarray
+
+LONG_NAMES = {
+    "A": "response function A of the features",
+    "B": "response function B of the gradients",
+    "bias_std": "standard deviation of the biases",
+    "chi_parallel": "factor of a change of variance from layer to layer",
+    "chi_perp": "factor of the mean square of gradients from layer to layer",
+    "covariance": "covariance over the posterior",
+    "f": "output",
+    "f_test": "output on test samples",
+    "f_train": "output on training samples",
+    "feature_kernel": "feature kernel Φ",
+    "gamma": "γ, the factor of the output's denominator",
+    "gamma0": "γ divided by the square root of the width",
+    "gradient_kernel": "gradient kernel G",
+    "kernel": "kernel",
+    "loss_test": "mean loss on test samples",
+    "loss_train": "mean loss on training samples",
+    "lr": "learning rate",
+    "mean": "mean",
+    "mean_shift": "width times the shift of the mean output",
+    "network": "output of one network after training",
+    "nngp": "covariance of the output over initialisations (NNGP kernel)",
+    "ntk": "neural tangent kernel (NTK)",
+    "ntk_test": "neural tangent kernel between test and training samples",
+    "output_size": "root mean square of the limit's outputs",
+    "pair_step": "time index of the first entry of a pair",
+    "pair_step_2": "time index of the second entry of a pair",
+    "prediction": "output that the limit predicts for this network",
+    "record_step": "time index of a record",
+    "single": "root mean square distance of single networks from the limit",
+    "step": "time index, 0 at initialisation",
+    "tau": "depth, as a fraction of the whole",
+    "time": "time, learning rate times step",
+    "variance": "variance",
+    "weight_std": "standard deviation of the weights",
+    "width": "width N of the hidden layers",
+    "y_test": "target of test samples",
+    "y_train": "target of training samples",
+}
+# Endings of names of variables that describe another variable.
+ENDINGS = {
+    "_error": "standard error of: {}",
+    "_std": "standard deviation over initialisations of: {}",
+    "_covariance": "covariance over initialisations of: {}",
+    "_fluctuation": "standard deviation over networks, times the root of the width, of: {}",
+    "_shift": "width times the change at finite width of: {}",
+    "_pair": "{} between two times",
+    "_relative": "{}, relative to the size of the outputs",
+    "_actual": "{}, of the trained network",
+    "_2": "{} (second)",
+}
+
+
+def long_name(name: str) -> str:
+    """Return a description of a variable in words.
+
+    Examples
+    --------
+    >>> long_name("f_train_error")
+    'standard error of: output on training samples'
+    >>> long_name("own_quantity")
+    'own quantity'
+    """
+    if name in LONG_NAMES:
+        return LONG_NAMES[name]
+    for ending, words in ENDINGS.items():
+        if name.endswith(ending) and name != ending:
+            return words.format(long_name(name.removesuffix(ending)))
+    return name.replace("_", " ")
+
+
+def labelled(dataset: xarray.Dataset) -> xarray.Dataset:
+    """Return a data set whose variables have a ``long_name``, and numbers ``units``.
+
+    All quantities of the library are dimensionless, which is the unit 1 of netCDF's conventions.
+
+    Examples
+    --------
+    >>> import xarray
+    >>> labelled(xarray.Dataset({"loss_train": ("step", [0.5, 0.25])}))["loss_train"].attrs
+    {'long_name': 'mean loss on training samples', 'units': '1'}
+    """
+    found = dataset.copy()
+    for name, variable in found.variables.items():
+        variable.attrs.setdefault("long_name", long_name(str(name)))
+        if variable.dtype.kind in "fiuc":
+            variable.attrs.setdefault("units", "1")
+    return found
+
+
+def with_labels(method: Callable[[Any], xarray.Dataset]) -> Callable[[Any], xarray.Dataset]:
+    """Return a method ``to_xarray`` whose data set is :func:`labelled`."""
+
+    @wraps(method)
+    def to_xarray(self: Any) -> xarray.Dataset:
+        return labelled(method(self))
+
+    return to_xarray

@@ -1,0 +1,164 @@
+"""Files of results: several results in one file, and reading any of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from largen.errors import InvalidInput
+from largen.files import load_tree, save_dataset
+from largen.results import Result, with_labels
+from largen.results.protocol import KIND, TEXT, to_store, tuple_from
+from largen.runs.trajectory import Trajectory
+from largen.text import shown
+
+if TYPE_CHECKING:
+    import xarray
+
+
+class SavedResult(Result):
+    """A result that was read from a file: its numbers, its printed form and a picture.
+
+    Attributes
+    ----------
+    kind
+        The name of the class of the result that was saved.
+    """
+
+    def __init__(self, dataset: xarray.Dataset):
+        self._dataset = dataset
+        self.kind = dataset.attrs[KIND].rpartition(":")[2]
+
+    @with_labels
+    def to_xarray(self) -> xarray.Dataset:
+        """Return the numbers."""
+        return self._dataset.copy()
+
+    def __repr__(self) -> str:
+        return self._dataset.attrs[TEXT]
+
+
+def save(path: str | PathLike[str], **results: Any) -> Path:
+    """Write several results to one netCDF-4 file, each in a group of its name.
+
+    Parameters
+    ----------
+    path
+        The file.
+    results
+        Results by name; a list of results for results of one kind, such as the networks of several
+        widths. Every result with ``to_xarray`` can be saved.
+
+    Returns
+    -------
+    Path
+        The path.
+
+    Raises
+    ------
+    InvalidInput
+        If something is not a result, or the path is none.
+    CannotWrite
+        If the disk is full, or writing is not permitted.
+
+    Examples
+    --------
+    >>> import tempfile, largen as lg, numpy as np
+    >>> data = lg.Dataset(np.eye(3), np.array([1.0, -1.0, 1.0]))
+    >>> run = lg.Run(lg.mlp(1, "erf"), lg.ntk(), data, optimizer=lg.gd(lr=0.5), steps=5)
+    >>> limit, nets = lg.solve(run), [lg.train(run, width=n, seeds=4) for n in (8, 16)]
+    >>> path = lg.save(f"{tempfile.mkdtemp()}/all.nc", limit=limit, nets=nets,
+    ...                report=lg.compare(limit, nets))
+    >>> found = lg.load(path)
+    >>> sorted(found), found["nets"][1].width, str(found["report"]) == str(lg.compare(limit, nets))
+    (['limit', 'nets', 'report'], 16, True)
+    """
+    import xarray
+
+    if not results:
+        raise InvalidInput("results: wanted at least one, by name, such as limit=limit.")
+    groups: dict[str, xarray.Dataset] = {}
+    for name, value in results.items():
+        several = isinstance(value, Sequence) and not hasattr(value, "to_xarray")
+        numbered = [(f"/{name}/{i}", each) for i, each in enumerate(value)] if several else []
+        for place, each in numbered or [(f"/{name}", value)]:
+            if isinstance(each, type) or not callable(getattr(each, "to_xarray", None)):
+                raise InvalidInput(f"{name}: wanted a result of largen, got {shown(each)}.")
+            groups[place] = to_store(each)
+    save_dataset(path, xarray.DataTree.from_dict(groups))
+    return Path(path)
+
+
+def load(path: str | PathLike[str]) -> Any:
+    """Read a result that its ``save`` wrote, or the results that :func:`save` wrote together.
+
+    Parameters
+    ----------
+    path
+        The file.
+
+    Returns
+    -------
+    result
+        A :class:`Trajectory`, or a result of the class that was saved, if this can be made again of
+        its numbers; otherwise a :class:`SavedResult`, which prints and plots alike and has the same
+        ``to_xarray``. For a file of several results a dictionary of them.
+
+    Raises
+    ------
+    InvalidInput
+        If there is no such file, or it is not one of largen's results.
+    DamagedFile
+        If the content differs from what was written.
+    """
+    groups, has_checksum = load_tree(path)
+    if set(groups) == {"/"}:
+        return _restored(groups["/"], path, has_checksum)
+    found: dict[str, Any] = {}
+    for place, dataset in groups.items():
+        if not dataset.variables and not dataset.attrs:
+            continue  # a group that only holds others
+        name, _, number = place.strip("/").partition("/")
+        result = _restored(dataset, path, has_checksum)
+        if number:
+            found.setdefault(name, {})[int(number)] = result
+        else:
+            found[name] = result
+    return {
+        name: [each[i] for i in sorted(each)] if isinstance(each, Mapping) else each
+        for name, each in found.items()
+    }
+
+
+def _restored(dataset: xarray.Dataset, path: Any, has_checksum: bool) -> Any:
+    """Return the result that a data set was made of."""
+    attributes = dataset.attrs
+    if "format" in attributes:
+        return Trajectory.from_file(dataset, has_checksum, path=path)
+    if KIND not in attributes or TEXT not in attributes:
+        raise InvalidInput(f"path: {str(path)!r} does not hold a result of largen.")
+    kind = _class_of(attributes[KIND])
+    own = {name: value for name, value in attributes.items() if name not in (KIND, TEXT)}
+    plain = dataset.drop_attrs(deep=False).assign_attrs(own)
+    if hasattr(kind, "from_xarray"):
+        return kind.from_xarray(plain)
+    if hasattr(kind, "_fields"):
+        try:
+            return tuple_from(kind, plain)
+        except TypeError:
+            pass
+    return SavedResult(dataset)
+
+
+def _class_of(name: str) -> Any:
+    """Return a class of the library by its name, or None if it has none of that name any more."""
+    module, _, kind = name.partition(":")
+    if not module.startswith("largen."):
+        return None
+    try:
+        return getattr(import_module(module), kind, None)
+    except ImportError:
+        return None

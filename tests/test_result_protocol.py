@@ -1,0 +1,163 @@
+"""What every result has: a data set with labels, a file that is read back, and a picture."""
+
+import warnings
+from functools import cache
+
+import matplotlib
+import numpy as np
+import pytest
+import xarray
+from matplotlib.figure import Figure
+from tests.wrong_arguments.examples import X, examples, limit, net, networks
+
+import largen as lg
+from largen.errors import InvalidInput
+
+matplotlib.use("agg")
+
+# The example that makes each result, whether it has a picture, and whether it is read back as a
+# result of its own class.
+RESULTS = {
+    "Catapult": ("catapult", True, False),
+    "CatapultDiagram": ("catapult_diagram", True, True),
+    "Comparison": ("compare", True, True),
+    "ConvergenceBound": ("convergence_bound", True, False),
+    "CovariancePaths": ("covariance_sde", True, False),
+    "EdgeOfChaos": ("edge_of_chaos", True, False),
+    "FixedPoints": ("fixed_points", False, False),
+    "HomogeneousJacobian": ("homogeneous_jacobian", False, True),
+    "HomogeneousLimits": ("homogeneous_limits", False, True),
+    "HomogeneousMoments": ("homogeneous_moments", False, True),
+    "InfiniteDepthStep": ("infinite_depth_one_step", True, True),
+    "Initialization": ("critical_initialization", False, False),
+    "JacobianMoments": ("jacobian_moments", True, True),
+    "KernelEstimate": ("kernel_estimate", True, True),
+    "KernelSolution": ("solve_kernel", False, True),
+    "Kernels": ("kernel", True, True),
+    "LayerRates": ("layer_learning_rates", True, True),
+    "LearningRateCurve": ("learning_rate_curve", True, False),
+    "LogLikelihood": ("log_likelihood", False, False),
+    "MeasuredExponents": ("measure_exponents", True, False),
+    "OneStep": ("kernel_after_one_step", True, True),
+    "PhaseDiagram": ("phase_diagram", True, False),
+    "PredictedTraining": ("predict_training", True, False),
+    "Prediction": ("Posterior.predict", True, True),
+    "Propagation": ("propagate", True, False),
+    "Regime": ("regime", False, True),
+    "Regimes": ("gamma_regimes", True, True),
+    "ResponseFunctions": ("response_functions", True, True),
+    "RidgeError": ("ridge_test_error", False, True),
+    "ScalingMap": ("scaling_map", True, False),
+    "TangentSamples": ("sample_tangent_kernels", True, True),
+    "TimeScales": ("time_scales", True, True),
+    "Trajectory": ("solve", True, True),
+    "WhitenedLinear": ("whitened_linear_flow", True, True),
+    "WidthCorrections": ("width_corrections", True, False),
+    "WidthFluctuations": ("width_fluctuations", True, False),
+    "WidthPosterior": ("width_posterior", True, True),
+}
+# Quick ones; the others are computed with the slow tests.
+QUICK = {
+    "Comparison": lambda: lg.compare(limit(), networks()),
+    "HomogeneousLimits": lambda: lg.homogeneous_limits("relu", depth_over_width=0.1),
+    "Kernels": lambda: lg.kernel(net(), X),
+    "RidgeError": lambda: lg.ridge_test_error(features_per_sample=0.5, penalty=0.1),
+    "ScalingMap": lambda: lg.scaling_map(per_unit=4),
+    "Trajectory": limit,
+}
+all_examples = cache(examples)
+
+
+@cache
+def result_of(name):
+    if name in QUICK:
+        return QUICK[name]()
+    example = all_examples()[RESULTS[name][0]]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return example.call(**example.arguments)
+
+
+def named(names):
+    return [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in names]
+
+
+@pytest.mark.parametrize("name", named(RESULTS))
+def test_every_result_keeps_the_protocol(name, tmp_path):
+    result = result_of(name)
+    _, pictured, same_class = RESULTS[name]
+    assert type(result).__name__ == name
+
+    dataset = result.to_xarray()
+    for variable in dataset.variables.values():
+        assert variable.attrs["long_name"]
+        assert variable.dtype.kind not in "fiu" or variable.attrs["units"] == "1"
+
+    back = lg.load(result.save(tmp_path / "result.nc"))
+    assert (type(back) is type(result)) == same_class
+    assert str(back) == str(result)
+    xarray.testing.assert_identical(back.to_xarray().drop_attrs(), dataset.drop_attrs())
+
+    if not pictured:
+        if hasattr(result, "plot"):
+            with pytest.raises(InvalidInput, match="nothing to draw"):
+                result.plot()
+        return
+    figure = result.plot(tmp_path / "picture.png")
+    assert (tmp_path / "picture.png").stat().st_size > 2000
+    assert isinstance(figure, Figure)
+    assert figure.axes
+    outer = Figure(figsize=(24, 12), layout="constrained")
+    left, right = outer.subplots(1, 2)
+    assert result.plot(ax=right) is outer
+    assert left in outer.axes
+    outer.savefig(tmp_path / "outer.png")
+
+
+@pytest.mark.slow
+def test_the_table_has_all_results():
+    """Whatever a public function returns and has a data set is in the table above."""
+    found = set()
+    for example in all_examples().values():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                result = example.call(**example.arguments)
+            except Exception:  # of the tests' type checker: lists where annotations say arrays
+                continue
+        if hasattr(result, "to_xarray") and type(result).__module__.startswith("largen"):
+            found.add(type(result).__name__)
+    assert found == set(RESULTS)
+
+
+def test_several_results_in_one_file(tmp_path):
+    report, solved = result_of("Comparison"), limit()
+    path = lg.save(tmp_path / "all.nc", limit=solved, nets=[networks(), solved], report=report)
+    back = lg.load(path)
+    assert sorted(back) == ["limit", "nets", "report"]
+    assert [type(net) for net in back["nets"]] == [lg.Trajectory] * 2
+    np.testing.assert_array_equal(back["limit"].f_train, solved.f_train)
+    assert [net.width for net in back["nets"]] == [4, None]
+    assert str(back["report"]) == str(report)
+    with xarray.open_datatree(path, engine="h5netcdf") as tree:  # as other programs read it
+        assert set(tree.children) == {"limit", "nets", "report"}
+
+
+def test_what_is_no_result_is_refused(tmp_path):
+    with pytest.raises(InvalidInput, match="wanted a result"):
+        lg.save(tmp_path / "all.nc", numbers=np.ones(3))
+    with pytest.raises(InvalidInput, match="at least one"):
+        lg.save(tmp_path / "all.nc")
+    with pytest.raises(InvalidInput, match="no file"):
+        lg.load(tmp_path / "all.nc")
+    with pytest.raises(InvalidInput, match="matplotlib axes"):
+        result_of("Kernels").plot(ax="left")
+
+
+def test_damage_is_found_in_any_file(tmp_path):
+    path = result_of("Kernels").save(tmp_path / "kernels.nc")
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(bytes(content))
+    with pytest.raises(lg.errors.DamagedFile):
+        lg.load(path)
