@@ -1,10 +1,10 @@
 """Versions: ``nox`` runs a part of the tests with the oldest and the newest packages.
 
-    pip install nox
-    nox                      # every session whose Python is on the machine
-    nox -s oldest            # the lowest versions that pyproject.toml claims
-    nox -s newest-3.13       # the newest packages on one Python
-    nox -s package           # what would be published: built, checked, installed and imported
+pip install nox
+nox                      # every session whose Python is on the machine
+nox -s oldest            # the lowest versions that pyproject.toml claims
+nox -s newest-3.13       # the newest packages on one Python
+nox -s package           # what would be published: built, checked, installed and imported
 """
 
 import re

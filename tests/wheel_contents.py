@@ -1,6 +1,6 @@
 """Checks what a wheel and an sdist hold: all of the package, and nothing else in the wheel.
 
-    python -m build --outdir dist && python tests/wheel_contents.py dist
+python -m build --outdir dist && python tests/wheel_contents.py dist
 """
 
 import sys
