@@ -17,6 +17,9 @@ that a claim of the paper is about, with an interval of 95 %, and compares. *Unc
 interval leaves the claim open: the computation is too small to decide it. A claim about one set of
 images that was computed from another may fail for this reason alone.
 
+Formulas are tried *as printed* where a misprint is suspected, and as they are derived. A
+disagreement with a formula as printed is the evidence of the misprint.
+
 {counts}
 
 This page is written by `make docs` from the files in `docs/gallery/`. They are made again by
@@ -75,9 +78,12 @@ def counted(summaries: dict[str, dict]) -> str:
     for name, summary in summaries.items():
         papers.setdefault(name.partition("-")[0], []).append(summary)
     for paper, found in [*papers.items(), ("all", list(summaries.values()))]:
-        verdicts = Counter(c["agrees"] for summary in found for c in summary["claims"])
+        claims = [claim for summary in found for claim in summary["claims"]]
+        verdicts = Counter(claim["agrees"] for claim in claims)
+        misprints = sum(c["agrees"] is False and "as printed" in c["claim"] for c in claims)
         source = paper if paper == "all" else found[0]["source"].partition(",")[0]
-        numbers = len(found), verdicts.total(), *(verdicts[v] for v in (True, False, None))
+        fixed = (len(found), len(claims), verdicts[True], verdicts[False], misprints)
+        numbers = *fixed, verdicts[None]
         rows.append(f"| {cell(source)} | {' | '.join(map(str, numbers))} |")
     return "\n".join(rows)
 

@@ -4,9 +4,9 @@ import pytest
 from tests.properties import WORST, draw, z_score
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_one_hidden_layer(seed):
-    assert abs(z_score(draw(seed, most_layers=1, networks=24))) < WORST
+def test_one_hidden_layer():
+    """Momentum and a shift along the abc-symmetry, in the mean field."""
+    assert abs(z_score(draw(3, most_layers=1, networks=24))) < WORST
 
 
 @pytest.mark.slow
