@@ -70,6 +70,7 @@ docs: $(VENV)/.docs  ## the documentation, docs/_build/html/index.html
 	for page in reference equations gallery evidence; do \
 	  PYTHONPATH=. $(BIN)/python docs/make_$$page.py || exit 1; done
 	$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build/html
+	$(BIN)/python docs/check_site.py docs/_build/html
 
 paper: $(STAMP)  ## the manuscript, with numbers from what commands wrote
 	PYTHONPATH=. $(BIN)/python paper/make_paper.py

@@ -3,8 +3,8 @@
     python docs/check_site.py docs/_build/html
 
 Every link inside the site must lead to a page and an anchor that exist, and nothing that a page
-loads may come from another host. Where Chromium is on the machine, pages are rendered without a screen:
-equations must be typeset, and the search must find a page by what a user would ask for.
+loads may come from another host. Where Chromium is on the machine, pages are rendered without a
+screen: equations must be typeset, and the search must find a page by what a user would ask for.
 """
 
 from __future__ import annotations

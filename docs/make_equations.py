@@ -30,7 +30,7 @@ CITED = re.compile(f"{EQUATION}|{STATEMENT}|{SECTION}")
 # Code and examples of docstrings hold numbers in brackets that are no equations.
 CODE = re.compile(r"``[^`]*``|^[ ]*(?:>>>|\.\.\.)[^\n]*$", re.MULTILINE)
 REACH = 260  # characters after a paper's name within which numbers are taken for its own
-MOST_TESTS = 3  # files of tests that are listed for a function
+MOST_TESTS = 2  # files of tests that are listed for a function
 
 
 @dataclass(frozen=True, order=True)
@@ -166,8 +166,8 @@ def page() -> str:
         "# Equations and functions",
         "",
         "Which function computes which equation, read from the docstrings of the package, and the",
-        "tests: in bold those whose own text cites the equation, otherwise those that use the",
-        f"function. {len(found)} citations of {len({key for key, _ in found})} papers.",
+        "tests: in bold where their own text cites the equation, otherwise those that use the",
+        f"function most. {len(found)} citations of {len({key for key, _ in found})} papers.",
         "",
         "## From an equation to its functions",
     ]
@@ -181,7 +181,8 @@ def page() -> str:
             places = sorted(found[paper.key, label])
             own = sorted(by_tests.get((paper.key, label), ()))
             used = [f"**`{path}`**" for path in own]
-            used += [f"`{p}`" for place in places for p in tests_of(place) if p not in own]
+            if not own:
+                used = [f"`{path}`" for place in places for path in tests_of(place)]
             shown = "<br>".join(place.shown for place in places)
             lines.append(f"| {label} | {shown} | {'<br>'.join(dict.fromkeys(used))} |")
     back = defaultdict(set)

@@ -96,7 +96,7 @@ def z_score(case: Case) -> float:
     distribution; the returned number has the same tail probability under a Gaussian.
     """
     run, count = case.run, case.networks
-    limit = lg.solve(run, **({} if case.layers == 1 else {"progress": False}))
+    limit = lg.solve(run)
     weights = np.random.default_rng([case.seed, 1]).standard_normal(4 * 3)
     means, variances = [], []
     for width, key in ((WIDTH[case.layers], 0), (WIDTH[case.layers] // 2, 1)):
