@@ -128,7 +128,7 @@ def rows():
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--output", type=Path, help="a CSV file for the table")
     output = parser.parse_args().output
     print(f"{'largest error, relative':36}{'neural-tangents':>16}{'largen':>12}")

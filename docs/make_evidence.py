@@ -169,7 +169,7 @@ def page() -> str:
         "python benchmarks/work_precision.py --output docs/evidence",
         "Error of the whole trajectory of outputs against processor seconds, without "
         "compilation, beside the mean over an ensemble of networks, which is a solver of the "
-        "limit as well.",
+        "limit as well. Each point is one draw, so that errors scatter.",
         precision(),
     )
     lines += section(

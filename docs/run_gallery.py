@@ -69,7 +69,7 @@ def keep(name: str, folder: Path, fast: bool) -> None:
 
 def main() -> None:
     """Compute the figures that are named, or all."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("names", nargs="*", help="such as 004-1; all without it")
     parser.add_argument("--data", default="digits", help="folder of images, or 'digits'")
     parser.add_argument("--seconds", type=int, default=400, help="of processor time, of a run")
