@@ -5,7 +5,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: quickstart test test-slow test-all test-oldest test-newest check lint types imports docs clean
+.PHONY: quickstart test test-slow test-all test-oldest test-newest check lint types imports docs docs-check paper clean
 
 quickstart: $(STAMP)  ## the main job: theory against networks on handwritten digits
 	$(BIN)/largen quickstart
@@ -67,8 +67,21 @@ $(STAMP): pyproject.toml
 
 # The site, with nothing in it that is fetched when it is read; pages are executed.
 docs: $(VENV)/.docs  ## the documentation, docs/_build/html/index.html
-	$(BIN)/python docs/make_reference.py
+	$(PAGES)
 	$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build/html
+	$(BIN)/python docs/check_site.py docs/_build/html
+
+PAGES = for page in reference equations gallery evidence; do \
+  PYTHONPATH=. $(BIN)/python docs/make_$$page.py || exit 1; done
+
+docs-check: $(VENV)/.docs  ## the site without running its code, which the slow tests do
+	$(PAGES)
+	$(BIN)/python -m sphinx -q -W --keep-going -D nb_execution_mode=off \
+	  -D suppress_warnings=myst-nb.lexer -b html docs docs/_build/check
+	$(BIN)/python docs/check_site.py docs/_build/check
+
+paper: $(STAMP)  ## the manuscript, with numbers from what commands wrote
+	PYTHONPATH=. $(BIN)/python paper/make_paper.py
 
 $(VENV)/.docs: $(STAMP)
 	@if command -v uv >/dev/null 2>&1; then \

@@ -1,12 +1,17 @@
 """How exact kernels are: largen beside the formulas of neural-tangents 0.6.5, against references.
 
-    python benchmarks/accuracy_of_kernels.py        # a minute; prints the table of README.md
+    python benchmarks/accuracy_of_kernels.py                   # a minute; prints the table
+    python benchmarks/accuracy_of_kernels.py --output FILE.csv # and writes it
 
 neural-tangents does not import on current JAX, so that its formulas stand here in NumPy: those of
 ``stax.Relu`` and ``stax.ElementwiseNumerical`` in ``_src/stax/elementwise.py``. The references use
 neither: arc-cosine kernels with 40 digits (mpmath), and the trapezoidal rule in the plane, whose
 error for tanh at these variances is below rounding.
 """
+
+import argparse
+import csv
+from pathlib import Path
 
 import numpy as np
 from mpmath import mp, mpf
@@ -106,23 +111,34 @@ def relative(got, want):
     return np.abs((np.asarray(got, np.float64) - want) / size).max()
 
 
-def main():
+def rows():
+    """Return the name of each kernel, and the errors of neural-tangents' formulas and of largen."""
     x, single = inputs(), inputs().astype(np.float32)
-    print(f"{'largest error, relative':36}{'neural-tangents':>16}{'largen':>12}")
     for depth in DEPTHS:
         want = relu_with_many_digits(single, depth)
         net = lg.mlp(depth, "relu", weight_std=WEIGHT_STD)
         theirs, ours = relu_of_neural_tangents(single, depth), lg.ntk_kernel(net, single)
-        line(f"NTK, relu, {depth} layers, float32", want, theirs, ours)
+        yield f"NTK, relu, {depth} layers, float32", relative(theirs, want), relative(ours, want)
     for size in SIZES:
         theirs, wanted = (of_tanh(x, size, *rule) for rule in (gauss_hermite(), trapezoidal()))
         ours = lg.kernel(lg.mlp(1, "tanh", weight_std=size), x)
-        for name, each in zip(("NNGP", "NTK"), zip(wanted, theirs, ours, strict=True), strict=True):
-            line(f"{name}, tanh, σ_w = {size:g}, float64", *each)
+        for name, want, their, our in zip(("NNGP", "NTK"), wanted, theirs, ours, strict=True):
+            kernel = f"{name}, tanh, σ_w = {size:g}, float64"
+            yield kernel, relative(their, want), relative(our, want)
 
 
-def line(name, want, theirs, ours):
-    print(f"{name:36}{relative(theirs, want):16.1e}{relative(ours, want):12.1e}")
+def main():
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--output", type=Path, help="a CSV file for the table")
+    output = parser.parse_args().output
+    print(f"{'largest error, relative':36}{'neural-tangents':>16}{'largen':>12}")
+    found = []
+    for name, theirs, ours in rows():
+        print(f"{name:36}{theirs:16.1e}{ours:12.1e}", flush=True)
+        found.append((name, f"{theirs:.1e}", f"{ours:.1e}"))
+    if output:
+        with output.open("w", newline="") as file:
+            csv.writer(file).writerows([("kernel", "neural-tangents", "largen"), *found])
 
 
 if __name__ == "__main__":

@@ -19,7 +19,11 @@ extensions = [
 exclude_patterns = ["_build", "jupyter_execute"]
 html_theme = "pydata_sphinx_theme"
 html_title = "largen"
-html_static_path = []
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+# Pages without pages below them need no navigation beside them.
+ALONE = ("start", "which_limit", "covered", "sharp_edges", "equations", "glossary", "design")
+html_sidebars = {name: [] for name in (*ALONE, "gallery/index", "evidence/index")}
 html_theme_options = {
     "show_prev_next": True,
     "navigation_with_keys": False,

@@ -1,5 +1,6 @@
 """Writes ``reference.md``: every public name, in the order of what a user does."""
 
+import importlib
 import inspect
 from pathlib import Path
 
@@ -18,6 +19,16 @@ GROUPS = {
     "finite_width": "Finite width at initialisation",
     "experiments": "Comparison and measurement",
 }
+# Public modules whose names are not all in the flat namespace.
+MODULES = {
+    "theories": "Theories and their options",
+    "expectations": "Expectations of activations",
+    "transfer.torch": "Transfer for PyTorch",
+    "transfer.jax": "Transfer for JAX",
+    "sweeps": "Sweeps",
+    "plots": "Pictures",
+    "errors": "Errors and warnings",
+}
 
 
 def room_of(name: str) -> str:
@@ -25,30 +36,36 @@ def room_of(name: str) -> str:
     return inspect.getmodule(getattr(lg, name)).__name__.split(".")[1]
 
 
+def table(names: list[str]) -> list[str]:
+    """Return the lines of a table of names, each with a page of its own."""
+    head = ["```{eval-rst}", ".. autosummary::", "   :toctree: generated", "   :nosignatures:", ""]
+    return [*head, *(f"   {name}" for name in names), "```", ""]
+
+
+def names_of(module: str) -> list[str]:
+    """Return the public names of a module that are not those of the flat namespace."""
+    found = importlib.import_module(f"largen.{module}")
+    defined = [
+        name
+        for name, value in vars(found).items()
+        if not name.startswith("_") and getattr(value, "__module__", "") == found.__name__
+    ]
+    names = sorted(getattr(found, "__all__", defined), key=str.lower)
+    return [name for name in names if getattr(lg, name, None) is not getattr(found, name)]
+
+
 def main() -> None:
     """Write the page beside this file."""
     names = sorted(set(lg.__all__) - {"__version__"}, key=str.lower)
     rooms = {name: room_of(name) for name in names}
     groups = {room: GROUPS.get(room, room.capitalize()) for room in [*GROUPS, *rooms.values()]}
-    page = ["# Reference", "", "Every public name of `largen`.", ""]
+    page = ["# Reference", "", "Every public name of `largen`, and of its public modules.", ""]
     for room, title in groups.items():
-        members = [name for name in names if rooms[name] == room]
-        if members:
-            page += [
-                f"## {title}",
-                "",
-                "```{eval-rst}",
-                ".. autosummary::",
-                "   :toctree: generated",
-            ]
-            page += ["   :nosignatures:", "", *(f"   largen.{name}" for name in members), "```", ""]
-    page += [
-        "## Transfer", "", "```{eval-rst}", ".. autosummary::", "   :toctree: generated",
-        "   :nosignatures:", "",
-        *(f"   largen.transfer.torch.{name}" for name in
-          ("scale", "TorchPlan", "coordinate_check", "audit", "audit_stock",
-           "check_optimizer")), "```", "",
-    ]  # fmt: skip
+        members = [f"largen.{name}" for name in names if rooms[name] == room]
+        page += [f"## {title}", "", *table(members)] if members else []
+    for module, title in MODULES.items():
+        members = [f"largen.{module}.{name}" for name in names_of(module)]
+        page += [f"## {title}", "", f"`largen.{module}`", "", *table(members)]
     Path(__file__).with_name("reference.md").write_text("\n".join(page))
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import json
 import os
 import random
 import shutil
@@ -20,6 +21,7 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -196,8 +198,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--mutants", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--output", type=Path, help="a JSON file for what came out")
     wanted = parser.parse_args()
-    caught = 0
+    caught, rows = 0, []
     for mutant in chosen(wanted.mutants, wanted.seed):
         began = time.monotonic()
         found = is_caught(mutant)
@@ -209,6 +212,10 @@ def main() -> None:
         place = f"{mutant.file.relative_to(ROOT)}:{mutant.line}"
         seconds = time.monotonic() - began
         print(f"{word} {seconds:5.0f} s  {place}  {change} in  {before}", flush=True)
+        rows.append({"room": mutant.room, "place": place, "change": change, "caught": found})
+        if wanted.output:  # after each mutant, so that an interrupt loses nothing
+            summary = {"date": date.today().isoformat(), "seed": wanted.seed, "mutants": rows}
+            wanted.output.write_text(json.dumps(summary, indent=1, ensure_ascii=False) + "\n")
     print(f"{caught} of {wanted.mutants} caught")
 
 

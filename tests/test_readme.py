@@ -1,4 +1,4 @@
-"""The README's example prints what the README says it prints."""
+"""The README's example prints what the README says it prints, and its how-to does what it says."""
 
 import contextlib
 import io
@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 README = Path(__file__).parent.parent / "README.md"
+HOW_TO = README.parent / "docs" / "how_to" / "tune_small.md"
 NUMBER = re.compile(r"-?\d+\.\d+(?:e[-+]\d+)?")
 
 
@@ -28,16 +29,22 @@ def test_example_prints_what_it_says():
 
 def test_a_model_of_the_users_own_is_scaled():
     torch = pytest.importorskip("torch")
-    code = re.search(r"```python\n(import torch.*?)```", README.read_text(), re.DOTALL).group(1)
+    code = "".join(re.findall(r"```\{code-cell\} python\n(.*?)```", HOW_TO.read_text(), re.DOTALL))
     names, out = {"__name__": "readme"}, io.StringIO()
     with contextlib.redirect_stdout(out):
         exec(code, names)
-    assert "*.down.weight (16)  hidden in a branch" in out.getvalue()
-    rates = [group["lr"] for group in names["groups"]]
+    assert "*.down.weight (8)  hidden in a branch" in out.getvalue()
+    rates = [group["lr"] for group in names["optimizer"].param_groups]
     assert max(rates) == pytest.approx(3e-3)
-    assert min(rates) == pytest.approx(3e-3 / 8 / 4)  # n⁻¹·l⁻¹, the branch's factor folded in
+    assert min(rates) == pytest.approx(3e-3 / 4 / 4)  # n⁻¹·l⁻¹, the branch's factor folded in
     model, x = names["model"], torch.ones(2, 64)
     before = model(x).detach()
     model(x).sum().backward()
     names["optimizer"].step()
     assert not torch.equal(model(x), before)
+
+
+def test_links_lead_somewhere():
+    links = re.findall(r"\]\(([^)#:]+)\)", README.read_text())
+    assert len(links) > 8
+    assert [link for link in links if not (README.parent / link).exists()] == []

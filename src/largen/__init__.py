@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from largen import (
         architectures,
         arrays,
+        bibliography,
         cli,
         errors,
         expectations,
@@ -76,6 +77,7 @@ if TYPE_CHECKING:
         MeasuredExponents,
         catapult,
         catapult_diagram,
+        cite,
         compare,
         convergence_bound,
         gamma_regimes,
@@ -177,7 +179,7 @@ _ROOMS = {
     "criticality": "critical_initialization edge_of_chaos fixed_points jacobian_moments "
     "phase_diagram propagate",
     "expectations": "activation gaussian_moments",
-    "experiments": "Comparison MeasuredExponents catapult catapult_diagram compare "
+    "experiments": "Comparison MeasuredExponents catapult catapult_diagram cite compare "
     "convergence_bound gamma_regimes learning_rate_curve measure_exponents predict_training "
     "regime scaling_map width_corrections_in_training",
     "kernels": "kernel kernel_estimate kernel_function nngp ntk_kernel",

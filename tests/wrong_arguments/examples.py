@@ -251,6 +251,7 @@ def examples() -> dict[str, Example]:
         "activation": Example(lg.activation, {"spec": "tanh"}),
         "adam": Example(lg.adam, {"lr": 0.1}),
         "apply": Example(lg.apply, {"net": net(), "params": weights(), "x": small32}),
+        "cite": Example(lambda results: lg.cite(results), {"results": limit()}),
         "compare": Example(lg.compare, {"limit": limit(), "nets": networks()}),
         "complete_p": Example(lg.complete_p),
         "critical_initialization": Example(

@@ -1,5 +1,6 @@
 """Experiments that compare theory with networks, their tables and figures."""
 
+from largen.experiments.citations import cite
 from largen.experiments.comparison import Comparison, compare
 from largen.experiments.convergence import ConvergenceBound, convergence_bound
 from largen.experiments.exponents import (
@@ -40,6 +41,7 @@ __all__ = [
     "WidthCorrectionsInTraining",
     "catapult",
     "catapult_diagram",
+    "cite",
     "compare",
     "convergence_bound",
     "fit_exponent",

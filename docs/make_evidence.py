@@ -1,0 +1,204 @@
+"""Writes ``evidence/index.md`` from the files that the measuring commands have written there."""
+
+from __future__ import annotations
+
+import ast
+import csv
+import json
+from pathlib import Path
+
+from largen.theories import FiniteWidth, registered
+
+ROOT = Path(__file__).parents[1]
+KEPT = Path(__file__).with_name("evidence")
+# Where the tests of each theory are, and what else is held against finite networks.
+TESTS = {
+    "kernel": "tests/theories/kernel_limit",
+    "mean field, one hidden layer": "tests/theories/mean_field/test_*.py",
+    "mean field, deep": "tests/theories/mean_field/deep",
+    "mean field, infinite depth": "tests/theories/mean_field/infinite_depth",
+    "kernel, order 1/width": "tests/theories/test_finite_width_mean.py",
+}
+ROOMS = {
+    "expectations": "tests/expectations",
+    "kernels": "tests/kernels",
+    "predictions from kernels": "tests/regression",
+    "criticality": "tests/criticality",
+    "finite width": "tests/finite_width",
+    "parameterizations": "tests/parameterizations",
+    "finite networks": "tests/networks",
+    "transfer": "tests/transfer",
+}
+PAGES = ["optimal_rates"]  # with a page of their own
+THREE_WAYS = """# Evidence
+
+Every theoretical result is asserted in three ways:
+
+1. against a closed form or an exact case: linear networks, one step of training, a single sample,
+   kernels with forty digits;
+2. against an independent numerical route, written apart from the package: the equations as the
+   papers print them (with their misprints corrected), Monte Carlo sampling, fine quadrature;
+3. against finite networks, which import no theory: the predicted power of the width (or depth) is
+   fitted, and the distance from the limit is compared with its standard error. Statistical tests
+   have fixed keys, and |z| below 4 to 6, by the number of entries that are compared.
+
+All numbers on this page are read from files in `docs/evidence/`, which the commands beside them
+write; `make docs` puts them on the page.
+"""
+
+
+def tests_in(pattern: str) -> tuple[int, int]:
+    """Return the number of test functions in files or a folder, and of slow ones among them."""
+    path = ROOT / pattern
+    files = path.rglob("test_*.py") if path.is_dir() else path.parent.glob(path.name)
+    every = slow = 0
+    for file in files:
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+                every += 1
+                slow += any("slow" in ast.unparse(mark) for mark in node.decorator_list)
+    return every, slow
+
+
+def theories() -> list[str]:
+    """Return the table of tests, by theory and by part of the package."""
+    names = [theory.name for theory in (*registered(), FiniteWidth)]
+    lines = ["## Where each theory is tested", "", "| subject | tests | functions | of them slow |"]
+    lines.append("|---|---|---|---|")
+    for subject, pattern in {**{name: TESTS[name] for name in names}, **ROOMS}.items():
+        every, slow = tests_in(pattern)
+        lines.append(f"| {subject} | `{pattern}` | {every} | {slow} |")
+    return [
+        *lines,
+        "",
+        "`make test` runs the quick ones, `make test-slow` the others, which are statistical and",
+        "take seconds to minutes each. What all theories keep to (status, axes, error estimates,",
+        "refusals, `rtol`, interrupts, memory) is asked of each by",
+        "`tests/test_theory_contracts.py`.",
+        "",
+    ]
+
+
+def section(title: str, command: str, words: str, body: list[str]) -> list[str]:
+    """Return a section: what is measured, the command, and the table, or that there is none."""
+    missing = ["*Not measured for this page: the command above writes the file.*"]
+    return [f"## {title}", "", words, "", "```", command, "```", "", *(body or missing), ""]
+
+
+def loaded(name: str) -> dict | None:
+    """Return the content of a JSON file, if it is there."""
+    path = KEPT / name
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def accuracy() -> list[str]:
+    """Return the table of the accuracy of kernels."""
+    path = KEPT / "accuracy_of_kernels.csv"
+    if not path.exists():
+        return []
+    with path.open() as file:
+        head, *rows = csv.reader(file)
+    lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
+    return [*lines, *(f"| {' | '.join(row)} |" for row in rows)]
+
+
+def precision() -> list[str]:
+    """Return the work-precision diagram and its table."""
+    path = KEPT / "work_precision.csv"
+    if not path.exists():
+        return []
+    with path.open() as file:
+        head, *rows = csv.reader(file)
+    table = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
+    table += [f"| {' | '.join(row)} |" for row in rows]
+    picture = ["![Error against processor seconds](work_precision.svg)", ""]
+    return [*picture, ":::{dropdown} The numbers", *table, ":::"]
+
+
+def properties() -> list[str]:
+    """Return what came of runs drawn at random."""
+    found = loaded("properties.json")
+    return (
+        [f"| {n} | {v} |" for n, v in (("", ""), ("---", "---"), *found.items())] if found else []
+    )
+
+
+def coverage() -> list[str]:
+    """Return the table of lines and branches that the quick tests reach."""
+    found = loaded("coverage.json")
+    if not found:
+        return []
+    lines = [f"Measured {found['date']}.", "", "| room | lines | branches |", "|---|---|---|"]
+    for room, counts in sorted(found["rooms"].items()):
+        cells = [
+            f"{counts[f'covered_{what}'] / max(counts[total], 1):.1%} of {counts[total]}"
+            for what, total in (("lines", "num_statements"), ("branches", "num_branches"))
+        ]
+        lines.append(f"| {room} | {' | '.join(cells)} |")
+    return lines
+
+
+def mutation() -> list[str]:
+    """Return how many mutants were caught, and the table of them."""
+    found = loaded("mutation.json")
+    if not found:
+        return []
+    mutants = found["mutants"]
+    caught = sum(mutant["caught"] for mutant in mutants)
+    lines = [f"{found['date']}, seed {found['seed']}: **{caught} of {len(mutants)} caught.**", ""]
+    lines += ["| room | place | change | caught |", "|---|---|---|---|"]
+    for mutant in mutants:
+        change = mutant["change"].replace("|", "\\|")
+        word = "yes" if mutant["caught"] else "**no**"
+        lines.append(f"| {mutant['room']} | `{mutant['place']}` | `{change}` | {word} |")
+    return lines
+
+
+def page() -> str:
+    """Return the page."""
+    lines = [THREE_WAYS, *theories()]
+    lines += section(
+        "Accuracy of kernels",
+        "python benchmarks/accuracy_of_kernels.py --output docs/evidence/accuracy_of_kernels.csv",
+        "Largest errors of kernels, relative to √(K(x, x) K(x′, x′)), of the formulas of "
+        "neural-tangents 0.6.5 and of largen, against 40 digits (relu) and a fine rule in the "
+        "plane (tanh); some of the 18 samples nearly coincide.",
+        accuracy(),
+    )
+    lines += section(
+        "Work and precision of the solvers",
+        "python benchmarks/work_precision.py --output docs/evidence",
+        "Error of the whole trajectory of outputs against processor seconds, without "
+        "compilation, beside the mean over an ensemble of networks, which is a solver of the "
+        "limit as well. Each point is one draw, so that errors scatter.",
+        precision(),
+    )
+    lines += section(
+        "Runs drawn at random",
+        "python -m tests.properties --cases 1000 --output docs/evidence/properties.json",
+        "Architectures, parameterizations and optimizers are drawn at random; each limit is "
+        "compared with networks of two widths, extrapolated in the width. With the right errors, "
+        "z-scores have a root mean square of 1, and of a thousand hardly one is beyond 4.",
+        properties(),
+    )
+    lines += section(
+        "Mutants",
+        "python -m tests.mutation --mutants 20 --output docs/evidence/mutation.json",
+        "One operator, sign or number of a formula is changed at a time, and the quick tests of "
+        "its room are run. A mutant that survives is a change that means nothing, or a test that "
+        "is missing.",
+        mutation(),
+    )
+    lines += section(
+        "Coverage",
+        "python -m tests.coverage --output docs/evidence/coverage.json",
+        "Lines and branches that the quick tests reach; those that only slow tests reach count as "
+        "not reached.",
+        coverage(),
+    )
+    lines += ["## Longer measurements", "", "```{toctree}", *PAGES, "```", ""]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    (KEPT / "index.md").write_text(page())

@@ -1,0 +1,89 @@
+"""The scripts that write and check pages of the documentation."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).parents[1] / "docs"
+
+
+@pytest.fixture(autouse=True)
+def scripts(monkeypatch):
+    monkeypatch.syspath_prepend(str(DOCS))
+    yield
+    for name in ("make_equations", "make_gallery", "check_site"):
+        sys.modules.pop(name, None)
+
+
+def test_equations_are_read_from_docstrings():
+    from make_equations import citations
+
+    text = """Return K.
+
+    Bahri and Hanin, Les Houches lectures, eqs. (32)-(33), where φ'(0) = 1 and h(1) = 0, and
+    Golikov, Theorem 1. Of shape ``(3)``.
+
+    >>> f(2)
+    (2)
+    """
+    bahri = ("bahri2022les", "(32)–(33)")
+    assert citations(text) == {bahri, ("golikov2020towards", "Theorem 1")}
+    # A docstring without a paper speaks of that of its module, if there is but one.
+    assert citations("By (9) and (10).", "Golikov's paper.") == {
+        ("golikov2020towards", "(9)"),
+        ("golikov2020towards", "(10)"),
+    }
+    assert citations("By (9).", text) == set()
+
+
+def test_index_of_equations():
+    from make_equations import Place, all_citations, cited_by_tests, tests_of
+
+    found = all_citations()
+    assert Place("largen.kernels.nngp_ntk", "kernel") in found["bahri2022les", "(83)"]
+    assert found["golikov2020towards", "(21)"]
+    assert cited_by_tests()["hanin2026primer", "(1.3.10)"]
+    # Every function that cites an equation is used by a test, itself or its module.
+    assert [place for places in found.values() for place in places if not tests_of(place)] == []
+
+
+def test_gallery_counts_verdicts():
+    from make_gallery import counted, section
+
+    claims = [
+        {"claim": f"x = |y|, {words}", "measured": "x", "value": value, "agrees": agrees}
+        | {"interval": [value, value]}
+        for words, value, agrees in (("derived", 1.0, True), ("as printed", 2.0, False))
+    ] + [{"claim": "z", "measured": "z", "value": None, "interval": [None, 1], "agrees": None}]
+    summary = {"source": "A paper, Figure 1", "claims": claims, "notes": ["a note"], "images": {}}
+    summary |= {"seconds": 3.2, "date": "2026-01-01", "fast": True, "settings": "Settings()"}
+    table = counted({"004-1": summary})
+    assert table.splitlines()[-1] == "| all | 1 | 3 | 1 | 1 | 1 | 1 |"
+    lines = section("004-1", summary)
+    assert r"| **disagrees** | x = \|y\|, as printed | x | 2 | 2 … 2 |" in lines
+    assert "| unclear | z | z | – | – … 1 |" in lines
+
+
+def test_kept_summaries_name_no_folders():
+    for path in (DOCS / "gallery").glob("*.json"):
+        for images in json.loads(path.read_text())["images"].values():
+            assert "/" not in images["file"]
+
+
+def test_faults_of_a_site_are_found(tmp_path):
+    from check_site import faults_of
+
+    (tmp_path / "good.html").write_text('<h1 id="top">x</h1><a href="#top">up</a>')
+    (tmp_path / "bad.html").write_text(
+        '<a href="good.html#top">1</a><a href="good.html#bottom">2</a><a href="gone.html">3</a>'
+        '<img src="lost.png"><script src="https://example.org/x.js"></script>'
+    )
+    assert faults_of(tmp_path / "good.html") == []
+    assert sorted(faults_of(tmp_path / "bad.html")) == [
+        "lacks lost.png",
+        "links to gone.html, which is missing",
+        "links to good.html#bottom, which has no such anchor",
+        "loads https://example.org/x.js",
+    ]
