@@ -4,6 +4,7 @@ import pytest
 from tests.properties import WORST, draw, z_score
 
 
+@pytest.mark.slow
 def test_one_hidden_layer():
     """Momentum and a shift along the abc-symmetry, in the mean field."""
     assert abs(z_score(draw(3, most_layers=1, networks=24))) < WORST
