@@ -48,7 +48,7 @@ def scan_segments(
     --------
     >>> def fibonacci(fixed, i, pair):
     ...     return (pair[1], pair[0] + pair[1]), pair[0]
-    >>> last, seen = scanned(fibonacci, None, (1, 1), 6)
+    >>> last, seen = scan_segments(fibonacci, None, (1, 1), 6)
     >>> int(last[0]), seen.tolist()
     (13, [1, 1, 2, 3, 5, 8])
     """
@@ -89,7 +89,7 @@ def map_segments(
     --------
     >>> def power(exponent, base):
     ...     return base**exponent
-    >>> mapped(power, 2, jnp.arange(4), what="base: powers").tolist()
+    >>> map_segments(power, 2, jnp.arange(4), what="base: powers").tolist()
     [0, 1, 4, 9]
     """
     number = len(jax.tree.leaves(entries)[0])

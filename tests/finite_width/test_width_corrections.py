@@ -287,7 +287,7 @@ def test_bad_inputs_are_named():
         lg.width_corrections(lg.mlp(1, "tanh"), RNG.normal(size=(9, 3)), width=8)
     with pytest.raises(InvalidInput, match="parallel"):
         lg.width_corrections(lg.mlp(1, "relu"), np.stack([X[0], 2 * X[0]]), width=8)
-    with pytest.raises(NumericalFailure, match="died"):
+    with pytest.raises(NumericalFailure, match="signal vanishes"):
         lg.width_corrections(lg.mlp(60, "tanh", weight_std=0.5), X, width=8)
     with pytest.raises(InvalidInput, match="inputs"):
         lg.width_corrections(lg.mlp(1, "tanh"), X, width=8).expectation(len, neurons=2)

@@ -57,7 +57,7 @@ def carry(
     Examples
     --------
     >>> import largen as lg
-    >>> names = carried(
+    >>> names = carry(
     ...     lg.mlp(1, "relu"), (),
     ...     leaf=lambda layer, path, found: (*found, type(layer).__name__),
     ...     join=lambda layer, path, found, ways: ways[0](found),
@@ -119,7 +119,7 @@ def map_layers(net: Layer, change: Callable[[Layer, Path], Layer], path: Path = 
     --------
     >>> import largen as lg
     >>> new = lg.Dense(weight_std=2.0)
-    >>> mapped(lg.mlp(1, "relu"), lambda layer, path: new if path == (0,) else layer)
+    >>> map_layers(lg.mlp(1, "relu"), lambda layer, path: new if path == (0,) else layer)
     serial(Dense(weight_std=2.0), Activation('relu'), Dense())
     """
     if isinstance(net, Container) and net.parts:
