@@ -94,7 +94,13 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize(("net", "param", "options"), CASES.values(), ids=CASES)
+@pytest.mark.parametrize(
+    ("net", "param", "options"),
+    [
+        pytest.param(*case, id=name, marks=pytest.mark.slow if name == "infinite depth" else ())
+        for name, case in CASES.items()
+    ],
+)
 def test_one_program_serves_all_rates(net, param, options):
     run, events = run_of(net, param), []
 

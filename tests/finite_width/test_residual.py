@@ -29,6 +29,7 @@ def test_linear_streams_in_closed_form(param):
     assert found.ntk_covariance is None
 
 
+@pytest.mark.slow
 def test_limits_are_the_kernels():
     net = lg.residual_mlp(3, "gelu", layers_per_block=2, weight_std=1.3, bias_std=0.2)
     for param in (lg.ntk(), lg.depth_mup()):

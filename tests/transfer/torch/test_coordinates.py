@@ -214,5 +214,5 @@ def test_the_picture():
     figure = coordinate_figure(synthetic(title="test").to_xarray())
     sizes, changes, slopes = figure.axes
     assert len(sizes.lines) == len(changes.lines) == 2
-    assert sizes.lines[1].get_color() != sizes.lines[0].get_color()
+    assert not np.array_equal(sizes.lines[1].get_color(), sizes.lines[0].get_color())
     assert [label.get_text() for label in slopes.get_yticklabels()] == ["a", "b"]

@@ -59,6 +59,7 @@ def test_printed_equations_are_refuted(equation):
     assert max(off) > 0.03
 
 
+@pytest.mark.slow
 def test_tangent_kernel_is_the_sum_over_branches():
     """K = (1/L)ΣG^(l+1)Φ^l + Φ_out + G¹Φ⁰; (15)-(16) divide the read-out's term by L as well."""
     blocks = 3

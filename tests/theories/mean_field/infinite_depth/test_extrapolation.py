@@ -128,6 +128,7 @@ def test_solve_finds_it_and_says_so():
     np.testing.assert_allclose(limit.f_train[0], 0, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_kernels_at_initialisation_are_those_of_infinite_depth():
     limit = lg.solve(
         run_of(lg.residual_mlp(math.inf, "tanh")), particles=256, depths=(4, 8, 16), replicates=1
