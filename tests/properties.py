@@ -103,7 +103,7 @@ def z_score(case: Case) -> float:
         nets = lg.train(run, width=width, seeds=count, key=2 * case.seed + key, progress=False)
         expected = limit.f_train, limit.f_test
         if limit.theory == KernelLimit.name:  # the start of each network is random
-            expected = KernelLimit().given(limit, nets.f_train[:, 0], nets.f_test[:, 0])
+            expected = KernelLimit().condition(limit, nets.f_train[:, 0], nets.f_test[:, 0])
         distances = (outputs(nets.f_train, nets.f_test) - outputs(*expected)) @ weights
         means.append(distances.mean())
         variances.append(distances.var(ddof=1) / count)
