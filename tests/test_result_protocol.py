@@ -53,8 +53,9 @@ RESULTS = {
     "Trajectory": ("solve", True, True),
     "WhitenedLinear": ("whitened_linear_flow", True, True),
     "WidthCorrections": ("width_corrections", True, False),
+    "WidthCorrectionsInTraining": ("width_corrections_in_training", True, False),
     "WidthFluctuations": ("width_fluctuations", True, False),
-    "WidthPosterior": ("width_posterior", True, True),
+    "WidthPosterior": ("width_posterior", False, True),
 }
 # Quick ones; the others are computed with the slow tests.
 QUICK = {

@@ -428,7 +428,9 @@ def examples() -> dict[str, Example]:
         "time_scales": Example(lg.time_scales, {"ntk": GRAM}),
         "token_inputs": Example(lg.token_inputs, {"tokens": [[0, 1], [1, 2]], "vocabulary": 3}),
         "train": Example(lg.train, {"run": run(), "width": 4, "seeds": 2, "key": 0}),
-        "whitened_linear_flow": Example(lg.whitened_linear_flow, {"times": [0.5, 1.0], "y": 1.0}),
+        "whitened_linear_flow": Example(
+            lg.whitened_linear_flow, {"times": np.array([0.5, 1.0]), "y": 1.0}
+        ),
         "width_corrections": Example(lg.width_corrections, {"net": net(), "x": X, "width": 10}),
         "width_corrections_in_training": Example(
             lg.width_corrections_in_training,

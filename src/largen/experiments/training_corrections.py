@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 
 from largen.errors import NoTheory, OutOfMemory, instance_of
-from largen.files import save_figure
 from largen.interrupts import interruptible
 from largen.memory import MEMORY_BUDGET, check_fits
 from largen.parameterizations import GradientFlow, temperature_of
 from largen.progress import Report, reporter
-from largen.results import in_notebooks
+from largen.results import Result, with_labels
 from largen.runs import Run
 from largen.scalars import integer, random_key, real
 from largen.text import aligned
@@ -46,7 +44,7 @@ LARGE_NEXT_ORDER = 0.2
 
 
 @dataclass(frozen=True, repr=False)
-class WidthCorrectionsInTraining:
+class WidthCorrectionsInTraining(Result):
     """The order 1/N of training; made by :func:`width_corrections_in_training`.
 
     Attributes
@@ -88,20 +86,16 @@ class WidthCorrectionsInTraining:
             for what, name in names.items()
         }
 
-    _repr_html_ = in_notebooks
-
+    @with_labels
     def to_xarray(self) -> xarray.Dataset:
         """Return :attr:`data`."""
         return self.data.copy()
 
-    def plot(self, path: str | PathLike[str] | None = None) -> Figure:
-        """Draw shift and variance against time, and their parts by layers; write to ``path``."""
+    def _figure(self) -> Figure:
+        """Draw shift and variance against time, and their parts by layers."""
         from largen.plots import training_corrections_figure
 
-        figure = training_corrections_figure(self.data)
-        if path is not None:
-            save_figure(path, figure)
-        return figure
+        return training_corrections_figure(self.data)
 
     def __repr__(self) -> str:
         data, errors = self.data, self.relative_errors
@@ -212,6 +206,7 @@ def width_corrections_in_training(
     (2, 1.0)
     """
     instance_of("run", run, Run, "an lg.Run")
+    wanted = wanted_kernels(run, record, record_at, ())
     width = integer("width", width, at_least=1)
     rtol = real("rtol", rtol, above=0)
     if replicates is not None:
@@ -221,7 +216,6 @@ def width_corrections_in_training(
     memory_budget = real("memory_budget", memory_budget, above=0)
     problem = _problem(run)
     check_divisible(problem, width, name="width")
-    wanted = wanted_kernels(run, record, record_at, ())
     settings = _settings(problem, width, Kept(test=wanted.test), memory_budget)
     with reporter(progress, f"order 1/width at {width}") as report:
         found = corrections(
