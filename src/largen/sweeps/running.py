@@ -15,7 +15,7 @@ from largen.sweeps.store import Store
 from largen.sweeps.surface import Sweep, surface
 from largen.sweeps.task import Task
 
-Rates = Sequence[float] | Callable[[int, int], Sequence[float]]
+Rates = Sequence[float] | np.ndarray | Callable[[int, int], Sequence[float] | np.ndarray]
 
 
 def sweep(

@@ -54,7 +54,7 @@ def diagnose(
     batches: Sequence[Any],
     loss: Callable[[nn.Module, Any], Tensor],
     *,
-    lrs: Sequence[float],
+    lrs: Sequence[float] | np.ndarray,
     steps: int = 100,
     seeds: int = 4,
     weight_decay: float | None = None,
