@@ -144,7 +144,7 @@ def claims(settings: Settings, found: Found) -> list[Claim]:
 
 def _draw(settings: Settings, found: Found) -> Picture:
     picture = Picture(figsize=(9, 6.4), layout="constrained")
-    above, below = np.ravel(picture.subfigures(2, 1))
+    above, below = picture.subfigures(2, 1, squeeze=False)[:, 0]
     fluctuations.draw(above.subplots(1, 2), found)
     shared = below.subplots(1, len(NETS), sharey=True)
     for axes, name in zip(shared, NETS, strict=True):

@@ -23,7 +23,7 @@ WEIGHTS = WEIGHTS / WEIGHTS.sum()
 
 def between(power):
     """Branches L^(−power), with rates that make them move the stream at order one."""
-    return replace(lg.complete_p(), branch=power, branch_rate=2 * power - 1)
+    return replace(lg.complete_p(), branch=Fraction(power), branch_rate=Fraction(2 * power - 1))
 
 
 def run_of(phi, power=POWER, **options):
