@@ -91,9 +91,9 @@ def loaded(name: str) -> dict | None:
     return json.loads(path.read_text()) if path.exists() else None
 
 
-def accuracy() -> list[str]:
-    """Return the table of the accuracy of kernels."""
-    path = KEPT / "accuracy_of_kernels.csv"
+def table(name: str) -> list[str]:
+    """Return a CSV file as a table; nothing if there is none."""
+    path = KEPT / name
     if not path.exists():
         return []
     with path.open() as file:
@@ -104,15 +104,11 @@ def accuracy() -> list[str]:
 
 def precision() -> list[str]:
     """Return the work-precision diagram and its table."""
-    path = KEPT / "work_precision.csv"
-    if not path.exists():
+    rows = table("work_precision.csv")
+    if not rows:
         return []
-    with path.open() as file:
-        head, *rows = csv.reader(file)
-    table = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
-    table += [f"| {' | '.join(row)} |" for row in rows]
     picture = ["![Error against processor seconds](work_precision.svg)", ""]
-    return [*picture, ":::{dropdown} The numbers", *table, ":::"]
+    return [*picture, ":::{dropdown} The numbers", *rows, ":::"]
 
 
 def properties() -> list[str]:
@@ -163,7 +159,7 @@ def page() -> str:
         "Largest errors of kernels, relative to √(K(x, x) K(x′, x′)), of the formulas of "
         "neural-tangents 0.6.5 and of largen, against 40 digits (relu) and a fine rule in the "
         "plane (tanh); some of the 18 samples nearly coincide.",
-        accuracy(),
+        table("accuracy_of_kernels.csv"),
     )
     lines += section(
         "Work and precision of the solvers",

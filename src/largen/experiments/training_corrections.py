@@ -29,6 +29,7 @@ from largen.theories.mean_field.deep.estimation.by_layers import (
     groups_of,
 )
 from largen.theories.mean_field.deep.estimation.parallel import cores
+from largen.theories.mean_field.deep.matrices.by_neurons import MOST_COLUMNS, MOST_DIRECTIONS
 from largen.theories.mean_field.deep.solution import neuron_dtype
 from largen.theories.mean_field.deep.sweep.layer_widths import check_divisible
 from largen.theories.mean_field.deep.sweep.state import Kept
@@ -251,6 +252,13 @@ def _problem(run: Run) -> Problem:
                 f"{WHAT}: {phi.norm!r} takes averages over a layer's neurons, which are not "
                 "weighted here; measure networks: lg.train(run, width=…, seeds=…)."
             )
+    # Beyond these numbers, columns and directions would share their random numbers.
+    steps, columns = len(run.times) - 1, problem.columns * problem.outputs
+    if steps > MOST_DIRECTIONS or columns > MOST_COLUMNS:
+        raise NoTheory(
+            f"{WHAT}: takes up to {MOST_DIRECTIONS} steps, and up to {MOST_COLUMNS} samples times "
+            f"positions times outputs; got {steps} and {columns}."
+        )
     return problem
 
 

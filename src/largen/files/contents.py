@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 from zipfile import ZipFile
 
 import numpy as np
@@ -19,6 +19,8 @@ from largen.files.whole import as_path, write_whole
 
 if TYPE_CHECKING:
     import xarray
+
+T = TypeVar("T")
 
 
 def save_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
@@ -93,14 +95,7 @@ def load_dataset(path: str | PathLike[str], *, name: str = "path") -> tuple[xarr
     """
     import xarray
 
-    place = as_path(name, path)
-    if not place.is_file():
-        raise InvalidInput(f"{name}: there is no file {str(path)!r}.")
-    with open_verified(place) as (file, has_checksum):
-        try:
-            return xarray.load_dataset(file, engine="h5netcdf"), has_checksum
-        except Exception as error:  # without a checksum, HDF5 raises errors of many types
-            raise DamagedFile(place, f"it is not a complete netCDF-4 file: {error}") from None
+    return _load_netcdf(path, name, lambda file: xarray.load_dataset(file, engine="h5netcdf"))
 
 
 def load_tree(
@@ -118,21 +113,29 @@ def load_tree(
     import h5netcdf
     import xarray
 
+    def read(file: BinaryIO) -> dict[str, xarray.Dataset]:
+        content = io.BytesIO(file.read())
+        with h5netcdf.File(content, "r") as held:
+            places = list(_groups(held))
+        return {
+            group: xarray.load_dataset(content, engine="h5netcdf", group=group) for group in places
+        }
+
+    return _load_netcdf(path, name, read)
+
+
+def _load_netcdf(
+    path: str | PathLike[str], name: str, read: Callable[[BinaryIO], T]
+) -> tuple[T, bool]:
+    """Return what ``read`` makes of a netCDF-4 file, and whether it has a checksum."""
     place = as_path(name, path)
     if not place.is_file():
         raise InvalidInput(f"{name}: there is no file {str(path)!r}.")
     with open_verified(place) as (file, has_checksum):
         try:
-            content = io.BytesIO(file.read())
-            with h5netcdf.File(content, "r") as held:
-                places = list(_groups(held))
-            found = {
-                group: xarray.load_dataset(content, engine="h5netcdf", group=group)
-                for group in places
-            }
+            return read(file), has_checksum
         except Exception as error:  # without a checksum, HDF5 raises errors of many types
             raise DamagedFile(place, f"it is not a complete netCDF-4 file: {error}") from None
-    return found, has_checksum
 
 
 def _groups(group: Any) -> Iterator[str]:

@@ -7,13 +7,13 @@ cannot have such a base, takes the functions of this module as its methods:
     save, plot = save_result, plot_result
 
 Pictures are made in ``largen.plots``, which knows these classes by name and which is loaded when
-the first picture is drawn: no other room needs matplotlib.
+the first picture is drawn: no other room needs matplotlib. This import runs up the house, as the
+only one; the import contract names it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib import import_module
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -78,7 +78,8 @@ def plot_result(self: Any, path: str | PathLike[str] | None = None, ax: Any = No
     InvalidInput
         If ``ax`` is not from matplotlib, or the path has another suffix than those of pictures.
     """
-    plots = import_module("largen.plots")
+    from largen import plots
+
     with plots.placed_in(ax):
         own = getattr(self, "_figure", None)
         figure = plots.figure_of(self) if own is None else own()

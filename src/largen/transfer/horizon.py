@@ -17,9 +17,9 @@ linear rule. ε is added to √v ≈ σ/√B, and scales as B^(−½). Averages 
 the same number of samples, 1 − β ∝ B.
 
 **Horizon.** At fixed B, η ∝ D^(−½) keeps the noise and the decay, while the drift grows as √D: a
-longer training follows the mean gradient further at the same noise, as in Mlodozeniec et al. 2025
-(Complete(d)P, arXiv 2512.22382). Averages are to extend over the same fraction of the training,
-1 − β ∝ 1/D.
+longer training follows the mean gradient further at the same noise. This rule is derived here; that
+of Complete(d)P (Mlodozeniec et al. 2025, arXiv 2512.22382) was not compared with it. Averages are
+to extend over the same fraction of the training, 1 − β ∝ 1/D.
 
 **Weight decay.** Decay forgets over a fixed fraction of the training: the time scale 1/(ηλ), in
 steps, is kept in proportion to K (Wang and Aitchison 2024, arXiv 2405.13698).

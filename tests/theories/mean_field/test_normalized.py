@@ -10,7 +10,7 @@ import largen as lg
 from largen.errors import NoRule, NoTheory
 from largen.expectations import activation
 from largen.theories.chains.chain import chain
-from largen.theories.chains.normalized import NormalizedActivation, pulled_back, slopes
+from largen.theories.chains.normalized import NormalizedActivation, pull_back, slopes
 
 RNG = np.random.default_rng(6)
 X, XT = RNG.standard_normal((4, 6)), RNG.standard_normal((2, 6))
@@ -34,7 +34,7 @@ def test_gradient_through_a_normalisation(norm):
         value, pull = jax.vjp(features, h)
         np.testing.assert_allclose(phi(h), value, atol=1e-14)
         at = slopes(phi, h)
-        np.testing.assert_allclose(pulled_back(phi, at, z), pull(z)[0], atol=1e-14)
+        np.testing.assert_allclose(pull_back(phi, at, z), pull(z)[0], atol=1e-14)
         elementwise = at.slope * z * at.inverse
         assert np.abs(elementwise - pull(z)[0]).max() > 0.05
 

@@ -210,9 +210,10 @@ def test_doors(targets, options, message):
 
 def test_the_picture():
     from largen.plots import coordinate_figure
+    from largen.plots.style import FAILED
 
     figure = coordinate_figure(synthetic(title="test").to_xarray())
     sizes, changes, slopes = figure.axes
     assert len(sizes.lines) == len(changes.lines) == 2
-    assert not np.array_equal(sizes.lines[1].get_color(), sizes.lines[0].get_color())
+    assert sizes.lines[1].get_color() == FAILED
     assert [label.get_text() for label in slopes.get_yticklabels()] == ["a", "b"]

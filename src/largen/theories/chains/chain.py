@@ -35,8 +35,7 @@ from largen.architectures import (
 )
 from largen.errors import NoRule, NoTheory
 from largen.expectations import ActivationFunction, activation
-from largen.theories.chains.normalized import NormalizedActivation
-from largen.theories.chains.normalized import Reading as PhiReading
+from largen.theories.chains.normalized import LayerActivation, NormalizedActivation
 from largen.theories.chains.receptive_fields import Pooling, Reading, View
 
 LINEAR = activation("linear")
@@ -62,7 +61,7 @@ class Chain:
         The order of the data's axes, if the network declares it.
     """
 
-    phi: tuple[PhiReading, ...]
+    phi: tuple[LayerActivation, ...]
     paths: tuple[Path, ...]
     skips: tuple[int, ...]
     readings: tuple[Reading, ...]
@@ -135,7 +134,7 @@ class _Walk:
 
     net: Layer
     view: View
-    phi: list[PhiReading] = field(default_factory=list)
+    phi: list[LayerActivation] = field(default_factory=list)
     paths: list[Path] = field(default_factory=list)
     skips: list[int] = field(default_factory=list)
     readings: list[Reading] = field(default_factory=list)

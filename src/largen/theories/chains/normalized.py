@@ -45,7 +45,9 @@ class NormalizedActivation:
         return f"{self.activation} of {self.norm!r}"
 
 
-Reading = ActivationFunction | NormalizedActivation  # what a map reads of the layer before it
+LayerActivation = (
+    ActivationFunction | NormalizedActivation
+)  # what a map reads of the layer before it
 
 
 class Slopes(NamedTuple):
@@ -56,12 +58,12 @@ class Slopes(NamedTuple):
     inverse: Any = None
 
 
-def elementwise(phi: Reading) -> ActivationFunction:
+def elementwise(phi: LayerActivation) -> ActivationFunction:
     """Return φ without its normalisation."""
     return phi.activation if isinstance(phi, NormalizedActivation) else phi
 
 
-def slopes(phi: Reading, h: Any) -> Slopes:
+def slopes(phi: LayerActivation, h: Any) -> Slopes:
     """Return the linearisation at h, neurons along the last axis."""
     if not isinstance(phi, NormalizedActivation):
         return Slopes(phi.derivative(h))
@@ -69,7 +71,7 @@ def slopes(phi: Reading, h: Any) -> Slopes:
     return Slopes(phi.activation.derivative(normalized), normalized, inverse)
 
 
-def pulled_back(phi: Reading, at: Slopes, z: Any) -> Any:
+def pull_back(phi: LayerActivation, at: Slopes, z: Any) -> Any:
     """Return the gradient with respect to h, given that with respect to φ."""
     v = at.slope * z
     if not isinstance(phi, NormalizedActivation):

@@ -12,8 +12,7 @@ from largen.parameterizations import CanonicalForm, CanonicalWeight, canonical_f
 from largen.parameterizations.weight_rules import first_fan_in
 from largen.runs import Posed, Run
 from largen.theories.chains.chain import LINEAR, Chain, chain
-from largen.theories.chains.normalized import NormalizedActivation
-from largen.theories.chains.normalized import Reading as PhiReading
+from largen.theories.chains.normalized import LayerActivation, NormalizedActivation
 from largen.theories.chains.receptive_fields import Reading, gather
 
 # Roles whose weight distribution must be Gaussian: hidden matrices enter through sums over many
@@ -94,7 +93,7 @@ class Problem:
         nor backward, nor do biases at initialisation: the limit of branches L^(−α), 1/2 < α < 1.
     """
 
-    phi: tuple[PhiReading, ...]
+    phi: tuple[LayerActivation, ...]
     fields: np.ndarray
     positions: tuple[int, ...]
     field_rate: np.ndarray

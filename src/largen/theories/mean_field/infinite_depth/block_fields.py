@@ -25,7 +25,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int, Shaped
 
 from largen.runs import Loss
-from largen.theories.chains.normalized import Reading, pulled_back, slopes
+from largen.theories.chains.normalized import LayerActivation, pull_back, slopes
 from largen.theories.mean_field.deep.matrices.by_directions import TOGETHER, Matrices, Precision
 from largen.theories.mean_field.deep.matrices.fresh_vectors import gaussian
 from largen.theories.mean_field.infinite_depth.depth_iteration import continued, integrated
@@ -45,8 +45,8 @@ class Model(NamedTuple):
     ``nodes`` is the number of nodes of depth.
     """
 
-    phi: tuple[Reading, ...]
-    phi_out: Reading
+    phi: tuple[LayerActivation, ...]
+    phi_out: LayerActivation
     loss: Loss
     output_shape: tuple[int, ...]
     nodes: int
@@ -228,10 +228,10 @@ def backward(
             coordinates = coordinates.at[l].set(d)
             below = u[l - 1] if k else h[m]
             z = constants.std[k] * params.scale[l] * y
-            g = pulled_back(model.phi[k], slopes(model.phi[k], below), z)
+            g = pull_back(model.phi[k], slopes(model.phi[k], below), z)
         return g, (matrices, key, inner, coordinates)
 
-    end = pulled_back(model.phi_out, slopes(model.phi_out, last), z)
+    end = pull_back(model.phi_out, slopes(model.phi_out, last), z)
     guess = jnp.zeros_like(h) if guess is None else guess
     asked = matrices, state.key, jnp.zeros_like(u), coordinates
     fall = constants.whole - constants.rise, constants.whole

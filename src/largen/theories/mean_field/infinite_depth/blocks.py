@@ -18,12 +18,16 @@ from jaxtyping import Array
 
 from largen.arrays import precision as in_precision
 from largen.errors import NumericalFailure
-from largen.theories.chains.normalized import Reading, pulled_back, slopes
+from largen.theories.chains.normalized import LayerActivation
 from largen.theories.mean_field.deep.matrices.by_directions import Matrices, Precision
 from largen.theories.mean_field.deep.matrices.fresh_vectors import initial, orthonormal
 from largen.theories.mean_field.deep.matrices.row_buffers import capacity_for
 from largen.theories.mean_field.deep.sweep.state import fill_side
-from largen.theories.mean_field.deep.sweep.variance_reduction import new_directions
+from largen.theories.mean_field.deep.sweep.variance_reduction import (
+    new_directions,
+    pull_back_at,
+    values_at,
+)
 from largen.theories.mean_field.infinite_depth.block_fields import (
     Constants,
     Model,
@@ -71,7 +75,7 @@ class BlockNetwork(NamedTuple):
     """
 
     stream: NeuronNetwork
-    phi: tuple[Reading, ...]
+    phi: tuple[LayerActivation, ...]
     maps: tuple[Map, ...]
 
 
@@ -161,26 +165,18 @@ def begin(
     stream, precision = network.stream, Precision(1 / count, tolerance)
     fields, readout = neurons(stream, count, rng, dtype)
 
-    def values(phi, x: np.ndarray) -> np.ndarray:
-        with in_precision(x):
-            return np.asarray(phi(jnp.asarray(x)))
-
-    def pulled(phi: Reading, x: np.ndarray, z: np.ndarray) -> np.ndarray:
-        with in_precision(x):
-            return np.asarray(pulled_back(phi, slopes(phi, jnp.asarray(x)), jnp.asarray(z)))
-
     h = stream.fields.astype(dtype) @ fields
     none, trained, last = h[:0], len(training.targets), len(network.maps) - 1
     phi_last = network.phi[last]
     # Directions of all gradients on training samples, and their images in the last layer.
     rows = stream.read_out.std * readout
-    g = np.concatenate([pulled(stream.phi_out, h[:trained], row) for row in rows])
+    g = np.concatenate([pull_back_at(stream.phi_out, h[:trained], row) for row in rows])
     seen = new_directions(g, precision)[0] if last and 8 * len(g) <= count else none
     inputs, outputs, biases, anchors = [], [], [], []
     for _ in range(nodes):
         x, answers = h, none
         for k, (phi, map_) in enumerate(zip(network.phi, network.maps, strict=True)):
-            basis, c, _ = new_directions(values(phi, x), precision)
+            basis, c, _ = new_directions(values_at(phi, x), precision)
             images, bias = np.zeros_like(basis), np.zeros_like(h[:1])
             outputs.append((seen, answers) if k == last and len(seen) else (none, none))
             if k == last:
@@ -192,9 +188,9 @@ def begin(
                 images, bias = known[1:], known[:1]
                 x = map_.std * (c.T @ images) + map_.bias_std * bias
                 if k + 1 == last and len(seen):
-                    avoid = np.concatenate([known, values(phi_last, x)])
+                    avoid = np.concatenate([known, values_at(phi_last, x)])
                     # Then responses are 0 at initialisation, if there are enough neurons.
-                    turned = [pulled(phi_last, x[:trained], row) for row in known]
+                    turned = [pull_back_at(phi_last, x[:trained], row) for row in known]
                     turned = np.concatenate(turned)
                     if 4 * len(turned) <= count:
                         avoid = np.concatenate([avoid, turned])

@@ -30,7 +30,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int, Shaped
 
 from largen.runs import Loss
-from largen.theories.chains.normalized import Reading, pulled_back, slopes
+from largen.theories.chains.normalized import LayerActivation, pull_back, slopes
 from largen.theories.mean_field.deep.matrices.by_directions import (
     TOGETHER,
     Precision,
@@ -51,8 +51,8 @@ ITERATIONS = 60
 class Model(NamedTuple):
     """Static arguments: φ of the branches and of the read-out, loss, a sample's output shape."""
 
-    phi: Reading
-    phi_out: Reading
+    phi: LayerActivation
+    phi_out: LayerActivation
     loss: Loss
     output_shape: tuple[int, ...]
 
@@ -197,9 +197,9 @@ def backward(
         rank = state.features.rank[m]
         back = combine(state.features.basis, m, state.params.change[m].T @ d, rank)
         at = jax.tree.map(lambda part: part[m], linearised)
-        return pulled_back(model.phi, at, back), asked
+        return pull_back(model.phi, at, back), asked
 
-    end = pulled_back(model.phi_out, slopes(model.phi_out, last), z)
+    end = pull_back(model.phi_out, slopes(model.phi_out, last), z)
     fall = constants.whole - constants.rise, constants.whole
     guess = jnp.zeros_like(h) if guess is None else guess
     g, first, _ = integrated(slope, fall, end, guess, (), constants.close, ITERATIONS)

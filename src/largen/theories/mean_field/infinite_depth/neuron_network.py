@@ -10,7 +10,7 @@ from jaxtyping import Float
 
 from largen.arrays import precision as in_precision
 from largen.runs import Loss
-from largen.theories.chains.normalized import Reading
+from largen.theories.chains.normalized import LayerActivation
 from largen.theories.mean_field.deep.matrices.fresh_vectors import initial, orthonormal
 from largen.theories.mean_field.infinite_depth.time_filters import Map
 
@@ -33,8 +33,8 @@ class NeuronNetwork(NamedTuple):
         Shape of a sample's output.
     """
 
-    phi: Reading
-    phi_out: Reading
+    phi: LayerActivation
+    phi_out: LayerActivation
     fields: Float[np.ndarray, "sample direction"]
     field_rate: Float[np.ndarray, " direction"]
     block: Map

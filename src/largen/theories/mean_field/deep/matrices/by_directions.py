@@ -45,6 +45,7 @@ from largen.theories.mean_field.deep.matrices.row_buffers import (
 Draws = Any  # the source of fresh vectors: a random key, or a count of unit vectors
 FreshVectors = Callable[..., tuple[Array, Draws]]
 
+SMALL = 0.03  # columns are resolved to a fraction of their size, or of this part of the largest
 TOGETHER = 4  # directions that are orthonormalised at once; most steps have fewer new ones
 
 
@@ -153,8 +154,7 @@ def extend(
     c = weight * inner(side.basis, l, x, side.rank[l])
     gram = weight * (x @ x.T)
     norm = jnp.sqrt(jnp.diagonal(gram))
-    # Columns much smaller than the largest are not resolved to a fraction of their own size.
-    size = jnp.maximum(norm, 0.03 * norm.max()) + jnp.finfo(x.dtype).tiny
+    size = jnp.maximum(norm, SMALL * norm.max()) + jnp.finfo(x.dtype).tiny
     values, vectors = jnp.linalg.eigh((gram - c.T @ c) / (size[:, None] * size))
     values, vectors = values[::-1], vectors[:, ::-1]
     new = jnp.sum(values > tolerance**2)

@@ -27,7 +27,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from largen.theories.mean_field.deep.matrices.by_directions import Precision
+from largen.theories.mean_field.deep.matrices.by_directions import SMALL, Precision
 from largen.theories.mean_field.deep.matrices.fresh_vectors import following
 from largen.theories.mean_field.deep.matrices.row_buffers import (
     Index,
@@ -38,7 +38,6 @@ from largen.theories.mean_field.deep.matrices.row_buffers import (
 
 # Columns of a matrix, and directions of a column, that have random numbers of their own.
 MOST_COLUMNS, MOST_DIRECTIONS = 2**12, 2**10
-SMALL = 0.03  # columns are resolved to a fraction of their size, or of this part of the largest
 Normals = Callable[[Any, int], Float[Array, " n"]]
 
 
@@ -107,17 +106,17 @@ class NeuronMatrices(NamedTuple):
         column = (2 * l + transposed) * MOST_COLUMNS + order
         place = MOST_DIRECTIONS * column + near.used[l, order]
 
-        def drawn(i, xi):
+        def draw(i, xi):
             row = normals(following(draws, place[i]), xi.shape[1])
             return xi.at[order[i]].set(row)
 
-        def grown(v):
+        def grow(v):
             xi = jnp.zeros((len(x), far.rows.shape[2]), x.dtype)
-            xi = lax.fori_loop(0, count, drawn, xi)
+            xi = lax.fori_loop(0, count, draw, xi)
             xi = beside(far.rows, l, xi, far.rank[l], weight) * kept[:, None]
             return v + weight * (q.T @ xi if transposed else xi.T @ q)
 
-        v = lax.cond(count > 0, grown, lambda v: v, self.change[l])
+        v = lax.cond(count > 0, grow, lambda v: v, self.change[l])
         near = Basis(
             append_rows(near.rows, l, q[order], near.rank[l]),
             near.rank.at[l].add(count),

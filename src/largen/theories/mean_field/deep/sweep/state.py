@@ -11,7 +11,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from largen.runs import Loss, Run
-from largen.theories.chains.normalized import Reading, pulled_back, slopes
+from largen.theories.chains.normalized import LayerActivation, pull_back, slopes
 from largen.theories.chains.problem import Problem
 from largen.theories.mean_field.deep.matrices.by_directions import (
     TOGETHER,
@@ -69,7 +69,7 @@ class Model(NamedTuple):
         Whether images of each matrix, and of its transpose, are zero; () if none are.
     """
 
-    phi: tuple[Reading, ...]
+    phi: tuple[LayerActivation, ...]
     which: tuple[int, ...]
     skips: tuple[int, ...]
     streams: tuple[int, ...]
@@ -102,8 +102,8 @@ class Model(NamedTuple):
     ) -> Float[Array, "k n"]:
         """Return φ'(hˡ)z, behind a normalisation the gradient through it."""
 
-        def through(phi: Reading):
-            return lambda h, z: pulled_back(phi, slopes(phi, h), z)
+        def through(phi: LayerActivation):
+            return lambda h, z: pull_back(phi, slopes(phi, h), z)
 
         return self._switch(l, list(map(through, self.phi)), h, z)
 

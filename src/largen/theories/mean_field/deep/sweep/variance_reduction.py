@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from largen.arrays import precision as in_precision
-from largen.theories.chains.normalized import pulled_back, slopes
+from largen.theories.chains.normalized import LayerActivation, pull_back, slopes
 from largen.theories.chains.problem import Problem
 from largen.theories.mean_field.deep.matrices.by_directions import Precision
 from largen.theories.mean_field.deep.matrices.fresh_vectors import (
@@ -79,7 +79,7 @@ def reduce_variance(
     fields, biases = orthonormal(fields, fields[:0]), list(biases)
     anchors[group[0]].append(fields)
     h = [problem.fields.astype(dtype) @ fields]
-    features, inputs = [_values(problem.phi[0], h[0])], []
+    features, inputs = [values_at(problem.phi[0], h[0])], []
     for l, (affine, skip) in enumerate(zip(maps[:-1], skips, strict=True)):
         basis, c, turn = new_directions(gather(taps[l], features[l]), precision)
         fresh = _rows(raw[l + 1][-problem.columns :], turn, by_sample)
@@ -93,7 +93,7 @@ def reduce_variance(
             biases[l] = both[:1]
             image = image + affine.bias_std * both[0]
         h.append(image + h[skip] if skip >= 0 else image)
-        features.append(_values(problem.phi[l + 1], h[-1]))
+        features.append(values_at(problem.phi[l + 1], h[-1]))
         inputs.append((basis, xi))
         anchors[group[l + 1]].append(both)
     readout = orthonormal(readout, np.concatenate([apart(len(skips)), features[-1]]))
@@ -107,7 +107,7 @@ def reduce_variance(
     g = [np.zeros_like(x) for x in h]
     if problem.outputs == 1:
         z = scatter(taps[-1], np.repeat(readout, problem.total, 0))
-        g[-1] = _pulled_back(problem.phi[-1], h[-1], z) * maps[-1].std
+        g[-1] = pull_back_at(problem.phi[-1], h[-1], z) * maps[-1].std
         start = len(taps[-1]) + 1
         for l in reversed(range(len(inputs))):
             basis, xi, z = _transpose(
@@ -125,7 +125,7 @@ def reduce_variance(
             if skips[l] >= 0:
                 g[skips[l]] += g[l + 1]
             z = scatter(taps[l], z)
-            g[l] += maps[l].std * _pulled_back(problem.phi[l], h[l], z)
+            g[l] += maps[l].std * pull_back_at(problem.phi[l], h[l], z)
             if tap_by_tap:
                 anchors[group[l]].append(xi.reshape(-1, own[l]))
         read = [gather(*pair) for pair in zip(taps, features, strict=True)]
@@ -236,11 +236,13 @@ def new_directions(
     return basis, weight * (basis @ x.T), vectors[:, keep]
 
 
-def _values(function, h: np.ndarray) -> np.ndarray:
+def values_at(phi: LayerActivation, h: np.ndarray) -> np.ndarray:
+    """Return φ(h) in the precision of h."""
     with in_precision(h):
-        return np.array(function(jnp.asarray(h)))
+        return np.array(phi(jnp.asarray(h)))
 
 
-def _pulled_back(phi, h: np.ndarray, z: np.ndarray) -> np.ndarray:
+def pull_back_at(phi: LayerActivation, h: np.ndarray, z: np.ndarray) -> np.ndarray:
+    """Return φ'(h)z in the precision of h; see :func:`pull_back`."""
     with in_precision(h):
-        return np.array(pulled_back(phi, slopes(phi, jnp.asarray(h)), jnp.asarray(z)))
+        return np.array(pull_back(phi, slopes(phi, jnp.asarray(h)), jnp.asarray(z)))
