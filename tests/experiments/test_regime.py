@@ -5,7 +5,7 @@ import pytest
 
 import largen as lg
 from largen.errors import InvalidInput, NoTheory
-from largen.experiments.regime import fixed_gamma
+from largen.experiments.lazy_or_rich import fixed_gamma
 
 X = np.random.default_rng(0).normal(size=(10, 3))
 DATA = lg.Dataset(X[:6], np.sign(X[:6, 0]), X[6:], np.sign(X[6:, 0]))

@@ -14,11 +14,11 @@ from largen.experiments.large_steps import (
     catapult,
     catapult_diagram,
 )
+from largen.experiments.lazy_or_rich import Regime, regime
 from largen.experiments.learning_rates import LearningRateCurve, learning_rate_curve
 from largen.experiments.phase_plane import ScalingMap, scaling_map
 from largen.experiments.power_law import PowerLaw, fit_exponent
 from largen.experiments.predicted_training import PredictedTraining, predict_training
-from largen.experiments.regime import Regime, regime
 from largen.experiments.regimes import Regimes, gamma_regimes
 from largen.experiments.training_corrections import (
     WidthCorrectionsInTraining,

@@ -280,8 +280,7 @@ def learning_rate_curves(
     with reporter(progress, "learning rates") as report:
         for i, rate in enumerate(found):
             report(i, len(found))
-            optimizer = replace(run.optimizer, lr=float(rate))
-            one = Run(run.net, run.param, run.data, run.loss, optimizer, run.steps)
+            one = run.with_changes(optimizer=replace(run.optimizer, lr=float(rate)))
             if width is None:
                 trained = solve(one, throw=False, **options)
                 of = f"the limit ({trained.theory})"

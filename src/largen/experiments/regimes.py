@@ -198,8 +198,7 @@ class _Movement:
 
 def _at(run: Run, gamma: float) -> Run:
     param = replace(run.param, name=f"{run.param.name} at γ", d=Fraction(0), gamma=gamma)
-    times = run.recorded if run.steps is None else None
-    return Run(run.net, param, run.data, run.loss, run.optimizer, run.steps, times)
+    return run.with_changes(param=param)
 
 
 def _listed(name: str, values: Any) -> list[Any]:

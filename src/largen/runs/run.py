@@ -127,6 +127,22 @@ class Run:
         for known in ("rates", "batches"):  # which refuse here what does not fit the data
             getattr(self, known)
 
+    def with_changes(self, **arguments: Any) -> Run:
+        """Return the run with other values of some arguments, checked anew.
+
+        Examples
+        --------
+        >>> import largen as lg, numpy as np
+        >>> data = lg.Dataset(np.eye(3), np.array([1.0, -1.0, 1.0]))
+        >>> run = lg.Run(lg.mlp(1, "tanh"), lg.ntk(), data, optimizer=lg.gd(lr=0.5), steps=10)
+        >>> run.with_changes(steps=20, param=lg.mup()).steps
+        20
+        """
+        own: dict[str, Any] = {
+            name: getattr(self, name) for name in self.__dataclass_fields__ if name != "recorded"
+        }
+        return Run(**{**own, "times": self.recorded or None, **arguments})
+
     @cached_property
     def times(self) -> np.ndarray:
         """Time at each time index; for optimizers with steps the sum of preceding rates."""

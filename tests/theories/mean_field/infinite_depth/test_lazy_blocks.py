@@ -26,9 +26,9 @@ def between(power):
     return replace(lg.complete_p(), branch=Fraction(power), branch_rate=Fraction(2 * power - 1))
 
 
-def run_of(phi, power=POWER, **options):
+def run_of(phi, power=POWER, rate=RATE, steps=STEPS, **options):
     net = lg.residual_mlp(math.inf, phi, layers_per_block=2, **options)
-    return lg.Run(net, between(power), DATA, optimizer=lg.gd(RATE), steps=STEPS)
+    return lg.Run(net, between(power), DATA, optimizer=lg.gd(rate), steps=steps)
 
 
 def size(x):
@@ -37,15 +37,16 @@ def size(x):
 
 @pytest.mark.slow
 def test_linear_blocks_solve_the_linear_equations():
-    run = run_of("linear", bias_std=0.2)
+    trained = {"rate": 0.4, "steps": 8, "bias_std": 0.2}  # long enough that blocks can learn inside
+    run = run_of("linear", **trained)
     exact = lg.solve(run, method="closed")
     found = lg.solve(run, method="sweep", particles=512, replicates=4, rtol=5e-3)
     assert size(found.f_test - exact.f_test) < 3 * size(found.f_test_error)
-    assert size(found.f_test - exact.f_test) < 3e-3 * size(exact.f_test)
+    assert size(found.f_test - exact.f_test) < 5e-3 * size(exact.f_test)
     np.testing.assert_allclose(found.ntk, exact.ntk, rtol=2e-2)
     for power in (Fraction(1, 2), 1):  # with noise, or with blocks that learn inside
-        other = lg.solve(run_of("linear", power, bias_std=0.2), method="closed")
-        assert size(other.f_test - exact.f_test) > 1e-2 * size(exact.f_test)
+        other = lg.solve(run_of("linear", power, **trained), method="closed")
+        assert size(other.f_test - exact.f_test) > 5e-2 * size(exact.f_test)
 
 
 def of_pairs(kernel):

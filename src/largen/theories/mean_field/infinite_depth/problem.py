@@ -132,9 +132,7 @@ def with_blocks(run: Run, times: int) -> Run:
         endless = isinstance(layer, Repeat) and layer.times == math.inf
         return replace(layer, times=times) if endless else layer
 
-    net = map_layers(run.net, ended)
-    times_of_flow = run.recorded or None
-    return Run(net, run.param, run.data, run.loss, run.optimizer, run.steps, times_of_flow)
+    return run.with_changes(net=map_layers(run.net, ended))
 
 
 def with_branches(run: Run, alpha: Fraction, power: Fraction) -> Run:
@@ -142,8 +140,7 @@ def with_branches(run: Run, alpha: Fraction, power: Fraction) -> Run:
     if alpha == power:
         return run
     rate = run.param.branch_rate + 2 * (power - alpha)
-    param, times = replace(run.param, branch=power, branch_rate=rate), run.recorded or None
-    return Run(run.net, param, run.data, run.loss, run.optimizer, run.steps, times)
+    return run.with_changes(param=replace(run.param, branch=power, branch_rate=rate))
 
 
 def endless_problem(run: Run) -> Posed[EndlessProblem]:

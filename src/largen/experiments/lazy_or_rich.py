@@ -195,8 +195,7 @@ def fixed_gamma(run: Run, width: int) -> Run:
         d=run.param.d - power,
         gamma=run.param.gamma * width ** float(power),
     )
-    times = run.recorded if run.steps is None else None
-    return Run(run.net, fixed, run.data, run.loss, run.optimizer, run.steps, times)
+    return run.with_changes(param=fixed)
 
 
 def _power(run: Run) -> Any:
