@@ -66,7 +66,7 @@ ROOMS = {
         ["tests/criticality"],
     ),
     "finite width": (
-        ["finite_width/homogeneous.py", "finite_width/linear_output.py"],
+        ["finite_width/homogeneous.py", "finite_width/linear_networks.py"],
         ["tests/finite_width"],
     ),
     "transfer": (

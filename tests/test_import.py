@@ -1,7 +1,9 @@
 """What `import largen` brings with it."""
 
+import pkgutil
 import subprocess
 import sys
+from importlib import import_module
 from types import ModuleType
 
 import largen
@@ -43,6 +45,16 @@ def test_every_public_name_exists_and_is_documented():
         assert getattr(largen, name) is not None
         if name != "__version__":
             assert getattr(largen, name).__doc__, name
+
+
+def test_no_module_bears_the_name_of_what_its_room_exports():
+    """Or the room's attribute would be one or the other, by what was imported last."""
+    for room in pkgutil.walk_packages(largen.__path__, "largen."):
+        if room.ispkg and room.name != "largen.cli":
+            loaded = import_module(room.name)
+            names = {module.name for module in pkgutil.iter_modules(loaded.__path__)}
+            exported = {n for n in names if not isinstance(getattr(loaded, n, loaded), ModuleType)}
+            assert not exported, f"{room.name}: {exported}"
 
 
 def test_unknown_names_are_unknown():

@@ -1,8 +1,8 @@
 """Order, chaos and the edge of chaos: propagation of signals through deep networks."""
 
+from largen.criticality.all_fixed_points import FixedPoint, FixedPoints, fixed_points
 from largen.criticality.drawn import DrawnNetworks
 from largen.criticality.edge import CriticalPoint, EdgeOfChaos, edge_of_chaos
-from largen.criticality.fixed_points import FixedPoint, FixedPoints, fixed_points
 from largen.criticality.initialization import Initialization, critical_initialization
 from largen.criticality.jacobian import JacobianMoments, jacobian_moments
 from largen.criticality.phases import PhaseDiagram, phase_diagram

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from largen.criticality.all_fixed_points import depth_scale
 from largen.criticality.edge import CriticalPoint, edge_of_chaos
-from largen.criticality.fixed_points import depth_scale
 from largen.criticality.maps import checked_activation, expectations
 from largen.criticality.residual import relative_variance
 from largen.errors import InvalidInput, NoTheory, one_of

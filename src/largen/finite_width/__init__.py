@@ -10,7 +10,7 @@ from largen.finite_width.homogeneous import (
     homogeneous_limits,
     homogeneous_moments,
 )
-from largen.finite_width.linear_output import LinearOutput, linear_output
+from largen.finite_width.linear_networks import LinearOutput, linear_output
 from largen.finite_width.one_step import LayerRates, layer_learning_rates
 from largen.finite_width.predictions import WidthPosterior, width_posterior
 from largen.finite_width.shaped import CovariancePaths, covariance_sde
