@@ -19,7 +19,7 @@ from largen.kernels.lower import features_of
 from largen.kernels.nngp_ntk import prepare
 from largen.kernels.pieces import parts_with_constants, unroll
 from largen.kernels.rules import advance, wanted
-from largen.kernels.state import Constants, State, Wanted, equal_positions
+from largen.kernels.state import AffineConstants, KernelState, Wanted, equal_positions
 from largen.parameterizations import Parameterization, ntk
 from largen.results import Result, with_labels
 from largen.scalars import flag
@@ -190,21 +190,21 @@ def _freeze(constants: Any) -> Any:
     """Return constants with frozen weights, so that Θ propagates by the chain rule alone."""
 
     def of(each: Any) -> Any:
-        if isinstance(each, Constants):
+        if isinstance(each, AffineConstants):
             zero = np.zeros_like(each.weight_rate)
             return each._replace(weight_rate=zero, bias_rate=np.zeros_like(each.bias_rate))
         return each
 
-    return jax.tree.map(of, constants, is_leaf=lambda each: isinstance(each, Constants))
+    return jax.tree.map(of, constants, is_leaf=lambda each: isinstance(each, AffineConstants))
 
 
 def _block(layers: tuple[Layer, ...], behind: tuple[Wanted, ...]):
-    def carry(constants: Any, state: State) -> State:
+    def carry(constants: Any, state: KernelState) -> KernelState:
         for layer, its, wants in zip(layers, constants, behind, strict=True):
             state = advance(layer, its, state, wants)
         return state
 
-    def run(constants: Any, state: State):
+    def run(constants: Any, state: KernelState):
         # Θ = 1 before the block becomes E[J Jᵀ] after it: the factor for gradients.
         one = jnp.ones_like(state.gap)
         if state.pairs:

@@ -46,7 +46,7 @@ _HEAVY, _FEW = 0.3, 20.0  # largest share of one network in the variance, of man
 _PAIRED = 6  # largest number of inputs whose pairs have controls
 
 
-class Estimate(NamedTuple):
+class MeanWithError(NamedTuple):
     """A mean and its standard error."""
 
     mean: np.ndarray
@@ -96,7 +96,7 @@ class TangentSamples(NamedTuple):
             }
         )
 
-    def estimate(self, observed: ArrayLike) -> Estimate:
+    def estimate(self, observed: ArrayLike) -> MeanWithError:
         """Return the mean of an observable of each network, by regression on the controls.
 
         Parameters
@@ -137,10 +137,10 @@ class TangentSamples(NamedTuple):
                 f"observed: one of {draws} networks carries {share.max():.0%} of the variance. "
                 "Means of so heavy a tail are not known from draws: look at logarithms, or take "
                 "wider or shallower networks.",
-                Estimate(fitted[0].reshape(seen.shape[1:]), np.full(seen.shape[1:], np.inf)),
+                MeanWithError(fitted[0].reshape(seen.shape[1:]), np.full(seen.shape[1:], np.inf)),
             )
         shape = seen.shape[1:]
-        return Estimate(fitted[0].reshape(shape), np.sqrt(variance).reshape(shape))
+        return MeanWithError(fitted[0].reshape(shape), np.sqrt(variance).reshape(shape))
 
 
 def sample_tangent_kernels(

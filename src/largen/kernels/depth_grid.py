@@ -20,7 +20,7 @@ from largen.architectures import Layer, parts_of
 from largen.kernels.lower import Lowered
 from largen.kernels.rules import BiasedDepth, InfiniteDepth, advance, wanted
 from largen.kernels.rules.depth_steps import MOST_STEPS, steps_of
-from largen.kernels.state import Shared, Side, State, Wanted
+from largen.kernels.state import KernelState, Shared, Side, Wanted
 
 STREAMS = (InfiniteDepth, BiasedDepth)  # layers whose constants have steps
 COUNTS = (1, 2, 3, 4, 6, 8, 12, 16)
@@ -163,7 +163,7 @@ def _compiled(
     ntk = jnp.zeros_like(gap) if with_ntk else None
     same = jnp.zeros(gap.shape[-2:], bool)
     constants = jax.tree.map(jnp.asarray, constants)
-    state = State(side(q), side(columns), gap, ntk, same)
+    state = KernelState(side(q), side(columns), gap, ntk, same)
     final = advance(skeleton, constants, state, Wanted())
     return final.covariance, final.ntk
 

@@ -19,7 +19,7 @@ from jaxtyping import Array, Bool, Float
 from largen.architectures import Layer, map_layers, weight_sites
 from largen.kernels.lower import lower
 from largen.kernels.nngp_ntk import form_for_kernels, nngp_scale
-from largen.kernels.state import Constants
+from largen.kernels.state import AffineConstants
 from largen.kernels.tiles import kernels_at_once
 from largen.parameterizations import Parameterization, ntk
 
@@ -104,11 +104,11 @@ def _fall(rate: float, at_twice: float) -> float:
 
 
 def _is_constants(node) -> bool:
-    return isinstance(node, Constants)
+    return isinstance(node, AffineConstants)
 
 
 def _labels(node):
-    if not isinstance(node, Constants):
+    if not isinstance(node, AffineConstants):
         return node
     squares = (node.weight_variance, node.bias_variance)
     weight, bias = (np.rint(np.sqrt(square)).astype(np.int32) for square in squares)
@@ -123,10 +123,10 @@ def with_variances(constants: Any, labels: Any, variances: Float[Array, " name"]
     table = jnp.concatenate([jnp.zeros(1), variances])
 
     def put(own, label):
-        if not isinstance(own, Constants):
+        if not isinstance(own, AffineConstants):
             return own
         weight, bias = table[label.weight_variance], table[label.bias_variance]
-        return Constants(
+        return AffineConstants(
             weight,
             bias,
             own.weight_rate * _ratio(own.weight_variance, weight) ** label.weight_rate,

@@ -17,7 +17,7 @@ from largen.kernels.distance import (
     points,
 )
 from largen.kernels.rules.scaling import apply_masks
-from largen.kernels.state import Side, State, Wanted, displaced
+from largen.kernels.state import KernelState, Side, Wanted, displaced
 
 _FEW = 32  # largest number of channels for explicit differences instead of matrix products
 
@@ -85,7 +85,7 @@ def cut(samples: Samples, start: Any, length: int) -> Samples:
 
 def state_of(
     first: Samples, second: Samples, same: Bool[Array, "n1 n2"], wanted: Wanted, with_ntk: bool
-) -> State:
+) -> KernelState:
     """Return the state of two sets of samples.
 
     Parameters
@@ -104,19 +104,19 @@ def state_of(
     else:
         gap = _gaps(first.x, second.x, same, wanted.pairs)
     ntk = jnp.zeros_like(gap) if with_ntk else None
-    return apply_masks(State(first.side, second.side, gap, ntk, same))
+    return apply_masks(KernelState(first.side, second.side, gap, ntk, same))
 
 
 def plane_of(
     first: Samples, second: Samples, same: Bool[Array, "n1 n2"], displacement: Any, with_ntk: bool
-) -> State:
+) -> KernelState:
     """Return the plane of one displacement of two sets of samples; see :func:`state_of`."""
     x1, x2 = first.x, cast(Any, second.x)
     x2 = jnp.moveaxis(displaced(jnp.moveaxis(x2, 0, -1), displacement), -1, 0)
     same = same & jnp.all(displacement == 0)
     gap = _gaps(x1, x2, same, False)
     ntk = jnp.zeros_like(gap) if with_ntk else None
-    return apply_masks(State(first.side, second.side, gap, ntk, same, displacement))
+    return apply_masks(KernelState(first.side, second.side, gap, ntk, same, displacement))
 
 
 def _side(x: Any, present: Any, wanted: Wanted) -> Side:

@@ -35,7 +35,7 @@ from largen.errors import NoTheory
 from largen.kernels.elementwise import append, together
 from largen.kernels.pieces import Pieces, fold_pieces, stack
 from largen.kernels.rules import DATA, OnlyByNetworks, infinite_stack, nature_behind, own_constants
-from largen.kernels.state import Constants
+from largen.kernels.state import AffineConstants
 from largen.parameterizations import CanonicalForm
 
 Path = tuple[int, ...]
@@ -157,12 +157,12 @@ def _pieces(net: Layer, form: CanonicalForm, signal: Signal, constant: bool) -> 
     return carry(net, _Behind([], signal), leaf=leaf, join=join, again=again).pieces
 
 
-def _constants(path: Path, form: CanonicalForm) -> Constants:
+def _constants(path: Path, form: CanonicalForm) -> AffineConstants:
     name = ".".join(map(str, path)) or "0"
     weight, bias = form.weights[f"{name}.weight"], form.weights.get(f"{name}.bias")
     bias_std, bias_rate = (bias.std, bias.rate) if bias is not None else (0.0, 0.0)
     numbers = (weight.std**2, bias_std**2, weight.rate, bias_rate)
-    return Constants(*(np.asarray(number, dtype=np.float64) for number in numbers))
+    return AffineConstants(*(np.asarray(number, dtype=np.float64) for number in numbers))
 
 
 def _bare(layer: Affine) -> Affine:

@@ -46,7 +46,7 @@ from largen.kernels.inputs import Samples, plane_of, samples_of
 from largen.kernels.rules import advance, wanted
 from largen.kernels.rules.averages import coincident
 from largen.kernels.rules.pooling import pooled_of_averages
-from largen.kernels.state import State, Wanted
+from largen.kernels.state import KernelState, Wanted
 
 PLANE = 2**14  # entries of the planes of a tile: a few such arrays fit into a core's cache
 PAIRS = 2**24  # pairs of positions in a tile, which cannot be interrupted
@@ -113,7 +113,7 @@ def evaluate_planes(
     second: Samples,
     same: Any,
     alike: Any = False,
-) -> State:
+) -> KernelState:
     """Return the state after the last layer for all pairs of samples.
 
     Parameters
@@ -145,7 +145,7 @@ def _averages(cut, with_ntk, constants, first, second, same, alike):
     space = first.side.q.shape[:-1]
     order, weights, half = displacements(space)
 
-    def plane(d: Any) -> State:
+    def plane(d: Any) -> KernelState:
         state = plane_of(first, second, same, d, with_ntk)
         return advance(cut.before, constants, state, cut.wanted)
 

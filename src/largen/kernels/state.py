@@ -18,7 +18,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 
-class Constants(NamedTuple):
+class AffineConstants(NamedTuple):
     """The order-one constants of an affine map, and the rates of its weights and bias.
 
     Each is a scalar array, or has leading axes of the enclosing repetitions.
@@ -92,7 +92,7 @@ class Side(NamedTuple):
     present: Float[Array, "*space n"] | None = None
 
 
-class State(NamedTuple):
+class KernelState(NamedTuple):
     """Second moments of two sets of samples between two layers, and their tangent kernel.
 
     The covariance K₁₂ of a pair is carried as its gap, half the mean squared distance,
@@ -146,7 +146,7 @@ class State(NamedTuple):
         of_first = of_first.reshape(*space, *ones, -1, 1)
         return of_first, of_second.reshape(*ones, *space, 1, -1)
 
-    def reduced(self, wanted: Wanted) -> State:
+    def reduced(self, wanted: Wanted) -> KernelState:
         """Return the state without moments that are not required."""
         state = self
         if state.pairs and not wanted.pairs:
@@ -157,7 +157,7 @@ class State(NamedTuple):
             return state
         return state.with_sides(lambda side: side._replace(mean=None))
 
-    def with_sides(self, change: Callable[[Side], Side]) -> State:
+    def with_sides(self, change: Callable[[Side], Side]) -> KernelState:
         """Return the state with both sides changed in the same way."""
         return self._replace(first=change(self.first), second=change(self.second))
 

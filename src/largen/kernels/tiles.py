@@ -34,7 +34,7 @@ from largen.kernels.planes import (
     with_own_gaps,
 )
 from largen.kernels.rules import advance, wanted
-from largen.kernels.state import State, Wanted
+from largen.kernels.state import KernelState, Wanted
 from largen.memory import check_fits, give_back
 
 TILE = 200  # rows and columns of a tile: larger ones leave the caches, smaller ones cost calls
@@ -55,7 +55,7 @@ def evaluate(
     second: Samples,
     same: Bool[Array, "n1 n2"],
     alike: Any = False,
-) -> State:
+) -> KernelState:
     """Return the state after the last layer for all pairs of samples, in their precision.
 
     ``alike`` says whether both sets are the same, and may be traced.

@@ -25,7 +25,7 @@ from largen.expectations.accuracy import probes
 from largen.expectations.watching import MomentRequest, watch
 from largen.kernels.lower import Lowered
 from largen.kernels.rules import advance, simplify, wanted
-from largen.kernels.state import Side, State, Wanted, equal_positions
+from largen.kernels.state import KernelState, Side, Wanted, equal_positions
 
 Seen = dict[ActivationFunction, list[np.ndarray]]
 
@@ -125,7 +125,7 @@ def _by_numpy(skeleton: Layer, space: Any, constants: Any, few: Input) -> list[M
     gap: Any = np.zeros((n, n))
     same: Any = np.eye(n, dtype=bool)
     side = Side(few.q, means)
-    state = State(side, side, gap, None, same)
+    state = KernelState(side, side, gap, None, same)
     for only_which in (True, False):
         with watch(only_which) as found:
             advance(skeleton, constants, state, Wanted())
@@ -168,7 +168,7 @@ def _requests(
     return lax.map(one, Input(*map(jnp.asarray, few)))
 
 
-def _state(sample: Input, space: tuple[int, ...], required: Wanted) -> State:
+def _state(sample: Input, space: tuple[int, ...], required: Wanted) -> KernelState:
     q = jnp.full((*space, 1), sample.q)
     within, pairs = None, jnp.zeros((*space, 1, 1))
     if required.pairs:
@@ -177,7 +177,7 @@ def _state(sample: Input, space: tuple[int, ...], required: Wanted) -> State:
         pairs = within[..., None]
     mean = sample.mean * jnp.sqrt(q) if required.means else None
     side = Side(q, mean, within)
-    return State(side, side, pairs, None, jnp.ones((1, 1), bool))
+    return KernelState(side, side, pairs, None, jnp.ones((1, 1), bool))
 
 
 def _not_followed(skeleton: Layer) -> str:

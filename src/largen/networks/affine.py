@@ -28,7 +28,7 @@ from largen.architectures import (
     Signal,
 )
 from largen.errors import InvalidInput
-from largen.networks.modules import Features, Frame, Kernels, Module, Path, Probe, build, shape
+from largen.networks.modules import Features, Frame, LayerKernels, Module, Path, Probe, build, shape
 from largen.networks.windows import EXACT, convolve, pad_windows, spread, windows
 
 
@@ -163,7 +163,7 @@ def _affine(geometry: Geometry, frame: Frame, path: Path, features: Features) ->
             y = y + bias.multiplier * params["bias"]
         return (y, ()) if taps is None else (y + taps, x)
 
-    def kernels(one: Probe, two: Probe) -> Kernels:
+    def kernels(one: Probe, two: Probe) -> LayerKernels:
         g1, g2 = (_by_position(probe.gradient) for probe in (one, two))
         inputs = _inner("ni,mi->nm", *(p.capture.reshape(len(p.capture), -1) for p in (one, two)))
         backward = _inner("npcf,mpdf->nmcd", g1, g2)
@@ -176,7 +176,7 @@ def _affine(geometry: Geometry, frame: Frame, path: Path, features: Features) ->
         if bias is not None:
             total = _inner("ncf,mdf->nmcd", g1.sum(1), g2.sum(1)) if geometry.shared else backward
             tangent = tangent + bias.lr * bias.multiplier**2 * total
-        return Kernels(inputs[None] / prod(features), backward[None], tangent)
+        return LayerKernels(inputs[None] / prod(features), backward[None], tangent)
 
     return Module(
         features=behind,

@@ -23,7 +23,7 @@ from largen.architectures import (
 from largen.networks.modules import (
     Features,
     Frame,
-    Kernels,
+    LayerKernels,
     Module,
     Path,
     Probe,
@@ -115,7 +115,7 @@ def _scale(branch: Module, factor: float) -> Module:
         y, capture = branch.forward(params, x, taps)
         return factor * y, capture
 
-    def kernels(one: Probe, two: Probe) -> Kernels | None:
+    def kernels(one: Probe, two: Probe) -> LayerKernels | None:
         inner = branch.kernels(one, two)
         return inner and inner._replace(gradients=inner.gradients / factor**2)
 
@@ -136,7 +136,7 @@ def _copies(copy: Module, times: int) -> Module:
         zeros = copy.taps(samples, dtype)
         return jax.tree.map(lambda z: jnp.zeros((times, *z.shape), z.dtype), zeros)
 
-    def kernels(one: Probe, two: Probe) -> Kernels | None:
+    def kernels(one: Probe, two: Probe) -> LayerKernels | None:
         def of_copy(probes) -> Any:
             return copy.kernels(*probes)
 
@@ -153,7 +153,7 @@ def _copies(copy: Module, times: int) -> Module:
         def flat(stacked):
             return stacked.reshape(-1, *stacked.shape[2:])
 
-        return Kernels(flat(features), flat(gradients), tangent)
+        return LayerKernels(flat(features), flat(gradients), tangent)
 
     init = jax.vmap(copy.init)
     return Module(copy.features, copy.names, shapes, init, forward, taps, kernels)
@@ -181,7 +181,7 @@ def together(parts: list[Module], features: Features, forward: Callable[..., Any
     def init(normals):
         return tuple(part.init(own) for part, own in zip(parts, normals, strict=True))
 
-    def kernels(one: Probe, two: Probe) -> Kernels | None:
+    def kernels(one: Probe, two: Probe) -> LayerKernels | None:
         ones, twos = (map(Probe, probe.capture, probe.gradient) for probe in (one, two))
         return add([part.kernels(a, b) for part, a, b in zip(parts, ones, twos, strict=True)])
 

@@ -37,7 +37,7 @@ class Probe(NamedTuple):
     gradient: Any
 
 
-class Kernels(NamedTuple):
+class LayerKernels(NamedTuple):
     """Contributions of a layer to the kernels between two sets of samples.
 
     Attributes
@@ -85,7 +85,7 @@ class Module:
     init: Callable[[Params], Params]
     forward: Callable[[Params, Any, Any], tuple[Any, Any]]
     taps: Callable[[int, Any], Any]
-    kernels: Callable[[Probe, Probe], Kernels | None]
+    kernels: Callable[[Probe, Probe], LayerKernels | None]
 
 
 @dataclass(frozen=True)
@@ -196,12 +196,12 @@ def weightless(function: Callable[[Any], Any], features: Features) -> Module:
     )
 
 
-def add(parts: list[Kernels | None]) -> Kernels | None:
+def add(parts: list[LayerKernels | None]) -> LayerKernels | None:
     """Return the joint kernels of several layers: sites concatenated, tangents summed."""
     present = [part for part in parts if part is not None]
     if not present:
         return None
-    return Kernels(
+    return LayerKernels(
         jnp.concatenate([part.features for part in present]),
         jnp.concatenate([part.gradients for part in present]),
         sum(part.tangent for part in present[1:]) + present[0].tangent,

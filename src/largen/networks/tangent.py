@@ -16,7 +16,7 @@ from largen.arrays import finite_result, like, precision, samples, shape_of
 from largen.errors import NoTheory
 from largen.interrupts import interruptible
 from largen.memory import check_fits
-from largen.networks.modules import Kernels, Params, Probe
+from largen.networks.modules import LayerKernels, Params, Probe
 from largen.networks.network import FiniteNetwork, network_of
 from largen.parameterizations import Parameterization
 
@@ -135,7 +135,7 @@ def coupling(net: Layer) -> Layer | None:
     return next((layer for layer in layers_of(net) if layer.couples_samples), None)
 
 
-def kernels(network: FiniteNetwork, one: Probe, two: Probe) -> Kernels:
+def kernels(network: FiniteNetwork, one: Probe, two: Probe) -> LayerKernels:
     """Return Φ, G and the NTK between two sets of samples.
 
     The preactivations hˡ, l = 1 … L, are the outputs of all affine maps but the last.
@@ -147,8 +147,8 @@ def kernels(network: FiniteNetwork, one: Probe, two: Probe) -> Kernels:
     assert parts is not None
     features, gradients = parts.features[1:], network.table.gamma**2 * parts.gradients[:-1]
     if network.outputs is None:
-        return Kernels(features, gradients[..., 0, 0], parts.tangent[..., 0, 0])
-    return Kernels(features, gradients, parts.tangent)
+        return LayerKernels(features, gradients[..., 0, 0], parts.tangent[..., 0, 0])
+    return LayerKernels(features, gradients, parts.tangent)
 
 
 @partial(jax.jit, static_argnums=0)

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from largen.errors import InvalidInput
 from largen.transfer.torch import Residual, scale
 from largen.transfer.torch.multipliers import ScaleFirstThird, ScaleKey, ScaleOutput
-from largen.transfer.torch.reading import randomised
+from largen.transfer.torch.reading import randomize
 from largen.transfer.torch.recording import record
 from largen.transfer.torch.streams import residual_sums
 
@@ -173,7 +173,7 @@ BLOCKS = [
 @pytest.mark.parametrize(("block", "ends", "affine"), BLOCKS, ids=lambda x: type(x).__name__)
 def test_usual_shapes_of_blocks(block, ends, affine):
     x = torch.randn(2, 8, 8, 8) if isinstance(block, Basic) else torch.randn(2, 5, 8)
-    sums = residual_sums(record(randomised(block), (x,), {}))
+    sums = residual_sums(record(randomize(block), (x,), {}))
     found = {
         name.rpartition(".")[0]
         for own in sums

@@ -19,11 +19,11 @@ from largen.errors import NoTheory
 from largen.expectations import mean, pair_moments, second_moment
 from largen.kernels.rules.dispatch import Nature, OnlyByNetworks, nature_behind, rule, wanted
 from largen.kernels.rules.scaling import apply_masks
-from largen.kernels.state import Side, State, Wanted, equal_positions, opposite
+from largen.kernels.state import KernelState, Side, Wanted, equal_positions, opposite
 
 
 @rule.register
-def _(layer: Activation, constants: tuple[()], state: State, behind: Wanted) -> State:
+def _(layer: Activation, constants: tuple[()], state: KernelState, behind: Wanted) -> KernelState:
     phi = layer.function
 
     def of_side(side: Side) -> Side:
@@ -67,7 +67,7 @@ def _(layer: Activation, nature: Nature) -> Nature:
 
 
 @rule.register
-def _(layer: Dropout, constants: tuple[()], state: State, behind: Wanted) -> State:
+def _(layer: Dropout, constants: tuple[()], state: KernelState, behind: Wanted) -> KernelState:
     # Masks m of different components are independent, with E[m] = 1 − rate. Only where a component
     # is multiplied by itself does E[m²]/(1 − rate)² = 1/(1 − rate) appear: for equal positions of
     # one sample in the same pass.

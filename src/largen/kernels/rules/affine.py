@@ -32,24 +32,35 @@ from largen.kernels.rules.dispatch import (
 from largen.kernels.rules.plane_windows import window_sum_in_plane
 from largen.kernels.rules.scaling import apply_masks
 from largen.kernels.sliding import Slide, slides
-from largen.kernels.state import Constants, Side, State, Wanted, equal_positions, opposite
+from largen.kernels.state import (
+    AffineConstants,
+    KernelState,
+    Side,
+    Wanted,
+    equal_positions,
+    opposite,
+)
 
 
 @rule.register
-def _(layer: Dense, constants: Constants, state: State, behind: Wanted) -> State:
+def _(layer: Dense, constants: AffineConstants, state: KernelState, behind: Wanted) -> KernelState:
     return _affine_map(state, constants, 1, behind)
 
 
 @rule.register(Conv)
 @rule.register(ConvTranspose)
-def _(layer: Conv | ConvTranspose, constants: Constants, state: State, behind: Wanted) -> State:
+def _(
+    layer: Conv | ConvTranspose, constants: AffineConstants, state: KernelState, behind: Wanted
+) -> KernelState:
     for axis, slide in enumerate(slides(layer, state.space)):
         state = window_sum(state, axis, slide)
     return _affine_map(state, constants, prod(layer.window), behind)
 
 
 @rule.register
-def _(layer: LocallyConnected, constants: Constants, state: State, behind: Wanted) -> State:
+def _(
+    layer: LocallyConnected, constants: AffineConstants, state: KernelState, behind: Wanted
+) -> KernelState:
     # Each position has its own weights, the same for all samples, so that outputs at different
     # positions are uncorrelated.
     for axis, slide in enumerate(slides(layer, state.space)):
@@ -93,7 +104,7 @@ def _(layer: Affine) -> Freshness:
     return "fresh"
 
 
-def window_sum(state: State, axis: int, slide: Slide) -> State:
+def window_sum(state: KernelState, axis: int, slide: Slide) -> KernelState:
     """Return the state with all kernels summed over a window along one spatial axis.
 
     With all pairs of positions, K(p, p') ← Σ_k K(p + k, p' + k) over the offsets k of the window.
@@ -127,7 +138,7 @@ def window_sum(state: State, axis: int, slide: Slide) -> State:
         gap = gap + alone[0][0][..., None] + alone[1][1][..., None, :]
     ntk = None if state.ntk is None else summed(state.ntk)
     sides = [of_side(*each) for each in zip((first, second), extended, alone, strict=True)]
-    return State(sides[0], sides[1], gap, ntk, state.same)
+    return KernelState(sides[0], sides[1], gap, ntk, state.same)
 
 
 def _alone(q: Any, axis: int, slide: Slide) -> tuple[Any, Any]:
@@ -150,7 +161,9 @@ def _alone(q: Any, axis: int, slide: Slide) -> tuple[Any, Any]:
     return one, jnp.moveaxis(found, -1, 0).reshape(*other, *space, n)
 
 
-def _affine_map(state: State, constants: Constants, summed: int, behind: Wanted) -> State:
+def _affine_map(
+    state: KernelState, constants: AffineConstants, summed: int, behind: Wanted
+) -> KernelState:
     """Return the state behind the weights, from kernels summed over ``summed`` positions."""
     weight, bias, weight_rate, bias_rate = constants
     share = weight / summed
@@ -167,7 +180,7 @@ def _affine_map(state: State, constants: Constants, summed: int, behind: Wanted)
     return apply_masks(state._replace(first=first, second=second, gap=gap, ntk=ntk))
 
 
-def without_correlations(state: State) -> State:
+def without_correlations(state: KernelState) -> KernelState:
     """Return an aligned state as one of all pairs of positions, different ones uncorrelated."""
     space = state.space
 
@@ -182,6 +195,6 @@ def without_correlations(state: State) -> State:
         return side._replace(within=spread(jnp.zeros_like(side.q), *opposite(side.q), half))
 
     first, second = of_side(state.first), of_side(state.second)
-    facing = State(first, second, *state[2:]).facing(first.q, second.q)
+    facing = KernelState(first, second, *state[2:]).facing(first.q, second.q)
     ntk = None if state.ntk is None else spread(state.ntk, *facing, lambda one, two: 0.0)
-    return State(first, second, spread(state.gap, *facing, half), ntk, state.same)
+    return KernelState(first, second, spread(state.gap, *facing, half), ntk, state.same)

@@ -21,11 +21,13 @@ from largen.architectures import SelfAttention
 from largen.kernels.rules.averages import coincident, from_averages, product
 from largen.kernels.rules.dispatch import Nature, nature_behind, rule, wanted
 from largen.kernels.rules.scaling import apply_masks
-from largen.kernels.state import Side, State, Wanted, opposite
+from largen.kernels.state import KernelState, Side, Wanted, opposite
 
 
 @rule.register
-def _(layer: SelfAttention, constants: tuple[()], state: State, behind: Wanted) -> State:
+def _(
+    layer: SelfAttention, constants: tuple[()], state: KernelState, behind: Wanted
+) -> KernelState:
     first, second = (_weights(side, layer.logit_scale) for side in (state.first, state.second))
 
     def of_pairs(array: Any) -> Any:
@@ -42,7 +44,7 @@ def _(layer: SelfAttention, constants: tuple[()], state: State, behind: Wanted) 
         mean = None if side.mean is None else over(side.mean)
         return Side(over(side.q), mean, within.reshape(side.within.shape), side.present)
 
-    attended = State(
+    attended = KernelState(
         of_side(state.first, first),
         of_side(state.second, second),
         of_pairs(state.gap),

@@ -8,10 +8,10 @@ import jax.numpy as jnp
 from jax import lax
 
 from largen.kernels.rules.scaling import not_below_zero
-from largen.kernels.state import Side, State, aligned, equal_positions, opposite
+from largen.kernels.state import KernelState, Side, aligned, equal_positions, opposite
 
 
-def from_averages(averaged: State, equal: Any) -> State:
+def from_averages(averaged: KernelState, equal: Any) -> KernelState:
     """Return the state of a signal averaged over positions, from the averages of its arrays.
 
     The second moment of two averages is the average of K over both positions. In terms of gaps,
@@ -41,10 +41,10 @@ def from_averages(averaged: State, equal: Any) -> State:
     gap = not_below_zero(averaged.gap - lost1 - lost2)
     exact = equal & equal_positions(space, 2)
     gap = gap - lax.stop_gradient(jnp.where(exact, gap, 0))
-    return State(first, second, gap, averaged.ntk, averaged.same)
+    return KernelState(first, second, gap, averaged.ntk, averaged.same)
 
 
-def coincident(state: State) -> Any:
+def coincident(state: KernelState) -> Any:
     """Return which pairs of samples agree at all positions, to within rounding, (n1, n2)."""
     q1, q2 = (side.q.reshape(-1, side.q.shape[-1]) for side in (state.first, state.second))
     gap = aligned(state.gap, len(state.space)) if state.pairs else state.gap

@@ -28,7 +28,7 @@ from largen.expectations.homogeneous import angle_and_folding
 from largen.kernels.rules.depth_steps import USUAL, by_rows, integrate
 from largen.kernels.rules.dispatch import Freshness, Nature, freshness, nature_behind, rule
 from largen.kernels.rules.homogeneous_depth import slopes_of_branch
-from largen.kernels.state import Constants, Shared, Side, State, Wanted, opposite
+from largen.kernels.state import AffineConstants, KernelState, Shared, Side, Wanted, opposite
 
 
 @dataclass(frozen=True, repr=False)
@@ -57,12 +57,12 @@ def with_biases(branch: Layer, constants: Any, square: float) -> tuple[Layer, Sh
     if not numbers.weight_variance > 0:
         return None
     weight, bias = square * numbers.weight_variance, square * numbers.bias_variance
-    own = Constants(weight, bias, numbers.weight_rate, numbers.bias_rate)
+    own = AffineConstants(weight, bias, numbers.weight_rate, numbers.bias_rate)
     return BiasedDepth(*slopes[:2]), Shared((own, USUAL), ())
 
 
 @rule.register
-def _(layer: BiasedDepth, constants: Shared, state: State, behind: Wanted) -> State:
+def _(layer: BiasedDepth, constants: Shared, state: KernelState, behind: Wanted) -> KernelState:
     numbers, steps = constants.own
     size, bend = layer.odd**2 + layer.even**2, 2 * layer.even**2 / np.pi
     rate = numbers.weight_variance * size
@@ -106,7 +106,7 @@ def _(layer: BiasedDepth, constants: Shared, state: State, behind: Wanted) -> St
 
     q1, q2 = state.facing(state.first.q, state.second.q)
     gap, ntk = through_stream(q1, q2, state.gap, state.ntk)
-    return State(of_side(state.first), of_side(state.second), gap, ntk, state.same)
+    return KernelState(of_side(state.first), of_side(state.second), gap, ntk, state.same)
 
 
 @nature_behind.register

@@ -19,7 +19,7 @@ from jax import lax
 from largen.architectures import Container, Layer, Parallel, Signal
 from largen.errors import NoRule, NoTheory
 from largen.expectations.watching import add_requests, separate_watch
-from largen.kernels.state import State, Wanted
+from largen.kernels.state import KernelState, Wanted
 from largen.parameterizations import CanonicalForm
 
 
@@ -56,7 +56,7 @@ Freshness = Literal["fresh", "own", "mixed"]
 
 
 @singledispatch
-def rule(layer: Layer, constants: Any, state: State, behind: Wanted) -> State:
+def rule(layer: Layer, constants: Any, state: KernelState, behind: Wanted) -> KernelState:
     """Return the state behind a layer, with at least the moments required there.
 
     Parameters
@@ -138,7 +138,7 @@ def own_constants(
     return layer, ()
 
 
-def advance(layer: Layer, constants: Any, state: State, behind: Wanted) -> State:
+def advance(layer: Layer, constants: Any, state: KernelState, behind: Wanted) -> KernelState:
     """Return the state behind a layer, with only the moments that are required there."""
     if state.displacement is not None and not isinstance(layer, Container):
         return _separately(lambda state: rule(layer, constants, state, behind), state, behind)
@@ -150,19 +150,21 @@ def advance(layer: Layer, constants: Any, state: State, behind: Wanted) -> State
     return jax.tree.map(np.asarray, after) if isinstance(state.gap, np.ndarray) else after
 
 
-def _separately(layer: Callable[[State], State], plane: State, behind: Wanted) -> State:
+def _separately(
+    layer: Callable[[KernelState], KernelState], plane: KernelState, behind: Wanted
+) -> KernelState:
     """Carry a plane through a layer that XLA does not fuse into the next one.
 
     XLA would evaluate the layer anew at every position of the next one's window. It does not look
     into the branches of a condition that it cannot decide; this one always holds.
     """
 
-    def step(plane: State) -> State:
+    def step(plane: KernelState) -> KernelState:
         return layer(plane).reduced(behind)
 
     after = jax.eval_shape(step, plane)
 
-    def nothing(plane: State) -> State:
+    def nothing(plane: KernelState) -> KernelState:
         return jax.tree.map(lambda part: jnp.zeros(part.shape, part.dtype), after)
 
     assert plane.displacement is not None

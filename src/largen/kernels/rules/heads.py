@@ -44,7 +44,7 @@ from largen.kernels.rules.dispatch import (
 from largen.kernels.rules.linear_heads import linear_heads
 from largen.kernels.rules.scaling import apply_masks
 from largen.kernels.rules.structure import advance_parts
-from largen.kernels.state import Shared, State, Wanted
+from largen.kernels.state import KernelState, Shared, Wanted
 
 # Added to the diagonals of the kernels of queries and keys before they are factorised, relative to
 # the mean diagonal: samples or positions that coincide make these kernels singular.
@@ -52,7 +52,9 @@ _JITTER = 1e-12
 
 
 @rule.register
-def _(layer: MultiHeadAttention, constants: Shared, state: State, behind: Wanted) -> State:
+def _(
+    layer: MultiHeadAttention, constants: Shared, state: KernelState, behind: Wanted
+) -> KernelState:
     # With a softmax the kernel is not cut into tiles: first and second samples are the same batch.
     required = Wanted(True, behind.means)
     queries, keys, values = advance_parts(layer, constants, state, required)
@@ -110,7 +112,7 @@ def _(layer: MultiHeadAttention, constants: Shared, state: State, behind: Wanted
     within = back(gap)[..., jnp.arange(n), jnp.arange(n)]
     side = values.first._replace(q=back_field(own), mean=back_field(mean), within=within)
     tangent = None if theta is None else back(theta)
-    attended = State(side, side, back(gap), tangent, state.same)
+    attended = KernelState(side, side, back(gap), tangent, state.same)
     return apply_masks(from_averages(attended, coincident(values)))
 
 

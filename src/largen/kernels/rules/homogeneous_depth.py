@@ -31,7 +31,7 @@ from largen.architectures import Activation, Dense, Layer, Serial
 from largen.expectations.homogeneous import angle_of
 from largen.kernels.rules.depth_steps import integrate_plainly
 from largen.kernels.rules.dispatch import Freshness, Nature, freshness, nature_behind, rule
-from largen.kernels.state import Side, State, Wanted, opposite
+from largen.kernels.state import KernelState, Side, Wanted, opposite
 
 NODES = 33
 SMALL = 1e-12  # relative size of coefficients that may be dropped; the interpolants' error
@@ -142,7 +142,9 @@ def _coefficients(odd: float, even: float, variance: float) -> np.ndarray | None
 
 
 @rule.register
-def _(layer: HomogeneousDepth, constants: Angular, state: State, behind: Wanted) -> State:
+def _(
+    layer: HomogeneousDepth, constants: Angular, state: KernelState, behind: Wanted
+) -> KernelState:
     variance, rate, coefficients = constants
     growth = jnp.exp(variance * (layer.odd**2 + layer.even**2))
     if isinstance(state.gap, np.ndarray):  # only the size of variances matters
@@ -168,7 +170,7 @@ def _(layer: HomogeneousDepth, constants: Angular, state: State, behind: Wanted)
         gain = _where_there(layer, variance, q1, q2, gain)
         ntk = rate * _root(q1) * _root(q2) * body + gain * ntk
     gap = gap_behind(q1, q2, state.gap)
-    return State(of_side(state.first), of_side(state.second), gap, ntk, state.same)
+    return KernelState(of_side(state.first), of_side(state.second), gap, ntk, state.same)
 
 
 def _root(q: Any) -> Any:

@@ -45,7 +45,7 @@ from largen.kernels.rules.dispatch import (
     wanted,
 )
 from largen.kernels.rules.homogeneous_depth import in_closed_form
-from largen.kernels.state import Shared, State, Wanted
+from largen.kernels.state import KernelState, Shared, Wanted
 
 FEW = 4  # steps where only the size of variances is determined
 
@@ -125,12 +125,12 @@ def _not_averaged(layer: Layer) -> NoTheory:
 
 
 @rule.register
-def _(layer: InfiniteDepth, constants: Shared, state: State, behind: Wanted) -> State:
+def _(layer: InfiniteDepth, constants: Shared, state: KernelState, behind: Wanted) -> KernelState:
     behind = wanted(layer, behind)
     squares, steps = constants.own
     of_branch = Wanted(pairs=behind.pairs)
 
-    def from_branches(state: State) -> Any:
+    def from_branches(state: KernelState) -> Any:
         """Return the sum of the kernels of all branches, with their squared factors."""
         found = [
             jax.tree.map(
@@ -155,17 +155,17 @@ def _(layer: InfiniteDepth, constants: Shared, state: State, behind: Wanted) -> 
     return _with_moments(state, integrate(lambda _, y: slope(y), _moments(state), steps))
 
 
-def _moments(state: State) -> tuple[Any, ...]:
+def _moments(state: KernelState) -> tuple[Any, ...]:
     """Return the moments that change with depth; means do not, since branches are centred."""
     first, second = state.first, state.second
     return first.q, second.q, first.within, second.within, state.gap, state.ntk
 
 
-def _with_moments(state: State, moments: Any) -> State:
+def _with_moments(state: KernelState, moments: Any) -> KernelState:
     q1, q2, within1, within2, gap, ntk = moments
     first = state.first._replace(q=q1, within=within1)
     second = state.second._replace(q=q2, within=within2)
-    return State(first, second, gap, ntk, state.same)
+    return KernelState(first, second, gap, ntk, state.same)
 
 
 def _by_heun(slope: Any, moments: Any) -> Any:

@@ -19,17 +19,19 @@ import jax.numpy as jnp
 from largen.architectures import GlobalSumPool
 from largen.kernels.rules.dispatch import advance
 from largen.kernels.rules.structure import independent_product
-from largen.kernels.state import Side, State, Wanted
+from largen.kernels.state import KernelState, Side, Wanted
 
 
-def linear_heads(queries: State, keys: State, values: State, behind: Wanted) -> State:
+def linear_heads(
+    queries: KernelState, keys: KernelState, values: KernelState, behind: Wanted
+) -> KernelState:
     """Return the state behind such heads, from the states of queries, keys and values."""
     pairs = Wanted(True, behind.means)
     total = advance(GlobalSumPool(), (), independent_product(keys, values), pairs)
     return independent_product(queries, _everywhere(total, queries))
 
 
-def _everywhere(total: State, like: State) -> State:
+def _everywhere(total: KernelState, like: KernelState) -> KernelState:
     """Return a state without spatial axes, repeated at all positions of another state."""
     space = like.space
 
@@ -42,4 +44,4 @@ def _everywhere(total: State, like: State) -> State:
         return None if array is None else jnp.broadcast_to(array, like.gap.shape)
 
     first, second = side(total.first, like.first), side(total.second, like.second)
-    return State(first, second, of_pairs(total.gap), of_pairs(total.ntk), total.same)
+    return KernelState(first, second, of_pairs(total.gap), of_pairs(total.ntk), total.same)

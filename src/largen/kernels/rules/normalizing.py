@@ -17,20 +17,20 @@ import jax.numpy as jnp
 from largen.architectures import BatchNorm, LayerNorm, RMSNorm
 from largen.kernels.rules.dispatch import Nature, OnlyByNetworks, nature_behind, rule, wanted
 from largen.kernels.rules.scaling import apply_masks, not_below_zero, rescale
-from largen.kernels.state import Side, State, Wanted, opposite
+from largen.kernels.state import KernelState, Side, Wanted, opposite
 
 
 @rule.register
-def _(layer: RMSNorm, constants: tuple[()], state: State, behind: Wanted) -> State:
+def _(layer: RMSNorm, constants: tuple[()], state: KernelState, behind: Wanted) -> KernelState:
     return _normalise(state, layer)
 
 
 @rule.register
-def _(layer: LayerNorm, constants: tuple[()], state: State, behind: Wanted) -> State:
+def _(layer: LayerNorm, constants: tuple[()], state: KernelState, behind: Wanted) -> KernelState:
     return apply_masks(_normalise(_subtract_means(state, layer), layer))
 
 
-def _normalise(state: State, layer: LayerNorm | RMSNorm) -> State:
+def _normalise(state: KernelState, layer: LayerNorm | RMSNorm) -> KernelState:
     def scale(side: Side) -> Any:
         scale = 1 / jnp.sqrt(_over(side.q, side, layer.over_space) + layer.eps)
         return scale if side.present is None else side.present * scale
@@ -38,7 +38,7 @@ def _normalise(state: State, layer: LayerNorm | RMSNorm) -> State:
     return rescale(state, scale(state.first), scale(state.second))
 
 
-def _subtract_means(state: Any, layer: LayerNorm) -> State:
+def _subtract_means(state: Any, layer: LayerNorm) -> KernelState:
     """Return the state of x − M, with M the mean over the features that are normalised together.
 
     With the mean m over the features at one position, q ← q − 2mM + M² and

@@ -14,10 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from largen.kernels.sliding import Slide
-from largen.kernels.state import State, displaced
+from largen.kernels.state import KernelState, displaced
 
 
-def window_sum_in_plane(state: State, axis: int, slide: Slide) -> State:
+def window_sum_in_plane(state: KernelState, axis: int, slide: Slide) -> KernelState:
     """Return the plane with every kernel summed over a window along one spatial axis.
 
     The window has stride 1 and a sum for each position. Where it sees a position of one sample

@@ -30,12 +30,14 @@ from largen.kernels.rules.averages import coincident, from_averages
 from largen.kernels.rules.dispatch import Nature, OnlyByNetworks, nature_behind, rule, wanted
 from largen.kernels.rules.scaling import rescale
 from largen.kernels.sliding import slides
-from largen.kernels.state import Side, State, Wanted
+from largen.kernels.state import KernelState, Side, Wanted
 
 
 @rule.register(AvgPool)
 @rule.register(SumPool)
-def _(layer: AvgPool | SumPool, constants: tuple[()], state: State, behind: Wanted) -> State:
+def _(
+    layer: AvgPool | SumPool, constants: tuple[()], state: KernelState, behind: Wanted
+) -> KernelState:
     along = slides(layer, state.space)
     counts = [slide.counts() for slide in along]
 
@@ -54,16 +56,16 @@ def _(layer: AvgPool | SumPool, constants: tuple[()], state: State, behind: Want
 @rule.register(GlobalAvgPool)
 @rule.register(GlobalSumPool)
 def _(
-    layer: GlobalAvgPool | GlobalSumPool, constants: tuple[()], state: State, behind: Wanted
-) -> State:
+    layer: GlobalAvgPool | GlobalSumPool, constants: tuple[()], state: KernelState, behind: Wanted
+) -> KernelState:
     inside = np.asarray(prod(state.space))
     return _pool(state, _over_space(state), inside, isinstance(layer, GlobalSumPool))
 
 
 def pooled_of_averages(
-    layer: GlobalAvgPool | GlobalSumPool, state: State, gaps: tuple[Any, Any, Any], ntk: Any,
+    layer: GlobalAvgPool | GlobalSumPool, state: KernelState, gaps: tuple[Any, Any, Any], ntk: Any,
     equal: Any,
-) -> State:  # fmt: skip
+) -> KernelState:  # fmt: skip
     """Return the state behind a global pool, from averages over all pairs of positions.
 
     Parameters
@@ -88,12 +90,12 @@ def pooled_of_averages(
         )
 
     first, second = of_side(state.first, gaps[0]), of_side(state.second, gaps[1])
-    pooled = from_averages(State(first, second, gaps[2], ntk, state.same), equal)
+    pooled = from_averages(KernelState(first, second, gaps[2], ntk, state.same), equal)
     inside = np.asarray(prod(state.space))
     return _by_counts(state, pooled, average, inside, isinstance(layer, GlobalSumPool))
 
 
-def _over_space(state: State) -> Any:
+def _over_space(state: KernelState) -> Any:
     """Return the average over all positions of one sample, whose axes begin at a given one."""
     axes = len(state.space)
 
@@ -103,7 +105,7 @@ def _over_space(state: State) -> Any:
     return average
 
 
-def _pool(state: State, average: Any, inside: np.ndarray, total: bool) -> State:
+def _pool(state: KernelState, average: Any, inside: np.ndarray, total: bool) -> KernelState:
     """Return the state of averages over windows, or with ``total`` of sums over them.
 
     ``inside`` is the number of positions in each window.
@@ -128,7 +130,9 @@ def _pool(state: State, average: Any, inside: np.ndarray, total: bool) -> State:
     return _by_counts(state, pooled, average, inside, total)
 
 
-def _by_counts(state: State, pooled: State, average: Any, inside: np.ndarray, total: bool) -> State:
+def _by_counts(
+    state: KernelState, pooled: KernelState, average: Any, inside: np.ndarray, total: bool
+) -> KernelState:
     """Return sums instead of averages, or averages over the unmasked positions of each window."""
     shown = [side.present for side in (state.first, state.second)]
     counts = inside.reshape(*inside.shape, 1).astype(pooled.gap.dtype)
@@ -150,7 +154,7 @@ def _by_counts(state: State, pooled: State, average: Any, inside: np.ndarray, to
 
 
 @rule.register
-def _(layer: Flatten, constants: tuple[()], state: State, behind: Wanted) -> State:
+def _(layer: Flatten, constants: tuple[()], state: KernelState, behind: Wanted) -> KernelState:
     # Positions count as features of the next layer, and second moments are means over features.
     axes = tuple(range(len(state.space)))
 

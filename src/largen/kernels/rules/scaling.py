@@ -10,10 +10,10 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
-from largen.kernels.state import Side, State, opposite
+from largen.kernels.state import KernelState, Side, opposite
 
 
-def rescale(state: State, scale1: Any, scale2: Any) -> State:
+def rescale(state: KernelState, scale1: Any, scale2: Any) -> KernelState:
     """Return the state of s·x, with factors s of each set of samples, numbers or (*space, n).
 
     K ← s s' K and Θ ← s s' Θ, with a prime for the second sample; in terms of the gap,
@@ -51,7 +51,7 @@ def not_below_zero(gap: Any) -> Any:
     return gap - lax.stop_gradient(jnp.minimum(gap, 0))
 
 
-def apply_masks(state: State) -> State:
+def apply_masks(state: KernelState) -> KernelState:
     """Return the state with all moments set to 0 at masked positions."""
     first, second = state.first.present, state.second.present
     if first is None or second is None:

@@ -37,27 +37,27 @@ from largen.kernels.rules.dispatch import (
     wanted,
 )
 from largen.kernels.rules.scaling import not_below_zero
-from largen.kernels.state import Shared, Side, State, Wanted, opposite
+from largen.kernels.state import KernelState, Shared, Side, Wanted, opposite
 from largen.parameterizations import CanonicalForm
 
 
 def advance_parts(
-    layer: Parallel, constants: Shared, state: State, behind: Wanted
-) -> tuple[State, ...]:
+    layer: Parallel, constants: Shared, state: KernelState, behind: Wanted
+) -> tuple[KernelState, ...]:
     """Return the states behind the parts of a parallel layer, with the moments ``behind``."""
     each = zip(layer.parts, constants.parts, strict=True)
     return tuple(advance(part, its, state, behind) for part, its in each)
 
 
 @rule.register
-def _(layer: Serial, constants: tuple[Any, ...], state: State, behind: Wanted) -> State:
+def _(layer: Serial, constants: tuple[Any, ...], state: KernelState, behind: Wanted) -> KernelState:
     for inner, its, then in zip(layer.layers, constants, _between(layer, behind), strict=True):
         state = advance(inner, its, state, then)
     return state
 
 
 @rule.register
-def _(layer: Repeat, constants: Any, state: State, behind: Wanted) -> State:
+def _(layer: Repeat, constants: Any, state: KernelState, behind: Wanted) -> KernelState:
     behind = wanted(layer, behind)  # each copy but the last is followed by another one
 
     if isinstance(state.gap, np.ndarray):  # nothing is compiled
@@ -68,7 +68,9 @@ def _(layer: Repeat, constants: Any, state: State, behind: Wanted) -> State:
 
     # The constants of a copy are selected one copy ahead and carried along. If they are selected
     # within the copy, XLA does so for every pair of samples, in loops that do not vectorise.
-    def copy(carried: tuple[State, Any], following: Any) -> tuple[tuple[State, Any], Any]:
+    def copy(
+        carried: tuple[KernelState, Any], following: Any
+    ) -> tuple[tuple[KernelState, Any], Any]:
         state, its_constants = carried
         with separate_watch() as inner:
             state = advance(layer.layer, its_constants, state, behind)
@@ -82,7 +84,7 @@ def _(layer: Repeat, constants: Any, state: State, behind: Wanted) -> State:
 
 
 @rule.register
-def _(layer: Residual, constants: Shared, state: State, behind: Wanted) -> State:
+def _(layer: Residual, constants: Shared, state: KernelState, behind: Wanted) -> KernelState:
     # Bahri and Hanin, eqs. (25)-(26). Branch and skip are independent given the kernels before
     # them: second moments add, with the products of means where both have a mean.
     required = _parts(layer, behind)
@@ -90,7 +92,7 @@ def _(layer: Residual, constants: Shared, state: State, behind: Wanted) -> State
     return _independent_sum(skip, branch, constants.own)
 
 
-def _independent_sum(one: State, two: State, factor: Any) -> State:
+def _independent_sum(one: KernelState, two: KernelState, factor: Any) -> KernelState:
     """Return the state of x + βy for independent x and y, with ``factor`` = β².
 
     With means m, q = q_x + β² q_y + 2β m_x m_y and
@@ -120,7 +122,7 @@ def _independent_sum(one: State, two: State, factor: Any) -> State:
 
 
 @rule.register
-def _(layer: Concatenate, constants: Shared, state: State, behind: Wanted) -> State:
+def _(layer: Concatenate, constants: Shared, state: KernelState, behind: Wanted) -> KernelState:
     # Second moments are means over all features: those of the branches, weighted by the branches'
     # shares of the features.
     shares, found = constants.own, advance_parts(layer, constants, state, behind)
@@ -147,11 +149,11 @@ def _(layer: Concatenate, constants: Shared, state: State, behind: Wanted) -> St
 
 
 @rule.register
-def _(layer: Product, constants: Shared, state: State, behind: Wanted) -> State:
+def _(layer: Product, constants: Shared, state: KernelState, behind: Wanted) -> KernelState:
     return reduce(independent_product, advance_parts(layer, constants, state, behind))
 
 
-def independent_product(one: Any, two: Any) -> State:
+def independent_product(one: Any, two: Any) -> KernelState:
     """Return the state of x·y for independent x and y: K = K_x K_y, Θ = Θ_x K_y + K_x Θ_y.
 
     gap = gap_x K_y + gap_y (q_x + q_x')/2 + ¼ (q_x − q_x')(q_y − q_y').

@@ -113,7 +113,7 @@ def train_replicas(
         return value, moved, state
 
     step = jax.jit(jax.vmap(one, in_axes=(0, 0, 0, None, None)))
-    parameters = _stacked(plan, replicas)
+    parameters = _stack(plan, replicas)
     state = jax.vmap(move.init)(parameters)
     lr = jnp.array([replica.lr for replica in replicas], jnp.float32)
     alive = np.arange(len(replicas))
@@ -193,6 +193,6 @@ def _chosen(stacks: Any, which: np.ndarray) -> Any:
     return jax.tree.map(lambda stack: stack[which], stacks)
 
 
-def _stacked(plan: JaxPlan, replicas: Sequence[Replica]) -> Any:
+def _stack(plan: JaxPlan, replicas: Sequence[Replica]) -> Any:
     made = {seed: plan.init(seed) for seed in {replica.seed for replica in replicas}}
     return jax.tree.map(lambda *a: jnp.stack(a), *(made[replica.seed] for replica in replicas))

@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from largen.errors import InvalidInput
-from largen.transfer.torch.examples import NotCallable, called
+from largen.transfer.torch.examples import NotCallable, record_call
 from largen.transfer.torch.logits import Logits, Product, all_logits, side_weights
 from largen.transfer.torch.reading import LOGITS, Reading, all_of
 from largen.transfer.torch.recording import Record
@@ -57,7 +57,7 @@ def heads_ratio(reading: Reading, index: int) -> float:
     at = {**sizes.target, **{k: v for k, v in sizes.base.items() if k not in keys}}
     try:
         model = on_meta(reading.make_model, at).eval()
-        record, _ = called(model, reading.example, at)
+        record, _ = record_call(model, reading.example, at)
         return all_logits(record)[index].products[0].head / small
     except (NotCallable, IndexError) as error:
         raise InvalidInput(
@@ -94,13 +94,13 @@ def built_power(reading: Reading, index: int) -> Fraction:
         whole = log(factors[0]) / log(base.head) if base.head > 1 else 0.0
         return Fraction(round(4 * whole), 4)
     grown = log(wide.head / base.head)
-    sizes = [_normalised(r, own) for own, r in zip((base, wide), records, strict=True)]
+    sizes = [_normalised_size(r, own) for own, r in zip((base, wide), records, strict=True)]
     # Normalised entries are of size 1 or, in unit vectors, head^(−½).
     own = Fraction(round(2 * log(sizes[1] / sizes[0]) / grown), 2) if all(sizes) else Fraction(0)
     return Fraction(round(4 * log(factors[1] / factors[0]) / grown), 4) + own
 
 
-def _normalised(record: Record, own: Product) -> float:
+def _normalised_size(record: Record, own: Product) -> float:
     """Return the size of the entries of normalised queries and keys."""
     size = 1.0
     for side in (own.queries, own.keys):
@@ -138,7 +138,7 @@ def place_of(reading: Reading, index: int, parts: float) -> Attention:
         made = [path for path in outputs if not isinstance(model.get_submodule(path), nn.Identity)]
         if made:
             return Attention(module=made[0])
-        fused = _fused(reading, own, product, parts)
+        fused = _fused_queries(reading, own, product, parts)
         if fused is not None:
             return fused
         if outputs:
@@ -185,7 +185,9 @@ def _outputs(record: Record, product: Product) -> Iterator[str]:
                 yield call.path
 
 
-def _fused(reading: Reading, own: Logits, product: Product, parts: float) -> Attention | None:
+def _fused_queries(
+    reading: Reading, own: Logits, product: Product, parts: float
+) -> Attention | None:
     """Return the channels of the queries in a fused layer of queries, keys and values."""
     record = reading.base.record
     ends = list(walk(record, product.queries).ends.values())

@@ -29,8 +29,8 @@ from largen.transfer.coordinates import CoordinateCheck, slope_with_margin
 from largen.transfer.schemes import scheme_of
 from largen.transfer.shapes import shapes
 from largen.transfer.torch.check import coordinate_check
-from largen.transfer.torch.examples import called
-from largen.transfer.torch.process import seeded
+from largen.transfer.torch.examples import record_call
+from largen.transfer.torch.process import fixed_seed
 from largen.transfer.torch.recording import output_of
 from largen.transfer.torch.scaling import scale
 from largen.transfer.torch.stock import BASE, LARGEST, StockModel, stock_models
@@ -261,7 +261,9 @@ class Quiet:
         """Return inputs that models of these sizes accept, found by calling one such model."""
         key = tuple(sizes.items())
         if key not in self.inputs:
-            _, inputs = called(real_model(self.make_model, sizes, 0).eval(), self.example, sizes)
+            _, inputs = record_call(
+                real_model(self.make_model, sizes, 0).eval(), self.example, sizes
+            )
             self.inputs[key] = inputs if self.example is not None else _more(inputs)
         return self.inputs[key]
 
@@ -269,7 +271,7 @@ class Quiet:
 def _more(inputs: tuple) -> tuple:
     """Return inputs of the same kinds with more samples, for the statistics of a batch."""
     args, kwargs = inputs
-    with seeded(11):
+    with fixed_seed(11):
         return tuple(map(_of_samples, args)), {k: _of_samples(v) for k, v in kwargs.items()}
 
 

@@ -15,7 +15,7 @@ from largen.transfer.coordinates import CoordinateCheck, checked, effort, one_di
 from largen.transfer.structure import correspondence
 from largen.transfer.torch.optimizers import OPTIMIZERS, check_optimizer
 from largen.transfer.torch.plan import TorchPlan
-from largen.transfer.torch.process import seeded
+from largen.transfer.torch.process import fixed_seed
 from largen.transfer.torch.recording import output_of
 from largen.transfer.torch.scaling import scale
 from largen.transfer.torch.survey import on_meta, part_of
@@ -151,7 +151,7 @@ def _sizes(
     undone: Collection[str],
 ) -> dict[str, tuple[float, float, float]]:
     """Train a model; return the sizes of each activation before and after, and of its change."""
-    with seeded(seed, gpus=True):
+    with fixed_seed(seed, gpus=True):
         before = _activations(model, batches[0], loss, names, seed, undone)
         for t in range(steps):
             optimizer.zero_grad()
@@ -196,7 +196,7 @@ def _activations(
     ]
     try:
         # The same dropout mask before and after training.
-        with torch.no_grad(), seeded(seed, gpus=True):
+        with torch.no_grad(), fixed_seed(seed, gpus=True):
             loss(model, batch)
     finally:
         for handle in handles:

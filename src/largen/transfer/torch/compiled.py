@@ -28,7 +28,7 @@ def original(kind: type) -> type:
 
 @cache
 def _subclass(kind: Any, hooks: tuple[Any, ...]) -> type:
-    def reduced(self: Any, protocol: Any) -> Any:
+    def reduce_ex(self: Any, protocol: Any) -> Any:
         made = kind.__reduce_ex__(self, protocol)
         if isinstance(made, tuple) and made[1] == (type(self),):
             return (_new, (kind, hooks), *made[2:])
@@ -36,7 +36,7 @@ def _subclass(kind: Any, hooks: tuple[Any, ...]) -> type:
 
     names = {name: getattr(kind, name) for name in ("__module__", "__qualname__", "__doc__")}
     return type(
-        kind.__name__, (kind,), {**names, "__reduce_ex__": reduced, "_largen_original": kind}
+        kind.__name__, (kind,), {**names, "__reduce_ex__": reduce_ex, "_largen_original": kind}
     )
 
 

@@ -40,7 +40,7 @@ from largen.transfer.roles import family
 from largen.transfer.torch.names import parameters
 from largen.transfer.torch.optimizers import OPTIMIZERS
 from largen.transfer.torch.plan import TorchPlan
-from largen.transfer.torch.process import seeded
+from largen.transfer.torch.process import fixed_seed
 from largen.transfer.torch.scaling import scale
 
 TINY = 1e-30  # an ε without effect
@@ -124,7 +124,7 @@ def diagnose(
     integer("seeds", seeds, at_least=2)
     flag("warm_up", warm_up)
 
-    def losses(own: TorchPlan, altered: Altered, rises: bool) -> dict[float, np.ndarray]:
+    def losses(own: TorchPlan, alter: Altered, rises: bool) -> dict[float, np.ndarray]:
         found = {}
         for lr in rates:
             one = []
@@ -134,13 +134,13 @@ def diagnose(
                 for name, tensor in parameters(model).items():
                     if tensor.requires_grad:
                         settings = own.settings(own[name], lr, weight_decay, eps)
-                        groups.append({"params": [tensor], **altered(own[name], settings)})
-                with seeded(seed, gpus=True):
+                        groups.append({"params": [tensor], **alter(own[name], settings)})
+                with fixed_seed(seed, gpus=True):
                     one.append(_final_loss(model, make(groups), batches, loss, steps, rises))
             found[lr] = np.array(one)
         return found
 
-    lr, own = best_rate(losses(plan, _unaltered, warm_up))
+    lr, own = best_rate(losses(plan, _keep, warm_up))
     experiments = list(_experiments(plan, weight_decay))
     count = len(experiments) + 2
     standard = scale(
@@ -148,17 +148,17 @@ def diagnose(
         decay=plan.decay, batch_ratio=plan.batch_ratio, horizon_ratio=plan.horizon_ratio,
     )  # fmt: skip
     rows = [
-        change(name, source, losses(plan, altered, warm_up), own, count)
-        for name, source, altered in experiments
+        change(name, source, losses(plan, alter, warm_up), own, count)
+        for name, source, alter in experiments
     ]
-    other = losses(plan, _unaltered, not warm_up)
+    other = losses(plan, _keep, not warm_up)
     name = "no warm-up" if warm_up else "warm-up"
     rows.append(change(name, "over a tenth of the training", other, own, count))
     return Diagnosis(
         scheme=plan.scheme,
         lr=lr,
         loss=float(own.mean()),
-        standard=change("standard scheme", "", losses(standard, _unaltered, warm_up), own, count),
+        standard=change("standard scheme", "", losses(standard, _keep, warm_up), own, count),
         changes=tuple(rows),
         title=f"{plan.optimizer}, {steps} steps, {seeds} seeds",
     )
@@ -174,28 +174,28 @@ def _experiments(plan: TorchPlan, weight_decay: float | None) -> Iterator[tuple[
             lambda weight, own: {**own, "weight_decay": given},
         )  # fmt: skip
     if any(weight.role == "embedding" and weight.n != 1 for weight in plan.weights):
-        yield "embeddings × n^(−½)", "Hayou and Liu 2025", _scaled(plan, "embedding", -0.5)
+        yield "embeddings × n^(−½)", "Hayou and Liu 2025", _scale_rates(plan, "embedding", -0.5)
     if any(family(weight.role) == "hidden" and weight.n != 1 for weight in plan.weights):
-        yield "hidden × n^½", "Everett et al. 2024", _scaled(plan, "hidden", 0.5)
+        yield "hidden × n^½", "Everett et al. 2024", _scale_rates(plan, "hidden", 0.5)
     if plan.update.eps is not None and plan.update.kind == "normalised":
         yield "ε = 0", "Everett et al. 2024", lambda weight, own: {**own, "eps": TINY}
 
 
-def _unaltered(weight: ScaledWeight, settings: Settings) -> Settings:
+def _keep(weight: ScaledWeight, settings: Settings) -> Settings:
     return settings
 
 
-def _scaled(plan: TorchPlan, which: str, power: float) -> Altered:
+def _scale_rates(plan: TorchPlan, which: str, power: float) -> Altered:
     """Return a function that multiplies the rates of a role, or of a family, by n^power."""
 
-    def altered(weight: ScaledWeight, settings: Settings) -> Settings:
+    def alter(weight: ScaledWeight, settings: Settings) -> Settings:
         if which not in (weight.role, family(weight.role)):
             return settings
         factor = weight.n**power
         decay = settings["weight_decay"] / (1.0 if plan.decay == "coupled" else factor)
         return {**settings, "lr": settings["lr"] * factor, "weight_decay": decay}
 
-    return altered
+    return alter
 
 
 def _final_loss(

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from largen.errors import InvalidInput
 from largen.text import shown
-from largen.transfer.torch.process import seeded
+from largen.transfer.torch.process import fixed_seed
 from largen.transfer.torch.recording import Record, record
 
 BATCH = 2
@@ -37,7 +37,7 @@ class NotCallable(Exception):
     """The model could not be called; the message has the inputs tried and the error raised."""
 
 
-def called(model: nn.Module, example: Any, sizes: Mapping[str, Any]) -> tuple[Record, Inputs]:
+def record_call(model: nn.Module, example: Any, sizes: Mapping[str, Any]) -> tuple[Record, Inputs]:
     """Record a forward pass of a model; return the record and the inputs.
 
     Parameters
@@ -60,7 +60,7 @@ def called(model: nn.Module, example: Any, sizes: Mapping[str, Any]) -> tuple[Re
     inputs = made_up(model) if example is None else [_given(example, sizes)]
     for args, kwargs in inputs:
         try:
-            with seeded(0):
+            with fixed_seed(0):
                 found = record(model, args, kwargs)
         except InvalidInput:
             raise
@@ -106,7 +106,7 @@ def _words(args: tuple, kwargs: Mapping[str, Any]) -> str:
 def made_up(model: nn.Module) -> list[Inputs]:
     """Return inputs that a model might accept, the likelier ones first."""
     # A list, not a generator, which would hold PyTorch's random state between two items.
-    with seeded(0):
+    with fixed_seed(0):
         return list(islice(_made_up(model), MOST_TRIES))
 
 
@@ -157,12 +157,12 @@ def _images(model: nn.Module) -> Iterator[Tensor]:
     convolutions = [m for m in model.modules() if isinstance(m, nn.Conv2d)]
     if convolutions:
         channels = convolutions[0].in_channels
-        stated = [_stated_side(m) for m in (model, *model.modules())]
+        stated = [_image_side(m) for m in (model, *model.modules())]
         for side in dict.fromkeys((*filter(None, stated), *IMAGES)):
             yield torch.randn(BATCH, channels, side, side)
 
 
-def _stated_side(module: nn.Module) -> int | None:
+def _image_side(module: nn.Module) -> int | None:
     config = getattr(module, "config", None)
     for owner in (module, config):
         for name in ("img_size", "image_size"):
@@ -206,6 +206,6 @@ def _rows(model: nn.Module) -> Iterator[Tensor]:
     for size in islice(sizes, 6):
         yield torch.randn(BATCH, LENGTHS[0], size)
         yield torch.randn(BATCH, size)
-    for side in filter(None, (_stated_side(model), 8)):
+    for side in filter(None, (_image_side(model), 8)):
         for channels in (3, 1):
             yield torch.randn(BATCH, channels, side, side)

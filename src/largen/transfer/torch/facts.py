@@ -18,7 +18,7 @@ from largen.transfer.torch.examples import NotCallable
 from largen.transfer.torch.layouts import fan_in_axes, role_of
 from largen.transfer.torch.names import join
 from largen.transfer.torch.reading import Reading
-from largen.transfer.torch.survey import allocated, initial_moments, on_meta, part_of
+from largen.transfer.torch.survey import allocated_bytes, initial_moments, on_meta, part_of
 
 SMALL = 0.01  # share of the target's weights that may be in memory without a note
 
@@ -53,7 +53,7 @@ class Facts(Alignment):
     def note_on_memory(self) -> str | None:
         """A note if the target's weights were allocated; None if they were not."""
         model = self.models["target"]
-        size = allocated(model)
+        size = allocated_bytes(model)
         whole = sum(p.numel() * p.element_size() for p in model.parameters())
         if size <= SMALL * whole:
             return None
@@ -74,7 +74,7 @@ class Facts(Alignment):
         if not axes:
             return 1.0
         module, leaf = self._holder(name)
-        fan_in = fan_in_axes(module, leaf, len(self.shape("target", name)), self._summed(name))
+        fan_in = fan_in_axes(module, leaf, len(self.shape("target", name)), self._summed_axes(name))
         chosen = next((axis for axis in axes if axis in fan_in), axes[0])
         before, after = self.shape("tall", name), self.shape("target", name)
         return after[chosen] / before[chosen]
@@ -206,7 +206,7 @@ class Facts(Alignment):
         for use in uses:
             module, leaf = self._holder(use)
             path, ndim = use.rpartition(".")[0], len(self.shape("target", use))
-            summed = self._summed(use)
+            summed = self._summed_axes(use)
             role = role_of(module, path, leaf, ndim, self.growing(use), summed)
             if role == "output" and self.reading is not None:
                 inner = self.names[use] in self.reading.bottlenecks
@@ -214,11 +214,11 @@ class Facts(Alignment):
             roles.append(role)
         return next((role for role in roles if family(role) == "input"), roles[0])
 
-    def _summed(self, name: str) -> set[int] | None:
+    def _summed_axes(self, name: str) -> set[int] | None:
         """Return the axes that the forward pass sums over; None if none was recorded."""
         if self.reading is None:
             return None
-        return self.reading.contracted.get(self.names[name], set())
+        return self.reading.contracted_axes.get(self.names[name], set())
 
     def _holder(self, name: str) -> tuple[nn.Module, str]:
         path, _, leaf = name.rpartition(".")

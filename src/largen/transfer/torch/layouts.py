@@ -73,7 +73,7 @@ def role_of(
             any(axis in growing for axis in layout.fan_in),
             any(axis in growing for axis in layout.fan_out),
         )
-        return _refined(plain, layout.label, path, module)
+        return _narrow_role(plain, layout.label, path, module)
     if not growing:
         return "scalar"
     if ndim == 1:
@@ -131,7 +131,7 @@ def _layout(module: nn.Module, name: str) -> Layout | None:
     return None
 
 
-def _refined(plain: str, label: str | None, path: str, module: nn.Module) -> str:
+def _narrow_role(plain: str, label: str | None, path: str, module: nn.Module) -> str:
     """Return the narrower role within the same family."""
     own = path.rsplit(".", 1)[-1].lower()
     if plain == "input" and label in ("embedding", "positional"):

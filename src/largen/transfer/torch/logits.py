@@ -79,7 +79,7 @@ def all_logits(record: Record) -> list[Logits]:
     for node in record.nodes:
         if node.op.startswith(FUSED):
             if node.inputs != last:  # the kernel's first result
-                found.append(_fused(record, node))
+                found.append(_fused_attention(record, node))
             last = node.inputs
         elif node.op in SOFTMAXES and node.is_data:
             seen: list[int] = []
@@ -99,7 +99,7 @@ def users(record: Record) -> dict[int, list[int]]:
     return found
 
 
-def _fused(record: Record, node: Node) -> Logits:
+def _fused_attention(record: Record, node: Node) -> Logits:
     q, k, v = node.inputs[:3]
     head = record.nodes[q].shape[-1]
     factor = head**-0.5 if node.scale is None else float(node.scale)

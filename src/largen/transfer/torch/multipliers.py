@@ -114,7 +114,7 @@ def attach(model: nn.Module, multipliers: Iterable[ForwardMultiplier]) -> None:
         wanted.setdefault(m.module, []).append(_hook(m))
     for name, hooks in wanted.items():
         module = by_name[name]
-        present = attached(module)
+        present = hooks_of(module)
         if set(present) == set(hooks):
             continue
         if present:
@@ -134,7 +134,7 @@ def _hook(multiplier: ForwardMultiplier) -> Hook:
     return HOOKS[multiplier.where](multiplier.factor)
 
 
-def attached(module: nn.Module) -> list[Hook]:
+def hooks_of(module: nn.Module) -> list[Hook]:
     """Return the multipliers that a module carries."""
     hooks = [*module._forward_pre_hooks.values(), *module._forward_hooks.values()]
     return [hook for hook in hooks if isinstance(hook, Hook)]

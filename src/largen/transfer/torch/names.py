@@ -13,7 +13,7 @@ from torch.optim.swa_utils import AveragedModel
 WRAPPERS = frozenset({"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"})
 
 
-def unwrapped(model: nn.Module) -> nn.Module:
+def unwrap(model: nn.Module) -> nn.Module:
     """Return the model inside data-parallel, compiled and averaging wrappers."""
     while True:
         if isinstance(model, (DataParallel, DistributedDataParallel, AveragedModel)):
@@ -31,13 +31,13 @@ def plain(name: str) -> str:
 
 def parameters(model: nn.Module) -> dict[str, nn.Parameter]:
     """Return every weight once, by its plain name."""
-    return {plain(name): p for name, p in unwrapped(model).named_parameters()}
+    return {plain(name): p for name, p in unwrap(model).named_parameters()}
 
 
 def modules(model: nn.Module) -> dict[str, nn.Module]:
     """Return every module by its plain name, without wrappers of inner modules."""
     found: dict[str, nn.Module] = {}
-    for name, module in unwrapped(model).named_modules(remove_duplicate=False):
+    for name, module in unwrap(model).named_modules(remove_duplicate=False):
         found[plain(name)] = module  # the wrapped module comes after its wrapper
     return found
 

@@ -15,7 +15,7 @@ from largen.text import shown
 from largen.transfer.plan import Plan, ScaledWeight, grouped, matched_step, read_json
 from largen.transfer.torch.multipliers import attach
 from largen.transfer.torch.names import parameters
-from largen.transfer.torch.process import check_device, seeded
+from largen.transfer.torch.process import check_device, fixed_seed
 
 AVERAGING = ("adam", "adamw", "adamax", "nadam", "lion")  # optimizers with an argument betas
 
@@ -64,7 +64,7 @@ class TorchPlan(Plan):
         check_device(device)
         if seed is None:
             return self._built(make, device)
-        with seeded(integer("seed", seed, at_least=0, at_most=LARGEST_SEED), gpus=True):
+        with fixed_seed(integer("seed", seed, at_least=0, at_most=LARGEST_SEED), gpus=True):
             return self._built(make, device)
 
     def attach(self, model: nn.Module) -> nn.Module:

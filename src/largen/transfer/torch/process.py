@@ -38,7 +38,7 @@ def check_device(device: Any) -> None:
 
 
 @contextmanager
-def seeded(seed: int, *, gpus: bool = False) -> Iterator[None]:
+def fixed_seed(seed: int, *, gpus: bool = False) -> Iterator[None]:
     """Seed PyTorch's random state, and restore the state at exit.
 
     Other threads that enter this context wait. Threads that draw from the random state outside it

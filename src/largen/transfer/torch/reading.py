@@ -15,9 +15,9 @@ from torch import nn
 
 from largen.errors import InvalidInput
 from largen.transfer.shapes import Shapes
-from largen.transfer.torch.examples import called
+from largen.transfer.torch.examples import record_call
 from largen.transfer.torch.logits import Logits, all_logits, users
-from largen.transfer.torch.process import seeded
+from largen.transfer.torch.process import fixed_seed
 from largen.transfer.torch.recording import Node, Record
 from largen.transfer.torch.streams import Sum, residual_sums
 from largen.transfer.torch.survey import real
@@ -35,7 +35,7 @@ class Reading:
     make_model, sizes
         The builder, and the shapes to build.
     example
-        Inputs for the models; see :func:`largen.transfer.torch.examples.called`.
+        Inputs for the models; see :func:`largen.transfer.torch.examples.record_call`.
 
     Raises
     ------
@@ -59,12 +59,12 @@ class Reading:
 
     def specimen(self, at: Mapping[str, Any]) -> Specimen:
         """Build a model with random weights and record it."""
-        model = randomised(real(self.make_model, at, 0))
+        model = randomize(real(self.make_model, at, 0))
         versions = [p._version for p in model.parameters()]
-        record, (args, kwargs) = called(model, self.example, at)
+        record, (args, kwargs) = record_call(model, self.example, at)
         if versions != [p._version for p in model.parameters()]:
             # The model sets up its weights at its first call, and is called again.
-            record, (args, kwargs) = called(model, self.example, at)
+            record, (args, kwargs) = record_call(model, self.example, at)
         return Specimen(model, record, args, kwargs)
 
     @cached_property
@@ -124,16 +124,16 @@ class Reading:
     @cached_property
     def reference(self) -> Run:
         """The sums and logits of the base model with unchanged weights."""
-        return run_again(self.base, self._checked, {})
+        return run_again(self.base, self._sums_and_logits, {})
 
     @property
-    def _checked(self) -> list[int]:
+    def _sums_and_logits(self) -> list[int]:
         products = [p.node for own, _ in self.logits for p in own.products]
         return [s.node for s in self.sums] + products
 
     def run(self, multiplied: Mapping[str, Any]) -> Run:
         """Run the base model with some weights multiplied and the reference's sums and logits."""
-        return run_again(self.base, self._checked, multiplied, self.reference.results)
+        return run_again(self.base, self._sums_and_logits, multiplied, self.reference.results)
 
     @cached_property
     def foldable(self) -> list[bool]:
@@ -174,7 +174,7 @@ class Reading:
         return outputs_of(self.base.record)
 
     @cached_property
-    def contracted(self) -> dict[str, set[int]]:
+    def contracted_axes(self) -> dict[str, set[int]]:
         """Each weight that multiplies a signal → its axes that are summed over."""
         return contracted_axes(self.base.record)
 
@@ -267,9 +267,9 @@ def _by_stream(sums: list[Sum], streams: list[int] | None = None) -> list[int]:
     return [own.count(stream) for stream in dict.fromkeys(own if streams is None else streams)]
 
 
-def randomised(model: nn.Module) -> nn.Module:
+def randomize(model: nn.Module) -> nn.Module:
     """Return the model with random weights, since weights at zero would hide dependences."""
-    with seeded(1), torch.no_grad():
+    with fixed_seed(1), torch.no_grad():
         for name, parameter in model.eval().named_parameters():
             if not parameter.is_floating_point():
                 continue

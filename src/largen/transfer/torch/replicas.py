@@ -253,7 +253,7 @@ class Stack:
         for name, own in states[0].items():
             value = torch.stack([state[name].detach() for state in states])[which.to(own.device)]
             if own.requires_grad:
-                self.weights[name] = _stacked(plan, name, value, replicas)
+                self.weights[name] = _stack(plan, name, value, replicas)
             else:
                 fixed[name] = value
         buffers = [dict(model.named_buffers()) for model in models]
@@ -302,9 +302,7 @@ class Stack:
         return torch.cat(found, 1).double().cpu().numpy()
 
 
-def _stacked(
-    plan: TorchPlan, name: str, value: Tensor, replicas: Sequence[Replica]
-) -> StackedWeight:
+def _stack(plan: TorchPlan, name: str, value: Tensor, replicas: Sequence[Replica]) -> StackedWeight:
     settings = [plan.settings(plan[name], r.lr, r.weight_decay) for r in replicas]
 
     def column(numbers: Sequence[float]) -> Tensor:

@@ -59,7 +59,7 @@ class StackedWeight:
             setattr(self, name, getattr(self, name)[which])
         self.memory = [m[which] for m in self.memory]
 
-    def remembered(self, count: int) -> list[Tensor]:
+    def state_tensors(self, count: int) -> list[Tensor]:
         """Return the state tensors, which start at zero."""
         if not self.memory:
             self.memory = [torch.zeros_like(self.value) for _ in range(count)]
@@ -69,7 +69,7 @@ class StackedWeight:
         """Add −s·rate times a direction to the weight."""
         self.value.addcmul_(direction, self.rate, value=-s)
 
-    def decayed(self, gradient: Tensor, s: float) -> Tensor:
+    def apply_decay(self, gradient: Tensor, s: float) -> Tensor:
         """Apply weight decay, to the weight or to the gradient; return the gradient."""
         if not self.decays:
             return gradient
@@ -95,18 +95,18 @@ def step_of(optimizer: str) -> Step:
 
 
 def _sgd(w: StackedWeight, gradient: Tensor, s: float, t: int) -> None:
-    w.move(w.decayed(gradient, s), s)
+    w.move(w.apply_decay(gradient, s), s)
 
 
 def _momentum(w: StackedWeight, gradient: Tensor, s: float, t: int) -> None:
-    (velocity,) = w.remembered(1)
-    velocity.mul_(w.momentum).add_(w.decayed(gradient, s))
+    (velocity,) = w.state_tensors(1)
+    velocity.mul_(w.momentum).add_(w.apply_decay(gradient, s))
     w.move(velocity, s)
 
 
 def _adam(w: StackedWeight, gradient: Tensor, s: float, t: int) -> None:
-    first, second = w.remembered(2)
-    gradient = w.decayed(gradient, s)
+    first, second = w.state_tensors(2)
+    gradient = w.apply_decay(gradient, s)
     b1, b2 = ADAM_BETAS
     first.lerp_(gradient, 1 - b1)
     second.mul_(b2).addcmul_(gradient, gradient, value=1 - b2)
@@ -115,8 +115,8 @@ def _adam(w: StackedWeight, gradient: Tensor, s: float, t: int) -> None:
 
 
 def _adamax(w: StackedWeight, gradient: Tensor, s: float, t: int) -> None:
-    first, largest = w.remembered(2)
-    gradient = w.decayed(gradient, s)
+    first, largest = w.state_tensors(2)
+    gradient = w.apply_decay(gradient, s)
     b1, b2 = ADAM_BETAS
     first.lerp_(gradient, 1 - b1)
     torch.maximum(largest.mul_(b2), gradient.abs().add_(w.eps), out=largest)
@@ -124,8 +124,8 @@ def _adamax(w: StackedWeight, gradient: Tensor, s: float, t: int) -> None:
 
 
 def _nadam(w: StackedWeight, gradient: Tensor, s: float, t: int) -> None:
-    first, second = w.remembered(2)
-    gradient = w.decayed(gradient, s)
+    first, second = w.state_tensors(2)
+    gradient = w.apply_decay(gradient, s)
     b1, b2 = ADAM_BETAS
     now, later = (b1 * (1 - 0.5 * 0.96 ** (u * NADAM_MOMENTUM_DECAY)) for u in (t, t + 1))
     w.product *= now
@@ -136,26 +136,26 @@ def _nadam(w: StackedWeight, gradient: Tensor, s: float, t: int) -> None:
 
 
 def _adagrad(w: StackedWeight, gradient: Tensor, s: float, t: int) -> None:
-    (squares,) = w.remembered(1)
-    gradient = w.decayed(gradient, s)
+    (squares,) = w.state_tensors(1)
+    gradient = w.apply_decay(gradient, s)
     squares.addcmul_(gradient, gradient)
     w.move(gradient / squares.sqrt().add_(w.eps), s)
 
 
 def _rmsprop(w: StackedWeight, gradient: Tensor, s: float, t: int) -> None:
-    (second,) = w.remembered(1)
-    gradient = w.decayed(gradient, s)
+    (second,) = w.state_tensors(1)
+    gradient = w.apply_decay(gradient, s)
     second.mul_(RMSPROP_BETA).addcmul_(gradient, gradient, value=1 - RMSPROP_BETA)
     w.move(gradient / second.sqrt().add_(w.eps), s)
 
 
 def _signsgd(w: StackedWeight, gradient: Tensor, s: float, t: int) -> None:
-    w.move(w.decayed(gradient, s).sign(), s)
+    w.move(w.apply_decay(gradient, s).sign(), s)
 
 
 def _lion(w: StackedWeight, gradient: Tensor, s: float, t: int) -> None:
-    (average,) = w.remembered(1)
-    gradient = w.decayed(gradient, s)
+    (average,) = w.state_tensors(1)
+    gradient = w.apply_decay(gradient, s)
     b1, b2 = LION_BETAS
     w.move(average.lerp(gradient, 1 - b1).sign_(), s)
     average.lerp_(gradient, 1 - b2)

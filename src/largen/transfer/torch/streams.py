@@ -66,7 +66,7 @@ def residual_sums(record: Record) -> list[Sum]:
         else:
             candidates.append((node.index, terms))
     if found:
-        _add_projected(record, candidates, found)
+        _add_affine_trunks(record, candidates, found)
     return _in_streams(record, found)
 
 
@@ -82,14 +82,14 @@ def _source(record: Record, trunk: int, branch: int, found: dict) -> int | None:
     """Return the tensor on the trunk from which a branch is computed with weights."""
     source = through_views(record, trunk)
     while True:
-        if record.before(source, branch) and _weighted(record, source, branch):
+        if record.before(source, branch) and _passes_a_weight(record, source, branch):
             return source
         if source not in found:
             return None
         source = through_views(record, found[source][0])  # the trunk of the preceding sum
 
 
-def _weighted(record: Record, early: int, late: int) -> bool:
+def _passes_a_weight(record: Record, early: int, late: int) -> bool:
     above = record.ancestors[late] | 1 << late
     return any(
         above >> node.index & 1
@@ -100,7 +100,7 @@ def _weighted(record: Record, early: int, late: int) -> bool:
     )
 
 
-def _add_projected(record: Record, candidates: list, found: dict) -> None:
+def _add_affine_trunks(record: Record, candidates: list, found: dict) -> None:
     """Add sums on a known stream whose trunk is an affine map, as in the first blocks of ResNets.
 
     In such a sum, exactly one term is affine in a signal from which the other is computed, too.

@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from largen.errors import InvalidInput
 from largen.transfer.initial import Moments, measured
 from largen.transfer.structure import Part
-from largen.transfer.torch.process import seeded
+from largen.transfer.torch.process import fixed_seed
 from largen.transfer.torch.recording import name_of
 
 BLOCK = 4096  # entries of a large tensor that are drawn
@@ -32,7 +32,7 @@ def on_meta(make_model: Callable[..., nn.Module], sizes: Mapping[str, Any]) -> n
 
     A builder that reads values of ranges (such as ``torch.linspace(…)`` converted to numbers) is
     called again with ranges and constants in memory, and one that fails then, too, with all of its
-    tensors in memory: see :func:`allocated`.
+    tensors in memory: see :func:`allocated_bytes`.
 
     Raises
     ------
@@ -48,7 +48,7 @@ def on_meta(make_model: Callable[..., nn.Module], sizes: Mapping[str, Any]) -> n
     return real(make_model, sizes, 0)
 
 
-def allocated(model: nn.Module) -> int:
+def allocated_bytes(model: nn.Module) -> int:
     """Return the number of bytes of a model's weights that are in memory."""
     return sum(p.numel() * p.element_size() for p in model.parameters() if not p.is_meta)
 
@@ -139,7 +139,7 @@ class _OnlySmall(TorchDispatchMode):
 
 
 def _built(make_model: Any, sizes: Mapping[str, Any], device: str, seed: int) -> nn.Module:
-    with seeded(seed), torch.device(device):
+    with fixed_seed(seed), torch.device(device):
         try:
             model = make_model(**sizes)
         except TypeError as error:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from largen.transfer.torch.process import seeded
+from largen.transfer.torch.process import fixed_seed
 from largen.transfer.torch.recording import Record, Recorder, output_of, tensors_in, watching
 
 CLOSE = 2e-3  # tolerance in single precision, with reductions of some thousand terms
@@ -65,7 +65,7 @@ def run_again(
     """
     watch = _Replay(specimen, set(places), results or {})
     running = watching(watch, specimen.model, watch.enter, watch.leave)
-    with seeded(0), _multiplied(specimen.model, multiplied), running:
+    with fixed_seed(0), _multiply_weights(specimen.model, multiplied), running:
         output = output_of(specimen.model(*specimen.args, **specimen.kwargs))
     assert output is not None
     return Run(watch.inputs, watch.results, output.clone())
@@ -82,7 +82,7 @@ def same(found: Tensor, wanted: Tensor, factor: float = 1.0) -> bool:
 
 
 @contextmanager
-def _multiplied(model: nn.Module, factors: Multiplied) -> Iterator[None]:
+def _multiply_weights(model: nn.Module, factors: Multiplied) -> Iterator[None]:
     weights = dict(model.named_parameters())
     before = {name: weights[name].detach().clone() for name in factors}
     with torch.no_grad():

@@ -136,11 +136,11 @@ def _onward(record: Record, node: Node, found: Walk) -> list[int] | None:
             return None
         if len(data) == 1:
             return [data[0].index] if inputs[0].is_data or node.op.startswith("mul") else None
-        return _gated(record, node, data)
+        return _side_beside_gate(record, node, data)
     return None
 
 
-def _gated(record: Record, node: Node, data: list[Node]) -> list[int] | None:
+def _side_beside_gate(record: Record, node: Node, data: list[Node]) -> list[int] | None:
     """Return the side of a product of two signals on which the walk continues, if one is a gate."""
     sides = data[:1] if node.op.startswith("div") or node.op.startswith("true") else data
     for side in sides:

@@ -74,7 +74,7 @@ def own_factors(reading: Reading) -> list[OwnFactor]:
             continue
         power, flat = _power(reading, small, large, now / was)
         if not flat:
-            found.append(_placed(reading, small, power))
+            found.append(_place(reading, small, power))
     return found
 
 
@@ -111,7 +111,7 @@ def _power(reading: Reading, small: Node, large: Node, ratio: float) -> tuple[Fr
     return Fraction(round(4 * log(ratio) / log(grown)), 4), flat
 
 
-def _placed(reading: Reading, node: Node, power: Fraction) -> OwnFactor:
+def _place(reading: Reading, node: Node, power: Fraction) -> OwnFactor:
     record = reading.base.record
     for end in reading.read_outs:
         data = [i for i in record.nodes[end.node].inputs if record.nodes[i].is_data]

@@ -24,7 +24,7 @@ from largen.theories.mean_field.deep.sweep.kernel_records import look, measure, 
 from largen.theories.mean_field.deep.sweep.patches import OnePosition, positions_of
 from largen.theories.mean_field.deep.sweep.schedule import descent
 from largen.theories.mean_field.deep.sweep.start import begin, draw, initial_matrices
-from largen.theories.mean_field.deep.sweep.state import Kept, Model
+from largen.theories.mean_field.deep.sweep.state import Kept, SweepModel
 from largen.theories.select import choose
 
 solve = partial(lg.solve, theory="mean field, deep")
@@ -80,7 +80,7 @@ CASES = {
 def swept(run, mode, dense):
     """Return initial values, outputs of the sweep, kernels at the end, and the matrices."""
     posed, rule = posed_by(run).problem, Precision(1 / NEURONS, 1e-6)
-    model = Model.of(posed, run, mode, Kept(test=True))
+    model = SweepModel.of(posed, run, mode, Kept(test=True))
     with jax.enable_x64(True):
         start = draw(posed, mode, NEURONS, np.random.default_rng(3), rule, np.float64)
         keys = jax.random.split(jax.random.key(0), max(posed.streams) + 1)

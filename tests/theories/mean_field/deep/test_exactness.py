@@ -18,7 +18,7 @@ from largen.theories.mean_field.deep.matrices.dense import stored
 from largen.theories.mean_field.deep.sweep.causal_sweep import sweep
 from largen.theories.mean_field.deep.sweep.schedule import descent
 from largen.theories.mean_field.deep.sweep.start import begin, draw, initial_matrices
-from largen.theories.mean_field.deep.sweep.state import Model
+from largen.theories.mean_field.deep.sweep.state import SweepModel
 from largen.theories.mean_field.options import SAMPLINGS
 
 solve = partial(lg.solve, theory="mean field, deep")
@@ -71,7 +71,7 @@ CASES = {
 
 def swept(run, mode, dense_start=False):
     posed, rule = posed_by(run).problem, Precision(1 / NEURONS, 1e-6)
-    model = Model.of(posed, run, mode)
+    model = SweepModel.of(posed, run, mode)
     with jax.enable_x64(True):
         start = draw(posed, mode, NEURONS, np.random.default_rng(3), rule, np.float64)
         keys = jax.random.split(jax.random.key(0), max(posed.streams) + 1)

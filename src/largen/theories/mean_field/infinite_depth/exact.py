@@ -21,7 +21,7 @@ from largen.parameterizations import GradientDescent
 from largen.runs import Run
 from largen.theories.chains.problem import AffineMap, Problem
 from largen.theories.mean_field.deep.estimation.averages import Estimate, ratio
-from largen.theories.mean_field.deep.sweep.kernel_records import Kernels, kernel_variables
+from largen.theories.mean_field.deep.sweep.kernel_records import RecordedKernels, kernel_variables
 from largen.theories.mean_field.infinite_depth.blocks import BlockNetwork, blocks_limit
 from largen.theories.mean_field.infinite_depth.deterministic import (
     bytes_held,
@@ -241,11 +241,11 @@ def _pull(run: Run, t: int, f: np.ndarray) -> np.ndarray:
     return found
 
 
-def _kernels(features: np.ndarray, gradients: np.ndarray, tangent: np.ndarray) -> Kernels:
+def _kernels(features: np.ndarray, gradients: np.ndarray, tangent: np.ndarray) -> RecordedKernels:
     """Return kernels with empty arrays in place of neurons."""
     depths, _, p, outputs, _ = gradients.shape
     none = (depths, p, 1, 0), (depths, p, outputs, 1, 0), (depths, p, outputs, 1, 0)
-    return Kernels(features, gradients, tangent, *map(np.zeros, none))
+    return RecordedKernels(features, gradients, tangent, *map(np.zeros, none))
 
 
 def reported(net: Problem, shares: np.ndarray) -> Problem:

@@ -38,7 +38,7 @@ from largen.theories.mean_field.deep.matrices.by_directions import Precision
 from largen.theories.mean_field.deep.matrices.dense import stored
 from largen.theories.mean_field.deep.restarts.checkpoint import Checkpoint
 from largen.theories.mean_field.deep.sweep.advance import Swept, advance, first_capacities
-from largen.theories.mean_field.deep.sweep.kernel_records import Kernels
+from largen.theories.mean_field.deep.sweep.kernel_records import RecordedKernels
 from largen.theories.mean_field.deep.sweep.layer_widths import counts
 from largen.theories.mean_field.deep.sweep.listeners import Tell, ignore_progress
 from largen.theories.mean_field.deep.sweep.schedule import Schedule
@@ -49,7 +49,7 @@ from largen.theories.mean_field.deep.sweep.start import (
     initial_matrices,
     start_from_rows,
 )
-from largen.theories.mean_field.deep.sweep.state import Model, Start
+from largen.theories.mean_field.deep.sweep.state import Start, SweepModel
 from largen.theories.mean_field.infinite_depth.problem import EndlessProblem, Stack
 from largen.theories.mean_field.record_times import Recorded
 
@@ -196,7 +196,7 @@ def replicate(
                 matrices = fresh if known[level] is None else known[level]
             hidden = len(problem.skips)
             state, constants = begin(roomy, run, schedule, start, keys, rule, matrices, hidden)
-            model = Model.of(roomy, run, settings.sampling, settings.kept)
+            model = SweepModel.of(roomy, run, settings.sampling, settings.kept)
             place = None
             if saved is not None:
                 size = settings.particles, settings.tolerance, depths.times[level]
@@ -263,8 +263,10 @@ def _extrapolated(found: list[Swept], depths: Depths) -> Swept:
 
 
 def _recorded(swept: Swept, layers: list[int]) -> Swept:
-    def kept(kernels: Kernels) -> Kernels:
-        by_layer = {n: getattr(kernels, n)[layers] for n in Kernels._fields if n != "tangent"}
+    def kept(kernels: RecordedKernels) -> RecordedKernels:
+        by_layer = {
+            n: getattr(kernels, n)[layers] for n in RecordedKernels._fields if n != "tangent"
+        }
         return kernels._replace(**by_layer)
 
     return swept._replace(

@@ -25,10 +25,10 @@ from largen.parameterizations import GradientDescent, temperature_of
 from largen.runs import Loss, Run
 from largen.theories.mean_field.one_hidden_layer.adaptive import Average
 from largen.theories.mean_field.one_hidden_layer.neurons import Neurons
-from largen.theories.mean_field.one_hidden_layer.problem import Problem
+from largen.theories.mean_field.one_hidden_layer.problem import OneLayerProblem
 
 
-class State(NamedTuple):
+class OneLayerState(NamedTuple):
     """Trained variables: coordinates a, read-out weights z and the read-out's bias b."""
 
     directions: Float[Array, "neuron direction"]
@@ -36,7 +36,7 @@ class State(NamedTuple):
     bias: Float[Array, " output"]
 
 
-class Constants(NamedTuple):
+class OneLayerConstants(NamedTuple):
     """Constants of training; ``decay`` is λ₀, and ``noise`` √(2T₀ρ), of each trained variable."""
 
     weights: Float[Array, " neuron"]
@@ -46,12 +46,12 @@ class Constants(NamedTuple):
     targets: Shaped[Array, "sample *target"]
     gamma: Float[Array, ""]
     rates: Float[Array, " time"]
-    decay: State
+    decay: OneLayerState
     momentum: Float[Array, ""]
     out_rate: Float[Array, ""]
     out_bias_rate: Float[Array, ""]
-    steps: State | None
-    noise: State | None = None
+    steps: OneLayerState | None
+    noise: OneLayerState | None = None
 
 
 class Records(NamedTuple):
@@ -73,7 +73,7 @@ class Fields(NamedTuple):
     readout: Float[Array, "*time neuron output"]
 
 
-class Model(NamedTuple):
+class OneLayerModel(NamedTuple):
     """Static arguments of compiled functions.
 
     These are the activation, the loss, the shape of a sample's output, the adaptive averages, and
@@ -87,15 +87,19 @@ class Model(NamedTuple):
     test_kernel: bool = False
 
 
-def prepare(problem: Problem, run: Run, neurons: Neurons, dtype) -> tuple[State, Constants]:
+def prepare(
+    problem: OneLayerProblem, run: Run, neurons: Neurons, dtype
+) -> tuple[OneLayerState, OneLayerConstants]:
     """Return the initial state and the constants of a run, in the precision of the neurons."""
     y, optimizer = run.data.y_train, run.optimizer
 
     def real(value) -> Array:
         return jnp.asarray(value, dtype)
 
-    state = State(real(neurons.directions), real(neurons.readout), real(np.zeros(problem.outputs)))
-    constants = Constants(
+    state = OneLayerState(
+        real(neurons.directions), real(neurons.readout), real(np.zeros(problem.outputs))
+    )
+    constants = OneLayerConstants(
         weights=real(neurons.weights),
         train=real(problem.train),
         test=real(problem.test),
@@ -113,28 +117,28 @@ def prepare(problem: Problem, run: Run, neurons: Neurons, dtype) -> tuple[State,
     return state, constants
 
 
-def _steps(problem: Problem, real) -> State | None:
+def _steps(problem: OneLayerProblem, real) -> OneLayerState | None:
     steps = problem.steps
     if steps is None:
         return None
-    return State(*(real(step) for step in (steps.directions, steps.readout, steps.bias)))
+    return OneLayerState(*(real(step) for step in (steps.directions, steps.readout, steps.bias)))
 
 
-def _decay(problem: Problem, decay: float, real) -> State:
+def _decay(problem: OneLayerProblem, decay: float, real) -> OneLayerState:
     """Return λ₀ of each trained variable; 0 for frozen ones."""
     steps = problem.steps
     rates = (problem.rate, problem.out_rate, problem.out_bias_rate)
     if steps is not None:
         rates = (steps.directions, steps.readout, steps.bias)
-    return State(*(real(decay * np.sign(rate)) for rate in rates))
+    return OneLayerState(*(real(decay * np.sign(rate)) for rate in rates))
 
 
-def _noise(problem: Problem, temperature: float, real) -> State | None:
+def _noise(problem: OneLayerProblem, temperature: float, real) -> OneLayerState | None:
     """Return √(2T₀ρ) in the units of a and z; 0 for b, whose noise vanishes in the limit."""
     if not temperature:
         return None
     rates = (problem.rate, problem.out_rate, 0.0)
-    return State(*(real(np.sqrt(2 * temperature * np.asarray(rate))) for rate in rates))
+    return OneLayerState(*(real(np.sqrt(2 * temperature * np.asarray(rate))) for rate in rates))
 
 
 def sample_weights(run: Run, dtype) -> Float[Array, "_ sample"]:
@@ -147,59 +151,69 @@ def sample_weights(run: Run, dtype) -> Float[Array, "_ sample"]:
     return jnp.asarray(counts, dtype)
 
 
-def _read_out(state: State, constants: Constants, features: Float[Array, "neuron points"]):
+def _read_out(
+    state: OneLayerState, constants: OneLayerConstants, features: Float[Array, "neuron points"]
+):
     """Return outputs ``(sample, output)`` from features ``(neuron, sample)``."""
     weighted = constants.weights[:, None] * state.readout
     return features.T @ weighted / constants.gamma + state.bias
 
 
-def forward(model: Model, state: State, constants: Constants):
+def forward(model: OneLayerModel, state: OneLayerState, constants: OneLayerConstants):
     """Return φ(h), φ'(h) and f on the training samples."""
     h = state.directions @ constants.train.T
     features, derivatives = model.phi(h), model.phi.derivative(h)
     return features, derivatives, _read_out(state, constants, features)
 
 
-def test_outputs(model: Model, state: State, constants: Constants):
+def test_outputs(model: OneLayerModel, state: OneLayerState, constants: OneLayerConstants):
     """Return f on the test samples."""
     features = model.phi(state.directions @ constants.test.T)
     return _read_out(state, constants, features)
 
 
-def drift(model: Model, state: State, constants: Constants, counts, ahead) -> State:
+def drift(
+    model: OneLayerModel, state: OneLayerState, constants: OneLayerConstants, counts, ahead
+) -> OneLayerState:
     """Return the negative gradient in the coordinates of the state."""
     return negative_gradient(state, constants, counts, ahead, residual(model, constants, ahead[2]))
 
 
-def residual(model: Model, constants: Constants, f: Float[Array, "sample output"]):
+def residual(model: OneLayerModel, constants: OneLayerConstants, f: Float[Array, "sample output"]):
     """Return Δ = −∂ℓ/∂f."""
     shaped = f.reshape(f.shape[0], *model.output_shape)
     return model.loss.residual(shaped, constants.targets).reshape(f.shape)
 
 
-def negative_gradient(state: State, constants: Constants, counts, ahead, residual) -> State:
+def negative_gradient(
+    state: OneLayerState, constants: OneLayerConstants, counts, ahead, residual
+) -> OneLayerState:
     """Return the negative gradient of the neurons' parameters for given residuals."""
     features, derivatives, _ = ahead
     pull = counts[:, None] * residual
     kick = constants.gamma * pull
     backward = derivatives * (state.readout @ kick.T)
-    return State(
+    return OneLayerState(
         backward @ constants.train * constants.rate,
         features @ kick * constants.out_rate,
         pull.sum(0) * constants.out_bias_rate,
     )
 
 
-def step_with_decay(move: State, state: State, constants: Constants, rate) -> State:
+def step_with_decay(
+    move: OneLayerState, state: OneLayerState, constants: OneLayerConstants, rate
+) -> OneLayerState:
     """Return the step η(move − λθ), with weight decay."""
     return jax.tree.map(lambda dx, x, l: rate * (dx - l * x), move, state, constants.decay)
 
 
-def add_langevin_noise(move: State, noise: State | None, rate, key) -> State:
+def add_langevin_noise(
+    move: OneLayerState, noise: OneLayerState | None, rate, key
+) -> OneLayerState:
     """Return the step plus Langevin noise √(2ηT) ξ, independent for each neuron."""
     if noise is None:
         return move
-    keys = State(*jax.random.split(key, 3))
+    keys = OneLayerState(*jax.random.split(key, 3))
 
     def noisy(dx, size, key):
         return dx + jnp.sqrt(rate) * size * jax.random.normal(key, dx.shape, dx.dtype)
@@ -207,7 +221,7 @@ def add_langevin_noise(move: State, noise: State | None, rate, key) -> State:
     return jax.tree.map(noisy, move, noise, keys)
 
 
-def kernels(model: Model, state: State, constants: Constants) -> Records:
+def kernels(model: OneLayerModel, state: OneLayerState, constants: OneLayerConstants) -> Records:
     """Return Φ, G and the tangent kernel on the training samples."""
     features, derivatives, _ = forward(model, state, constants)
     now = Fields(features, derivatives, state.readout)
@@ -221,7 +235,9 @@ def kernels(model: Model, state: State, constants: Constants) -> Records:
     return Records(feature_kernel, gradient_kernel, ntk, ntk_test=across)
 
 
-def _tangent(constants: Constants, rows: Float[Array, "row direction"], features, gradients):
+def _tangent(
+    constants: OneLayerConstants, rows: Float[Array, "row direction"], features, gradients
+):
     """Return K = ρ_out σ_out² Φ + ρ_b σ_b² + G K⁰ between given samples and training samples.
 
     Φ = ⟨φ(h)φ(h)⟩ and G = ⟨g g⟩ with g = z φ'(h).
@@ -232,7 +248,7 @@ def _tangent(constants: Constants, rows: Float[Array, "row direction"], features
     return ntk + gradients * inputs[..., None, None]
 
 
-def kernels_between(constants: Constants, t: Fields, s: Fields):
+def kernels_between(constants: OneLayerConstants, t: Fields, s: Fields):
     """Return Φ_μν(t, s) = ⟨φ(h_μ(t))φ(h_ν(s))⟩ and G_μν(t, s) = ⟨g_μ(t)g_ν(s)⟩."""
     phi = (constants.weights[:, None] * t.features).T @ s.features
     outputs = t.readout.shape[1]
@@ -246,7 +262,9 @@ def kernels_between(constants: Constants, t: Fields, s: Fields):
     return phi, jnp.moveaxis(stacked, 0, -1).reshape(*phi.shape, outputs, outputs)
 
 
-def empty_records(model: Model, state: State, constants: Constants, times: int) -> Records:
+def empty_records(
+    model: OneLayerModel, state: OneLayerState, constants: OneLayerConstants, times: int
+) -> Records:
     """Return buffers for the kernels at a given number of time indices."""
     samples, outputs = constants.train.shape[0], state.readout.shape[1]
     shape = (times, samples, samples)

@@ -30,9 +30,9 @@ from largen.parameterizations import GradientDescent
 from largen.runs import Run
 from largen.theories.mean_field.one_hidden_layer import neurons as sets
 from largen.theories.mean_field.one_hidden_layer.dynamics import (
-    Constants,
-    Model,
-    State,
+    OneLayerConstants,
+    OneLayerModel,
+    OneLayerState,
     forward,
     negative_gradient,
     prepare,
@@ -41,7 +41,7 @@ from largen.theories.mean_field.one_hidden_layer.dynamics import (
     step_with_decay,
     test_outputs,
 )
-from largen.theories.mean_field.one_hidden_layer.problem import Problem
+from largen.theories.mean_field.one_hidden_layer.problem import OneLayerProblem
 
 MOST_ROWS = 6000  # times × samples × outputs: the size of the matrices held in memory
 OF_SITES, OF_RESPONSE = 2**13, 2**12  # sample neurons for the covariance and for the response
@@ -77,13 +77,13 @@ class Path(NamedTuple):
         ∂Δ/∂f of each sample.
     """
 
-    states: State
-    velocities: State
+    states: OneLayerState
+    velocities: OneLayerState
     residuals: Float[Array, "step sample output"]
     curvatures: Float[Array, "step sample output output"]
 
 
-def check(run: Run, problem: Problem) -> None:
+def check(run: Run, problem: OneLayerProblem) -> None:
     """Check that linear response applies, and that its matrices are not too large.
 
     Raises
@@ -106,11 +106,11 @@ def check(run: Run, problem: Problem) -> None:
         )
 
 
-def fluctuations(problem: Problem, run: Run, rng: np.random.Generator) -> Fluctuations:
+def fluctuations(problem: OneLayerProblem, run: Run, rng: np.random.Generator) -> Fluctuations:
     """Return the fluctuations of finite networks, for a run that :func:`check` has accepted."""
     few = problem.dimensions <= 2 and problem.start is None
     grid = sets.grid(problem, sets.first_step(problem) / 2) if few else None
-    model = Model(problem.phi, run.loss, run.output_shape)
+    model = OneLayerModel(problem.phi, run.loss, run.output_shape)
     counts = sample_weights(run, np.float64)
     steps = len(run.times)
     state, constants = prepare(
@@ -154,13 +154,13 @@ def _closed(response, covariance, curvatures, shape) -> Fluctuations:
     return Fluctuations(std[:, :train], std[:, train:], inner)
 
 
-def _outputs(model: Model, state: State, constants: Constants):
+def _outputs(model: OneLayerModel, state: OneLayerState, constants: OneLayerConstants):
     return jnp.concatenate(
         [forward(model, state, constants)[2], test_outputs(model, state, constants)]
     )
 
 
-def _advance(model: Model, constants: Constants, counts, moving, delta, index):
+def _advance(model: OneLayerModel, constants: OneLayerConstants, counts, moving, delta, index):
     """Make one training step with given residuals."""
     state, velocity = moving
     row = counts[jnp.minimum(index, len(counts) - 1)]
@@ -171,7 +171,9 @@ def _advance(model: Model, constants: Constants, counts, moving, delta, index):
 
 
 @partial(jax.jit, static_argnames=("model", "steps"))
-def _path(model: Model, steps: int, state: State, constants: Constants, counts) -> Path:
+def _path(
+    model: OneLayerModel, steps: int, state: OneLayerState, constants: OneLayerConstants, counts
+) -> Path:
     def slope(f):
         return residual(model, constants, f)
 
@@ -190,12 +192,12 @@ def _path(model: Model, steps: int, state: State, constants: Constants, counts) 
 
 @partial(jax.jit, static_argnames="model")
 def _sample_neurons(
-    model: Model, constants: Constants, path: Path
+    model: OneLayerModel, constants: OneLayerConstants, path: Path
 ) -> Float[Array, "neuron step points output"]:
     """Return z φ(h)/γ₀ of every neuron."""
     fields = jnp.concatenate([constants.train, constants.test])
 
-    def of_state(state: State):
+    def of_state(state: OneLayerState):
         features = model.phi(state.directions @ fields.T)
         return features[..., None] * state.readout[:, None] / constants.gamma
 
@@ -203,7 +205,9 @@ def _sample_neurons(
 
 
 @partial(jax.jit, static_argnames="model")
-def _responses(model: Model, constants: Constants, path: Path, counts) -> tuple[Any, Any]:
+def _responses(
+    model: OneLayerModel, constants: OneLayerConstants, path: Path, counts
+) -> tuple[Any, Any]:
     """Return R (step, points, output, step, sample, output), and the response to b(0)."""
     steps, samples, outputs = path.residuals.shape
     units = jnp.eye(samples * outputs).reshape(-1, samples, outputs)

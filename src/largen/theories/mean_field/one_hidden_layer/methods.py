@@ -15,7 +15,7 @@ from largen.runs import Run
 from largen.scalars import random_key
 from largen.theories.mean_field.one_hidden_layer import neurons as sets
 from largen.theories.mean_field.one_hidden_layer.dynamics import Records
-from largen.theories.mean_field.one_hidden_layer.problem import LINEAR, Problem
+from largen.theories.mean_field.one_hidden_layer.problem import LINEAR, OneLayerProblem
 from largen.theories.mean_field.one_hidden_layer.training import train
 from largen.theories.mean_field.options import NO_KERNELS, Sampling, WantedKernels
 
@@ -43,7 +43,7 @@ class Particles(NamedTuple):
     each: int | None
 
 
-class Estimate(NamedTuple):
+class OneLayerEstimate(NamedTuple):
     """Outputs ``(step, sample, output)``, kernels, errors, and a description of the method.
 
     With closed equations kernels are exact up to rounding, and have no error estimate.
@@ -69,7 +69,7 @@ class Estimate(NamedTuple):
 
 
 def estimate(
-    posed: Problem,
+    posed: OneLayerProblem,
     run: Run,
     method: str,
     rtol: float,
@@ -78,7 +78,7 @@ def estimate(
     key: Any,
     drawn: Particles,
     report: Report,
-) -> Estimate:
+) -> OneLayerEstimate:
     """Solve a problem by a method, or by the first that applies and reaches ``rtol``.
 
     Raises
@@ -120,7 +120,7 @@ def estimate(
     return particles(posed, run, rtol, budget, wanted, key, drawn, report)
 
 
-def solve_closed(posed: Problem, run: Run, wanted: WantedKernels) -> Estimate:
+def solve_closed(posed: OneLayerProblem, run: Run, wanted: WantedKernels) -> OneLayerEstimate:
     """Solve the closed equations of linear φ, where neurons are linear in their initial state."""
     units = sets.unit_vectors(posed)
     substeps, late = _flow_steps(posed, run, units, WANTED_OF_FLOW, 0.0)
@@ -128,12 +128,12 @@ def solve_closed(posed: Problem, run: Run, wanted: WantedKernels) -> Estimate:
     rounding = np.finfo(np.float64).eps * (1 + np.arange(len(run.times)))[:, None, None]
     errors = [rounding * np.abs(values) + e for values, e in zip(f, late, strict=True)]
     how = "closed equations of linear φ"
-    return Estimate(f[0], f[1], records, errors[0], errors[1], None, how)
+    return OneLayerEstimate(f[0], f[1], records, errors[0], errors[1], None, how)
 
 
 def quadrature(
-    posed: Problem, run: Run, rtol: float, budget: int, wanted: WantedKernels, patient: bool
-) -> Estimate:
+    posed: OneLayerProblem, run: Run, rtol: float, budget: int, wanted: WantedKernels, patient: bool
+) -> OneLayerEstimate:
     """Refine a grid until two grids agree; their difference is the error of the coarser one.
 
     If refinement converges slowly, it stops, since particles are then more efficient, unless
@@ -150,7 +150,7 @@ def quadrature(
         errors = [np.abs(a - b) + e for a, b, e in zip(fine, coarse, late, strict=True)]
         how = f"trapezoidal rule of {len(neurons)} neurons"
         gaps = jax.tree.map(lambda a, b: np.abs(a - b), records, coarse_records)
-        found = Estimate(fine[0], fine[1], records, errors[0], errors[1], gaps, how)
+        found = OneLayerEstimate(fine[0], fine[1], records, errors[0], errors[1], gaps, how)
         error = found.relative_error
         slow = before < SLOW_GAIN * error and (error <= rtol or not patient)
         too_large = 3 * len(neurons) > budget
@@ -160,7 +160,7 @@ def quadrature(
 
 
 def particles(
-    posed: Problem,
+    posed: OneLayerProblem,
     run: Run,
     rtol: float,
     budget: int,
@@ -168,7 +168,7 @@ def particles(
     key: Any,
     drawn: Particles,
     report: Report,
-) -> Estimate:
+) -> OneLayerEstimate:
     """Average over independent replicates, with more and more neurons until ``rtol`` is reached."""
     draw, called = DRAWN[drawn.sampling]
     rng = np.random.default_rng(np.asarray(jax.random.key_data(random_key(key))))
@@ -204,7 +204,7 @@ def particles(
         replicates = further // count
 
 
-def _replicate(samples: list, late: tuple[Any, Any], how: str) -> Estimate:
+def _replicate(samples: list, late: tuple[Any, Any], how: str) -> OneLayerEstimate:
     """Return the mean over replicates, with its standard error and the integration error."""
 
     def mean(*values):
@@ -217,11 +217,11 @@ def _replicate(samples: list, late: tuple[Any, Any], how: str) -> Estimate:
         f_train, f_test, records = jax.tree.map(mean, *samples)
         *sampling, of_records = jax.tree.map(error, *samples)
         errors = [np.hypot(s, e) for s, e in zip(sampling, late, strict=True)]
-    return Estimate(f_train, f_test, records, errors[0], errors[1], of_records, how)
+    return OneLayerEstimate(f_train, f_test, records, errors[0], errors[1], of_records, how)
 
 
 def _flow_steps(
-    posed: Problem, run: Run, neurons: sets.Neurons, wanted: float, enough: float
+    posed: OneLayerProblem, run: Run, neurons: sets.Neurons, wanted: float, enough: float
 ) -> tuple[np.ndarray | None, tuple[Any, Any]]:
     """Return the number of flow steps between time indices, and the remaining integration error.
 
@@ -258,7 +258,7 @@ def _flow_steps(
         before = now
 
 
-def _fastest_time(posed: Problem, run: Run, neurons: sets.Neurons) -> float:
+def _fastest_time(posed: OneLayerProblem, run: Run, neurons: sets.Neurons) -> float:
     """Return the time scale of the fastest mode of the tangent kernel at initialisation."""
     weighted = neurons.weights[:, None] * neurons.readout
     h = neurons.directions @ posed.train.T

@@ -19,7 +19,7 @@ from functools import reduce
 import numpy as np
 
 from largen.parameterizations.distributions import from_normal
-from largen.theories.mean_field.one_hidden_layer.problem import Problem
+from largen.theories.mean_field.one_hidden_layer.problem import OneLayerProblem
 
 REACH = 7.5  # radius beyond which a Gaussian times a polynomial integrates to less than 1e-10
 
@@ -46,18 +46,18 @@ class Neurons:
         return len(self.weights)
 
 
-def unit_vectors(problem: Problem) -> Neurons:
+def unit_vectors(problem: OneLayerProblem) -> Neurons:
     """Return neurons with the exact second moments of a Gaussian, for linear φ."""
     states = np.eye(problem.dimensions)
     return _split(problem, states, np.ones(len(states)))
 
 
-def first_step(problem: Problem) -> float:
+def first_step(problem: OneLayerProblem) -> float:
     """Return the step of a coarse grid that is accurate to several digits for smooth φ."""
     return 0.35 if problem.dimensions <= 2 else 0.6
 
 
-def grid(problem: Problem, step: float) -> Neurons:
+def grid(problem: OneLayerProblem, step: float) -> Neurons:
     """Return the trapezoidal rule with a given step, in all directions and read-out weights.
 
     The step is in units of the preactivation, on whose scale φ varies: it is shorter in directions
@@ -78,12 +78,12 @@ def grid(problem: Problem, step: float) -> Neurons:
     return _split(problem, states, weights / weights.sum())
 
 
-def independent(problem: Problem, count: int, rng: np.random.Generator) -> Neurons:
+def independent(problem: OneLayerProblem, count: int, rng: np.random.Generator) -> Neurons:
     """Return independent neurons, as in a network of width ``count``."""
     return _initial_neurons(problem, rng.standard_normal((count, problem.dimensions)), False)
 
 
-def quasi_random(problem: Problem, count: int, rng: np.random.Generator) -> Neurons:
+def quasi_random(problem: OneLayerProblem, count: int, rng: np.random.Generator) -> Neurons:
     """Return ``count`` neurons from a scrambled Sobol sequence; ``count`` is a power of two.
 
     Read-out weights take the first coordinates of the sequence, which are the most uniform.
@@ -97,7 +97,7 @@ def quasi_random(problem: Problem, count: int, rng: np.random.Generator) -> Neur
     return _initial_neurons(problem, ndtri(np.clip(uniform, tiny, 1 - tiny)), True)
 
 
-def _initial_neurons(problem: Problem, normals: np.ndarray, both_signs: bool) -> Neurons:
+def _initial_neurons(problem: OneLayerProblem, normals: np.ndarray, both_signs: bool) -> Neurons:
     """Return neurons of equal weight from Gaussian numbers, those of the read-out first."""
     readout, inner = np.split(normals, [problem.outputs], axis=1)
     if problem.start is not None:
@@ -112,6 +112,6 @@ def _initial_neurons(problem: Problem, normals: np.ndarray, both_signs: bool) ->
     return Neurons(inner, problem.out_std * np.asarray(readout), weights)
 
 
-def _split(problem: Problem, states: np.ndarray, weights: np.ndarray) -> Neurons:
+def _split(problem: OneLayerProblem, states: np.ndarray, weights: np.ndarray) -> Neurons:
     directions, readout = np.split(states, [problem.directions], axis=1)
     return Neurons(directions, problem.out_std * readout, weights)

@@ -62,7 +62,7 @@ class Steps:
 
 
 @dataclass(frozen=True)
-class Problem:
+class OneLayerProblem:
     """One hidden layer at infinite width, in coordinates of its neurons.
 
     A neuron's preactivations are h_μ = Σ_i F_μi a_i, where a starts as a standard Gaussian
@@ -132,7 +132,7 @@ REASON = (
 )
 
 
-def posed_by(run: Run) -> Posed[Problem]:
+def posed_by(run: Run) -> Posed[OneLayerProblem]:
     """Return the problem that a run poses, in float64.
 
     Raises
@@ -161,7 +161,7 @@ def _form(run: Run) -> CanonicalForm:
     return canonical_form(run.param, run.net, run.optimizer, data.inputs, gaussian=(), noise=True)
 
 
-def _by_gradient(run: Run, phi: ActivationFunction, form: CanonicalForm) -> Problem:
+def _by_gradient(run: Run, phi: ActivationFunction, form: CanonicalForm) -> OneLayerProblem:
     """Return the problem of gradient descent or flow, in independent directions."""
     inner, outer = (
         {weight.kind: weight for weight in form.weights.values() if weight.site.role == role}
@@ -187,7 +187,7 @@ def _by_gradient(run: Run, phi: ActivationFunction, form: CanonicalForm) -> Prob
 
         basis = np.asarray(block_diag(*(basis for _, basis in found)))
         start = Start(tuple(distributions), basis, weight.distribution)
-    return Problem(
+    return OneLayerProblem(
         phi=phi,
         train=fields[: len(run.data.x_train)],
         test=fields[len(run.data.x_train) :],
@@ -203,7 +203,7 @@ def _by_gradient(run: Run, phi: ActivationFunction, form: CanonicalForm) -> Prob
     )
 
 
-def _by_weight(run: Run, phi: ActivationFunction, average: Average) -> Problem:
+def _by_weight(run: Run, phi: ActivationFunction, average: Average) -> OneLayerProblem:
     """Return the problem of an adaptive optimizer, in single weights."""
     weights, ratio = weights_of(run), ratio_of(run)
     gamma = run.param.gamma / np.sqrt(ratio)
@@ -219,7 +219,7 @@ def _by_weight(run: Run, phi: ActivationFunction, average: Average) -> Problem:
     distributions = tuple(each("distribution").tolist())
     start = Start(distributions, np.eye(len(distributions)), out.distribution)
     gaussian = {*distributions, out.distribution} == {GAUSSIAN}
-    return Problem(
+    return OneLayerProblem(
         phi=phi,
         train=fields[: len(run.data.x_train)],
         test=fields[len(run.data.x_train) :],

@@ -20,12 +20,12 @@ from largen.theories.mean_field.one_hidden_layer import fluctuations as response
 from largen.theories.mean_field.one_hidden_layer.dynamics import Records
 from largen.theories.mean_field.one_hidden_layer.methods import (
     METHODS,
-    Estimate,
     Method,
+    OneLayerEstimate,
     Particles,
     estimate,
 )
-from largen.theories.mean_field.one_hidden_layer.problem import Problem, posed_by
+from largen.theories.mean_field.one_hidden_layer.problem import OneLayerProblem, posed_by
 from largen.theories.mean_field.options import (
     Sampling,
     WantedKernels,
@@ -152,7 +152,7 @@ class MeanField(Theory):
             )
 
     @classmethod
-    def pose(cls, run: Run) -> Posed[Problem]:
+    def pose(cls, run: Run) -> Posed[OneLayerProblem]:
         """Return the problem of a single neuron that a run poses.
 
         Raises
@@ -166,7 +166,7 @@ class MeanField(Theory):
         return posed_by(run)
 
     @interruptible()
-    def solve(self, posed: Posed[Problem], *, throw: bool = True) -> Trajectory:
+    def solve(self, posed: Posed[OneLayerProblem], *, throw: bool = True) -> Trajectory:
         """Solve the mean-field limit of a network with one hidden layer."""
         run, problem = posed.run, posed.problem
         wanted = wanted_kernels(run, self.record, self.record_at, self.record_pairs)
@@ -209,8 +209,8 @@ class MeanField(Theory):
 
 
 def _trajectory(
-    posed: Posed[Problem],
-    found: Estimate,
+    posed: Posed[OneLayerProblem],
+    found: OneLayerEstimate,
     varies: response.Fluctuations | None,
     wanted: WantedKernels,
     rtol: float,

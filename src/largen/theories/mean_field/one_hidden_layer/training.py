@@ -20,11 +20,11 @@ from largen.runs import Run
 from largen.segments import scan_segments
 from largen.theories.mean_field.one_hidden_layer.adaptive import adapt
 from largen.theories.mean_field.one_hidden_layer.dynamics import (
-    Constants,
     Fields,
-    Model,
+    OneLayerConstants,
+    OneLayerModel,
+    OneLayerState,
     Records,
-    State,
     add_langevin_noise,
     drift,
     empty_records,
@@ -37,7 +37,7 @@ from largen.theories.mean_field.one_hidden_layer.dynamics import (
     test_outputs,
 )
 from largen.theories.mean_field.one_hidden_layer.neurons import Neurons
-from largen.theories.mean_field.one_hidden_layer.problem import Problem
+from largen.theories.mean_field.one_hidden_layer.problem import OneLayerProblem
 from largen.theories.mean_field.options import WantedKernels
 
 
@@ -51,7 +51,7 @@ class Found(NamedTuple):
 
 
 def train(
-    posed: Problem,
+    posed: OneLayerProblem,
     run: Run,
     neurons: Neurons,
     wanted: WantedKernels,
@@ -86,7 +86,7 @@ def train(
     """
     average = None if posed.steps is None else posed.steps.average
     recorded = wanted.recorded
-    model = Model(posed.phi, run.loss, run.output_shape, average, wanted.test)
+    model = OneLayerModel(posed.phi, run.loss, run.output_shape, average, wanted.test)
     state, constants = prepare(posed, run, neurons, dtype)
     counts = sample_weights(run, dtype)
     at = jnp.asarray(recorded.alone, int), jnp.asarray(sorted(recorded.paired), int)
@@ -104,7 +104,7 @@ def train(
 
 
 @jax.jit
-def _pairs(constants: Constants, fields: Fields, pairs: Int[Array, "pair 2"]):
+def _pairs(constants: OneLayerConstants, fields: Fields, pairs: Int[Array, "pair 2"]):
     def one(pair):
         t, s = (jax.tree.map(lambda field, i=i: field[pair[i]], fields) for i in range(2))
         return kernels_between(constants, t, s)
@@ -113,9 +113,9 @@ def _pairs(constants: Constants, fields: Fields, pairs: Int[Array, "pair 2"]):
 
 
 def _descend(
-    model: Model,
-    state: State,
-    constants: Constants,
+    model: OneLayerModel,
+    state: OneLayerState,
+    constants: OneLayerConstants,
     counts: Float[Array, "_ sample"],
     record_at: tuple[Int[Array, " record"], Int[Array, " time"]],
     key: Any,
@@ -129,7 +129,7 @@ def _descend(
     return scan_segments(_step, model, (moving, found), times, *arrays)[0][1]
 
 
-def _step(model: Model, index, carry, constants: Constants, counts, record_at, key):
+def _step(model: OneLayerModel, index, carry, constants: OneLayerConstants, counts, record_at, key):
     """Record the observables at a time index, and make the step after it."""
     moving, found = carry
     ahead = forward(model, moving[0], constants)
@@ -149,11 +149,11 @@ def _step(model: Model, index, carry, constants: Constants, counts, record_at, k
 
 
 def _flow(
-    model: Model,
+    model: OneLayerModel,
     substeps: np.ndarray,
     lengths: Float[Array, " step"],
-    state: State,
-    constants: Constants,
+    state: OneLayerState,
+    constants: OneLayerConstants,
     counts: Float[Array, "1 sample"],
     record_at: tuple[Int[Array, " record"], Int[Array, " time"]],
 ) -> Found:
@@ -165,7 +165,7 @@ def _flow(
     return scan_segments(_substep, model, (state, found), int(each.sum()), *arrays)[0][1]
 
 
-def _substep(model: Model, number, carry, begins, lengths, constants, counts, record_at):
+def _substep(model: OneLayerModel, number, carry, begins, lengths, constants, counts, record_at):
     """Make one step of the flow; record observables before the first step after a time index."""
     state, found = carry
     index = jnp.searchsorted(begins, number, side="right") - 1
@@ -178,8 +178,10 @@ def _substep(model: Model, number, carry, begins, lengths, constants, counts, re
     return (_runge_kutta(model, lengths[index], state, constants, counts[0]), found), ()
 
 
-def _runge_kutta(model: Model, length, state: State, constants: Constants, row) -> State:
-    def slope(state: State) -> State:
+def _runge_kutta(
+    model: OneLayerModel, length, state: OneLayerState, constants: OneLayerConstants, row
+) -> OneLayerState:
+    def slope(state: OneLayerState) -> OneLayerState:
         ahead = forward(model, state, constants)
         move = drift(model, state, constants, row, ahead)
         return step_with_decay(move, state, constants, constants.rates[0])
@@ -202,9 +204,9 @@ def _runge_kutta(model: Model, length, state: State, constants: Constants, row) 
 
 
 def _nothing(
-    model: Model,
+    model: OneLayerModel,
     moving: tuple[Any, ...],
-    constants: Constants,
+    constants: OneLayerConstants,
     times: int,
     record_at: tuple[Int[Array, " record"], Int[Array, " time"]],
 ) -> Found:
@@ -222,7 +224,13 @@ def _nothing(
 
 
 def _observe(
-    model: Model, index, state: State, ahead, found: Found, constants: Constants, record_at
+    model: OneLayerModel,
+    index,
+    state: OneLayerState,
+    ahead,
+    found: Found,
+    constants: OneLayerConstants,
+    record_at,
 ) -> Found:
     """Write outputs at a time index, and kernels and fields if recorded there, to the buffers."""
     alone, paired = record_at

@@ -46,7 +46,7 @@ from largen.theories.mean_field.deep.sweep.layer_widths import counts
 from largen.theories.mean_field.deep.sweep.listeners import Tell
 from largen.theories.mean_field.deep.sweep.schedule import descent
 from largen.theories.mean_field.deep.sweep.start import begin, gaussian_rows, start_from_rows
-from largen.theories.mean_field.deep.sweep.state import Kept, Model
+from largen.theories.mean_field.deep.sweep.state import Kept, SweepModel
 from largen.theories.mean_field.record_times import Recorded
 
 FIRST, SECOND, BOTH = "first", "second", "both"  # sets of neurons of a layer: A, B and AB
@@ -316,7 +316,7 @@ def _network(
     gradients = columns * problem.outputs if settings.kept.test else training
     maps = len(problem.maps) - 1
     matrices = nothing_known(maps, problem.taps, longest, (columns, gradients), settings.dtype)
-    model = Model.of(problem, run, "by_neurons", settings.kept, max(counts(problem, 2 * N)))
+    model = SweepModel.of(problem, run, "by_neurons", settings.kept, max(counts(problem, 2 * N)))
     keys = jax.random.split(jax.random.key(key), max(streams) + 1)
     schedule = descent(run)
     state, constants = begin(problem, run, schedule, start, keys, rule, matrices, chosen=chosen)

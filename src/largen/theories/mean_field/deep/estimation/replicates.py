@@ -44,7 +44,7 @@ from largen.theories.mean_field.deep.sweep.linear import TOLERANCE, solve_linear
 from largen.theories.mean_field.deep.sweep.listeners import Tell, ignore_progress
 from largen.theories.mean_field.deep.sweep.schedule import Schedule, descent, extrapolate, flow
 from largen.theories.mean_field.deep.sweep.start import begin, draw, initial_matrices
-from largen.theories.mean_field.deep.sweep.state import Kept, Model
+from largen.theories.mean_field.deep.sweep.state import Kept, SweepModel
 from largen.theories.mean_field.record_times import Recorded
 
 FEWEST_REPLICATES, FEWEST_ROUNDS = 4, 12
@@ -284,7 +284,7 @@ def _random(
     """Return the solution with one set of random matrices."""
     rng = np.random.default_rng(seed)
     rule = Precision(1 / settings.particles, settings.tolerance)
-    model = Model.of(problem, run, settings.sampling, settings.kept)
+    model = SweepModel.of(problem, run, settings.sampling, settings.kept)
     place = None
     if saved is not None:
         times, size = recorded.at(schedule.steps_at_times), (settings.particles, settings.tolerance)

@@ -21,7 +21,7 @@ from largen.runs import Run
 from largen.theories.mean_field.deep.restarts.marked_files import load_marked, other, save_marked
 from largen.theories.mean_field.deep.restarts.sweep_state import SavedState
 from largen.theories.mean_field.deep.sweep.advance import Swept
-from largen.theories.mean_field.deep.sweep.kernel_records import Kernels
+from largen.theories.mean_field.deep.sweep.kernel_records import RecordedKernels
 from largen.theories.mean_field.deep.sweep.schedule import Schedule, course
 from largen.theories.mean_field.record_times import Recorded
 
@@ -128,7 +128,7 @@ class Checkpoint:
                 held[f"{i}/rougher"] = swept.rougher
             for kind, kernels in (("kernels", swept.kernels), ("pairs", swept.pairs)):
                 held[f"{i}/{kind}"] = len(kernels)
-                for name in Kernels._fields:
+                for name in RecordedKernels._fields:
                     held[f"{i}/{kind}/{name}"] = np.array([getattr(k, name) for k in kernels])
         save_marked(self.path, self._marks, held)
         for passing in self._folder.glob("again-*.npz"):
@@ -157,9 +157,9 @@ class Checkpoint:
         return SavedState(path, self._marks, schedule.rates, times)
 
 
-def _kernels(held: dict[str, np.ndarray], prefix: str) -> list[Kernels]:
-    parts = [held[f"{prefix}/{name}"] for name in Kernels._fields]
-    return [Kernels(*(part[i] for part in parts)) for i in range(int(held[prefix]))]
+def _kernels(held: dict[str, np.ndarray], prefix: str) -> list[RecordedKernels]:
+    parts = [held[f"{prefix}/{name}"] for name in RecordedKernels._fields]
+    return [RecordedKernels(*(part[i] for part in parts)) for i in range(int(held[prefix]))]
 
 
 def _marks(run: Run, options: dict[str, Any]) -> dict[str, str]:

@@ -17,8 +17,8 @@ import numpy as np
 
 from largen.theories.mean_field.deep.matrices.by_directions import Matrices
 from largen.theories.mean_field.deep.restarts.marked_files import load_marked, other, save_marked
-from largen.theories.mean_field.deep.sweep.kernel_records import Along, Fields, Kernels
-from largen.theories.mean_field.deep.sweep.state import State
+from largen.theories.mean_field.deep.sweep.kernel_records import Along, Fields, RecordedKernels
+from largen.theories.mean_field.deep.sweep.state import SweepState
 from largen.theories.mean_field.record_times import Recorded
 
 SECONDS = 60.0  # least time between two states that are written within a sweep
@@ -55,7 +55,7 @@ class SavedState:
         """Whether the next state should be written."""
         return time.monotonic() - self._written > SECONDS
 
-    def write(self, state: State, along: Along) -> None:
+    def write(self, state: SweepState, along: Along) -> None:
         """Write the state before its next step, and the records so far."""
         step = int(state.step)
         held: dict[str, Any] = {"step": step, "rates": self._rates[:step]}
@@ -65,7 +65,7 @@ class SavedState:
         save_marked(self._path, self._marks, held)
         self._written = time.monotonic()
 
-    def restore(self, state: State, along: Along, last: int) -> tuple[State, Along]:
+    def restore(self, state: SweepState, along: Along, last: int) -> tuple[SweepState, Along]:
         """Return the state and records of the file, or those at initialisation without a file.
 
         Parameters
@@ -95,7 +95,7 @@ class SavedState:
         return _unpack(state, held, step), found
 
 
-def _pack(state: State) -> dict[str, np.ndarray]:
+def _pack(state: SweepState) -> dict[str, np.ndarray]:
     """Return the leaves of a state by their names, without unfilled rows."""
     found = {}
     for path, leaf in jax.tree.leaves_with_path(state._replace(outputs=None)):  # type: ignore[arg-type]
@@ -115,7 +115,7 @@ def _pack(state: State) -> dict[str, np.ndarray]:
     return found
 
 
-def _unpack(state: State, held: dict[str, np.ndarray], step: int) -> State:
+def _unpack(state: SweepState, held: dict[str, np.ndarray], step: int) -> SweepState:
     """Return a state with the leaves from a file; bases have the capacity that they had."""
     outputs = state.outputs.at[:step].set(held["outputs"])
     rows = {
@@ -163,11 +163,11 @@ def _read(held: dict[str, np.ndarray]) -> Along:
         at = tuple(map(int, name.split()))
         match kind:
             case "kernels":
-                along.kernels[at[0]] = Kernels(**values)
+                along.kernels[at[0]] = RecordedKernels(**values)
             case "fields":
                 along.fields[at[0]] = Fields(**values)
             case _:
-                along.pairs[at[0], at[1]] = Kernels(**values)
+                along.pairs[at[0], at[1]] = RecordedKernels(**values)
     return along
 
 

@@ -17,14 +17,20 @@ from largen.theories.mean_field.deep.sweep.causal_sweep import looks_while_train
 from largen.theories.mean_field.deep.sweep.kernel_records import (
     Along,
     Fields,
-    Kernels,
+    RecordedKernels,
     fields,
     look,
     measure,
 )
 from largen.theories.mean_field.deep.sweep.listeners import Keeper, Tell, ignore_progress
 from largen.theories.mean_field.deep.sweep.schedule import Schedule
-from largen.theories.mean_field.deep.sweep.state import Constants, Model, State, enlarge, has_room
+from largen.theories.mean_field.deep.sweep.state import (
+    SweepConstants,
+    SweepModel,
+    SweepState,
+    enlarge,
+    has_room,
+)
 from largen.theories.mean_field.record_times import Recorded
 
 FEW_SAMPLES = 100
@@ -58,8 +64,8 @@ class Swept(NamedTuple):
     """
 
     outputs: np.ndarray
-    kernels: list[Kernels]
-    pairs: list[Kernels]
+    kernels: list[RecordedKernels]
+    pairs: list[RecordedKernels]
     linear: np.ndarray
     linear_kernels: np.ndarray
     ranks: np.ndarray
@@ -81,9 +87,9 @@ def first_capacities(problem: Problem, neurons: int) -> tuple[int, int]:
 
 
 def advance(
-    model: Model,
-    state: State,
-    constants: Constants,
+    model: SweepModel,
+    state: SweepState,
+    constants: SweepConstants,
     problem: Problem,
     schedule: Schedule,
     recorded: Recorded,
@@ -132,15 +138,15 @@ class _Course:
 
     def __init__(
         self,
-        model: Model,
-        constants: Constants,
+        model: SweepModel,
+        constants: SweepConstants,
         problem: Problem,
         schedule: Schedule,
         recorded: Recorded,
         budget: float,
         tell: Tell,
         keeper: Keeper | None,
-        state: State,
+        state: SweepState,
     ):
         self.model, self.constants, self.problem = model, constants, problem
         self.schedule, self.budget, self.tell, self.keeper = schedule, budget, tell, keeper
@@ -237,7 +243,7 @@ class _Course:
             self.state, seen = look(model, self.state, constants)
         if stop in self.times.single:
             kernels = measure(model, self.state, constants, seen)
-            self.along.kernels[stop] = Kernels(*(np.asarray(kernel) for kernel in kernels))
+            self.along.kernels[stop] = RecordedKernels(*(np.asarray(kernel) for kernel in kernels))
         if stop in self.times.paired:
             now = fields(model, self.state, constants, seen)
             weight = float(constants.precision.weight)
@@ -252,7 +258,7 @@ class _Course:
         rows = problem.total if self.model.kept.test else p
         alone = rows, self.model.kept.sample_neurons, max(problem.positions)
 
-        def nothing(rows: int, sample_neurons: int, places: int) -> Kernels:
+        def nothing(rows: int, sample_neurons: int, places: int) -> RecordedKernels:
             shapes = (
                 (layers, rows, p),
                 (layers, rows, p, c, c),
@@ -261,7 +267,7 @@ class _Course:
                 (layers, p, c, places, sample_neurons),
                 (layers, p, c, places, sample_neurons),
             )
-            return Kernels(*(np.full(shape, np.nan) for shape in shapes))
+            return RecordedKernels(*(np.full(shape, np.nan) for shape in shapes))
 
         outputs, matrices = (
             np.asarray(self.state.outputs)[self.schedule.steps_at_times],
@@ -278,11 +284,11 @@ class _Course:
         )
 
 
-def _held(state: State) -> int:
+def _held(state: SweepState) -> int:
     return sum(part.nbytes for part in jax.tree.leaves(state.matrices))
 
 
-def _too_large(state: State, budget: float, kept: bool) -> str:
+def _too_large(state: SweepState, budget: float, kept: bool) -> str:
     features, gradients = state.matrices.ranks.max(0)
     go_on = (
         "The checkpoint has the state: the same call with a larger budget resumes from it"

@@ -42,10 +42,10 @@ from largen.theories.mean_field.deep.sweep.patches import of_samples
 from largen.theories.mean_field.deep.sweep.state import (
     NOTHING_MORE,
     AnyMatrices,
-    Constants,
-    Model,
     Moving,
-    State,
+    SweepConstants,
+    SweepModel,
+    SweepState,
     has_room,
 )
 
@@ -91,7 +91,7 @@ class Seen(NamedTuple):
     last: Float[Array, "sample tap_n"]
 
 
-def looks_while_training(model: Model, constants: Constants) -> bool:
+def looks_while_training(model: SweepModel, constants: SweepConstants) -> bool:
     """Whether a training step computes all fields from which kernels are recorded.
 
     A record then uses the fields of the step at its time, which saves the compilation and the
@@ -102,7 +102,9 @@ def looks_while_training(model: Model, constants: Constants) -> bool:
 
 
 @partial(jax.jit, static_argnums=0, donate_argnums=1)
-def sweep(model: Model, state: State, constants: Constants, stop) -> tuple[State, Seen | None]:
+def sweep(
+    model: SweepModel, state: SweepState, constants: SweepConstants, stop
+) -> tuple[SweepState, Seen | None]:
     """Train until a step, or until a basis is full or the outputs have diverged.
 
     The fields of the last step are returned as well, if steps compute those of records.
@@ -139,12 +141,14 @@ def sweep(model: Model, state: State, constants: Constants, stop) -> tuple[State
     return lax.while_loop(goes_on, step, (state, nothing))
 
 
-def hidden(state: State, constants: Constants) -> Index:
+def hidden(state: SweepState, constants: SweepConstants) -> Index:
     """Return the number of matrices between hidden layers, which is the index of the last layer."""
     return state.matrices.number if constants.hidden is None else constants.hidden
 
 
-def forward_pass(model: Model, state: State, constants: Constants) -> tuple[State, Passed]:
+def forward_pass(
+    model: SweepModel, state: SweepState, constants: SweepConstants
+) -> tuple[SweepState, Passed]:
     """Return a forward pass, and the state with the directions that it adds to the matrices."""
     params, precision, matrices = state.params, constants.precision, state.matrices
     skips, streams, at = (
@@ -184,12 +188,12 @@ def forward_pass(model: Model, state: State, constants: Constants) -> tuple[Stat
 
 
 def backward_pass(
-    model: Model,
-    state: State,
-    constants: Constants,
+    model: SweepModel,
+    state: SweepState,
+    constants: SweepConstants,
     h: Float[Array, "layer k n"],
     z: Float[Array, "sample tap_n"],
-) -> tuple[State, Float[Array, "layer k n"], Float[Array, "matrix row column"]]:
+) -> tuple[SweepState, Float[Array, "layer k n"], Float[Array, "matrix row column"]]:
     """Return g¹ … gᴸ from the read-out's backward field, and their coordinates in the bases."""
     matrices, at, count = state.matrices, constants.positions, hidden(state, constants)
     skips, streams = jnp.asarray(model.skips, int), jnp.asarray(model.streams)
@@ -222,10 +226,10 @@ def backward_pass(
 
 
 def backward_field(
-    model: Model,
+    model: SweepModel,
     matrices: AnyMatrices,
     params: Moving,
-    constants: Constants,
+    constants: SweepConstants,
     l: Index,
     g: Float[Array, "k n"],
     draws: Draws,
@@ -239,7 +243,9 @@ def backward_field(
     return matrices, constants.std[l] * params.scale[l] * at.spread(l, y), d, used
 
 
-def _step(model: Model, state: State, constants: Constants) -> tuple[State, Seen]:
+def _step(
+    model: SweepModel, state: SweepState, constants: SweepConstants
+) -> tuple[SweepState, Seen]:
     """Make one training step; also return the fields of the samples of its batch."""
     state, passed = forward_pass(model, state, constants)
     f, samples, at = passed.outputs, constants.kernels.shape[2], constants.positions
@@ -297,7 +303,9 @@ def _step(model: Model, state: State, constants: Constants) -> tuple[State, Seen
     return state, Seen(h, g, passed.last[batch])
 
 
-def _residual(model: Model, constants: Constants, f: Float[Array, "sample output"], batch):
+def _residual(
+    model: SweepModel, constants: SweepConstants, f: Float[Array, "sample output"], batch
+):
     """Return Δ/P for the samples of a batch."""
     shaped = f[batch].reshape(-1, *model.output_shape)
     delta = model.loss.residual(shaped, constants.targets[batch]).reshape(len(shaped), -1)
@@ -326,7 +334,7 @@ def _descend_matrices(matrices, change, before, after, momentum) -> AnyMatrices:
     return matrices._replace(change=matrices.change + change / after, velocity=velocity)
 
 
-def _rule(model: Model, constants: Constants, layer: Index, taps: Any = None):
+def _rule(model: SweepModel, constants: SweepConstants, layer: Index, taps: Any = None):
     """Return the rule for fresh vectors on a layer's neurons, or on several taps of them."""
     ratio = constants.ratios[layer]
     if model.sampling == "linear":
@@ -341,7 +349,7 @@ def _rule(model: Model, constants: Constants, layer: Index, taps: Any = None):
     return gaussian(anchors, constants.precision.weight, taps, live, ratio)
 
 
-def _muted(model: Model, matrix: Index, side: int, rule: Any) -> Any:
+def _muted(model: SweepModel, matrix: Index, side: int, rule: Any) -> Any:
     """Return the rule, with images of zero for a matrix or a transpose that brings no noise."""
     if not model.muted:
         return rule
@@ -354,7 +362,9 @@ def _muted(model: Model, matrix: Index, side: int, rule: Any) -> Any:
     return fresh_vectors
 
 
-def live_features(model: Model, constants: Constants, layer: Index, h: Float[Array, "k n"]):
+def live_features(
+    model: SweepModel, constants: SweepConstants, layer: Index, h: Float[Array, "k n"]
+):
     """Return φ(hˡ), with 0 for neurons that the layer does not have."""
     if constants.live is None:
         return model.apply(layer, h)
@@ -362,8 +372,8 @@ def live_features(model: Model, constants: Constants, layer: Index, h: Float[Arr
 
 
 def live_pull_back(
-    model: Model,
-    constants: Constants,
+    model: SweepModel,
+    constants: SweepConstants,
     layer: Index,
     h: Float[Array, "k n"],
     z: Float[Array, "k n"],

@@ -20,11 +20,11 @@ from largen.theories.mean_field.deep.sweep.causal_sweep import (
     hidden,
     live_features,
 )
-from largen.theories.mean_field.deep.sweep.state import Constants, Model, State
+from largen.theories.mean_field.deep.sweep.state import SweepConstants, SweepModel, SweepState
 from largen.theories.mean_field.record_times import Recorded
 
 
-class Kernels(NamedTuple):
+class RecordedKernels(NamedTuple):
     """Kernels at a time, between all samples (or the training samples) and the training samples.
 
     Attributes
@@ -71,9 +71,9 @@ class Along(NamedTuple):
         Kernels between two times, by their two steps.
     """
 
-    kernels: dict[int, Kernels]
+    kernels: dict[int, RecordedKernels]
     fields: dict[int, Fields]
-    pairs: dict[tuple[int, int], Kernels]
+    pairs: dict[tuple[int, int], RecordedKernels]
 
     @classmethod
     def nothing(cls) -> Along:
@@ -90,7 +90,7 @@ class Along(NamedTuple):
             del self.fields[past]
 
 
-def between(t: Fields, s: Fields, weight: float) -> Kernels:
+def between(t: Fields, s: Fields, weight: float) -> RecordedKernels:
     """Return Φ_μν(t, s) = ⟨φ(h_μ(t))φ(h_ν(s))⟩ and G_μν(t, s), without K, by matrix products."""
     layers, p, c, n = t.gradients.shape
     flat = (np.reshape(part, (layers, p * c, n)) for part in (t.gradients, s.gradients))
@@ -98,11 +98,13 @@ def between(t: Fields, s: Fields, weight: float) -> Kernels:
     phi = np.stack([weight * (a @ b.T) for a, b in zip(t.features, s.features, strict=True)])
     none = (layers, p, 1, 0), (layers, p, c, 1, 0), (layers, p, c, 1, 0)
     rest = (np.full(shape, np.nan) for shape in ((p, p, c, c), *none))
-    return Kernels(phi, g.reshape(layers, p, c, p, c).swapaxes(2, 3), *rest)
+    return RecordedKernels(phi, g.reshape(layers, p, c, p, c).swapaxes(2, 3), *rest)
 
 
 @partial(jax.jit, static_argnums=0, donate_argnums=1)
-def look(model: Model, state: State, constants: Constants) -> tuple[State, Seen]:
+def look(
+    model: SweepModel, state: SweepState, constants: SweepConstants
+) -> tuple[SweepState, Seen]:
     """Return the fields of a record, and the state with the directions that they add."""
     _, total, samples = constants.kernels.shape
     rows = total if model.kept.test else samples
@@ -113,7 +115,7 @@ def look(model: Model, state: State, constants: Constants) -> tuple[State, Seen]
 
 
 @partial(jax.jit, static_argnums=0)
-def fields(model: Model, state: State, constants: Constants, seen: Seen) -> Fields:
+def fields(model: SweepModel, state: SweepState, constants: SweepConstants, seen: Seen) -> Fields:
     """Return φ(h) and g on training samples."""
     samples, at = constants.kernels.shape[2], constants.positions
     h = seen.h[:, : samples * at.places]
@@ -124,7 +126,9 @@ def fields(model: Model, state: State, constants: Constants, seen: Seen) -> Fiel
     return Fields(features, g.reshape(len(g), samples, len(state.params.readout), -1))
 
 
-def _gradients(model: Model, state: State, constants: Constants, h) -> tuple[State, Array]:
+def _gradients(
+    model: SweepModel, state: SweepState, constants: SweepConstants, h
+) -> tuple[SweepState, Array]:
     """Return g of each output at given h, with the outputs of a sample in consecutive rows."""
     readout = constants.std[-1] * state.params.readout
     layers, columns, n = h.shape
@@ -135,7 +139,9 @@ def _gradients(model: Model, state: State, constants: Constants, h) -> tuple[Sta
     return state, g
 
 
-def _backward_fields(model: Model, state: State, constants: Constants, g: Array) -> Array:
+def _backward_fields(
+    model: SweepModel, state: SweepState, constants: SweepConstants, g: Array
+) -> Array:
     """Return z¹ … zᴸ for gradients whose directions are already in the bases."""
     at, count = constants.positions, hidden(state, constants)
     readout = constants.std[-1] * state.params.readout
@@ -153,7 +159,9 @@ def _backward_fields(model: Model, state: State, constants: Constants, g: Array)
 
 
 @partial(jax.jit, static_argnums=0)
-def measure(model: Model, state: State, constants: Constants, seen: Seen) -> Kernels:
+def measure(
+    model: SweepModel, state: SweepState, constants: SweepConstants, seen: Seen
+) -> RecordedKernels:
     """Return the kernels of the fields of a state."""
     weight, at, outputs = constants.precision.weight, constants.positions, len(state.params.readout)
     (h, g, last), samples = seen, constants.kernels.shape[2]
@@ -172,7 +180,7 @@ def measure(model: Model, state: State, constants: Constants, seen: Seen) -> Ker
     z = _backward_fields(model, state, constants, g) if model.kept.sample_neurons else g
     by_neuron = (x.reshape(layers, rows, outputs, at.places, n) for x in (g, z))
     all_neurons = (h.reshape(layers, rows, at.places, n), *by_neuron)
-    return Kernels(
+    return RecordedKernels(
         features,
         gradients.transpose(0, 1, 3, 2, 4),
         _tangent(model, constants, h, g, last),
@@ -180,7 +188,9 @@ def measure(model: Model, state: State, constants: Constants, seen: Seen) -> Ker
     )
 
 
-def _tangent(model: Model, constants: Constants, h, g, last) -> Float[Array, "sample train o o"]:
+def _tangent(
+    model: SweepModel, constants: SweepConstants, h, g, last
+) -> Float[Array, "sample train o o"]:
     """Return K = Φᴸ + Σ Gˡ Φˡ⁻¹, as in ``tangent`` in ``initial_kernels.py``.
 
     Between two different outputs only the terms with gradients contribute.
@@ -212,7 +222,10 @@ def _tangent(model: Model, constants: Constants, h, g, last) -> Float[Array, "sa
 
 
 def kernel_variables(
-    problem: Problem, output_shape: tuple[int, ...], kernels: list[Kernels], pairs: list[Kernels]
+    problem: Problem,
+    output_shape: tuple[int, ...],
+    kernels: list[RecordedKernels],
+    pairs: list[RecordedKernels],
 ) -> dict[str, np.ndarray]:
     """Return all kernels by name, at single times and between pairs of times."""
     found = trajectory_variables(problem, output_shape, kernels) if kernels else {}
@@ -220,7 +233,7 @@ def kernel_variables(
 
 
 def trajectory_variables(
-    problem: Problem, output_shape: tuple[int, ...], kernels: list[Kernels]
+    problem: Problem, output_shape: tuple[int, ...], kernels: list[RecordedKernels]
 ) -> dict[str, np.ndarray]:
     """Return Φ, G and the tangent kernel, with a leading axis of records.
 
@@ -248,7 +261,7 @@ def trajectory_variables(
 
 
 def neuron_variables(
-    problem: Problem, output_shape: tuple[int, ...], kernels: list[Kernels]
+    problem: Problem, output_shape: tuple[int, ...], kernels: list[RecordedKernels]
 ) -> dict[str, np.ndarray]:
     """Return h, g and z of neurons, ``(record, layer, neuron, sample[, position][, output])``.
 
@@ -269,7 +282,7 @@ def neuron_variables(
 
 
 def pair_variables(
-    problem: Problem, output_shape: tuple[int, ...], pairs: list[Kernels]
+    problem: Problem, output_shape: tuple[int, ...], pairs: list[RecordedKernels]
 ) -> dict[str, np.ndarray]:
     """Return Φ(t, s) and G(t, s), ``(pair, layer, sample, sample_2[, output, output_2])``."""
     features = np.stack([np.asarray(k.features, np.float64) for k in pairs])

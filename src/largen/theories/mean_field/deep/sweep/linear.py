@@ -26,7 +26,7 @@ from largen.theories.mean_field.deep.matrices.row_buffers import BLOCK, capacity
 from largen.theories.mean_field.deep.sweep.advance import COPIES, BasesFull, Swept, advance
 from largen.theories.mean_field.deep.sweep.schedule import Schedule
 from largen.theories.mean_field.deep.sweep.start import begin, initial_matrices, unit
-from largen.theories.mean_field.deep.sweep.state import NOTHING_MORE, Kept, Model
+from largen.theories.mean_field.deep.sweep.state import NOTHING_MORE, Kept, SweepModel
 from largen.theories.mean_field.record_times import Recorded
 
 TOLERANCE = 1e-7  # relative size of omitted directions, whose squares enter averages
@@ -102,7 +102,7 @@ def solve_linear(
     size = Size.within(problem, rows, budget)
     with in_precision(np.zeros((), np.float64)):
         while True:
-            model = Model.of(problem, run, "linear", kept, size.units)
+            model = SweepModel.of(problem, run, "linear", kept, size.units)
             start, used = unit(problem, size.units, np.float64)
             draws = jnp.asarray(used, jnp.int32)
             rule, matrices = (

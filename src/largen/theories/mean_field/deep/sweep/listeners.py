@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
 from largen.theories.mean_field.deep.sweep.kernel_records import Along
-from largen.theories.mean_field.deep.sweep.state import State
+from largen.theories.mean_field.deep.sweep.state import SweepState
 
 Tell = Callable[[float], None]  # called with the completed fraction of steps
 
@@ -24,9 +24,9 @@ class Keeper(Protocol):
         """Whether the next state should be written."""
         ...
 
-    def write(self, state: State, along: Along) -> None:
+    def write(self, state: SweepState, along: Along) -> None:
         """Write the state before its next step, and the records so far."""
 
-    def restore(self, state: State, along: Along, last: int) -> tuple[State, Along]:
+    def restore(self, state: SweepState, along: Along, last: int) -> tuple[SweepState, Along]:
         """Return the stored state and records, or the given ones if none are stored."""
         ...

@@ -18,11 +18,11 @@ from largen.theories.mean_field.deep.sweep.patches import positions_of
 from largen.theories.mean_field.deep.sweep.schedule import Schedule
 from largen.theories.mean_field.deep.sweep.state import (
     AnyMatrices,
-    Constants,
     Moving,
     Noise,
     Start,
-    State,
+    SweepConstants,
+    SweepState,
     fill_side,
 )
 from largen.theories.mean_field.deep.sweep.variance_reduction import reduce_variance
@@ -184,7 +184,7 @@ def begin(
     matrices: AnyMatrices,
     hidden: int | None = None,
     chosen: np.ndarray | None = None,
-) -> tuple[State, Constants]:
+) -> tuple[SweepState, SweepConstants]:
     """Return the initial state and the constants, on the device.
 
     ``matrices`` may be those of an earlier sweep of the same network, whose directions and images
@@ -211,7 +211,7 @@ def begin(
     if isinstance(matrices, Matrices):
         matrices = matrices._replace(change=jnp.zeros_like(matrices.change))
     matrices = matrices._replace(velocity=jnp.zeros_like(matrices.change) if beta else None)
-    state = State(
+    state = SweepState(
         step=jnp.zeros((), jnp.int32),
         params=params,
         velocity=jax.tree.map(jnp.zeros_like, params) if beta else None,
@@ -226,7 +226,7 @@ def begin(
     positions = positions_of(readings, problem.positions, dtype)
     rows = problem.fields.reshape(problem.total, problem.positions[0], -1)
     rows = np.pad(rows, ((0, 0), (0, positions.places - problem.positions[0]), (0, 0)))
-    constants = Constants(
+    constants = SweepConstants(
         positions=positions,
         fields=real(rows.reshape(-1, rows.shape[2])),
         field_rate=real(problem.field_rate),

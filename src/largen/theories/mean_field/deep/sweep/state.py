@@ -45,7 +45,7 @@ class Kept(NamedTuple):
 NOTHING_MORE = Kept()
 
 
-class Model(NamedTuple):
+class SweepModel(NamedTuple):
     """Static arguments of compiled functions.
 
     Attributes
@@ -83,7 +83,7 @@ class Model(NamedTuple):
     @classmethod
     def of(
         cls, problem: Problem, run: Run, sampling: str, kept: Kept = NOTHING_MORE, units: int = 0
-    ) -> Model:
+    ) -> SweepModel:
         """Return the model of a run."""
         different = tuple(dict.fromkeys(problem.phi))
         which = tuple(map(different.index, problem.phi))
@@ -140,7 +140,7 @@ class Moving(NamedTuple):
     scale: Float[Array, " matrix"]
 
 
-class State(NamedTuple):
+class SweepState(NamedTuple):
     """All variables that change during training.
 
     Attributes
@@ -175,7 +175,7 @@ class Noise(NamedTuple):
     matrices: Float[Array, " matrix"]
 
 
-class Constants(NamedTuple):
+class SweepConstants(NamedTuple):
     """Constants of training.
 
     Attributes
@@ -285,7 +285,7 @@ def fill_side(
     return Side(bases, images, rank)
 
 
-def enlarge(state: State, columns: int, samples: int, factor: float) -> State:
+def enlarge(state: SweepState, columns: int, samples: int, factor: float) -> SweepState:
     """Return the state with larger capacities for the bases that are full or will be soon."""
     matrices = state.matrices
     assert isinstance(matrices, Matrices)
@@ -309,7 +309,7 @@ def _larger(side: Side, most: int, factor: float) -> Side:
     return Side(jnp.pad(side.basis, more), jnp.pad(side.images, more), side.rank)
 
 
-def has_room(state: State, columns: int, samples: int, model: Model) -> Bool[Array, ""]:
+def has_room(state: SweepState, columns: int, samples: int, model: SweepModel) -> Bool[Array, ""]:
     """Whether every basis has free rows for all the directions of another step."""
     room = jnp.asarray(True)
     if not isinstance(state.matrices, Matrices):
