@@ -204,7 +204,7 @@ def _fused_queries(
             )
         return Attention(module=module, where="key")
     tensor = dict(reading.base.model.named_parameters())[weight]
-    axes = reading.contracted.get(weight, {1})
+    axes = reading.contracted_axes.get(weight, {1})
     out = next((axis for axis in range(tensor.ndim) if axis not in axes), 0)
     channels = tensor.shape[out]
     for count, share in _patterns(channels, product.head):
