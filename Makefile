@@ -33,14 +33,14 @@ test-oldest:  ## a part of the tests with the lowest versions of all that largen
 	$(VENV)-uv/bin/uv venv -q --allow-existing --python $(PYTHON) $(VENV)-oldest
 	$(VENV)-uv/bin/uv pip install -q --python $(VENV)-oldest/bin/python --resolution lowest-direct -e '.[large]'
 	$(VENV)-uv/bin/uv pip install -q --python $(VENV)-oldest/bin/python $(FOR_PART)
-	$(VENV)-oldest/bin/python -m pytest -q -m "not slow" $(PART)
+	$(VENV)-oldest/bin/python -m pytest -q --default-compiler -m "not slow" $(PART)
 
 test-newest:  ## the same part on the newest Python of this machine, with the newest versions
 	@if [ -z "$(NEWEST)" ]; then echo "test-newest: not run, there is no Python from 3.12 on"; else \
 	  $(NEWEST) -m venv $(VENV)-newest && \
 	  $(VENV)-newest/bin/python -m pip install -q -e '.[large]' $(FOR_PART) && \
 	  $(VENV)-newest/bin/python --version && \
-	  $(VENV)-newest/bin/python -m pytest -q -m "not slow" $(PART); fi
+	  $(VENV)-newest/bin/python -m pytest -q --default-compiler -m "not slow" $(PART); fi
 
 check: test-all lint types imports  ## what CI runs
 

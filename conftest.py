@@ -28,15 +28,23 @@ install_import_hook("largen", f"{tests.typecheck.__name__}.typecheck")
 hypothesis.settings.register_profile("largen", deadline=None)
 hypothesis.settings.load_profile("largen")
 
-# XLA's older code generator for the CPU, which compiles in half the time. Long loops over pairs of
-# samples run slower by half with it: it is for the quick tests.
+# XLA's older code generator for the CPU compiles in half the time, and tests mostly wait for the
+# compiler. Long loops over pairs of samples run slower by half with it: users have the newer one,
+# and so have `make test-oldest` and `make test-newest`.
 QUICK_TO_COMPILE = "--xla_cpu_use_fusion_emitters=false"
+
+
+def pytest_addoption(parser):
+    """Add the option of compiling as users do."""
+    parser.addoption(
+        "--default-compiler", action="store_true", help="compile as XLA does by default"
+    )
 
 
 def pytest_configure(config):
     """Choose the code generator before XLA reads its flags, which it does once a process."""
     flags = os.environ.get("XLA_FLAGS", "")
-    if config.getoption("markexpr") != "not slow" or QUICK_TO_COMPILE in flags:
+    if config.getoption("--default-compiler") or QUICK_TO_COMPILE in flags:
         return
     with_it = os.environ | {"XLA_FLAGS": f"{flags} {QUICK_TO_COMPILE}".strip()}
     # A flag that XLA does not know ends the process: another one finds out.

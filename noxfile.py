@@ -30,7 +30,7 @@ def part() -> list[str]:
 def newest(session: nox.Session) -> None:
     """A part of the tests with the newest packages."""
     session.install("-e", ".[large]", *TESTERS)
-    session.run("python", "-m", "pytest", "-q", "-m", "not slow", *part())
+    session.run("python", "-m", "pytest", "-q", "--default-compiler", "-m", "not slow", *part())
 
 
 @nox.session(python="3.11")
@@ -40,7 +40,7 @@ def oldest(session: nox.Session) -> None:
     install = ("uv", "pip", "install", "--python", session.virtualenv.location)
     session.run(*install, "--resolution", "lowest-direct", "-e", ".[large]")
     session.run(*install, *TESTERS)
-    session.run("python", "-m", "pytest", "-q", "-m", "not slow", *part())
+    session.run("python", "-m", "pytest", "-q", "--default-compiler", "-m", "not slow", *part())
 
 
 @nox.session(python="3.11")
