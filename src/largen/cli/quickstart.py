@@ -13,18 +13,16 @@ from largen.experiments.quickstart import CASES, FAST, FULL, Quickstart, quickst
 from largen.files import save_dataset, save_figure, save_text
 from largen.interrupts import go_on_with
 
-TITLES = {
-    "ntk": "ntk: the kernel limit",
-    "mean_field": "mean_field: the feature-learning limit",
-}
+TITLES = {"ntk": "kernel limit", "mean_field": "mean-field limit"}
 
 
 def run_quickstart(folder: Path, fast: bool, console: Console) -> None:
     """Run the quickstart, show its progress and its table, and write its files."""
     make_output_folder(folder, console)
     console.print(
-        "Two infinite-width limits of one network (one hidden layer, tanh), trained to tell odd "
-        "from even handwritten digits, and how networks of finite width approach them.\n"
+        "Two infinite-width limits of one network (one hidden layer, tanh) that tells odd from even "
+        "handwritten digits: the kernel limit and the mean-field limit, in which features are "
+        "learned; and how networks of finite width approach them.\n"
     )
     goes_on = "Nothing is saved before the end; with --fast it takes a minute or so."
     with go_on_with(goes_on), progress(console) as report:
@@ -48,8 +46,8 @@ def _table(found: Quickstart) -> Table:
     )
     table.add_column("width\nN", justify="right")
     for case in found.comparisons:
-        table.add_column(f"{case}\none network", justify="right")
-        table.add_column(f"{case}\nensemble mean", justify="right")
+        for what in ("one network", "ensemble mean"):
+            table.add_column(f"{TITLES[case]}\n{what}", justify="right")
     data = {case: c.to_xarray() for case, c in found.comparisons.items()}
     for width in next(iter(data.values()))["width"].values:
         cells = [str(width)]
