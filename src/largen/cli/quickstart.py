@@ -20,8 +20,8 @@ def run_quickstart(folder: Path, fast: bool, console: Console) -> None:
     """Run the quickstart, show its progress and its table, and write its files."""
     make_output_folder(folder, console)
     console.print(
-        "Two infinite-width limits of one network (one hidden layer, tanh) that tells odd from even "
-        "handwritten digits: the kernel limit and the mean-field limit, in which features are "
+        "Two infinite-width limits of one network (one hidden layer, tanh) that tells odd from "
+        "even handwritten digits: the kernel limit and the mean-field limit, in which features are "
         "learned; and how networks of finite width approach them.\n"
     )
     goes_on = "Nothing is saved before the end; with --fast it takes a minute or so."
