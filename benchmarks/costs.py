@@ -2,16 +2,22 @@
 
     python benchmarks/costs.py            # all rows
     python benchmarks/costs.py deep       # those whose name has the word
+    python benchmarks/costs.py --output docs/evidence/costs.csv
 
-The first call compiles; the second has other numbers of the same sizes. Processor seconds are those
-of all threads of the process, so that other work on the machine hardly changes them.
+Each row is a process of its own. The first call compiles; the second has other numbers of the same
+sizes. Processor seconds are those of all threads of the process, so that other work on the machine
+hardly changes them.
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
+import csv
+import math
+import multiprocessing
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -50,6 +56,19 @@ def solve_lazy(seed: int) -> lg.Trajectory:
     return lg.solve(run)
 
 
+def solve_endless(param: lg.Parameterization, rtol: float) -> Callable[[int], lg.Trajectory]:
+    def call(seed: int) -> lg.Trajectory:
+        net, steps = lg.residual_mlp(math.inf, "tanh"), 10
+        run = lg.Run(net, param, data(4, seed), optimizer=lg.gd(0.3), steps=steps)
+        return lg.solve(run, rtol=rtol, key=seed, progress=False)
+
+    return call
+
+
+def corrections(seed: int) -> Any:
+    return lg.width_corrections(lg.mlp(3, "tanh"), inputs(4, seed=seed))
+
+
 def train(width: int, seeds: int) -> Callable[[int], lg.Trajectory]:
     def call(seed: int) -> lg.Trajectory:
         run = lg.Run(lg.mlp(3, "tanh"), lg.ntk(), data(100, seed), optimizer=lg.gd(0.5), steps=100)
@@ -77,6 +96,13 @@ CALLS: dict[str, Callable[[int], Any]] = {
     "mean field, deep: 2 layers, 8 samples, 20 steps, rtol 3e-3": solve(2, 8, 20, 3e-3),
     "mean field, deep: 3 layers, 16 samples, 40 steps, rtol 5e-2": solve(3, 16, 40, 5e-2),
     "mean field, deep: 3 layers, 16 samples, 40 steps, rtol 3e-3": solve(3, 16, 40, 3e-3),
+    "infinite depth, branches L^(−½), 4 samples, 10 steps, rtol 1e-2": solve_endless(
+        lg.depth_mup(), 1e-2
+    ),
+    "infinite depth, branches 1/L, 4 samples, 10 steps, rtol 1e-3": solve_endless(
+        lg.complete_p(), 1e-3
+    ),
+    "corrections of order 1/N at initialisation, 3 layers, 4 samples": corrections,
 }
 
 
@@ -86,12 +112,28 @@ def seconds(call: Callable[[int], Any], seed: int) -> float:
     return time.process_time() - begin
 
 
+def measure(name: str) -> tuple[float, float]:
+    """Return the processor seconds of a row's first call and of its second."""
+    return seconds(CALLS[name], 0), seconds(CALLS[name], 1)
+
+
 def main() -> None:
-    words = sys.argv[1:]
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("words", nargs="*", help="rows whose names have all of them")
+    parser.add_argument("--output", type=Path, help="a CSV file to write as well")
+    chosen = parser.parse_args()
+    rows = [["call", "first (s)", "again (s)"]]
     print("| call | first | again |\n|---|---|---|")
-    for name, call in CALLS.items():
-        if all(word in name for word in words):
-            print(f"| {name} | {seconds(call, 0):.2g} s | {seconds(call, 1):.2g} s |", flush=True)
+    apart = multiprocessing.get_context("spawn")
+    for name in CALLS:
+        if all(word in name for word in chosen.words):
+            with apart.Pool(1) as process:
+                first, again = process.apply(measure, (name,))
+            rows.append([name, f"{first:.2g}", f"{again:.2g}"])
+            print(f"| {name} | {first:.2g} s | {again:.2g} s |", flush=True)
+    if chosen.output:
+        with chosen.output.open("w", newline="") as file:
+            csv.writer(file).writerows(rows)
 
 
 if __name__ == "__main__":

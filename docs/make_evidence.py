@@ -170,6 +170,13 @@ def page() -> str:
         precision(),
     )
     lines += section(
+        "Typical costs",
+        "python benchmarks/costs.py --output docs/evidence/costs.csv",
+        "Processor seconds of all threads, each row in a process of its own. The first call "
+        "compiles; the second has other numbers of the same sizes.",
+        table("costs.csv"),
+    )
+    lines += section(
         "Runs drawn at random",
         "python -m tests.properties --cases 1000 --output docs/evidence/properties.json",
         "Architectures, parameterizations and optimizers are drawn at random; each limit is "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -10,14 +10,21 @@ from matplotlib.figure import Figure
 from largen.plots.style import CYCLE, LIMIT, legend_below, panels, style
 
 if TYPE_CHECKING:
-    from largen.criticality import EdgeOfChaos, PhaseDiagram, Propagation
-
+    import xarray
 
 WEIGHTS, BIASES = r"weights' $\sigma_w$", r"biases' $\sigma_b$"
 
 
-def phase_figure(diagram: PhaseDiagram) -> Figure:
-    """Draw log χ_⊥ over σ_w and σ_b, the edge, and depth scales as contours.
+class Drawable(Protocol):
+    """A result of :mod:`largen.criticality`, from a room above this one."""
+
+    def to_xarray(self) -> xarray.Dataset:
+        """Return all numbers with named axes."""
+        ...
+
+
+def phase_figure(diagram: Drawable) -> Figure:
+    """Draw a phase diagram: log χ_⊥ over σ_w and σ_b, the edge, and depth scales as contours.
 
     Given a width and a depth, a dotted line shows where V/K² = 1. Given networks, an orange line
     shows where their gradients neither grow nor vanish.
@@ -63,8 +70,8 @@ def phase_figure(diagram: PhaseDiagram) -> Figure:
     return figure
 
 
-def edge_figure(edge: EdgeOfChaos) -> Figure:
-    """Draw the edge in the plane of σ_w and σ_b, and χ_∥ along it."""
+def edge_figure(edge: Drawable) -> Figure:
+    """Draw the edge of chaos in the plane of σ_w and σ_b, and χ_∥ along it."""
     data = edge.to_xarray()
     with style():
         figure, axes = panels(1, 2)
@@ -93,8 +100,8 @@ def edge_figure(edge: EdgeOfChaos) -> Figure:
     return figure
 
 
-def propagation_figure(propagation: Propagation) -> Figure:
-    """Draw variances, correlations and the mean square of gradients by layer."""
+def propagation_figure(propagation: Drawable) -> Figure:
+    """Draw how signals propagate: variances, correlations and mean squares of gradients by layer."""
     data = propagation.to_xarray()
     with style():
         figure, axes = panels(1, 3)

@@ -6,9 +6,8 @@ cannot have such a base, takes the functions of this module as its methods:
     to_xarray = fields_over(nngp=("sample", "sample_2"))
     save, plot = save_result, plot_result
 
-Pictures are made in ``largen.plots``, which knows these classes by name and which is loaded when
-the first picture is drawn: no other room needs matplotlib. This import runs up the house, as the
-only one; the import contract names it.
+Pictures are made in ``largen.plots``, a room below, which draws data sets, knows some classes by
+name, and is loaded with the first picture: no other room needs matplotlib.
 """
 
 from __future__ import annotations
