@@ -32,7 +32,7 @@ def inputs(count: int, dimension: int = 16, seed: int = 0) -> np.ndarray:
 def data(count: int, seed: int, tests: int = 0) -> lg.Dataset:
     x = inputs(count + tests, seed=seed)
     y = np.sign(x[:, 0])
-    return lg.Dataset(x[:count], y[:count], x[count:], y[count:])
+    return lg.Dataset(x[:count], y[:count], *((x[count:], y[count:]) if tests else ()))
 
 
 def solve(layers: int, samples: int, steps: int, rtol: float, gamma: float = 2.0) -> Any:

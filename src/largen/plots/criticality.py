@@ -101,7 +101,7 @@ def edge_figure(edge: Drawable) -> Figure:
 
 
 def propagation_figure(propagation: Drawable) -> Figure:
-    """Draw how signals propagate: variances, correlations and mean squares of gradients by layer."""
+    """Draw by layers the variances, the correlations and the mean square of gradients."""
     data = propagation.to_xarray()
     with style():
         figure, axes = panels(1, 3)
