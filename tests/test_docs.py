@@ -1,6 +1,8 @@
 """Code of the documentation's pages runs, each page from its top in a namespace of its own."""
 
+import json
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,17 @@ PAGES = sorted(
 
 def test_there_are_pages():
     assert len(PAGES) > 10
+
+
+def test_notebooks_are_those_of_the_pages():
+    """``python docs/make_notebooks.py`` writes them again."""
+    make = runpy.run_path(str(DOCS / "make_notebooks.py"))
+    for name, page in make["PAGES"].items():
+        path = DOCS.with_name("notebooks") / f"{name}.ipynb"
+        assert path.read_text() == make["text_of"](page)
+        cells = json.loads(path.read_text())["cells"]
+        code = ["".join(c["source"]) for c in cells if c["cell_type"] == "code"]
+        assert code == [c.strip("\n") for c in CELL.findall((DOCS / page).read_text())]
 
 
 @pytest.mark.slow
