@@ -66,7 +66,7 @@ def catapult_diagram_figure(data: xarray.Dataset) -> Figure:
                     )
             ax.axvline(2, **LIMIT)
             ax.set(xlabel=r"$x = \eta\lambda_0$", ylabel=title)
-            if place >= 2:
+            if place >= 2 and (values > 0).any():
                 ax.set(yscale="log")
             if place == 1:
                 ax.axhline(2, **LIMIT)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from largen.plots.style import legend_below, panels, shades, style
 
@@ -83,6 +84,7 @@ def response_figure(data: xarray.Dataset) -> Figure:
                     continue
                 most = float(np.abs(kernels[i]).max()) or 1.0
                 image = ax.imshow(kernels[i], vmin=-most, vmax=most, cmap="RdBu_r")
+                ax.yaxis.set_major_locator(MaxNLocator(integer=True))
                 ax.set(
                     xlabel=r"time index $s$ of the field",
                     ylabel=r"time index $t$",
