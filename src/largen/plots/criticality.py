@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 WEIGHTS, BIASES = r"weights' $\sigma_w$", r"biases' $\sigma_b$"
 
 
+@runtime_checkable
 class Drawable(Protocol):
     """A result of :mod:`largen.criticality`, from a room above this one."""
 

@@ -118,19 +118,6 @@ def cells_of(
     return cells
 
 
-def jobs_of(jobs: Any) -> int:
-    """Return the number of cells to train at once, −1 for one on each core.
-
-    Raises
-    ------
-    InvalidInput
-        If it is not a number of jobs that ``joblib`` accepts.
-    """
-    if integer("jobs", jobs, at_least=-1024, at_most=1024) == 0:
-        raise InvalidInput("jobs: wanted at least 1, or -1 for one on each core, got 0.")
-    return jobs
-
-
 def _numbers(name: str, values: Any) -> list[float]:
     found = [real(name, v, at_least=0) for v in sequence(name, values, "a list of numbers ≥ 0")]
     if not found:

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from largen.interrupts import check, go_on_with, interruptible
+from largen.jobs import number_of_jobs, results_of
 from largen.progress import reporter
-from largen.sweeps.arguments import cells_of, jobs_of, protocol_of
+from largen.sweeps.arguments import cells_of, protocol_of
 from largen.sweeps.cells import Cell, Protocol, arrays_of
 from largen.sweeps.store import Store
 from largen.sweeps.surface import Sweep, surface
@@ -119,7 +120,7 @@ def sweep(
         make_model, task, base, names, optimizer, schedule, options, device, apply, identity
     )
     cells = cells_of(protocol, lrs, widths, depths, schemes, seeds, weight_decays, momenta)
-    jobs = jobs_of(jobs)
+    jobs = number_of_jobs(jobs)
     goes_on = (
         "Nothing was saved; with folder=… the same call would resume here."
         if folder is None
@@ -167,24 +168,9 @@ def _train(
                 yield i, arrays_of(protocol.train(cells[i], bar.within(i)), protocol.task)
                 check()
         return
-    if not missing:
-        return  # no workers are needed
-    from joblib import Parallel, delayed, effective_n_jobs
-
     # Large cells first, so that no core waits for the last one.
     order = sorted(missing, key=lambda i: -cells[i].cost)
-    work = [delayed(_number)(i, protocol, cells[i]) for i in order]
-    one_by_one: dict[str, Any] = {"return_as": "generator_unordered", "batch_size": 1}
-    try:
-        found: Any = Parallel(n_jobs=jobs, **one_by_one)(work)
-    except ValueError:  # a backend that returns when all is done, as Ray's: round by round
-        many = effective_n_jobs(jobs)
-        with Parallel(n_jobs=jobs) as workers:  # the same for all rounds: starting them takes long
-            for start in range(0, len(work), many):
-                together: Any = workers(work[start : start + many])
-                yield from together
-    else:
-        yield from found
+    yield from results_of([(_number, (i, protocol, cells[i])) for i in order], jobs)
 
 
 def _number(i: int, protocol: Protocol, cell: Cell) -> tuple[int, dict[str, np.ndarray]]:

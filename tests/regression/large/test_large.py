@@ -1,10 +1,12 @@
 """Low rank, conjugate gradients and kernels on disk, against the small dense case."""
 
+import os
 import shutil
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from joblib.externals.loky.process_executor import TerminatedWorkerError
 
 import largen as lg
 from largen.errors import DamagedFile, InvalidInput, NumericalFailure
@@ -109,6 +111,29 @@ def test_on_disk_with_masks(tmp_path):
             np.testing.assert_allclose(stored[kind][:], want, rtol=1e-12)
     with pytest.raises(InvalidInput, match="another kernel"):
         lg.stored_kernel(tmp_path / "one", net, x, mask1=there[::-1], block=2)
+
+
+@pytest.mark.slow
+def test_workers_write_the_same_blocks_and_a_killed_one_loses_its_block(tmp_path):
+    mark, main = tmp_path / "mark", os.getpid()
+
+    def activation(x):
+        if os.getpid() != main and not mark.exists():  # the first worker that compiles ends at once
+            mark.touch()
+            os._exit(9)
+        return jnp.tanh(x)
+
+    net = lg.mlp(2, activation)
+    with pytest.raises(TerminatedWorkerError):
+        lg.stored_kernel(tmp_path / "two", net, X, block=20, jobs=2)
+    seen = []
+    two = lg.stored_kernel(
+        tmp_path / "two", net, X, block=20, jobs=2, progress=lambda *counts: seen.append(counts)
+    )
+    one = lg.stored_kernel(tmp_path / "one", net, X, block=20)
+    assert seen[-1] == (6, 6)
+    for name in ("nngp", "ntk"):
+        np.testing.assert_array_equal(two[name][:], one[name][:])
 
 
 def test_interrupted_and_resumed(tmp_path, monkeypatch):

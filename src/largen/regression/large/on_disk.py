@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jax.typing import ArrayLike
+from joblib import cpu_count
 
 from largen.architectures import Layer, fingerprint
 from largen.arrays import floating, is_traced, samples
@@ -16,6 +17,7 @@ from largen.callables import takes
 from largen.errors import InvalidInput, instance_of
 from largen.files import as_path
 from largen.interrupts import check, go_on_with, interruptible
+from largen.jobs import number_of_jobs, results_of
 from largen.kernels.masked import kernel_of, masked
 from largen.kernels.nngp_ntk import kernel
 from largen.kernels.tiles import takes_whole_batches
@@ -36,6 +38,7 @@ def stored_kernel(
     mask2: ArrayLike | None = None,
     param: Parameterization | None = None,
     block: int = 1024,
+    jobs: int = 1,
     progress: Callable[[int, int], object] | None = None,
 ) -> Any:
     """Compute NNGP and NTK block by block into a Zarr group, or resume after an interruption.
@@ -52,6 +55,11 @@ def stored_kernel(
         As in :func:`largen.kernel`.
     block
         Rows and columns of a block and of a chunk on disk; need not divide the number of samples.
+    jobs
+        Number of blocks computed at once, by ``joblib``: −1 for one on each core. Inside
+        ``joblib.parallel_config(backend="ray")`` or ``"dask"`` other machines compute them, which
+        must see the folder. Workers write their blocks themselves: one that is killed loses the
+        block it was at, and the same call goes on.
     progress
         Called with the number of finished blocks and the total number.
 
@@ -70,7 +78,7 @@ def stored_kernel(
         If the folder holds the kernel of another network, or of other samples or blocks; for
         :class:`largen.MultiHeadAttention` with softmax; otherwise as for :func:`largen.kernel`.
     OutOfMemory
-        If a block does not fit into memory.
+        If the blocks that are computed at once do not fit into memory.
     NumericalFailure
         If the kernel misses the accuracy of :func:`largen.kernel`.
     ImportError
@@ -88,7 +96,7 @@ def stored_kernel(
     from largen.regression.large.store import open_group  # Zarr need not be there
 
     path = as_path("path", path)
-    block = integer("block", block, at_least=1)
+    block, jobs = integer("block", block, at_least=1), number_of_jobs(jobs)
     instance_of("net", net, Layer, "a network such as lg.mlp(3)")
     if param is not None:
         instance_of("param", param, Parameterization, "a parameterization such as lg.ntk()")
@@ -112,34 +120,90 @@ def stored_kernel(
     masks = () if mask1 is None and mask2 is None else (one.mask, two.mask)
     identity = _identity(net, param, block, first, None if symmetric else second, *masks)
     chunks = min(block, shape[0]), min(block, shape[1])
+    here = jobs if jobs > 0 else max(1, cpu_count() + 1 + jobs)
+    at_once = min(here, grid[0] * grid[1])
     check_fits(
-        4.0 * chunks[0] * chunks[1] * np.dtype(dtype).itemsize,
-        f"block: two kernels of {chunks[0]} × {chunks[1]} samples, computed and written,",
+        4.0 * at_once * chunks[0] * chunks[1] * np.dtype(dtype).itemsize,
+        f"block: two kernels of {chunks[0]} × {chunks[1]} samples, computed and written"
+        + (f" by {at_once} workers," if at_once > 1 else ","),
         "Take smaller blocks.",
     )
     group = open_group(path, identity, NAMES, shape, chunks, dtype)
     wanted = [(i, j) for i in range(grid[0]) for j in range(i if symmetric else 0, grid[1])]
     goes_on = f"Finished blocks are in {path}: the same call resumes from them."
     with go_on_with(goes_on), interruptible():
-        for count, (i, j) in enumerate(wanted):
+        missing = []
+        for i, j in wanted:
             check()
             rows, columns = (_span(k, block, n) for k, n in zip((i, j), shape, strict=True))
-            if not _is_done(group, rows, columns, mirrored=symmetric and i != j):
-                other = None if symmetric and i == j else two.rows(columns)
-                parts = kernel_of(kernel, net, one.rows(rows), other, param=param)
-                for name, part in zip(NAMES, parts, strict=True):
-                    group[name][rows, columns] = np.asarray(part)
-                    if symmetric and i != j:
-                        group[name][columns, rows] = np.asarray(part).T
+            place = Block(rows, columns, diagonal=symmetric and i == j, symmetric=symmetric)
+            if not _is_done(group, place):
+                missing.append(place)
+        done = len(wanted) - len(missing)
+        if progress is not None and done:
+            progress(done, len(wanted))
+        for count, _ in enumerate(
+            _compute_all(group, net, param, one, two, missing, jobs), done + 1
+        ):
+            check()
             if progress is not None:
-                progress(count + 1, len(wanted))
+                progress(count, len(wanted))
     return group
 
 
-def _is_done(group: Any, rows: slice, columns: slice, mirrored: bool) -> bool:
+class Block(NamedTuple):
+    """A block of a kernel, by its rows and columns."""
+
+    rows: slice
+    columns: slice
+    diagonal: bool
+    symmetric: bool
+
+    @property
+    def places(self) -> list[tuple[slice, slice]]:
+        """The block, and its mirror image if that stands in the kernel as well."""
+        mirrored = self.symmetric and not self.diagonal
+        return [(self.rows, self.columns), *([(self.columns, self.rows)] if mirrored else [])]
+
+
+def _compute_all(group, net, param, one, two, missing, jobs) -> Iterator[None]:
+    """Compute blocks, here or by workers, which open the group themselves; yield after each."""
+    where = group if jobs == 1 else str(group.store.root.resolve())
+    work = (
+        (
+            where,
+            net,
+            param,
+            block,
+            one.rows(block.rows),
+            None if block.diagonal else two.rows(block.columns),
+        )
+        for block in missing
+    )
+    if jobs == 1:
+        for arguments in work:
+            check()
+            yield _compute(*arguments)
+    else:
+        yield from results_of(((_compute, arguments) for arguments in work), jobs)
+
+
+def _compute(group, net, param, block: Block, first, second) -> None:
+    """Compute a block of both kernels and write it, with its mirror image."""
+    if isinstance(group, str):
+        from largen.regression.large.store import reopen_group
+
+        group = reopen_group(group)
+    for name, part in zip(NAMES, kernel_of(kernel, net, first, second, param=param), strict=True):
+        for place, entries in zip(
+            block.places, (np.asarray(part), np.asarray(part).T), strict=False
+        ):
+            group[name][place] = entries
+
+
+def _is_done(group: Any, block: Block) -> bool:
     """Whether a block of both kernels and its mirror image are stored undamaged."""
-    places = [(rows, columns)] + ([(columns, rows)] if mirrored else [])
-    return all(_is_whole(group[name], *place) for name in NAMES for place in places)
+    return all(_is_whole(group[name], *place) for name in NAMES for place in block.places)
 
 
 def _is_whole(matrix: Any, rows: slice, columns: slice) -> bool:

@@ -97,6 +97,11 @@ def open_group(
     return group
 
 
+def reopen_group(path: str) -> Any:
+    """Return the group that :func:`open_group` has opened, in another process."""
+    return zarr.open_group(WholeFiles(path), mode="r+")
+
+
 def _create(
     group: Any, name: str, shape: tuple[int, int], chunks: tuple[int, int], dtype: Any
 ) -> Any:
