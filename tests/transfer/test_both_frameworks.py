@@ -199,3 +199,25 @@ def jax_losses(parameters, moved, x, y, apply=forward):
 
     run = jax.jit(lambda p, s: jax.lax.scan(step, (p, s), length=STEPS)[1])
     return run(parameters, moved.init(parameters))
+
+
+def test_both_have_the_rules_of_batch_size_and_horizon():
+    options = {"optimizer": "adamw", "scheme": "mup"}
+    length = {"batch_ratio": 4, "horizon_ratio": 16}  # rates, decay and ε × ½; 1 − β × ¼
+    module = in_torch.scale(SmallNet, BASE, TARGET, **options, **length)
+    plain = in_jax.scale(init, BASE, TARGET, layout="out_in", **options)
+    plan = in_jax.scale(init, BASE, TARGET, layout="out_in", **options, **length)
+    assert plan.horizon == module.horizon
+    assert str(plan.horizon) in str(plan)
+    ours = plan.optax(lr=0.1, weight_decay=0.3, eps=1e-3, b1=0.9, b2=0.95)
+    same = plain.optax(lr=0.05, weight_decay=0.15, eps=5e-4, b1=0.975, b2=0.9875)
+    parameters = plain.init(0)
+    states = [optimizer.init(parameters) for optimizer in (ours, same)]
+    for step in range(3):
+        gradients = jax.tree.map(lambda p, step=step: jnp.sin(7 * p + step), parameters)
+        moved = []
+        for i, optimizer in enumerate((ours, same)):
+            update, states[i] = optimizer.update(gradients, states[i], parameters)
+            moved.append(jax.tree.leaves(update))
+        for own, other in zip(*moved, strict=True):
+            np.testing.assert_allclose(own, other, rtol=1e-5)

@@ -95,7 +95,8 @@ class JaxPlan(Plan):
         **options
             Options of the optimizer, such as ``momentum``, ``nesterov``, ``b1`` and ``b2``. With
             Muon's ``consistent_rms`` steps scale with another power of the width, for which the
-            rates compensate.
+            rates compensate. ``b1`` and ``b2`` are those tuned on the base model: 1 − β is
+            multiplied by the ratio of batch sizes over that of the numbers of samples.
 
         Raises
         ------
@@ -115,6 +116,8 @@ class JaxPlan(Plan):
                 )
         if schedule is not None and lr != 1.0:  # at 1, absolute rates and factors are the same
             check_factor(schedule)
+        for beta in options.keys() & {"b1", "b2"}:
+            (options[beta],) = self.horizon.betas([options[beta]])
         transforms, labels = {}, {}
         muon = [w.name for w in self.weights if w.moved_by == "muon"]
         others = [w.name for w in self.weights if w.moved_by != "muon"]

@@ -9,6 +9,7 @@ from typing import Any
 from largen.errors import InvalidInput, one_of
 from largen.parameterizations import Parameterization, Power
 from largen.scalars import real
+from largen.transfer.horizon import horizon
 from largen.transfer.initial import InitialDistribution
 from largen.transfer.jax.layouts import LAYOUTS
 from largen.transfer.jax.plan import JaxPlan
@@ -45,6 +46,8 @@ def scale(
     branches: Collection[str] | None = None,
     attention: Mapping[str, float] | None = None,
     tied: Collection[str] = (),
+    batch_ratio: float = 1.0,
+    horizon_ratio: float = 1.0,
 ) -> JaxPlan:
     """Plan how a model of one shape takes over the hyperparameters of a smaller one.
 
@@ -78,6 +81,10 @@ def scale(
     tied
         Names of embeddings that the forward pass uses as a read-out, too; the forward pass has
         to multiply these logits by :meth:`JaxPlan.factor`.
+    batch_ratio, horizon_ratio
+        Ratios of the target's batch size and number of training samples (or tokens) to the base's:
+        rates, weight decay and ε are adjusted by :mod:`largen.transfer.horizon`, and
+        :meth:`JaxPlan.optax` adjusts the β that it is given.
 
     Returns
     -------
@@ -104,6 +111,7 @@ def scale(
     >>> state = plan.optax(lr=1e-3).init(parameters)
     """
     param, moved = scheme_of(scheme, alpha), update(optimizer, decay)
+    length = horizon(moved, batch_ratio, horizon_ratio)
     if layout is not None:
         one_of("layout", layout, LAYOUTS)
     survey = Survey(init, shapes(base, target, depth, delta), layout)
@@ -156,6 +164,8 @@ def scale(
         weights=tuple(weights),
         multipliers=tuple(forward),
         notes=tuple(notes),
+        batch_ratio=length.batch,
+        horizon_ratio=length.samples,
         make_parameters=init,
     )
 
