@@ -7,6 +7,7 @@ import pytest
 from tests.expectations.references import COVARIANCES, derivative_of, gap_of
 
 from largen.expectations import derivative_second_moment, mean, pair_moments, second_moment
+from largen.expectations.homogeneous import angle_and_folding
 
 VARIANCES = [(1.0, 1.0), (2.0, 0.5), (1e-6, 2e-6), (1.0, 1.001), (25.0, 30.0), (3e-8, 4.0)]
 HUGE = [(1e4, 1e4), (1e4, 3.0)]
@@ -127,3 +128,17 @@ def test_zero_rows(name):
         slope = at_zero.get(name, 2 / np.sqrt(np.pi))
         np.testing.assert_allclose(derivative[0], slope**2, atol=1e-14)
         np.testing.assert_allclose(derivative_second_moment(name, 0.0), slope**2, atol=1e-14)
+
+
+def test_angle_and_folding_of_vectors_of_any_lengths():
+    draw = np.random.default_rng(0)
+    u, v = draw.normal(size=(2, 40, 3)) * draw.uniform(0.1, 3.0, size=(2, 40, 1))
+    lengths = np.linalg.norm(u, axis=1), np.linalg.norm(v, axis=1)
+    chord = np.linalg.norm(u / lengths[0][:, None] - v / lengths[1][:, None], axis=1)
+    theta = 2 * np.arcsin(chord / 2)
+    folding = lengths[0] * lengths[1] * (np.sin(theta) - theta * np.cos(theta))
+    moments = np.sum(u**2, 1), np.sum(v**2, 1), np.sum((u - v) ** 2, 1) / 2
+    with jax.enable_x64(True):
+        found = angle_and_folding(*map(jnp.asarray, moments))
+    np.testing.assert_allclose(found[0], theta, rtol=1e-12)
+    np.testing.assert_allclose(found[1], folding, rtol=1e-12)
