@@ -75,18 +75,18 @@ def outputs_on_shapes(name: str, function: Callable[..., Any], *inputs: Any) -> 
     except Exception as error:
         if isinstance(error, _FOR_VALUES) or "truth value of an array" in _start(error):
             raise InvalidInput(
-                f"{name}: {_called(function)} asks for the value of an array, by a branch, float() "
-                "or NumPy, which is not known when JAX compiles it. Write it with jax.numpy, and "
+                f"{name}: {_name_of(function)} asks for the value of an array, by a branch, float() or "
+                "NumPy, which is not known when JAX compiles it. Write it with jax.numpy, and "
                 "branches as jnp.where(condition, a, b)."
             ) from error
         shapes = ", ".join(str(np.shape(leaf)) for leaf in jax.tree.leaves(inputs)[:6])
         raise InvalidInput(
-            f"{name}: {_called(function)} fails on JAX arrays of shape {shapes}: "
+            f"{name}: {_name_of(function)} fails on JAX arrays of shape {shapes}: "
             f"{type(error).__name__}: {_start(error)}."
         ) from error
 
 
-def _called(function: Any) -> str:
+def _name_of(function: Any) -> str:
     return getattr(function, "__name__", shown(function))
 
 
@@ -113,7 +113,7 @@ def globals_read(function: types.FunctionType) -> list[tuple[str, Any]]:
                 path = step.argval
                 held = function.__globals__.get(path, vars(builtins).get(path))
             elif step.opname == "IMPORT_NAME":
-                path, held = step.argval, _imported(step.argval)
+                path, held = step.argval, _import_quietly(step.argval)
             elif isinstance(held, types.ModuleType) and step.opname in (
                 "LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM",
             ):  # fmt: skip
@@ -130,7 +130,7 @@ def globals_read(function: types.FunctionType) -> list[tuple[str, Any]]:
     return list(found.items())
 
 
-def _imported(name: str) -> Any:
+def _import_quietly(name: str) -> Any:
     """Return a module that a function imports when called, if the import succeeds."""
     try:
         return importlib.import_module(name)

@@ -139,7 +139,7 @@ class Integration:
         next_end = jnp.where(near, jnp.where(keep, self._end, next_t + rest / 2), next_end)
         between = self._solver.interpolation_cls(t0=t, t1=t_next, **dense)
         observed = [
-            _saved(times, function, between, keep, saved, count)
+            _save(times, function, between, keep, saved, count)
             for (times, function), saved, count in zip(
                 self._observed, state.saved, state.counts, strict=True
             )
@@ -174,7 +174,7 @@ def _room(times: Any, function: Function, t: Any, y: Any) -> Any:
     return jax.tree.map(room, first)
 
 
-def _saved(times: Any, function: Function, between: Any, keep: Any, saved: Any, count: Any):
+def _save(times: Any, function: Function, between: Any, keep: Any, saved: Any, count: Any):
     """Return the observables with the times passed by a step filled in, and the number passed."""
 
     def goes_on(carry):

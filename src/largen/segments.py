@@ -55,7 +55,7 @@ def scan_segments(
     passed = _begun(step, fixed, number, carry, arrays)
     with interruptible():
         for begin, end in Pace().segments(0, number):
-            passed = _advanced(step, fixed, passed, begin, end, arrays)
+            passed = _advance(step, fixed, passed, begin, end, arrays)
             jax.block_until_ready(passed)
     return passed
 
@@ -114,7 +114,7 @@ def _begun(step: Step, fixed: Hashable, number: int, carry: Any, arrays: Any) ->
 
 
 @partial(jax.jit, static_argnums=(0, 1), donate_argnums=2)
-def _advanced(
+def _advance(
     step: Step, fixed: Hashable, passed: tuple[Any, Any], begin: Any, end: Any, arrays: Any
 ) -> tuple[Any, Any]:
     def one(i, passed):

@@ -156,7 +156,7 @@ def critical_initialization(
     if network == "residual":
         return _residual(phi, depth, inverse)
     if network != "plain":
-        return _normalised(phi, depth, network, inverse)
+        return _normalise(phi, depth, network, inverse)
     edge = edge_of_chaos(phi)
     attracting = [p for p in edge.critical_points if p.attracts != "nothing"]
     if attracting:
@@ -242,7 +242,7 @@ def _residual(phi: ActivationFunction, depth: int, inverse: np.ndarray | None) -
     return Initialization(weight_std, 0.0, 1.0, growth, *scales, effective, reason)
 
 
-def _normalised(
+def _normalise(
     phi: ActivationFunction, depth: int, network: str, inverse: np.ndarray | None
 ) -> Initialization:
     found = expectations(phi, np.ones(1))

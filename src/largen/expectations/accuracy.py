@@ -218,7 +218,7 @@ def probes(q: np.ndarray) -> np.ndarray:
 
 
 @lru_cache(maxsize=64)
-def _remembered(phi: ActivationFunction, q: tuple[float, ...], dtype: type) -> RelativeError:
+def _error_once(phi: ActivationFunction, q: tuple[float, ...], dtype: type) -> RelativeError:
     return relative_error(phi, np.array(q), dtype)
 
 
@@ -226,7 +226,7 @@ def _worst(phi, q, dtype, layers, derivative) -> float:
     """Return the bound for a product over layers, at a few representative variances."""
     if not np.isfinite(q).all():
         return np.inf
-    bounds = _remembered(phi, tuple(probes(q)), dtype)
+    bounds = _error_once(phi, tuple(probes(q)), dtype)
     return layers * max(np.max(bound) for bound in bounds[: 2 if derivative else 1])
 
 

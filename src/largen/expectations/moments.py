@@ -328,7 +328,7 @@ def _functions(phi: ActivationFunction) -> dict[str, Elementwise]:
     }
 
 
-def _graded(phi: ActivationFunction) -> float | None:
+def _reach(phi: ActivationFunction) -> float | None:
     return reach_of(phi) if by_angle(phi) else None
 
 
@@ -336,13 +336,13 @@ def _graded(phi: ActivationFunction) -> float | None:
 def _single(phi: ActivationFunction, moment: str, q: Array) -> Array:
     if phi.closed_form is not None:
         return getattr(phi.closed_form, moment)(q)
-    return gaussian_mean(_functions(phi)[moment], q, reach=_graded(phi))
+    return gaussian_mean(_functions(phi)[moment], q, reach=_reach(phi))
 
 
 @partial(jax.jit, static_argnums=0)
 def _single_error(phi: ActivationFunction, q: Array) -> tuple[Array, ...]:
     if phi.closed_form is None:
-        reach = _graded(phi)
+        reach = _reach(phi)
         return tuple(gaussian_mean_error(f, q, reach=reach) for f in _functions(phi).values())
     rounding = 16 * jnp.finfo(q.dtype).eps
     known = phi.closed_form

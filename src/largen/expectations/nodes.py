@@ -71,12 +71,12 @@ def values(phi: ActivationFunction, x: np.ndarray) -> tuple[np.ndarray, np.ndarr
     padded = np.zeros(max(64, 1 << int(np.ceil(np.log2(max(x.size, 1))))))
     padded[: x.size] = np.ravel(x)
     with jax.enable_x64(True), jax.ensure_compile_time_eval():
-        value, slope = (np.asarray(f, np.float64) for f in _compiled(phi)(jnp.asarray(padded)))
+        value, slope = (np.asarray(f, np.float64) for f in _compile(phi)(jnp.asarray(padded)))
     return value[: x.size].reshape(x.shape), slope[: x.size].reshape(x.shape)
 
 
 @lru_cache(maxsize=256)
-def _compiled(phi: ActivationFunction) -> Callable:
+def _compile(phi: ActivationFunction) -> Callable:
     return jax.jit(lambda x: (phi(x), phi.derivative(x)))
 
 
@@ -105,7 +105,7 @@ def nodes_for(phi: ActivationFunction, q: np.ndarray) -> Nodes:
     """
     q = np.asarray(q, np.float64)
     kinks = kinks_of(phi)
-    return _panelled(kinks, q) if kinks else _trapezoidal(q, _fineness(phi))
+    return _panels(kinks, q) if kinks else _trapezoidal(q, _fineness(phi))
 
 
 @lru_cache(maxsize=256)
@@ -141,7 +141,7 @@ def _trapezoidal(q: np.ndarray, finer: int) -> Nodes:
     )
 
 
-def _panelled(kinks: tuple[float, ...], q: np.ndarray) -> Nodes:
+def _panels(kinks: tuple[float, ...], q: np.ndarray) -> Nodes:
     """Return panels that end at the kinks and grow away from them, from length 1 in √q z."""
     scale = 1 / np.sqrt(q)
     largest = np.sqrt(np.max(q, initial=1.0))

@@ -140,7 +140,7 @@ def _moment(watch: Watch, phi: ActivationFunction, moment: str, q: Any) -> Any:
     if isinstance(q, np.ndarray):
         if watch.only_which:
             return q
-        return getattr(_remembered(phi, q.tobytes()), moment).reshape(q.shape)
+        return getattr(_moments_once(phi, q.tobytes()), moment).reshape(q.shape)
     if phi.closed_form is not None:
         return getattr(phi.closed_form, moment)(q)
     function = phi.derivative if moment == "derivative_second_moment" else phi
@@ -151,7 +151,7 @@ def _moment(watch: Watch, phi: ActivationFunction, moment: str, q: Any) -> Any:
 
 
 @lru_cache(maxsize=64)
-def _remembered(phi: ActivationFunction, q: bytes) -> SingleMoments:
+def _moments_once(phi: ActivationFunction, q: bytes) -> SingleMoments:
     variances = np.frombuffer(q)
     if phi.closed_form is None:
         return moments_at(phi, variances)

@@ -215,7 +215,7 @@ def predict_training(
         if method == "expansion":
             f, kernels = trajectory_of(PREDICTED, plan, numbers, params, report)
         else:
-            f, kernels = _closed(run, plan, numbers, params, report)
+            f, kernels = _closed_form(run, plan, numbers, params, report)
         orders = {"f": np.cumsum(np.moveaxis(f, 1, 0), 0)}
         orders |= {name: np.cumsum(np.moveaxis(k, 1, 0), 0) for name, k in kernels.items()}
         actual: dict[str, np.ndarray] = {}
@@ -263,7 +263,7 @@ def _check_memory(plan: Plan, numbers: Numbers, budget: float) -> None:
         )
 
 
-def _closed(
+def _closed_form(
     run: Run, plan: Plan, numbers: Numbers, params: Any, report: Report
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     P = plan.samples

@@ -152,8 +152,8 @@ def gamma_regimes(
         raise InvalidInput(
             f"run: γ of {run.param} is its reference network's; use lg.ntk() or lg.mean_field()."
         )
-    gamma = sorted({real("gammas", value, above=0) for value in _listed("gammas", gammas)})
-    width = sorted({integer("widths", n, at_least=1) for n in _listed("widths", widths)})
+    gamma = sorted({real("gammas", value, above=0) for value in _as_list("gammas", gammas)})
+    width = sorted({integer("widths", n, at_least=1) for n in _as_list("widths", widths)})
     for name, values in (("gammas", gamma), ("widths", width)):
         if len(values) < 2:
             raise InvalidInput(f"{name}: wanted at least two different values, got {values!r}.")
@@ -201,7 +201,7 @@ def _at(run: Run, gamma: float) -> Run:
     return run.with_changes(param=param)
 
 
-def _listed(name: str, values: Any) -> list[Any]:
+def _as_list(name: str, values: Any) -> list[Any]:
     try:
         return list(values)
     except TypeError:

@@ -206,7 +206,7 @@ def _new_draft(target: Path, mode: int | None) -> tuple[Path, int]:
                 with suppress(OSError):
                     os.chmod(draft, mode)
             # Another process that cleans up drafts may have locked and deleted it before.
-            if not _locked(descriptor, wait=True) or os.fstat(descriptor).st_nlink:
+            if not _lock(descriptor, wait=True) or os.fstat(descriptor).st_nlink:
                 return draft, descriptor
         except BaseException:
             os.close(descriptor)
@@ -215,7 +215,7 @@ def _new_draft(target: Path, mode: int | None) -> tuple[Path, int]:
         os.close(descriptor)
 
 
-def _locked(descriptor: int, wait: bool) -> bool:
+def _lock(descriptor: int, wait: bool) -> bool:
     """Lock a file until it is closed; return whether that succeeded."""
     if fcntl is None:
         return False
@@ -242,7 +242,7 @@ def _delete_leftovers(target: Path) -> None:
                 continue
             descriptor = os.open(left, os.O_RDWR)
             try:
-                if _locked(descriptor, wait=False):
+                if _lock(descriptor, wait=False):
                     os.unlink(left)
             finally:
                 os.close(descriptor)

@@ -112,11 +112,11 @@ def _series(phi: ActivationFunction, kernel: np.ndarray, own: list[np.ndarray]) 
                 f"the Hermite series of {phi} misses {missing:.1g} of its second moment at "
                 "these variances. Take smaller ones or a smoother function."
             )
-        tables.append(_summed(a[: terms + 4], q, kernel))
+        tables.append(_sum_series(a[: terms + 4], q, kernel))
     return tables
 
 
-def _summed(a: np.ndarray, q: np.ndarray, kernel: np.ndarray) -> list[np.ndarray]:
+def _sum_series(a: np.ndarray, q: np.ndarray, kernel: np.ndarray) -> list[np.ndarray]:
     root = np.sqrt(np.outer(q, q))
     rho = np.clip(kernel / root, -1, 1)
     terms = len(a) - 4

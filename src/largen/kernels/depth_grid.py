@@ -127,7 +127,7 @@ class _Numbers(tuple):
 def _kernels(skeleton, with_ntk, space, numbers: _Numbers, few: bytes) -> np.ndarray:
     with jax.enable_x64(True), np.errstate(all="ignore"):
         q = jnp.asarray(np.frombuffer(few))
-        found = _compiled(skeleton, with_ntk, space, numbers.constants, q)
+        found = _compile(skeleton, with_ntk, space, numbers.constants, q)
         parts = []
         for kernel in found if with_ntk else found[:1]:
             kernel = np.asarray(kernel).reshape(len(q), len(COSINES), len(q))
@@ -138,7 +138,7 @@ def _kernels(skeleton, with_ntk, space, numbers: _Numbers, few: bytes) -> np.nda
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))
-def _compiled(
+def _compile(
     skeleton: Layer,
     with_ntk: bool,
     space: tuple[int, ...],

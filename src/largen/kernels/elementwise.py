@@ -81,7 +81,7 @@ def _append_function(done: Pieces, phi: ActivationFunction) -> None:
         done.append((Activation(phi), ()))
 
 
-def _factors_joined(factors: Pieces) -> Pieces:
+def _join_factors(factors: Pieces) -> Pieces:
     """Return a product with its elementwise factors joined into one, which comes first."""
     functions = [layer.function for layer, _ in factors if isinstance(layer, Activation)]
     others = [factor for factor in factors if not isinstance(factor[0], Activation)]
@@ -131,7 +131,7 @@ def _behind(phi: Activation, layer: Parallel, constants: Shared) -> tuple[Layer,
 def together(layer: Parallel, own: Any, found: Pieces) -> tuple[Layer, Any]:
     """Return a parallel layer with other parts, and its own constants joined with theirs."""
     if isinstance(layer, Product):
-        found = _factors_joined(found)
+        found = _join_factors(found)
         if len(found) == 1:
             return found[0]
         return Product(*(part for part, _ in found)), Shared(own, tuple(c for _, c in found))

@@ -88,7 +88,7 @@ def activation_variances(lowered: Lowered, inputs: tuple[Any, ...]) -> Seen:
             through = _by_compiled_rules if space else _by_numpy
             requests = through(lowered.skeleton, space, lowered.constants, few)
     except jax.errors.UnexpectedTracerError:
-        raise NoTheory(_not_followed(lowered.skeleton)) from None
+        raise NoTheory(_why_not_followed(lowered.skeleton)) from None
     except jax.errors.JAXTypeError:  # an activation holds traced values
         return {}
     known["exact"] = all(_exact(each.phi) for each in requests)
@@ -180,7 +180,7 @@ def _state(sample: Input, space: tuple[int, ...], required: Wanted) -> KernelSta
     return KernelState(side, side, pairs, None, jnp.ones((1, 1), bool))
 
 
-def _not_followed(skeleton: Layer) -> str:
+def _why_not_followed(skeleton: Layer) -> str:
     inside = {type(layer).__name__ for layer in _containers(skeleton)}
     return (
         "kernels: the variances that reach the activations cannot be followed, since the rule of a "

@@ -331,11 +331,11 @@ def _cheapest(f, *arguments):
     """Return the compiled method with fewer operations at these shapes."""
     leaves, tree = jax.tree.flatten(arguments)
     shapes = tuple((jnp.shape(leaf), jnp.result_type(leaf)) for leaf in leaves)
-    return _compiled(f, tree, shapes)
+    return _compile(f, tree, shapes)
 
 
 @lru_cache(maxsize=64)
-def _compiled(f, tree, shapes):
+def _compile(f, tree, shapes):
     leaves = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in shapes]
     arguments = tree.unflatten(leaves)
     found = [method.lower(f, *arguments).compile() for method in _BY_NAME.values()]

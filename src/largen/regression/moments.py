@@ -132,7 +132,7 @@ def in_blocks(
     blocks = [slice(i, min(i + BLOCK, count)) for i in range(0, count, BLOCK)]
     answers = np.empty_like(cross)  # columns of Rᵀ K*ᵀ, or of A⁻¹Θ*ᵀ
     for rows in blocks:
-        answers[rows] = _solved(root, singular, cross[rows].T, whole=prior is not None).T
+        answers[rows] = _solve(root, singular, cross[rows].T, whole=prior is not None).T
         check()
     covariance = own.copy()
     for rows in blocks:
@@ -145,7 +145,7 @@ def in_blocks(
     return cross @ weights, (covariance + covariance.T) / 2
 
 
-def _solved(root: np.ndarray, singular: bool, columns: np.ndarray, *, whole: bool) -> np.ndarray:
+def _solve(root: np.ndarray, singular: bool, columns: np.ndarray, *, whole: bool) -> np.ndarray:
     """Return Rᵀ times columns, or if ``whole`` A⁻¹ times columns."""
     if singular:
         white = root.T @ columns

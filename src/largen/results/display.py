@@ -30,16 +30,16 @@ def brief(self: Any) -> str:
     """
     names = self._fields
     width = max(map(len, names))
-    rows = [f"  {name:<{width}}  {_described(getattr(self, name))}" for name in names]
+    rows = [f"  {name:<{width}}  {_describe(getattr(self, name))}" for name in names]
     return "\n".join([f"{type(self).__name__}:", *rows[:MOST_LINES]])
 
 
-def _described(value: Any) -> str:
+def _describe(value: Any) -> str:
     """Return a description of a field in one line."""
     if isinstance(value, (np.ndarray, jax.Array)):
         return _array(value)
     if isinstance(value, (tuple, list)) and any(np.ndim(entry) for entry in value):
-        return f"{len(value)} of {_described(value[0])}"
+        return f"{len(value)} of {_describe(value[0])}"
     if isinstance(value, float):
         return f"{value:.6g}"
     return str(value)

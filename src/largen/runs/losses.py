@@ -112,7 +112,7 @@ def _alike(sample: Callable[[Any, Any], Any], f: Any, y: Any) -> tuple[Any, Any]
     return f, y
 
 
-def _squared(f, y):
+def _square(f, y):
     return 0.5 * jnp.sum((f - y) ** 2)
 
 
@@ -125,7 +125,7 @@ def _cross_entropy(f, y):
 
 
 LOSSES = {
-    "mse": Loss("mse", _squared, "real", linear_residual=True),
+    "mse": Loss("mse", _square, "real", linear_residual=True),
     "logistic": Loss("logistic", _logistic, "sign"),
     "cross_entropy": Loss("cross_entropy", _cross_entropy, "class"),
 }

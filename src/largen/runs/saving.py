@@ -116,13 +116,13 @@ def load(path: str | PathLike[str]) -> Any:
     """
     groups, has_checksum = load_tree(path)
     if set(groups) == {"/"}:
-        return _restored(groups["/"], path, has_checksum)
+        return _restore(groups["/"], path, has_checksum)
     found: dict[str, Any] = {}
     for place, dataset in groups.items():
         if not dataset.variables and not dataset.attrs:
             continue  # a group that only holds others
         name, _, number = place.strip("/").partition("/")
-        result = _restored(dataset, path, has_checksum)
+        result = _restore(dataset, path, has_checksum)
         if number:
             found.setdefault(name, {})[int(number)] = result
         else:
@@ -133,7 +133,7 @@ def load(path: str | PathLike[str]) -> Any:
     }
 
 
-def _restored(dataset: xarray.Dataset, path: Any, has_checksum: bool) -> Any:
+def _restore(dataset: xarray.Dataset, path: Any, has_checksum: bool) -> Any:
     """Return the result that a data set was made of."""
     attributes = dataset.attrs
     if "format" in attributes:

@@ -203,7 +203,7 @@ def _pairs(path, stem, a: Part, others, b: Part, members):
             f"make_model: the sequence {_join(path, stem + '…')} has {len(was)} members at one "
             f"depth and {len(now)} at another, and no block of it is simply repeated."
         )
-    unit, first = _repeated(now, head, extra)
+    unit, first = _repetition(now, head, extra)
     copies_now = (head + extra - first) // unit
     repetition = Repetition(
         _join(path, stem + "…"), unit, (head - first) // unit, copies_now, first
@@ -220,7 +220,7 @@ def _pairs(path, stem, a: Part, others, b: Part, members):
     return pairs, repetition
 
 
-def _repeated(now: list[tuple], head: int, extra: int) -> tuple[int, int]:
+def _repetition(now: list[tuple], head: int, extra: int) -> tuple[int, int]:
     """Return the length of the repeated unit and where its first copy begins."""
     end = head + extra
     for unit in range(1, min(head, extra) + 1):

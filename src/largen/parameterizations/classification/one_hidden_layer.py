@@ -84,8 +84,8 @@ class Increments:
         w_more = largest(a_odd, product(self.a_even, self.gate))
         if adaptive:
             # The update has the size of the rate: each part is in units of the whole gradient.
-            a_even, a_more = _normalised(a_even, a_more)
-            w_even, w_more = _normalised(w_even, w_more)
+            a_even, a_more = _normalise(a_even, a_more)
+            w_even, w_more = _normalise(w_even, w_more)
         return Increments(
             a_even=largest(self.a_even, product(first_a, a_even)),
             a_odd=largest(self.a_odd, product(first_a, a_more)),
@@ -94,7 +94,7 @@ class Increments:
         )
 
 
-def _normalised(even: Order, odd: Order) -> tuple[Order, Order]:
+def _normalise(even: Order, odd: Order) -> tuple[Order, Order]:
     size = largest(even, odd)
     assert size is not None
     return product(even, -size), product(odd, -size)

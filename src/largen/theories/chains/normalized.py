@@ -39,7 +39,7 @@ class NormalizedActivation:
 
     def __call__(self, h):
         """Return φ(h̃), neurons along the last axis."""
-        return self.activation(_normalized(self.norm, h)[0])
+        return self.activation(_normalize(self.norm, h)[0])
 
     def __repr__(self) -> str:
         return f"{self.activation} of {self.norm!r}"
@@ -67,7 +67,7 @@ def slopes(phi: LayerActivation, h: Any) -> Slopes:
     """Return the linearisation at h, neurons along the last axis."""
     if not isinstance(phi, NormalizedActivation):
         return Slopes(phi.derivative(h))
-    normalized, inverse = _normalized(phi.norm, h)
+    normalized, inverse = _normalize(phi.norm, h)
     return Slopes(phi.activation.derivative(normalized), normalized, inverse)
 
 
@@ -82,7 +82,7 @@ def pull_back(phi: LayerActivation, at: Slopes, z: Any) -> Any:
     return (v - at.normalized * along) * at.inverse
 
 
-def _normalized(norm: LayerNorm | RMSNorm, h: Any) -> tuple[Any, Any]:
+def _normalize(norm: LayerNorm | RMSNorm, h: Any) -> tuple[Any, Any]:
     """Return h̃ and 1/σ."""
     if isinstance(norm, LayerNorm):
         h = h - jnp.mean(h, axis=-1, keepdims=True)

@@ -49,7 +49,7 @@ def flow(
     state = _begun(fixed, arrays)
     with interruptible():
         for _, stop in Pace().segments(0, MAX_STEPS):
-            state, ended = _advanced(fixed, arrays, state, stop)
+            state, ended = _advance(fixed, arrays, state, stop)
             if ended:
                 break
     return state.saved[0], bool(state.sound & (state.t >= times[-1]))
@@ -61,7 +61,7 @@ def _begun(fixed: Any, arrays: Any) -> Integrated:
 
 
 @partial(jax.jit, static_argnums=0, donate_argnums=2)
-def _advanced(fixed: Any, arrays: Any, state: Integrated, stop: Any) -> tuple[Integrated, Any]:
+def _advance(fixed: Any, arrays: Any, state: Integrated, stop: Any) -> tuple[Integrated, Any]:
     course = _course(fixed, *arrays)
     state = course.advance(state, stop)
     return state, course.ended(state)

@@ -113,7 +113,7 @@ def coordinate_check(
     records = []
     for plan, named in zip(plans, names, strict=True):
         moved = plan.optax(lr=lr, weight_decay=weight_decay, eps=eps)
-        measure = jax.jit(_measured(plan, activations))
+        measure = jax.jit(_measure(plan, activations))
         step = jax.jit(_step(moved, loss))
         own = []
         for seed in range(seeds):
@@ -156,7 +156,7 @@ class _Names:
         return self._looked_at.get(name) if name in self._names else name
 
 
-def _measured(plan: JaxPlan, activations: Activations) -> Activations:
+def _measure(plan: JaxPlan, activations: Activations) -> Activations:
     """Return the activations without the factors folded into the weights that produce them."""
     folds = {}
     for weight in plan.weights:

@@ -18,10 +18,10 @@ def children(node: Any) -> Iterator[tuple[str, Any]]:
     """
     found = jax.tree_util.tree_flatten_with_path(node, is_leaf=lambda x: x is not node)[0]
     pairs = [(key_name(path[0]), child) for path, child in found if path]
-    yield from (_nested(pairs) if any("." in name for name, _ in pairs) else pairs)
+    yield from (_nest(pairs) if any("." in name for name, _ in pairs) else pairs)
 
 
-def _nested(pairs: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
+def _nest(pairs: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
     """Return nested dictionaries for names that are paths."""
     tree: dict[str, Any] = {}
     for name, child in pairs:

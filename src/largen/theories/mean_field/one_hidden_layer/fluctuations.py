@@ -131,10 +131,10 @@ def fluctuations(problem: OneLayerProblem, run: Run, rng: np.random.Generator) -
         start = problem.out_bias_std / problem.gamma * part.reshape(-1)
         covariance += np.outer(start, start)
     covariance /= problem.ratio  # the number of neurons per unit of width
-    return _closed(np.asarray(response), covariance, np.asarray(path.curvatures), shape)
+    return _close(np.asarray(response), covariance, np.asarray(path.curvatures), shape)
 
 
-def _closed(response, covariance, curvatures, shape) -> Fluctuations:
+def _close(response, covariance, curvatures, shape) -> Fluctuations:
     """Solve for δf with δΔ = (∂Δ/∂f) δf, and return its covariance at equal times."""
     steps, _, outputs = shape
     train, rows = curvatures.shape[1], int(np.prod(shape))

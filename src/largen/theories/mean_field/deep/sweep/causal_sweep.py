@@ -164,7 +164,7 @@ def forward_pass(
     def layer(l, carry):
         matrices, draws, hs, coordinates = carry
         x, stream = at.patches(l, live_features(model, constants, l, hs[l])), streams[l + 1]
-        rule = _muted(model, l, 0, _rule(model, constants, l + 1))
+        rule = _mute(model, l, 0, _rule(model, constants, l + 1))
         matrices, y, c, used = matrices.apply(l, x, draws[stream], rule, precision)
         h = constants.std[l] * params.scale[l] * y + constants.bias_std[l] * params.biases[l]
         h = at.widen(h)
@@ -236,7 +236,7 @@ def backward_field(
 ):
     """Return the updated matrix, zˡ = Wᵀgˡ⁺¹, the coordinates of gˡ⁺¹, and the remaining draws."""
     at = constants.positions
-    rule = _muted(model, l, 1, _rule(model, constants, l, at.live(l)))
+    rule = _mute(model, l, 1, _rule(model, constants, l, at.live(l)))
     matrices, y, d, used = matrices.apply(
         l, at.narrow(g), draws, rule, constants.precision, transposed=True
     )
@@ -349,7 +349,7 @@ def _rule(model: SweepModel, constants: SweepConstants, layer: Index, taps: Any 
     return gaussian(anchors, constants.precision.weight, taps, live, ratio)
 
 
-def _muted(model: SweepModel, matrix: Index, side: int, rule: Any) -> Any:
+def _mute(model: SweepModel, matrix: Index, side: int, rule: Any) -> Any:
     """Return the rule, with images of zero for a matrix or a transpose that brings no noise."""
     if not model.muted:
         return rule
@@ -368,7 +368,7 @@ def live_features(
     """Return φ(hˡ), with 0 for neurons that the layer does not have."""
     if constants.live is None:
         return model.apply(layer, h)
-    return model.apply(layer, _unscaled(h, constants.live[layer])) * constants.live[layer]
+    return model.apply(layer, _unscale(h, constants.live[layer])) * constants.live[layer]
 
 
 def live_pull_back(
@@ -380,10 +380,10 @@ def live_pull_back(
 ):
     """Return φ'(hˡ)z; see :meth:`Model.pull_back`."""
     if constants.live is not None:
-        h = _unscaled(h, constants.live[layer])
+        h = _unscale(h, constants.live[layer])
     return model.pull_back(layer, h, z)
 
 
-def _unscaled(h: Float[Array, "k n"], live: Float[Array, " n"]) -> Float[Array, "k n"]:
+def _unscale(h: Float[Array, "k n"], live: Float[Array, " n"]) -> Float[Array, "k n"]:
     """Return preactivations without the root of the weight of their neurons."""
     return h / jnp.where(live > 0, live, 1)

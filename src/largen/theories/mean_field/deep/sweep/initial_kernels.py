@@ -65,7 +65,7 @@ def initial_tangent(problem: Problem) -> np.ndarray:
             moments = pair_moments(phi, variance[:, None], variance[None], gap)
             square = np.asarray(second_moment(phi, variance))
             feature = float(ratio) * ((square[:, None] + square) / 2 - np.asarray(moments.gap))
-            read.append(_summed(affine.reading.taps, feature))
+            read.append(_sum_over_taps(affine.reading.taps, feature))
             slopes.append(float(ratio) * size * np.asarray(moments.derivative))
             covariance = (affine.std**2 * read[-1] + affine.bias_std**2) * (not muted)
             # At initialisation the output of a branch is independent of the layer it is added to.
@@ -74,7 +74,7 @@ def initial_tangent(problem: Problem) -> np.ndarray:
     behind = np.ones_like(read[-1])
     for l in reversed(range(len(gradients))):
         affine = problem.maps[l]
-        back = _summed(affine.reading.taps.swapaxes(1, 2), behind)
+        back = _sum_over_taps(affine.reading.taps.swapaxes(1, 2), behind)
         if not (problem.quiet and (*problem.from_stream, False)[l]):
             gradients[l] = gradients[l] + affine.std**2 * back * slopes[l]
         behind = gradients[l]
@@ -91,7 +91,7 @@ def initial_tangent(problem: Problem) -> np.ndarray:
     )
 
 
-def _summed(taps: np.ndarray, kernel: np.ndarray) -> np.ndarray:
+def _sum_over_taps(taps: np.ndarray, kernel: np.ndarray) -> np.ndarray:
     """Return Σ_k T_k K T_kᵀ of a kernel between all columns."""
     _, behind, before = taps.shape
     pairs = kernel.reshape(-1, before, len(kernel) // before, before)
