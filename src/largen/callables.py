@@ -75,9 +75,9 @@ def outputs_on_shapes(name: str, function: Callable[..., Any], *inputs: Any) -> 
     except Exception as error:
         if isinstance(error, _FOR_VALUES) or "truth value of an array" in _start(error):
             raise InvalidInput(
-                f"{name}: {_name_of(function)} asks for the value of an array, by a branch, float() or "
-                "NumPy, which is not known when JAX compiles it. Write it with jax.numpy, and "
-                "branches as jnp.where(condition, a, b)."
+                f"{name}: {_name_of(function)} asks for the value of an array, by a branch, "
+                "float() or NumPy, which is not known when JAX compiles it. Write it with "
+                "jax.numpy, and branches as jnp.where(condition, a, b)."
             ) from error
         shapes = ", ".join(str(np.shape(leaf)) for leaf in jax.tree.leaves(inputs)[:6])
         raise InvalidInput(
