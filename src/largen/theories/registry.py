@@ -10,12 +10,18 @@ from largen.errors import InvalidInput, one_of
 from largen.runs import Theory
 from largen.text import shown
 from largen.theories.kernel_limit import KernelLimit
-from largen.theories.mean_field import DeepMeanField, InfiniteDepth, MeanField
+from largen.theories.mean_field import (
+    AttentionMeanField,
+    DeepMeanField,
+    InfiniteDepth,
+    MeanField,
+)
 
 Kind = TypeVar("Kind", bound=type[Theory])
 
 _THEORIES: dict[str, type[Theory]] = {
-    kind.name: kind for kind in (KernelLimit, MeanField, DeepMeanField, InfiniteDepth)
+    kind.name: kind
+    for kind in (KernelLimit, MeanField, DeepMeanField, InfiniteDepth, AttentionMeanField)
 }
 
 

@@ -1,0 +1,172 @@
+"""Gradient descent of the limit: passes through the network and steps of its weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from largen.interrupts import check
+from largen.runs import Run
+from largen.theories.mean_field.transformer.passes import Context, InSequence
+from largen.theories.mean_field.transformer.program import Program, ReadOut
+from largen.theories.mean_field.transformer.random_matrix import Diverged, averages
+from largen.theories.mean_field.transformer.weights import Descent, Trained, Vectors
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A run of a network with attention at infinite width.
+
+    Attributes
+    ----------
+    program
+        The network.
+    gamma
+        γ₀.
+    samples
+        P, the number of training samples.
+    outputs
+        C.
+    """
+
+    program: Program
+    gamma: float
+    samples: int
+    outputs: int
+
+
+class Solved(NamedTuple):
+    """What training computes.
+
+    Attributes
+    ----------
+    f
+        Outputs, (step, sample, output), NaN from a step on at which they are not finite.
+    patterns
+        Attention weights at the recorded steps, a list of (sample, position, position) each.
+    directions
+        The largest number of directions that a matrix has acted on, at one of its sides.
+    stopped
+        Whether the matrices outgrew the memory budget.
+    """
+
+    f: np.ndarray
+    patterns: list[list[np.ndarray]]
+    directions: int
+    stopped: bool
+
+
+class Output:
+    """The outputs f = σ√r ⟨w x⟩/γ₀ + b, with a bias b that is 0 initially."""
+
+    def __init__(self, operation: ReadOut, outputs: int, gamma: float, context: Context):
+        weights, root = operation.weights, operation.before**0.5
+        self._vectors = Vectors(outputs, context.population(operation.population), weights.rate)
+        self._out, self._back = weights.std * root / gamma, weights.std / root
+        self._gamma = gamma
+        # In units in which a step of η₀ moves the output by η₀ρσ_b² ΣΔ.
+        self._bias_rate = weights.bias_rate * weights.bias_std**2
+        self._bias = Trained(np.zeros(outputs), self._bias_rate > 0)
+
+    def forward(self, x: np.ndarray) -> np.ndarray:
+        """Return f, (sample, output), of fields at a single position."""
+        self._x = x[:, 0]
+        return self._out * averages(self._x, self._vectors.rows) + self._bias.values
+
+    def backward(self, weights: np.ndarray) -> np.ndarray:
+        """Return the backward fields of Σ_μ Δ_μ·f_μ, for weights γ₀Δ/P (sample, output)."""
+        self._weights = weights
+        x = self._x[: len(weights)]
+        self._vectors.pull(self._back * weights.T @ x)
+        return self._back * (weights @ self._vectors.rows)[:, None]
+
+    def step(self, step: Descent) -> None:
+        """Make a step."""
+        self._vectors.step(step)
+        self._bias.move(self._bias_rate * self._weights.sum(0) / self._gamma, step)
+
+
+def train(
+    problem: Problem, run: Run, record_at: tuple[int, ...], budget: float, tell: Callable[..., Any]
+) -> Solved:
+    """Return the trajectory of the limit, of training samples followed by test samples.
+
+    Each step passes through the network forward and backward, as in a network of finite width, on
+    coordinates of fields with respect to the Gaussian vectors of their population.
+
+    Parameters
+    ----------
+    problem, run
+        The problem, and its run.
+    record_at
+        Time indices at which attention weights are recorded.
+    budget
+        The number of bytes that the matrices may take.
+    tell
+        Called with the numbers of finished and of all steps.
+    """
+    program = problem.program
+    context = Context(program.populations.of)
+    *inner, last = program.operations
+    network = InSequence(tuple(inner), context)
+    out = Output(last, problem.outputs, problem.gamma, context)
+    x = run.data.x.astype(np.float64)
+    x = x.reshape(len(x), program.positions, -1)
+    times = len(run.times)
+    f, patterns, stopped = np.full((times, len(x), problem.outputs), np.nan), [], False
+    residual = residuals(run)
+    for t in range(times):
+        check()
+        try:
+            found = out.forward(network.forward(x))
+            if not np.isfinite(found).all():
+                break
+            f[t] = found
+            if t in record_at:
+                patterns.append([np.copy(each) for each in context.patterns])
+            if t < times - 1:
+                network.backward(out.backward(problem.gamma * residual(t, found)))
+        except Diverged:
+            break
+        if t < times - 1:
+            momentum = getattr(run.optimizer, "momentum", 0.0)
+            step = Descent(run.rates[t], momentum, run.optimizer.weight_decay)
+            network.step(step)
+            out.step(step)
+        tell(t + 1, times)
+        if sum(matrix.operator.bytes for matrix in context.matrices) > budget:
+            stopped = t < times - 1
+            break
+    sides = [s for m in context.matrices for s in (m.operator.before, m.operator.behind)]
+    directions = max((len(side.directions.array) for side in sides), default=0)
+    return Solved(f, patterns, directions, stopped)
+
+
+def bytes_at_start(problem: Problem, run: Run) -> float:
+    """Return roughly the bytes of the fields of one step, which the solution at least takes."""
+    columns = len(run.data.x) * problem.program.positions
+    return 64.0 * columns * (columns + run.data.x.shape[-1])
+
+
+def residuals(run: Run) -> Callable[[int, np.ndarray], np.ndarray]:
+    """Return the function of the step and of f that returns Δ over the size of the batch.
+
+    Samples that are not in the batch have Δ = 0.
+    """
+    samples, y = len(run.data.x_train), run.data.y_train
+    slopes = jax.jit(jax.vmap(jax.grad(run.loss.sample)))
+
+    def residual(t: int, f: np.ndarray) -> np.ndarray:
+        trained = f[:samples].reshape(samples, *run.output_shape)
+        delta = -np.asarray(slopes(trained, y), np.float64).reshape(samples, -1)
+        if run.batches is None:
+            return delta / samples
+        batch = run.batches[t]
+        counts = np.bincount(batch, minlength=samples)
+        return delta * counts[:, None] / len(batch)
+
+    return residual
