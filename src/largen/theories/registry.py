@@ -32,7 +32,7 @@ def registered() -> tuple[type[Theory], ...]:
     --------
     >>> import largen as lg
     >>> [theory.name for theory in lg.theories.registered()]
-    ['kernel', 'mean field, one hidden layer', 'mean field, deep', 'mean field, infinite depth']
+    ['kernel', 'mean field, one hidden layer', 'mean field, deep', 'mean field, infinite depth', 'mean field, attention']
     """
     return tuple(_THEORIES.values())
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from largen.arrays import precision
 from largen.interrupts import check
 from largen.runs import Run
 from largen.theories.mean_field.transformer.passes import Context, InSequence
@@ -65,7 +66,7 @@ class Output:
 
     def __init__(self, operation: ReadOut, outputs: int, gamma: float, context: Context):
         weights, root = operation.weights, operation.before**0.5
-        self._vectors = Vectors(outputs, context.population(operation.population), weights.rate)
+        self.vectors = Vectors(outputs, context.population(operation.population), weights.rate)
         self._out, self._back = weights.std * root / gamma, weights.std / root
         self._gamma = gamma
         # In units in which a step of η₀ moves the output by η₀ρσ_b² ΣΔ.
@@ -75,31 +76,77 @@ class Output:
     def forward(self, x: np.ndarray) -> np.ndarray:
         """Return f, (sample, output), of fields at a single position."""
         self._x = x[:, 0]
-        return self._out * averages(self._x, self._vectors.rows) + self._bias.values
+        return self._out * averages(self._x, self.vectors.rows) + self._bias.values
 
     def backward(self, weights: np.ndarray) -> np.ndarray:
         """Return the backward fields of Σ_μ Δ_μ·f_μ, for weights γ₀Δ/P (sample, output)."""
         self._weights = weights
-        x = self._x[: len(weights)]
-        self._vectors.pull(self._back * weights.T @ x)
-        return self._back * (weights @ self._vectors.rows)[:, None]
+        self.vectors.pull(self._back * weights.T @ self._x[: len(weights)])
+        return self._back * (weights @ self.vectors.rows)[:, None]
 
     def step(self, step: Descent) -> None:
         """Make a step."""
-        self._vectors.step(step)
+        self.vectors.step(step)
         self._bias.move(self._bias_rate * self._weights.sum(0) / self._gamma, step)
 
 
+class InfiniteNetwork:
+    """A network of infinite width, in coordinates of fields in the Gaussian vectors.
+
+    Attributes
+    ----------
+    context
+        Its populations, matrices and attention weights.
+    output
+        Its read-out.
+    """
+
+    def __init__(self, problem: Problem):
+        *inner, last = problem.program.operations
+        self.context = Context(problem.program.populations.of)
+        self._inner = InSequence(tuple(inner), self.context)
+        self.output = Output(last, problem.outputs, problem.gamma, self.context)
+        self._gamma = problem.gamma
+
+    def forward(self, x: np.ndarray) -> np.ndarray:
+        """Return f, (sample, output), of data (sample, position, input)."""
+        return self.output.forward(self._inner.forward(x))
+
+    def descend(self, delta: np.ndarray, step: Descent) -> None:
+        """Make a step of gradient descent with residuals Δ/P of the last training samples."""
+        self._inner.backward(self.output.backward(self._gamma * delta))
+        self._inner.step(step)
+        self.output.step(step)
+
+    @property
+    def directions(self) -> int:
+        """The largest number of directions that a matrix has acted on, at one of its sides."""
+        operators = [matrix.operator for matrix in self.context.matrices]
+        sides = [side for each in operators for side in (each.before, each.behind)]
+        return max((len(side.directions.array) for side in sides), default=0)
+
+    @property
+    def bytes(self) -> int:
+        """The number of bytes of all matrices."""
+        return sum(matrix.operator.bytes for matrix in self.context.matrices)
+
+
 def train(
-    problem: Problem, run: Run, record_at: tuple[int, ...], budget: float, tell: Callable[..., Any]
+    network: InfiniteNetwork,
+    problem: Problem,
+    run: Run,
+    record_at: tuple[int, ...] = (),
+    budget: float = np.inf,
+    tell: Callable[..., Any] | None = None,
 ) -> Solved:
     """Return the trajectory of the limit, of training samples followed by test samples.
 
-    Each step passes through the network forward and backward, as in a network of finite width, on
-    coordinates of fields with respect to the Gaussian vectors of their population.
+    Each step passes through the network forward and backward, as in a network of finite width.
 
     Parameters
     ----------
+    network
+        The network before training, which is changed.
     problem, run
         The problem, and its run.
     record_at
@@ -107,43 +154,34 @@ def train(
     budget
         The number of bytes that the matrices may take.
     tell
-        Called with the numbers of finished and of all steps.
+        Called with the numbers of finished and of all time indices.
     """
-    program = problem.program
-    context = Context(program.populations.of)
-    *inner, last = program.operations
-    network = InSequence(tuple(inner), context)
-    out = Output(last, problem.outputs, problem.gamma, context)
     x = run.data.x.astype(np.float64)
-    x = x.reshape(len(x), program.positions, -1)
-    times = len(run.times)
+    x = x.reshape(len(x), problem.program.positions, -1)
+    times, last = len(run.times), len(run.times) - 1
     f, patterns, stopped = np.full((times, len(x), problem.outputs), np.nan), [], False
-    residual = residuals(run)
-    for t in range(times):
-        check()
-        try:
-            found = out.forward(network.forward(x))
-            if not np.isfinite(found).all():
+    residual, momentum = residuals(run), getattr(run.optimizer, "momentum", 0.0)
+    with precision(f), np.errstate(all="ignore"):
+        for t in range(times):
+            check()
+            try:
+                found = network.forward(x)
+                if not np.isfinite(found).all():
+                    break
+                f[t] = found
+                if t in record_at:
+                    patterns.append([np.copy(each) for each in network.context.patterns])
+                if t < last:
+                    step = Descent(run.rates[t], momentum, run.optimizer.weight_decay)
+                    network.descend(residual(t, found), step)
+            except Diverged:
                 break
-            f[t] = found
-            if t in record_at:
-                patterns.append([np.copy(each) for each in context.patterns])
-            if t < times - 1:
-                network.backward(out.backward(problem.gamma * residual(t, found)))
-        except Diverged:
-            break
-        if t < times - 1:
-            momentum = getattr(run.optimizer, "momentum", 0.0)
-            step = Descent(run.rates[t], momentum, run.optimizer.weight_decay)
-            network.step(step)
-            out.step(step)
-        tell(t + 1, times)
-        if sum(matrix.operator.bytes for matrix in context.matrices) > budget:
-            stopped = t < times - 1
-            break
-    sides = [s for m in context.matrices for s in (m.operator.before, m.operator.behind)]
-    directions = max((len(side.directions.array) for side in sides), default=0)
-    return Solved(f, patterns, directions, stopped)
+            if tell is not None:
+                tell(t + 1, times)
+            if t < last and network.bytes > budget:
+                stopped = True
+                break
+    return Solved(f, patterns, network.directions, stopped)
 
 
 def bytes_at_start(problem: Problem, run: Run) -> float:

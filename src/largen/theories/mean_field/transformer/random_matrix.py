@@ -10,8 +10,10 @@ vector: a new coordinate.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
-from scipy.linalg import qr
+import scipy.linalg
 
 # Relative size below which a direction is taken to be spanned by earlier ones: far above rounding
 # errors of two projections, and far below all that matters.
@@ -120,7 +122,8 @@ class Side:
         self._largest = max(self._largest, sizes.max(initial=0.0))
         rest = self._beyond(self._beyond(x))
         if self._largest and rest.size:
-            basis, triangle, _ = qr(rest.T, mode="economic", pivoting=True, check_finite=False)
+            found: Any = scipy.linalg.qr(rest.T, mode="economic", pivoting=True)
+            basis, triangle, _ = found
             number = int(np.sum(np.abs(np.diag(triangle)) > TOLERANCE * self._largest))
             if number:
                 self._add(basis[:, :number].T, other)
@@ -134,7 +137,7 @@ class Side:
     def _add(self, new: np.ndarray, other: Side) -> None:
         """Add orthonormal directions, and their images, to the basis."""
         # Directions of small fields need another projection, now that they are normalised.
-        new = qr(self._beyond(new).T, mode="economic", check_finite=False)[0].T
+        new = np.linalg.qr(self._beyond(new).T)[0].T
         fresh = other.population.fresh(len(new))
         images = np.zeros((len(new), fresh.stop))
         images[:, fresh] = self.norm * np.eye(len(new))

@@ -15,7 +15,13 @@ from largen.progress import Report, check_progress, reporter
 from largen.runs import Posed, Run, Status, Theory, Trajectory
 from largen.runs.theory import set_fields
 from largen.scalars import integers, real
-from largen.theories.mean_field.transformer.dynamics import Problem, Solved, bytes_at_start, train
+from largen.theories.mean_field.transformer.dynamics import (
+    InfiniteNetwork,
+    Problem,
+    Solved,
+    bytes_at_start,
+    train,
+)
 from largen.theories.mean_field.transformer.problem import posed_by
 
 
@@ -132,7 +138,8 @@ class AttentionMeanField(Theory):
         needed = bytes_at_start(posed.problem, run)
         check_fits(needed, f"net: directions of {len(run.data.x)} samples", "Take fewer samples.")
         with reporter(self.progress, "mean field") as report:
-            found = train(posed.problem, run, record_at, self.memory_budget, report)
+            network = InfiniteNetwork(posed.problem)
+            found = train(network, posed.problem, run, record_at, self.memory_budget, report)
         result = _trajectory(posed, self.name, found, record_at)
         if found.stopped:
             result = result.with_status(Status.OUT_OF_MEMORY)

@@ -41,7 +41,7 @@ class Trained:
         """Make a step with the negative gradient in units of η₀."""
         if not self._moves:  # weights of rate 0 do not decay either
             return
-        shape = np.maximum(self.values.shape, descent.shape)
+        shape = tuple(map(max, self.values.shape, descent.shape))
         self.values, velocity = (grown(a, shape) for a in (self.values, self._velocity))
         velocity = step.momentum * velocity + step.rate * grown(descent, shape)
         self._velocity = velocity - step.rate * step.decay * self.values
@@ -109,9 +109,10 @@ class Bias:
 
     def add(self, y: np.ndarray) -> np.ndarray:
         """Return y + σ_b b of fields, (…, coordinate)."""
-        return (
-            y if self._vector is None else plus(y, self._std * self._vector.rows + 0 * y[..., :1])
-        )
+        if self._vector is None:
+            return y
+        rows = self._std * self._vector.rows
+        return plus(y, np.broadcast_to(rows, (*y.shape[:-1], rows.shape[-1])))
 
     def pull(self, g: np.ndarray) -> None:
         """Note the backward fields of y, (column, coordinate)."""
