@@ -31,8 +31,13 @@ def registered() -> tuple[type[Theory], ...]:
     Examples
     --------
     >>> import largen as lg
-    >>> [theory.name for theory in lg.theories.registered()]
-    ['kernel', 'mean field, one hidden layer', 'mean field, deep', 'mean field, infinite depth', 'mean field, attention']
+    >>> for theory in lg.theories.registered():
+    ...     print(theory.name)
+    kernel
+    mean field, one hidden layer
+    mean field, deep
+    mean field, infinite depth
+    mean field, attention
     """
     return tuple(_THEORIES.values())
 

@@ -14,8 +14,8 @@ from largen.interrupts import check
 from largen.runs import Run
 from largen.theories.mean_field.transformer.passes import Context, InSequence
 from largen.theories.mean_field.transformer.program import Program, ReadOut
-from largen.theories.mean_field.transformer.random_matrix import Diverged, averages
-from largen.theories.mean_field.transformer.weights import Descent, Trained, Vectors
+from largen.theories.mean_field.transformer.random_matrix import Diverged, GaussianMatrix, averages
+from largen.theories.mean_field.transformer.weights import Descent, Matrix, Trained, Vectors
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,9 @@ class Output:
 
     def __init__(self, operation: ReadOut, outputs: int, gamma: float, context: Context):
         weights, root = operation.weights, operation.before**0.5
-        self.vectors = Vectors(outputs, context.population(operation.population), weights.rate)
+        self._vectors = Vectors(outputs, context.population(operation.population), weights.rate)
         self._out, self._back = weights.std * root / gamma, weights.std / root
+        context.weights.append(self._vectors)
         self._gamma = gamma
         # In units in which a step of η₀ moves the output by η₀ρσ_b² ΣΔ.
         self._bias_rate = weights.bias_rate * weights.bias_std**2
@@ -76,17 +77,17 @@ class Output:
     def forward(self, x: np.ndarray) -> np.ndarray:
         """Return f, (sample, output), of fields at a single position."""
         self._x = x[:, 0]
-        return self._out * averages(self._x, self.vectors.rows) + self._bias.values
+        return self._out * averages(self._x, self._vectors.rows) + self._bias.values
 
     def backward(self, weights: np.ndarray) -> np.ndarray:
         """Return the backward fields of Σ_μ Δ_μ·f_μ, for weights γ₀Δ/P (sample, output)."""
         self._weights = weights
-        self.vectors.pull(self._back * weights.T @ self._x[: len(weights)])
-        return self._back * (weights @ self.vectors.rows)[:, None]
+        self._vectors.pull(self._back * weights.T @ self._x[: len(weights)])
+        return self._back * (weights @ self._vectors.rows)[:, None]
 
     def step(self, step: Descent) -> None:
         """Make a step."""
-        self.vectors.step(step)
+        self._vectors.step(step)
         self._bias.move(self._bias_rate * self._weights.sum(0) / self._gamma, step)
 
 
@@ -96,39 +97,40 @@ class InfiniteNetwork:
     Attributes
     ----------
     context
-        Its populations, matrices and attention weights.
-    output
-        Its read-out.
+        Its populations, weights and attention patterns.
     """
 
     def __init__(self, problem: Problem):
         *inner, last = problem.program.operations
         self.context = Context(problem.program.populations.of)
         self._inner = InSequence(tuple(inner), self.context)
-        self.output = Output(last, problem.outputs, problem.gamma, self.context)
+        self._output = Output(last, problem.outputs, problem.gamma, self.context)
         self._gamma = problem.gamma
 
     def forward(self, x: np.ndarray) -> np.ndarray:
         """Return f, (sample, output), of data (sample, position, input)."""
-        return self.output.forward(self._inner.forward(x))
+        return self._output.forward(self._inner.forward(x))
 
     def descend(self, delta: np.ndarray, step: Descent) -> None:
         """Make a step of gradient descent with residuals Δ/P of the last training samples."""
-        self._inner.backward(self.output.backward(self._gamma * delta))
+        self._inner.backward(self._output.backward(self._gamma * delta))
         self._inner.step(step)
-        self.output.step(step)
+        self._output.step(step)
 
     @property
     def directions(self) -> int:
         """The largest number of directions that a matrix has acted on, at one of its sides."""
-        operators = [matrix.operator for matrix in self.context.matrices]
-        sides = [side for each in operators for side in (each.before, each.behind)]
+        sides = [side for each in self._matrices for side in (each.before, each.behind)]
         return max((len(side.directions.array) for side in sides), default=0)
 
     @property
     def bytes(self) -> int:
         """The number of bytes of all matrices."""
-        return sum(matrix.operator.bytes for matrix in self.context.matrices)
+        return sum(matrix.bytes for matrix in self._matrices)
+
+    @property
+    def _matrices(self) -> list[GaussianMatrix]:
+        return [each.operator for each in self.context.weights if isinstance(each, Matrix)]
 
 
 def train(

@@ -13,7 +13,7 @@ size; r are the numbers of features per unit of width),
 from __future__ import annotations
 
 from functools import singledispatch
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from scipy.special import softmax
@@ -38,6 +38,7 @@ from largen.theories.mean_field.transformer.weights import Bias, Descent, Matrix
 Fields = np.ndarray
 
 
+@runtime_checkable
 class Pass(Protocol):
     """An operation at work: it keeps what its backward pass needs of its last forward pass."""
 
@@ -59,16 +60,21 @@ class Context:
 
     Attributes
     ----------
-    matrices
-        All matrices between populations.
+    weights
+        All matrices and vectors, in the order of the network, biases behind the matrices.
     patterns
         The attention weights of the last forward pass, in the order of the network.
     """
 
     def __init__(self, of: Any):
         self._of, self._made = of, {}
-        self.matrices: list[Matrix] = []
+        self.weights: list[Matrix | Vectors] = []
         self.patterns: list[Any] = []
+
+    @property
+    def populations(self) -> list[Population]:
+        """All populations that are in use."""
+        return list(self._made.values())
 
     def population(self, number: int) -> Population:
         """Return the population of a number."""
@@ -118,6 +124,7 @@ class _InputMap:
         self._scale = weights.std / operation.inputs**0.5
         self._rows = Vectors(operation.inputs, population, weights.rate)
         self._bias = Bias(weights, population)
+        context.weights += [self._rows, *self._bias.weights]
 
     def forward(self, x: Fields) -> Fields:
         self._x = x
@@ -149,7 +156,7 @@ class _BetweenPopulations:
         ratio = operation.behind / operation.before
         self._matrix = Matrix(operation.weights, source, target, ratio)
         self._bias = Bias(operation.weights, target)
-        context.matrices.append(self._matrix)
+        context.weights += [self._matrix, *self._bias.weights]
 
     def forward(self, x: Fields) -> Fields:
         y = self._matrix.forward(x.reshape(-1, x.shape[-1]))

@@ -49,12 +49,19 @@ class Trained:
 
 
 class Vectors:
-    """Weights between few numbers and the neurons of a population: rows of Gaussian vectors."""
+    """Weights between few numbers and the neurons of a population: rows of Gaussian vectors.
+
+    Attributes
+    ----------
+    population
+        The population.
+    """
 
     def __init__(self, number: int, population: Population, rate: float):
         own = population.fresh(number)
         rows = np.zeros((number, own.stop))
         rows[:, own] = np.eye(number)
+        self.population = population
         self._rate, self._trained = rate, Trained(rows, rate > 0)
         self._descent = np.zeros((number, 0))
 
@@ -73,7 +80,13 @@ class Vectors:
 
 
 class Matrix:
-    """The matrix V of an affine map y = σVx between populations."""
+    """The matrix V of an affine map y = σVx between populations.
+
+    Attributes
+    ----------
+    operator
+        V.
+    """
 
     def __init__(self, weights: Weights, source: Population, target: Population, ratio: float):
         self.operator = GaussianMatrix(source, target, ratio)
@@ -106,6 +119,11 @@ class Bias:
     def __init__(self, weights: Weights, population: Population):
         self._std = weights.bias_std
         self._vector = Vectors(1, population, weights.bias_rate) if self._std else None
+
+    @property
+    def weights(self) -> list[Vectors]:
+        """The vector b, if there is one."""
+        return [] if self._vector is None else [self._vector]
 
     def add(self, y: np.ndarray) -> np.ndarray:
         """Return y + σ_b b of fields, (…, coordinate)."""
