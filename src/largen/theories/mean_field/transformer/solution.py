@@ -40,9 +40,10 @@ class AttentionMeanField(Theory):
         g_q,s = c Σ_t ȧ_st k_t,         g_k,t = c Σ_s ȧ_st q_s,         g_v,t = Σ_s σ_st g_o,s.
 
     Queries, keys and values are products of Gaussian matrices with the stream, q = W_q h/√N, and
-    their gradients return to it by the transposes; every matrix moves by κ Σ Δ g hᵀ. At
-    initialisation all a and e are 0, so that attention is uniform over visible tokens; queries and
-    keys begin to move at the third step. Normalisations act through ⟨h²⟩.
+    their gradients return to it by the transposes; every matrix moves by κ Σ Δ g hᵀ, with
+    κ = η₀γ₀/P. At initialisation all a and e are 0: attention is uniform over visible tokens,
+    queries and keys do not move in the first step, and weights of attention change from the second
+    step on. Normalisations act through ⟨h²⟩.
 
     Without activations all fields are linear in the Gaussian vectors of their population of
     neurons. The solution consists of the coordinates of fields with respect to these vectors, which
