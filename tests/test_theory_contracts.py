@@ -27,7 +27,7 @@ SCALINGS = {
     "kernel": lg.ntk(),
     "mean field": lg.mean_field(),
     "blocks": lg.complete_p(),
-    "attention": lg.mean_field(),
+    "attention": lg.mean_field(0.3),
 }
 
 

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from largen.arrays import precision
-from largen.interrupts import check
+from largen.interrupts import Pace, check
 from largen.runs import Run
 from largen.theories.mean_field.transformer.passes import Context, InSequence
 from largen.theories.mean_field.transformer.program import Program, ReadOut
@@ -163,26 +163,31 @@ def train(
     times, last = len(run.times), len(run.times) - 1
     f, patterns, stopped = np.full((times, len(x), problem.outputs), np.nan), [], False
     residual, momentum = residuals(run), getattr(run.optimizer, "momentum", 0.0)
+
+    def advance(t: int) -> bool:
+        """Pass through the network, and make a step; return whether there is a next one."""
+        nonlocal stopped
+        check()
+        f[t] = network.forward(x)
+        if not np.isfinite(f[t]).all():
+            raise Diverged
+        if t in record_at:
+            patterns.append([np.copy(each) for each in network.context.patterns])
+        if t < last:
+            step = Descent(run.rates[t], momentum, run.optimizer.weight_decay)
+            network.descend(residual(t, f[t]), step)
+            stopped = network.bytes > budget
+        if tell is not None:
+            tell(t + 1, times)
+        return not stopped
+
     with precision(f), np.errstate(all="ignore"):
-        for t in range(times):
-            check()
-            try:
-                found = network.forward(x)
-                if not np.isfinite(found).all():
+        try:
+            for begin, end in Pace().segments(0, times):
+                if not all(map(advance, range(begin, end))):
                     break
-                f[t] = found
-                if t in record_at:
-                    patterns.append([np.copy(each) for each in network.context.patterns])
-                if t < last:
-                    step = Descent(run.rates[t], momentum, run.optimizer.weight_decay)
-                    network.descend(residual(t, found), step)
-            except Diverged:
-                break
-            if tell is not None:
-                tell(t + 1, times)
-            if t < last and network.bytes > budget:
-                stopped = True
-                break
+        except Diverged:
+            f[~np.isfinite(f).all(axis=(1, 2))] = np.nan
     return Solved(f, patterns, network.directions, stopped)
 
 
