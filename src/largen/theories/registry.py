@@ -76,9 +76,9 @@ def register(theory: Kind) -> Kind:
     See :class:`largen.Theory` for a theory of one's own.
 
     >>> import largen as lg
-    >>> lg.theories.unregister(lg.theories.InfiniteDepth)
-    >>> lg.theories.register(lg.theories.InfiniteDepth).name
-    'mean field, infinite depth'
+    >>> lg.theories.unregister(lg.theories.AttentionMeanField)
+    >>> lg.theories.register(lg.theories.AttentionMeanField).name
+    'mean field, attention'
     """
     check_theory("theory", theory)
     if theory.name in _THEORIES:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from largen.arrays import precision
 from largen.interrupts import Pace, check
@@ -181,7 +182,8 @@ def train(
             tell(t + 1, times)
         return not stopped
 
-    with precision(f), np.errstate(all="ignore"):
+    # Products of few columns take longer in several threads, which wait for one another.
+    with precision(f), np.errstate(all="ignore"), threadpool_limits(1, "blas"):
         try:
             for begin, end in Pace().segments(0, times):
                 if not all(map(advance, range(begin, end))):

@@ -94,10 +94,10 @@ class AttentionMeanField(Theory):
     >>> data = lg.Dataset(lg.with_positions(tokens), np.array([1.0, -1.0, 1.0]))
     >>> block = lg.Residual(lg.serial(lg.RMSNorm(), lg.QKVAttention(causal=True), lg.Dense()))
     >>> net = lg.serial(lg.Dense(), block, lg.GlobalAvgPool(), lg.Dense())
-    >>> run = lg.Run(net, lg.mean_field(), data, optimizer=lg.gd(0.5), steps=100)
+    >>> run = lg.Run(net, lg.mean_field(), data, optimizer=lg.gd(0.5), steps=60)
     >>> limit = lg.solve(run, theory=lg.theories.AttentionMeanField())
-    >>> limit.f_train[-1].round(2).tolist()
-    [1.0, -1.0, 1.0]
+    >>> bool(limit.loss_train[-1] < 1e-2)
+    True
     >>> limit.attention[0, 0, 0].round(2).tolist()
     [[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.33, 0.33, 0.33]]
     """
