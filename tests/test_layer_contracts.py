@@ -78,6 +78,7 @@ EXAMPLES = {
     lg.MultiHeadAttention: Example(
         (WIDER, lg.MultiHeadAttention(mechanism="identity"), lg.GlobalAvgPool()), (3, 2)
     ),
+    lg.QKVAttention: Example((WIDER, lg.QKVAttention(causal=True), lg.GlobalAvgPool()), (3, 2)),
     lg.Axes: Example((lg.Axes("CT"), CONV, RELU, lg.Flatten()), (2, 4)),
 }
 each_layer = pytest.mark.parametrize("kind", EXAMPLES, ids=lambda kind: kind.__name__)

@@ -23,17 +23,34 @@ from largen.theories.select import choose
 
 X = np.random.default_rng(7).standard_normal((4, 3))
 X, XT, Y, YT = X[:3], X[3:], np.array([1.0, -1.0, 1.0]), np.array([-1.0])
-SCALINGS = {"kernel": lg.ntk(), "mean field": lg.mean_field(), "blocks": lg.complete_p()}
+SCALINGS = {
+    "kernel": lg.ntk(),
+    "mean field": lg.mean_field(),
+    "blocks": lg.complete_p(),
+    "attention": lg.mean_field(0.3),
+}
 
 
 def run_of(scaling, layers, y=Y, yt=YT, dtype=float, **changed):
-    data = lg.Dataset(*(np.asarray(array, dtype) for array in (X, y, XT, yt)))
+    attends = scaling == "attention"
+    x, xt = (array[..., None] if attends else array for array in (X, XT))  # three tokens of one
+    data = lg.Dataset(*(np.asarray(array, dtype) for array in (x, y, xt, yt)))
     given = {"optimizer": lg.gd(0.2), "steps": 2, **changed}
-    make = lg.residual_mlp if scaling == "blocks" else lg.mlp
-    return lg.Run(make(layers, "erf"), SCALINGS[scaling], data, **given)
+    if attends:
+        block = lg.Residual(lg.serial(lg.QKVAttention(causal=True), lg.Dense()))
+        net = lg.serial(lg.Dense(), lg.repeat(block, layers), lg.GlobalAvgPool(), lg.Dense())
+    else:
+        net = (lg.residual_mlp if scaling == "blocks" else lg.mlp)(layers, "erf")
+    return lg.Run(net, SCALINGS[scaling], data, **given)
 
 
-RUNS = [("kernel", 1), ("mean field", 1), ("mean field", 2), ("blocks", math.inf)]
+RUNS = [
+    ("kernel", 1),
+    ("mean field", 1),
+    ("mean field", 2),
+    ("blocks", math.inf),
+    ("attention", 1),
+]
 
 
 def covers(theory, run):

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         MaxPool,
         MultiHeadAttention,
         Product,
+        QKVAttention,
         Residual,
         RMSNorm,
         SelfAttention,
@@ -174,8 +175,8 @@ if TYPE_CHECKING:
 _ROOMS = {
     "architectures": "Activation AvgPool Axes BatchNorm Concatenate Conv ConvTranspose Dense "
     "Dropout Flatten GlobalAvgPool GlobalSumPool Layer LayerNorm LocallyConnected MaxPool "
-    "MultiHeadAttention Product RMSNorm Residual SelfAttention SumPool mlp repeat residual_mlp "
-    "serial token_inputs with_positions",
+    "MultiHeadAttention Product QKVAttention RMSNorm Residual SelfAttention SumPool mlp repeat "
+    "residual_mlp serial token_inputs with_positions",
     "criticality": "critical_initialization edge_of_chaos fixed_points jacobian_moments "
     "phase_diagram propagate",
     "expectations": "activation gaussian_moments",

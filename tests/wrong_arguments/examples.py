@@ -188,6 +188,7 @@ def examples() -> dict[str, Example]:
             lg.measure_exponents(run(), [2, 4, 8], seeds=2, key=0, progress=False).plot
         ),
         "MultiHeadAttention": Example(lg.MultiHeadAttention),
+        "QKVAttention": Example(lg.QKVAttention),
         "Product": Example(lambda branch: lg.Product(branch, lg.Dense()), {"branch": net()}),
         "Parameterization": Example(lg.ntk().table, {"net": net(), "width": 8, "inputs": 3}),
         "Parameterization.shift": Example(lg.ntk().shift, {"theta": {"hidden": "1/2"}}),
@@ -233,6 +234,7 @@ def examples() -> dict[str, Example]:
         "theories.KernelLimit": Example(lg.theories.KernelLimit),
         "theories.MeanField": Example(lg.theories.MeanField),
         "theories.DeepMeanField": Example(lg.theories.DeepMeanField),
+        "theories.AttentionMeanField": Example(lg.theories.AttentionMeanField),
         "theories.InfiniteDepth": Example(lg.theories.InfiniteDepth),
         "Trajectory": Example(lg.Trajectory, {"dataset": limit().to_xarray(), "run": run()}),
         "Trajectory.of": Example(

@@ -16,6 +16,7 @@ from largen.architectures.layers import (
     serial,
 )
 from largen.architectures.normalizations import BatchNorm, Dropout, LayerNorm, RMSNorm
+from largen.architectures.qkv import QKVAttention
 from largen.architectures.sequences import token_inputs, with_positions
 from largen.architectures.signals import Signal, signal_of
 from largen.architectures.standard import mlp, residual_mlp
@@ -67,6 +68,7 @@ __all__ = [
     "Parallel",
     "Place",
     "Product",
+    "QKVAttention",
     "RMSNorm",
     "Repeat",
     "Residual",

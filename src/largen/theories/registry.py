@@ -10,12 +10,18 @@ from largen.errors import InvalidInput, one_of
 from largen.runs import Theory
 from largen.text import shown
 from largen.theories.kernel_limit import KernelLimit
-from largen.theories.mean_field import DeepMeanField, InfiniteDepth, MeanField
+from largen.theories.mean_field import (
+    AttentionMeanField,
+    DeepMeanField,
+    InfiniteDepth,
+    MeanField,
+)
 
 Kind = TypeVar("Kind", bound=type[Theory])
 
 _THEORIES: dict[str, type[Theory]] = {
-    kind.name: kind for kind in (KernelLimit, MeanField, DeepMeanField, InfiniteDepth)
+    kind.name: kind
+    for kind in (KernelLimit, MeanField, DeepMeanField, InfiniteDepth, AttentionMeanField)
 }
 
 
@@ -25,8 +31,13 @@ def registered() -> tuple[type[Theory], ...]:
     Examples
     --------
     >>> import largen as lg
-    >>> [theory.name for theory in lg.theories.registered()]
-    ['kernel', 'mean field, one hidden layer', 'mean field, deep', 'mean field, infinite depth']
+    >>> for theory in lg.theories.registered():
+    ...     print(theory.name)
+    kernel
+    mean field, one hidden layer
+    mean field, deep
+    mean field, infinite depth
+    mean field, attention
     """
     return tuple(_THEORIES.values())
 
@@ -65,9 +76,9 @@ def register(theory: Kind) -> Kind:
     See :class:`largen.Theory` for a theory of one's own.
 
     >>> import largen as lg
-    >>> lg.theories.unregister(lg.theories.InfiniteDepth)
-    >>> lg.theories.register(lg.theories.InfiniteDepth).name
-    'mean field, infinite depth'
+    >>> lg.theories.unregister(lg.theories.AttentionMeanField)
+    >>> lg.theories.register(lg.theories.AttentionMeanField).name
+    'mean field, attention'
     """
     check_theory("theory", theory)
     if theory.name in _THEORIES:

@@ -26,6 +26,7 @@ from largen.architectures import (
     Container,
     Layer,
     MultiHeadAttention,
+    QKVAttention,
     Residual,
     SelfAttention,
     layers_of,
@@ -109,7 +110,7 @@ def _check(branch: Layer) -> None:
                 "no kernel is a function of two samples, at infinite depth either. Use LayerNorm "
                 "or RMSNorm."
             )
-        if isinstance(layer, SelfAttention | MultiHeadAttention):
+        if isinstance(layer, SelfAttention | MultiHeadAttention | QKVAttention):
             raise NoTheory(
                 f"kernels: infinite depth is not implemented for blocks with attention: {layer!r}."
             )

@@ -8,8 +8,10 @@ from largen.theories.mean_field.solvable import (
     kernel_after_one_step,
     whitened_linear_flow,
 )
+from largen.theories.mean_field.transformer import AttentionMeanField
 
 __all__ = [
+    "AttentionMeanField",
     "DeepMeanField",
     "InfiniteDepth",
     "MeanField",

@@ -1,0 +1,5 @@
+"""The mean-field limit of networks with attention whose key size is infinite."""
+
+from largen.theories.mean_field.transformer.solution import AttentionMeanField
+
+__all__ = ["AttentionMeanField"]

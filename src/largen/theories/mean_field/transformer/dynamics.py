@@ -1,0 +1,219 @@
+"""Gradient descent of the limit: passes through the network and steps of its weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from largen.arrays import precision
+from largen.interrupts import Pace, check
+from largen.runs import Run
+from largen.theories.mean_field.transformer.passes import Context, InSequence
+from largen.theories.mean_field.transformer.program import Program, ReadOut
+from largen.theories.mean_field.transformer.random_matrix import Diverged, GaussianMatrix, averages
+from largen.theories.mean_field.transformer.weights import Descent, Matrix, Trained, Vectors
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A run of a network with attention at infinite width.
+
+    Attributes
+    ----------
+    program
+        The network.
+    gamma
+        γ₀.
+    samples
+        P, the number of training samples.
+    outputs
+        C.
+    """
+
+    program: Program
+    gamma: float
+    samples: int
+    outputs: int
+
+
+class Solved(NamedTuple):
+    """What training computes.
+
+    Attributes
+    ----------
+    f
+        Outputs, (step, sample, output), NaN from a step on at which they are not finite.
+    patterns
+        Attention weights at the recorded steps, a list of (sample, position, position) each.
+    directions
+        The largest number of directions that a matrix has acted on, at one of its sides.
+    stopped
+        Whether the matrices outgrew the memory budget.
+    """
+
+    f: np.ndarray
+    patterns: list[list[np.ndarray]]
+    directions: int
+    stopped: bool
+
+
+class Output:
+    """The outputs f = σ√r ⟨w x⟩/γ₀ + b, with a bias b that is 0 initially."""
+
+    def __init__(self, operation: ReadOut, outputs: int, gamma: float, context: Context):
+        weights, root = operation.weights, operation.before**0.5
+        self._vectors = Vectors(outputs, context.population(operation.population), weights.rate)
+        self._out, self._back = weights.std * root / gamma, weights.std / root
+        context.weights.append(self._vectors)
+        self._gamma = gamma
+        # In units in which a step of η₀ moves the output by η₀ρσ_b² ΣΔ.
+        self._bias_rate = weights.bias_rate * weights.bias_std**2
+        self._bias = Trained(np.zeros(outputs), self._bias_rate > 0)
+
+    def forward(self, x: np.ndarray) -> np.ndarray:
+        """Return f, (sample, output), of fields at a single position."""
+        self._x = x[:, 0]
+        return self._out * averages(self._x, self._vectors.rows) + self._bias.values
+
+    def backward(self, weights: np.ndarray) -> np.ndarray:
+        """Return the backward fields of Σ_μ Δ_μ·f_μ, for weights γ₀Δ/P (sample, output)."""
+        self._weights = weights
+        self._vectors.pull(self._back * weights.T @ self._x[: len(weights)])
+        return self._back * (weights @ self._vectors.rows)[:, None]
+
+    def step(self, step: Descent) -> None:
+        """Make a step."""
+        self._vectors.step(step)
+        self._bias.move(self._bias_rate * self._weights.sum(0) / self._gamma, step)
+
+
+class InfiniteNetwork:
+    """A network of infinite width, in coordinates of fields in the Gaussian vectors.
+
+    Attributes
+    ----------
+    context
+        Its populations, weights and attention patterns.
+    """
+
+    def __init__(self, problem: Problem):
+        *inner, last = problem.program.operations
+        self.context = Context(problem.program.populations.of)
+        self._inner = InSequence(tuple(inner), self.context)
+        self._output = Output(last, problem.outputs, problem.gamma, self.context)
+        self._gamma = problem.gamma
+
+    def forward(self, x: np.ndarray) -> np.ndarray:
+        """Return f, (sample, output), of data (sample, position, input)."""
+        return self._output.forward(self._inner.forward(x))
+
+    def descend(self, delta: np.ndarray, step: Descent) -> None:
+        """Make a step of gradient descent with residuals Δ/P of the last training samples."""
+        self._inner.backward(self._output.backward(self._gamma * delta))
+        self._inner.step(step)
+        self._output.step(step)
+
+    @property
+    def directions(self) -> int:
+        """The largest number of directions that a matrix has acted on, at one of its sides."""
+        sides = [side for each in self._matrices for side in (each.before, each.behind)]
+        return max((len(side.directions.array) for side in sides), default=0)
+
+    @property
+    def bytes(self) -> int:
+        """The number of bytes of all matrices."""
+        return sum(matrix.bytes for matrix in self._matrices)
+
+    @property
+    def _matrices(self) -> list[GaussianMatrix]:
+        return [each.operator for each in self.context.weights if isinstance(each, Matrix)]
+
+
+def train(
+    network: InfiniteNetwork,
+    problem: Problem,
+    run: Run,
+    record_at: tuple[int, ...] = (),
+    budget: float = np.inf,
+    tell: Callable[..., Any] | None = None,
+) -> Solved:
+    """Return the trajectory of the limit, of training samples followed by test samples.
+
+    Each step passes through the network forward and backward, as in a network of finite width.
+
+    Parameters
+    ----------
+    network
+        The network before training, which is changed.
+    problem, run
+        The problem, and its run.
+    record_at
+        Time indices at which attention weights are recorded.
+    budget
+        The number of bytes that the matrices may take.
+    tell
+        Called with the numbers of finished and of all time indices.
+    """
+    x = run.data.x.astype(np.float64)
+    x = x.reshape(len(x), problem.program.positions, -1)
+    times, last = len(run.times), len(run.times) - 1
+    f, patterns, stopped = np.full((times, len(x), problem.outputs), np.nan), [], False
+    residual, momentum = residuals(run), getattr(run.optimizer, "momentum", 0.0)
+
+    def advance(t: int) -> bool:
+        """Pass through the network, and make a step; return whether there is a next one."""
+        nonlocal stopped
+        check()
+        f[t] = network.forward(x)
+        if not np.isfinite(f[t]).all():
+            raise Diverged
+        if t in record_at:
+            patterns.append([np.copy(each) for each in network.context.patterns])
+        if t < last:
+            step = Descent(run.rates[t], momentum, run.optimizer.weight_decay)
+            network.descend(residual(t, f[t]), step)
+            stopped = network.bytes > budget
+        if tell is not None:
+            tell(t + 1, times)
+        return not stopped
+
+    # Products of few columns take longer in several threads, which wait for one another.
+    with precision(f), np.errstate(all="ignore"), threadpool_limits(1, "blas"):
+        try:
+            for begin, end in Pace().segments(0, times):
+                if not all(map(advance, range(begin, end))):
+                    break
+        except Diverged:
+            f[~np.isfinite(f).all(axis=(1, 2))] = np.nan
+    return Solved(f, patterns, network.directions, stopped)
+
+
+def bytes_at_start(problem: Problem, run: Run) -> float:
+    """Return roughly the bytes of the fields of one step, which the solution at least takes."""
+    columns = len(run.data.x) * problem.program.positions
+    return 64.0 * columns * (columns + run.data.x.shape[-1])
+
+
+def residuals(run: Run) -> Callable[[int, np.ndarray], np.ndarray]:
+    """Return the function of the step and of f that returns Δ over the size of the batch.
+
+    Samples that are not in the batch have Δ = 0.
+    """
+    samples, y = len(run.data.x_train), run.data.y_train
+    slopes = jax.jit(jax.vmap(jax.grad(run.loss.sample)))
+
+    def residual(t: int, f: np.ndarray) -> np.ndarray:
+        trained = f[:samples].reshape(samples, *run.output_shape)
+        delta = -np.asarray(slopes(trained, y), np.float64).reshape(samples, -1)
+        if run.batches is None:
+            return delta / samples
+        batch = run.batches[t]
+        counts = np.bincount(batch, minlength=samples)
+        return delta * counts[:, None] / len(batch)
+
+    return residual

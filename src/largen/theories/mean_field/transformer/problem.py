@@ -1,0 +1,75 @@
+"""The problem that a run of a network with attention poses at infinite width."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+
+from largen.architectures import depth
+from largen.errors import NoTheory
+from largen.parameterizations import GradientFlow, canonical_form, temperature_of
+from largen.runs import Posed, Run
+from largen.theories.chains.problem import GAUSSIAN_ROLES
+from largen.theories.mean_field.transformer.dynamics import Problem
+from largen.theories.mean_field.transformer.program import program
+
+HALF = Fraction(1, 2)
+
+
+def posed_by(run: Run) -> Posed[Problem]:
+    """Return the problem of a run, and the reason why this limit applies.
+
+    Raises
+    ------
+    NoTheory
+        If features do not move at order one (d ≠ ½), fields are not linear in the Gaussian weights,
+        or the optimizer is not gradient descent.
+    NoRule
+        For a layer that is not known here.
+    """
+    _check_training(run)
+    form = canonical_form(
+        run.param, run.net, run.optimizer, run.data.inputs, gaussian=GAUSSIAN_ROLES
+    )
+    if form.d != HALF:
+        raise NoTheory(
+            f"{run.param} divides the output by N^{form.d} beyond the kernel scaling; features "
+            "move at order one, and the mean-field limit applies, for N^(1/2) only. "
+            "The kernel limit is the theory of d = 0."
+        )
+    found = program(run.net, run.data.inputs, form)
+    outputs = int(np.prod(run.output_shape, dtype=int))
+    problem = Problem(found, form.gamma, len(run.data.x_train), outputs)
+    layers = f"{found.attentions} attention layer{'s' * (found.attentions != 1)}"
+    reason = (
+        f"γ = γ₀√N, so features move at order one; {layers} whose logits are averages over "
+        "neurons, so that all fields are linear in Gaussian vectors"
+    )
+    return Posed(run, reason, problem)
+
+
+def _check_training(run: Run) -> None:
+    """Check that the run is one of gradient descent of finitely many blocks."""
+    optimizer = run.optimizer
+    if depth(run.net) == math.inf:
+        raise NoTheory(
+            "this limit needs a number of blocks, and the network is infinitely deep; attention "
+            "at infinite depth is not implemented."
+        )
+    if isinstance(optimizer, GradientFlow):
+        raise NoTheory(
+            "gradient flow of attention is not implemented; gradient descent is: lg.gd, with a "
+            "small rate."
+        )
+    if optimizer.adaptive:
+        raise NoTheory(
+            f"{optimizer} has no implemented limit beside attention: its update of a weight is no "
+            "sum of products of fields. Use lg.gd or lg.sgd."
+        )
+    if temperature_of(optimizer):
+        raise NoTheory(
+            f"{optimizer} has no implemented limit beside attention: its noise adds another "
+            "Gaussian matrix at every step. Use lg.gd or lg.sgd."
+        )

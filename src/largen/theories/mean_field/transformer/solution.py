@@ -1,0 +1,195 @@
+"""The options of the theory of networks with attention, and their solution."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from largen.errors import NumericalFailure
+from largen.interrupts import interruptible
+from largen.memory import MEMORY_BUDGET, check_fits
+from largen.progress import Report, check_progress, reporter
+from largen.runs import Posed, Run, Status, Theory, Trajectory
+from largen.runs.theory import set_fields
+from largen.scalars import integers, real
+from largen.theories.mean_field.transformer.dynamics import (
+    InfiniteNetwork,
+    Problem,
+    Solved,
+    bytes_at_start,
+    train,
+)
+from largen.theories.mean_field.transformer.problem import posed_by
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionMeanField(Theory):
+    """The mean-field limit of networks with attention whose key size is infinite.
+
+    In runs in ``lg.mean_field(gamma)`` or an equivalent parameterization, logits c q·k/d
+    (:class:`largen.QKVAttention`) are averages over the features of a head, and do not fluctuate in
+    the limit of infinite width (Bordelon, Chaudhry and Pehlevan, *Infinite limits of multi-head
+    transformer dynamics*, arXiv 2405.15712, the limit of infinite key size). With g_q = Nγ₀ ∂f/∂q
+    and likewise for other fields, tokens s, t of a sample, and averages over neurons,
+
+        a_st = c ⟨q_s k_t⟩,             o_s = Σ_t σ_st v_t,    σ = softmax(a) over visible t,
+        e_st = ⟨g_o,s v_t⟩,             ȧ_st = σ_st (e_st − Σ_u σ_su e_su),
+        g_q,s = c Σ_t ȧ_st k_t,         g_k,t = c Σ_s ȧ_st q_s,         g_v,t = Σ_s σ_st g_o,s.
+
+    Queries, keys and values are products of Gaussian matrices with the stream, q = W_q h/√N, and
+    their gradients return to it by the transposes; every matrix moves by κ Σ Δ g hᵀ, with
+    κ = η₀γ₀/P. At initialisation all a and e are 0: attention is uniform over visible tokens,
+    queries and keys do not move in the first step, and weights of attention change from the second
+    step on. Normalisations act through ⟨h²⟩.
+
+    Without activations all fields are linear in the Gaussian vectors of their population of
+    neurons. The solution consists of the coordinates of fields with respect to these vectors, which
+    are orthonormal in the limit, so that averages are scalar products, and a new direction that a
+    matrix acts on has a further Gaussian vector as its image, besides the part that follows from
+    earlier products of the transpose. There is no sampling; the result is exact to rounding at any
+    size of steps.
+
+    Covered are a ``Dense`` read-in, residual or plain sequences of ``Dense``, ``QKVAttention``,
+    ``SelfAttention``, ``RMSNorm``, ``LayerNorm``, ``GlobalAvgPool`` and ``GlobalSumPool``, and a
+    ``Dense`` read-out, with ratios of widths and biases; gradient descent on full or other batches
+    with momentum, weight decay and schedules. Encodings of positions are inputs:
+    :func:`largen.with_positions`. All heads of a layer have the same logits in the limit, whatever
+    their number. Not covered are MLPs in blocks, logits q·k/√d (:class:`largen.MultiHeadAttention`)
+    and keys of finite size, adaptive optimizers, Langevin noise and gradient flow.
+
+    Parameters
+    ----------
+    record_at
+        Time indices of the trajectory at which attention weights are recorded; the first and the
+        last by default.
+    memory_budget
+        The number of bytes that the directions of all matrices may take. Their number grows with
+        training, at most by samples × positions a step for each side of a matrix. If it outgrows
+        the budget, the status is ``"out of memory"``.
+    progress
+        Whether to show a progress bar; by default in terminals, after two seconds. A function is
+        called with the numbers of completed and of all time indices.
+
+    Notes
+    -----
+    The trajectory has ``f_train``, ``f_test`` and losses, and, in networks with attention,
+
+    * ``attention (record, layer, sample, position, position_2)``, the weights σ_st with which a
+      position attends to another in each attention layer, on training samples, and
+      ``attention_test`` on test samples;
+    * ``record_step`` and ``layer``, the time indices, and the attention layers from 1 on.
+
+    Raises
+    ------
+    InvalidInput
+        For an invalid option.
+
+    Examples
+    --------
+    >>> import largen as lg, numpy as np
+    >>> tokens = lg.token_inputs([[0, 1, 1], [1, 0, 1], [1, 1, 0]], vocabulary=2)
+    >>> data = lg.Dataset(lg.with_positions(tokens), np.array([1.0, -1.0, 1.0]))
+    >>> block = lg.Residual(lg.serial(lg.RMSNorm(), lg.QKVAttention(causal=True), lg.Dense()))
+    >>> net = lg.serial(lg.Dense(), block, lg.GlobalAvgPool(), lg.Dense())
+    >>> run = lg.Run(net, lg.mean_field(), data, optimizer=lg.gd(0.5), steps=60)
+    >>> limit = lg.solve(run, theory=lg.theories.AttentionMeanField())
+    >>> bool(limit.loss_train[-1] < 1e-2)
+    True
+    >>> limit.attention[0, 0, 0].round(2).tolist()
+    [[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.33, 0.33, 0.33]]
+    """
+
+    name: ClassVar[str] = "mean field, attention"
+
+    record_at: Sequence[int] | None = None
+    memory_budget: float = MEMORY_BUDGET
+    progress: bool | Report | None = None
+
+    def __post_init__(self):
+        at = self.record_at
+        set_fields(
+            self,
+            record_at=None if at is None else tuple(integers("record_at", at, at_least=0)),
+            memory_budget=real("memory_budget", self.memory_budget, above=0),
+        )
+        check_progress(self.progress)
+
+    @classmethod
+    def pose(cls, run: Run) -> Posed[Problem]:
+        """Return the problem that a run poses.
+
+        Raises
+        ------
+        NoTheory
+            If features do not move at order one (d ≠ ½), a layer acts on single neurons other than
+            linearly, or the optimizer is not gradient descent.
+        NoRule
+            For a layer that is not known here.
+        """
+        return posed_by(run)
+
+    @interruptible()
+    def solve(self, posed: Posed[Problem], *, throw: bool = True) -> Trajectory:
+        """Solve the mean-field limit of a network with attention."""
+        run = posed.run
+        record_at = run.time_indices("record_at", self.record_at)
+        needed = bytes_at_start(posed.problem, run)
+        check_fits(needed, f"net: directions of {len(run.data.x)} samples", "Take fewer samples.")
+        with reporter(self.progress, "mean field") as report:
+            network = InfiniteNetwork(posed.problem)
+            found = train(network, posed.problem, run, record_at, self.memory_budget, report)
+        result = _trajectory(posed, self.name, found, record_at)
+        if found.stopped:
+            result = result.with_status(Status.OUT_OF_MEMORY)
+            if throw:
+                raise NumericalFailure(
+                    f"memory_budget: the {found.directions} directions of a matrix outgrow "
+                    f"{self.memory_budget:.2g} bytes. Take fewer samples or steps, or raise it; "
+                    "throw=False returns what was computed.",
+                    result,
+                )
+        finite = np.isfinite(found.f).all(axis=(1, 2))
+        if throw and not finite.all():
+            first = int(np.argmin(finite))
+            raise NumericalFailure(
+                f"the mean-field limit diverges: outputs escape before time index {first} (time "
+                f"{run.times[first]:g}). Lower the learning rate or gamma, or pass throw=False to "
+                "get what was computed.",
+                result,
+            )
+        return result
+
+
+def _trajectory(
+    posed: Posed[Problem], theory: str, found: Solved, record_at: tuple[int, ...]
+) -> Trajectory:
+    run, p = posed.run, posed.problem.samples
+    dtype = run.data.x_train.dtype
+    extra: dict[str, Any] = {}
+    if posed.problem.program.attentions and record_at:
+        layers = posed.problem.program.attentions
+        positions = posed.problem.program.positions
+        patterns = np.full(
+            (len(record_at), layers, len(run.data.x), positions, positions), np.nan, dtype
+        )
+        for record, weights in enumerate(found.patterns):
+            patterns[record] = weights
+        axes = ("position", "position_2")
+        extra["attention"] = (("record", "layer", "sample", *axes), patterns[:, :, :p])
+        extra["attention_test"] = (("record", "layer", "test_sample", *axes), patterns[:, :, p:])
+        extra["layer"] = (("layer",), np.arange(1, layers + 1))
+        extra["record_step"] = (("record",), np.array(record_at))
+    f = found.f.reshape(*found.f.shape[:2], *run.output_shape).astype(dtype)
+    note = f"coordinates in Gaussian vectors, up to {found.directions} directions of a matrix"
+    return Trajectory.of(
+        run,
+        f[:, :p],
+        f[:, p:],
+        theory=theory,
+        reason=posed.reason,
+        extra=extra,
+        notes=(f"{note}; exact to rounding",),
+    )

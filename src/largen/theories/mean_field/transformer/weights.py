@@ -1,0 +1,143 @@
+"""Weights in training: gradient descent with momentum and weight decay on coordinates."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from largen.theories.mean_field.transformer.program import Weights
+from largen.theories.mean_field.transformer.random_matrix import (
+    GaussianMatrix,
+    Population,
+    grown,
+    plus,
+)
+
+
+class Descent(NamedTuple):
+    """One step, θ ← θ + v with v ← βv + η₀(ρ × (−gradient) − λ₀θ).
+
+    Attributes
+    ----------
+    rate
+        η₀ of this step.
+    momentum, decay
+        β and λ₀.
+    """
+
+    rate: float
+    momentum: float
+    decay: float
+
+
+class Trained:
+    """Numbers in training, with their velocity; axes grow at their ends."""
+
+    def __init__(self, values: np.ndarray, moves: bool):
+        self.values, self._moves, self._velocity = values, moves, np.zeros_like(values)
+
+    def move(self, descent: np.ndarray, step: Descent) -> None:
+        """Make a step with the negative gradient in units of η₀."""
+        if not self._moves:  # weights of rate 0 do not decay either
+            return
+        shape = tuple(map(max, self.values.shape, descent.shape))
+        self.values, velocity = (grown(a, shape) for a in (self.values, self._velocity))
+        velocity = step.momentum * velocity + step.rate * grown(descent, shape)
+        self._velocity = velocity - step.rate * step.decay * self.values
+        self.values = self.values + self._velocity
+
+
+class Vectors:
+    """Weights between few numbers and the neurons of a population: rows of Gaussian vectors.
+
+    Attributes
+    ----------
+    population
+        The population.
+    """
+
+    def __init__(self, number: int, population: Population, rate: float):
+        own = population.fresh(number)
+        rows = np.zeros((number, own.stop))
+        rows[:, own] = np.eye(number)
+        self.population = population
+        self._rate, self._trained = rate, Trained(rows, rate > 0)
+        self._descent = np.zeros((number, 0))
+
+    @property
+    def rows(self) -> np.ndarray:
+        """The vectors, (number, coordinate)."""
+        return self._trained.values
+
+    def pull(self, descent: np.ndarray) -> None:
+        """Note the negative gradient in units of η₀ρ, which :meth:`step` follows."""
+        self._descent = descent
+
+    def step(self, step: Descent) -> None:
+        """Make a step."""
+        self._trained.move(self._rate * self._descent, step)
+
+
+class Matrix:
+    """The matrix V of an affine map y = σVx between populations.
+
+    Attributes
+    ----------
+    operator
+        V.
+    """
+
+    def __init__(self, weights: Weights, source: Population, target: Population, ratio: float):
+        self.operator = GaussianMatrix(source, target, ratio)
+        self._std, self._rate, self._ratio = weights.std, weights.rate, ratio
+        self._kept = Trained(np.ones(1), weights.rate > 0)
+        self._change = Trained(np.zeros((0, 0)), weights.rate > 0)
+        self._features, self._descent = np.zeros((0, 0)), np.zeros((0, 0))
+
+    def forward(self, x: np.ndarray) -> np.ndarray:
+        """Return σVx of fields, (column, coordinate)."""
+        y, self._features = self.operator.forward(x)
+        return self._std * y
+
+    def backward(self, g: np.ndarray) -> np.ndarray:
+        """Return the backward field of x from that of y, of the first columns of the last x."""
+        z, gradients = self.operator.backward(g)
+        self._descent = self._std * gradients.T @ self._features[: len(g)]
+        return self._ratio * self._std * z
+
+    def step(self, step: Descent) -> None:
+        """Make a step along the products of backward and forward fields of the last passes."""
+        self._kept.move(np.zeros(1), step)
+        self._change.move(self._rate * self._descent, step)
+        self.operator.kept, self.operator.change = self._kept.values.item(), self._change.values
+
+
+class Bias:
+    """The bias σ_b b of a population."""
+
+    def __init__(self, weights: Weights, population: Population):
+        self._std = weights.bias_std
+        self._vector = Vectors(1, population, weights.bias_rate) if self._std else None
+
+    @property
+    def weights(self) -> list[Vectors]:
+        """The vector b, if there is one."""
+        return [] if self._vector is None else [self._vector]
+
+    def add(self, y: np.ndarray) -> np.ndarray:
+        """Return y + σ_b b of fields, (…, coordinate)."""
+        if self._vector is None:
+            return y
+        rows = self._std * self._vector.rows
+        return plus(y, np.broadcast_to(rows, (*y.shape[:-1], rows.shape[-1])))
+
+    def pull(self, g: np.ndarray) -> None:
+        """Note the backward fields of y, (column, coordinate)."""
+        if self._vector is not None:
+            self._vector.pull(self._std * g.sum(0, keepdims=True))
+
+    def step(self, step: Descent) -> None:
+        """Make a step."""
+        if self._vector is not None:
+            self._vector.step(step)

@@ -1,0 +1,113 @@
+"""Networks of finite width that repeat a solution: an oracle that knows nothing of its passes.
+
+The directions and images that a solution has found are a matrix between the coordinates of two
+populations. A network of finite width whose neurons are these coordinates, turned at random, has
+the same averages over neurons; ``lg.finite_network`` and its derivatives by JAX then train it.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import largen as lg
+from largen.theories.mean_field.transformer.dynamics import InfiniteNetwork, train
+from largen.theories.mean_field.transformer.weights import Matrix
+
+
+def initial_matrix(operator):
+    """Return V(0) between coordinates, as far as it has been drawn."""
+    before, behind = (side.population.size for side in (operator.before, operator.behind))
+
+    def wide(rows, size):
+        return np.pad(rows.array, [(0, 0), (0, size - rows.array.shape[1])])
+
+    q, y = wide(operator.before.directions, before), wide(operator.before.images, behind)
+    p, z = wide(operator.behind.directions, behind), wide(operator.behind.images, before)
+    return y.T @ q + p.T @ (z - (z @ q.T) @ q)
+
+
+def solution_and_network(run):
+    """Return f (step, sample[, output]) of the solution, and of the network that repeats it."""
+    problem = lg.theories.AttentionMeanField.pose(run).problem
+    limit = InfiniteNetwork(problem)
+    vectors = {id(w): w.rows.copy() for w in limit.context.weights if not isinstance(w, Matrix)}
+    solved = train(limit, problem, run)
+    rows = run.param.table(run.net, run.optimizer, inputs=run.data.inputs).rows
+    unit = 2 * (1 + max(p.size for p in limit.context.populations))
+    embed = embeddings(limit, rows, unit)
+    found = {}
+    named = [row.name for row in rows if not (row.site.role == "output" and row.kind == "bias")]
+    for name, weights in zip(named, limit.context.weights, strict=True):
+        if isinstance(weights, Matrix):
+            operator = weights.operator
+            into, out_of = embed[operator.behind.population], embed[operator.before.population]
+            found[name] = (into @ initial_matrix(operator) @ out_of.T).T * len(into) ** 0.5
+        else:
+            into, own = embed[weights.population], vectors[id(weights)]
+            rows_of = own @ into[:, : own.shape[1]].T * len(into) ** 0.5
+            found[name] = rows_of.T if name == named[-1] else rows_of
+    return solved.f, trained(run, unit, found).reshape(solved.f.shape)
+
+
+def embeddings(limit, rows, unit):
+    """Return an isometry from the coordinates of each population to its neurons of mean zero."""
+    draw, found = np.random.default_rng(0), {}
+    ratios = [row.site.width_ratio for row in rows if row.kind == "weight"]
+    matrices = [w for w in limit.context.weights if isinstance(w, Matrix)]
+    first = limit.context.weights[0].population
+    targets = [first, *(matrix.operator.behind.population for matrix in matrices)]
+    for population, ratio in zip(targets, ratios[:-1], strict=True):
+        neurons = int(ratio * unit)
+        if population not in found:
+            beside = draw.standard_normal((neurons, population.size))
+            basis = np.linalg.qr(np.concatenate([np.ones((neurons, 1)), beside], 1))[0]
+            found[population] = basis[:, 1:]
+    return found
+
+
+def trained(run, width, initial):
+    """Return f of a finite network along gradient descent from given weights."""
+    out = run.output_shape[0] if run.output_shape else None
+    network = lg.finite_network(
+        run.net, run.param, width=width, inputs=run.data.inputs, outputs=out
+    )
+    table = run.param.table(run.net, run.optimizer, width=width, inputs=run.data.inputs)
+    rate, decays = (network.per_leaf(table, what) for what in ("lr", "weight_decay"))
+    momentum, decay = run.optimizer.momentum, run.optimizer.weight_decay
+    p = len(run.data.x_train)
+    with jax.enable_x64(True):
+        x, y = jnp.asarray(run.data.x), jnp.asarray(run.data.y_train)
+        leaves, tree = jax.tree.flatten(network.module.shapes)
+        names = jax.tree.leaves(network.module.names)
+        start = [
+            table[name].init_std * initial[name].reshape(leaf.shape)
+            if name in initial
+            else np.zeros(leaf.shape)
+            for name, leaf in zip(names, leaves, strict=True)
+        ]
+        params = tree.unflatten(start)
+        velocity = jax.tree.map(np.zeros_like, params)
+
+        @jax.jit
+        def gradient(params, batch):
+            def loss(params):
+                f = network.outputs_of(params, x)
+                return run.loss.mean(f[:p][batch], y[batch]), f
+
+            return jax.grad(loss, has_aux=True)(params)
+
+        def moved(velocity, slope, params, eta):
+            def one(v, g, w, r, d):
+                return momentum * v - eta * r * (g + decay * d * w)
+
+            return jax.tree.map(one, velocity, slope, params, rate, decays)
+
+        batches = [np.arange(p)] * run.steps if run.batches is None else run.batches
+        history = []
+        for step in range(run.steps + 1):
+            now = min(step, run.steps - 1)
+            slope, f = gradient(params, batches[now])
+            history.append(np.asarray(f))
+            velocity = moved(velocity, slope, params, run.rates[now])
+            params = jax.tree.map(np.add, params, velocity)
+    return np.stack(history)

@@ -1,0 +1,207 @@
+"""The mean-field limit of attention with logits that are averages over keys."""
+
+import math
+
+import numpy as np
+import pytest
+from tests.theories.mean_field.transformer.rebuilt import solution_and_network
+
+import largen as lg
+from largen.errors import NoRule, NoTheory, NumericalFailure
+from largen.theories.mean_field.transformer import random_matrix
+
+DRAW = np.random.default_rng(3)
+TOKENS, Y = np.array([[0, 1, 1], [2, 0, 1], [1, 2, 2], [0, 0, 2]]), np.array([1.0, -1.0, 1.0, -1.0])
+X = lg.with_positions(lg.token_inputs(TOKENS, 3))
+DATA = lg.Dataset(X[:3], Y[:3], X[3:], Y[3:])
+TWO = lg.Dataset(X[:3], np.stack([Y[:3], Y[1:]], 1), X[3:], np.stack([Y[3:], Y[:1]], 1))
+
+
+DENSE = lg.Dense()
+
+
+def block(*before, branch=lg.Residual, behind=DENSE, **options):
+    return branch(lg.serial(*before, lg.QKVAttention(**options), behind))
+
+
+def transformer(*blocks, readout=DENSE):
+    return lg.serial(DENSE, *blocks, lg.GlobalAvgPool(), readout)
+
+
+def run_of(net, param=None, data=DATA, optimizer=None, steps=4):
+    optimizer = optimizer or lg.gd(0.5)
+    return lg.Run(net, param or lg.mean_field(), data, optimizer=optimizer, steps=steps)
+
+
+CAUSAL = block(logit_scale=4.0, causal=True)
+UNEQUAL = block(
+    lg.LayerNorm(over_space=True),
+    queries=lg.Dense(width_ratio=1 / 2, weight_std=1.5),
+    keys=lg.serial(lg.Dense(bias_std=0.5), lg.Dense(width_ratio=1 / 2)),
+    values=lg.Dense(width_ratio=2, bias_std=0.3),
+    logit_scale=-3.0,
+    behind=lg.Dense(weight_std=0.7, bias_std=0.4),
+)
+REBUILT = {
+    "one block": run_of(transformer(CAUSAL), steps=6),
+    "no residual": run_of(transformer(block(branch=lambda layer: layer))),
+    "two blocks": run_of(transformer(*[block(lg.RMSNorm(eps=0.1), causal=True)] * 2)),
+    "depth_mup": run_of(transformer(CAUSAL, CAUSAL), lg.depth_mup(0.5)),
+    "its own keys": run_of(
+        transformer(lg.Residual(lg.serial(lg.RMSNorm(), lg.SelfAttention(), lg.Dense())))
+    ),
+    "everything": run_of(
+        transformer(UNEQUAL, lg.RMSNorm(), lg.Dense(width_ratio=3), readout=lg.Dense(bias_std=0.5)),
+        lg.mup(2.0).with_rates({"hidden": 0.7, "1.0.1.0.weight": 0.0}),
+        TWO,
+        lg.sgd(0.02, 2, momentum=0.6, weight_decay=0.3, schedule=[1.0, 0.5, 2.0, 1.0]),
+    ),
+}
+
+
+@pytest.mark.parametrize("which", REBUILT)
+def test_a_finite_network_of_its_coordinates_repeats_the_solution(which):
+    solution, network = solution_and_network(REBUILT[which])
+    assert np.abs(solution[-1] - solution[0]).max() > 0.03
+    np.testing.assert_allclose(solution, network, rtol=0, atol=1e-12 * np.abs(network).max())
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_the_first_step_is_that_of_uniform_attention(causal):
+    # At initialisation a = e = 0. With pooled inputs m and pooled averages M of visible inputs,
+    # f = ⟨w(Em + V_o V_v E M)⟩/γ₀; after one step every path counts once for each of its matrices.
+    run = run_of(transformer(block(causal=causal, logit_scale=5.0)), lg.mean_field(1.7), steps=2)
+    limit = lg.solve(run, record_at=[0, 1, 2])
+    positions, inputs = X.shape[1:]
+    seen = np.tri(positions) if causal else np.ones((positions, positions))
+    seen /= seen.sum(1, keepdims=True)
+    m = X.mean(1) / inputs**0.5
+    pooled = (seen @ X).mean(1) / inputs**0.5
+    kernel = 2 * m @ m[:3].T + 4 * pooled @ pooled[:3].T
+    expected = 0.5 / 3 * kernel @ Y[:3]
+    found = np.concatenate([limit.f_train[1], limit.f_test[1]])
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    np.testing.assert_allclose(limit.attention[:2, 0], np.broadcast_to(seen, (2, 3, 3, 3)))
+    assert np.abs(limit.attention[2, 0] - seen).max() > 1e-3
+
+
+LINEAR = {
+    "plain": (lg.mlp(3, "linear", bias_std=0.4), lg.gd(0.05, momentum=0.5)),
+    "ratios": (
+        lg.serial(lg.Dense(width_ratio=2), lg.Dense(width_ratio=1 / 2), DENSE, DENSE),
+        lg.gd(0.3, weight_decay=0.2),
+    ),
+    "residual": (
+        lg.serial(DENSE, lg.Residual(lg.serial(lg.Activation("linear"), DENSE)), DENSE, DENSE),
+        lg.gd(0.3),
+    ),
+}
+
+
+@pytest.mark.parametrize("which", LINEAR)
+def test_linear_networks_follow_their_closed_equations(which):
+    net, optimizer = LINEAR[which]
+    x = DRAW.standard_normal((4, 3))
+    data = lg.Dataset(x[:3], Y[:3], x[3:], Y[3:])
+    run = run_of(net, lg.mean_field(1.5), data, optimizer, steps=8)
+    closed = lg.solve(run, theory="mean field, deep", method="closed")
+    found = lg.solve(run, theory="mean field, attention")
+    for name in ("f_train", "f_test"):
+        np.testing.assert_allclose(getattr(found, name), getattr(closed, name), atol=2e-6)
+
+
+def test_attention_to_a_single_token_is_a_pair_of_matrices():
+    x = DRAW.standard_normal((3, 1, 2))
+    data = lg.Dataset(x, Y[:3])
+    slow = lg.gd(0.1)
+    attends = run_of(transformer(block(logit_scale=3.0)), data=data, optimizer=slow, steps=6)
+    pair = lg.serial(DENSE, lg.Residual(lg.serial(DENSE, DENSE)), DENSE)
+    matrices = run_of(pair, data=lg.Dataset(x[:, 0], Y[:3]), optimizer=slow, steps=6)
+    closed = lg.solve(matrices, theory="mean field, deep", method="closed")
+    np.testing.assert_allclose(lg.solve(attends).f_train, closed.f_train, atol=2e-6)
+
+
+def test_nothing_depends_on_the_tolerance_of_directions_or_on_the_number_of_heads(monkeypatch):
+    run = run_of(transformer(block(lg.RMSNorm(), causal=True, logit_scale=2.0)), steps=12)
+    fine = lg.solve(run).f_train
+    for tolerance in (1e-9, 1e-13):
+        monkeypatch.setattr(random_matrix, "TOLERANCE", tolerance)
+        np.testing.assert_allclose(lg.solve(run).f_train, fine, atol=1e-8)
+    many = transformer(block(lg.RMSNorm(), causal=True, logit_scale=2.0, heads=4))
+    np.testing.assert_array_equal(
+        lg.solve(run.with_changes(net=many)).f_train, lg.solve(run).f_train
+    )
+
+
+ACTIVE = lg.serial(lg.Activation("relu"), DENSE)
+REFUSED = {
+    "MLP": (transformer(CAUSAL, lg.Residual(ACTIVE)), {}, NoTheory, "blocks with an MLP"),
+    "heads": (
+        transformer(lg.Residual(lg.serial(lg.MultiHeadAttention(), DENSE))), {}, NoTheory,
+        "q·k/√d, which stay random",
+    ),
+    "conv": (transformer(lg.Conv((2,))), {}, NoRule, r"Conv\(\(2,\)\)"),
+    "flatten": (lg.serial(DENSE, CAUSAL, lg.Flatten(), DENSE), {}, NoRule, "Flatten"),
+    "product": (transformer(lg.Product(DENSE, DENSE)), {}, NoRule, "Product"),
+    "data": (lg.serial(lg.GlobalAvgPool(), DENSE, DENSE), {}, NoTheory, "the read-in, before"),
+    "attention to data": (
+        lg.serial(lg.QKVAttention(), lg.GlobalAvgPool(), DENSE, DENSE), {}, NoTheory, "the read-in",
+    ),
+    "depth": (
+        transformer(lg.repeat(CAUSAL, math.inf)), {"param": lg.complete_p()}, NoTheory,
+        "infinitely deep",
+    ),
+    "kernel scaling": (transformer(CAUSAL), {"param": lg.ntk()}, NoTheory, r"kernel limit"),
+    "adam": (transformer(CAUSAL), {"optimizer": lg.adam(0.1)}, NoTheory, "Adam"),
+    "noise": (transformer(CAUSAL), {"optimizer": lg.langevin(0.1, 0.1)}, NoTheory, "noise"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("which", REFUSED)
+def test_what_is_not_covered_is_refused_with_the_reason(which):
+    net, changed, kind, words = REFUSED[which]
+    with pytest.raises(kind, match=words):
+        lg.solve(run_of(net, **changed), theory=lg.theories.AttentionMeanField())
+
+
+def test_gradient_flow_is_refused():
+    run = lg.Run(
+        transformer(CAUSAL), lg.mean_field(), DATA, optimizer=lg.gradient_flow(), times=[1.0]
+    )
+    with pytest.raises(NoTheory, match="gradient flow"):
+        lg.solve(run, theory=lg.theories.AttentionMeanField())
+
+
+def test_directions_that_outgrow_the_budget_are_told():
+    run = run_of(transformer(CAUSAL), steps=30)
+    with pytest.raises(NumericalFailure, match="memory_budget") as caught:
+        lg.solve(run, memory_budget=1e6)
+    told = lg.solve(run, memory_budget=1e6, throw=False)
+    assert caught.value.result.status == told.status == "out of memory"
+    first = np.isfinite(told.f_train).all(1)
+    assert first[0]
+    assert not first[-1]
+
+
+@pytest.mark.slow
+def test_networks_converge_with_their_width():
+    run = run_of(transformer(block(lg.RMSNorm(), causal=True, logit_scale=4.0)), steps=10)
+    run = run.with_changes(optimizer=lg.gd(0.12))
+    single = run.with_changes(
+        data=lg.Dataset(*(np.float32(a) for a in (X[:3], Y[:3], X[3:], Y[3:])))
+    )
+    limit = lg.solve(run)
+    means, squares, shifts = [], [], []
+    for width in (32, 64, 128):
+        networks = lg.train(single, width=width, seeds=1024, key=width, progress=False)
+        off = np.concatenate([networks.f_train - limit.f_train, networks.f_test - limit.f_test], 2)
+        means.append(off[:, -1].mean(0))
+        squares.append(off[:, -1].var(0) / len(off))
+        shifts.append(np.mean(off**2) ** 0.5)
+    slopes = np.diff(np.log2(shifts))
+    assert (np.abs(slopes + 0.5) < 0.1).all(), slopes
+    beyond = 2 * means[2] - means[1]  # the shift of the mean goes as 1/N
+    z = beyond / np.sqrt(4 * squares[2] + squares[1])
+    assert np.abs(z).max() < 3.5, z
+    far = means[0] / np.sqrt(squares[0])
+    assert np.abs(far).max() > 5, far  # it is seen at the smallest width
