@@ -153,8 +153,8 @@ def exponents(method, run, widths, seeds):
     ("method", "run"), [("expansion", descent_run()), ("closed", flow_run())], ids=str
 )
 def test_errors_fall_as_the_width_and_as_its_square(method, run):
-    # Medians of 24 networks scatter by a quarter: a factor of 64 in width has the exponents of f and
-    # of the kernel to 0.1, which one of 16 has not.
+    # Medians of 24 networks scatter by a quarter: a factor of 64 in width has the exponents to 0.1,
+    # which one of 16 has not.
     slopes, medians = exponents(method, run, [64, 512, 4096], 24)
     assert np.abs(slopes[[0, 3]] + 1).max() < 0.15
     assert np.abs(slopes[[2, 5]] + 2).max() < 0.15
