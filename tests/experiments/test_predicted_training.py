@@ -153,10 +153,12 @@ def exponents(method, run, widths, seeds):
     ("method", "run"), [("expansion", descent_run()), ("closed", flow_run())], ids=str
 )
 def test_errors_fall_as_the_width_and_as_its_square(method, run):
-    slopes, medians = exponents(method, run, [64, 128, 256, 512, 1024], 24)
-    assert abs(slopes[0] + 1) < 0.15
-    assert abs(slopes[2] + 2) < 0.15
-    assert medians[3, 0] > 30 * medians[3, 2]
+    # Medians of 24 networks scatter by a quarter: a factor of 64 in width has the exponents to 0.1,
+    # which one of 16 has not.
+    slopes, medians = exponents(method, run, [64, 512, 4096], 24)
+    assert np.abs(slopes[[0, 3]] + 1).max() < 0.15
+    assert np.abs(slopes[[2, 5]] + 2).max() < 0.15
+    assert medians[1, 0] > 30 * medians[1, 2]
 
 
 # What is printed.

@@ -66,6 +66,70 @@ def test_read_out_s_layer_causes_the_variance_of_initial_outputs():
 
 
 @pytest.mark.slow
+def test_kernels_of_dense_networks_have_this_shift_and_variance():
+    """c = 2N(E K_N − E K_2N) and V = N Var K of dense networks of two hidden layers."""
+    run = run_of(2, 4, X[:2], 1.5 * Y[:2], activation="linear")
+    record = {"record": ["features", "gradients", "ntk"], "record_at": [4]}
+    found = lg.width_corrections_in_training(run, width=64, replicates=100, key=3, **record).data
+    nets = {n: lg.train(run, width=n, seeds=8000, key=n, **record) for n in (32, 64)}
+
+    def mean_and_error(x):
+        return x.mean(0), x.std(0, ddof=1) / len(x) ** 0.5
+
+    def z(what, expected, error):
+        total = np.hypot(found[f"{what}_error"], error)
+        return np.abs((found[what].values - expected) / total.values).max()
+
+    for name in ("feature_kernel", "gradient_kernel", "ntk"):
+        narrow, wide = (getattr(nets[n], name) for n in (32, 64))
+        (one, one_error), (two, two_error) = map(mean_and_error, (narrow, wide))
+        assert z(f"{name}_shift", 64 * (one - two), 64 * np.hypot(one_error, two_error)) < 3
+        assert z(f"{name}_variance", *mean_and_error(64 * (wide - two) ** 2)) < 3
+    # What is asked for is seen well enough to tell it from none, and from half of it.
+    assert np.abs(found["ntk_shift"] / found["ntk_shift_error"]).max() > 8
+
+
+def variance_of_one_step(ratios, eta, y, gamma):
+    """V of the two layers of a linear network with x = 1, y after one step, per unit of width.
+
+    With N_l = n_l N, q₁ = |h₁|²/N₁, q₂ = |h₂|²/N₂, s = |w|²/N₂, p = |Wᵀw|²/(N₁N₂) and g = ηγy,
+
+        γ f(1) = (1 + 2g²(1/n₁ + 1/n₂) − 3η) γ f(0) + g (q₂ + q₁ s + p) + g² e + O(1/N).
+
+    The neurons of the first layer cause the fluctuations of q₁, of p/s, and e, whose variances are
+    2/N₁, 2/N₁ and 1/(N₁n₂); those of the second cause those of q₂/q₁, s and γ f(0), whose variances
+    are 2/N₂, 2/N₂ and 1/N.
+    """
+    first, second = ratios
+    g = eta * gamma * y
+    slope = 1 + 2 * g**2 * (1 / first + 1 / second) - 3 * eta
+    step = 10 * (eta * y) ** 2
+    of_first = (step + (g**2 / gamma) ** 2 / second) / first
+    return np.array([of_first, slope**2 / gamma**2 + step / second])
+
+
+@pytest.mark.slow
+def test_layers_of_unequal_widths_cause_their_parts_of_the_variance():
+    eta, y, gamma, ratios = 0.3, 1.3, 0.8, (1, 3)
+    net = lg.mlp(2, "linear", width_ratios=list(ratios))
+    run = run_of(2, 1, np.ones((1, 1)), np.array([y]), gamma, eta, net=net)
+    found = lg.width_corrections_in_training(run, width=128, replicates=120, key=2).data
+    parts, error = (
+        found[f"f_train_variance_of_layers{tail}"].values[:, 1, 0] for tail in ("", "_error")
+    )
+    expected = variance_of_one_step(ratios, eta, y, gamma)
+    assert np.abs((parts - expected) / error).max() < 3
+    exchanged = variance_of_one_step(ratios[::-1], eta, y, gamma)
+    assert np.abs((parts - exchanged) / error).min() > 4
+    # Dense networks of these widths have the sum.
+    outputs = lg.train(run, width=128, seeds=4000, key=1).f_train[:, 1, 0]
+    measured = 128 * outputs.var(ddof=1)
+    noise = measured * (2 / len(outputs)) ** 0.5
+    assert abs(measured - expected.sum()) < 3 * noise
+    assert abs(measured - parts.sum()) < 3 * np.hypot(noise, np.linalg.norm(error))
+
+
+@pytest.mark.slow
 def test_error_of_the_shift_does_not_grow_with_the_width():
     run, deviations = run_of(2, 6), []
     problem = posed_by(run).problem

@@ -50,7 +50,12 @@ def trajectory_of(
 
 
 def working_bytes(plan: Plan, numbers: Numbers) -> float:
-    """Return, roughly, the bytes that the expansion takes besides its results."""
+    """Return, roughly, the bytes that the expansion takes besides its results.
+
+    The growth of a process's peak memory was 0.8 to 1.25 times this, with the results added, for
+    fully connected networks that take 0.2 to 0.7 GB. Smaller ones took up to 100 MB more, whatever
+    their size.
+    """
     rows, item = len(numbers.x), numbers.x.dtype.itemsize
     sites = [row.site for row in plan.table.rows if row.kind == "weight"]
     neurons = plan.network.width * sum(float(s.copies * s.width_ratio) for s in sites)
