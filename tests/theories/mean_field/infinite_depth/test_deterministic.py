@@ -155,11 +155,10 @@ def test_error_estimate_and_one_program():
     """Independent sets agree within their errors; further rates compile nothing."""
     network = network_of("tanh", outputs=1, field_rate=(1, 1, 1))._replace(gamma=1.0)
 
-    def limit(rate, particles, key):
+    def limit(rate, particles, key, *, sets=4, known=None):
         training = Training(lg.loss("mse"), Y[:, :1], np.full(6, rate))
-        return deterministic_limit(
-            network, training, particles=particles, replicates=4, nodes=2, key=key
-        )
+        options = {"particles": particles, "replicates": sets, "nodes": 2, "key": key}
+        return deterministic_limit(network, training, **options, known=known)
 
     few, more = limit(0.3, 512, 0), limit(0.3, 2048, 1)
     z = (few.outputs - more.outputs)[1:] / np.hypot(few.error, more.error)[1:]
@@ -167,4 +166,7 @@ def test_error_estimate_and_one_program():
     assert few.error.max() < 0.02
     programs = deterministic._advance._cache_size()
     limit(0.1, 2048, 1)
+    known = {}
+    limit(0.3, 512, 0, sets=1, known=known)  # sets that are added to others are the same
+    np.testing.assert_array_equal(limit(0.3, 512, 0, known=known).outputs, few.outputs)
     assert deterministic._advance._cache_size() == programs

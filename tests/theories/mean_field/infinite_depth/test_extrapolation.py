@@ -78,7 +78,10 @@ def swept(monkeypatch):
 
 @pytest.mark.slow
 def test_room_for_a_deeper_network_changes_nothing(swept, monkeypatch):
-    run = run_of(lg.residual_mlp(math.inf, "tanh", layers_per_block=2, bias_std=0.2), steps=2)
+    tanh, dense = lg.Activation("tanh"), lg.Dense(bias_std=0.2)
+    block = lg.Residual(lg.serial(tanh, dense, tanh, dense))
+    # The read-out reads the stream itself, not φ of it as the branches do.
+    run = run_of(lg.serial(lg.Dense(), lg.repeat(block, math.inf), lg.Dense()), steps=2)
     replicate(depths_of(run, (1, 2)), run, NOTHING, effort_of(), 3, descent(run))
     monkeypatch.setattr(Depths, "with_room", lambda self, level: self.problems[level])
     replicate(depths_of(run, (1, 2)), run, NOTHING, effort_of(), 3, descent(run))

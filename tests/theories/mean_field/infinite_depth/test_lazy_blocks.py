@@ -139,3 +139,21 @@ def test_nonlinear_blocks_solve_equations_of_their_kernels():
     assert error < 2e-2 * size(f)
     # Inner weights that stand still, as in (141)-(143) of Bordelon et al., are another limit.
     assert size(limit(inner=0.0) - right) > 4 * error
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("power", [Fraction(3, 4), Fraction(7, 8)])
+def test_depths_approach_the_limit_by_the_power_of_the_noise(power):
+    """Infinitely wide linear networks, on the way to L^(1−2α).
+
+    Fields that move inside of the blocks change the stream by a multiple of L^(2α−2) that is too
+    small to be seen here, also at α = 7/8, where it falls more slowly.
+    """
+    limit = lg.solve(run_of("linear", power, rate=0.4), method="closed").f_train
+    off = []
+    for blocks in (16, 32):
+        net = lg.residual_mlp(blocks, "linear", layers_per_block=2)
+        run = lg.Run(net, between(power), DATA, optimizer=lg.gd(0.4), steps=STEPS)
+        found = lg.solve(run, theory=lg.theories.DeepMeanField(method="closed"))
+        off.append(size(found.f_train - limit))
+    assert np.log2(off[1] / off[0]) == pytest.approx(float(1 - 2 * power), abs=0.1)

@@ -9,9 +9,8 @@ import pytest
 
 import largen as lg
 from largen.errors import InvalidInput, NumericalFailure
-from largen.theories.mean_field.infinite_depth.estimates import Estimate as OnNodes
-from largen.theories.mean_field.infinite_depth.estimates import Kernels
-from largen.theories.mean_field.infinite_depth.exact import beyond_sampling
+from largen.theories.mean_field.infinite_depth.estimates import beyond_chance
+from largen.theories.mean_field.infinite_depth.exact import sets_for
 
 RNG = np.random.default_rng(0)
 INPUTS = RNG.standard_normal((5, 4))
@@ -103,16 +102,18 @@ def test_gradient_flow_between_one_half_and_one():
 
 def test_chance_is_no_error_of_depth():
     rng = np.random.default_rng(0)
-    shape, none = (6, 4, 1), Kernels(*[np.zeros(0)] * 3)
-
-    def estimate(depth):
-        noise = 0.01 * rng.standard_normal(shape)
-        error = np.full(shape, 0.01)
-        return OnNodes(1 + depth + noise, error, 0 * error, none, none, np.zeros(3), np.zeros(2))
-
-    assert beyond_sampling(estimate(0.0), estimate(0.0)).max() < 0.03
-    found = beyond_sampling(estimate(0.0), estimate(0.1))
+    noise, error = 0.01 * rng.standard_normal((2, 6, 4, 1)), np.full((6, 4, 1), 0.01)
+    assert beyond_chance(noise[0], error).max() < 0.03
+    found = beyond_chance(0.1 + noise[1], error)
     np.testing.assert_allclose(np.sqrt(np.mean(found**2)), 0.1, rtol=0.1)
+
+
+def test_sets_are_added_for_the_error_that_falls_with_them():
+    assert sets_for(1e-2, 4, depth=1e-3, whole=9e-3, most=64) == 4
+    assert sets_for(1e-2, 4, depth=1e-3, whole=1.5e-2, most=64) == 10
+    assert sets_for(1e-2, 4, depth=1e-3, whole=1.5e-2, most=8) == 8
+    assert sets_for(1e-2, 4, depth=1.1e-2, whole=2e-2, most=64) == 8  # it may be chance
+    assert sets_for(1e-2, 4, depth=1.1e-2, whole=1.2e-2, most=64) == 4  # it is not
 
 
 @pytest.mark.slow

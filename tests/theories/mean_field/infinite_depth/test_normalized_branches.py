@@ -97,6 +97,25 @@ def test_neurons_solve_sums_over_time(norm):
     assert np.abs(finite_depth(norm, start, 24, along=0.0) - fine).max() > 0.02
 
 
+@pytest.mark.slow
+def test_trained_networks_approach_the_extrapolated_limit():
+    """Without the projection off h̃ in the gradient, the limit is off by several per cent."""
+    data = lg.Dataset(INPUTS[:3], np.array([1.0, -1.0, 0.5]))
+
+    def network(blocks):
+        branch = lg.serial(lg.LayerNorm(), lg.Activation("tanh"), lg.Dense())
+        stack = lg.repeat(lg.Residual(branch), blocks)
+        net = lg.serial(lg.Dense(), stack, lg.LayerNorm(), lg.Dense())
+        return lg.Run(net, lg.depth_mup(), data, optimizer=lg.gd(0.6), steps=4)
+
+    limit = lg.solve(network(math.inf), depths=(2, 4), particles=512, replicates=4)
+    f = lg.train(network(16), width=192, seeds=128, key=1).f_train[:, 1:]
+    off, noise = f.mean(0) - limit.f_train[1:], f.std(0, ddof=1) / len(f) ** 0.5
+    error = np.hypot(noise, limit.f_train_error[1:])
+    assert np.sqrt(np.mean(off**2)) < 2.5 * np.sqrt(np.mean(error**2))
+    assert np.sqrt(np.mean(error**2)) < 2e-2 * np.sqrt(np.mean(f.mean(0) ** 2))
+
+
 @pytest.mark.parametrize(("layers", "deterministic"), [(1, True), (2, False)])
 def test_blocks_of_several_matrices_are_left_to_the_sweep(layers, deterministic):
     run = run_of(lg.LayerNorm(), "tanh", lg.complete_p(), layers=layers)

@@ -178,3 +178,16 @@ def test_inner_weights_of_blocks_move_the_stream():
         changes.append((along.mean(), error))
     (few, few_error), (many, many_error) = changes
     assert many > 0.7 * few - 3 * math.hypot(few_error, many_error)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("activation", "close"), [("relu", 1e-5), ("tanh", 2e-2)])
+def test_inner_weights_hold_half_of_the_body(activation, close):
+    """Two matrices a block: exactly on the diagonal if φ is homogeneous, by Euler's theorem."""
+    net, param = lg.residual_mlp(math.inf, activation, layers_per_block=2), lg.depth_mup()
+    first, last = "1.0.0.1.weight", "1.0.0.3.weight"
+    all_move, without, none = (
+        np.diag(lg.ntk_kernel(net, INPUTS[:2], param=param.with_rates(dict.fromkeys(still, 0.0))))
+        for still in ((), (first,), (first, last))
+    )
+    np.testing.assert_allclose((all_move - without) / (all_move - none), 0.5, atol=close)

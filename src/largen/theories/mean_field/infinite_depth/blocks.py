@@ -44,8 +44,10 @@ from largen.theories.mean_field.infinite_depth.estimates import (
     Estimate,
     Found,
     Kernels,
+    beyond_chance,
     mean_kernels,
     mean_of,
+    source_of,
 )
 from largen.theories.mean_field.infinite_depth.neuron_network import (
     NeuronNetwork,
@@ -110,10 +112,12 @@ def blocks_limit(
     particles: int = 8192,
     replicates: int = 4,
     nodes: int = 3,
+    coarse: int | None = None,
     tolerance: float = 1e-2,
     dtype: Any = np.float32,
     key: int = 0,
     tell: Callable[[float], Any] = lambda done: None,
+    known: dict[tuple[int, int], Found] | None = None,
 ) -> Estimate:
     """Solve with several independent sets of neurons.
 
@@ -124,9 +128,10 @@ def blocks_limit(
     particles, replicates
         Number of neurons in a set, for the stream and for each layer of the blocks at a node; and
         number of sets.
-    nodes
-        Number of nodes of depth. The error is that of sampling alone; solutions on two grids give
-        the discretisation error in depth.
+    nodes, coarse
+        Number of nodes of depth, and that of the grid beside which the error of depth is found, by
+        default one less. Neurons of blocks are drawn anew at each node, so that two grids differ by
+        sampling errors, too, which are subtracted.
     tolerance
         Relative size of the part of features and gradients outside their bases that is neglected.
     dtype
@@ -135,21 +140,29 @@ def blocks_limit(
         Random key of the sets of neurons.
     tell
         Called with the finished fraction.
+    known
+        Solutions by set and number of nodes, of calls that differ in ``replicates``, ``nodes`` and
+        ``coarse`` only; those that are lacking are added.
     """
     network = network._replace(stream=by_size(network.stream))
-    found: list[Found] = []
-    for i, seed in enumerate(np.random.SeedSequence(key).spawn(replicates)):
-        tell(i / replicates)
-        rng = np.random.default_rng(seed)
-        start = begin(network, training, particles, nodes, tolerance, rng, dtype)
-        random = jax.random.key(int(rng.integers(2**31)))
-        found.append(solve(network, training, record_at, start, nodes, tolerance, random))
+    known, coarse = {} if known is None else known, nodes - 1 if coarse is None else coarse
+    wanted = [(i, n) for n in (nodes, coarse) for i in range(replicates)]
+    for done, (i, n) in enumerate(wanted):
+        tell(done / len(wanted))
+        if (i, n) not in known:
+            rng = source_of(key, i)
+            start = begin(network, training, particles, n, tolerance, rng, dtype)
+            random = jax.random.key(int(rng.integers(2**31)))
+            known[i, n] = solve(network, training, record_at, start, n, tolerance, random)
     tell(1.0)
+    found = [known[i, nodes] for i in range(replicates)]
     mean, error = mean_of(np.stack([one.outputs for one in found]))
+    rough, its_error = mean_of(np.stack([known[i, coarse].outputs for i in range(replicates)]))
+    depth = beyond_chance(rough - mean, np.hypot(error, its_error))
     kernels, spread = mean_kernels(found)
     tau = np.concatenate([[0.0], gauss(nodes).nodes, [1.0]])
     ranks = np.max([one.ranks for one in found], axis=0)
-    return Estimate(mean, error, np.zeros_like(error), kernels, spread, tau, ranks)
+    return Estimate(mean, np.hypot(error, depth), depth, kernels, spread, tau, ranks)
 
 
 def begin(

@@ -40,6 +40,7 @@ def integrated(
         The change relative to x at which the iteration ends, and the most iterations.
     """
     to_nodes, to_end = rule
+    used = jnp.count_nonzero(to_end)  # nodes behind these are room for finer grids
 
     def iterate(carry):
         i, moved, _, _, carried = carry
@@ -50,7 +51,7 @@ def integrated(
             return slopes.at[m].set(one), carried
 
         begin = jnp.zeros_like(moved), carried
-        slopes, carried = lax.fori_loop(0, len(moved), at, begin)
+        slopes, carried = lax.fori_loop(0, used, at, begin)
         new = jnp.einsum("mj,jkn->mkn", to_nodes, slopes)
         gap = jnp.sqrt(jnp.mean((new - moved) ** 2, 2).max())
         size = jnp.sqrt(jnp.mean((start + new) ** 2, 2).max())

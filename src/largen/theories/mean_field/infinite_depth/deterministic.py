@@ -17,15 +17,19 @@ from jax import lax
 from jaxtyping import Array
 
 from largen.arrays import precision as in_precision
+from largen.theories.chains.normalized import elementwise
 from largen.theories.mean_field.deep.matrices.by_directions import TOGETHER, Precision, Side
 from largen.theories.mean_field.deep.matrices.row_buffers import capacity_for
+from largen.theories.mean_field.deep.sweep.smoothness import smooth
 from largen.theories.mean_field.infinite_depth.depth_grid import gauss
 from largen.theories.mean_field.infinite_depth.estimates import (
     Estimate,
     Found,
     Kernels,
+    beyond_chance,
     mean_kernels,
     mean_of,
+    source_of,
 )
 from largen.theories.mean_field.infinite_depth.neuron_fields import (
     Constants,
@@ -51,6 +55,7 @@ from largen.theories.mean_field.infinite_depth.training_loop import (
 )
 
 FIRST_ROWS = 256
+PAIRS = 4  # sets that are solved on both grids where φ' jumps
 
 
 def deterministic_limit(
@@ -61,10 +66,12 @@ def deterministic_limit(
     particles: int = 8192,
     replicates: int = 4,
     nodes: int = 3,
+    coarse: int | None = None,
     tolerance: float = 1e-3,
     dtype: Any = np.float32,
     key: int = 0,
     tell: Callable[[float], Any] = lambda done: None,
+    known: dict[tuple[int, int], Found] | None = None,
 ) -> Estimate:
     """Solve with several independent sets of neurons.
 
@@ -74,8 +81,11 @@ def deterministic_limit(
         The network, its training, and times at which kernels are recorded.
     particles, replicates
         Number of neurons in a set, and number of sets.
-    nodes
-        Number of nodes of depth.
+    nodes, coarse
+        Number of nodes of depth, and that of the grid beside which the error of depth is found, by
+        default one less. Where φ' jumps, neurons cross the jump between nodes, each with an error
+        of its own that is part of the sampling error: there a few sets are solved on both grids,
+        otherwise one.
     tolerance
         Relative size of the part of features and gradients outside their bases that is neglected.
     dtype
@@ -84,22 +94,34 @@ def deterministic_limit(
         Random key of the sets of neurons.
     tell
         Called with the finished fraction.
+    known
+        Solutions by set and number of nodes, of calls that differ in ``replicates``, ``nodes`` and
+        ``coarse`` only; those that are lacking are added.
     """
-    network, found = by_size(network), []
-    seeds = np.random.SeedSequence(key).spawn(replicates)
-    starts = [neurons(network, particles, np.random.default_rng(s), dtype) for s in seeds]
-    coarse = solve(network, training, (), starts[0], nodes - 1, nodes, tolerance)
-    for i, start in enumerate(starts):
-        tell((i + 1) / (replicates + 1))
-        found.append(solve(network, training, record_at, start, nodes, nodes, tolerance))
+    network, known = by_size(network), {} if known is None else known
+    coarse = nodes - 1 if coarse is None else coarse
+    pairs = 1 if analytic(network) else min(PAIRS, replicates)
+    wanted = [(i, n) for i in range(replicates) for n in (coarse, nodes) if n == nodes or i < pairs]
+    for done, (i, n) in enumerate(wanted):
+        tell(done / len(wanted))
+        if (i, n) not in known:
+            start = neurons(network, particles, source_of(key, i), dtype)
+            known[i, n] = solve(network, training, record_at, start, n, nodes, tolerance)
     tell(1.0)
-    outputs = np.stack([one.outputs for one in found])
-    depth = np.abs(coarse.outputs - outputs[0])
-    mean, spread = mean_of(outputs)
+    found = [known[i, nodes] for i in range(replicates)]
+    apart = [known[i, coarse].outputs - known[i, nodes].outputs for i in range(pairs)]
+    change, by_chance = mean_of(np.stack(apart))
+    depth = np.abs(change) if pairs == 1 else beyond_chance(change, by_chance)
+    mean, spread = mean_of(np.stack([one.outputs for one in found]))
     kernels, error = mean_kernels(found)
     tau = np.concatenate([[0.0], gauss(nodes).nodes, [1.0]])
     ranks = np.max([one.ranks for one in found], axis=0)
     return Estimate(mean, np.hypot(spread, depth), depth, kernels, error, tau, ranks)
+
+
+def analytic(network: NeuronNetwork) -> bool:
+    """Whether neurons have no jump of φ' that they could cross between nodes of depth."""
+    return smooth(elementwise(network.phi)) and smooth(elementwise(network.phi_out))
 
 
 def bytes_held(

@@ -43,7 +43,7 @@ class Estimate(NamedTuple):
     outputs, error
         f and its standard error, including the error of depth.
     depth_error
-        Change of f with one node of depth less, in one set.
+        Change of f on a grid of fewer nodes of depth, beyond that by sampling.
     kernels, kernels_error
         Kernels, with a leading axis of recorded times, and their standard errors.
     tau
@@ -61,6 +61,14 @@ class Estimate(NamedTuple):
     ranks: np.ndarray
 
 
+def source_of(key: int, index: int) -> np.random.Generator:
+    """Return the random numbers of a set of neurons, the same at every call.
+
+    A sequence of seeds that is used twice gives other numbers the second time where it is split.
+    """
+    return np.random.default_rng(np.random.SeedSequence(key, spawn_key=(index,)))
+
+
 def mean_of(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the mean over the first axis, and its standard error."""
     number = len(values)
@@ -76,3 +84,15 @@ def mean_kernels(found: Sequence[Found]) -> tuple[Kernels, Kernels]:
     trees = [Kernels(*map(np.stack, zip(*one.kernels, strict=True))) for one in found]
     both = [mean_of(np.stack(parts)) for parts in zip(*trees, strict=True)]
     return Kernels(*(mean for mean, _ in both)), Kernels(*(error for _, error in both))
+
+
+def beyond_chance(apart: np.ndarray, error: np.ndarray) -> np.ndarray:
+    """Return |x| of a whole array, with the part that its standard errors explain subtracted.
+
+    Squares of the errors are subtracted from the squared sum over the array.
+    """
+    with np.errstate(invalid="ignore", over="ignore"):
+        whole, by_chance = np.sum(apart**2), np.sum(error**2)
+    if not (whole > 0 and np.isfinite(by_chance)):  # one set of neurons gives no error
+        return np.abs(apart)
+    return np.abs(apart) * np.sqrt(max(1 - by_chance / whole, 0.0))

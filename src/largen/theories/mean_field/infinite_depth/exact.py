@@ -6,6 +6,7 @@ on L.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -24,10 +25,11 @@ from largen.theories.mean_field.deep.estimation.averages import Estimate, ratio
 from largen.theories.mean_field.deep.sweep.kernel_records import RecordedKernels, kernel_variables
 from largen.theories.mean_field.infinite_depth.blocks import BlockNetwork, blocks_limit
 from largen.theories.mean_field.infinite_depth.deterministic import (
+    analytic,
     bytes_held,
     deterministic_limit,
 )
-from largen.theories.mean_field.infinite_depth.estimates import Estimate as OnNodes
+from largen.theories.mean_field.infinite_depth.estimates import Found
 from largen.theories.mean_field.infinite_depth.linear_network import LinearNetwork, numbers_held
 from largen.theories.mean_field.infinite_depth.neuron_network import NeuronNetwork, Training
 from largen.theories.mean_field.infinite_depth.problem import EndlessProblem
@@ -37,7 +39,10 @@ from largen.theories.mean_field.options import WantedKernels
 
 SHARES = np.linspace(0, 1, 5)  # shares of the blocks at which closed equations are recorded
 MOST_DEPTHS = 40  # nodes of closed equations
-FEWEST_NODES, MOST_NODES, FEWEST_SETS = 3, 8, 4  # of deterministic neurons
+FEWEST_SETS = 4  # of deterministic neurons
+# Nodes of depth, and those of the grid beside them, for fields that are analytic in depth and for
+# others, whose errors fall as a power of the number of nodes.
+GRIDS, DOUBLED = tuple((n, n - 1) for n in range(3, 9)), ((4, 2), (8, 4), (16, 8))
 
 
 class Solved(NamedTuple):
@@ -146,8 +151,6 @@ def deterministic(
         net.gamma,
         run.output_shape,
     )
-    several = len(maps) > 1
-    network = BlockNetwork(stream, net.phi[:-1], tuple(maps))
     training = Training(
         run.loss,
         run.data.y_train,
@@ -156,35 +159,34 @@ def deterministic(
         run.optimizer.weight_decay,
         run.batches,
     )
+    several, at = len(maps) > 1, wanted.recorded.alone.tolist()
     options: dict[str, Any] = {"particles": particles, "dtype": dtype, "key": key, "tell": tell}
-    nodes, sets = FEWEST_NODES, replicates or FEWEST_SETS
+    if several:
+        network = BlockNetwork(stream, net.phi[:-1], tuple(maps))
+        options["tolerance"] = float(np.clip(rtol, 1e-3, 1e-2))
+        limit = partial(blocks_limit, network, training, at, **options)
+        grids = GRIDS[:1]  # finer ones do not pay: the error of depth is below that of sampling
+    else:
+        options["tolerance"] = float(np.clip(rtol / 10, 1e-6, 1e-3))
+        limit = partial(deterministic_limit, stream, training, at, **options)
+        grids = GRIDS if analytic(stream) else DOUBLED
+    (nodes, coarse), *finer = grids
+    known: dict[tuple[int, int], Found] = {}
+    sets = replicates or FEWEST_SETS
     while True:
         held = (1 + several) * bytes_held(stream, training, particles, nodes, dtype)
         check_fits(held, f"particles: {particles} neurons", "Take fewer.")
-        at, options["replicates"] = wanted.recorded.alone.tolist(), sets
-        if several:
-            options["tolerance"] = float(np.clip(rtol, 1e-3, 1e-2))
-            found = blocks_limit(network, training, at, nodes=nodes, **options)
-            rough = blocks_limit(network, training, (), nodes=nodes - 1, **options)
-            depth = beyond_sampling(found, rough)
-            error = np.hypot(found.error, depth)
-            found = found._replace(depth_error=depth, error=error)
-        else:
-            options["tolerance"] = float(np.clip(rtol / 10, 1e-6, 1e-3))
-            found = deterministic_limit(stream, training, at, nodes=nodes, **options)
+        found = limit(nodes=nodes, coarse=coarse, replicates=sets, known=known)
+        depth, whole = (ratio(e, found.outputs) for e in (found.depth_error, found.error))
         if not np.isfinite(found.outputs).all():
             break
-        # Blocks of several matrices keep their nodes: the error of depth is below that of sampling.
-        if (
-            not several
-            and ratio(found.depth_error, found.outputs) > rtol / 2
-            and nodes < MOST_NODES
-        ):
-            nodes += 1
+        if finer and depth > rtol / 2:
+            (nodes, coarse), *finer = finer
             continue
-        if replicates or ratio(found.error, found.outputs) <= rtol or 2 * sets * particles > most:
+        more = sets_for(rtol, sets, depth, whole, most // particles)
+        if replicates or more <= sets:
             break
-        sets *= 2
+        sets = more
     variables = {}
     for name, kernels in (("", found.kernels), ("_error", found.kernels_error)):
         p, rows = net.samples, _rows(net, wanted)
@@ -201,18 +203,17 @@ def deterministic(
     return Solved(Estimate(found.outputs, found.error, None, variables, how, {}), found.tau)
 
 
-def beyond_sampling(found: OnNodes, rough: OnNodes) -> np.ndarray:
-    """Return the change of f with one node of depth less, with the sampling error subtracted.
+def sets_for(rtol: float, sets: int, depth: float, whole: float, most: int) -> int:
+    """Return the number of sets of neurons that an error needs, given the errors of some sets.
 
-    Neurons of blocks are drawn anew at each node, so that two grids differ by sampling errors, too.
-    Their squares are subtracted from the squared difference of the whole trajectories.
+    The part by depth does not fall with their number. If it is too large, more sets show whether it
+    is one of chance, unless it is far beyond the sampling error.
     """
-    apart = np.abs(found.outputs - rough.outputs)
-    with np.errstate(invalid="ignore", over="ignore"):
-        whole, by_chance = np.sum(apart**2), np.sum(found.error**2 + rough.error**2)
-    if not (whole > 0 and np.isfinite(by_chance)):  # one set of neurons gives no error
-        return apart
-    return apart * np.sqrt(max(1 - by_chance / whole, 0.0))
+    left, by_chance = rtol**2 - depth**2, whole**2 - depth**2
+    if whole <= rtol or (left <= 0 and depth**2 > 4 * by_chance):
+        return sets
+    wanted = 1.2 * sets * by_chance / left if left > 0 else math.inf
+    return int(min(max(wanted, sets + 1), 2 * sets if left <= 0 else 4 * sets, most))
 
 
 def _rows(net: Problem, wanted: WantedKernels) -> int:

@@ -110,13 +110,15 @@ class Depths:
     def with_room(self, level: int) -> Problem:
         """Return a network with unused room for as many matrices as the deepest has.
 
-        With layers behind the stack this is impossible, and every network has its own program.
+        With layers behind the stack this is impossible, and every network has its own program; also
+        if the read-out reads another activation of the stream than the branches do.
         """
         own, deepest = self.problems[level], self.deepest
         if self.stack.behind:
             return own
         more = deepest.maps[len(own.skips) : -1]
-        return replace(deepest, maps=(*own.maps[:-1], *more, own.maps[-1]))
+        phi = (*own.phi, *deepest.phi[len(own.phi) :])  # the last layer's where this network ends
+        return replace(deepest, maps=(*own.maps[:-1], *more, own.maps[-1]), phi=phi)
 
 
 def coarser(fine: list[np.ndarray], depths: Depths, level: int) -> list[np.ndarray]:

@@ -255,7 +255,7 @@ def _extended(side: Side, x: Float[Array, "node k n"], constants: Constants):
         return side, found.at[m].set(c)
 
     found = jnp.zeros((len(x), side.basis.shape[1], x.shape[1]), x.dtype)
-    return lax.fori_loop(0, len(x), at, (side, found))
+    return lax.fori_loop(0, jnp.count_nonzero(constants.whole), at, (side, found))
 
 
 def has_room(state: State, most: int):
