@@ -94,7 +94,7 @@ class AttentionMeanField(Theory):
     >>> data = lg.Dataset(lg.with_positions(tokens), np.array([1.0, -1.0, 1.0]))
     >>> block = lg.Residual(lg.serial(lg.RMSNorm(), lg.QKVAttention(causal=True), lg.Dense()))
     >>> net = lg.serial(lg.Dense(), block, lg.GlobalAvgPool(), lg.Dense())
-    >>> run = lg.Run(net, lg.mean_field(), data, optimizer=lg.gd(0.5), steps=60)
+    >>> run = lg.Run(net, lg.mean_field(), data, optimizer=lg.gd(0.3), steps=60)
     >>> limit = lg.solve(run, theory=lg.theories.AttentionMeanField())
     >>> bool(limit.loss_train[-1] < 1e-2)
     True
