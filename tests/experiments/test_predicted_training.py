@@ -7,7 +7,7 @@ import pytest
 import largen as lg
 from largen.errors import InvalidInput, NoTheory, NumericalFailure, OutOfMemory
 from largen.finite_width.training.closed_form import Tensors, tensors, to_first_order
-from largen.finite_width.training.exponentials import carried, risen
+from largen.finite_width.training.exponentials import convolve, risen
 from largen.networks.network import network_of
 
 RNG = np.random.default_rng(0)
@@ -256,7 +256,7 @@ def test_integrals_of_exponentials():
         np.testing.assert_allclose(risen(np.array(s), np.array(t)), weights @ np.exp(-s * u))
     for own, rate in ((0.5, 0.5), (0.5, 0.5 + 1e-13), (2.0, 0.1), (0.1, 9.0)):
         exact = weights @ np.exp(-own * (t - u) - rate * u)
-        np.testing.assert_allclose(carried(np.array(own), np.array(rate), np.array(t)), exact)
+        np.testing.assert_allclose(convolve(np.array(own), np.array(rate), np.array(t)), exact)
 
 
 # What is said, and what is refused.

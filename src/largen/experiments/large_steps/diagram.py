@@ -17,7 +17,7 @@ from largen.finite_width.training.large_steps import (
     bytes_of,
     curvature,
     curvatures,
-    trained,
+    train_at_rates,
 )
 from largen.interrupts import interruptible
 from largen.memory import MEMORY_BUDGET
@@ -280,7 +280,7 @@ def _at_rates(
     parts: list[dict[str, np.ndarray]] = []
     for begin in range(0, len(rates), together):
         chosen = np.asarray(rates[begin : begin + together], x.dtype)
-        state = trained(setting, params, x, y, chosen, steps, level)
+        state = train_at_rates(setting, params, x, y, chosen, steps, level)
         ended = curvatures(setting, params, state.params, x)
         last = np.asarray(state.above, np.float64)
         there = np.asarray(state.sound) & (np.asarray(state.last) <= level)

@@ -27,7 +27,7 @@ import numpy as np
 from jax import lax
 
 from largen.errors import InvalidInput, NoTheory, NumericalFailure
-from largen.finite_width.training.exponentials import carried, risen
+from largen.finite_width.training.exponentials import convolve, risen
 from largen.networks.network import FiniteNetwork
 from largen.networks.tangent import kernels, probe
 from largen.parameterizations import GradientFlow
@@ -250,7 +250,7 @@ def response(
     P = len(rates)
     inner = basis.T @ amplitudes[:P]  # (i, term)
     own = np.stack(
-        [carried(rate, exponents, t) @ part for rate, part in zip(rates, inner, strict=True)], 1
+        [convolve(rate, exponents, t) @ part for rate, part in zip(rates, inner, strict=True)], 1
     )  # (time, i)
     grown = risen(exponents, t)  # (time, term)
     train = -own @ basis.T

@@ -39,7 +39,7 @@ def trajectory_of(
     steps = MOST_STEPS if flows else plan.time_points
     state = _begun(what, plan, numbers, params)
     for begin, end in Pace(2).segments(0, steps):
-        state, ended = _advanced(what, plan, numbers, params, state, begin, end)
+        state, ended = _advance(what, plan, numbers, params, state, begin, end)
         if flows and bool(ended):
             break
         jax.block_until_ready(state)
@@ -86,7 +86,7 @@ def _begun(what: str, plan: Plan, numbers: Numbers, params):
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def _advanced(what: str, plan: Plan, numbers: Numbers, params, state, begin, end):
+def _advance(what: str, plan: Plan, numbers: Numbers, params, state, begin, end):
     course = _course(what, plan, numbers, params)
     state = course.advance(state, begin, end)
     return state, course.ended(state, end)

@@ -36,7 +36,7 @@ class Setting(NamedTuple):
     degree: int | None
 
 
-class State(NamedTuple):
+class LargeStepState(NamedTuple):
     """The state of training at each rate; each leaf has a leading axis of rates.
 
     Attributes
@@ -61,9 +61,9 @@ class State(NamedTuple):
     sound: Any
 
 
-def trained(
+def train_at_rates(
     setting: Setting, params: Any, x: Any, y: Any, rates: Any, steps: int, level: float
-) -> State:
+) -> LargeStepState:
     """Train at all rates for a number of steps, in segments.
 
     Parameters
@@ -81,7 +81,7 @@ def trained(
     """
     state = _begun(setting, params, x, y, rates)
     for begin, end in Pace(4).segments(0, steps):
-        state = _advanced(setting, params, x, y, rates, level, state, begin, end)
+        state = _advance(setting, params, x, y, rates, level, state, begin, end)
         jax.block_until_ready(state)
     return state
 
@@ -108,27 +108,29 @@ def _loss(setting: Setting, start: Any, params: Any, x: Any, y: Any) -> Any:
 
 
 @partial(jax.jit, static_argnums=0)
-def _begun(setting: Setting, params, x, y, rates) -> State:
+def _begun(setting: Setting, params, x, y, rates) -> LargeStepState:
     first = _loss(setting, params, params, x, y)
     count = len(rates)
     many = jax.tree.map(lambda p: jnp.broadcast_to(p, (count, *p.shape)), params)
     losses, zeros = jnp.full(count, first), jnp.zeros(count, int)
-    return State(many, losses, zeros, zeros, losses, jnp.ones(count, bool))
+    return LargeStepState(many, losses, zeros, zeros, losses, jnp.ones(count, bool))
 
 
 @partial(jax.jit, static_argnums=0)
-def _advanced(setting: Setting, start, x, y, rates, level, state: State, begin, end) -> State:
+def _advance(
+    setting: Setting, start, x, y, rates, level, state: LargeStepState, begin, end
+) -> LargeStepState:
     scales = setting.network.per_leaf(setting.network.table, "lr")
     first = _loss(setting, start, start, x, y)
 
-    def step(index, state: State, rate) -> State:
+    def step(index, state: LargeStepState, rate) -> LargeStepState:
         slope = jax.grad(partial(_loss, setting, start))(state.params, x, y)
         params = jax.tree.map(lambda p, g, r: p - rate * r * g, state.params, slope, scales)
         loss = _loss(setting, start, params, x, y)
         sound = state.sound & (loss <= LOST * first)
         loss = jnp.where(sound, loss, state.last)
         higher = loss > state.peak
-        return State(
+        return LargeStepState(
             jax.tree.map(lambda new, old: jnp.where(sound, new, old), params, state.params),
             jnp.where(higher, loss, state.peak),
             jnp.where(higher, index + 1, state.at_peak),
@@ -137,7 +139,7 @@ def _advanced(setting: Setting, start, x, y, rates, level, state: State, begin, 
             sound,
         )
 
-    def all_rates(index, state: State) -> State:
+    def all_rates(index, state: LargeStepState) -> LargeStepState:
         return jax.vmap(step, in_axes=(None, 0, 0))(index, state, rates)
 
     return jax.lax.fori_loop(begin, end, all_rates, state)

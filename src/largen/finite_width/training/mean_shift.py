@@ -27,7 +27,7 @@ from largen.finite_width.training.closed_form import (
     of_third,
     response,
 )
-from largen.finite_width.training.exponentials import carried, risen
+from largen.finite_width.training.exponentials import convolve, risen
 from largen.interrupts import check as check_interrupts
 from largen.networks.network import FiniteNetwork
 from largen.parameterizations.distributions import from_normal
@@ -194,7 +194,7 @@ def shift_of(
     weights = covariance * target  # −C r with r = −y
 
     def source(u):
-        both = carried(rates[:, None], rates, u[:, None, None])  # (u, j, k)
+        both = convolve(rates[:, None], rates, u[:, None, None])  # (u, j, k)
         return np.einsum("ajk,ujk->ua", weights, both)
 
     t = np.asarray(times, np.float64)

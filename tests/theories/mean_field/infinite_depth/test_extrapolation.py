@@ -66,7 +66,7 @@ def test_shallow_networks_take_the_sums_of_what_deep_ones_draw():
 @pytest.fixture
 def swept(monkeypatch):
     """Return a list to which every replicate adds the outputs of its networks."""
-    found, extrapolated = [], extrapolation._extrapolated
+    found, extrapolated = [], extrapolation._extrapolate
 
     def watched(some, depths):
         found.append([one.outputs for one in some])

@@ -28,7 +28,10 @@ from largen.runs import Loss
 from largen.theories.chains.normalized import LayerActivation, pull_back, slopes
 from largen.theories.mean_field.deep.matrices.by_directions import TOGETHER, Matrices, Precision
 from largen.theories.mean_field.deep.matrices.fresh_vectors import gaussian
-from largen.theories.mean_field.infinite_depth.depth_iteration import continued, integrated
+from largen.theories.mean_field.infinite_depth.depth_iteration import (
+    extrapolate,
+    integrate_over_depth,
+)
 from largen.theories.mean_field.infinite_depth.training_loop import (
     is_steady,
     loss_gradient,
@@ -39,7 +42,7 @@ ITERATIONS = 12
 ASKED = 4  # directions that a step may add, as a multiple of the number of samples
 
 
-class Model(NamedTuple):
+class BlockModel(NamedTuple):
     """Static arguments: φ in front of each of the K matrices and of the read-out, and the loss.
 
     ``nodes`` is the number of nodes of depth.
@@ -75,7 +78,7 @@ class Moving(NamedTuple):
     scale: Float[Array, " matrix"]
 
 
-class State(NamedTuple):
+class BlockState(NamedTuple):
     """The state of training; matrix m·K + k is that of map k at node m.
 
     Attributes
@@ -104,7 +107,7 @@ class State(NamedTuple):
     outputs: Float[Array, "time sample output"]
 
 
-class Constants(NamedTuple):
+class BlockConstants(NamedTuple):
     """The constants of training.
 
     Attributes
@@ -171,7 +174,9 @@ class Back(NamedTuple):
     coordinates: Float[Array, "matrix gradient sample"]
 
 
-def forward(model: Model, state: State, constants: Constants) -> tuple[State, Ahead]:
+def forward(
+    model: BlockModel, state: BlockState, constants: BlockConstants
+) -> tuple[BlockState, Ahead]:
     """Return h, u and f of all samples, and the state with the new directions of the matrices."""
     params = state.params
     first = constants.fields @ params.fields
@@ -191,9 +196,11 @@ def forward(model: Model, state: State, constants: Constants) -> tuple[State, Ah
         return y, (matrices, key, inner, coordinates)
 
     asked = matrices, state.key, inner, coordinates
-    guess = continued(state.moved)
+    guess = extrapolate(state.moved)
     rise = constants.rise, constants.whole
-    h, last, asked = integrated(slope, rise, first, guess, asked, constants.close, ITERATIONS)
+    h, last, asked = integrate_over_depth(
+        slope, rise, first, guess, asked, constants.close, ITERATIONS
+    )
     x = model.phi_out(last)
     f = constants.readout[0] * constants.precision.weight * (x @ params.readout.T)
     f = f / constants.gamma + params.constant
@@ -203,14 +210,14 @@ def forward(model: Model, state: State, constants: Constants) -> tuple[State, Ah
 
 
 def backward(
-    model: Model,
-    state: State,
-    constants: Constants,
+    model: BlockModel,
+    state: BlockState,
+    constants: BlockConstants,
     ahead: Ahead,
     batch: Int[Array, " k"],
     z: Float[Array, "k n"],
     guess: Float[Array, "node k n"] | None = None,
-) -> tuple[State, Back]:
+) -> tuple[BlockState, Back]:
     """Return gradients of some samples, given those behind the read-out."""
     h, u, last = ahead.h[:, batch], ahead.inner[:, batch], ahead.last[batch]
     params, matrices = state.params, state.matrices
@@ -235,13 +242,15 @@ def backward(
     guess = jnp.zeros_like(h) if guess is None else guess
     asked = matrices, state.key, jnp.zeros_like(u), coordinates
     fall = constants.whole - constants.rise, constants.whole
-    g, first, asked = integrated(slope, fall, end, guess, asked, constants.close, ITERATIONS)
+    g, first, asked = integrate_over_depth(
+        slope, fall, end, guess, asked, constants.close, ITERATIONS
+    )
     matrices, key, inner, coordinates = asked
     state = state._replace(matrices=matrices, key=key)
     return state, Back(g, first, end, inner, coordinates)
 
 
-def _fresh(constants: Constants, l):
+def _fresh(constants: BlockConstants, l):
     """Return the rule for images of the neurons behind matrix l, within a block.
 
     Images have unit norm, as in the limit; in a finite network, the part orthogonal to a basis has
@@ -263,12 +272,12 @@ def _muted(far, l, fills, rank, key):
     return jnp.zeros((len(fills), far.basis.shape[2]), far.basis.dtype), key
 
 
-def stepped(model: Model, state: State, constants: Constants) -> State:
+def descend(model: BlockModel, state: BlockState, constants: BlockConstants) -> BlockState:
     """Make a step of gradient descent."""
     state, ahead = forward(model, state, constants)
     batch, delta, z, pull = loss_gradient(model, state, constants, ahead.outputs)
     steady = is_steady(model, constants)
-    guess = continued(state.pulled) if steady else None
+    guess = extrapolate(state.pulled) if steady else None
     state, back = backward(model, state, constants, ahead, batch, z, guess)
 
     lr = constants.rates[state.step]
@@ -296,7 +305,7 @@ def stepped(model: Model, state: State, constants: Constants) -> State:
     matrices = state.matrices._replace(
         change=state.matrices.change + learnt / after, velocity=learnt * (before / after)
     )
-    return State(
+    return BlockState(
         step=state.step + 1,
         params=params,
         velocity=velocity,
@@ -313,7 +322,7 @@ def room_for(columns: int) -> int:
     return ASKED * (columns + TOGETHER)
 
 
-def has_room(state: State, columns: int, trained: int):
+def has_room(state: BlockState, columns: int, trained: int):
     """Whether all bases have room for the directions of another step."""
     inputs, outputs = state.matrices.inputs, state.matrices.outputs
     return jnp.all(inputs.rank + room_for(columns) <= inputs.basis.shape[1]) & jnp.all(

@@ -29,21 +29,21 @@ from largen.theories.mean_field.deep.sweep.variance_reduction import (
     values_at,
 )
 from largen.theories.mean_field.infinite_depth.block_fields import (
-    Constants,
-    Model,
+    BlockConstants,
+    BlockModel,
+    BlockState,
     Moving,
-    State,
     backward,
+    descend,
     forward,
     has_room,
     room_for,
-    stepped,
 )
 from largen.theories.mean_field.infinite_depth.depth_grid import gauss
 from largen.theories.mean_field.infinite_depth.estimates import (
-    Estimate,
+    DepthEstimate,
+    DepthKernels,
     Found,
-    Kernels,
     beyond_chance,
     mean_kernels,
     mean_of,
@@ -118,7 +118,7 @@ def blocks_limit(
     key: int = 0,
     tell: Callable[[float], Any] = lambda done: None,
     known: dict[tuple[int, int], Found] | None = None,
-) -> Estimate:
+) -> DepthEstimate:
     """Solve with several independent sets of neurons.
 
     Parameters
@@ -162,7 +162,7 @@ def blocks_limit(
     kernels, spread = mean_kernels(found)
     tau = np.concatenate([[0.0], gauss(nodes).nodes, [1.0]])
     ranks = np.max([one.ranks for one in found], axis=0)
-    return Estimate(mean, np.hypot(error, depth), depth, kernels, spread, tau, ranks)
+    return DepthEstimate(mean, np.hypot(error, depth), depth, kernels, spread, tau, ranks)
 
 
 def begin(
@@ -227,14 +227,14 @@ def solve(
 ) -> Found:
     """Train one set of neurons."""
     stream, times = network.stream, len(training.rates) + 1
-    model = Model(network.phi, stream.phi_out, training.loss, stream.output_shape, nodes)
+    model = BlockModel(network.phi, stream.phi_out, training.loss, stream.output_shape, nodes)
     trained, columns = len(training.targets), len(stream.fields)
     batch = trained if training.batches is None else training.batches.shape[1]
     with in_precision(start.fields):
         state = _begin(network, training, start, nodes, (columns, batch), times, key)
         constants = _constants(network, training, start, nodes, tolerance)
         loop = Loop(
-            advance=lambda state, stop: _checked(_advance(model, state, constants, stop)),
+            advance=lambda state, stop: _check_room(_advance(model, state, constants, stop)),
             has_room=lambda state: has_room(state, columns, batch),
             grown=_grown,
             look=lambda state: _look(model, state, constants),
@@ -244,7 +244,7 @@ def solve(
     return found._replace(ranks=ranks)
 
 
-def _checked(state: State) -> State:
+def _check_room(state: BlockState) -> BlockState:
     """Return the state; raises if a step has added more directions than there was room for."""
     for side in (state.matrices.inputs, state.matrices.outputs):
         if int(side.rank.max()) > side.basis.shape[1]:
@@ -256,7 +256,7 @@ def _checked(state: State) -> State:
     return state
 
 
-def _begin(network, training, start: Start, nodes: int, asked, times: int, key) -> State:
+def _begin(network, training, start: Start, nodes: int, asked, times: int, key) -> BlockState:
     stream, (_, count), dtype = network.stream, start.fields.shape, start.fields.dtype
     matrices = nodes * len(network.maps)
     samples, trained = len(stream.fields), len(training.targets)
@@ -278,7 +278,7 @@ def _begin(network, training, start: Start, nodes: int, asked, times: int, key) 
         zeros(stream.outputs),
         jnp.ones(matrices, dtype),
     )
-    return State(
+    return BlockState(
         step=jnp.zeros((), jnp.int32),
         params=params,
         velocity=jax.tree.map(jnp.zeros_like, params),
@@ -290,7 +290,7 @@ def _begin(network, training, start: Start, nodes: int, asked, times: int, key) 
     )
 
 
-def _constants(network, training, start: Start, nodes: int, tolerance: float) -> Constants:
+def _constants(network, training, start: Start, nodes: int, tolerance: float) -> BlockConstants:
     stream, dtype = network.stream, start.fields.dtype
 
     def real(value) -> Array:
@@ -305,7 +305,7 @@ def _constants(network, training, start: Start, nodes: int, tolerance: float) ->
         real(out.bias_rate * out.bias_std**2),
         jnp.tile(rate, nodes),
     )
-    return Constants(
+    return BlockConstants(
         fields=real(stream.fields),
         field_rate=real(stream.field_rate),
         targets=real(y) if y.dtype.kind == "f" else jnp.asarray(y),
@@ -327,7 +327,7 @@ def _constants(network, training, start: Start, nodes: int, tolerance: float) ->
     )
 
 
-def _grown(state: State) -> State:
+def _grown(state: BlockState) -> BlockState:
     """Return the state with twice the room for directions."""
     matrices = state.matrices
     _, rows, across = matrices.change.shape
@@ -349,12 +349,12 @@ def _grown(state: State) -> State:
 
 
 @partial(jax.jit, static_argnums=0, donate_argnums=1)
-def _advance(model: Model, state: State, constants: Constants, stop) -> State:
+def _advance(model: BlockModel, state: BlockState, constants: BlockConstants, stop) -> BlockState:
     """Train up to a step, or until a basis is full or the outputs have diverged."""
     trained, columns = len(constants.targets), len(constants.fields)
     batch = trained if constants.batches is None else constants.batches.shape[1]
     return train_until(
-        lambda state: stepped(model, state, constants),
+        lambda state: descend(model, state, constants),
         lambda state: has_room(state, columns, batch),
         state,
         constants.targets,
@@ -363,7 +363,7 @@ def _advance(model: Model, state: State, constants: Constants, stop) -> State:
 
 
 @partial(jax.jit, static_argnums=0)
-def _look(model: Model, state: State, constants: Constants) -> Kernels:
+def _look(model: BlockModel, state: BlockState, constants: BlockConstants) -> DepthKernels:
     """Return kernels between all samples."""
     state, ahead = forward(model, state, constants)
     weight, maps = constants.precision.weight, model.maps
@@ -388,4 +388,4 @@ def _look(model: Model, state: State, constants: Constants) -> Kernels:
         behind = weight * jnp.einsum("amkn,bmln->mklab", inner[:, k::maps], inner[:, k::maps])
         body = body + jnp.einsum("m,mkl,mklab->klab", constants.whole, moved, behind)
     ntk = tangent_kernel(model, constants, body, gradients[0], model.phi_out(ahead.last))
-    return Kernels(features, gradients, ntk)
+    return DepthKernels(features, gradients, ntk)

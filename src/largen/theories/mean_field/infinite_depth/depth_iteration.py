@@ -10,12 +10,12 @@ from jax import lax
 from jaxtyping import Array, Float
 
 
-def continued(last_two: Float[Array, "2 node k n"]) -> Float[Array, "node k n"]:
+def extrapolate(last_two: Float[Array, "2 node k n"]) -> Float[Array, "node k n"]:
     """Return the linear extrapolation to the next step."""
     return 2 * last_two[0] - last_two[1]
 
 
-def integrated(
+def integrate_over_depth(
     slope: Callable[[Any, Any, Any], tuple[Any, Any]],
     rule: tuple[Float[Array, "node node"], Float[Array, " node"]],
     start: Float[Array, "k n"],

@@ -23,23 +23,23 @@ from largen.theories.mean_field.deep.matrices.row_buffers import capacity_for
 from largen.theories.mean_field.deep.sweep.smoothness import smooth
 from largen.theories.mean_field.infinite_depth.depth_grid import gauss
 from largen.theories.mean_field.infinite_depth.estimates import (
-    Estimate,
+    DepthEstimate,
+    DepthKernels,
     Found,
-    Kernels,
     beyond_chance,
     mean_kernels,
     mean_of,
     source_of,
 )
 from largen.theories.mean_field.infinite_depth.neuron_fields import (
-    Constants,
-    Model,
     Moving,
-    State,
+    NeuronConstants,
+    NeuronModel,
+    NeuronState,
     backward,
+    descend,
     forward,
     has_room,
-    stepped,
 )
 from largen.theories.mean_field.infinite_depth.neuron_network import (
     NeuronNetwork,
@@ -72,7 +72,7 @@ def deterministic_limit(
     key: int = 0,
     tell: Callable[[float], Any] = lambda done: None,
     known: dict[tuple[int, int], Found] | None = None,
-) -> Estimate:
+) -> DepthEstimate:
     """Solve with several independent sets of neurons.
 
     Parameters
@@ -116,7 +116,7 @@ def deterministic_limit(
     kernels, error = mean_kernels(found)
     tau = np.concatenate([[0.0], gauss(nodes).nodes, [1.0]])
     ranks = np.max([one.ranks for one in found], axis=0)
-    return Estimate(mean, np.hypot(spread, depth), depth, kernels, error, tau, ranks)
+    return DepthEstimate(mean, np.hypot(spread, depth), depth, kernels, error, tau, ranks)
 
 
 def analytic(network: NeuronNetwork) -> bool:
@@ -149,7 +149,7 @@ def solve(
     """
     fields, _ = start
     dtype, times = fields.dtype, len(training.rates) + 1
-    model = Model(network.phi, network.phi_out, training.loss, network.output_shape)
+    model = NeuronModel(network.phi, network.phi_out, training.loss, network.output_shape)
     with in_precision(fields):
         trained = len(training.targets)
         batch = trained if training.batches is None else training.batches.shape[1]
@@ -169,7 +169,7 @@ def solve(
 
 def _begin(
     network: NeuronNetwork, trained: int, start, nodes: int, capacity: int, times: int
-) -> State:
+) -> NeuronState:
     fields, readout = start
     dtype, count = fields.dtype, fields.shape[1]
 
@@ -192,7 +192,7 @@ def _begin(
     velocity = jax.tree.map(jnp.zeros_like, params)
     moved, pulled = zeros(2, nodes, samples, count), zeros(2, nodes, trained, count)
     start = jnp.zeros((), jnp.int32)
-    return State(start, params, velocity, side(), side(), moved, pulled, outputs)
+    return NeuronState(start, params, velocity, side(), side(), moved, pulled, outputs)
 
 
 def _constants(
@@ -203,7 +203,7 @@ def _constants(
     tolerance: float,
     count: int,
     dtype: Any,
-) -> Constants:
+) -> NeuronConstants:
     def real(value) -> Array:
         return jnp.asarray(value, dtype)
 
@@ -217,7 +217,7 @@ def _constants(
         real(out.bias_rate * out.bias_std**2),
         real(block.rate),
     )
-    return Constants(
+    return NeuronConstants(
         fields=real(network.fields),
         field_rate=real(network.field_rate),
         targets=real(y) if y.dtype.kind == "f" else jnp.asarray(y),
@@ -235,7 +235,7 @@ def _constants(
     )
 
 
-def _grown(state: State) -> State:
+def _grown(state: NeuronState) -> NeuronState:
     """Return the state with twice the room for directions."""
     capacity = state.params.change.shape[1]
 
@@ -253,11 +253,13 @@ def _grown(state: State) -> State:
 
 
 @partial(jax.jit, static_argnums=0, donate_argnums=1)
-def _advance(model: Model, state: State, constants: Constants, stop) -> State:
+def _advance(
+    model: NeuronModel, state: NeuronState, constants: NeuronConstants, stop
+) -> NeuronState:
     """Train up to a step, or until a basis is full or the outputs have diverged."""
     batch = len(constants.targets) if constants.batches is None else constants.batches.shape[1]
     return train_until(
-        lambda state: stepped(model, state, constants),
+        lambda state: descend(model, state, constants),
         lambda state: has_room(state, batch),
         state,
         constants.targets,
@@ -266,7 +268,7 @@ def _advance(model: Model, state: State, constants: Constants, stop) -> State:
 
 
 @partial(jax.jit, static_argnums=0)
-def _look(model: Model, state: State, constants: Constants) -> Kernels:
+def _look(model: NeuronModel, state: NeuronState, constants: NeuronConstants) -> DepthKernels:
     """Return kernels between all samples."""
     ahead, weight = forward(model, state, constants), constants.precision.weight
     h = jnp.concatenate([ahead.first[None], ahead.h, ahead.last[None]])
@@ -283,4 +285,4 @@ def _look(model: Model, state: State, constants: Constants) -> Kernels:
     moved = constants.block[0] * features[1:-1] + constants.block[1]
     body = jnp.einsum("m,mkl,mklab->klab", constants.whole, moved, gradients[1:-1])
     ntk = tangent_kernel(model, constants, body, gradients[0], model.phi_out(ahead.last))
-    return Kernels(features, gradients, ntk)
+    return DepthKernels(features, gradients, ntk)

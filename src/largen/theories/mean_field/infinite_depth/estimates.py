@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 
-class Kernels(NamedTuple):
+class DepthKernels(NamedTuple):
     """Kernels of all samples at a recorded time, at the depths 0, the nodes, and 1.
 
     Attributes
@@ -31,11 +31,11 @@ class Found(NamedTuple):
     """Results of one set of neurons: f, NaN after it has diverged, kernels, and ranks of bases."""
 
     outputs: Float[np.ndarray, "time sample output"]
-    kernels: list[Kernels]
+    kernels: list[DepthKernels]
     ranks: np.ndarray
 
 
-class Estimate(NamedTuple):
+class DepthEstimate(NamedTuple):
     """Means over sets of neurons.
 
     Attributes
@@ -55,8 +55,8 @@ class Estimate(NamedTuple):
     outputs: Float[np.ndarray, "time sample output"]
     error: Float[np.ndarray, "time sample output"]
     depth_error: Float[np.ndarray, "time sample output"]
-    kernels: Kernels
-    kernels_error: Kernels
+    kernels: DepthKernels
+    kernels_error: DepthKernels
     tau: Float[np.ndarray, " depth"]
     ranks: np.ndarray
 
@@ -76,14 +76,14 @@ def mean_of(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return values.mean(0), error
 
 
-def mean_kernels(found: Sequence[Found]) -> tuple[Kernels, Kernels]:
+def mean_kernels(found: Sequence[Found]) -> tuple[DepthKernels, DepthKernels]:
     """Return means of kernels over sets of neurons, with a leading axis of records, and errors."""
     if not found[0].kernels:
-        empty = Kernels(*(np.zeros(0) for _ in Kernels._fields))
+        empty = DepthKernels(*(np.zeros(0) for _ in DepthKernels._fields))
         return empty, empty
-    trees = [Kernels(*map(np.stack, zip(*one.kernels, strict=True))) for one in found]
+    trees = [DepthKernels(*map(np.stack, zip(*one.kernels, strict=True))) for one in found]
     both = [mean_of(np.stack(parts)) for parts in zip(*trees, strict=True)]
-    return Kernels(*(mean for mean, _ in both)), Kernels(*(error for _, error in both))
+    return DepthKernels(*(mean for mean, _ in both)), DepthKernels(*(error for _, error in both))
 
 
 def beyond_chance(apart: np.ndarray, error: np.ndarray) -> np.ndarray:

@@ -74,7 +74,9 @@ def closed_bytes(endless: EndlessProblem) -> float:
     return 8 * numbers_held(linear_network(endless), MOST_DEPTHS // 2)
 
 
-def closed(endless: EndlessProblem, wanted: WantedKernels, rtol: float, budget: float) -> Solved:
+def solve_linear(
+    endless: EndlessProblem, wanted: WantedKernels, rtol: float, budget: float
+) -> Solved:
     """Return the solution of the closed equations of a linear network, and its error.
 
     Raises
@@ -101,7 +103,7 @@ def closed(endless: EndlessProblem, wanted: WantedKernels, rtol: float, budget: 
     kernels = [
         _kernels(*each) for each in zip(features, gradients, limit.ntk[:, :rows, :p], strict=True)
     ]
-    variables = kernel_variables(reported(net, SHARES), run.output_shape, kernels, [])
+    variables = kernel_variables(network_of_layers(net, SHARES), run.output_shape, kernels, [])
     error = limit.error
     assert error is not None
     how = f"closed equations of linear φ on {len(limit.grid.nodes)} nodes of depth"
@@ -194,7 +196,7 @@ def deterministic(
             _kernels(phi[:, :rows, :p], g[:, :rows, :p], k[:rows, :p])
             for phi, g, k in zip(*kernels, strict=True)
         ]
-        each = kernel_variables(reported(net, found.tau), run.output_shape, by_record, [])
+        each = kernel_variables(network_of_layers(net, found.tau), run.output_shape, by_record, [])
         variables |= {f"{kind}{name}": values for kind, values in each.items()}
     how = (
         f"{sets} sets of {particles} quasi-random neurons on {nodes} nodes of depth, ranks up to "
@@ -249,7 +251,7 @@ def _kernels(features: np.ndarray, gradients: np.ndarray, tangent: np.ndarray) -
     return RecordedKernels(features, gradients, tangent, *map(np.zeros, none))
 
 
-def reported(net: Problem, shares: np.ndarray) -> Problem:
+def network_of_layers(net: Problem, shares: np.ndarray) -> Problem:
     """Return a network with a layer of the stream at each share of the blocks."""
     layers = len(shares)
     return replace(

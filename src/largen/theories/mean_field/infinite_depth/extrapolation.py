@@ -83,7 +83,7 @@ class Depths:
         return self.problems[-1]
 
     @cached_property
-    def reported(self) -> Problem:
+    def recorded_network(self) -> Problem:
         """The network of the layers that are recorded, for which activations count throughout."""
         kept = self.layers(0)
         net = self.problems[0]
@@ -220,7 +220,7 @@ def replicate(
                 keeper=place,
             )
             found.insert(0, swept)
-    return _extrapolated(found, depths)
+    return _extrapolate(found, depths)
 
 
 def _with_room(start: Start, matrices: int, anchors: int) -> Start:
@@ -241,9 +241,9 @@ def _with_room(start: Start, matrices: int, anchors: int) -> Start:
     )
 
 
-def _extrapolated(found: list[Swept], depths: Depths) -> Swept:
+def _extrapolate(found: list[Swept], depths: Depths) -> Swept:
     """Return the sweep extrapolated to infinite depth, on the layers common to all networks."""
-    some = [_recorded(swept, depths.layers(level)) for level, swept in enumerate(found)]
+    some = [_keep_layers(swept, depths.layers(level)) for level, swept in enumerate(found)]
 
     def mean(levels: list[Any], times: Sequence[int]) -> Any:
         return jax.tree.map(lambda *parts: sum(map(np.multiply, weights(times), parts)), *levels)
@@ -264,7 +264,7 @@ def _extrapolated(found: list[Swept], depths: Depths) -> Swept:
     )
 
 
-def _recorded(swept: Swept, layers: list[int]) -> Swept:
+def _keep_layers(swept: Swept, layers: list[int]) -> Swept:
     def kept(kernels: RecordedKernels) -> RecordedKernels:
         by_layer = {
             n: getattr(kernels, n)[layers] for n in RecordedKernels._fields if n != "tangent"

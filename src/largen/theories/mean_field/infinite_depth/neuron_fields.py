@@ -38,7 +38,10 @@ from largen.theories.mean_field.deep.matrices.by_directions import (
     extend,
 )
 from largen.theories.mean_field.deep.matrices.row_buffers import combine, inner
-from largen.theories.mean_field.infinite_depth.depth_iteration import continued, integrated
+from largen.theories.mean_field.infinite_depth.depth_iteration import (
+    extrapolate,
+    integrate_over_depth,
+)
 from largen.theories.mean_field.infinite_depth.training_loop import (
     is_steady,
     loss_gradient,
@@ -48,7 +51,7 @@ from largen.theories.mean_field.infinite_depth.training_loop import (
 ITERATIONS = 60
 
 
-class Model(NamedTuple):
+class NeuronModel(NamedTuple):
     """Static arguments: φ of the branches and of the read-out, loss, a sample's output shape."""
 
     phi: LayerActivation
@@ -72,7 +75,7 @@ class Moving(NamedTuple):
     change: Float[Array, "node gradient feature"]
 
 
-class State(NamedTuple):
+class NeuronState(NamedTuple):
     """The state of training.
 
     Attributes
@@ -100,7 +103,7 @@ class State(NamedTuple):
     outputs: Float[Array, "time sample output"]
 
 
-class Constants(NamedTuple):
+class NeuronConstants(NamedTuple):
     """The constants of training.
 
     Attributes
@@ -160,7 +163,7 @@ class Back(NamedTuple):
     last: Float[Array, "sample n"]
 
 
-def forward(model: Model, state: State, constants: Constants) -> Ahead:
+def forward(model: NeuronModel, state: NeuronState, constants: NeuronConstants) -> Ahead:
     """Return h and f of all samples."""
     params, weight = state.params, constants.precision.weight
     first = constants.fields @ params.fields
@@ -171,18 +174,18 @@ def forward(model: Model, state: State, constants: Constants) -> Ahead:
         drift = combine(state.gradients.basis, m, params.change[m] @ c, rank) + params.biases[m]
         return drift, asked
 
-    guess = continued(state.moved)
+    guess = extrapolate(state.moved)
     rise = constants.rise, constants.whole
-    h, last, _ = integrated(slope, rise, first, guess, (), constants.close, ITERATIONS)
+    h, last, _ = integrate_over_depth(slope, rise, first, guess, (), constants.close, ITERATIONS)
     last_features = model.phi_out(last)
     f = constants.readout[0] * weight * (last_features @ params.readout.T)
     return Ahead(h, first, last, f / constants.gamma + params.constant)
 
 
 def backward(
-    model: Model,
-    state: State,
-    constants: Constants,
+    model: NeuronModel,
+    state: NeuronState,
+    constants: NeuronConstants,
     h: Float[Array, "node k n"],
     last: Float[Array, "k n"],
     z: Float[Array, "k n"],
@@ -202,20 +205,20 @@ def backward(
     end = pull_back(model.phi_out, slopes(model.phi_out, last), z)
     fall = constants.whole - constants.rise, constants.whole
     guess = jnp.zeros_like(h) if guess is None else guess
-    g, first, _ = integrated(slope, fall, end, guess, (), constants.close, ITERATIONS)
+    g, first, _ = integrate_over_depth(slope, fall, end, guess, (), constants.close, ITERATIONS)
     return Back(g, first, end)
 
 
-def stepped(model: Model, state: State, constants: Constants) -> State:
+def descend(model: NeuronModel, state: NeuronState, constants: NeuronConstants) -> NeuronState:
     """Make a step of gradient descent."""
     ahead = forward(model, state, constants)
     batch, delta, z, pull = loss_gradient(model, state, constants, ahead.outputs)
     h, last = ahead.h[:, batch], ahead.last[batch]
     steady = is_steady(model, constants)
-    guess = continued(state.pulled) if steady else None
+    guess = extrapolate(state.pulled) if steady else None
     back = backward(model, state, constants, h, last, z, guess)
-    features, c = _extended(state.features, model.phi(h), constants)
-    gradients, d = _extended(state.gradients, back.g, constants)
+    features, c = _extend(state.features, model.phi(h), constants)
+    gradients, d = _extend(state.gradients, back.g, constants)
 
     lr = constants.rates[state.step]
     kappa = lr * constants.gamma
@@ -230,7 +233,7 @@ def stepped(model: Model, state: State, constants: Constants) -> State:
         change=kappa * constants.block[0] * jnp.einsum("mgk,mfk->mgf", d * pull, c),
     )
     params, velocity = step_with_momentum(state, change, constants)
-    return State(
+    return NeuronState(
         step=state.step + 1,
         params=params,
         velocity=velocity,
@@ -242,7 +245,7 @@ def stepped(model: Model, state: State, constants: Constants) -> State:
     )
 
 
-def _extended(side: Side, x: Float[Array, "node k n"], constants: Constants):
+def _extend(side: Side, x: Float[Array, "node k n"], constants: NeuronConstants):
     """Add new directions of x to the bases of all nodes, and return the coordinates of x."""
     nothing = jnp.zeros(())
 
@@ -258,7 +261,7 @@ def _extended(side: Side, x: Float[Array, "node k n"], constants: Constants):
     return lax.fori_loop(0, jnp.count_nonzero(constants.whole), at, (side, found))
 
 
-def has_room(state: State, most: int):
+def has_room(state: NeuronState, most: int):
     """Whether all bases have room for this number of further directions."""
     room = jnp.asarray(True)
     for side in (state.features, state.gradients):

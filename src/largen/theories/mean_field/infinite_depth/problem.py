@@ -86,7 +86,7 @@ class EndlessProblem:
         return readings and alone and not net.unequal and self.run.steps is not None
 
     @property
-    def closed(self) -> bool:
+    def has_closed_equations(self) -> bool:
         """Whether there are closed equations."""
         return self.plain and self.finite(1).linear
 

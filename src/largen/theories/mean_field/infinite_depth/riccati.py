@@ -48,7 +48,7 @@ from largen.theories.mean_field.infinite_depth.sites import (
     Site,
     Stream,
     symmetric,
-    turned,
+    transpose,
 )
 from largen.theories.mean_field.infinite_depth.time_filters import Link
 
@@ -165,7 +165,7 @@ class _March:
 
     def step(self, t: int) -> np.ndarray:
         """Return f at a time, and store the rows of that time."""
-        rows = self._solved(t, 0), self._solved(t, 1)
+        rows = self._solve_row(t, 0), self._solve_row(t, 1)
         if self.inner:
             ahead, back = self._through(0, t, rows[0])[2], self._through(1, t, rows[1])[2]
             for site, *pair in zip(self.inner, ahead, reversed(back), strict=True):
@@ -194,7 +194,7 @@ class _March:
         self.largest = max(self.largest, float(np.abs(residual).max()))
         self.reached = t + 1
 
-    def _solved(self, t: int, i: int) -> Row:
+    def _solve_row(self, t: int, i: int) -> Row:
         """Return the row of a time as a function of depth."""
         first, integral = self._boundary(t, i), (self.grid.rise, self.grid.fall)[i]
         row = self._guess(t, i, first)
@@ -253,15 +253,15 @@ class _March:
         drift, (noise, noise_now), _ = self._through(i, t, row)
         there = far.drift[:, :b, :a]
         pushed = path @ there
-        back = own @ turned(there)
-        mixed = pushed @ turned(own)
-        now = mixed + turned(mixed)
+        back = own @ transpose(there)
+        mixed = pushed @ transpose(own)
+        now = mixed + transpose(mixed)
         if not self.network.inner:
             kicked = path @ far.noise[:, :b, :b]
             back = back + kicked
-            now = now + kicked @ turned(path)
+            now = now + kicked @ transpose(path)
         across = near.path[:, :a, :b]
-        along = back @ turned(across) + pushed @ near.own[:, :a, :a]
+        along = back @ transpose(across) + pushed @ near.own[:, :a, :a]
         return Row(drift + pushed @ across, noise + along, noise_now + now)
 
     def _through(self, i: int, t: int, row: Row):
@@ -269,18 +269,18 @@ class _March:
         response, kernel, now = self.stream.known(i, t, row)
         links = self.network.links if i == 0 else self.network.links[::-1]
         if not self.inner:
-            return *self._linked(i, t, links[0], response, kernel, now), []
+            return *self._drift_and_noise(i, t, links[0], response, kernel, now), []
         rows, sites = [], self.inner if i == 0 else self.inner[::-1]
-        drift, noise = self._linked(i, t, links[0], 0 * response, kernel, now)
+        drift, noise = self._drift_and_noise(i, t, links[0], 0 * response, kernel, now)
         for site, link in zip(sites, links[1:], strict=True):
             rows.append(Row(drift, *noise))
-            drift, noise = self._linked(i, t, link, *site.known(i, t, rows[-1]))
+            drift, noise = self._drift_and_noise(i, t, link, *site.known(i, t, rows[-1]))
         nothing = np.zeros_like(kernel), np.zeros_like(now)
         return drift, nothing, rows
 
-    def _linked(self, i: int, t: int, link: Link, response, kernel, now):
+    def _drift_and_noise(self, i: int, t: int, link: Link, response, kernel, now):
         """Return the drift and the noise behind a map."""
-        pulls = self.pulls[:t] if i == 0 else turned(self.pulls[:t])
+        pulls = self.pulls[:t] if i == 0 else transpose(self.pulls[:t])
         (nodes, near, _), far = now.shape, pulls.shape[2]
         tangent = link.tangent[t, :t, None, None] * pulls
         split = kernel.reshape(nodes, near, t, near)

@@ -74,20 +74,20 @@ class Site(Generic[S]):
     def known(self, i: int, t: int, row: Row) -> Known:
         """Return the rows A_t and H_t that follow from a row of a side."""
         path, own, own_now = row
-        far, cross = self.sides[1 - i], self.crossed(i, t)
+        far, cross = self.sides[1 - i], self.cross_of(i, t)
         then = own.shape[2], path.shape[2]
         lag = self.sides[i].lag[:, : then[0], : then[0]]
         response = path @ far.lag[:, : then[1], : then[1]]
-        kernel = path @ turned(cross) + own @ turned(lag)
-        mixed = path @ far.response[:, : then[1], : then[0]] @ turned(own)
-        squared = path @ far.kernel[:, : then[1], : then[1]] @ turned(path)
-        return Known(response, kernel, squared + mixed + turned(mixed) + own_now)
+        kernel = path @ transpose(cross) + own @ transpose(lag)
+        mixed = path @ far.response[:, : then[1], : then[0]] @ transpose(own)
+        squared = path @ far.kernel[:, : then[1], : then[1]] @ transpose(path)
+        return Known(response, kernel, squared + mixed + transpose(mixed) + own_now)
 
-    def crossed(self, i: int, t: int) -> Float[np.ndarray, "node near far"]:
+    def cross_of(self, i: int, t: int) -> Float[np.ndarray, "node near far"]:
         """Return X of earlier times for the side of h, its transpose for that of g."""
         a, b = (t * side.near for side in self.sides)
         cross = self.cross[:, :a, :b]
-        return turned(cross) if i else cross
+        return transpose(cross) if i else cross
 
     def keep(self, t: int, rows: tuple[Row, Row]) -> None:
         """Store the rows of a time."""
@@ -96,14 +96,14 @@ class Site(Generic[S]):
         here = [slice(t * side.near, (t + 1) * side.near) for side in self.sides]
         (forward, backward), lag = rows, self.sides[0].lag[:, before[0], before[0]]
         # ⟨h_t g_tᵀ⟩ = P_t⟨g g_tᵀ⟩ + ⟨ξ_t hᵀ⟩Q_tᵀ; the right side has earlier times only.
-        now = forward.path @ turned(known[1].kernel)
-        now = now + forward.own @ turned(lag) @ turned(backward.path)
+        now = forward.path @ transpose(known[1].kernel)
+        now = now + forward.own @ transpose(lag) @ transpose(backward.path)
         lags, crosses = [], []
         for i, row in enumerate(rows):
             far, there = self.sides[1 - i], before[1 - i]
             response = far.response[:, there, before[i]]
             lags.append(row.path @ response)
-            crosses.append(row.path @ far.kernel[:, there, there] + row.own @ turned(response))
+            crosses.append(row.path @ far.kernel[:, there, there] + row.own @ transpose(response))
         for i, side in enumerate(self.sides):
             side.path[:, here[i], before[1 - i]] = rows[i].path
             side.response[:, here[i], before[1 - i]] = known[i].response
@@ -113,15 +113,15 @@ class Site(Generic[S]):
             )
             symmetric(side.kernel, before[i], here[i], known[i].kernel, known[i].kernel_now)
         self.cross[:, here[0], before[1]] = crosses[0]
-        self.cross[:, before[0], here[1]] = turned(crosses[1])
+        self.cross[:, before[0], here[1]] = transpose(crosses[1])
         self.cross[:, here[0], here[1]] = now
 
 
 def symmetric(whole: np.ndarray, before: slice, here: slice, row, now) -> None:
     """Write a row of a symmetric matrix."""
-    whole[:, here, before], whole[:, before, here], whole[:, here, here] = row, turned(row), now
+    whole[:, here, before], whole[:, before, here], whole[:, here, here] = row, transpose(row), now
 
 
-def turned(x: np.ndarray) -> np.ndarray:
+def transpose(x: np.ndarray) -> np.ndarray:
     """Return transposes."""
     return np.swapaxes(x, -1, -2)

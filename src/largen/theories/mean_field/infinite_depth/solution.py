@@ -35,10 +35,10 @@ from largen.theories.mean_field.deep.solution import direction_tolerance, neuron
 from largen.theories.mean_field.deep.sweep.state import Kept
 from largen.theories.mean_field.infinite_depth.exact import (
     Solved,
-    closed,
     closed_bytes,
     deterministic,
-    reported,
+    network_of_layers,
+    solve_linear,
 )
 from largen.theories.mean_field.infinite_depth.extrapolation import Depths, replicate
 from largen.theories.mean_field.infinite_depth.problem import EndlessProblem, endless_problem
@@ -208,15 +208,15 @@ class InfiniteDepth(Theory):
         if method == "sweep":
             times = self.depths or (FEW if self.rtol >= FINE else MANY)
             depths = Depths.of(endless, times)
-            net, shares = depths.reported, depths.shares
-            estimate, stopped = self._extrapolated(run, depths, wanted)
+            net, shares = depths.recorded_network, depths.shares
+            estimate, stopped = self._extrapolate(run, depths, wanted)
         elif method == "closed":
             rtol = min(self.rtol, CLOSED_RTOL)
-            estimate, shares = closed(endless, wanted, rtol, self.memory_budget)
-            net = reported(endless.finite(1), shares)
+            estimate, shares = solve_linear(endless, wanted, rtol, self.memory_budget)
+            net = network_of_layers(endless.finite(1), shares)
         else:
             estimate, shares = self._deterministic(endless, wanted)
-            net = reported(endless.finite(1), shares)
+            net = network_of_layers(endless.finite(1), shares)
         told = Posed(run, posed.reason, net)
         result = trajectory(told, self.name, estimate, None, wanted, self.rtol, shares)
         if stopped is not None:
@@ -236,7 +236,7 @@ class InfiniteDepth(Theory):
             If the chosen method does not apply.
         """
         applies = {
-            "closed": endless.closed and not self.record_pairs,
+            "closed": endless.has_closed_equations and not self.record_pairs,
             "deterministic": endless.deterministic and not self.record_pairs,
             "sweep": True,
         }
@@ -268,7 +268,7 @@ class InfiniteDepth(Theory):
                 tell=lambda done: report(int(100 * done), 100),
             )
 
-    def _extrapolated(
+    def _extrapolate(
         self, run: Run, depths: Depths, wanted: WantedKernels
     ) -> tuple[Estimate, str | None]:
         """Return means over replicates, and the reason if they end early for lack of memory."""
@@ -304,7 +304,7 @@ class InfiniteDepth(Theory):
             saved = Checkpoint(self.checkpoint, run, options, wanted.recorded)
             goes_on = f"The state is in {self.checkpoint}: the same call resumes from it."
         one = partial(replicate, depths, run, wanted.recorded, saved=saved)
-        how = Replication(one, depths.reported)
+        how = Replication(one, depths.recorded_network)
         with reporter(self.progress, "mean field, infinite depth") as report, go_on_with(goes_on):
             settings = settings._replace(report=report)
             rng = np.random.default_rng(seed)

@@ -12,7 +12,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 
 from largen.interrupts import Pace
-from largen.theories.mean_field.infinite_depth.estimates import Found, Kernels
+from largen.theories.mean_field.infinite_depth.estimates import DepthKernels, Found
 
 ESCAPED = 1e6  # outputs beyond this many times the size of the targets have diverged
 
@@ -36,7 +36,7 @@ class Loop(NamedTuple):
     advance: Callable[[Any, int], Any]
     has_room: Callable[[Any], Any]
     grown: Callable[[Any], Any]
-    look: Callable[[Any], Kernels]
+    look: Callable[[Any], DepthKernels]
 
 
 def run_through(

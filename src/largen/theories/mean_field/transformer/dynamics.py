@@ -20,7 +20,7 @@ from largen.theories.mean_field.transformer.weights import Descent, Matrix, Trai
 
 
 @dataclass(frozen=True)
-class Problem:
+class AttentionProblem:
     """A run of a network with attention at infinite width.
 
     Attributes
@@ -101,7 +101,7 @@ class InfiniteNetwork:
         Its populations, weights and attention patterns.
     """
 
-    def __init__(self, problem: Problem):
+    def __init__(self, problem: AttentionProblem):
         *inner, last = problem.program.operations
         self.context = Context(problem.program.populations.of)
         self._inner = InSequence(tuple(inner), self.context)
@@ -136,7 +136,7 @@ class InfiniteNetwork:
 
 def train(
     network: InfiniteNetwork,
-    problem: Problem,
+    problem: AttentionProblem,
     run: Run,
     record_at: tuple[int, ...] = (),
     budget: float = np.inf,
@@ -193,7 +193,7 @@ def train(
     return Solved(f, patterns, network.directions, stopped)
 
 
-def bytes_at_start(problem: Problem, run: Run) -> float:
+def bytes_at_start(problem: AttentionProblem, run: Run) -> float:
     """Return roughly the bytes of the fields of one step, which the solution at least takes."""
     columns = len(run.data.x) * problem.program.positions
     return 64.0 * columns * (columns + run.data.x.shape[-1])

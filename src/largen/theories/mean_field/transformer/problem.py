@@ -12,13 +12,13 @@ from largen.errors import NoTheory
 from largen.parameterizations import GradientFlow, canonical_form, temperature_of
 from largen.runs import Posed, Run
 from largen.theories.chains.problem import GAUSSIAN_ROLES
-from largen.theories.mean_field.transformer.dynamics import Problem
+from largen.theories.mean_field.transformer.dynamics import AttentionProblem
 from largen.theories.mean_field.transformer.program import program
 
 HALF = Fraction(1, 2)
 
 
-def posed_by(run: Run) -> Posed[Problem]:
+def posed_by(run: Run) -> Posed[AttentionProblem]:
     """Return the problem of a run, and the reason why this limit applies.
 
     Raises
@@ -41,7 +41,7 @@ def posed_by(run: Run) -> Posed[Problem]:
         )
     found = program(run.net, run.data.inputs, form)
     outputs = int(np.prod(run.output_shape, dtype=int))
-    problem = Problem(found, form.gamma, len(run.data.x_train), outputs)
+    problem = AttentionProblem(found, form.gamma, len(run.data.x_train), outputs)
     layers = f"{found.attentions} attention layer{'s' * (found.attentions != 1)}"
     reason = (
         f"γ = γ₀√N, so features move at order one; {layers} whose logits are averages over "

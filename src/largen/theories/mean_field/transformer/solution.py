@@ -16,8 +16,8 @@ from largen.runs import Posed, Run, Status, Theory, Trajectory
 from largen.runs.theory import set_fields
 from largen.scalars import integers, real
 from largen.theories.mean_field.transformer.dynamics import (
+    AttentionProblem,
     InfiniteNetwork,
-    Problem,
     Solved,
     bytes_at_start,
     train,
@@ -118,7 +118,7 @@ class AttentionMeanField(Theory):
         check_progress(self.progress)
 
     @classmethod
-    def pose(cls, run: Run) -> Posed[Problem]:
+    def pose(cls, run: Run) -> Posed[AttentionProblem]:
         """Return the problem that a run poses.
 
         Raises
@@ -132,7 +132,7 @@ class AttentionMeanField(Theory):
         return posed_by(run)
 
     @interruptible()
-    def solve(self, posed: Posed[Problem], *, throw: bool = True) -> Trajectory:
+    def solve(self, posed: Posed[AttentionProblem], *, throw: bool = True) -> Trajectory:
         """Solve the mean-field limit of a network with attention."""
         run = posed.run
         record_at = run.time_indices("record_at", self.record_at)
@@ -164,7 +164,7 @@ class AttentionMeanField(Theory):
 
 
 def _trajectory(
-    posed: Posed[Problem], theory: str, found: Solved, record_at: tuple[int, ...]
+    posed: Posed[AttentionProblem], theory: str, found: Solved, record_at: tuple[int, ...]
 ) -> Trajectory:
     run, p = posed.run, posed.problem.samples
     dtype = run.data.x_train.dtype
