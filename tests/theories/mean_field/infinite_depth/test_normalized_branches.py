@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import largen as lg
-from largen.errors import InvalidInput
 from largen.expectations import activation
 from largen.theories.chains.normalized import NormalizedActivation
 from largen.theories.mean_field.infinite_depth.deterministic import solve
@@ -116,11 +115,16 @@ def test_trained_networks_approach_the_extrapolated_limit():
     assert np.sqrt(np.mean(error**2)) < 2e-2 * np.sqrt(np.mean(f.mean(0) ** 2))
 
 
-@pytest.mark.parametrize(("layers", "deterministic"), [(1, True), (2, False)])
-def test_blocks_of_several_matrices_are_left_to_the_sweep(layers, deterministic):
-    run = run_of(lg.LayerNorm(), "tanh", lg.complete_p(), layers=layers)
-    problem = lg.theories.InfiniteDepth.pose(run).problem
-    assert problem.deterministic == deterministic
-    if not deterministic:
-        with pytest.raises(InvalidInput, match=r"method: 'deterministic' does not apply"):
-            lg.solve(run, method="deterministic")
+@pytest.mark.slow
+def test_blocks_of_several_matrices_by_neurons_and_by_extrapolation():
+    run = run_of(lg.LayerNorm(), "tanh", lg.complete_p(), layers=2)
+    options = {"particles": 512, "replicates": 4, "rtol": 2e-2}
+    neurons_of_blocks = lg.solve(run, **options)
+    extrapolated = lg.solve(run, method="sweep", depths=(4, 8), **options)
+    off = neurons_of_blocks.f_train - extrapolated.f_train
+    error = np.hypot(neurons_of_blocks.f_train_error, extrapolated.f_train_error)
+    assert np.sqrt(np.mean(off**2)) < 2.5 * np.sqrt(np.mean(error**2))
+    assert np.sqrt(np.mean(error**2)) < 2e-2 * np.sqrt(np.mean(extrapolated.f_train**2))
+    # The inner layers learn: with one matrix a block the outputs are others.
+    one = lg.solve(run_of(lg.LayerNorm(), "tanh", lg.complete_p()), rtol=1e-2)
+    assert np.abs(one.f_train - neurons_of_blocks.f_train).max() > 8 * np.sqrt(np.mean(off**2))

@@ -94,11 +94,9 @@ class EndlessProblem:
     def deterministic(self) -> bool:
         """Whether the stream has no noise, and equations for its neurons are known.
 
-        At α = 1 the inner layers of blocks of several matrices learn, too. With normalisations such
-        blocks are left to the sweep.
+        At α = 1 the inner layers of blocks of several matrices learn, too.
         """
-        inside = self.matrices_per_block > 1 and self.finite(1).normalized
-        return self.plain and not self.diffusive and not self.quiet and not inside
+        return self.plain and not self.diffusive and not self.quiet
 
     @property
     def quiet(self) -> bool:

@@ -83,8 +83,8 @@ class InfiniteDepth(Theory):
     initialisation, given the stream, and move it by the tangent kernel of a block. Branches may
     read the normalised stream, h̃ = (h − ⟨h⟩)/σ (:class:`~largen.LayerNorm`,
     :class:`~largen.RMSNorm`): φ(h̃) and the gradient through h̃ then contain averages over neurons,
-    at each depth and time. Linear networks have closed equations for
-    all α, a Riccati system in depth.
+    at each depth and time. Linear networks have closed equations for all α, a Riccati system in
+    depth.
 
     Parameters
     ----------
@@ -95,7 +95,7 @@ class InfiniteDepth(Theory):
         errors: branches 1/L, or, if blocks have several matrices, branches L^(−1/2) without noise
         in the stream. ``"auto"`` takes the first that applies; the first
         two are of fully connected networks of a read-in, equal blocks and a read-out, under
-        gradient descent, the second not for several matrices with 1/2 < α < 1 or normalisations.
+        gradient descent, the second not for several matrices with 1/2 < α < 1.
     rtol
         Wanted error of the whole trajectory of outputs, relative: |error|/|f|. More replicates
         are spent until the sampling error is that small.
