@@ -71,8 +71,8 @@ def section(name: str, summary: dict) -> list[str]:
 def counted(summaries: dict[str, dict]) -> str:
     """Return a table of how many claims were tried and what came out, by paper and in all."""
     rows = [
-        "| paper | figures | claims tried | agree | disagree | unclear |",
-        "|---|---|---|---|---|---|",
+        "| paper | figures | claims tried | agree | disagree | of them as printed | unclear |",
+        "|---|---|---|---|---|---|---|",
     ]
     papers = {}
     for name, summary in summaries.items():
