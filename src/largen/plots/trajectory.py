@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from largen.plots.style import CYCLE, LIMIT, panels, scheme_title, shades, style
 
@@ -20,8 +21,8 @@ def trajectory_figure(trajectory: xarray.Dataset) -> Figure:
     """Draw losses and outputs of a limit or of networks against time.
 
     Networks are shown by their mean and by a band that contains the middle two thirds of them. If
-    feature kernels were recorded, further panels show that of the last recorded layer, at the first
-    and at the last record.
+    feature kernels or attention weights were recorded, further panels show those of the last
+    recorded layer, at the first and at the last record; attention weights are of the first sample.
 
     Parameters
     ----------
@@ -37,13 +38,13 @@ def trajectory_figure(trajectory: xarray.Dataset) -> Figure:
     >>> len(lg.plots.trajectory_figure(limit.to_xarray()).axes) >= 4
     True
     """
-    kernel = trajectory.get("feature_kernel")
+    maps = [_MAPS[name](trajectory[name]) for name in _MAPS if name in trajectory]
     with style():
-        figure, axes = panels(1, 2 if kernel is None else 4)
+        figure, axes = panels(1, 2 + 2 * len(maps))
         _losses(axes[0, 0], trajectory)
         _outputs(axes[0, 1], trajectory)
-        if kernel is not None:
-            _kernels(figure, axes[0, 2:], kernel)
+        for i, drawn in enumerate(maps):
+            _draw_ends(figure, axes[0, 2 + 2 * i : 4 + 2 * i], *drawn)
     return figure
 
 
@@ -88,18 +89,33 @@ def _line(ax: Any, time: np.ndarray, values: Any, label: str | None, line: dict[
     ax.plot(time, values.values, label=label, **line)
 
 
-def _kernels(figure: Figure, axes: Any, kernel: xarray.DataArray) -> None:
-    """Draw the kernel of the last layer at the first and the last record, with one colour scale."""
-    if "seed" in kernel.dims:
-        kernel = kernel.mean("seed")
-    if "layer" in kernel.dims:
-        kernel = kernel.isel(layer=-1)
-    (times,) = [name for name in kernel.dims if name not in ("sample", "sample_2")]
-    ends = [kernel.isel({times: i}) for i in (0, -1)]
+def _feature_kernel(kernel: xarray.DataArray) -> tuple[xarray.DataArray, str, tuple[str, str]]:
+    return kernel, r"feature kernel $\Phi$", ("sample", "sample")
+
+
+def _attention(weights: xarray.DataArray) -> tuple[xarray.DataArray, str, tuple[str, str]]:
+    return weights.isel(sample=0), r"attention $\sigma_{st}$", ("token $t$", "token $s$")
+
+
+_MAPS = {"feature_kernel": _feature_kernel, "attention": _attention}
+
+
+def _draw_ends(
+    figure: Figure, axes: Any, array: xarray.DataArray, words: str, labels: tuple[str, str]
+) -> None:
+    """Draw a matrix of the last layer at the first and the last record, with one colour scale."""
+    if "seed" in array.dims:
+        array = array.mean("seed")
+    if "layer" in array.dims:
+        array = array.isel(layer=-1)
+    times = array.dims[0]
+    ends = [array.isel({times: i}) for i in (0, -1)]
     largest = max(float(np.abs(end).max()) for end in ends)
     images = []
-    for ax, end, words in zip(axes, ends, ("first", "last"), strict=True):
+    for ax, end, which in zip(axes, ends, ("first", "last"), strict=True):
         images.append(ax.imshow(end.values, vmin=-largest, vmax=largest, cmap="RdBu_r"))
-        ax.set(xlabel="sample", ylabel="sample", title=rf"feature kernel $\Phi$, {words} record")
+        for axis in (ax.xaxis, ax.yaxis):
+            axis.set_major_locator(MaxNLocator(integer=True))
+        ax.set(xlabel=labels[0], ylabel=labels[1], title=f"{words}, {which} record")
         ax.grid(visible=False)
-    figure.colorbar(images[0], ax=list(axes), shrink=0.8, label=r"$\Phi$ of the last layer")
+    figure.colorbar(images[0], ax=list(axes), shrink=0.8, label=f"{words} of the last layer")

@@ -205,3 +205,11 @@ def test_networks_converge_with_their_width():
     assert np.abs(z).max() < 3.5, z
     far = means[0] / np.sqrt(squares[0])
     assert np.abs(far).max() > 5, far  # it is seen at the smallest width
+
+
+def test_the_picture_has_the_attention_weights_of_both_ends():
+    limit = lg.solve(run_of(transformer(CAUSAL)))
+    panels = [ax for ax in limit.plot().axes if ax.get_images()]
+    assert len(panels) == 2
+    for ax, weights in zip(panels, limit.attention[[0, -1], 0, 0], strict=True):
+        np.testing.assert_array_equal(ax.get_images()[0].get_array(), weights)
