@@ -215,6 +215,16 @@ PAPERS = (
         2023,
     ),
     _paper(
+        "bordelon2024transformer",
+        r"Bordelon, Chaudhry and Pehlevan",
+        "inproceedings",
+        "Bordelon, Blake and Chaudhry, Hamza Tahir and Pehlevan, Cengiz",
+        "Infinite Limits of Multi-head Transformer Dynamics",
+        2024,
+        booktitle="Advances in Neural Information Processing Systems",
+        arxiv="2405.15712",
+    ),
+    _paper(
         "dey2025dont",
         r"Dey et al\.",
         "misc",
