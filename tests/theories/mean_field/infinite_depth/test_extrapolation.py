@@ -72,7 +72,7 @@ def swept(monkeypatch):
         found.append([one.outputs for one in some])
         return extrapolated(some, depths)
 
-    monkeypatch.setattr(extrapolation, "_extrapolated", watched)
+    monkeypatch.setattr(extrapolation, "_extrapolate", watched)
     return found
 
 
