@@ -66,7 +66,7 @@ def solve_endless(param: lg.Parameterization, rtol: float) -> Callable[[int], lg
 
 
 def corrections(seed: int) -> Any:
-    return lg.width_corrections(lg.mlp(3, "tanh"), inputs(4, seed=seed))
+    return lg.width_corrections(lg.mlp(3, "tanh"), inputs(4, seed=seed), width=100)
 
 
 def train(width: int, seeds: int) -> Callable[[int], lg.Trajectory]:
