@@ -9,11 +9,9 @@ from rich.console import Console
 from rich.table import Table
 
 from largen.cli.work import make_output_folder, progress
-from largen.experiments.quickstart import CASES, FAST, FULL, Quickstart, quickstart
+from largen.experiments.quickstart import CASES, FAST, FULL, TITLES, Quickstart, quickstart
 from largen.files import save_dataset, save_figure, save_text
 from largen.interrupts import go_on_with
-
-TITLES = {"ntk": "kernel limit", "mean_field": "mean-field limit"}
 
 
 def run_quickstart(folder: Path, fast: bool, console: Console) -> None:

@@ -49,6 +49,7 @@ FULL = Settings({32: 4096, 64: 2048, 128: 1024, 256: 512, 512: 64, 1024: 32})
 FAST = Settings({32: 512, 64: 256, 128: 64, 256: 32, 512: 16}, rtol=3e-3)
 
 CASES: dict[str, Parameterization] = {"ntk": ntk(), "mean_field": mean_field(gamma=2.0)}
+TITLES = {"ntk": "kernel limit", "mean_field": "mean-field limit"}
 
 
 @dataclass(frozen=True)
@@ -105,12 +106,12 @@ def quickstart(settings: Settings = FULL, report: Report = lambda text, done: No
     done = 0
     for case, param in CASES.items():
         run = Run(mlp(1, "tanh"), param, data, optimizer=gd(lr=RATE), steps=settings.steps)
-        report(f"{case}: the limit", done / parts)
+        report(f"the {TITLES[case]}", done / parts)
         limits[case] = solve(run, rtol=settings.rtol)
         done += 1
         nets = []
         for width, seeds in settings.seeds.items():
-            report(f"{case}: {seeds} networks of width {width}", done / parts)
+            report(f"{TITLES[case]}: {seeds} networks of width {width}", done / parts)
             nets.append(train(run, width=width, seeds=seeds, key=width))
             done += 1
         comparisons[case] = compare(limits[case], nets)
