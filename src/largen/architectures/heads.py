@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
-from largen.architectures.attention import check_positions
-from largen.architectures.branches import Branches
-from largen.architectures.layers import Dense
-from largen.architectures.signals import Signal
-from largen.architectures.traits import check_layer
-from largen.errors import InvalidInput, one_of
+from largen.architectures.queries_keys_values import QueriesKeysValues
+from largen.errors import one_of
 from largen.scalars import LARGEST_SEED, integer
 
 MECHANISMS = ("softmax", "identity")
 
 
 @dataclass(frozen=True, repr=False, init=False)
-class MultiHeadAttention(Branches):
+class MultiHeadAttention(QueriesKeysValues):
     """Dot-product attention with many heads and logits q·k/√d, as in transformers.
 
     Queries, keys and values are maps of the same input, and their features are split among the
@@ -69,21 +65,10 @@ class MultiHeadAttention(Branches):
         seed: int = 0,
         mechanism: str = "softmax",
     ):
-        given = {"queries": queries, "keys": keys, "values": values}
-        for name, branch in given.items():
-            if branch is not None:
-                check_layer(name, branch)
-        super().__init__(*(Dense() if b is None else b for b in given.values()))
+        super().__init__(queries, keys, values)
         object.__setattr__(self, "draws", integer("draws", draws, at_least=2))
         object.__setattr__(self, "seed", integer("seed", seed, at_least=0, at_most=LARGEST_SEED))
         object.__setattr__(self, "mechanism", one_of("mechanism", mechanism, MECHANISMS))
-
-    def __repr__(self) -> str:
-        shown = [repr(branch) for branch in self.branches]
-        for field in fields(self)[1:]:
-            if (value := getattr(self, field.name)) != field.default:
-                shown.append(f"{field.name}={value!r}")
-        return f"{type(self).__name__}({', '.join(shown)})"
 
     def with_draws(self, draws: int) -> MultiHeadAttention:
         """Return the same attention with another number of draws."""
@@ -96,20 +81,3 @@ class MultiHeadAttention(Branches):
     def _with(self, **options: Any) -> MultiHeadAttention:
         own = {"draws": self.draws, "seed": self.seed, "mechanism": self.mechanism}
         return type(self)(*self.branches, **(own | options))
-
-    @property
-    def keeps_shape(self) -> bool:
-        """Whether queries, keys and values keep the spatial axes and the features per width."""
-        return all(branch.keeps_shape for branch in self.branches)
-
-    def signal_behind(self, signal: Signal) -> Signal:
-        """Return the signal behind the values; queries and keys must have the same positions."""
-        check_positions(self, signal)
-        queries, keys, values = (branch.signal_behind(signal) for branch in self.branches)
-        for other in (keys, values):
-            if (other.space, other.from_data) != (signal.space, False) or queries != keys:
-                raise InvalidInput(
-                    f"net: queries, keys and values of {self!r} want affine maps that keep the "
-                    "spatial axes, and as many queries as keys."
-                )
-        return values

@@ -82,7 +82,7 @@ class Context:
 
 
 @singledispatch
-def made(operation: Any, context: Context) -> Pass:
+def pass_of(operation: Any, context: Context) -> Pass:
     """Return an operation at work."""
     raise NotImplementedError(type(operation).__name__)
 
@@ -91,7 +91,7 @@ class InSequence:
     """Operations one after the other."""
 
     def __init__(self, operations: tuple[Any, ...], context: Context):
-        self._parts = [made(each, context) for each in operations]
+        self._parts = [pass_of(each, context) for each in operations]
 
     def forward(self, x: Fields) -> Fields:
         """Return the fields behind the last operation."""
@@ -111,7 +111,7 @@ class InSequence:
             part.step(step)
 
 
-@made.register
+@pass_of.register
 def _(operation: ReadIn, context: Context) -> Pass:
     return _InputMap(operation, context)
 
@@ -141,7 +141,7 @@ class _InputMap:
         self._bias.step(step)
 
 
-@made.register
+@pass_of.register
 def _(operation: HiddenMap, context: Context) -> Pass:
     return _BetweenPopulations(operation, context)
 
@@ -179,7 +179,7 @@ class _Weightless:
         pass
 
 
-@made.register
+@pass_of.register
 def _(operation: Normalization, context: Context) -> Pass:
     return _Normalized(operation)
 
@@ -207,7 +207,7 @@ class _Normalized(_Weightless):
         return x.mean(1, keepdims=True) if self._operation.over_space else x
 
 
-@made.register
+@pass_of.register
 def _(operation: Pool, context: Context) -> Pass:
     return _Pooled(operation)
 
@@ -230,7 +230,7 @@ class _Pooled(_Weightless):
         return 1 / self._positions if self._mean else 1.0
 
 
-@made.register
+@pass_of.register
 def _(operation: Skip, context: Context) -> Pass:
     return _Sum(operation, context)
 
@@ -254,7 +254,7 @@ class _Sum:
         self._shortcut.step(step)
 
 
-@made.register
+@pass_of.register
 def _(operation: OwnAttention, context: Context) -> Pass:
     return _OfItself(operation, context)
 
@@ -273,7 +273,7 @@ class _OfItself(_Weightless):
         return plus(plus(queries, keys), values)
 
 
-@made.register
+@pass_of.register
 def _(operation: Attention, context: Context) -> Pass:
     return _OfQueriesAndKeys(operation, context)
 
@@ -325,5 +325,5 @@ class _Weighted:
         weights = self._weights[: len(g)]
         e = averages(g, values)
         slope = weights * (e - np.sum(weights * e, -1, keepdims=True)) * self._share * self._scale
-        turned = np.swapaxes(slope, 1, 2)
-        return slope @ keys, turned @ queries, np.swapaxes(weights, 1, 2) @ g
+        transposed = np.swapaxes(slope, 1, 2)
+        return slope @ keys, transposed @ queries, np.swapaxes(weights, 1, 2) @ g
