@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from jax.typing import ArrayLike
-from joblib import cpu_count
+from joblib import effective_n_jobs
 
 from largen.architectures import Layer, fingerprint
 from largen.arrays import floating, is_traced, samples
@@ -120,8 +120,7 @@ def stored_kernel(
     masks = () if mask1 is None and mask2 is None else (one.mask, two.mask)
     identity = _identity(net, param, block, first, None if symmetric else second, *masks)
     chunks = min(block, shape[0]), min(block, shape[1])
-    here = jobs if jobs > 0 else max(1, cpu_count() + 1 + jobs)
-    at_once = min(here, grid[0] * grid[1])
+    at_once = min(effective_n_jobs(jobs), grid[0] * grid[1])
     check_fits(
         4.0 * at_once * chunks[0] * chunks[1] * np.dtype(dtype).itemsize,
         f"block: two kernels of {chunks[0]} × {chunks[1]} samples, computed and written"
