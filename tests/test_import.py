@@ -25,6 +25,12 @@ def test_nothing_heavy_is_imported_before_it_is_used():
     assert not heavy & loaded
 
 
+def test_kernels_and_limits_wait_for_no_solver_of_differential_equations():
+    """Its import would take as long as the compilation of a kernel."""
+    loaded = modules_after("import largen as lg; lg.kernel; lg.solve; lg.train; lg.compare")
+    assert not {"matplotlib", "torch", "diffrax"} & loaded
+
+
 def test_global_configuration_is_left_alone():
     out = subprocess.run(
         [

@@ -7,6 +7,7 @@ from scipy.integrate import quad
 
 import largen as lg
 from largen.errors import InvalidInput, NoTheory
+from largen.finite_width import linear_networks
 
 X = np.ones((1, 2))
 
@@ -80,3 +81,12 @@ def test_bad_inputs_are_named():
         lg.linear_output(lg.mlp(2, "linear"), np.eye(2), width=5)
     with pytest.raises(InvalidInput, match="order"):
         output(5).moment(-1.0)
+
+
+def test_ratios_of_gamma_functions_at_large_arguments():
+    """Stirling's series, where its last term still counts."""
+    a = 64.0
+    steps = a * np.array([0.3 + 0.4j, 0.9j, -0.5 + 0.5j])
+    with mpmath.workdps(30):
+        exact = [complex(mpmath.loggamma(a + complex(s)) - mpmath.loggamma(a)) for s in steps]
+    np.testing.assert_allclose(linear_networks._log_ratio(a, steps), exact, rtol=0, atol=2e-13)

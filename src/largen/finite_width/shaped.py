@@ -24,10 +24,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import diffrax
 import jax
 import jax.numpy as jnp
-import lineax
 import numpy as np
 from jax.typing import ArrayLike
 
@@ -220,6 +218,9 @@ def _drift(V: Any, given: Any) -> Any:
 
 
 def _paths(steps: int, keys: Any, start: Any, given: Any, last: Any) -> Any:
+    import diffrax
+    import lineax
+
     P = start.shape[0]
     shape = jax.ShapeDtypeStruct(start.shape, start.dtype)
     most = _BLOWN * jnp.max(jnp.sum(start**2, axis=1))

@@ -25,7 +25,7 @@ import numpy as np
 from largen.architectures import Activation, Layer
 from largen.expectations.closed_form import of_one_rank
 from largen.expectations.homogeneous import angle_and_folding
-from largen.kernels.rules.depth_steps import USUAL, by_rows, integrate
+from largen.kernels.rules.depth_steps import by_rows, integrate, usual_steps
 from largen.kernels.rules.dispatch import Freshness, Nature, freshness, nature_behind, rule
 from largen.kernels.rules.homogeneous_depth import slopes_of_branch
 from largen.kernels.state import AffineConstants, KernelState, Shared, Side, Wanted, opposite
@@ -58,7 +58,7 @@ def with_biases(branch: Layer, constants: Any, square: float) -> tuple[Layer, Sh
         return None
     weight, bias = square * numbers.weight_variance, square * numbers.bias_variance
     own = AffineConstants(weight, bias, numbers.weight_rate, numbers.bias_rate)
-    return BiasedDepth(*slopes[:2]), Shared((own, USUAL), ())
+    return BiasedDepth(*slopes[:2]), Shared((own, usual_steps()), ())
 
 
 @rule.register

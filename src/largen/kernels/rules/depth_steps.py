@@ -11,9 +11,9 @@ smooth.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
-import diffrax
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -23,14 +23,40 @@ STAGES = 13
 MOST_STEPS = 32
 ROWS = 10  # rows of a kernel that are integrated together
 
-_TABLEAU = diffrax.Dopri8.tableau
-# Coefficients a_ij of the stages and weights b_j of the step. The last stage of the tableau, at the
-# end of the step, only serves interpolation and is left out.
-_ROWS = np.zeros((STAGES, STAGES))
-for _stage, _row in enumerate(_TABLEAU.a_lower[: STAGES - 1], start=1):
-    _ROWS[_stage, :_stage] = _row
-_STEP = np.asarray(_TABLEAU.b_sol)[:STAGES]
-_PLACES = np.concatenate([[0.0], np.asarray(_TABLEAU.c)])[:STAGES]
+
+class Tableau(NamedTuple):
+    """Coefficients of a Runge-Kutta method.
+
+    Attributes
+    ----------
+    rows
+        a_ij, of the slope at stage j in the argument of stage i, (STAGES, STAGES).
+    step
+        Weights b_j of the step, (STAGES,).
+    places
+        Where the stages are in the step, as a share of it, (STAGES,).
+    """
+
+    rows: np.ndarray
+    step: np.ndarray
+    places: np.ndarray
+
+
+@cache
+def tableau() -> Tableau:
+    """Return the coefficients of the method.
+
+    The last stage of the published table, at the end of the step, only serves interpolation and is
+    left out.
+    """
+    import diffrax  # takes longer to import than kernels of most networks to compute
+
+    table = diffrax.Dopri8.tableau
+    rows = np.zeros((STAGES, STAGES))
+    for stage, row in enumerate(table.a_lower[: STAGES - 1], start=1):
+        rows[stage, :stage] = row
+    places = np.concatenate([[0.0], np.asarray(table.c)])[:STAGES]
+    return Tableau(rows, np.asarray(table.b_sol)[:STAGES], places)
 
 
 def steps_of(count: int, start: float) -> np.ndarray:
@@ -39,23 +65,26 @@ def steps_of(count: int, start: float) -> np.ndarray:
     With s from 0 to 1, τ = ((s + start)² − start²)/(1 + 2 start), so that s is linear in √(τ + a)
     for a = start²/(1 + 2 start). The remaining MOST_STEPS − ``count`` steps have zeros.
     """
-    s = (np.arange(count)[:, None] + _PLACES) / count
+    s = (np.arange(count)[:, None] + tableau().places) / count
     found = np.zeros((2, MOST_STEPS, STAGES))
     found[0, :count] = 2 * (s + start) / (1 + 2 * start) / count
     found[1, :count] = s * (s + 2 * start) / (1 + 2 * start)
     return found
 
 
-USUAL = steps_of(8, 0.0)  # where the angles between samples are not known
+@cache
+def usual_steps() -> np.ndarray:
+    """Return the steps to take where the angles between samples are not known."""
+    return steps_of(8, 0.0)
 
 
 def integrate_plainly(slope: Callable[[np.ndarray], np.ndarray], y: np.ndarray) -> np.ndarray:
     """Return y(1) for ∂τ y = slope(y) from y(0), in NumPy and with MOST_STEPS steps."""
     for dt in steps_of(MOST_STEPS, 0.0)[0]:
         known = np.zeros((STAGES, *y.shape))
-        for n, row in enumerate(_ROWS):
+        for n, row in enumerate(tableau().rows):
             known[n] = dt[n] * slope(y + np.tensordot(row, known, 1))
-        y = y + np.tensordot(_STEP, known, 1)
+        y = y + np.tensordot(tableau().step, known, 1)
     return y
 
 
@@ -79,7 +108,7 @@ def integrate(slope: Callable[[Any, Any], Any], y: Any, steps: Any) -> Any:
 
     def step(leaves: list[Any], places: Any) -> list[Any]:
         dt, tau = places
-        rows = jnp.asarray(_ROWS, dt.dtype)
+        rows = jnp.asarray(tableau().rows, dt.dtype)
 
         def one(n: Any, known: list[Any]) -> list[Any]:
             at = [y + jnp.tensordot(rows[n], k, 1) for y, k in zip(leaves, known, strict=True)]
@@ -93,7 +122,7 @@ def integrate(slope: Callable[[Any, Any], Any], y: Any, steps: Any) -> Any:
 
         empty = [jnp.zeros((STAGES, *y.shape), y.dtype) for y in leaves]
         known, _ = lax.scan(scanned, empty, jnp.arange(STAGES))
-        weights = jnp.asarray(_STEP, dt.dtype)
+        weights = jnp.asarray(tableau().step, dt.dtype)
         return [y + jnp.tensordot(weights, k, 1) for y, k in zip(leaves, known, strict=True)]
 
     def taken(leaves: list[Any], places: Any) -> tuple[list[Any], None]:

@@ -35,7 +35,7 @@ from largen.errors import NoTheory
 from largen.expectations.watching import add_requests, current_watch, separate_watch
 from largen.kernels.pieces import Pieces
 from largen.kernels.rules.biased_depth import with_biases
-from largen.kernels.rules.depth_steps import USUAL, integrate
+from largen.kernels.rules.depth_steps import integrate, usual_steps
 from largen.kernels.rules.dispatch import (
     Freshness,
     Nature,
@@ -98,7 +98,7 @@ def infinite_stack(blocks: Pieces, diffusive: bool, constant: bool) -> tuple[Lay
             found = known(branches[0], constants[0], float(squares[0]))
             if found is not None:
                 return found
-    own = (np.stack(squares) / len(branches), USUAL)
+    own = (np.stack(squares) / len(branches), usual_steps())
     return InfiniteDepth(tuple(branches), diffusive), Shared(own, tuple(constants))
 
 
