@@ -12,6 +12,7 @@ from matplotlib.figure import Figure as Picture
 import largen as lg
 from largen.experiments import fit_exponent
 from largen.experiments.claims import Claim
+from largen.plots.style import size_axis
 from papers.bordelon import dynamics, finite_sizes
 from papers.bordelon.finite_sizes import RATE, Settings, distances, limit_of, networks, solved_at
 from papers.hanin.verdicts import near
@@ -112,7 +113,8 @@ def _draw(settings: Settings, found: Found) -> Picture:
     left.legend(fontsize=7)
     for at, line in finite_sizes.lines(settings, distances(settings, found)):
         right.errorbar(at["depth"], at["single"], at["single_error"], **line)
-    right.set(xlabel="depth $L$", xscale="log", yscale="log", title="distance from the limit")
+    size_axis(right, settings.depths, "depth $L$")
+    right.set(yscale="log", title="distance from the limit")
     right.set_ylabel(r"$\Vert f_{N,L} - f_{\infty,\infty}\Vert$")
     right.legend(fontsize=7)
     return picture

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure as Picture
 import largen as lg
 from largen.experiments import PowerLaw, fit_exponent
 from largen.experiments.claims import Claim
+from largen.plots.style import size_axis
 from papers.bordelon import finite_sizes
 from papers.bordelon.branches import linear_distances
 from papers.bordelon.finite_sizes import Settings, distances, limit_of, networks, solved_at
@@ -114,7 +115,8 @@ def _draw(settings: Settings, found: Found) -> Picture:
             at["width"], at["variance"], at["error"], fmt="o-", ms=4, color=f"C{k}",
             label=f"L = {depth}",
         )  # fmt: skip
-    first.set(xlabel="width $N$", title=r"(a) $\Vert f - \langle f\rangle\Vert^2$")
+    size_axis(first, settings.widths, "width $N$")
+    first.set(title=r"(a) $\Vert f - \langle f\rangle\Vert^2$")
     for axes, kind, title in (
         (second, "single", r"(b) $\Vert f - f_{\infty,\infty}\Vert^2$"),
         (third, "mean", r"(c) $\Vert\langle f\rangle - f_{\infty,\infty}\Vert^2$"),
@@ -127,9 +129,10 @@ def _draw(settings: Settings, found: Found) -> Picture:
         depths = np.array(settings.solved, float)
         start = float(data[f"{kind}_square"].max())
         axes.plot(depths, start * (depths / depths[0]) ** -2, ":", color="gray", label=r"$L^{-2}$")
-        axes.set(xlabel="depth $L$", title=title)
+        size_axis(axes, settings.depths, "depth $L$")
+        axes.set(title=title)
     for axes in (first, second, third):
-        axes.set(xscale="log", yscale="log")
+        axes.set(yscale="log")
         axes.legend(fontsize=7)
     return picture
 

@@ -15,6 +15,7 @@ from matplotlib.figure import Figure as Picture
 import largen as lg
 from largen.experiments import LearningRateCurve
 from largen.experiments.claims import Claim, above_zero
+from largen.plots.style import size_axis
 from papers.bordelon import branches
 from papers.hanin.verdicts import WITHIN, near
 from papers.images import Images
@@ -195,14 +196,16 @@ def _draw(settings: Settings, found: Found) -> Picture:
             axes[2 * k + 1].plot(np.array(RATES)[usable], losses[usable, -1], "o-", ms=3, c=colour)
         power = "1/L" if scaling == "ODE" else r"1/\sqrt{L}"
         axes[2 * k].set(xlabel="step", ylabel="loss", yscale="log", title=f"{scaling}, ${power}$")
-        axes[2 * k + 1].set(xlabel=r"rate $\eta_0$", xscale="log", yscale="log")
+        size_axis(axes[2 * k + 1], RATES[::2], r"rate $\eta_0$")
+        axes[2 * k + 1].set(yscale="log")
         axes[2 * k].legend(fontsize=7)
     for j, (alpha, power) in enumerate(LINEAR.items()):
         data = found[f"linear {alpha}".replace("/", "∕")]
         depth, off = data["depth"].values, data["distance"].values
         axes[4].loglog(depth, off, "o", color=f"C{j}", label=rf"$\alpha = {alpha}$")
         axes[4].loglog(depth, off[-1] * (depth / depth[-1]) ** power, ":", color=f"C{j}")
-    axes[4].set(xlabel="depth $L$", title="linear, distance from the limit")
+    size_axis(axes[4], settings.linear, "depth $L$")
+    axes[4].set(title="linear: distance")
     axes[4].legend(fontsize=7)
     return picture
 

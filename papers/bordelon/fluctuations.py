@@ -11,6 +11,7 @@ import xarray
 
 import largen as lg
 from largen.experiments.claims import Claim, above_zero
+from largen.plots.style import size_axis
 from papers.bordelon.finite_sizes import DATA
 from papers.hanin.verdicts import WITHIN, near
 from papers.powers import fitted_powers
@@ -162,7 +163,7 @@ def draw(panels: Sequence[Any], found: Found) -> None:
         (r"in training, $N$ Var $f$", r"$N$ Var $K/\langle K\rangle^2$"),
         strict=True,
     ):
-        colour = 0
+        colour, drawn = 0, set[int]()
         for name in (RESIDUAL, PLAIN, DRAWN):
             data = found[name]
             for width in np.unique(data["width"]):
@@ -174,5 +175,7 @@ def draw(panels: Sequence[Any], found: Found) -> None:
                     color=f"C{colour}", label=f"{name.split(',')[-1].strip()}, N = {width}",
                 )  # fmt: skip
                 colour += 1
-        axes.set(xlabel="depth $L$", xscale="log", yscale="log", title=title)
+                drawn |= set(at["depth"].values)
+        size_axis(axes, sorted(drawn), "depth $L$")
+        axes.set(yscale="log", title=title)
         axes.legend(fontsize=7)

@@ -14,6 +14,7 @@ from scipy.special import polygamma
 
 import largen as lg
 from largen.experiments.claims import Claim
+from largen.plots.style import size_axis
 from papers.bordelon import fluctuations
 from papers.hanin.verdicts import equals, near
 from papers.images import Images
@@ -156,7 +157,8 @@ def _draw(settings: Settings, found: Found) -> Picture:
                 label=f"N = {width}",
             )  # fmt: skip
             axes.plot(settings.depths, at["exact"], "-", color=colour, lw=1)
-        axes.set(xlabel="depth $L$", title=name, xscale="log", yscale="log")
+        size_axis(axes, settings.depths, "depth $L$")
+        axes.set(title=name, yscale="log")
     shared[0].set_ylabel(r"Var $\log|h|^2$")
     shared[0].legend(fontsize=7)
     return picture
