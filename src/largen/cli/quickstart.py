@@ -22,7 +22,7 @@ def run_quickstart(folder: Path, fast: bool, console: Console) -> None:
         "even handwritten digits: the kernel limit and the mean-field limit, in which features are "
         "learned; and how networks of finite width approach them.\n"
     )
-    goes_on = "Nothing is saved before the end; with --fast it takes a minute or so."
+    goes_on = "Nothing is saved before the end; with --fast it takes a quarter of a minute."
     with go_on_with(goes_on), progress(console) as report:
         found = quickstart(FAST if fast else FULL, report)
     console.print(_table(found))
