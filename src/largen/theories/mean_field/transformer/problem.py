@@ -29,6 +29,7 @@ def posed_by(run: Run) -> Posed[AttentionProblem]:
     NoRule
         For a layer that is not known here.
     """
+    run.check_one_output("the mean-field limit of attention")
     _check_training(run)
     form = canonical_form(
         run.param, run.net, run.optimizer, run.data.inputs, gaussian=GAUSSIAN_ROLES
