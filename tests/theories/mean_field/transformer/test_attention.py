@@ -272,7 +272,7 @@ def test_language_models_converge_with_their_width():
         means.append(np.mean(last**2 - spread))
     slopes = np.diff(np.log2(singles))
     assert (np.abs(slopes + 0.5) < 0.1).all(), slopes
-    # The shift of the mean goes as 1/N at large widths; from 32 to 128 it falls to less than a half,
+    # The shift of the mean goes as 1/N at large widths; it falls to less than a half here,
     # to which single networks fall.
     assert means[2] < (0.45 * means[0] ** 0.5) ** 2, np.sqrt(means)
 
