@@ -10,7 +10,7 @@ import pytest
 from sklearn.datasets import load_digits
 
 ROOT = Path(__file__).parent.parent
-NAMES = ["characters", "features_that_learn", "images_by_kernels"]
+NAMES = ["characters", "features_that_learn", "images_by_kernels", "small_gpt"]
 
 
 def example(name):
@@ -56,6 +56,18 @@ def test_characters(tmp_path, monkeypatch, capsys):
     assert "the best constant answer" in out
     assert (tmp_path / "out" / "rates.png").stat().st_size > 10_000
     assert len(list((tmp_path / "out" / "cells").glob("*.npz"))) == 6
+
+
+@pytest.mark.slow
+def test_small_gpt(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["", "--steps", "3", "--out", str(tmp_path)])
+    example("small_gpt").main()
+    out = capsys.readouterr().out
+    before, after = map(float, re.search(r"character (\S+) → (\S+);", out).groups())
+    assert before == round(np.log(19), 3)  # 19 different characters
+    assert after < before - 0.2
+    assert len(re.findall(r"'y' 0\.\d+", out)) == 2
+    assert (tmp_path / "limit.png").stat().st_size > 10_000
 
 
 SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("kernels", "depth")]

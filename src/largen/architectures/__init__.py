@@ -31,7 +31,15 @@ from largen.architectures.traits import (
     parts_of,
 )
 from largen.architectures.walks import carry, copies_of, depth, layers_of, map_layers
-from largen.architectures.weights import Place, Role, WeightSite, places, weight_sites
+from largen.architectures.weights import (
+    Place,
+    Role,
+    WeightSite,
+    check_one_output,
+    output_positions,
+    places,
+    weight_sites,
+)
 from largen.architectures.windows import (
     AvgPool,
     Conv,
@@ -80,6 +88,7 @@ __all__ = [
     "SumPool",
     "WeightSite",
     "carry",
+    "check_one_output",
     "copies_of",
     "depth",
     "endless_stack",
@@ -88,6 +97,7 @@ __all__ = [
     "layers_of",
     "map_layers",
     "mlp",
+    "output_positions",
     "parts_of",
     "places",
     "repeat",

@@ -89,7 +89,7 @@ def weight_sites(
         If the network has fewer than two affine maps, or ends inside a residual branch, a
         repetition or one of several branches, or begins inside a repetition: it would have no
         separate read-in or read-out. If its read-out has a ratio of widths, a layer does not fit
-        its input, or outputs have spatial axes.
+        its input, or outputs have more than one spatial axis.
 
     Examples
     --------
@@ -123,13 +123,43 @@ def weight_sites(
             f"net: its read-out, {sites[-1].layer!r}, makes as many outputs as the data have; a "
             "width_ratio is for hidden layers."
         )
-    if behind := architecture.signal_behind(start).space:
-        raise InvalidInput(
-            f"net: its outputs have spatial axes {behind}; put a Flatten() or a GlobalAvgPool() "
-            "before the last Dense()."
-        )
+    if len(behind := architecture.signal_behind(start).space or ()) > 1:
+        raise _outputs_in_space(behind)
     sites[-1] = replace(sites[-1], role="output")
     return tuple(sites)
+
+
+def output_positions(net: Layer, inputs: int | tuple[int, ...]) -> int | None:
+    """Return the number of positions that have an output of their own; None for one output.
+
+    Examples
+    --------
+    >>> import largen as lg
+    >>> each = lg.serial(lg.Dense(), lg.SelfAttention(), lg.Dense())
+    >>> output_positions(each, (5, 3)), output_positions(lg.mlp(1), 3)
+    (5, None)
+    """
+    space = net.signal_behind(signal_of(inputs)).space
+    return space[0] if space else None
+
+
+def check_one_output(net: Layer, inputs: int | tuple[int, ...]) -> None:
+    """Check that a sample has one output, or one vector of them.
+
+    Raises
+    ------
+    InvalidInput
+        If each of its positions has an output.
+    """
+    if space := net.signal_behind(signal_of(inputs)).space:
+        raise _outputs_in_space(space)
+
+
+def _outputs_in_space(space: tuple[int, ...]) -> InvalidInput:
+    return InvalidInput(
+        f"net: its outputs have spatial axes {space}; put a Flatten() or a GlobalAvgPool() "
+        "before the last Dense()."
+    )
 
 
 def _check_own_place(site: WeightSite, end: str, where: str) -> None:

@@ -254,10 +254,10 @@ def _by_width(
         name: (("width", DRAWN[name]) if name in DRAWN else "width", np.array(values))
         for name, values in columns.items()
     }
-    sample = ("step", "sample" if on == "train" else "test_sample", "output")
+    sample = limit.to_xarray()[f"f_{on}"].dims
     shift = mean_shift(nets, predictions, on)
     for name, values in zip(("mean_shift", "mean_shift_error"), shift, strict=True):
-        variables[name] = (sample[: values.ndim], values)
+        variables[name] = (sample, values)
     coordinates = {"width": widths, "step": limit.step, "time": ("step", limit.time)}
     return xarray.Dataset(variables, coordinates, _attributes(limit, on, error))
 

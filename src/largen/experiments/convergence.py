@@ -107,6 +107,7 @@ def convergence_bound(run: Run, params: Any) -> ConvergenceBound:
     True
     """
     instance_of("run", run, Run, "a largen.Run")
+    run.check_one_output("lg.convergence_bound")
     _check(run)
     tree_of_floats("params", params)
     x, y = run.data.x_train, run.data.y_train

@@ -198,6 +198,7 @@ def predict_training(
     True
     """
     instance_of("run", run, Run, "an lg.Run")
+    run.check_one_output("lg.predict_training")
     method, compare = one_of("method", method, METHODS), flag("compare", compare)
     throw, budget = flag("throw", throw), real("memory_budget", memory_budget, above=0)
     _check(run, method)

@@ -148,6 +148,7 @@ def gamma_regimes(
     True
     """
     instance_of("run", run, Run, "an lg.Run")
+    run.check_one_output("lg.gamma_regimes")
     if run.param.reference is not None:
         raise InvalidInput(
             f"run: γ of {run.param} is its reference network's; use lg.ntk() or lg.mean_field()."

@@ -213,6 +213,7 @@ def width_corrections_in_training(
     (2, 1.0)
     """
     instance_of("run", run, Run, "an lg.Run")
+    run.check_one_output("lg.width_corrections_in_training")
     wanted = wanted_kernels(run, record, record_at, ())
     width = integer("width", width, at_least=1)
     rtol = real("rtol", rtol, above=0)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from largen.architectures import Layer
+from largen.architectures import Layer, check_one_output
 from largen.arrays import is_traced, like, shape_of
 from largen.errors import NoTheory
 from largen.interrupts import interruptible
@@ -342,7 +342,10 @@ def form_for_kernels(
     ------
     NoTheory
         If outputs, or kernels, have no limit.
+    InvalidInput
+        If each position has an output.
     """
+    check_one_output(net, inputs)
     form = canonical_form(
         param, net, GradientDescent(1.0), inputs, leading_rates=True, infinite_depth=True
     )

@@ -74,7 +74,7 @@ class FiniteNetwork:
         frame = Frame(self.table, self.width, self.outputs or 1, readout)
         sample = self.inputs if isinstance(self.inputs, tuple) else (self.inputs,)
         module = build(self.net, frame, (), sample)
-        if module.features != (frame.outputs,):
+        if module.features[-1] != frame.outputs or len(module.features) > 2:
             raise InvalidInput(f"net: wanted to end in {frame.outputs} outputs, got {self.net!r}.")
         return module
 
@@ -128,7 +128,8 @@ class FiniteNetwork:
         Returns
         -------
         array
-            Shape ``(sample,)``, or ``(sample, output)`` if ``outputs`` is a number.
+            Shape ``(sample,)``, or ``(sample, output)`` if ``outputs`` is a number; behind
+            ``sample`` comes ``position`` in networks with an output at each position.
 
         Raises
         ------
@@ -167,7 +168,7 @@ class FiniteNetwork:
     def outputs_of(self, params: Params, x: Any) -> Any:
         """Return f(x) without any checks, for use in compiled functions."""
         f, _ = self.module.forward(params, x, None)
-        return f[:, 0] if self.outputs is None else f
+        return f[..., 0] if self.outputs is None else f
 
     def per_leaf(self, table: RuleTable[float], field: str) -> Any:
         """Return one scale of a rule table as a tree shaped as the parameters."""

@@ -81,8 +81,9 @@ def plan_of(
 ) -> tuple[Plan, Numbers]:
     """Split a run at a width into its static part and its numbers."""
     data = run.data
-    outputs = run.output_shape[0] if run.output_shape else None
-    network = finite_network(run.net, run.param, width=width, inputs=data.inputs, outputs=outputs)
+    network = finite_network(
+        run.net, run.param, width=width, inputs=data.inputs, outputs=run.outputs
+    )
     table = run.param.table(run.net, run.optimizer, width=width, inputs=data.inputs)
     plan = Plan(
         network=network,

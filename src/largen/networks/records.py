@@ -27,8 +27,12 @@ def check_records(
     InvalidInput
         For an unknown kernel, a time index that the trajectory does not have, or time indices
         without a kernel to record.
+    NoTheory
+        For kernels of networks with an output at each position.
     """
     chosen = record_names(record)
+    if chosen:
+        run.check_one_output("record")
     time_indices = run.time_indices("record_at", record_at)
     if record_at is None:
         return chosen, time_indices if chosen else ()

@@ -11,7 +11,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from largen.architectures import Layer, layers_of
+from largen.architectures import Layer, check_one_output, layers_of
 from largen.arrays import finite_result, like, precision, samples, shape_of
 from largen.errors import NoTheory
 from largen.interrupts import interruptible
@@ -97,6 +97,7 @@ def empirical_ntk(
 def probe(network: FiniteNetwork, params: Params, x: Float[Array, "sample ..."]) -> Probe:
     """Return the inputs of all weights, and the gradient of every output behind these weights."""
     check_samples_apart(network.net)
+    check_one_output(network.net, network.inputs)
     module = network.module
     taps = module.taps(len(x), x.dtype)
 

@@ -66,11 +66,9 @@ def _losses(ax: Any, d: xarray.Dataset) -> None:
 
 
 def _outputs(ax: Any, d: xarray.Dataset) -> None:
-    """Draw the first output of some training samples, and their targets."""
-    f, y = d["f_train"], d["y_train"]
-    if "output" in f.dims:
-        f = f.isel(output=0)
-        y = y.isel(output=0) if "output" in y.dims else y
+    """Draw the first output, at the last position, of some training samples, and their targets."""
+    one = {"position": -1, "output": 0}
+    f, y = (d[name].isel(one, missing_dims="ignore") for name in ("f_train", "y_train"))
     shown = min(MOST_SAMPLES, f.sizes["sample"])
     chosen = np.linspace(0, f.sizes["sample"] - 1, shown).astype(int).tolist()
     for i, colour in zip(chosen, shades(shown), strict=True):

@@ -25,7 +25,8 @@ class Dataset:
         ``(sample, *space, channel)``; floats. Their dtype is the precision of the run.
     y_train
         Targets, shape ``(sample,)`` or ``(sample, output)``: numbers for ``mse``, ±1 for
-        ``logistic``, class indices for ``cross_entropy``.
+        ``logistic``, class indices for ``cross_entropy``. For networks with an output at each
+        position, the axis ``position`` comes after that of samples.
     x_test, y_test
         Inputs and targets that are predicted but not trained on; both or neither.
 
@@ -110,10 +111,10 @@ def _targets(name: str, y: Any, x: np.ndarray) -> np.ndarray:
     y = np.asarray(as_array(name, y))
     if y.dtype.kind not in "fiu":
         raise InvalidInput(f"{name}: wanted numbers, got dtype {y.dtype}.")
-    if y.ndim not in (1, 2) or len(y) != len(x):
+    if y.ndim not in (1, 2, 3) or len(y) != len(x):
         raise InvalidInput(
-            f"{name}: wanted shape ({len(x)},) or ({len(x)}, output) for {len(x)} samples, "
-            f"got {y.shape}."
+            f"{name}: wanted shape ({len(x)},) or ({len(x)}, output) for {len(x)} samples, or "
+            f"({len(x)}, position[, output]) with an output at each position, got {y.shape}."
         )
     if not np.isfinite(y).all():
         raise InvalidInput(f"{name}: has NaN or infinite entries; drop those samples.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import jax
@@ -59,6 +59,23 @@ class Loss:
         one_of("targets", self.targets, ("real", "sign", "class", "any"))
         flag("linear_residual", self.linear_residual)
 
+    def over_positions(self) -> Loss:
+        """Return the loss of samples with an output at each position: the mean over positions.
+
+        Examples
+        --------
+        >>> import largen as lg, numpy as np
+        >>> tokens = lg.loss("cross_entropy").over_positions()
+        >>> bool(np.isclose(tokens.mean(np.zeros((1, 5, 3)), np.zeros((1, 5), int)), np.log(3)))
+        True
+        """
+        return replace(self.of_one_output(), sample=MeanOverPositions(self.of_one_output().sample))
+
+    def of_one_output(self) -> Loss:
+        """Return the loss of which :meth:`over_positions` took the mean, or this one."""
+        one = self.sample
+        return replace(self, sample=one.each) if isinstance(one, MeanOverPositions) else self
+
     def mean(
         self, f: Float[ArrayLike, "sample *output"], y: Shaped[ArrayLike, "sample *target"]
     ) -> Float[Array, ""]:
@@ -94,13 +111,31 @@ class Loss:
         return " ".join([self.name, *(f"{value:.4e}" for value in values)])
 
 
+@dataclass(frozen=True)
+class MeanOverPositions:
+    """The loss of a sample, (1/S) Σ_s ℓ(f_s, y_s).
+
+    Attributes
+    ----------
+    each
+        ℓ of the output ``(output,)`` or ``()`` of a position and its target.
+    """
+
+    each: Callable[[Any, Any], Any]
+
+    def __call__(self, f, y):
+        """Return the mean of the losses of outputs (position[, output])."""
+        return jnp.mean(jax.vmap(self.each)(f, y))
+
+
 def _alike(sample: Callable[[Any, Any], Any], f: Any, y: Any) -> tuple[Any, Any]:
     """Check outputs and targets of the same samples; traced ones by their shape."""
     f, y = floating("f", f), as_array("y", y)
-    if f.ndim not in (1, 2) or y.ndim not in (1, 2) or len(f) != len(y):
+    deepest = 3 if isinstance(sample, MeanOverPositions) else 2
+    if any(a.ndim not in range(deepest - 1, deepest + 1) for a in (f, y)) or len(f) != len(y):
+        axes = "(sample, position[, output])" if deepest == 3 else "(sample,) or (sample, output)"
         raise InvalidInput(
-            "f: wanted outputs (sample,) or (sample, output) and as many targets, got shapes "
-            f"{f.shape} and {y.shape}."
+            f"f: wanted outputs {axes} and as many targets, got shapes {f.shape} and {y.shape}."
         )
     if is_traced(f, y):
         return f, y
@@ -219,9 +254,11 @@ def check_targets(loss: Loss, name: str, y: np.ndarray) -> None:
                     "For labels 0 and 1 pass 2*y - 1."
                 )
         case "class":
-            if not integral or y.ndim != 1:
+            at_positions = isinstance(loss.sample, MeanOverPositions)
+            if not integral or y.ndim != 1 + at_positions:
+                shape = "(sample, position)" if at_positions else "(sample,)"
                 raise InvalidInput(
-                    f"{name}: cross_entropy wants integer class indices of shape (sample,), got "
+                    f"{name}: cross_entropy wants integer class indices of shape {shape}, got "
                     f"dtype {y.dtype} and shape {y.shape}. For one-hot rows pass y.argmax(-1)."
                 )
             if y.min() < 0:

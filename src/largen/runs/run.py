@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from jax.typing import ArrayLike
 
-from largen.architectures import Layer, layers_of, weight_sites
+from largen.architectures import Layer, layers_of, output_positions, weight_sites
 from largen.arrays import numbers
-from largen.errors import InvalidInput, instance_of
+from largen.errors import InvalidInput, NoTheory, instance_of
 from largen.parameterizations import GradientFlow, Optimizer, Parameterization, Stepped
 from largen.runs.dataset import Dataset
 from largen.runs.losses import Loss, check_loss, check_targets
@@ -38,7 +38,9 @@ class Run:
     data
         A :class:`largen.Dataset`.
     loss
-        ``"mse"``, ``"logistic"``, ``"cross_entropy"``, or a function ℓ(f, y) of one sample.
+        ``"mse"``, ``"logistic"``, ``"cross_entropy"``, or a function ℓ(f, y) of one sample. For
+        networks with an output at each position (those that end in a ``Dense()`` without pooling)
+        it is the loss of a position, and that of a sample is the mean over its positions.
     optimizer
         :func:`largen.gd`, :func:`largen.sgd`, :func:`largen.langevin`, :func:`largen.adam`,
         :func:`largen.rmsprop`, or :func:`largen.gradient_flow`.
@@ -100,7 +102,11 @@ class Run:
                     f"net: {layer!r} draws masks at every step, which training here does not; "
                     "leave it out. lg.kernel has its kernels."
                 )
-        spec = as_loss(loss)
+        spec = as_loss(loss).of_one_output()
+        positions = output_positions(net, data.inputs)
+        if positions is not None:
+            spec = spec.over_positions()
+        _check_positions(positions, data.y_train)
         check_targets(spec, "y_train", data.y_train)
         if len(data.y_test):
             check_targets(spec, "y_test", data.y_test)
@@ -159,11 +165,44 @@ class Run:
 
     @property
     def output_shape(self) -> tuple[int, ...]:
-        """``()`` for scalar outputs, else ``(output,)``."""
+        """The shape of a sample's output: ``()``, ``(output,)`` or ``(position[, output])``."""
         data = self.data
         if self.loss.targets == "class":
-            return (int(max(data.y_train.max(), data.y_test.max(initial=0))) + 1,)
+            classes = int(max(data.y_train.max(), data.y_test.max(initial=0))) + 1
+            return (*data.y_train.shape[1:], classes)
         return data.y_train.shape[1:]
+
+    @property
+    def output_axes(self) -> tuple[str, ...]:
+        """The names of the axes of a sample's output."""
+        names = ("output",) if self.positions is None else ("position", "output")
+        return names[: len(self.output_shape)]
+
+    @cached_property
+    def positions(self) -> int | None:
+        """The number of positions that have an output each; None if a sample has one output."""
+        return output_positions(self.net, self.data.inputs)
+
+    @property
+    def outputs(self) -> int | None:
+        """The number of outputs, of each position if there are positions; None for a scalar."""
+        shape = self.output_shape[0 if self.positions is None else 1 :]
+        return shape[0] if shape else None
+
+    def check_one_output(self, reader: str) -> None:
+        """Check that outputs have no positions.
+
+        Raises
+        ------
+        NoTheory
+            If they do; the message names what wants a single output, the argument.
+        """
+        if self.positions is not None:
+            raise NoTheory(
+                f"{reader}: an output at each of {self.positions} positions is not implemented "
+                "here; it is in lg.train and in lg.theories.AttentionMeanField. For one output of "
+                "a sample put a GlobalAvgPool() before the last Dense()."
+            )
 
     @cached_property
     def batches(self) -> np.ndarray | None:
@@ -236,6 +275,21 @@ class Run:
         return (
             f"{self.param}, {self.optimizer}, {length}, {self.loss.name}, "
             f"{len(self.data.x_train)} training and {len(self.data.x_test)} test samples"
+        )
+
+
+def _check_positions(positions: int | None, y: np.ndarray) -> None:
+    """Check that targets have the positions that outputs have."""
+    if positions is None and y.ndim > 2:
+        raise InvalidInput(
+            f"y_train: has shape {y.shape}, and the network has one output for a sample: targets "
+            "at each position want a network that ends in a Dense() without pooling before it."
+        )
+    if positions is not None and (y.ndim < 2 or y.shape[1] != positions):
+        raise InvalidInput(
+            f"y_train: the network has an output at each of {positions} positions, and wants "
+            f"targets (sample, {positions}[, output]), got shape {y.shape}; for one output of a "
+            "sample put a Flatten() or a GlobalAvgPool() before the last Dense()."
         )
 
 

@@ -53,7 +53,9 @@ class Trajectory(Result):
     ==================  =============================================  ========================
 
     and the variables that a theory or a request for records adds: see :func:`largen.solve` and
-    :func:`largen.train`. :meth:`plot` draws losses, outputs and recorded kernels.
+    :func:`largen.train`. Outputs and targets of networks with an output at each position have the
+    axis ``position`` behind that of samples. :meth:`plot` draws losses, outputs and recorded
+    kernels.
 
     Parameters
     ----------
@@ -116,8 +118,8 @@ class Trajectory(Result):
         f_train, f_test = checked_outputs(run, f_train, f_test, seeds)
         check_words(theory, reason, notes, width, extra, RESERVED)
         data, lead = run.data, () if seeds is None else ("seed",)
-        out = ("output",) if run.output_shape else ()
-        target = out if data.y_train.ndim == 2 else ()
+        out = run.output_axes
+        target = out[: data.y_train.ndim - 1]
         variables: dict[str, Any] = {
             "f_train": ((*lead, "step", "sample", *out), f_train),
             "f_test": ((*lead, "step", "test_sample", *out), f_test),

@@ -103,6 +103,7 @@ def measure_exponents(
     True
     """
     instance_of("run", run, Run, "an lg.Run")
+    run.check_one_output("lg.measure_exponents")
     checked = _widths(widths)
     seeds = integer("seeds", seeds, at_least=2, at_most=MOST_SEEDS)
     key = random_key(key)

@@ -197,6 +197,7 @@ def catapult_diagram(
     import xarray
 
     instance_of("run", run, Run, "an lg.Run")
+    run.check_one_output("lg.catapult_diagram")
     _check(run)
     width = sorted(set(integers("widths", widths, at_least=1)))
     given = sequence("rates", rates, "a list of positive numbers")

@@ -181,6 +181,7 @@ def catapult(
       loss  largest loss 6.719 at time index 4; loss 0.5 → ...
     """
     instance_of("run", run, Run, "an lg.Run")
+    run.check_one_output("lg.catapult")
     check(run)
     check_fits(40.0 * len(run.times), f"run: {run.steps} steps", "Take fewer steps.")
     if params is not None:

@@ -67,9 +67,8 @@ def embeddings(limit, rows, unit):
 
 def trained(run, width, initial):
     """Return f of a finite network along gradient descent from given weights."""
-    out = run.output_shape[0] if run.output_shape else None
     network = lg.finite_network(
-        run.net, run.param, width=width, inputs=run.data.inputs, outputs=out
+        run.net, run.param, width=width, inputs=run.data.inputs, outputs=run.outputs
     )
     table = run.param.table(run.net, run.optimizer, width=width, inputs=run.data.inputs)
     rate, decays = (network.per_leaf(table, what) for what in ("lr", "weight_decay"))

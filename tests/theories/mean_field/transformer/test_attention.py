@@ -28,9 +28,9 @@ def transformer(*blocks, readout=DENSE):
     return lg.serial(DENSE, *blocks, lg.GlobalAvgPool(), readout)
 
 
-def run_of(net, param=None, data=DATA, optimizer=None, steps=4):
+def run_of(net, param=None, data=DATA, optimizer=None, steps=4, loss="mse"):
     optimizer = optimizer or lg.gd(0.5)
-    return lg.Run(net, param or lg.mean_field(), data, optimizer=optimizer, steps=steps)
+    return lg.Run(net, param or lg.mean_field(), data, loss=loss, optimizer=optimizer, steps=steps)
 
 
 CAUSAL = block(logit_scale=4.0, causal=True)
@@ -59,6 +59,29 @@ REBUILT = {
 }
 
 
+# A read-out at each position: real targets, and the next of the tokens 0, 1, 2.
+NEXT = np.array([[1, 1, 2], [0, 1, 0], [2, 2, 1], [0, 2, 2]])
+NEXT_REAL = lg.Dataset(X[:3], DRAW.standard_normal((3, 3)), X[3:], np.zeros((1, 3)))
+NEXT_TOKEN = lg.Dataset(X[:3], NEXT[:3], X[3:], NEXT[3:])
+EVERYWHERE = {"data": NEXT_TOKEN, "loss": "cross_entropy"}
+
+
+def each_position(*blocks, readout=DENSE):
+    return lg.serial(DENSE, *blocks, readout)
+
+
+REBUILT |= {
+    "positions": run_of(each_position(CAUSAL), data=NEXT_REAL, steps=6),
+    "next token": run_of(each_position(*[block(lg.RMSNorm(), causal=True)] * 2), **EVERYWHERE),
+    "next token, everything": run_of(
+        each_position(UNEQUAL, lg.RMSNorm(), readout=lg.Dense(bias_std=0.5)),
+        lg.mup(2.0),
+        optimizer=lg.sgd(0.05, 2, momentum=0.6, weight_decay=0.3, schedule=[1.0, 0.5, 2.0, 1.0]),
+        **EVERYWHERE,
+    ),
+}
+
+
 @pytest.mark.parametrize("which", REBUILT)
 def test_a_finite_network_of_its_coordinates_repeats_the_solution(which):
     solution, network = solution_and_network(REBUILT[which])
@@ -83,6 +106,30 @@ def test_the_first_step_is_that_of_uniform_attention(causal):
     np.testing.assert_allclose(found, expected, rtol=1e-12)
     np.testing.assert_allclose(limit.attention[:2, 0], np.broadcast_to(seen, (2, 3, 3, 3)))
     assert np.abs(limit.attention[2, 0] - seen).max() > 1e-3
+
+
+def test_the_first_step_of_a_readout_at_each_position():
+    # As above, with x_s and M_s of positions in place of pooled ones, and Δ_s = y_s/S.
+    run = run_of(each_position(block(causal=True)), lg.mean_field(1.7), NEXT_REAL, steps=1)
+    seen = np.tri(3) / np.arange(1, 4)[:, None]
+    x, means = (each.reshape(12, -1) / X.shape[2] ** 0.5 for each in (X, seen @ X))
+    kernel = 2 * x @ x[:9].T + 4 * means @ means[:9].T
+    expected = 0.5 / 3 * kernel @ NEXT_REAL.y_train.reshape(9) / 3
+    limit = lg.solve(run)
+    found = np.concatenate([limit.f_train[1], limit.f_test[1]])
+    np.testing.assert_allclose(found, expected.reshape(4, 3), rtol=1e-12)
+
+
+def test_next_tokens_are_learned_and_compared_with_networks():
+    run = run_of(each_position(CAUSAL), steps=3, **EVERYWHERE)
+    limit = lg.solve(run)
+    np.testing.assert_allclose(limit.loss_train[0], np.log(3), rtol=1e-12)
+    assert (np.diff(limit.loss_train) < 0).all()
+    assert limit.to_xarray().f_test.dims == ("step", "test_sample", "position", "output")
+    nets = lg.train(run, width=64, seeds=3, key=0)
+    report = lg.compare(limit, nets, on="train").to_xarray()
+    assert report.mean_shift.dims == ("step", "sample", "position", "output")
+    assert report.single[0] < 0.2 * report.output_size[0]
 
 
 LINEAR = {
@@ -183,18 +230,25 @@ def test_directions_that_outgrow_the_budget_are_told():
     assert not first[-1]
 
 
+NORMALIZED = block(lg.RMSNorm(), causal=True, logit_scale=4.0)
+
+
+def distances(run, width):
+    """Return the distances of 1024 networks in single precision from the limit."""
+    data, limit = run.data, lg.solve(run)
+    x, xt = np.float32(data.x_train), np.float32(data.x_test)
+    y, yt = (a if a.dtype.kind == "i" else np.float32(a) for a in (data.y_train, data.y_test))
+    single = run.with_changes(data=lg.Dataset(x, y, xt, yt))
+    nets = lg.train(single, width=width, seeds=1024, key=width, progress=False)
+    return np.concatenate([nets.f_train - limit.f_train, nets.f_test - limit.f_test], 2)
+
+
 @pytest.mark.slow
 def test_networks_converge_with_their_width():
-    run = run_of(transformer(block(lg.RMSNorm(), causal=True, logit_scale=4.0)), steps=10)
-    run = run.with_changes(optimizer=lg.gd(0.12))
-    single = run.with_changes(
-        data=lg.Dataset(*(np.float32(a) for a in (X[:3], Y[:3], X[3:], Y[3:])))
-    )
-    limit = lg.solve(run)
+    run = run_of(transformer(NORMALIZED), optimizer=lg.gd(0.12), steps=10)
     means, squares, shifts = [], [], []
     for width in (32, 64, 128):
-        networks = lg.train(single, width=width, seeds=1024, key=width, progress=False)
-        off = np.concatenate([networks.f_train - limit.f_train, networks.f_test - limit.f_test], 2)
+        off = distances(run, width)
         means.append(off[:, -1].mean(0))
         squares.append(off[:, -1].var(0) / len(off))
         shifts.append(np.mean(off**2) ** 0.5)
@@ -205,6 +259,22 @@ def test_networks_converge_with_their_width():
     assert np.abs(z).max() < 3.5, z
     far = means[0] / np.sqrt(squares[0])
     assert np.abs(far).max() > 5, far  # it is seen at the smallest width
+
+
+@pytest.mark.slow
+def test_language_models_converge_with_their_width():
+    run = run_of(each_position(NORMALIZED), optimizer=lg.gd(0.12), steps=10, **EVERYWHERE)
+    singles, means = [], []
+    for width in (32, 64, 128):
+        off = distances(run, width)
+        last, spread = off[:, -1].mean(0), off[:, -1].var(0) / len(off)
+        singles.append(np.mean(off**2) ** 0.5)
+        means.append(np.mean(last**2 - spread))
+    slopes = np.diff(np.log2(singles))
+    assert (np.abs(slopes + 0.5) < 0.1).all(), slopes
+    # The shift of the mean goes as 1/N at large widths; it falls to less than a half here,
+    # to which single networks fall.
+    assert means[2] < (0.45 * means[0] ** 0.5) ** 2, np.sqrt(means)
 
 
 def test_the_picture_has_the_attention_weights_of_both_ends():

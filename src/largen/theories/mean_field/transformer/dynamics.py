@@ -31,13 +31,16 @@ class AttentionProblem:
         γ₀.
     samples
         P, the number of training samples.
+    positions
+        The number of positions of a sample that have an output; 1 for pooled ones.
     outputs
-        C.
+        C, the number of outputs of each.
     """
 
     program: Program
     gamma: float
     samples: int
+    positions: int
     outputs: int
 
 
@@ -47,7 +50,7 @@ class Solved(NamedTuple):
     Attributes
     ----------
     f
-        Outputs, (step, sample, output), NaN from a step on at which they are not finite.
+        Outputs, (step, sample, position, output), NaN from a step on at which they are not finite.
     patterns
         Attention weights at the recorded steps, a list of (sample, position, position) each.
     directions
@@ -63,7 +66,7 @@ class Solved(NamedTuple):
 
 
 class Output:
-    """The outputs f = σ√r ⟨w x⟩/γ₀ + b, with a bias b that is 0 initially."""
+    """The outputs f_s = σ√r ⟨w x_s⟩/γ₀ + b of positions s, with a bias b that is 0 initially."""
 
     def __init__(self, operation: ReadOut, outputs: int, gamma: float, context: Context):
         weights, root = operation.weights, operation.before**0.5
@@ -76,15 +79,16 @@ class Output:
         self._bias = Trained(np.zeros(outputs), self._bias_rate > 0)
 
     def forward(self, x: np.ndarray) -> np.ndarray:
-        """Return f, (sample, output), of fields at a single position."""
-        self._x = x[:, 0]
-        return self._out * averages(self._x, self._vectors.rows) + self._bias.values
+        """Return f, (sample, position, output), of fields (sample, position, coordinate)."""
+        self._x = x
+        return self._out * averages(x, self._vectors.rows) + self._bias.values
 
     def backward(self, weights: np.ndarray) -> np.ndarray:
-        """Return the backward fields of Σ_μ Δ_μ·f_μ, for weights γ₀Δ/P (sample, output)."""
-        self._weights = weights
-        self._vectors.pull(self._back * weights.T @ self._x[: len(weights)])
-        return self._back * (weights @ self._vectors.rows)[:, None]
+        """Return the backward fields of Σ Δ_μs·f_μs, for weights γ₀Δ/P as f of training samples."""
+        self._weights = weights.reshape(-1, weights.shape[-1])
+        x = self._x[: len(weights)].reshape(len(self._weights), -1)
+        self._vectors.pull(self._back * self._weights.T @ x)
+        return self._back * weights @ self._vectors.rows
 
     def step(self, step: Descent) -> None:
         """Make a step."""
@@ -109,7 +113,7 @@ class InfiniteNetwork:
         self._gamma = problem.gamma
 
     def forward(self, x: np.ndarray) -> np.ndarray:
-        """Return f, (sample, output), of data (sample, position, input)."""
+        """Return f, (sample, position, output), of data (sample, position, input)."""
         return self._output.forward(self._inner.forward(x))
 
     def descend(self, delta: np.ndarray, step: Descent) -> None:
@@ -162,7 +166,8 @@ def train(
     x = run.data.x.astype(np.float64)
     x = x.reshape(len(x), problem.program.positions, -1)
     times, last = len(run.times), len(run.times) - 1
-    f, patterns, stopped = np.full((times, len(x), problem.outputs), np.nan), [], False
+    f = np.full((times, len(x), problem.positions, problem.outputs), np.nan)
+    patterns, stopped = [], False
     residual, momentum = residuals(run), getattr(run.optimizer, "momentum", 0.0)
 
     def advance(t: int) -> bool:
@@ -189,7 +194,7 @@ def train(
                 if not all(map(advance, range(begin, end))):
                     break
         except Diverged:
-            f[~np.isfinite(f).all(axis=(1, 2))] = np.nan
+            f[~np.isfinite(f).all(axis=(1, 2, 3))] = np.nan
     return Solved(f, patterns, network.directions, stopped)
 
 
@@ -202,18 +207,19 @@ def bytes_at_start(problem: AttentionProblem, run: Run) -> float:
 def residuals(run: Run) -> Callable[[int, np.ndarray], np.ndarray]:
     """Return the function of the step and of f that returns Δ over the size of the batch.
 
-    Samples that are not in the batch have Δ = 0.
+    Samples that are not in the batch have Δ = 0. Where each of S positions has an output, the loss
+    is the mean over positions, and Δ of each contains 1/S.
     """
     samples, y = len(run.data.x_train), run.data.y_train
     slopes = jax.jit(jax.vmap(jax.grad(run.loss.sample)))
 
     def residual(t: int, f: np.ndarray) -> np.ndarray:
         trained = f[:samples].reshape(samples, *run.output_shape)
-        delta = -np.asarray(slopes(trained, y), np.float64).reshape(samples, -1)
+        delta = -np.asarray(slopes(trained, y), np.float64).reshape(samples, *f.shape[1:])
         if run.batches is None:
             return delta / samples
         batch = run.batches[t]
         counts = np.bincount(batch, minlength=samples)
-        return delta * counts[:, None] / len(batch)
+        return delta * counts[:, None, None] / len(batch)
 
     return residual

@@ -1,9 +1,10 @@
 """Forward and backward passes of the operations of a network, on fields as coordinates.
 
 Fields are of shape (sample, position, coordinate). Backward fields are g = Nγ₀ ∂(Σ_μ Δ_μ f_μ)/∂h
-with weights Δ of the outputs, of training samples. For attention with logits a and weights
-s = softmax(a) (Bordelon, Chaudhry and Pehlevan 2024, arXiv 2405.15712, in the limit of infinite key
-size; r are the numbers of features per unit of width),
+with weights Δ of the outputs of training samples (where each position has an output, the sum runs
+over positions as well). For attention with logits a and weights s = softmax(a) (Bordelon,
+Chaudhry and Pehlevan 2024, arXiv 2405.15712, in the limit of infinite key size; r are the numbers
+of features per unit of width),
 
     a_st = c ⟨q_s k_t⟩,            o_s = Σ_t s_st v_t,
     e_st = ⟨g_s v_t⟩,              ȧ_st = s_st (e_st − Σ_u s_su e_su) r_v/r_k,

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-import numpy as np
-
 from largen.architectures import depth
 from largen.errors import NoTheory
 from largen.parameterizations import GradientFlow, canonical_form, temperature_of
@@ -40,8 +38,13 @@ def posed_by(run: Run) -> Posed[AttentionProblem]:
             "The kernel limit is the theory of d = 0."
         )
     found = program(run.net, run.data.inputs, form)
-    outputs = int(np.prod(run.output_shape, dtype=int))
-    problem = AttentionProblem(found, form.gamma, len(run.data.x_train), outputs)
+    problem = AttentionProblem(
+        found,
+        form.gamma,
+        samples=len(run.data.x_train),
+        positions=run.positions or 1,
+        outputs=run.outputs or 1,
+    )
     layers = f"{found.attentions} attention layer{'s' * (found.attentions != 1)}"
     reason = (
         f"γ = γ₀√N, so features move at order one; {layers} whose logits are averages over "

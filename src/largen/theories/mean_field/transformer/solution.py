@@ -52,13 +52,24 @@ class AttentionMeanField(Theory):
     earlier products of the transpose. There is no sampling; the result is exact to rounding at any
     size of steps.
 
+    A read-out without pooling has an output f_s at each position s. The loss is the mean over S
+    positions, and the error signal is that of each position,
+
+        f_s = ⟨w h_s⟩/γ₀,   g_h,s = w Δ_s,   w moves by κ Σ_μ Σ_s Δ_s h_s,   Δ_s = −(1/S) ∂ℓ/∂f_s,
+
+    where the mean over positions has g_h,s = w Δ/S. With the loss ``"cross_entropy"`` these outputs
+    are a language model's logits of the next token. Tokens of a finite vocabulary are one-hot
+    inputs (:func:`largen.token_inputs`): the read-in is their embedding, a trained vector for each
+    token, and the rows of the read-out are the unembedding, with weights of their own. Encodings of
+    positions are inputs as well: :func:`largen.with_positions`.
+
     Covered are a ``Dense`` read-in, residual or plain sequences of ``Dense``, ``QKVAttention``,
     ``SelfAttention``, ``RMSNorm``, ``LayerNorm``, ``GlobalAvgPool`` and ``GlobalSumPool``, and a
     ``Dense`` read-out, with ratios of widths and biases; gradient descent on full or other batches
-    with momentum, weight decay and schedules. Encodings of positions are inputs:
-    :func:`largen.with_positions`. All heads of a layer have the same logits in the limit, whatever
-    their number. Not covered are MLPs in blocks, logits q·k/√d (:class:`largen.MultiHeadAttention`)
-    and keys of finite size, adaptive optimizers, Langevin noise and gradient flow.
+    with momentum, weight decay and schedules. All heads of a layer have the same logits in the
+    limit, whatever their number. Not covered are MLPs in blocks, logits q·k/√d
+    (:class:`largen.MultiHeadAttention`) and keys of finite size, tied embeddings, adaptive
+    optimizers, Langevin noise and gradient flow.
 
     Parameters
     ----------
@@ -151,7 +162,7 @@ class AttentionMeanField(Theory):
                     "throw=False returns what was computed.",
                     result,
                 )
-        finite = np.isfinite(found.f).all(axis=(1, 2))
+        finite = np.isfinite(found.f).all(axis=(1, 2, 3))
         if throw and not finite.all():
             first = int(np.argmin(finite))
             raise NumericalFailure(

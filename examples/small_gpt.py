@@ -1,0 +1,84 @@
+# %% [markdown]
+# # A small GPT on characters, infinitely wide
+#
+# A causal transformer without MLPs predicts the next character of a nursery rhyme at infinite width
+# and infinite key size: its loss, and where its attention goes, before and after training.
+#
+#     python examples/small_gpt.py [--steps 20] [--out FOLDER]    # less than a minute
+
+# %%
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+
+import largen as lg
+
+TEXT = "hickory dickory dock the mouse ran up the clock the clock struck one the mouse ran down"
+
+# %% [markdown]
+# ## The text
+# Windows of the text, and at each position the character that comes next. The characters are
+# one-hot inputs, so that the first `Dense()` is the embedding; the last one, without pooling before
+# it, is the unembedding.
+
+
+# %%
+def windows(context: int, stride: int) -> lg.Dataset:
+    """Return windows of the text with the next character as target at each position."""
+    alphabet, codes = np.unique(list(TEXT), return_inverse=True)
+    starts = np.arange(0, len(codes) - context, stride)
+    places = starts[:, None] + np.arange(context)
+    inputs = lg.token_inputs(codes[places], len(alphabet))
+    return lg.Dataset(lg.with_positions(inputs), codes[places + 1])
+
+
+def gpt(blocks: int) -> lg.Layer:
+    """Return a causal transformer whose blocks are attention to a normalised stream."""
+    attention = lg.QKVAttention(logit_scale=4.0, causal=True)
+    block = lg.Residual(lg.serial(lg.RMSNorm(), attention, lg.Dense()))
+    return lg.serial(lg.Dense(), *[block] * blocks, lg.RMSNorm(), lg.Dense())
+
+
+# %% [markdown]
+# ## What comes out
+# At initialisation all logits are 0: the loss is log V, and attention is uniform over the
+# characters that a position sees.
+
+
+# %%
+def solve(steps: int, context: int = 7, stride: int = 11, blocks: int = 2, lr: float = 3.0):
+    """Return the limit of gradient descent on the text."""
+    run = lg.Run(
+        gpt(blocks),
+        lg.mean_field(),
+        windows(context, stride),
+        loss="cross_entropy",
+        optimizer=lg.gd(lr),
+        steps=steps,
+    )
+    return lg.solve(run)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--out", type=Path, default=Path("small_gpt"))
+    given = parser.parse_args()
+    limit = solve(given.steps)
+    before, after = limit.loss_train[[0, -1]]
+    seen = (limit.f_train[-1].argmax(-1) == limit.y_train).mean()
+    print(f"loss for each character {before:.3f} → {after:.3f}; {seen:.0%} are the likeliest")
+    for layer, patterns in enumerate(limit.to_xarray().attention.values[-1], start=1):
+        print(f"block {layer}: the last character of the first window attends to")
+        for character, weight in zip(TEXT, patterns[0, -1], strict=False):
+            print(f"    {character!r} {weight:.3f}")
+    given.out.mkdir(parents=True, exist_ok=True)
+    limit.plot().savefig(given.out / "limit.png")
+    print(f"picture: {given.out / 'limit.png'}")
+
+
+if __name__ == "__main__":
+    main()
