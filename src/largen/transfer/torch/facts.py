@@ -76,7 +76,7 @@ class Facts(Alignment):
         module, leaf = self._holder(name)
         fan_in = fan_in_axes(module, leaf, len(self.shape("target", name)), self._summed_axes(name))
         chosen = next((axis for axis in axes if axis in fan_in), axes[0])
-        before, after = self.shape("tall", name), self.shape("target", name)
+        before, after = self.shape("crowded", name), self.shape("target", name)
         return after[chosen] / before[chosen]
 
     def roles(self, given: Mapping[str, str]) -> dict[str, str]:
