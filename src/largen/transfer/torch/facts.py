@@ -209,7 +209,8 @@ class Facts(Alignment):
             summed = self._summed_axes(use)
             role = role_of(module, path, leaf, ndim, self.growing(use), summed)
             if role == "output" and self.reading is not None:
-                inner = self.names[use] in self.reading.bottlenecks
+                # Under a stream of fixed width, growing branches are mean-field networks.
+                inner = self.names[use] in self.reading.bottlenecks and self.reading.widens
                 role = "shared" if inner else role
             roles.append(role)
         return next((role for role in roles if family(role) == "input"), roles[0])
