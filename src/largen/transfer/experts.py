@@ -2,17 +2,18 @@
 
 A mixture of E experts of size n_e, of which K are active for an input x of width n, is
 
-    f(x) = Σ_{k active} g_k(x) E_k(x),    E_k(x) = W_k φ(V_k x),    g = softmax of r_k·x over the active,
+    f(x) = Σ_{k active} g_k(x) E_k(x),    E_k(x) = W_k φ(V_k x),
 
-so that the weights g_k of the active experts sum to one, and f is a mean over them. Jiang, Bordelon,
-Pehlevan and Hanin 2026 (arXiv 2601.20205) have a limit in n, n_e, E and depth at fixed K/E. The rules
-below are derived here, and were not compared with that paper's table entry by entry.
+with g the softmax of the logits r_k·x over the active experts: the weights g_k sum to one, and f is
+a mean. Jiang, Bordelon, Pehlevan and Hanin 2026 (arXiv 2601.20205) have a limit in n, n_e, E and
+the depth at fixed K/E. The rules below are derived here, and were not compared with that paper's
+table entry by entry.
 
-**Number of experts.** Let e be the ratio of E to the base. Experts are a mean-field population: what
-one of them contributes to f is 1/K of the whole. Averaged over inputs, an expert is active for a
-share K/E of them with g_k ~ 1/K, so that the gradients of V_k and W_k, and of the row r_k, whose
-logit has the derivative g_k (E_k − f)·∂L/∂f, are all 1/E of those of a single network. Each expert
-has to move at order one for their mean to do so. This is the case for
+**Number of experts.** Let e be the ratio of E to the base. Experts are a mean-field population: one
+of them contributes 1/K of f. Averaged over inputs, an expert is active for a share K/E of them with
+g_k ~ 1/K, so that the gradients of V_k, W_k and r_k, whose logit has the derivative
+g_k (E_k − f)·∂L/∂f, are all 1/E of those of a single network. Each expert has to move at order one
+for their mean to do so. This is the case for
 
 ==============  ============  =====  ======================  =======
 update          initial size  rate   decoupled λ, coupled λ  ε
@@ -23,20 +24,21 @@ orthogonalised  1             1      1, –                    –
 ==============  ============  =====  ======================  =======
 
 beside the powers of n and l of the weight's role. The table is that of an input weight's fan-out.
-The same averages hold at fixed K/E and at fixed K. At fixed K/E the limit E → ∞ is deterministic: the
-sum over random experts is K^(−½) at initialisation and vanishes beside the learned part. At fixed K,
-f remains a sum of few random functions, and each expert is trained on a share 1/E of the inputs, so
-that noise of the gradients grows. A forward pass that sums over active experts without dividing by
-their number needs the factor 1/e in addition; none is added here.
+At fixed K/E the limit E → ∞ is deterministic: the sum over random experts is K^(−½) at
+initialisation and vanishes beside the learned part. At fixed K the averages are the same, but f
+remains a sum of few random functions, and each expert is trained on a share 1/E of the inputs, so
+that the noise of the gradients grows. A forward pass that sums over active experts without dividing
+by their number needs the factor 1/e in addition; none is added here.
 
 **Size of experts.** If n_e grows in proportion to n, V_k and W_k are hidden weights, with the power
-of their own fan-in. If n_e grows at fixed n, an expert is a mean-field network with one hidden layer:
-V_k is an input weight and W_k an output weight. An inner matrix W_k of variance 1/n_e would make
-the coherent change of f too large, by √(n_e/n): entries of ∂L/∂φ and the columns of W_k are
-correlated by n^(−½), so that the sum over n_e units is n_e · n_e^(−½) · n^(−½).
+of their own fan-in. If n_e grows at fixed n, an expert is a mean-field network with one hidden
+layer: V_k is an input weight and W_k an output weight. With W_k of variance 1/n_e, the coherent
+change of f would grow as √(n_e/n): its n_e terms have the size n_e^(−½), and a correlation n^(−½)
+with the sign of ∂L/∂φ = W_kᵀ ∂L/∂f. A size and a width that both grow, by unequal ratios, have the
+powers of hidden weights; the factor √(n/n_e) of W_k, which this derivation asks for, is not applied.
 
 **Router.** It has growing inputs and a fixed number of outputs, as a read-out, or rows that are
-members of the population; logits start at n^(−½), and the rate 1/n moves them at order one.
+members of the population. Its logits start at n^(−½), and move at order one at the rate 1/n.
 """
 
 from __future__ import annotations
