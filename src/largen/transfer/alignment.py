@@ -29,18 +29,30 @@ class Alignment:
     stacked
         The target's weights that stack the blocks along an axis, which grows with the depth:
         name → axis.
+    mixed
+        The target's weights of experts and routers whose number, or the number of whose rows,
+        grows with the number of experts.
     """
 
     def __init__(self, parts: Mapping[str, Part], sizes: Shapes, builder: str):
         self.sizes = sizes
+        parts = {"crowded": parts["tall"], **parts}
         self._shapes = {name: part.all_weights() for name, part in parts.items()}
-        for a, b in (("base", "wide"), ("tall", "target")):
+        for a, b in (("base", "wide"), ("crowded", "target")):
             if set(self._shapes[a]) != set(self._shapes[b]):
                 odd = sorted(set(self._shapes[a]) ^ set(self._shapes[b]))
                 raise InvalidInput(f"{builder}: the weights {odd[:3]} exist at one width only.")
         base, deep = parts["base"], parts.get("deep", parts["base"])
         to_tall = correspondence(base, parts["tall"])
-        self.names, self.l = to_tall.parts, to_tall.depth_ratio(base, parts["tall"])
+        self.l = to_tall.depth_ratio(base, parts["tall"])
+        to_crowded = correspondence(parts["tall"], parts["crowded"])
+        self.names = {path: to_tall.parts[same] for path, same in to_crowded.parts.items()}
+        within = tuple(f"{block}." for block in to_crowded.blocks)
+        self.mixed = {
+            name
+            for name in self._shapes["crowded"]
+            if name in to_crowded.stacked or name.startswith(within)
+        }
         self._deeper = correspondence(base, deep)
         self._deep_ratio = self._deeper.depth_ratio(base, deep)
         repeated = {self._deeper.parts[block] for block in self._deeper.blocks}
@@ -83,7 +95,7 @@ class Alignment:
         """
         own = {name: name for name in self._shapes["base"]}
         ratios = {}
-        for name in self._shapes["tall"]:
+        for name in self._shapes["crowded"]:
             grown = self.builders_width(name)
             if self.growing(grown):
                 ratios[self.names[name]] = self.width_growth(grown)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from largen.parameterizations import Parameterization, Power, Rule
+from largen.transfer.experts import experts_powers, with_experts
 from largen.transfer.initial import InitialDistribution
 from largen.transfer.plan import ScaledWeight
 from largen.transfer.roles import family
@@ -38,6 +39,8 @@ class FoundWeight:
         Other names of the same tensor.
     fan_in
         The axis of a matrix that is summed over.
+    experts
+        e, the ratio of the numbers of experts, for weights of experts and routers.
     """
 
     name: str
@@ -51,6 +54,7 @@ class FoundWeight:
     matrix: bool = True
     tied: tuple[str, ...] = ()
     fan_in: int = 1
+    experts: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -98,6 +102,7 @@ def resolve(
     own = with_decay(own, own_update)
     columns = ("init_std", "lr", "weight_decay", "eps")
     powers = {column: getattr(own, column) for column in columns}
+    of_e = experts_powers(own_update)
     return ScaledWeight(
         name=found.name,
         role=found.role,
@@ -106,8 +111,14 @@ def resolve(
         shape=found.shape,
         n=found.n,
         init=_initial_factor(param, found, own, total, l),
-        **{column: value(power, found.n, l) for column, power in powers.items()},
-        powers={column: ratios(power) for column, power in powers.items()},
+        **{
+            column: value(power, found.n, l) * found.experts ** of_e[column]
+            for column, power in powers.items()
+        },
+        powers={
+            column: with_experts(ratios(power), of_e[column] if found.experts != 1.0 else 0)
+            for column, power in powers.items()
+        },
         folded=tuple(kinds),
         fold=value(total, found.n, l),
         moved_by=own_update.name,

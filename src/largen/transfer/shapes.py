@@ -23,6 +23,8 @@ class Shapes:
         A wider base, and a deeper base (None without a depth).
     tall
         The shape with the base's width and the target's depth.
+    crowded
+        The shape with the base's width, and the target's depth and number of experts.
     """
 
     base: dict[str, int]
@@ -30,10 +32,13 @@ class Shapes:
     wide: dict[str, int]
     deep: dict[str, int] | None
     tall: dict[str, int]
+    crowded: dict[str, int]
 
     def by_name(self) -> dict[str, dict[str, int]]:
         """Return the shapes that are not None, by their attribute names."""
         shapes = {"base": self.base, "wide": self.wide, "tall": self.tall, "target": self.target}
+        if self.crowded != self.tall:
+            shapes["crowded"] = self.crowded
         return shapes if self.deep is None else {**shapes, "deep": self.deep}
 
 
@@ -42,6 +47,7 @@ def shapes(
     target: Mapping[str, Any],
     depth: str,
     delta: Mapping[str, Any] | None = None,
+    experts: str | None = None,
 ) -> Shapes:
     """Return the shapes to be compared, from the user's shapes.
 
@@ -57,6 +63,8 @@ def shapes(
     {'width': 16, 'depth': 2}
     """
     instance_of("depth", depth, str, "the name of the depth among the keys of base")
+    if experts is not None:
+        instance_of("experts", experts, str, "the name of the number of experts among base's keys")
     base, target = _sizes("base", base), _sizes("target", target)
     delta = None if delta is None else _sizes("delta", delta)
     for name, value in (("target", target), ("delta", delta)):
@@ -69,18 +77,24 @@ def shapes(
             f"target[{depth!r}]: wanted at least the base's {base[depth]}, got {target[depth]}; "
             "take the smaller shape as the base."
         )
-    widths = [key for key in base if key != depth]
+    if experts in base and target[experts] < base[experts]:
+        raise InvalidInput(
+            f"target[{experts!r}]: wanted at least the base's {base[experts]} experts, got "
+            f"{target[experts]}; take the smaller shape as the base."
+        )
+    widths = [key for key in base if key not in (depth, experts)]
     growing = [key for key in widths if base[key] != target[key]] or widths
     larger = {key: 2 * base[key] for key in (*growing, depth) if key in base}
     if delta is not None:
-        larger = {key: delta[key] for key in base if delta[key] != base[key]}
+        larger = {key: delta[key] for key in base if delta[key] != base[key] and key != experts}
         small = sorted(key for key in base if delta[key] < base[key])
         if small or not larger:
             raise InvalidInput(f"delta: wanted a shape larger than the base, got {delta}.")
     wide = {**base, **{key: size for key, size in larger.items() if key != depth}}
     deep = {**base, depth: larger[depth]} if depth in larger else None
     tall = {**base, depth: target[depth]} if depth in base else base
-    return Shapes(base, target, wide, deep, tall)
+    crowded = {**tall, experts: target[experts]} if experts in base else tall
+    return Shapes(base, target, wide, deep, tall, crowded)
 
 
 def _sizes(name: str, value: Any) -> dict[str, int]:

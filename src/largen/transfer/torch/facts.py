@@ -76,7 +76,7 @@ class Facts(Alignment):
         module, leaf = self._holder(name)
         fan_in = fan_in_axes(module, leaf, len(self.shape("target", name)), self._summed_axes(name))
         chosen = next((axis for axis in axes if axis in fan_in), axes[0])
-        before, after = self.shape("tall", name), self.shape("target", name)
+        before, after = self.shape("crowded", name), self.shape("target", name)
         return after[chosen] / before[chosen]
 
     def roles(self, given: Mapping[str, str]) -> dict[str, str]:
@@ -209,7 +209,8 @@ class Facts(Alignment):
             summed = self._summed_axes(use)
             role = role_of(module, path, leaf, ndim, self.growing(use), summed)
             if role == "output" and self.reading is not None:
-                inner = self.names[use] in self.reading.bottlenecks
+                # Under a stream of fixed width, growing branches are mean-field networks.
+                inner = self.names[use] in self.reading.bottlenecks and self.reading.widens
                 role = "shared" if inner else role
             roles.append(role)
         return next((role for role in roles if family(role) == "input"), roles[0])

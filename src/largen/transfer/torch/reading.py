@@ -179,6 +179,14 @@ class Reading:
         return contracted_axes(self.base.record)
 
     @cached_property
+    def widens(self) -> bool:
+        """Whether the residual streams are wider in the wider model; True if there are none."""
+        wide = residual_sums(self.wide.record)
+        pairs = list(zip(self.sums, wide, strict=False))
+        nodes = [(self.base.record.nodes[a.node], self.wide.record.nodes[b.node]) for a, b in pairs]
+        return not nodes or any(a.shape != b.shape for a, b in nodes)
+
+    @cached_property
     def bottlenecks(self) -> set[str]:
         """Weights of products whose results other weights or attention use further."""
         record, found = self.base.record, set()

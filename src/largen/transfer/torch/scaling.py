@@ -9,6 +9,7 @@ from torch import nn
 
 from largen.errors import one_of
 from largen.scalars import real
+from largen.transfer.experts import NOTE
 from largen.transfer.horizon import horizon
 from largen.transfer.initial import InitialDistribution
 from largen.transfer.patterns import by_pattern
@@ -33,6 +34,7 @@ def scale(
     decay: str | None = None,
     alpha: Any = None,
     depth: str = "depth",
+    experts: str = "experts",
     delta: Mapping[str, Any] | None = None,
     roles: Mapping[str, str] | None = None,
     branches: Collection[str] | None = None,
@@ -75,7 +77,10 @@ def scale(
     alpha
         The exponent of branches l^(−α), in place of the scheme's own.
     depth
-        The key that is the depth; all others are widths.
+        The key that is the depth.
+    experts
+        The key that is the number of experts of mixtures (:mod:`largen.transfer.experts`); all
+        keys but these two are widths. The builder decides how many experts are active.
     delta
         A shape larger than the base in every key that grows, with which the base is compared to
         find the axes that grow; by default these keys are doubled.
@@ -135,7 +140,7 @@ def scale(
             p: real(f"attention[{p!r}]", ratio, above=0)
             for p, ratio in by_pattern("attention", attention).items()
         }
-    facts = Facts(make_model, shapes(base, target, depth, delta))
+    facts = Facts(make_model, shapes(base, target, depth, delta, experts))
     factors = Factors(facts, fold=multipliers == "weights")
     if facts.note_on_memory is not None:
         factors.notes.append(facts.note_on_memory)
@@ -149,6 +154,9 @@ def scale(
     inside = factors.in_branches(param, branches)
     factors.on_attention(param, attention)
     factors.of_the_user(param, moved, found_roles)
+    more = facts.sizes.crowded.get(experts, 1) / facts.sizes.tall.get(experts, 1)
+    if more != 1.0:
+        factors.notes.append(NOTE)
     distributions = {} if as_built(param) else facts.distributions()
 
     weights = []
@@ -168,6 +176,7 @@ def scale(
             distribution=distributions.get(source, InitialDistribution(0.0)),
             matrix=len(shape) == 2,
             tied=tuple(facts.uses[name][1:]),
+            experts=more if name in facts.mixed and not as_built(param) else 1.0,
         )
         module, _, leaf = name.rpartition(".")
         keep = not factors.fold and family(role) == "output" and leaf == "weight"
