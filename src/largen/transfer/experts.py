@@ -35,7 +35,7 @@ of their own fan-in. If n_e grows at fixed n, an expert is a mean-field network 
 layer: V_k is an input weight and W_k an output weight. With W_k of variance 1/n_e, the coherent
 change of f would grow as √(n_e/n): its n_e terms have the size n_e^(−½), and a correlation n^(−½)
 with the sign of ∂L/∂φ = W_kᵀ ∂L/∂f. A size and a width that both grow, by unequal ratios, have the
-powers of hidden weights; the factor √(n/n_e) of W_k, which this derivation asks for, is not applied.
+powers of hidden weights; the factor √(n/n_e) of W_k that this derivation asks for is not applied.
 
 **Router.** It has growing inputs and a fixed number of outputs, as a read-out, or rows that are
 members of the population. Its logits start at n^(−½), and move at order one at the rate 1/n.

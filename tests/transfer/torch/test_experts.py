@@ -1,7 +1,7 @@
 """Mixtures of experts of several numbers and sizes, by plans and by training.
 
 The loss is linear in the output, so that its gradient is the same at every size. Only the mixture
-is trained, and the choice of active experts is held: what another expert makes differs by order one,
+is trained, and the choice of active experts is held: what another expert makes is unlike it,
 however small the rate. What is measured is the change of the mixture's output by a few steps, whose
 power of the size is 0 if the rules are right.
 """
