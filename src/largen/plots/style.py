@@ -152,7 +152,7 @@ def shades(count: int) -> np.ndarray:
     return mpl.colormaps["viridis_r"](np.linspace(0.12, 0.95, count))
 
 
-def size_axis(ax: Any, sizes: Sequence[int] | np.ndarray, label: str = "width N") -> None:
+def size_axis(ax: Any, sizes: Sequence[float] | np.ndarray, label: str = "width N") -> None:
     """Make x a logarithmic axis with a tick at each size, and labels where there is room."""
     ax.set(xscale="log", xlabel=label)
     place = np.log(np.asarray(sizes, float))
