@@ -1,10 +1,11 @@
-"""complete_p and the horizon's rules, entry by entry against published tables.
+"""Rules of complete_p and of the horizon, entry by entry.
 
-Width and depth: CompleteP, Dey et al. 2025 (arXiv 2505.01618), Table 1 at α = 1, for AdamW, with
-decay multiplied by the rate as in PyTorch. Outside of branches ε has no power of l here, while the
-public implementation of CompleteP has ε × n⁻¹l⁻¹ for all weights. Complete(d)P (Mlodozeniec et al.
-2025, arXiv 2512.22382) has an ε of its own for gains of QK-norms, and the read-out's multiplier in
-its standard deviation and rate. Batch size and horizon: the square-root rule of Malladi et al. 2022
+Width and depth: CompleteP, Dey et al. 2025 (arXiv 2505.01618), α = 1, for AdamW, as its public
+implementation has them, with decay multiplied by the rate as in PyTorch. Outside of branches ε has
+no power of l here, while that implementation has ε × n⁻¹l⁻¹ for all weights. Complete(d)P
+(Mlodozeniec et al. 2025, arXiv 2512.22382) has an ε of its own for gains of QK-norms, and the
+read-out's multiplier in its standard deviation and rate; its tables for batch size and horizon are
+not compared. Batch size and horizon: the square-root rule of Malladi et al. 2022
 (arXiv 2205.10287), and the time scale of decay of Wang and Aitchison 2024 (arXiv 2405.13698).
 """
 
