@@ -128,7 +128,9 @@ def coverage() -> list[str]:
     lines = [f"Measured {found['date']}.", "", "| room | lines | branches |", "|---|---|---|"]
     for room, counts in sorted(found["rooms"].items()):
         cells = [
-            f"{counts[f'covered_{what}'] / max(counts[total], 1):.1%} of {counts[total]}"
+            f"{counts[f'covered_{what}'] / counts[total]:.1%} of {counts[total]}"
+            if counts[total]
+            else "none"
             for what, total in (("lines", "num_statements"), ("branches", "num_branches"))
         ]
         lines.append(f"| {room} | {' | '.join(cells)} |")
