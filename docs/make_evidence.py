@@ -138,7 +138,10 @@ def coverage() -> list[str]:
 
 
 def mutation() -> list[str]:
-    """Return how many mutants were caught, and the table of them."""
+    """Return how many mutants were caught, and the table of them, with a word on survivors.
+
+    The word is the key ``why``, written into the file by whoever looked at the survivor.
+    """
     found = loaded("mutation.json")
     if not found:
         return []
@@ -148,7 +151,7 @@ def mutation() -> list[str]:
     lines += ["| room | place | change | caught |", "|---|---|---|---|"]
     for mutant in mutants:
         change = mutant["change"].replace("|", "\\|")
-        word = "yes" if mutant["caught"] else "**no**"
+        word = "yes" if mutant["caught"] else f"**no**: {mutant.get('why', 'not explained')}"
         lines.append(f"| {mutant['room']} | `{mutant['place']}` | `{change}` | {word} |")
     return lines
 
