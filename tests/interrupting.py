@@ -18,6 +18,9 @@ from largen.interrupts import Pace
 # it takes one to three. What does not look for interrupts runs on for minutes.
 WITHIN = 30.0
 MEMORY = 12 * 2**30  # addresses of a program, of which JAX and torch reserve several GB
+# Exit codes: killed by the signal, or 130 as shells have it; with PyTorch's compiler loaded, Python
+# ends with 1 after a KeyboardInterrupt.
+INTERRUPTED = (-signal.SIGINT, 130, 1)
 # A program that tells when a segment has ended, so that it is known to have been compiled.
 TELLING = """
 import numpy as np
@@ -88,5 +91,5 @@ def killed(program: str, after: float, segments: int = 2) -> tuple[float, str]:
         finally:
             process.kill()
         seconds = time.monotonic() - begin
-    assert process.returncode in (-signal.SIGINT, 130), (process.returncode, error[-2000:])
+    assert process.returncode in INTERRUPTED, (process.returncode, error[-2000:])
     return seconds, error
