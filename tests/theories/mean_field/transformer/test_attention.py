@@ -126,10 +126,11 @@ def test_next_tokens_are_learned_and_compared_with_networks():
     np.testing.assert_allclose(limit.loss_train[0], np.log(3), rtol=1e-12)
     assert (np.diff(limit.loss_train) < 0).all()
     assert limit.to_xarray().f_test.dims == ("step", "test_sample", "position", "output")
-    nets = lg.train(run, width=64, seeds=3, key=0)
+    nets = lg.train(run, width=1024, seeds=3, key=0)
     report = lg.compare(limit, nets, on="train").to_xarray()
     assert report.mean_shift.dims == ("step", "sample", "position", "output")
-    assert report.single[0] < 0.2 * report.output_size[0]
+    # Initial outputs alone have a standard deviation of a tenth of the outputs' size at this width.
+    assert report.single[0] < 0.3 * report.output_size[0]
 
 
 LINEAR = {
