@@ -71,10 +71,11 @@ def main() -> None:
     before, after = limit.loss_train[[0, -1]]
     seen = (limit.f_train[-1].argmax(-1) == limit.y_train).mean()
     print(f"loss for each character {before:.3f} → {after:.3f}; {seen:.0%} are the likeliest")
-    for layer, patterns in enumerate(limit.to_xarray().attention.values[-1], start=1):
+    ends = limit.to_xarray().attention.isel(record=[0, -1], sample=0, position=-1).values
+    for layer, (start, end) in enumerate(ends.swapaxes(0, 1), start=1):
         print(f"block {layer}: the last character of the first window attends to")
-        for character, weight in zip(TEXT, patterns[0, -1], strict=False):
-            print(f"    {character!r} {weight:.3f}")
+        for character, old, new in zip(TEXT, start, end, strict=False):
+            print(f"    {character!r} {old:.3f} → {new:.3f}")
     given.out.mkdir(parents=True, exist_ok=True)
     limit.plot().savefig(given.out / "limit.png")
     print(f"picture: {given.out / 'limit.png'}")

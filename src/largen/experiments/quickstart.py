@@ -112,7 +112,7 @@ def quickstart(settings: Settings = FULL, report: Report = lambda text, done: No
         nets = []
         for width, seeds in settings.seeds.items():
             report(f"{TITLES[case]}: {seeds} networks of width {width}", done / parts)
-            nets.append(train(run, width=width, seeds=seeds, key=width))
+            nets.append(train(run, width=width, seeds=seeds, key=width, progress=False))
             done += 1
         comparisons[case] = compare(limits[case], nets)
     report("done", 1.0)

@@ -69,7 +69,9 @@ class Loss:
         >>> bool(np.isclose(tokens.mean(np.zeros((1, 5, 3)), np.zeros((1, 5), int)), np.log(3)))
         True
         """
-        return replace(self.of_one_output(), sample=MeanOverPositions(self.of_one_output().sample))
+        if isinstance(self.sample, MeanOverPositions):
+            return self
+        return replace(self, sample=MeanOverPositions(self.sample))
 
     def of_one_output(self) -> Loss:
         """Return the loss of which :meth:`over_positions` took the mean, or this one."""

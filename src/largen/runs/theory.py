@@ -64,6 +64,8 @@ class Theory(ABC):
     random_outputs
         An attribute of the class: whether the limit's outputs depend on a network's random
         initialisation. If so, :meth:`condition` is defined.
+    has_positions
+        An attribute of the class: whether it covers networks with an output at each position.
 
     Examples
     --------
@@ -91,6 +93,7 @@ class Theory(ABC):
 
     name: ClassVar[str]
     random_outputs: ClassVar[bool] = False
+    has_positions: ClassVar[bool] = False
 
     @classmethod
     @abstractmethod
@@ -104,6 +107,22 @@ class Theory(ABC):
         NoRule
             For a layer that it does not know.
         """
+
+    @classmethod
+    def posed(cls, run: Run) -> Posed:
+        """Return what :meth:`pose` does, unless the run is of a kind that the class leaves out.
+
+        Raises
+        ------
+        NoTheory
+            If the theory has single outputs, and each position of the run has one; and as
+            :meth:`pose`.
+        NoRule
+            As :meth:`pose`.
+        """
+        if not cls.has_positions:
+            run.check_one_output(f"the theory {cls.name!r}")
+        return cls.pose(run)
 
     @abstractmethod
     def solve(self, posed: Posed, *, throw: bool = True) -> Trajectory:
@@ -124,8 +143,8 @@ class Theory(ABC):
 
     @classmethod
     def covers(cls, run: Run) -> str:
-        """Return why the theory is the limit of a run; raises as :meth:`pose` does."""
-        return cls.pose(run).reason
+        """Return why the theory is the limit of a run; raises as :meth:`posed` does."""
+        return cls.posed(run).reason
 
     def condition(self, limit: Trajectory, f0_train: Any, f0_test: Any) -> tuple[Any, Any]:
         """Return the limit's predictions for networks whose initial outputs are known.

@@ -84,7 +84,7 @@ def solve(
         record = kind(**_known(kind, run, options))
     else:
         record = _record(theory, run, options)
-        posed = record.pose(run)
+        posed = record.posed(run)
     result = record.solve(posed, throw=throw)
     wanted = f"a Trajectory of the solve of {type(record).__name__}"
     return instance_of("theory", result, Trajectory, wanted).checked(throw)
@@ -102,7 +102,7 @@ def choose(run: Run, options: Iterable[str] = ()) -> tuple[type[Theory], Posed]:
     covering, missing = None, []
     for theory in registered():
         try:
-            posed = theory.pose(run)
+            posed = theory.posed(run)
         except (NoTheory, NoRule) as why:
             missing.append(f"  {theory.name}: {why}")
             continue
@@ -159,7 +159,7 @@ def _known(theory: type[Theory], run: Run, options: dict[str, Any]) -> dict[str,
 
 def _covers(theory: type[Theory], run: Run) -> bool:
     try:
-        theory.pose(run)
+        theory.posed(run)
     except (NoTheory, NoRule):
         return False
     return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from largen.parameterizations import Parameterization, Power, Rule
-from largen.transfer.experts import experts_powers, with_experts
+from largen.transfer.experts import rule_of_number, with_experts
 from largen.transfer.initial import InitialDistribution
 from largen.transfer.plan import ScaledWeight
 from largen.transfer.roles import family
@@ -102,7 +102,8 @@ def resolve(
     own = with_decay(own, own_update)
     columns = ("init_std", "lr", "weight_decay", "eps")
     powers = {column: getattr(own, column) for column in columns}
-    of_e = experts_powers(own_update)
+    number = rule_of_number(own_update)
+    of_e = {c: getattr(number, c) if found.experts != 1.0 else Power() for c in columns}
     return ScaledWeight(
         name=found.name,
         role=found.role,
@@ -112,12 +113,11 @@ def resolve(
         n=found.n,
         init=_initial_factor(param, found, own, total, l),
         **{
-            column: value(power, found.n, l) * found.experts ** of_e[column]
+            column: value(power, found.n, l) * value(of_e[column], found.experts, 1.0)
             for column, power in powers.items()
         },
         powers={
-            column: with_experts(ratios(power), of_e[column] if found.experts != 1.0 else 0)
-            for column, power in powers.items()
+            column: with_experts(ratios(power), of_e[column]) for column, power in powers.items()
         },
         folded=tuple(kinds),
         fold=value(total, found.n, l),

@@ -181,7 +181,6 @@ def posed_by(run: Run) -> Posed[Problem]:
         activations, linear pooling and residual branches of them, or if a weight's update vanishes
         or diverges with the width.
     """
-    run.check_one_output("the mean-field limit of chains of layers")
     links = chain(run.net, run.data.inputs)
     form = _form(run)
     if form.d != Fraction(1, 2):

@@ -165,7 +165,6 @@ class KernelLimit(Theory):
         NoRule
             For a layer that has no kernel.
         """
-        run.check_one_output("the kernel limit")
         form = canonical_form(
             run.param, run.net, run.optimizer, run.data.inputs, infinite_depth=True
         )

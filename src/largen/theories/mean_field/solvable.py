@@ -192,7 +192,7 @@ def deep_linear(
         steps=steps,
     )
     limit = DeepMeanField(record_at=record_at)
-    return limit.solve(limit.pose(run))
+    return limit.solve(limit.posed(run))
 
 
 def kernel_after_one_step(

@@ -177,6 +177,7 @@ def response_functions(
 
 def _check_covered(run: Run) -> Posed[Problem]:
     """Check that response functions are available for a run."""
+    run.check_one_output("lg.response_functions")
     posed = posed_by(run)
     problem = posed.problem
     how = run.optimizer

@@ -154,7 +154,6 @@ def endless_problem(run: Run) -> Posed[EndlessProblem]:
     NoRule
         For a layer without a rule in the mean-field limit.
     """
-    run.check_one_output("the limit of infinite depth")
     if endless_stack(run.net) is None:
         raise NoTheory(
             "the network has a number of blocks; infinitely many are written "

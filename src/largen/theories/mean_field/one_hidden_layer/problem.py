@@ -143,7 +143,6 @@ def posed_by(run: Run) -> Posed[OneLayerProblem]:
     NoRule
         For a layer that is neither affine nor an activation.
     """
-    run.check_one_output("the mean-field limit of one hidden layer")
     phi = _activation(run.net)
     if run.param.d == Fraction(1, 2) and (average := average_of(run)):
         return Posed(run, REASON, _by_weight(run, phi, average))

@@ -114,6 +114,7 @@ class AttentionMeanField(Theory):
     """
 
     name: ClassVar[str] = "mean field, attention"
+    has_positions: ClassVar[bool] = True
 
     record_at: Sequence[int] | None = None
     memory_budget: float = MEMORY_BUDGET
