@@ -20,6 +20,7 @@ matplotlib.use("agg")
 RESULTS = {
     "Catapult": ("catapult", True, False),
     "CatapultDiagram": ("catapult_diagram", True, True),
+    "Classification": ("classify", True, False),
     "Comparison": ("compare", True, True),
     "ConvergenceBound": ("convergence_bound", True, False),
     "CovariancePaths": ("covariance_sde", True, False),
@@ -59,6 +60,7 @@ RESULTS = {
 }
 # Quick ones; the others are computed with the slow tests.
 QUICK = {
+    "Classification": lambda: lg.classify(lg.mup(), 3),
     "Comparison": lambda: lg.compare(limit(), networks()),
     "HomogeneousLimits": lambda: lg.homogeneous_limits("relu", depth_over_width=0.1),
     "Kernels": lambda: lg.kernel(net(), X),

@@ -38,6 +38,18 @@ def test_text_holds_the_whole_plan(plan):
     assert plan.multipliers
 
 
+def test_a_plan_has_a_data_set_and_a_picture(plan, tmp_path):
+    data = plan.to_xarray()
+    for name in ("init_std", "lr", "weight_decay", "eps"):
+        for weight in plan.weights:
+            assert data[name].sel(weight=weight.name) == getattr(weight, name)
+    figure = plan.plot(tmp_path / "plan.png")
+    assert (tmp_path / "plan.png").stat().st_size > 2000
+    rows = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    assert all(row in str(plan) for row in rows)
+    assert len(rows) == len(set(data["row"].values)) == 3
+
+
 def test_damaged_text_is_called_damaged(plan):
     whole = plan.to_json().encode()
     draw = np.random.default_rng(0)

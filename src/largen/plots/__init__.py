@@ -5,7 +5,9 @@ from largen.plots.coordinates import coordinate_figure
 from largen.plots.criticality import edge_figure, phase_figure, propagation_figure
 from largen.plots.exponents import exponents_figure
 from largen.plots.large_steps import catapult_diagram_figure, catapult_figure
+from largen.plots.layer_exponents import layer_exponents_figure
 from largen.plots.learning_rates import learning_rate_figure
+from largen.plots.plan_factors import plan_figure
 from largen.plots.predicted_training import predicted_figure
 from largen.plots.regimes import regimes_figure
 from largen.plots.results import dataset_figure, figure_of
@@ -25,9 +27,11 @@ __all__ = [
     "edge_figure",
     "exponents_figure",
     "figure_of",
+    "layer_exponents_figure",
     "learning_rate_figure",
     "phase_figure",
     "placed_in",
+    "plan_figure",
     "posterior_figure",
     "predicted_figure",
     "propagation_figure",

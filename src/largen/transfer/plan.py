@@ -12,18 +12,21 @@ from dataclasses import asdict, dataclass, fields
 from fractions import Fraction
 from functools import cached_property
 from math import isclose, sqrt
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from largen import files
 from largen.arrays import known
 from largen.errors import InvalidInput, one_of
-from largen.results import in_notebooks
+from largen.results import in_notebooks, plot_result, with_labels
 from largen.scalars import real
 from largen.text import aligned, shown
 from largen.transfer.horizon import Horizon, horizon
 from largen.transfer.records import fields_of
 from largen.transfer.roles import ROLES
 from largen.transfer.updates import UPDATES, Update, update, update_of
+
+if TYPE_CHECKING:
+    import xarray
 
 VERSION = 2  # version of the JSON format: the first had no checksum
 COLUMNS = ("init_std", "lr", "weight_decay", "eps")
@@ -271,12 +274,40 @@ class Plan:
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self._title}, {len(self.weights)} weights>"
 
+    @with_labels
+    def to_xarray(self) -> xarray.Dataset:
+        """Return the factors of every weight's settings as a data set over ``weight``.
+
+        ``row`` is the row of the printed table that a weight belongs to.
+        """
+        import xarray
+
+        rows = {w.name: row for row, same in _collapse(self.weights) for w in same}
+        factors = {
+            name: ("weight", [getattr(weight, name) for weight in self.weights])
+            for name in ("n", "init", *COLUMNS)
+        }
+        words = {
+            name: ("weight", [str(getattr(weight, name)) for weight in self.weights])
+            for name in ("role", "moved_by")
+        }
+        return xarray.Dataset(
+            {**factors, "in_branch": ("weight", [weight.in_branch for weight in self.weights])},
+            {
+                "weight": [weight.name for weight in self.weights],
+                "row": ("weight", [rows[weight.name] for weight in self.weights]),
+                **words,
+            },
+            {"title": self._title, "scheme": self.scheme, "optimizer": self.optimizer},
+        )
+
+    plot = plot_result
     _repr_html_ = in_notebooks
 
     def __str__(self) -> str:
         columns = ["init × built", "init_std", "lr", "weight_decay", "eps", "folded in"]
         cells = [["weight", "role", "shape", *columns]]
-        for name, weight in _collapse(self.weights):
+        for name, (weight, *_) in _collapse(self.weights):
             shape = "×".join(map(str, weight.shape)) or "()"
             numbers = [f"{weight.init:.4g}", *(_both(weight, c) for c in columns[1:5])]
             role = f"{weight.role} in a branch" if weight.in_branch else weight.role
@@ -380,7 +411,7 @@ def _both(weight: ScaledWeight, column: str) -> str:
     return f"{power} = {number:.4g}" if not isclose(number, 1.0) else power
 
 
-def _collapse(weights: tuple[ScaledWeight, ...]) -> list[tuple[str, ScaledWeight]]:
+def _collapse(weights: tuple[ScaledWeight, ...]) -> list[tuple[str, list[ScaledWeight]]]:
     """Return one row for all copies of a block: the block's number in a name becomes a star."""
     rows: dict[tuple, list[ScaledWeight]] = {}
     for weight in weights:
@@ -388,7 +419,7 @@ def _collapse(weights: tuple[ScaledWeight, ...]) -> list[tuple[str, ScaledWeight
         key = (stem, weight.role, weight.shape, weight.init, weight.lr, weight.weight_decay)
         rows.setdefault(key, []).append(weight)
     return [
-        (f"{key[0]} ({len(same)})" if len(same) > 1 else same[0].name, same[0])
+        (f"{key[0]} ({len(same)})" if len(same) > 1 else same[0].name, same)
         for key, same in rows.items()
     ]
 

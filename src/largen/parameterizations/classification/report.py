@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import groupby
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
 
 from largen.parameterizations.classification.orders import Order, show
 from largen.parameterizations.classification.plane import ScalingClass
-from largen.results import in_notebooks
+from largen.results import Result, with_labels
 from largen.text import aligned
+
+if TYPE_CHECKING:
+    import xarray
 
 Kind = Literal[
     "maximal", "feature learning", "kernel", "stuck at initialisation", "vanishing", "unstable"
@@ -24,6 +30,10 @@ MEANING = {
     "vanishing": "outputs are zero at all times",
     "unstable": "something grows with the width",
 }
+
+
+LAYER_ORDERS = ("initial", "change", "direct", "through", "increment")
+LAYER_FLAGS = ("learns", "moves")
 
 
 @dataclass(frozen=True)
@@ -66,7 +76,7 @@ class LayerScaling:
 
 
 @dataclass(frozen=True)
-class Classification:
+class Classification(Result):
     """The limit that a parameterization gives a network; returned by :func:`largen.classify`.
 
     Exponents are those of late steps, at which they are constant; for an unstable scaling, those of
@@ -120,7 +130,33 @@ class Classification:
         """Names of the affine maps whose own update moves the outputs at order one."""
         return tuple(layer.name for layer in self.layers if layer.learns)
 
-    _repr_html_ = in_notebooks
+    @with_labels
+    def to_xarray(self) -> xarray.Dataset:
+        """Return the exponents by ``layer``, and those of the outputs by ``step``.
+
+        Quantities that are identically zero are not a number. ``learns`` and ``moves`` say whether
+        a layer's own update moves the outputs, and whether its preactivations move, at the order of
+        their initial size.
+        """
+        import xarray
+
+        def column(name: str) -> list:
+            return [getattr(layer, name) for layer in self.layers]
+
+        return xarray.Dataset(
+            {
+                **{name: ("layer", _floats(column(name))) for name in LAYER_ORDERS},
+                **{name: ("layer", column(name)) for name in LAYER_FLAGS},
+                "outputs": ("step", _floats(self.outputs)),
+                "moved": ("step", _floats(self.moved)),
+            },
+            {
+                "layer": column("name"),
+                "role": ("layer", column("role")),
+                "step": np.arange(len(self.outputs)),
+            },
+            {"title": self.title, "kind": self.kind, "violated": list(self.violated)},
+        )
 
     def __str__(self) -> str:
         cells = [["layer", "role", "h at start", "δh", "δh by itself", "δf by itself", "δW/W"]]
@@ -144,6 +180,9 @@ class Classification:
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
 
+def _floats(orders: Sequence[Order]) -> np.ndarray:
+    return np.array([np.nan if order is None else float(order) for order in orders])
+
+
 def _row(layer: LayerScaling) -> tuple[str, ...]:
-    orders = (layer.initial, layer.change, layer.direct, layer.through, layer.increment)
-    return (layer.role, *map(show, orders))
+    return (layer.role, *(show(getattr(layer, name)) for name in LAYER_ORDERS))
