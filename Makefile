@@ -14,7 +14,7 @@ test: $(STAMP)  ## what a change is held against
 	$(BIN)/pytest -n 2 --dist worksteal -q -m "not slow"
 
 test-slow: $(STAMP)  ## statistical checks and long computations, each of them seconds to minutes
-	$(BIN)/pytest -n 2 --dist worksteal -q -m slow
+	$(BIN)/pytest -n 2 --dist worksteal -q -m slow $(if $(WITHIN),--within $(WITHIN))
 
 test-all: test test-slow  ## every test
 

@@ -5,6 +5,8 @@ import os
 import signal
 import subprocess
 import sys
+import time
+from datetime import date
 from pathlib import Path
 
 # One thread for PyTorch and BLAS, read when they load: arrays are small here, and tests run
@@ -34,15 +36,27 @@ hypothesis.settings.load_profile("largen")
 QUICK_TO_COMPILE = "--xla_cpu_use_fusion_emitters=false"
 
 
+BEGAN = time.monotonic()
+FIRST = "LARGEN_FIRST_TEST"  # a number by which processes agree on the test to begin with
+
+
 def pytest_addoption(parser):
-    """Add the option of compiling as users do."""
+    """Add the options of compiling as users do, and of a time for the tests."""
     parser.addoption(
         "--default-compiler", action="store_true", help="compile as XLA does by default"
+    )
+    parser.addoption(
+        "--within",
+        type=float,
+        metavar="SECONDS",
+        help="start no test later than this: those left over are reported as skipped. The first "
+        "test is another one each day.",
     )
 
 
 def pytest_configure(config):
     """Choose the code generator before XLA reads its flags, which it does once a process."""
+    os.environ.setdefault(FIRST, str(date.today().toordinal()))
     flags = os.environ.get("XLA_FLAGS", "")
     if config.getoption("--default-compiler") or QUICK_TO_COMPILE in flags:
         return
@@ -59,15 +73,25 @@ MAPS = Path("/proc/self/maps")
 MOST_MAPS = 20_000  # Linux allows a process 65530; compiled programs keep tens of them each
 
 
+def pytest_collection_modifyitems(config, items):
+    """Begin with another test each day if there may be no time for all of them."""
+    if config.getoption("within") is not None and items:
+        first = 97 * int(os.environ[FIRST]) % len(items)
+        items[:] = items[first:] + items[:first]
+
+
 STARTS: dict[str, dict] = {}  # of the generators that modules draw their data from
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item):
-    """Let the module's generator begin where importing the module has left it.
+    """Skip a test that is too late; let generators begin where importing the module has left them.
 
     The data of a test are then the same with any others before it, in any process.
     """
+    within = item.config.getoption("within")
+    if within is not None and time.monotonic() - BEGAN > within:
+        pytest.skip(f"not run: {within:g} s are over")
     generator = getattr(getattr(item, "module", None), "RNG", None)
     if generator is not None:
         bits = generator.bit_generator
