@@ -24,6 +24,7 @@ import largen as lg
 
 matplotlib.use("svg")
 import matplotlib.pyplot as plt
+from matplotlib.ticker import LogLocator
 
 Rows = list[tuple[str, str, str, float, float]]
 SEEDS = 64
@@ -152,9 +153,13 @@ def drawn(rows: Rows):
         solvers = dict.fromkeys(row[1] for row in rows if row[0] == problem)
         for solver in solvers:
             points = [row[3:] for row in rows if row[:2] == (problem, solver)]
-            panel.loglog(*zip(*points, strict=True), "o-", ms=3, lw=1, label=solver)
+            look = {"color": "0.5", "linestyle": "--"} if "networks" in solver else {}
+            panel.loglog(*zip(*points, strict=True), marker="o", ms=3, lw=1, label=solver, **look)
         panel.set(title=problem, xlabel="processor seconds", ylabel="relative error")
+        panel.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        panel.xaxis.set_major_formatter("{x:g}")
         panel.xaxis.set_minor_formatter("")
+        panel.yaxis.set_minor_formatter("")
         panel.legend(fontsize=7)
     figure.tight_layout()
     return figure
