@@ -176,6 +176,6 @@ def draw(panels: Sequence[Any], found: Found) -> None:
                 )  # fmt: skip
                 colour += 1
                 drawn |= set(at["depth"].values)
-        size_axis(axes, sorted(drawn), "depth $L$")
+        size_axis(axes, np.array(sorted(drawn)), "depth $L$")
         axes.set(yscale="log", title=title)
         axes.legend(fontsize=7)
