@@ -58,7 +58,10 @@ def pytest_configure(config):
     """Choose the code generator before XLA reads its flags, which it does once a process."""
     os.environ.setdefault(FIRST, str(date.today().toordinal()))
     flags = os.environ.get("XLA_FLAGS", "")
-    if config.getoption("--default-compiler") or QUICK_TO_COMPILE in flags:
+    if config.getoption("--default-compiler"):
+        return
+    os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")  # commands that tests start
+    if QUICK_TO_COMPILE in flags:
         return
     with_it = os.environ | {"XLA_FLAGS": f"{flags} {QUICK_TO_COMPILE}".strip()}
     # A flag that XLA does not know ends the process: another one finds out.
@@ -113,9 +116,10 @@ def _forget_compiled_programs():
 def _compile_quickly(request):
     """Compile without the compiler's optimizations, which take a third of the time of the tests.
 
-    But for rounding they change nothing that is computed. Slow tests compute for longer than they
-    compile: these, and the commands that tests start, have all of them, as users do.
+    But for rounding they change nothing that is computed. Tests with the mark ``long_loops``, which
+    compute for longer than they compile, have all of them, as users do.
     """
     import jax
 
-    jax.config.update("jax_disable_most_optimizations", "slow" not in request.keywords)
+    as_users = request.config.getoption("--default-compiler") or "long_loops" in request.keywords
+    jax.config.update("jax_disable_most_optimizations", not as_users)
