@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import jax
 import numpy as np
 
 from largen.errors import NumericalFailure
@@ -14,15 +15,16 @@ from largen.memory import MEMORY_BUDGET, check_fits
 from largen.progress import Report, check_progress, reporter
 from largen.runs import Posed, Run, Status, Theory, Trajectory
 from largen.runs.theory import set_fields
-from largen.scalars import integers, real
-from largen.theories.mean_field.transformer.dynamics import (
-    AttentionProblem,
-    InfiniteNetwork,
-    Solved,
-    bytes_at_start,
-    train,
-)
+from largen.scalars import integer, integers, random_key, real
+from largen.theories.mean_field.options import optional_count
+from largen.theories.mean_field.transformer.dynamics import AttentionProblem, bytes_at_start
 from largen.theories.mean_field.transformer.problem import posed_by
+from largen.theories.mean_field.transformer.replicates import (
+    Mean,
+    Settings,
+    solve_by_replicates,
+    solve_exactly,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,17 +118,27 @@ class AttentionMeanField(Theory):
     name: ClassVar[str] = "mean field, attention"
     has_positions: ClassVar[bool] = True
 
+    rtol: float = 3e-3
+    particles: int | None = None
+    replicates: int | None = None
+    max_particles: int = 2**17
     record_at: Sequence[int] | None = None
     memory_budget: float = MEMORY_BUDGET
+    key: Any = 0
     progress: bool | Report | None = None
 
     def __post_init__(self):
         at = self.record_at
         set_fields(
             self,
+            rtol=real("rtol", self.rtol, above=0),
+            particles=optional_count("particles", self.particles, 2),
+            replicates=optional_count("replicates", self.replicates, 1),
+            max_particles=integer("max_particles", self.max_particles, at_least=1),
             record_at=None if at is None else tuple(integers("record_at", at, at_least=0)),
             memory_budget=real("memory_budget", self.memory_budget, above=0),
         )
+        random_key(self.key)
         check_progress(self.progress)
 
     @classmethod
@@ -146,23 +158,30 @@ class AttentionMeanField(Theory):
     @interruptible()
     def solve(self, posed: Posed[AttentionProblem], *, throw: bool = True) -> Trajectory:
         """Solve the mean-field limit of a network with attention."""
-        run = posed.run
-        record_at = run.time_indices("record_at", self.record_at)
-        needed = bytes_at_start(posed.problem, run)
+        run, problem = posed.run, posed.problem
+        settings = Settings(
+            self.rtol,
+            self.particles,
+            self.replicates,
+            self.max_particles,
+            run.time_indices("record_at", self.record_at),
+            self.memory_budget,
+        )
+        needed = bytes_at_start(problem, run)
         check_fits(needed, f"net: directions of {len(run.data.x)} samples", "Take fewer samples.")
         with reporter(self.progress, "mean field") as report:
-            network = InfiniteNetwork(posed.problem)
-            found = train(network, posed.problem, run, record_at, self.memory_budget, report)
-        result = _trajectory(posed, self.name, found, record_at)
-        if found.stopped:
-            result = result.with_status(Status.OUT_OF_MEMORY)
+            if problem.program.populations.activated:
+                rng = np.random.default_rng(np.asarray(jax.random.key_data(random_key(self.key))))
+                found = solve_by_replicates(problem, run, settings, rng, report)
+            else:
+                found = solve_exactly(problem, run, settings, report)
+        result = _trajectory(posed, self.name, found, settings)
+        if found.stopped is not None:
+            kind = Status.OUT_OF_MEMORY if found.stopped == "memory_budget" else Status.INACCURATE
+            result = result.with_status(kind)
             if throw:
-                raise NumericalFailure(
-                    f"memory_budget: the {found.directions} directions of a matrix outgrow "
-                    f"{self.memory_budget:.2g} bytes. Take fewer samples or steps, or raise it; "
-                    "throw=False returns what was computed.",
-                    result,
-                )
+                raise NumericalFailure(self._why(found), result)
+            return result
         finite = np.isfinite(found.f).all(axis=(1, 2, 3))
         if throw and not finite.all():
             first = int(np.argmin(finite))
@@ -174,34 +193,55 @@ class AttentionMeanField(Theory):
             )
         return result
 
+    def _why(self, found: Mean) -> str:
+        """Return why a solution ended before its time, and what to do."""
+        if found.stopped == "memory_budget":
+            return (
+                f"memory_budget: the {found.directions} directions of a matrix outgrow "
+                f"{self.memory_budget:.2g} bytes. Take fewer samples or steps, or raise it; "
+                "throw=False returns what was computed."
+            )
+        return (
+            f"particles: the fields of {found.how} span half of the space of the neurons. Raise "
+            "particles and max_particles, or take fewer samples or steps, or a larger rtol; "
+            "throw=False returns what was computed."
+        )
+
 
 def _trajectory(
-    posed: Posed[AttentionProblem], theory: str, found: Solved, record_at: tuple[int, ...]
+    posed: Posed[AttentionProblem], theory: str, found: Mean, settings: Settings
 ) -> Trajectory:
     run, p = posed.run, posed.problem.samples
     dtype = run.data.x_train.dtype
     extra: dict[str, Any] = {}
-    if posed.problem.program.attentions and record_at:
-        layers = posed.problem.program.attentions
-        positions = posed.problem.program.positions
-        patterns = np.full(
-            (len(record_at), layers, len(run.data.x), positions, positions), np.nan, dtype
-        )
-        for record, weights in enumerate(found.patterns):
-            patterns[record] = weights
-        axes = ("position", "position_2")
-        extra["attention"] = (("record", "layer", "sample", *axes), patterns[:, :, :p])
-        extra["attention_test"] = (("record", "layer", "test_sample", *axes), patterns[:, :, p:])
-        extra["layer"] = (("layer",), np.arange(1, layers + 1))
-        extra["record_step"] = (("record",), np.array(record_at))
-    f = found.f.reshape(*found.f.shape[:2], *run.output_shape).astype(dtype)
-    note = f"coordinates in Gaussian vectors, up to {found.directions} directions of a matrix"
+
+    def shaped(f: np.ndarray) -> np.ndarray:
+        return f.reshape(*f.shape[:2], *run.output_shape).astype(dtype)
+
+    def add(name: str, axes: tuple[str, ...], values: np.ndarray, ends: tuple[str, str]) -> None:
+        for end, sample, part in zip(ends, ("sample", "test_sample"), (0, 1), strict=True):
+            lead = [each if each != "sample" else sample for each in axes]
+            at = axes.index("sample")
+            extra[name + end] = (tuple(lead), np.split(values, [p], at)[part])
+
+    if found.f_error is not None:
+        axes = ("step", "sample", *run.output_axes)
+        add("f", axes, shaped(found.f_error), ("_train_error", "_test_error"))
+    if posed.problem.program.attentions and settings.record_at:
+        axes = ("record", "layer", "sample", "position", "position_2")
+        add("attention", axes, found.patterns.astype(dtype), ("", "_test"))
+        if found.patterns_error is not None:
+            errors = found.patterns_error.astype(dtype)
+            add("attention", axes, errors, ("_error", "_test_error"))
+        extra["layer"] = (("layer",), np.arange(1, posed.problem.program.attentions + 1))
+        extra["record_step"] = (("record",), np.array(settings.record_at))
+    note = found.how
+    if found.f_error is not None:
+        error = found.relative_error
+        note = f"{note}; estimated error of the outputs {error:.1e} of their size"
+        if error > settings.rtol:
+            note += f", more than rtol={settings.rtol:g}: raise max_particles for more"
+    f = shaped(found.f)
     return Trajectory.of(
-        run,
-        f[:, :p],
-        f[:, p:],
-        theory=theory,
-        reason=posed.reason,
-        extra=extra,
-        notes=(f"{note}; exact to rounding",),
+        run, f[:, :p], f[:, p:], theory=theory, reason=posed.reason, extra=extra, notes=(note,)
     )
