@@ -181,9 +181,7 @@ def test_nothing_depends_on_the_tolerance_of_directions_or_on_the_number_of_head
     )
 
 
-ACTIVE = lg.serial(lg.Activation("relu"), DENSE)
 REFUSED = {
-    "MLP": (transformer(CAUSAL, lg.Residual(ACTIVE)), {}, NoTheory, "blocks with an MLP"),
     "heads": (
         transformer(lg.Residual(lg.serial(lg.MultiHeadAttention(), DENSE))), {}, NoTheory,
         "q·k/√d, which stay random",
@@ -191,6 +189,10 @@ REFUSED = {
     "conv": (transformer(lg.Conv((2,))), {}, NoRule, r"Conv\(\(2,\)\)"),
     "flatten": (lg.serial(DENSE, CAUSAL, lg.Flatten(), DENSE), {}, NoRule, "Flatten"),
     "product": (transformer(lg.Product(DENSE, DENSE)), {}, NoRule, "Product"),
+    "activation of data": (
+        lg.serial(lg.Activation("relu"), DENSE, CAUSAL, lg.GlobalAvgPool(), DENSE), {}, NoTheory,
+        "the read-in, before",
+    ),
     "data": (lg.serial(lg.GlobalAvgPool(), DENSE, DENSE), {}, NoTheory, "the read-in, before"),
     "attention to data": (
         lg.serial(lg.QKVAttention(), lg.GlobalAvgPool(), DENSE, DENSE), {}, NoTheory, "the read-in",
