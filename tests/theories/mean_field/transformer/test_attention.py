@@ -236,13 +236,13 @@ def test_directions_that_outgrow_the_budget_are_told():
 NORMALIZED = block(lg.RMSNorm(), causal=True, logit_scale=4.0)
 
 
-def distances(run, width):
-    """Return the distances of 1024 networks in single precision from the limit."""
-    data, limit = run.data, lg.solve(run)
+def distances(run, width, seeds=1024, limit=None):
+    """Return the distances of networks in single precision from the limit."""
+    data, limit = run.data, limit or lg.solve(run)
     x, xt = np.float32(data.x_train), np.float32(data.x_test)
     y, yt = (a if a.dtype.kind == "i" else np.float32(a) for a in (data.y_train, data.y_test))
     single = run.with_changes(data=lg.Dataset(x, y, xt, yt))
-    nets = lg.train(single, width=width, seeds=1024, key=width, progress=False)
+    nets = lg.train(single, width=width, seeds=seeds, key=width, progress=False)
     return np.concatenate([nets.f_train - limit.f_train, nets.f_test - limit.f_test], 2)
 
 

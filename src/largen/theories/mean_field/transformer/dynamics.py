@@ -261,10 +261,14 @@ def train(
     return Solved(f, patterns, network.directions, stopped)
 
 
-def bytes_at_start(problem: AttentionProblem, run: Run) -> float:
-    """Return roughly the bytes of the fields of one step, which the solution at least takes."""
+def bytes_at_start(problem: AttentionProblem, run: Run, particles: int) -> float:
+    """Return roughly the bytes of the fields of one step, which the solution at least takes.
+
+    Each population with activations has ``particles`` neurons.
+    """
     columns = len(run.data.x) * problem.program.positions
-    return 64.0 * columns * (columns + run.data.x.shape[-1])
+    sampled = particles * len(problem.program.populations.activated)
+    return 64.0 * columns * (columns + run.data.x.shape[-1] + sampled)
 
 
 def residuals(run: Run) -> Callable[[int, np.ndarray], np.ndarray]:

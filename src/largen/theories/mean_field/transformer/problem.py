@@ -22,8 +22,8 @@ def posed_by(run: Run) -> Posed[AttentionProblem]:
     Raises
     ------
     NoTheory
-        If features do not move at order one (d ≠ ½), fields are not linear in the Gaussian weights,
-        or the optimizer is not gradient descent.
+        If features do not move at order one (d ≠ ½), logits are not averages over neurons, or the
+        optimizer is not gradient descent.
     NoRule
         For a layer that is not known here.
     """
@@ -46,9 +46,14 @@ def posed_by(run: Run) -> Posed[AttentionProblem]:
         outputs=run.outputs or 1,
     )
     layers = f"{found.attentions} attention layer{'s' * (found.attentions != 1)}"
+    linear = "all fields are linear in Gaussian vectors"
+    if found.populations.activated:
+        linear = (
+            "fields are linear in Gaussian vectors, but where activations act on sampled neurons"
+        )
     reason = (
         f"γ = γ₀√N, so features move at order one; {layers} whose logits are averages over "
-        "neurons, so that all fields are linear in Gaussian vectors"
+        f"neurons, so that {linear}"
     )
     return Posed(run, reason, problem)
 

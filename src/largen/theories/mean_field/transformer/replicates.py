@@ -87,8 +87,11 @@ class Mean(NamedTuple):
 
     @property
     def relative_error(self) -> float:
-        """|error|/|f| over all time indices and samples; 0 of exact solutions."""
-        return 0.0 if self.f_error is None else ratio(self.f_error, self.f)
+        """|error|/|f| over all time indices and samples; NaN if an error is not known."""
+        if self.f_error is None:
+            return 0.0
+        unknown = np.isnan(self.f_error) & np.isfinite(self.f)
+        return np.nan if unknown.any() else ratio(self.f_error, self.f)
 
 
 def solve_exactly(problem: AttentionProblem, run: Run, settings: Settings, tell: Any) -> Mean:
@@ -164,7 +167,7 @@ class _Replicates:
                 self._found.append(self._solve(self._network()))
             found = self._average(change)
             most = settings.max_particles // self._particles
-            random = ratio(self._average(None).f_error, found.f)
+            random = self._average(None).relative_error
             enough = settings.replicates or random <= settings.rtol or most <= rounds
             if enough or not self._go_on():
                 return found

@@ -24,6 +24,7 @@ from largen.theories.mean_field.transformer.replicates import (
     Settings,
     solve_by_replicates,
     solve_exactly,
+    wanted_particles,
 )
 
 
@@ -54,6 +55,18 @@ class AttentionMeanField(Theory):
     earlier products of the transpose. There is no sampling; the result is exact to rounding at any
     size of steps.
 
+    The activations of multilayer perceptrons in blocks act on each neuron of a layer,
+
+        h′_s = h_s + W_2 φ(u_s)/√N,     u_s = W_1 norm(h_s)/√N,     g_u,s = φ′(u_s) W_2ᵀ g_h′,s/√N,
+
+    where the fields u, φ(u) and their backward fields are not linear. They are values at a number
+    of neurons. A new direction of the stream has an image by W_1 that is random at each neuron, and
+    exactly orthonormal to all earlier fields, as it is in the limit. What W_2 makes of φ(u) is
+    again linear in Gaussian vectors, so that the stream, queries, keys and values keep their
+    coordinates. Averages over the neurons have a sampling error, which is estimated from
+    independent replicates. Directions that are smaller than a tolerance are omitted, and their
+    effect is part of the error.
+
     A read-out without pooling has an output f_s at each position s. The loss is the mean over S
     positions, and the error signal is that of each position,
 
@@ -65,16 +78,29 @@ class AttentionMeanField(Theory):
     token, and the rows of the read-out are the unembedding, with weights of their own. Encodings of
     positions are inputs as well: :func:`largen.with_positions`.
 
-    Covered are a ``Dense`` read-in, residual or plain sequences of ``Dense``, ``QKVAttention``,
-    ``SelfAttention``, ``RMSNorm``, ``LayerNorm``, ``GlobalAvgPool`` and ``GlobalSumPool``, and a
-    ``Dense`` read-out, with ratios of widths and biases; gradient descent on full or other batches
-    with momentum, weight decay and schedules. All heads of a layer have the same logits in the
-    limit, whatever their number. Not covered are MLPs in blocks, logits q·k/√d
+    Covered are a ``Dense`` read-in, residual or plain sequences of ``Dense``, ``Activation``,
+    ``QKVAttention``, ``SelfAttention``, ``RMSNorm``, ``LayerNorm``, ``GlobalAvgPool`` and
+    ``GlobalSumPool``, and a ``Dense`` read-out, with ratios of widths and biases; gradient descent
+    on full or other batches with momentum, weight decay and schedules. All heads of a layer have
+    the same logits in the limit, whatever their number. Not covered are logits q·k/√d
     (:class:`largen.MultiHeadAttention`) and keys of finite size, tied embeddings, adaptive
     optimizers, Langevin noise and gradient flow.
 
     Parameters
     ----------
+    rtol
+        Target relative error of the whole trajectory of outputs, |error|/|f|, in networks with
+        activations. Replicates are added until it is reached. This and the next three options are
+        without effect in others, which are solved exactly.
+    particles
+        The number of neurons of each population with activations, in each replicate. By default at
+        least 2048, and 64 for every position of a sample; twice as many if these have fewer
+        than twice the directions of the fields.
+    replicates
+        The number of replicates; by default at least 4, and as many as ``rtol`` requires.
+    max_particles
+        The largest number of neurons of a population, summed over all replicates. If it does not
+        suffice for ``rtol``, a note of the result reports this.
     record_at
         Time indices of the trajectory at which attention weights are recorded; the first and the
         last by default.
@@ -82,6 +108,8 @@ class AttentionMeanField(Theory):
         The number of bytes that the directions of all matrices may take. Their number grows with
         training, at most by samples × positions a step for each side of a matrix. If it outgrows
         the budget, the status is ``"out of memory"``.
+    key
+        The key of the random numbers of sampled neurons: a JAX key or an integer.
     progress
         Whether to show a progress bar; by default in terminals, after two seconds. A function is
         called with the numbers of completed and of all time indices.
@@ -93,7 +121,13 @@ class AttentionMeanField(Theory):
     * ``attention (record, layer, sample, position, position_2)``, the weights σ_st with which a
       position attends to another in each attention layer, on training samples, and
       ``attention_test`` on test samples;
+    * in networks with activations ``f_train_error``, ``f_test_error``, ``attention_error`` and
+      ``attention_test_error``, with the same axes: the standard error of the mean over replicates,
+      combined with the effect of omitted directions;
     * ``record_step`` and ``layer``, the time indices, and the attention layers from 1 on.
+
+    If the fields of networks with activations span more than half of the space of ``particles``
+    neurons, the status is ``"inaccurate"``.
 
     Raises
     ------
@@ -148,8 +182,8 @@ class AttentionMeanField(Theory):
         Raises
         ------
         NoTheory
-            If features do not move at order one (d ≠ ½), a layer acts on single neurons other than
-            linearly, or the optimizer is not gradient descent.
+            If features do not move at order one (d ≠ ½), logits are not averages over neurons, or
+            the optimizer is not gradient descent.
         NoRule
             For a layer that is not known here.
         """
@@ -167,7 +201,7 @@ class AttentionMeanField(Theory):
             run.time_indices("record_at", self.record_at),
             self.memory_budget,
         )
-        needed = bytes_at_start(problem, run)
+        needed = bytes_at_start(problem, run, self.particles or wanted_particles(problem, run))
         check_fits(needed, f"net: directions of {len(run.data.x)} samples", "Take fewer samples.")
         with reporter(self.progress, "mean field") as report:
             if problem.program.populations.activated:
@@ -236,8 +270,8 @@ def _trajectory(
         extra["layer"] = (("layer",), np.arange(1, posed.problem.program.attentions + 1))
         extra["record_step"] = (("record",), np.array(settings.record_at))
     note = found.how
-    if found.f_error is not None:
-        error = found.relative_error
+    error = found.relative_error
+    if found.f_error is not None and not np.isnan(error):
         note = f"{note}; estimated error of the outputs {error:.1e} of their size"
         if error > settings.rtol:
             note += f", more than rtol={settings.rtol:g}: raise max_particles for more"
