@@ -49,6 +49,8 @@ class Settings:
         Time indices at which attention weights are recorded.
     budget
         The number of bytes that matrices may take.
+    reached
+        Called with the relative error by sampling after each round of replicates.
     """
 
     rtol: float
@@ -57,6 +59,7 @@ class Settings:
     max_particles: int
     record_at: tuple[int, ...]
     budget: float
+    reached: Callable[[float], object]
 
 
 class Mean(NamedTuple):
@@ -168,6 +171,7 @@ class _Replicates:
             found = self._average(change)
             most = settings.max_particles // self._particles
             random = self._average(None).relative_error
+            settings.reached(random)
             enough = settings.replicates or random <= settings.rtol or most <= rounds
             if enough or not self._go_on():
                 return found

@@ -193,6 +193,11 @@ class AttentionMeanField(Theory):
     def solve(self, posed: Posed[AttentionProblem], *, throw: bool = True) -> Trajectory:
         """Solve the mean-field limit of a network with attention."""
         run, problem = posed.run, posed.problem
+        errors: list[float] = []  # after each round of replicates
+
+        def cheaper(seconds: float) -> str:
+            return f"rtol={errors[-1]:.1e} is reached already" if errors else ""
+
         settings = Settings(
             self.rtol,
             self.particles,
@@ -200,10 +205,11 @@ class AttentionMeanField(Theory):
             self.max_particles,
             run.time_indices("record_at", self.record_at),
             self.memory_budget,
+            errors.append,
         )
         needed = bytes_at_start(problem, run, self.particles or wanted_particles(problem, run))
         check_fits(needed, f"net: directions of {len(run.data.x)} samples", "Take fewer samples.")
-        with reporter(self.progress, "mean field") as report:
+        with reporter(self.progress, "mean field", cheaper) as report:
             if problem.program.populations.activated:
                 rng = np.random.default_rng(np.asarray(jax.random.key_data(random_key(self.key))))
                 found = solve_by_replicates(problem, run, settings, rng, report)
