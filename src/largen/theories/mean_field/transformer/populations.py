@@ -9,6 +9,8 @@ random numbers at the neurons.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import scipy.linalg
 
@@ -152,7 +154,8 @@ class SampledPopulation(Population):
     def meet(self, directions: np.ndarray) -> None:
         """Note directions of fields, to which later Gaussian vectors are to be orthogonal."""
         rest = self._apart(directions)
-        basis, triangle, _ = scipy.linalg.qr(rest.T, mode="economic", pivoting=True)
+        found: Any = scipy.linalg.qr(rest.T, mode="economic", pivoting=True)
+        basis, triangle, _ = found
         new = basis[:, np.abs(np.diag(triangle)) > ROUNDING].T
         if len(new):
             self._span.append(np.linalg.qr(self._apart(new).T)[0].T)

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from largen.errors import InvalidInput
 from largen.runs import Run
 from largen.theories.mean_field.deep.estimation.averages import ratio
 from largen.theories.mean_field.transformer.dynamics import (
@@ -24,6 +25,7 @@ from largen.theories.mean_field.transformer.dynamics import (
     Solved,
     train,
 )
+from largen.theories.mean_field.transformer.populations import TooFewNeurons
 
 FEWEST_REPLICATES = 4
 FEWEST_PARTICLES, PER_COLUMN = 2048, 64
@@ -125,13 +127,25 @@ def solve_by_replicates(
         The source of the seeds of replicates.
     tell
         Called with the numbers of finished and of all time indices.
+
+    Raises
+    ------
+    InvalidInput
+        If the initial weights alone have more vectors than there are neurons for.
     """
     particles = settings.particles or wanted_particles(problem, run)
     while True:
-        found = _Replicates(problem, run, settings, particles, rng, tell).mean()
-        crowded = found.stopped == "particles" and settings.particles is None
-        if not crowded or 2 * particles > settings.max_particles:
-            return found
+        last = settings.particles is not None or 2 * particles > settings.max_particles
+        try:
+            found = _Replicates(problem, run, settings, particles, rng, tell).mean()
+            if found.stopped != "particles" or last:
+                return found
+        except TooFewNeurons:
+            if last:
+                raise InvalidInput(
+                    "particles: wanted more than twice the number of inputs and biases of a "
+                    f"population with activations, got {particles}."
+                ) from None
         particles *= 2
 
 
