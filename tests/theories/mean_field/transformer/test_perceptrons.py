@@ -1,5 +1,7 @@
 """Multilayer perceptrons beside attention: populations of neurons that are sampled."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from tests.theories.mean_field.transformer.rebuilt import solution_and_network
@@ -21,6 +23,7 @@ from tests.theories.mean_field.transformer.test_attention import (
 import largen as lg
 from largen.errors import InvalidInput, NumericalFailure
 from largen.theories.mean_field.transformer.dynamics import Drawn, InfiniteNetwork, train
+from largen.theories.select import choose
 
 
 def perceptron(phi, *before, wide=DENSE, behind=(), out=DENSE):
@@ -134,6 +137,26 @@ def test_errors_and_what_was_sampled_are_told():
     assert (distance < 5 * np.hypot(limit.f_train_error, other.f_train_error)[1:]).all()
     (note,) = lg.solve(run, particles=256, rtol=1e-5, max_particles=256).notes
     assert "more than rtol=1e-05: raise max_particles" in note
+
+
+def test_normalisations_behind_activations_are_left_to_this_theory():
+    layers = (DENSE, lg.Activation("relu"), lg.LayerNorm(), DENSE, lg.Activation("tanh"), DENSE)
+    data = lg.Dataset(X[:3, 0], Y[:3])
+    theory, posed = choose(run_of(lg.serial(*layers), data=data))
+    assert theory is lg.theories.AttentionMeanField
+    assert "attention" not in posed.reason
+    assert choose(run_of(lg.mlp(2, "relu"), data=data))[0] is lg.theories.DeepMeanField
+
+
+def test_a_small_budget_and_progress_are_told():
+    run, told = run_of(transformer(CAUSAL, PLAIN), steps=2), []
+    options = {"particles": 512, "rtol": 0.05, "progress": lambda *now: told.append(now)}
+    lg.solve(run, **options)
+    assert all(before <= after for before, after in pairwise(done for done, _ in told))
+    assert told[-1][0] == told[-1][1]
+    with pytest.raises(NumericalFailure, match="memory_budget") as caught:
+        lg.solve(run, **options, memory_budget=1e5)
+    assert caught.value.result.status == "out of memory"
 
 
 def test_neurons_for_the_weights_alone_are_wanted_at_the_door():

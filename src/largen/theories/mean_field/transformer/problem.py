@@ -45,16 +45,16 @@ def posed_by(run: Run) -> Posed[AttentionProblem]:
         positions=run.positions or 1,
         outputs=run.outputs or 1,
     )
-    layers = f"{found.attentions} attention layer{'s' * (found.attentions != 1)}"
-    linear = "all fields are linear in Gaussian vectors"
+    logits, fields = "", "all fields are linear in Gaussian vectors"
+    if found.attentions:
+        layers = f"{found.attentions} attention layer{'s' * (found.attentions != 1)}"
+        logits = f"; {layers} whose logits are averages over neurons"
     if found.populations.activated:
-        linear = (
-            "fields are linear in Gaussian vectors, but where activations act on sampled neurons"
+        fields = (
+            "fields are values at sampled neurons where activations act, and elsewhere linear in "
+            "Gaussian vectors"
         )
-    reason = (
-        f"γ = γ₀√N, so features move at order one; {layers} whose logits are averages over "
-        f"neurons, so that {linear}"
-    )
+    reason = f"γ = γ₀√N, so features move at order one{logits}; {fields}"
     return Posed(run, reason, problem)
 
 
