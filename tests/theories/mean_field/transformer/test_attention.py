@@ -133,6 +133,16 @@ def test_next_tokens_are_learned_and_compared_with_networks():
     assert report.single[0] < 0.3 * report.output_size[0]
 
 
+@pytest.mark.slow
+def test_learning_rates_of_language_models():
+    run = run_of(each_position(CAUSAL), steps=3, **EVERYWHERE)
+    curve = lg.learning_rate_curve(run, [0.1, 0.5, 1e3], on="train", progress=False)
+    for rate, loss in zip(curve.rates[:2], curve.losses[:2], strict=True):
+        limit = lg.solve(run.with_changes(optimizer=lg.gd(rate)))
+        np.testing.assert_allclose(loss, limit.loss_train[-1], rtol=1e-12)
+    assert curve.threshold[0] < 1e3
+
+
 LINEAR = {
     "plain": (lg.mlp(3, "linear", bias_std=0.4), lg.gd(0.05, momentum=0.5)),
     "ratios": (
