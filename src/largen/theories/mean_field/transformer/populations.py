@@ -82,8 +82,6 @@ class Population:
     ----------
     size
         The number of coordinates.
-    bytes
-        The number of bytes that are held.
     sampled
         Whether fields are values at neurons.
     """
@@ -91,7 +89,12 @@ class Population:
     sampled = False
 
     def __init__(self) -> None:
-        self.size, self.bytes = 0, 0
+        self.size = 0
+
+    @property
+    def bytes(self) -> int:
+        """The number of bytes that are held."""
+        return 0
 
     def fresh(self, number: int) -> np.ndarray:
         """Return new Gaussian vectors, (vector, coordinate)."""
@@ -128,7 +131,7 @@ class SampledPopulation(Population):
         self._first = initial(min(first, neurons), neurons, "variance_reduced", rng, np.float64)
 
     @property
-    def bytes(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def bytes(self) -> int:
         """The number of bytes that are held."""
         return self._span.bytes + self._first.nbytes
 

@@ -102,9 +102,9 @@ class Mean(NamedTuple):
 def solve_exactly(problem: AttentionProblem, run: Run, settings: Settings, tell: Any) -> Mean:
     """Return the solution of a network without activations."""
     found = train(InfiniteNetwork(problem), problem, run, settings.record_at, settings.budget, tell)
-    how = f"coordinates in Gaussian vectors, up to {found.directions} directions of a matrix"
+    most = f"up to {found.directions} directions of a matrix"
+    how = f"coordinates in Gaussian vectors, {most}; exact to rounding"
     patterns = _patterns(problem, run, settings, found)
-    how = f"{how}; exact to rounding"
     return Mean(found.f, patterns, None, None, how, found.stopped, found.directions)
 
 
@@ -187,7 +187,7 @@ class _Replicates:
             random = self._average(None).relative_error
             settings.reached(random)
             enough = settings.replicates or random <= settings.rtol or most <= rounds
-            if enough or not self._go_on():
+            if enough or not np.isfinite(random) or not self._go_on():
                 return found
             wanted = int(np.ceil(1.1 * rounds * (random / settings.rtol) ** 2))
             self._goal += max(1, min(wanted, most, 4 * rounds) - rounds)
