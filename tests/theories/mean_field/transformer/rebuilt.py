@@ -3,6 +3,7 @@
 The directions and images that a solution has found are a matrix between the coordinates of two
 populations. A network of finite width whose neurons are these coordinates, turned at random, has
 the same averages over neurons; ``lg.finite_network`` and its derivatives by JAX then train it.
+Neurons of sampled populations are neurons of this network.
 """
 
 import jax
@@ -10,8 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 
 import largen as lg
-from largen.theories.mean_field.transformer.dynamics import InfiniteNetwork, train
+from largen.theories.mean_field.transformer.dynamics import Drawn, InfiniteNetwork, train
 from largen.theories.mean_field.transformer.weights import Matrix
+
+SAMPLED = 512  # neurons of sampled populations
 
 
 def initial_matrix(operator):
@@ -26,14 +29,20 @@ def initial_matrix(operator):
     return y.T @ q + p.T @ (z - (z @ q.T) @ q)
 
 
-def solution_and_network(run):
-    """Return f (step, sample[, output]) of the solution, and of the network that repeats it."""
+def solution_and_network(run, ratio=None):
+    """Return f (step, sample[, output]) of the solution, and of the network that repeats it.
+
+    ``ratio`` is that of the widths of sampled populations, if there are any.
+    """
     problem = lg.theories.AttentionMeanField.pose(run).problem
-    limit = InfiniteNetwork(problem)
+    limit = InfiniteNetwork(problem, None if ratio is None else Drawn(SAMPLED, 30, 0))
     vectors = {id(w): w.rows.copy() for w in limit.context.weights if not isinstance(w, Matrix)}
     solved = train(limit, problem, run)
     rows = run.param.table(run.net, run.optimizer, inputs=run.data.inputs).rows
-    unit = 2 * (1 + max(p.size for p in limit.context.populations))
+    unit = 2 * (1 + max(p.size for p in limit.context.populations if not p.sampled))
+    if ratio is not None:
+        assert unit < SAMPLED / ratio
+        unit = int(SAMPLED / ratio)
     embed = embeddings(limit, rows, unit)
     found = {}
     named = [row.name for row in rows if not (row.site.role == "output" and row.kind == "bias")]
@@ -58,7 +67,10 @@ def embeddings(limit, rows, unit):
     targets = [first, *(matrix.operator.behind.population for matrix in matrices)]
     for population, ratio in zip(targets, ratios[:-1], strict=True):
         neurons = int(ratio * unit)
-        if population not in found:
+        if population.sampled:
+            assert population.size == neurons
+            found[population] = np.eye(neurons)
+        elif population not in found:
             beside = draw.standard_normal((neurons, population.size))
             basis = np.linalg.qr(np.concatenate([np.ones((neurons, 1)), beside], 1))[0]
             found[population] = basis[:, 1:]

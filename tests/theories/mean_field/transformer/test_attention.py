@@ -133,6 +133,16 @@ def test_next_tokens_are_learned_and_compared_with_networks():
     assert report.single[0] < 0.3 * report.output_size[0]
 
 
+@pytest.mark.slow
+def test_learning_rates_of_language_models():
+    run = run_of(each_position(CAUSAL), steps=3, **EVERYWHERE)
+    curve = lg.learning_rate_curve(run, [0.1, 0.5, 1e3], on="train", progress=False)
+    for rate, loss in zip(curve.rates[:2], curve.losses[:2], strict=True):
+        limit = lg.solve(run.with_changes(optimizer=lg.gd(rate)))
+        np.testing.assert_allclose(loss, limit.loss_train[-1], rtol=1e-12)
+    assert curve.threshold[0] < 1e3
+
+
 LINEAR = {
     "plain": (lg.mlp(3, "linear", bias_std=0.4), lg.gd(0.05, momentum=0.5)),
     "ratios": (
@@ -181,9 +191,7 @@ def test_nothing_depends_on_the_tolerance_of_directions_or_on_the_number_of_head
     )
 
 
-ACTIVE = lg.serial(lg.Activation("relu"), DENSE)
 REFUSED = {
-    "MLP": (transformer(CAUSAL, lg.Residual(ACTIVE)), {}, NoTheory, "blocks with an MLP"),
     "heads": (
         transformer(lg.Residual(lg.serial(lg.MultiHeadAttention(), DENSE))), {}, NoTheory,
         "q·k/√d, which stay random",
@@ -191,6 +199,10 @@ REFUSED = {
     "conv": (transformer(lg.Conv((2,))), {}, NoRule, r"Conv\(\(2,\)\)"),
     "flatten": (lg.serial(DENSE, CAUSAL, lg.Flatten(), DENSE), {}, NoRule, "Flatten"),
     "product": (transformer(lg.Product(DENSE, DENSE)), {}, NoRule, "Product"),
+    "activation of data": (
+        lg.serial(lg.Activation("relu"), DENSE, CAUSAL, lg.GlobalAvgPool(), DENSE), {}, NoTheory,
+        "the read-in, before",
+    ),
     "data": (lg.serial(lg.GlobalAvgPool(), DENSE, DENSE), {}, NoTheory, "the read-in, before"),
     "attention to data": (
         lg.serial(lg.QKVAttention(), lg.GlobalAvgPool(), DENSE, DENSE), {}, NoTheory, "the read-in",
@@ -234,13 +246,13 @@ def test_directions_that_outgrow_the_budget_are_told():
 NORMALIZED = block(lg.RMSNorm(), causal=True, logit_scale=4.0)
 
 
-def distances(run, width):
-    """Return the distances of 1024 networks in single precision from the limit."""
-    data, limit = run.data, lg.solve(run)
+def distances(run, width, seeds=1024, limit=None):
+    """Return the distances of networks in single precision from the limit."""
+    data, limit = run.data, limit or lg.solve(run)
     x, xt = np.float32(data.x_train), np.float32(data.x_test)
     y, yt = (a if a.dtype.kind == "i" else np.float32(a) for a in (data.y_train, data.y_test))
     single = run.with_changes(data=lg.Dataset(x, y, xt, yt))
-    nets = lg.train(single, width=width, seeds=1024, key=width, progress=False)
+    nets = lg.train(single, width=width, seeds=seeds, key=width, progress=False)
     return np.concatenate([nets.f_train - limit.f_train, nets.f_test - limit.f_test], 2)
 
 

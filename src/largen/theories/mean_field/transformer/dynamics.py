@@ -14,8 +14,18 @@ from largen.arrays import precision
 from largen.interrupts import Pace, check
 from largen.runs import Run
 from largen.theories.mean_field.transformer.passes import Context, InSequence
+from largen.theories.mean_field.transformer.populations import (
+    Population,
+    SampledPopulation,
+    TooFewNeurons,
+    averages,
+)
 from largen.theories.mean_field.transformer.program import Program, ReadOut
-from largen.theories.mean_field.transformer.random_matrix import Diverged, GaussianMatrix, averages
+from largen.theories.mean_field.transformer.random_matrix import (
+    TOLERANCE,
+    Diverged,
+    GaussianMatrix,
+)
 from largen.theories.mean_field.transformer.weights import Descent, Matrix, Trained, Vectors
 
 
@@ -44,6 +54,24 @@ class AttentionProblem:
     outputs: int
 
 
+class Drawn(NamedTuple):
+    """How populations are sampled on which activations act.
+
+    Attributes
+    ----------
+    neurons
+        S, the number of neurons of each of them.
+    first
+        The number of Gaussian vectors of a population that are quasi-random.
+    seed
+        The seed of the random numbers.
+    """
+
+    neurons: int
+    first: int
+    seed: int
+
+
 class Solved(NamedTuple):
     """What training computes.
 
@@ -56,13 +84,14 @@ class Solved(NamedTuple):
     directions
         The largest number of directions that a matrix has acted on, at one of its sides.
     stopped
-        Whether the matrices outgrew the memory budget.
+        The name of the option that ended training: ``"memory_budget"`` if the matrices outgrew it,
+        ``"particles"`` if fields span the neurons of a sampled population; None if none did.
     """
 
     f: np.ndarray
     patterns: list[list[np.ndarray]]
     directions: int
-    stopped: bool
+    stopped: str | None
 
 
 class Output:
@@ -90,6 +119,10 @@ class Output:
         self._vectors.pull(self._back * self._weights.T @ x)
         return self._back * weights @ self._vectors.rows
 
+    def restart(self) -> None:
+        """Return to the bias before training."""
+        self._bias.restart()
+
     def step(self, step: Descent) -> None:
         """Make a step."""
         self._vectors.step(step)
@@ -99,15 +132,32 @@ class Output:
 class InfiniteNetwork:
     """A network of infinite width, in coordinates of fields in the Gaussian vectors.
 
+    Parameters
+    ----------
+    problem
+        The problem.
+    drawn
+        How populations are sampled on which activations act; needed if there are any.
+
     Attributes
     ----------
     context
         Its populations, weights and attention patterns.
     """
 
-    def __init__(self, problem: AttentionProblem):
+    def __init__(self, problem: AttentionProblem, drawn: Drawn | None = None):
         *inner, last = problem.program.operations
-        self.context = Context(problem.program.populations.of)
+        populations = problem.program.populations
+        rng = None if drawn is None else np.random.default_rng(drawn.seed)
+
+        def make(number: int) -> Population:
+            if number not in populations.activated:
+                return Population()
+            assert drawn is not None
+            assert rng is not None
+            return SampledPopulation(drawn.neurons, drawn.first, rng)
+
+        self.context = Context(populations.of, make)
         self._inner = InSequence(tuple(inner), self.context)
         self._output = Output(last, problem.outputs, problem.gamma, self.context)
         self._gamma = problem.gamma
@@ -122,6 +172,15 @@ class InfiniteNetwork:
         self._inner.step(step)
         self._output.step(step)
 
+    def restart(self, tolerance: float = TOLERANCE) -> None:
+        """Return to the network before training, and set the relative size of omitted directions.
+
+        Matrices keep what is known of them, so that the same network is trained again.
+        """
+        for weights in self.context.weights:
+            weights.restart(tolerance)
+        self._output.restart()
+
     @property
     def directions(self) -> int:
         """The largest number of directions that a matrix has acted on, at one of its sides."""
@@ -131,7 +190,8 @@ class InfiniteNetwork:
     @property
     def bytes(self) -> int:
         """The number of bytes of all matrices."""
-        return sum(matrix.bytes for matrix in self._matrices)
+        held = [*self._matrices, *self.context.populations]
+        return sum(each.bytes for each in held)
 
     @property
     def _matrices(self) -> list[GaussianMatrix]:
@@ -167,7 +227,8 @@ def train(
     x = x.reshape(len(x), problem.program.positions, -1)
     times, last = len(run.times), len(run.times) - 1
     f = np.full((times, len(x), problem.positions, problem.outputs), np.nan)
-    patterns, stopped = [], False
+    patterns: list[list[np.ndarray]] = []
+    stopped: str | None = None
     residual, momentum = residuals(run), getattr(run.optimizer, "momentum", 0.0)
 
     def advance(t: int) -> bool:
@@ -182,10 +243,10 @@ def train(
         if t < last:
             step = Descent(run.rates[t], momentum, run.optimizer.weight_decay)
             network.descend(residual(t, f[t]), step)
-            stopped = network.bytes > budget
+            stopped = "memory_budget" if network.bytes > budget else None
         if tell is not None:
             tell(t + 1, times)
-        return not stopped
+        return stopped is None
 
     # Products of few columns take longer in several threads, which wait for one another.
     with precision(f), np.errstate(all="ignore"), threadpool_limits(1, "blas"):
@@ -193,15 +254,21 @@ def train(
             for begin, end in Pace().segments(0, times):
                 if not all(map(advance, range(begin, end))):
                     break
+        except TooFewNeurons:
+            stopped = "particles"
         except Diverged:
             f[~np.isfinite(f).all(axis=(1, 2, 3))] = np.nan
     return Solved(f, patterns, network.directions, stopped)
 
 
-def bytes_at_start(problem: AttentionProblem, run: Run) -> float:
-    """Return roughly the bytes of the fields of one step, which the solution at least takes."""
+def bytes_at_start(problem: AttentionProblem, run: Run, particles: int) -> float:
+    """Return roughly the bytes of the fields of one step, which the solution at least takes.
+
+    Each population with activations has ``particles`` neurons.
+    """
     columns = len(run.data.x) * problem.program.positions
-    return 64.0 * columns * (columns + run.data.x.shape[-1])
+    sampled = particles * len(problem.program.populations.activated)
+    return 64.0 * columns * (columns + run.data.x.shape[-1] + sampled)
 
 
 def residuals(run: Run) -> Callable[[int, np.ndarray], np.ndarray]:

@@ -13,27 +13,27 @@ of features per unit of width),
 
 from __future__ import annotations
 
-from functools import singledispatch
+from collections.abc import Callable
+from functools import lru_cache, singledispatch
 from typing import Any, Protocol, runtime_checkable
 
+import jax
 import numpy as np
 from scipy.special import softmax
 
+from largen.expectations import ActivationFunction
+from largen.theories.mean_field.transformer.populations import Population, averages, grown, plus
 from largen.theories.mean_field.transformer.program import (
     Attention,
     HiddenMap,
+    Nonlinear,
     Normalization,
     OwnAttention,
     Pool,
     ReadIn,
     Skip,
 )
-from largen.theories.mean_field.transformer.random_matrix import (
-    Diverged,
-    Population,
-    averages,
-    plus,
-)
+from largen.theories.mean_field.transformer.random_matrix import Diverged
 from largen.theories.mean_field.transformer.weights import Bias, Descent, Matrix, Vectors
 
 Fields = np.ndarray
@@ -59,6 +59,13 @@ class Pass(Protocol):
 class Context:
     """The populations of a network at work, and what is observed of it.
 
+    Parameters
+    ----------
+    of
+        The function that returns a number for all numbers of one population.
+    make
+        The function that makes the population of a number.
+
     Attributes
     ----------
     weights
@@ -67,8 +74,8 @@ class Context:
         The attention weights of the last forward pass, in the order of the network.
     """
 
-    def __init__(self, of: Any):
-        self._of, self._made = of, {}
+    def __init__(self, of: Callable[[int], int], make: Callable[[int], Population]):
+        self._of, self._make, self._made = of, make, {}
         self.weights: list[Matrix | Vectors] = []
         self.patterns: list[Any] = []
 
@@ -79,7 +86,10 @@ class Context:
 
     def population(self, number: int) -> Population:
         """Return the population of a number."""
-        return self._made.setdefault(self._of(number), Population())
+        number = self._of(number)
+        if number not in self._made:
+            self._made[number] = self._make(number)
+        return self._made[number]
 
 
 @singledispatch
@@ -181,17 +191,48 @@ class _Weightless:
 
 
 @pass_of.register
+def _(operation: Nonlinear, context: Context) -> Pass:
+    return _Activated(operation, context)
+
+
+class _Activated(_Weightless):
+    """φ(x) at each neuron; backward φ'(x)g."""
+
+    def __init__(self, operation: Nonlinear, context: Context):
+        self._of = _with_slope(operation.activation)
+        self._neurons = context.population(operation.population).size
+
+    def forward(self, x: Fields) -> Fields:
+        x = grown(x, (*x.shape[:2], self._neurons))
+        y, slope = self._of(self._neurons**0.5 * x)
+        self._slope = np.asarray(slope)
+        return np.asarray(y) / self._neurons**0.5
+
+    def backward(self, g: Fields) -> Fields:
+        return self._slope[: len(g)] * grown(g, (*g.shape[:2], self._neurons))
+
+
+@lru_cache(maxsize=16)
+def _with_slope(phi: ActivationFunction) -> Callable[..., Any]:
+    """Return the function of x that returns φ(x) and φ'(x)."""
+    return jax.jit(lambda x: (phi(x), phi.derivative(x)))
+
+
+@pass_of.register
 def _(operation: Normalization, context: Context) -> Pass:
-    return _Normalized(operation)
+    return _Normalized(operation, context)
 
 
 class _Normalized(_Weightless):
-    """x/√(⟨x²⟩ + ε); backward (g − y⟨yg⟩)/√(⟨x²⟩ + ε)."""
+    """x/√(⟨x²⟩ + ε); backward (g − y⟨yg⟩)/√(⟨x²⟩ + ε); x − ⟨x⟩ and g − ⟨g⟩ if there are means."""
 
-    def __init__(self, operation: Normalization):
+    def __init__(self, operation: Normalization, context: Context):
         self._operation = operation
+        # Gaussian vectors have the mean zero, and so have fields that are linear in them.
+        self._centred = operation.centred and context.population(operation.population).sampled
 
     def forward(self, x: Fields) -> Fields:
+        x = self._beside_mean(x)
         self._root = np.sqrt(self._mean(np.sum(x * x, -1, keepdims=True)) + self._operation.eps)
         if not np.isfinite(self._root).all():
             raise Diverged
@@ -199,10 +240,13 @@ class _Normalized(_Weightless):
         return self._y
 
     def backward(self, g: Fields) -> Fields:
-        y = self._y[: len(g)]
+        y, g = self._y[: len(g)], self._beside_mean(g)
         shared = min(y.shape[-1], g.shape[-1])
         along = np.sum(y[..., :shared] * g[..., :shared], -1, keepdims=True)
         return plus(g, -y * self._mean(along)) / self._root[: len(g)]
+
+    def _beside_mean(self, x: Fields) -> Fields:
+        return x - self._mean(x.mean(-1, keepdims=True)) if self._centred and x.size else x
 
     def _mean(self, x: Fields) -> Fields:
         return x.mean(1, keepdims=True) if self._operation.over_space else x

@@ -22,8 +22,8 @@ def posed_by(run: Run) -> Posed[AttentionProblem]:
     Raises
     ------
     NoTheory
-        If features do not move at order one (d ≠ ½), fields are not linear in the Gaussian weights,
-        or the optimizer is not gradient descent.
+        If features do not move at order one (d ≠ ½), logits are not averages over neurons, or the
+        optimizer is not gradient descent.
     NoRule
         For a layer that is not known here.
     """
@@ -45,11 +45,16 @@ def posed_by(run: Run) -> Posed[AttentionProblem]:
         positions=run.positions or 1,
         outputs=run.outputs or 1,
     )
-    layers = f"{found.attentions} attention layer{'s' * (found.attentions != 1)}"
-    reason = (
-        f"γ = γ₀√N, so features move at order one; {layers} whose logits are averages over "
-        "neurons, so that all fields are linear in Gaussian vectors"
-    )
+    logits, fields = "", "all fields are linear in Gaussian vectors"
+    if found.attentions:
+        layers = f"{found.attentions} attention layer{'s' * (found.attentions != 1)}"
+        logits = f"; {layers} whose logits are averages over neurons"
+    if found.populations.activated:
+        fields = (
+            "fields are values at sampled neurons where activations act, and elsewhere linear in "
+            "Gaussian vectors"
+        )
+    reason = f"γ = γ₀√N, so features move at order one{logits}; {fields}"
     return Posed(run, reason, problem)
 
 

@@ -1,10 +1,11 @@
-"""Networks whose fields are linear in their Gaussian weights, as a sequence of operations.
+"""Networks of attention, normalisations and multilayer perceptrons, as a sequence of operations.
 
 Attention with logits of order one and normalisations act on a population of neurons through
-averages over it. Every other operation is affine, so that all fields stay linear combinations of
-the Gaussian vectors of their population. Neurons that are added up, such as those of a residual
-stream, form one population; queries and keys of an attention layer, whose products are averaged, do
-so as well.
+averages over it. Affine maps multiply a field by a Gaussian matrix, so that the fields behind them
+are linear combinations of the Gaussian vectors of their population, whatever the fields before
+them. Activations act on each neuron of their population, which then has to be sampled. Neurons that
+are added up, such as those of a residual stream, form one population; queries and keys of an
+attention layer, whose products are averaged, do so as well.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from largen.architectures import (
     signal_of,
 )
 from largen.errors import NoRule, NoTheory
-from largen.expectations import activation
+from largen.expectations import ActivationFunction, activation
 from largen.parameterizations import CanonicalForm, CanonicalWeight
 from largen.parameterizations.weight_rules import first_fan_in
 
@@ -90,11 +91,31 @@ class ReadOut:
 class Normalization:
     """Division by the root mean square, of each position or over all of them.
 
-    All fields have the mean zero over neurons, so that layer normalisation is the same.
+    Attributes
+    ----------
+    population
+        The population that is normalised.
+    over_space
+        Whether averages are over positions as well.
+    eps
+        What is added to the mean square.
+    centred
+        Whether the mean over neurons is subtracted before; it is 0 for fields that are linear in
+        Gaussian vectors.
     """
 
+    population: int
     over_space: bool
     eps: float
+    centred: bool
+
+
+@dataclass(frozen=True)
+class Nonlinear:
+    """φ at each neuron of a population."""
+
+    activation: ActivationFunction
+    population: int
 
 
 @dataclass(frozen=True)
@@ -168,6 +189,7 @@ class Populations:
 
     def __init__(self) -> None:
         self._same: list[int] = []
+        self._activated: list[int] = []
 
     def new(self) -> int:
         """Return the number of a new population."""
@@ -179,6 +201,15 @@ class Populations:
         one, other = self.of(one), self.of(other)
         self._same[max(one, other)] = min(one, other)
         return min(one, other)
+
+    def activate(self, number: int) -> None:
+        """Note that an activation acts on a population."""
+        self._activated.append(number)
+
+    @property
+    def activated(self) -> set[int]:
+        """The numbers of the populations on which activations act."""
+        return set(map(self.of, self._activated))
 
     def of(self, number: int) -> int:
         """Return the number under which a population is known."""
@@ -222,7 +253,8 @@ def program(net: Layer, inputs: int | tuple[int, ...], form: CanonicalForm) -> P
     Raises
     ------
     NoTheory
-        If an operation is not affine and does not act through averages over neurons alone.
+        If the logits of a layer do not act through averages over neurons, or the network does not
+        begin with an affine map.
     NoRule
         For a layer that is not known here.
     """
@@ -246,20 +278,19 @@ class _Reader:
         """Return the place behind a layer that contains no others."""
         if isinstance(layer, Dense):
             return self._affine(path, place)
-        if isinstance(layer, Elementwise):
-            if layer.activation == LINEAR:
-                return place
-            raise NoTheory(
-                f"{layer!r} acts on each neuron separately, so that fields do not stay linear in "
-                "the Gaussian weights, as this limit wants it: blocks with an MLP, and other "
-                "activations, are not implemented beside attention."
-            )
+        if isinstance(layer, Elementwise) and layer.activation == LINEAR:
+            return place
         if place.population is None:
             raise NoTheory(
                 f"this limit wants a Dense(), the read-in, before {layer!r}, which reads the data."
             )
+        one = place.population
+        if isinstance(layer, Elementwise):
+            self.populations.activate(one)
+            return _behind(place, Nonlinear(layer.activation, one))
         if isinstance(layer, LayerNorm | RMSNorm):
-            return _behind(place, Normalization(layer.over_space, layer.eps))
+            centred = isinstance(layer, LayerNorm)
+            return _behind(place, Normalization(one, layer.over_space, layer.eps, centred))
         if isinstance(layer, GlobalAvgPool | GlobalSumPool):
             return _behind(place, Pool(isinstance(layer, GlobalAvgPool)))
         if isinstance(layer, SelfAttention):
@@ -327,7 +358,7 @@ def _behind(place: _Place, operation: Any) -> _Place:
 def no_rule(layer: Layer) -> NoRule:
     """Return the error for a layer that this limit does not cover."""
     known = (
-        Dense, LayerNorm, RMSNorm, GlobalAvgPool, GlobalSumPool,
+        Dense, Elementwise, LayerNorm, RMSNorm, GlobalAvgPool, GlobalSumPool,
         SelfAttention, QKVAttention, Residual, Sequence,
     )  # fmt: skip
     return NoRule("the mean-field limit of attention", layer, known)

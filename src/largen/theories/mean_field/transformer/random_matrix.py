@@ -1,11 +1,8 @@
-"""Populations of neurons as coordinates, and Gaussian matrices between them that are never stored.
+"""Gaussian matrices between populations of neurons, which are never stored.
 
-Fields of a population are linear combinations of Gaussian vectors that are orthonormal in the
-limit, ⟨ξ_i ξ_j⟩ = δ_ij over neurons. A field is the row of its coefficients, and averages over
-neurons are scalar products of rows. A Gaussian matrix between two populations is known by its
-products with the directions that it has acted on, forward and backward. A product with a new
-direction consists of the part that is known from products of the transpose, and a fresh Gaussian
-vector: a new coordinate.
+A Gaussian matrix between two populations is known by its products with the directions that it has
+acted on, forward and backward. A product with a new direction consists of the part that is known
+from products of the transpose, and a fresh Gaussian vector.
 """
 
 from __future__ import annotations
@@ -15,70 +12,21 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-# Relative size below which a direction is taken to be spanned by earlier ones: far above rounding
-# errors of two projections, and far below all that matters.
+from largen.theories.mean_field.transformer.populations import (
+    Population,
+    Rows,
+    averages,
+    grown,
+    plus,
+)
+
+# Relative size below which a direction is taken to be spanned by earlier ones, unless another is
+# given: far above rounding errors of two projections, and far below all that matters.
 TOLERANCE = 1e-12
-BLOCK = 64  # rows and columns by which buffers grow, at least
 
 
 class Diverged(ArithmeticError):
     """A field is not finite."""
-
-
-class Population:
-    """The number of Gaussian vectors that fields of a population have been made of."""
-
-    def __init__(self) -> None:
-        self.size = 0
-
-    def fresh(self, number: int) -> slice:
-        """Return the coordinates of new Gaussian vectors."""
-        self.size += number
-        return slice(self.size - number, self.size)
-
-
-def plus(one: np.ndarray, two: np.ndarray) -> np.ndarray:
-    """Return the sum of fields of one population, (…, coordinate); missing coordinates are 0."""
-    if one.shape[-1] < two.shape[-1]:
-        one, two = two, one
-    found = one.copy()
-    found[..., : two.shape[-1]] += two
-    return found
-
-
-def averages(one: np.ndarray, two: np.ndarray) -> np.ndarray:
-    """Return ⟨x_a y_b⟩ of fields (…, a, coordinate) and (…, b, coordinate)."""
-    shared = min(one.shape[-1], two.shape[-1])
-    return one[..., :shared] @ np.swapaxes(two[..., :shared], -1, -2)
-
-
-class Rows:
-    """Rows of coordinates to which rows are added; memory grows in proportion."""
-
-    def __init__(self) -> None:
-        self._held, self._used = np.zeros((BLOCK, BLOCK)), (0, 0)
-
-    @property
-    def array(self) -> np.ndarray:
-        """All rows, (row, coordinate)."""
-        return self._held[: self._used[0], : self._used[1]]
-
-    @property
-    def bytes(self) -> int:
-        """The number of bytes of the buffer."""
-        return self._held.nbytes
-
-    def append(self, rows: np.ndarray) -> None:
-        """Add rows, which may have more coordinates than the present ones."""
-        before, wide = self._used
-        used = before + len(rows), max(wide, rows.shape[1])
-        sizes = list(zip(used, self._held.shape, strict=True))
-        if any(u > h for u, h in sizes):
-            held = np.zeros([max(u, 3 * h // 2) if u > h else h for u, h in sizes])
-            held[:before, :wide] = self.array
-            self._held = held
-        self._held[before : used[0], : rows.shape[1]] = rows
-        self._used = used
 
 
 class Side:
@@ -94,10 +42,12 @@ class Side:
         The product of the initial matrix with each of them, fields of the other population.
     norm
         The norm of the image of a direction, in the limit.
+    tolerance
+        The size below which a direction is omitted, relative to the largest field so far.
     """
 
     def __init__(self, population: Population, norm: float):
-        self.population, self.norm = population, norm
+        self.population, self.norm, self.tolerance = population, norm, TOLERANCE
         self.directions, self.images = Rows(), Rows()
         self._largest = 0.0
 
@@ -124,7 +74,7 @@ class Side:
         if self._largest and rest.size:
             found: Any = scipy.linalg.qr(rest.T, mode="economic", pivoting=True)
             basis, triangle, _ = found
-            number = int(np.sum(np.abs(np.diag(triangle)) > TOLERANCE * self._largest))
+            number = int(np.sum(np.abs(np.diag(triangle)) > self.tolerance * self._largest))
             if number:
                 self._add(basis[:, :number].T, other)
         return averages(x, self.directions.array)
@@ -138,10 +88,9 @@ class Side:
         """Add orthonormal directions, and their images, to the basis."""
         # Directions of small fields need another projection, now that they are normalised.
         new = np.linalg.qr(self._beyond(new).T)[0].T
-        fresh = other.population.fresh(len(new))
-        images = np.zeros((len(new), fresh.stop))
-        images[:, fresh] = self.norm * np.eye(len(new))
+        images = self.norm * other.population.fresh(len(new))
         known = averages(new, other.images.array) @ other.directions.array
+        self.population.meet(new)
         self.directions.append(new)
         self.images.append(plus(images, known))
 
@@ -178,6 +127,11 @@ class GaussianMatrix:
         z = self.kept * d @ self.behind.images.array
         return plus(z, d @ self._change() @ self.before.directions.array), d
 
+    def restart(self, tolerance: float) -> None:
+        """Undo the change by training, keep what is known of V(0), and set the tolerance."""
+        self.kept, self.change = 1.0, np.zeros((0, 0))
+        self.before.tolerance = self.behind.tolerance = tolerance
+
     def _change(self) -> np.ndarray:
         """Return M, with zeros for directions that are new."""
         shape = len(self.behind.directions.array), len(self.before.directions.array)
@@ -189,9 +143,3 @@ class GaussianMatrix:
         """The number of bytes that are held."""
         sides = (self.before, self.behind)
         return self.change.nbytes + sum(s.directions.bytes + s.images.bytes for s in sides)
-
-
-def grown(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Return an array with zeros at the ends of its axes, as far as they are shorter."""
-    extra = [(0, max(0, n - m)) for n, m in zip(shape, array.shape, strict=True)]
-    return np.pad(array, extra) if any(after for _, after in extra) else array

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import jax
 import numpy as np
 
 from largen.errors import NumericalFailure
@@ -14,15 +15,17 @@ from largen.memory import MEMORY_BUDGET, check_fits
 from largen.progress import Report, check_progress, reporter
 from largen.runs import Posed, Run, Status, Theory, Trajectory
 from largen.runs.theory import set_fields
-from largen.scalars import integers, real
-from largen.theories.mean_field.transformer.dynamics import (
-    AttentionProblem,
-    InfiniteNetwork,
-    Solved,
-    bytes_at_start,
-    train,
-)
+from largen.scalars import integer, integers, random_key, real
+from largen.theories.mean_field.options import optional_count
+from largen.theories.mean_field.transformer.dynamics import AttentionProblem, bytes_at_start
 from largen.theories.mean_field.transformer.problem import posed_by
+from largen.theories.mean_field.transformer.replicates import (
+    Mean,
+    Settings,
+    solve_by_replicates,
+    solve_exactly,
+    wanted_particles,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +55,18 @@ class AttentionMeanField(Theory):
     earlier products of the transpose. There is no sampling; the result is exact to rounding at any
     size of steps.
 
+    The activations of multilayer perceptrons in blocks act on each neuron of a layer,
+
+        h′_s = h_s + W_2 φ(u_s)/√N,     u_s = W_1 norm(h_s)/√N,     g_u,s = φ′(u_s) W_2ᵀ g_h′,s/√N,
+
+    where the fields u, φ(u) and their backward fields are not linear. They are values at a number
+    of neurons. A new direction of the stream has an image by W_1 that is random at each neuron, and
+    exactly orthonormal to all earlier fields, as it is in the limit. What W_2 makes of φ(u) is
+    again linear in Gaussian vectors, so that the stream, queries, keys and values keep their
+    coordinates. Averages over the neurons have a sampling error, which is estimated from
+    independent replicates. Directions that are smaller than a tolerance are omitted, and their
+    effect is part of the error.
+
     A read-out without pooling has an output f_s at each position s. The loss is the mean over S
     positions, and the error signal is that of each position,
 
@@ -63,16 +78,29 @@ class AttentionMeanField(Theory):
     token, and the rows of the read-out are the unembedding, with weights of their own. Encodings of
     positions are inputs as well: :func:`largen.with_positions`.
 
-    Covered are a ``Dense`` read-in, residual or plain sequences of ``Dense``, ``QKVAttention``,
-    ``SelfAttention``, ``RMSNorm``, ``LayerNorm``, ``GlobalAvgPool`` and ``GlobalSumPool``, and a
-    ``Dense`` read-out, with ratios of widths and biases; gradient descent on full or other batches
-    with momentum, weight decay and schedules. All heads of a layer have the same logits in the
-    limit, whatever their number. Not covered are MLPs in blocks, logits q·k/√d
+    Covered are a ``Dense`` read-in, residual or plain sequences of ``Dense``, ``Activation``,
+    ``QKVAttention``, ``SelfAttention``, ``RMSNorm``, ``LayerNorm``, ``GlobalAvgPool`` and
+    ``GlobalSumPool``, and a ``Dense`` read-out, with ratios of widths and biases; gradient descent
+    on full or other batches with momentum, weight decay and schedules. All heads of a layer have
+    the same logits in the limit, whatever their number. Not covered are logits q·k/√d
     (:class:`largen.MultiHeadAttention`) and keys of finite size, tied embeddings, adaptive
     optimizers, Langevin noise and gradient flow.
 
     Parameters
     ----------
+    rtol
+        Target relative error of the whole trajectory of outputs, |error|/|f|, in networks with
+        activations. Replicates are added until it is reached. This and the next three options are
+        without effect in others, which are solved exactly.
+    particles
+        The number of neurons of each population with activations, in each replicate. By default at
+        least 2048, and 64 for every position of a sample; twice as many if these have fewer
+        than twice the directions of the fields.
+    replicates
+        The number of replicates; by default at least 4, and as many as ``rtol`` requires.
+    max_particles
+        The largest number of neurons of a population, summed over all replicates. If it does not
+        suffice for ``rtol``, a note of the result reports this.
     record_at
         Time indices of the trajectory at which attention weights are recorded; the first and the
         last by default.
@@ -80,6 +108,8 @@ class AttentionMeanField(Theory):
         The number of bytes that the directions of all matrices may take. Their number grows with
         training, at most by samples × positions a step for each side of a matrix. If it outgrows
         the budget, the status is ``"out of memory"``.
+    key
+        The key of the random numbers of sampled neurons: a JAX key or an integer.
     progress
         Whether to show a progress bar; by default in terminals, after two seconds. A function is
         called with the numbers of completed and of all time indices.
@@ -91,7 +121,13 @@ class AttentionMeanField(Theory):
     * ``attention (record, layer, sample, position, position_2)``, the weights σ_st with which a
       position attends to another in each attention layer, on training samples, and
       ``attention_test`` on test samples;
+    * in networks with activations ``f_train_error``, ``f_test_error``, ``attention_error`` and
+      ``attention_test_error``, with the same axes: the standard error of the mean over replicates,
+      combined with the effect of omitted directions;
     * ``record_step`` and ``layer``, the time indices, and the attention layers from 1 on.
+
+    If the fields of networks with activations span more than half of the space of ``particles``
+    neurons, the status is ``"inaccurate"``.
 
     Raises
     ------
@@ -116,17 +152,27 @@ class AttentionMeanField(Theory):
     name: ClassVar[str] = "mean field, attention"
     has_positions: ClassVar[bool] = True
 
+    rtol: float = 3e-3
+    particles: int | None = None
+    replicates: int | None = None
+    max_particles: int = 2**17
     record_at: Sequence[int] | None = None
     memory_budget: float = MEMORY_BUDGET
+    key: Any = 0
     progress: bool | Report | None = None
 
     def __post_init__(self):
         at = self.record_at
         set_fields(
             self,
+            rtol=real("rtol", self.rtol, above=0),
+            particles=optional_count("particles", self.particles, 2),
+            replicates=optional_count("replicates", self.replicates, 1),
+            max_particles=integer("max_particles", self.max_particles, at_least=1),
             record_at=None if at is None else tuple(integers("record_at", at, at_least=0)),
             memory_budget=real("memory_budget", self.memory_budget, above=0),
         )
+        random_key(self.key)
         check_progress(self.progress)
 
     @classmethod
@@ -136,8 +182,8 @@ class AttentionMeanField(Theory):
         Raises
         ------
         NoTheory
-            If features do not move at order one (d ≠ ½), a layer acts on single neurons other than
-            linearly, or the optimizer is not gradient descent.
+            If features do not move at order one (d ≠ ½), logits are not averages over neurons, or
+            the optimizer is not gradient descent.
         NoRule
             For a layer that is not known here.
         """
@@ -146,23 +192,36 @@ class AttentionMeanField(Theory):
     @interruptible()
     def solve(self, posed: Posed[AttentionProblem], *, throw: bool = True) -> Trajectory:
         """Solve the mean-field limit of a network with attention."""
-        run = posed.run
-        record_at = run.time_indices("record_at", self.record_at)
-        needed = bytes_at_start(posed.problem, run)
+        run, problem = posed.run, posed.problem
+        errors: list[float] = []  # after each round of replicates
+
+        def cheaper(seconds: float) -> str:
+            return f"rtol={errors[-1]:.1e} is reached already" if errors else ""
+
+        settings = Settings(
+            self.rtol,
+            self.particles,
+            self.replicates,
+            self.max_particles,
+            run.time_indices("record_at", self.record_at),
+            self.memory_budget,
+            errors.append,
+        )
+        needed = bytes_at_start(problem, run, self.particles or wanted_particles(problem, run))
         check_fits(needed, f"net: directions of {len(run.data.x)} samples", "Take fewer samples.")
-        with reporter(self.progress, "mean field") as report:
-            network = InfiniteNetwork(posed.problem)
-            found = train(network, posed.problem, run, record_at, self.memory_budget, report)
-        result = _trajectory(posed, self.name, found, record_at)
-        if found.stopped:
-            result = result.with_status(Status.OUT_OF_MEMORY)
+        with reporter(self.progress, "mean field", cheaper) as report:
+            if problem.program.populations.activated:
+                rng = np.random.default_rng(np.asarray(jax.random.key_data(random_key(self.key))))
+                found = solve_by_replicates(problem, run, settings, rng, report)
+            else:
+                found = solve_exactly(problem, run, settings, report)
+        result = _trajectory(posed, self.name, found, settings)
+        if found.stopped is not None:
+            kind = Status.OUT_OF_MEMORY if found.stopped == "memory_budget" else Status.INACCURATE
+            result = result.with_status(kind)
             if throw:
-                raise NumericalFailure(
-                    f"memory_budget: the {found.directions} directions of a matrix outgrow "
-                    f"{self.memory_budget:.2g} bytes. Take fewer samples or steps, or raise it; "
-                    "throw=False returns what was computed.",
-                    result,
-                )
+                raise NumericalFailure(self._why(found), result)
+            return result
         finite = np.isfinite(found.f).all(axis=(1, 2, 3))
         if throw and not finite.all():
             first = int(np.argmin(finite))
@@ -174,34 +233,55 @@ class AttentionMeanField(Theory):
             )
         return result
 
+    def _why(self, found: Mean) -> str:
+        """Return why a solution ended before its time, and what to do."""
+        if found.stopped == "memory_budget":
+            return (
+                f"memory_budget: the {found.directions} directions of a matrix outgrow "
+                f"{self.memory_budget:.2g} bytes. Take fewer samples or steps, or raise it; "
+                "throw=False returns what was computed."
+            )
+        return (
+            f"particles: the fields of {found.how} span half of the space of the neurons. Raise "
+            "particles and max_particles, or take fewer samples or steps, or a larger rtol; "
+            "throw=False returns what was computed."
+        )
+
 
 def _trajectory(
-    posed: Posed[AttentionProblem], theory: str, found: Solved, record_at: tuple[int, ...]
+    posed: Posed[AttentionProblem], theory: str, found: Mean, settings: Settings
 ) -> Trajectory:
     run, p = posed.run, posed.problem.samples
     dtype = run.data.x_train.dtype
     extra: dict[str, Any] = {}
-    if posed.problem.program.attentions and record_at:
-        layers = posed.problem.program.attentions
-        positions = posed.problem.program.positions
-        patterns = np.full(
-            (len(record_at), layers, len(run.data.x), positions, positions), np.nan, dtype
-        )
-        for record, weights in enumerate(found.patterns):
-            patterns[record] = weights
-        axes = ("position", "position_2")
-        extra["attention"] = (("record", "layer", "sample", *axes), patterns[:, :, :p])
-        extra["attention_test"] = (("record", "layer", "test_sample", *axes), patterns[:, :, p:])
-        extra["layer"] = (("layer",), np.arange(1, layers + 1))
-        extra["record_step"] = (("record",), np.array(record_at))
-    f = found.f.reshape(*found.f.shape[:2], *run.output_shape).astype(dtype)
-    note = f"coordinates in Gaussian vectors, up to {found.directions} directions of a matrix"
+
+    def shaped(f: np.ndarray) -> np.ndarray:
+        return f.reshape(*f.shape[:2], *run.output_shape).astype(dtype)
+
+    def add(name: str, axes: tuple[str, ...], values: np.ndarray, ends: tuple[str, str]) -> None:
+        for end, sample, part in zip(ends, ("sample", "test_sample"), (0, 1), strict=True):
+            lead = [each if each != "sample" else sample for each in axes]
+            at = axes.index("sample")
+            extra[name + end] = (tuple(lead), np.split(values, [p], at)[part])
+
+    if found.f_error is not None:
+        axes = ("step", "sample", *run.output_axes)
+        add("f", axes, shaped(found.f_error), ("_train_error", "_test_error"))
+    if posed.problem.program.attentions and settings.record_at:
+        axes = ("record", "layer", "sample", "position", "position_2")
+        add("attention", axes, found.patterns.astype(dtype), ("", "_test"))
+        if found.patterns_error is not None:
+            errors = found.patterns_error.astype(dtype)
+            add("attention", axes, errors, ("_error", "_test_error"))
+        extra["layer"] = (("layer",), np.arange(1, posed.problem.program.attentions + 1))
+        extra["record_step"] = (("record",), np.array(settings.record_at))
+    note = found.how
+    error = found.relative_error
+    if found.f_error is not None and not np.isnan(error):
+        note = f"{note}; estimated error of the outputs {error:.1e} of their size"
+        if error > settings.rtol:
+            note += f", more than rtol={settings.rtol:g}: raise max_particles for more"
+    f = shaped(found.f)
     return Trajectory.of(
-        run,
-        f[:, :p],
-        f[:, p:],
-        theory=theory,
-        reason=posed.reason,
-        extra=extra,
-        notes=(f"{note}; exact to rounding",),
+        run, f[:, :p], f[:, p:], theory=theory, reason=posed.reason, extra=extra, notes=(note,)
     )

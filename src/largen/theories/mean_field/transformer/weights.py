@@ -6,13 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from largen.theories.mean_field.transformer.populations import Population, grown, plus
 from largen.theories.mean_field.transformer.program import Weights
-from largen.theories.mean_field.transformer.random_matrix import (
-    GaussianMatrix,
-    Population,
-    grown,
-    plus,
-)
+from largen.theories.mean_field.transformer.random_matrix import GaussianMatrix
 
 
 class Descent(NamedTuple):
@@ -35,7 +31,12 @@ class Trained:
     """Numbers in training, with their velocity; axes grow at their ends."""
 
     def __init__(self, values: np.ndarray, moves: bool):
-        self.values, self._moves, self._velocity = values, moves, np.zeros_like(values)
+        self._initial, self._moves = values, moves
+        self.restart()
+
+    def restart(self) -> None:
+        """Return to the numbers before training."""
+        self.values, self._velocity = self._initial, np.zeros_like(self._initial)
 
     def move(self, descent: np.ndarray, step: Descent) -> None:
         """Make a step with the negative gradient in units of η₀."""
@@ -58,17 +59,18 @@ class Vectors:
     """
 
     def __init__(self, number: int, population: Population, rate: float):
-        own = population.fresh(number)
-        rows = np.zeros((number, own.stop))
-        rows[:, own] = np.eye(number)
         self.population = population
-        self._rate, self._trained = rate, Trained(rows, rate > 0)
+        self._rate, self._trained = rate, Trained(population.fresh(number), rate > 0)
         self._descent = np.zeros((number, 0))
 
     @property
     def rows(self) -> np.ndarray:
         """The vectors, (number, coordinate)."""
         return self._trained.values
+
+    def restart(self, tolerance: float) -> None:
+        """Return to the vectors before training."""
+        self._trained.restart()
 
     def pull(self, descent: np.ndarray) -> None:
         """Note the negative gradient in units of η₀ρ, which :meth:`step` follows."""
@@ -94,6 +96,12 @@ class Matrix:
         self._kept = Trained(np.ones(1), weights.rate > 0)
         self._change = Trained(np.zeros((0, 0)), weights.rate > 0)
         self._features, self._descent = np.zeros((0, 0)), np.zeros((0, 0))
+
+    def restart(self, tolerance: float) -> None:
+        """Return to the matrix before training, for directions with another tolerance."""
+        self._kept.restart()
+        self._change.restart()
+        self.operator.restart(tolerance)
 
     def forward(self, x: np.ndarray) -> np.ndarray:
         """Return σVx of fields, (column, coordinate)."""
