@@ -158,6 +158,8 @@ class Plan:
     batch_ratio, horizon_ratio
         Ratios of the target's batch size and number of training samples to the base's
         (:mod:`largen.transfer.horizon`).
+    experts_ratio
+        e, the ratio of the numbers of experts in mixtures (:mod:`largen.transfer.experts`).
     """
 
     scheme: str
@@ -173,10 +175,11 @@ class Plan:
     notes: tuple[str, ...] = ()
     batch_ratio: float = 1.0
     horizon_ratio: float = 1.0
+    experts_ratio: float = 1.0
 
     def __post_init__(self) -> None:
         update(self.optimizer, self.decay)
-        for name in ("width_ratio", "depth_ratio", "batch_ratio", "horizon_ratio"):
+        for name in (f.name for f in fields(self) if f.name.endswith("_ratio")):
             real(name, getattr(self, name), above=0)
         if set(self.base) != set(self.target):
             raise InvalidInput(
@@ -195,6 +198,7 @@ class Plan:
         return (
             f"{self.scheme}, {self.optimizer} ({self.decay} decay), {', '.join(sizes)}: "
             f"n = {self.width_ratio:g}, l = {self.depth_ratio:g}"
+            + (f", e = {self.experts_ratio:g}" if self.experts_ratio != 1.0 else "")
         )
 
     @cached_property
@@ -314,7 +318,11 @@ def read_json(text: str | bytes) -> dict[str, Any]:
     state = files.read_json(text, "the plan")
     if state.pop("version", None) != VERSION:
         raise InvalidInput(f"text: wanted a plan's JSON of version {VERSION}.")
-    for name in ("batch_ratio", "horizon_ratio"):  # plans written before these fields
+    for name in (
+        "batch_ratio",
+        "horizon_ratio",
+        "experts_ratio",
+    ):  # plans written before these fields
         state.setdefault(name, 1.0)
     return fields_of(Plan, state, "text")
 
