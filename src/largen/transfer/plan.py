@@ -155,11 +155,9 @@ class Plan:
         Paths of the parts that are inside residual branches.
     notes
         Assumptions and omissions, in sentences.
-    batch_ratio, horizon_ratio
-        Ratios of the target's batch size and number of training samples to the base's
-        (:mod:`largen.transfer.horizon`).
-    experts_ratio
-        e, the ratio of the numbers of experts in mixtures (:mod:`largen.transfer.experts`).
+    batch_ratio, horizon_ratio, experts_ratio
+        Ratios of the target's batch size, number of training samples
+        (:mod:`largen.transfer.horizon`) and number of experts to the base's.
     """
 
     scheme: str
@@ -198,7 +196,6 @@ class Plan:
         return (
             f"{self.scheme}, {self.optimizer} ({self.decay} decay), {', '.join(sizes)}: "
             f"n = {self.width_ratio:g}, l = {self.depth_ratio:g}"
-            + (f", e = {self.experts_ratio:g}" if self.experts_ratio != 1.0 else "")
         )
 
     @cached_property
@@ -318,11 +315,7 @@ def read_json(text: str | bytes) -> dict[str, Any]:
     state = files.read_json(text, "the plan")
     if state.pop("version", None) != VERSION:
         raise InvalidInput(f"text: wanted a plan's JSON of version {VERSION}.")
-    for name in (
-        "batch_ratio",
-        "horizon_ratio",
-        "experts_ratio",
-    ):  # plans written before these fields
+    for name in ("batch_ratio", "horizon_ratio", "experts_ratio"):  # later than the format
         state.setdefault(name, 1.0)
     return fields_of(Plan, state, "text")
 

@@ -185,6 +185,23 @@ def test_the_coordinate_check_in_the_number():
     assert small["blocks.0"].change == pytest.approx(-0.5, abs=small["blocks.0"].change_margin)
 
 
+def test_logits_of_shared_routers_change_alike_where_the_choice_is_free():
+    generator = torch.Generator().manual_seed(0)
+    x, g = torch.randn(64, 16, generator=generator), torch.randn(64, 4, generator=generator)
+    sizes = [{"width": n, "experts": 8, "size": n} for n in (32, 64, 128)]
+
+    def power(roles):
+        check = coordinate_check(
+            partial(Net, kind=Fused), sizes[0], sizes, [(x, g)],
+            lambda model, batch: (model(batch[0]) * batch[1]).sum(1).mean(),
+            lr=0.02, optimizer="sgd", seeds=4, scheme="mup", roles=roles,
+        )  # fmt: skip
+        return check["blocks.0.gate"].change
+
+    assert power({"*.gate.weight": "shared"}) == pytest.approx(0, abs=0.2)
+    assert power(None) == pytest.approx(-0.5, abs=0.2)
+
+
 def test_the_audit_in_the_number():
     row = audit(partial(Net, kind=Mixture), WIDE, growth=(1, 2), seeds=3, steps=2, scheme="mup")
     assert row.width is not None
