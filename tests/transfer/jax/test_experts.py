@@ -240,6 +240,11 @@ def test_what_is_no_width_and_cannot_be_told():
     named = planned("choice", layout="out_in", roles={"choice": "router"})
     assert named["choice"].lr == planned("router", layout="out_in")["router"].lr
     assert planned("choice", layout="in_out")["choice"].role == "bias"
+    flat = in_jax.scale(
+        lambda key, width, experts: {"up": jnp.ones((experts * width, width))},
+        {"width": 8, "experts": 4}, {"width": 16, "experts": 8}, scheme="mup", layout="in_out",
+    )  # fmt: skip
+    assert flat["up"].role == "hidden"
     assert weights_of(named.init(0))["up"].shape == (8, 16, 8)
 
 

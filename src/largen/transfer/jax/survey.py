@@ -182,7 +182,9 @@ class Survey(Alignment):
             return {}
         found = correspondence(base, part_of(shapes_of(self.init, self.sizes.mixed)))
         axes = {found.parts[name]: axis for name, axis in found.stacked.items()}
-        return {name: axes[self.names[name]] for name in self.weights if self.names[name] in axes}
+        own = {name: axes[self.names[name]] for name in self.weights if self.names[name] in axes}
+        # An axis that grows with the width as well is that of all experts' features.
+        return {name: axis for name, axis in own.items() if axis not in self.growing(name)}
 
     def _stacks(self, name: str) -> tuple[int, ...]:
         """Return the axes along which a weight stacks blocks, or weights of experts."""
