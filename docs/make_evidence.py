@@ -156,6 +156,22 @@ def mutation() -> list[str]:
     return lines
 
 
+def false_alarms() -> list[str]:
+    """Return the shares of coordinate checks that fail under right plans."""
+    found = loaded("false_alarms.json")
+    if not found:
+        return []
+    lines = [f"Measured {found['date']}.", ""]
+    lines += ["| networks under a right plan | networks of each size in a check | failed | 95 % |"]
+    lines += ["|---|---|---|---|"]
+    for name, case in found["cases"].items():
+        for seeds, own in case["checks"].items():
+            low, high = own["interval"]
+            share = f"{own['failed']} of {own['checks']}"
+            lines.append(f"| {name} | {seeds} | {share} | {low:.1%} to {high:.1%} |")
+    return lines
+
+
 def page() -> str:
     """Return the page."""
     lines = [THREE_WAYS, *theories()]
@@ -189,6 +205,13 @@ def page() -> str:
         "compared with networks of two widths, extrapolated in the width. With the right errors, "
         "z-scores have a root mean square of 1, and of a thousand hardly one is beyond 4.",
         properties(),
+    )
+    lines += section(
+        "False alarms of the coordinate check",
+        "python benchmarks/false_alarms.py",
+        "How often a check in width or depth fails although the plan is right: at most one time in "
+        "twenty is meant.",
+        false_alarms(),
     )
     lines += section(
         "Mutants",

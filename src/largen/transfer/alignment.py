@@ -8,7 +8,7 @@ from typing import Any
 from largen.errors import InvalidInput
 from largen.transfer.initial import InitialDistribution, Moments, entries_for, initial_distributions
 from largen.transfer.shapes import Shapes
-from largen.transfer.structure import Part, correspondence
+from largen.transfer.structure import Part, correspondence, names_in_first
 
 Measure = Callable[[Mapping[str, Any], Mapping[str, str], int], Mapping[str, Moments]]
 
@@ -46,7 +46,7 @@ class Alignment:
         to_tall = correspondence(base, parts["tall"])
         self.l = to_tall.depth_ratio(base, parts["tall"])
         to_crowded = correspondence(parts["tall"], parts["crowded"])
-        self.names = {path: to_tall.parts[same] for path, same in to_crowded.parts.items()}
+        self.names = names_in_first(to_tall, to_crowded)
         within = tuple(f"{block}." for block in to_crowded.blocks)
         self.mixed = {
             name

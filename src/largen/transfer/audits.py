@@ -11,7 +11,8 @@ from pathlib import Path
 from largen import files
 from largen.errors import one_of
 
-COLUMNS = ("model", "library", "verdict", "width", "depth", "inside", "notes")
+SIZES = ("width", "depth", "experts")
+COLUMNS = ("model", "library", "verdict", *SIZES, "inside", "notes")
 
 
 @dataclass(frozen=True)
@@ -55,8 +56,9 @@ class Audited:
         The reason if the model could not be built; empty otherwise.
     notes
         The plan's notes.
-    width, depth
-        Slopes of the outputs' change along the width and the depth; None if not measured.
+    width, depth, experts
+        Slopes of the outputs' change along the width, the depth and the number of experts; None if
+        not measured.
     tolerance
         The largest |slope| that counts as flat.
     """
@@ -68,7 +70,12 @@ class Audited:
     notes: tuple[str, ...] = ()
     width: Slope | None = None
     depth: Slope | None = None
+    experts: Slope | None = None
     tolerance: float = 0.3
+
+    @property
+    def _slopes(self) -> dict[str, Slope | None]:
+        return {along: getattr(self, along) for along in SIZES}
 
     @property
     def verdict(self) -> str:
@@ -77,7 +84,7 @@ class Audited:
             return "not built"
         if self.refusal:
             return "refused"
-        found = {s.verdict(self.tolerance) for s in (self.width, self.depth) if s is not None}
+        found = {s.verdict(self.tolerance) for s in self._slopes.values() if s is not None}
         for word in ("not flat", "undecided", "flat"):
             if word in found:
                 return word
@@ -85,14 +92,10 @@ class Audited:
 
     def cells(self) -> list[str]:
         """Return the row's entries, one for each of :data:`COLUMNS`."""
-        slopes = [self.width, self.depth]
-        inside = [
-            f"{along}: {s.worst}"
-            for along, s in zip(("width", "depth"), slopes, strict=True)
-            if s is not None and s.worst
-        ]
+        slopes = self._slopes
+        inside = [f"{along}: {s.worst}" for along, s in slopes.items() if s is not None and s.worst]
         said = self.failure or self.refusal or "; ".join(self.notes)
-        numbers = ["" if s is None else str(s) for s in slopes]
+        numbers = ["" if s is None else str(s) for s in slopes.values()]
         return [self.model, self.library, self.verdict, *numbers, "; ".join(inside), said]
 
 

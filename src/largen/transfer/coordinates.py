@@ -1,4 +1,4 @@
-"""The coordinate check: how activations and their changes scale with the width or the depth.
+"""The coordinate check: how activations and their changes scale with width, depth, experts.
 
 A parameterization transfers if the size of every activation, and of its change over a few steps
 of training, does not depend on the size of the model (Yang et al. 2022, App. D.1, "coordinate
@@ -15,6 +15,13 @@ are within the tolerance, at most one check in twenty fails.
 Small models show a finite-width transient: the initial output of a random read-out vanishes as
 n^(−½), and so does its contribution to the error signals. A read-out that starts at zero removes
 the transient, so that the slopes are those of training.
+
+**Number of experts.** The initial output of a mixture, a mean over K random experts, is K^(−½).
+Where training changes the choice of ∝ K active experts, the mean changes by a sum of ∝ K random
+terms of size 1/K, again K^(−½), beside what the experts learn, which is of order one. At rates at
+which the first part dominates, a mixture's own slopes under a right plan are −½, and the tolerance
+along the number of experts admits that. At larger rates they are flat, and a smaller tolerance can
+be passed.
 """
 
 from __future__ import annotations
@@ -37,7 +44,7 @@ from largen.transfer.plan import Plan
 if TYPE_CHECKING:
     import xarray
 
-TOLERANCE = {"width": 0.1, "depth": 0.35}
+TOLERANCE = {"width": 0.1, "depth": 0.35, "experts": 0.6}
 ALLOWED = 0.05  # false-alarm probability of a check if all slopes are within the tolerance
 
 
@@ -79,7 +86,7 @@ class CoordinateCheck(Result):
     Attributes
     ----------
     along
-        ``"width"`` or ``"depth"``.
+        ``"width"``, ``"depth"`` or ``"experts"``.
     ratios
         The sizes relative to the base, (sizes).
     layers
@@ -116,7 +123,7 @@ class CoordinateCheck(Result):
         """The slopes, and their intervals, of every layer whose activation changes."""
         moving = [i for i in range(len(self.layers)) if self.change[..., i].any()]
         judged = {
-            i for i in moving if self.along == "width" or self.layers[i] not in self.inside
+            i for i in moving if self.along != "depth" or self.layers[i] not in self.inside
         }  # the other layers are frozen, or precede every weight
         share = 1 - ALLOWED / (2 * max(len(judged), 1))
         rows = []
@@ -275,21 +282,27 @@ def effort(
 
 
 def one_direction(plans: Sequence[Plan], seeds: int = 2) -> tuple[str, list[float]]:
-    """Return the varied size, ``"width"`` or ``"depth"``, and the targets' ratios to the base.
+    """Return the varied size, as in :class:`CoordinateCheck`, and the targets' ratios to the base.
 
     Raises
     ------
     InvalidInput
-        If the targets differ in both or in neither, or there are too few seeds for the number of
-        targets.
+        If the targets do not differ in one kind of size alone, or there are too few seeds for the
+        number of targets.
     """
-    wide = [plan.width_ratio for plan in plans]
-    deep = [plan.depth_ratio for plan in plans]
-    for along, own, other in (("width", wide, deep), ("depth", deep, wide)):
-        if len(set(own)) > 1 and len(set(other)) == 1:
-            enough_seeds(seeds, len(own))
-            return along, own
-    raise InvalidInput("targets: wanted shapes that differ in width only, or in depth only.")
+    ways = {
+        "width": [plan.width_ratio for plan in plans],
+        "depth": [plan.depth_ratio for plan in plans],
+        "experts": [plan.experts_ratio for plan in plans],
+    }
+    varied = [along for along, ratios in ways.items() if len(set(ratios)) > 1]
+    if len(varied) != 1:
+        raise InvalidInput(
+            "targets: wanted shapes that differ in width only, or in depth only, or in the number "
+            f"of experts only; they differ in {' and '.join(varied) or 'none of them'}."
+        )
+    enough_seeds(seeds, len(plans))
+    return varied[0], ways[varied[0]]
 
 
 def checked(

@@ -42,8 +42,12 @@ powers of hidden weights; the factor √(n/n_e) of W_k that this derivation asks
 members of the population. Its logits start at n^(−½), and move at order one at the rate 1/n.
 
 The rules were confirmed in training with the choice of active experts held. Where it is free, it
-changes in the course of training, more often in small models, whose logits are larger at first, and
-changes of outputs depend on sizes.
+changes in the course of training, and differs between models as long as what the logits learn is
+not large beside their initial values, which is reached earlier in wide models. With the role
+``"shared"`` a router's rates are the same (but Muon updates it), and its logits start at order
+one, so that the choice changes alike at all widths; which experts an input is sent to then depends
+on the initial values at any width. A router that starts at zero sends all inputs to the same
+experts first, and all models then change their choice in the first steps.
 """
 
 from __future__ import annotations

@@ -158,9 +158,9 @@ class Plan:
         Paths of the parts that are inside residual branches.
     notes
         Assumptions and omissions, in sentences.
-    batch_ratio, horizon_ratio
-        Ratios of the target's batch size and number of training samples to the base's
-        (:mod:`largen.transfer.horizon`).
+    batch_ratio, horizon_ratio, experts_ratio
+        Ratios of the target's batch size, number of training samples
+        (:mod:`largen.transfer.horizon`) and number of experts to the base's.
     """
 
     scheme: str
@@ -176,10 +176,11 @@ class Plan:
     notes: tuple[str, ...] = ()
     batch_ratio: float = 1.0
     horizon_ratio: float = 1.0
+    experts_ratio: float = 1.0
 
     def __post_init__(self) -> None:
         update(self.optimizer, self.decay)
-        for name in ("width_ratio", "depth_ratio", "batch_ratio", "horizon_ratio"):
+        for name in (f.name for f in fields(self) if f.name.endswith("_ratio")):
             real(name, getattr(self, name), above=0)
         if set(self.base) != set(self.target):
             raise InvalidInput(
@@ -345,7 +346,7 @@ def read_json(text: str | bytes) -> dict[str, Any]:
     state = files.read_json(text, "the plan")
     if state.pop("version", None) != VERSION:
         raise InvalidInput(f"text: wanted a plan's JSON of version {VERSION}.")
-    for name in ("batch_ratio", "horizon_ratio"):  # plans written before these fields
+    for name in ("batch_ratio", "horizon_ratio", "experts_ratio"):  # later than the format
         state.setdefault(name, 1.0)
     return fields_of(Plan, state, "text")
 

@@ -25,6 +25,8 @@ class Shapes:
         The shape with the base's width and the target's depth.
     crowded
         The shape with the base's width, and the target's depth and number of experts.
+    mixed
+        A base with more experts (None without experts).
     """
 
     base: dict[str, int]
@@ -33,6 +35,7 @@ class Shapes:
     deep: dict[str, int] | None
     tall: dict[str, int]
     crowded: dict[str, int]
+    mixed: dict[str, int] | None = None
 
     def by_name(self) -> dict[str, dict[str, int]]:
         """Return the shapes that are not None, by their attribute names."""
@@ -94,7 +97,8 @@ def shapes(
     deep = {**base, depth: larger[depth]} if depth in larger else None
     tall = {**base, depth: target[depth]} if depth in base else base
     crowded = {**tall, experts: target[experts]} if experts in base else tall
-    return Shapes(base, target, wide, deep, tall, crowded)
+    mixed = {**base, experts: 2 * base[experts]} if experts in base else None
+    return Shapes(base, target, wide, deep, tall, crowded, mixed)
 
 
 def _sizes(name: str, value: Any) -> dict[str, int]:

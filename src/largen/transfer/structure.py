@@ -87,14 +87,6 @@ class Correspondence:
     blocks: tuple[str, ...]
     stacked: dict[str, int]
 
-    def looked_at(self) -> dict[str, str]:
-        """Return parts of the deep model → their names in the shallow one, each name once.
-
-        Of several blocks that correspond to one block of the shallow model, the last is taken.
-        """
-        last = {source: path for path, source in self.parts.items()}
-        return {path: source for source, path in last.items()}
-
     def early_blocks(self) -> set[str]:
         """Return the shallow model's blocks before the last repetition.
 
@@ -113,6 +105,26 @@ class Correspondence:
             name, axis = next(iter(self.stacked.items()))
             return deep.all_weights()[name][axis] / shallow.all_weights()[self.parts[name]][axis]
         return 1.0
+
+
+def names_in_first(*steps: Correspondence) -> dict[str, str]:
+    """Return parts of the last of several models → their names in the first.
+
+    Parameters
+    ----------
+    *steps
+        The correspondences between each model and the next.
+    """
+    names = {path: path for path in steps[0].parts.values()}
+    for step in steps:
+        names = {path: names[source] for path, source in step.parts.items()}
+    return names
+
+
+def last_of_each(names: Mapping[str, str]) -> dict[str, str]:
+    """Return names with the last one only, of several blocks that correspond to one."""
+    last = {source: path for path, source in names.items()}
+    return {path: source for source, path in last.items()}
 
 
 def correspondence(shallow: Part, deep: Part) -> Correspondence:

@@ -11,77 +11,14 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from tests.transfer.mixtures import Fused, Mixture, Net
 from torch.nn import functional as F
 
 from largen.errors import InvalidInput
-from largen.transfer.torch import scale
+from largen.transfer.torch import audit, coordinate_check, scale
 
-SEEDS, ACTIVE = 6, 2  # one expert of two is active
+SEEDS = 6
 OPTIMIZERS = {"sgd": (torch.optim.SGD, 0.02), "adam": (torch.optim.Adam, 1e-3)}
-
-
-class Expert(nn.Module):
-    def __init__(self, width, size):
-        super().__init__()
-        self.up = nn.Linear(width, size, bias=False)
-        self.down = nn.Linear(size, width, bias=False)
-
-    def forward(self, x):
-        return self.down(torch.relu(self.up(x)))
-
-
-class Router(nn.Module):
-    def __init__(self, width, experts):
-        super().__init__()
-        self.active, self.held = experts // ACTIVE, None
-        self.gate = nn.Linear(width, experts, bias=False)
-
-    def weights(self, x):
-        """Weights that are zero but for the active experts, and sum to one."""
-        logits = self.gate(x)
-        places = logits.topk(self.active, -1).indices if self.held is None else self.held
-        own = torch.zeros_like(logits)
-        return own.scatter(-1, places, logits.gather(-1, places).softmax(-1))
-
-
-class Mixture(Router):
-    """A list of experts."""
-
-    def __init__(self, width, experts, size):
-        super().__init__(width, experts)
-        self.experts = nn.ModuleList(Expert(width, size) for _ in range(experts))
-
-    def forward(self, x):
-        each = torch.stack([expert(x) for expert in self.experts], -2)
-        return torch.einsum("be,bei->bi", self.weights(x), each)
-
-
-class Fused(Router):
-    """All experts in two arrays."""
-
-    def __init__(self, width, experts, size):
-        super().__init__(width, experts)
-        self.up = nn.Parameter(torch.randn(experts, size, width) * width**-0.5)
-        self.down = nn.Parameter(torch.randn(experts, width, size) * size**-0.5)
-
-    def forward(self, x):
-        hidden = torch.relu(torch.einsum("bi,eji->bej", x, self.up))
-        return torch.einsum("be,bej,eij->bi", self.weights(x), hidden, self.down)
-
-
-class Net(nn.Module):
-    def __init__(self, width=32, experts=4, size=32, depth=1, kind=Mixture):
-        super().__init__()
-        self.inp = nn.Linear(16, width)
-        self.blocks = nn.ModuleList(kind(width, experts, size) for _ in range(depth))
-        self.out = nn.Linear(width, 4)
-
-    def forward(self, x):
-        x = self.inp(x)
-        for block in self.blocks:
-            x = x + block(F.rms_norm(x, x.shape[-1:]))
-        return self.out(F.rms_norm(x, x.shape[-1:]))
 
 
 # Gradient descent moves a router's logits by (E_k − f)·∂L/∂f, which fades as n^(−½) at
@@ -222,3 +159,53 @@ def test_the_number_is_no_width_and_does_not_shrink():
     assert not any("number of experts" in note for note in plan.notes)
     with pytest.raises(InvalidInput, match=r"target\['experts'\]: wanted at least"):
         scale(Net, base, {**target, "experts": 2})
+
+
+def check_in_number(scheme, lr, tolerance=None):
+    generator = torch.Generator().manual_seed(0)
+    x, g = torch.randn(64, 16, generator=generator), torch.randn(64, 4, generator=generator)
+    sizes = [{"width": 32, "experts": e, "size": 32} for e in (8, 16, 32)]
+    return coordinate_check(
+        partial(Net, kind=Fused), sizes[0], sizes, [(x, g)],
+        lambda model, batch: (model(batch[0]) * batch[1]).sum(1).mean(),
+        lr=lr, optimizer="sgd", seeds=12, scheme=scheme, tolerance=tolerance,
+    )  # fmt: skip
+
+
+def test_the_coordinate_check_in_the_number():
+    # At a large rate the mixture's change is what its experts learn, at a small one another choice.
+    right = check_in_number("mup", 0.4, 0.35)
+    assert right.along == "experts"
+    assert list(right.ratios) == [1, 2, 4]
+    assert right.passed, str(right)
+    assert {"blocks.0", "blocks.0.gate"} <= {row.layer for row in right.slopes if row.judged}
+    assert check_in_number("standard", 0.4, 0.35).guilty == "blocks.0"
+    small = check_in_number("mup", 0.02)
+    assert small.passed, str(small)
+    assert small["blocks.0"].change == pytest.approx(-0.5, abs=small["blocks.0"].change_margin)
+
+
+def test_logits_of_shared_routers_change_alike_where_the_choice_is_free():
+    generator = torch.Generator().manual_seed(0)
+    x, g = torch.randn(64, 16, generator=generator), torch.randn(64, 4, generator=generator)
+    sizes = [{"width": n, "experts": 8, "size": n} for n in (32, 64, 128)]
+
+    def power(roles):
+        check = coordinate_check(
+            partial(Net, kind=Fused), sizes[0], sizes, [(x, g)],
+            lambda model, batch: (model(batch[0]) * batch[1]).sum(1).mean(),
+            lr=0.02, optimizer="sgd", seeds=4, scheme="mup", roles=roles,
+        )  # fmt: skip
+        return check["blocks.0.gate"].change
+
+    assert power({"*.gate.weight": "shared"}) == pytest.approx(0, abs=0.2)
+    assert power(None) == pytest.approx(-0.5, abs=0.2)
+
+
+def test_the_audit_in_the_number():
+    row = audit(partial(Net, kind=Mixture), WIDE, growth=(1, 2), seeds=3, steps=2, scheme="mup")
+    assert row.width is not None
+    assert row.depth is None
+    assert abs(row.experts.value) - row.experts.margin < 0.1
+    assert row.experts.margin < 0.3
+    assert row.cells()[5] == str(row.experts)

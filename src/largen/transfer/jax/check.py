@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import jax
@@ -18,7 +19,8 @@ from largen.transfer.jax.scaling import scale
 from largen.transfer.jax.survey import shapes_of
 from largen.transfer.jax.trees import is_weight, part_of
 from largen.transfer.roles import family
-from largen.transfer.structure import correspondence
+from largen.transfer.shapes import Shapes, shapes
+from largen.transfer.structure import correspondence, last_of_each, names_in_first
 
 Activations = Callable[[Any, Any], Mapping[str, Any]]
 
@@ -39,6 +41,7 @@ def coordinate_check(
     weight_decay: float | None = 0.0,
     eps: float | None = None,
     depth: str = "depth",
+    experts: str = "experts",
     **options: Any,
 ) -> CoordinateCheck:
     """Measure how every activation, and its change by a few steps, grows with the model.
@@ -52,7 +55,7 @@ def coordinate_check(
     init, base
         As in :func:`scale`.
     targets
-        Shapes that differ in width only, or in depth only.
+        Shapes that differ in width only, in depth only, or in the number of experts only.
     batches
         Arguments of ``loss``, pytrees of arrays; step t uses the t-th, cyclically. Activations
         are measured on the first.
@@ -61,15 +64,15 @@ def coordinate_check(
     activations
         ``activations(parameters, batch)`` → a dict of arrays by name. Names of parts of the
         parameters (``"blocks.3"`` for the output of a block, ``"blocks.3.fc2"`` for the product
-        with its weights) are matched along the depth: of several blocks that correspond to one
-        of the base, the last is measured. The output of a weight is measured without the factors
-        that the plan folds into that weight, except for the read-out. Any other name denotes the
-        same quantity in all models.
+        with its weights) are matched along the depth, and over lists of experts: of several that
+        correspond to one of the base, the last is measured. The output of a weight is measured
+        without the factors that the plan folds into that weight, except for the read-out. Any other
+        name denotes the same quantity in all models.
     lr, optimizer, weight_decay, eps
         As in :func:`scale` and :meth:`JaxPlan.optax`.
     steps, seeds, tolerance
         As in :func:`largen.transfer.torch.coordinate_check`.
-    depth, **options
+    depth, experts, **options
         Passed on to :func:`scale`.
 
     Returns
@@ -80,7 +83,7 @@ def coordinate_check(
     Raises
     ------
     InvalidInput
-        If the targets differ in both or in neither, an argument is out of range, or the
+        If the targets do not differ in one kind of size alone, an argument is out of range, or the
         activations are not a dict of arrays.
 
     Examples
@@ -106,10 +109,11 @@ def coordinate_check(
             as_array("batches", leaf)
     takes("activations", activations, ("parameters", "batch"))
     plans = [
-        scale(init, base, target, optimizer=optimizer, depth=depth, **options) for target in targets
+        scale(init, base, target, optimizer=optimizer, depth=depth, experts=experts, **options)
+        for target in targets
     ]
     one_direction(plans, seeds)
-    names = [_Names(init, plan, depth) for plan in plans]
+    names = [_Names(init, shapes(base, target, depth, experts=experts)) for target in targets]
     records = []
     for plan, named in zip(plans, names, strict=True):
         moved = plan.optax(lr=lr, weight_decay=weight_decay, eps=eps)
@@ -139,14 +143,13 @@ class _Names:
         Names in the base of activations inside repeated blocks, and of blocks before the last.
     """
 
-    def __init__(self, init: Callable[..., Any], plan: JaxPlan, depth: str):
-        start = plan.base
-        tall = {**start, depth: plan.target[depth]} if depth in start else start
-        shallow, deep = (part_of(shapes_of(init, at)) for at in (start, tall))
-        found = correspondence(shallow, deep)
-        self._names, self._looked_at = found.parts, found.looked_at()
-        blocks = tuple(f"{found.parts[block]}." for block in found.blocks)
-        early = found.early_blocks()
+    def __init__(self, init: Callable[..., Any], sizes: Shapes):
+        models = [part_of(shapes_of(init, at)) for at in (sizes.base, sizes.tall, sizes.crowded)]
+        deeper, more = (correspondence(*pair) for pair in pairwise(models))
+        self._names = names_in_first(deeper, more)
+        self._looked_at = last_of_each(self._names)
+        blocks = tuple(f"{deeper.parts[block]}." for block in deeper.blocks)
+        early = deeper.early_blocks()
         self.inside = {
             name for name in self._looked_at.values() if name.startswith(blocks) or name in early
         }

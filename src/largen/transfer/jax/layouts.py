@@ -16,6 +16,7 @@ from largen.transfer.roles import role_of_sides
 LAYOUTS = ("in_out", "out_in")
 # Flax's attention: how many of a kernel's three axes, counted from the last, are the fan-out.
 ATTENTION = {"query": 2, "key": 2, "value": 2, "out": 1}
+VECTORS = ("bias", "scale", "gain", "offset", "b", "g")  # usual names of weights of channels
 POSITIONAL = ("pos", "wpe", "token", "query", "latent", "cls", "prompt")
 
 
@@ -33,6 +34,9 @@ class Weight:
         The number of axes, and which of them grow with the width.
     outputs
         The number of axes of a bias beside it, if they are its own last axes; None without one.
+    experts
+        The axis that is the number of experts; None without one, or if the weights of experts are
+        stacked along it, so that it is left out.
     """
 
     owner: Any
@@ -40,6 +44,7 @@ class Weight:
     ndim: int
     growing: tuple[int, ...]
     outputs: int | None = None
+    experts: int | None = None
 
 
 def role_of(weight: Weight, layout: str | None) -> str:
@@ -55,12 +60,18 @@ def role_of(weight: Weight, layout: str | None) -> str:
     Raises
     ------
     InvalidInput
-        If the sides of a matrix cannot be told apart.
+        If the sides of a matrix, or a router and a stack of vectors, cannot be told apart.
     """
     owner, name, ndim, growing = weight.owner, weight.name, weight.ndim, weight.growing
     leaf, own = name.rpartition(".")[2].lower(), name.lower()
     if not growing:
         return "scalar"
+    if weight.experts == 0 and not _names_a_router(weight) and layout == "out_in":
+        raise InvalidInput(
+            f"roles: the weight {name} has the number of experts as its first axis, and nothing "
+            "says whether it is a router's matrix or a stack of the experts' vectors. Name its "
+            f"role: roles={{{name!r}: 'router'}}, or 'bias'."
+        )
     kind = _equinox_kind(owner)
     if ndim == 1 or leaf == "bias":
         is_norm = "norm" in type(owner).__name__.lower() or leaf in ("scale", "gain", "g")
@@ -113,6 +124,24 @@ def axes(weight: Weight, layout: str | None) -> tuple[tuple[int, ...], tuple[int
             return (ndim - 2,), (ndim - 1,)
         return tuple(range(ndim - outputs)), tuple(range(ndim - outputs, ndim))
     return None
+
+
+def stacks_experts(weight: Weight, layout: str | None) -> bool:
+    """Whether a weight stacks those of all experts, or is a router with an output for each.
+
+    A stack of matrices has three axes or more. Two axes may be a stack of vectors or a router's
+    matrix: the name decides, or otherwise the layout ``"in_out"``, in which the number of experts
+    is the first axis of a stack, and the last of a router.
+    """
+    if weight.ndim != 2 or weight.name.rpartition(".")[2].lower() in VECTORS:
+        return weight.ndim > 1
+    return weight.experts == 0 and layout == "in_out" and not _names_a_router(weight)
+
+
+def _names_a_router(weight: Weight) -> bool:
+    """Whether a weight with an output for each expert has a router's name, or a layer's."""
+    own, kind = weight.name.lower(), _equinox_kind(weight.owner)
+    return "router" in own or "gate" in own or own.endswith("weight") or kind is not None
 
 
 def _outputs(weight: Weight) -> int | None:

@@ -9,6 +9,7 @@ from typing import Any
 from largen.errors import InvalidInput, one_of
 from largen.parameterizations import Parameterization, Power
 from largen.scalars import real
+from largen.transfer.experts import NOTE
 from largen.transfer.horizon import horizon
 from largen.transfer.initial import InitialDistribution
 from largen.transfer.jax.layouts import LAYOUTS
@@ -40,6 +41,7 @@ def scale(
     decay: str | None = None,
     alpha: Any = None,
     depth: str = "depth",
+    experts: str = "experts",
     delta: Mapping[str, Any] | None = None,
     layout: str | None = None,
     roles: Mapping[str, str] | None = None,
@@ -64,6 +66,11 @@ def scale(
         The shape that was tuned and the one to be trained, with the same keys.
     scheme, optimizer, decay, alpha, depth, delta
         As in :func:`largen.transfer.torch.scale`.
+    experts
+        The key that is the number of experts of mixtures (:mod:`largen.transfer.experts`), in
+        lists or dicts of experts, or as an axis of arrays that stack their weights, such as
+        ``(experts, width, size)``, ``(depth, experts, width, size)`` and those of
+        ``equinox.filter_vmap``.
     layout
         ``"in_out"`` if matrices are applied as ``x @ W``, as in flax and Haiku, where biases and
         names determine the sides of kernels with more axes; ``"out_in"`` if they are applied as
@@ -109,16 +116,33 @@ def scale(
     [1.0, 0.25, 0.25]
     >>> parameters = plan.init(key=0)
     >>> state = plan.optax(lr=1e-3).init(parameters)
+
+    Four times as many experts, whose weights are stacked, under gradient descent:
+
+    >>> def mixture(key, width, experts):
+    ...     shapes = {"inp": (8, width), "router": (width, experts),
+    ...               "up": (experts, width, width), "down": (experts, width, width),
+    ...               "out": (width, 2)}
+    ...     keys = jax.random.split(key, len(shapes))
+    ...     return {name: jax.random.normal(k, shape) / shape[-2]**0.5
+    ...             for k, (name, shape) in zip(keys, shapes.items())}
+    >>> plan = scale(mixture, {"width": 16, "experts": 4}, {"width": 16, "experts": 16},
+    ...              scheme="mup", layout="in_out", optimizer="sgd")
+    >>> [plan[name].lr for name in ("inp", "router", "up", "down", "out")]
+    [1.0, 4.0, 4.0, 4.0, 1.0]
     """
     param, moved = scheme_of(scheme, alpha), update(optimizer, decay)
     length = horizon(moved, batch_ratio, horizon_ratio)
     if layout is not None:
         one_of("layout", layout, LAYOUTS)
-    survey = Survey(init, shapes(base, target, depth, delta), layout)
+    survey = Survey(init, shapes(base, target, depth, delta, experts), layout)
     found_roles = survey.roles(by_pattern("roles", roles))
     folds: dict[str, list[Folded]] = {name: [] for name in survey.weights}
     _put_on_branches(survey, param, branches, folds)
     notes = _put_on_queries(survey, param, attention, folds)
+    more = survey.sizes.crowded.get(experts, 1) / survey.sizes.tall.get(experts, 1)
+    if more != 1.0:
+        notes.append(NOTE)
     distributions = {} if as_built(param) else survey.distributions()
     shared = survey.matching("tied", patterns("tied", tied))
 
@@ -144,6 +168,7 @@ def scale(
             matrix=matrix,
             tied=("read-out",) if name in shared else (),
             fan_in=1 if fan_in is None else fan_in,
+            experts=more if name in survey.mixed and not as_built(param) else 1.0,
         )
         weights.append(resolve(param, moved, found, survey.l, tuple(folds[name])))
         if weights[-1].moved_by == "muon" and fan_in is None:
@@ -166,6 +191,7 @@ def scale(
         notes=tuple(notes),
         batch_ratio=length.batch,
         horizon_ratio=length.samples,
+        experts_ratio=more,
         make_parameters=init,
     )
 

@@ -14,15 +14,24 @@ from largen.text import shown
 from largen.transfer.alignment import Alignment
 from largen.transfer.initial import InitialDistribution, Moments, measured
 from largen.transfer.jax.draws import Draws
-from largen.transfer.jax.layouts import ATTENTION, Weight, axes, role_of
+from largen.transfer.jax.layouts import ATTENTION, Weight, axes, role_of, stacks_experts
 from largen.transfer.jax.trees import instances, owners, part_of
 from largen.transfer.queries import is_query_name
 from largen.transfer.roles import family
 from largen.transfer.shapes import Shapes
+from largen.transfer.structure import Part, correspondence
 
 
 class Survey(Alignment):
-    """Parameters of several shapes, and the correspondence between them."""
+    """Parameters of several shapes, and the correspondence between them.
+
+    Attributes
+    ----------
+    init, layout
+        As in :func:`largen.transfer.jax.scale`.
+    experts
+        The target's weights with an axis that is the number of experts: name → axis.
+    """
 
     def __init__(self, init: Callable[..., Any], sizes: Shapes, layout: str | None):
         self.init, self.layout = init, layout
@@ -30,6 +39,7 @@ class Survey(Alignment):
         parts = {name: part_of(tree) for name, tree in self._trees.items()}
         super().__init__(parts, sizes, "init")
         self._owners = owners(self._trees["target"])
+        self.experts = self._expert_axes(parts["base"])
 
     @property
     def weights(self) -> tuple[str, ...]:
@@ -40,18 +50,18 @@ class Survey(Alignment):
         """Return the axes of one weight of the target."""
         shape, holder = self.shape("target", name), name.rpartition(".")[0]
         bias = self._shapes["target"].get(f"{holder}.bias" if holder else "bias")
-        ndim = self._ndim(name)
-        outputs = None
-        if bias is not None and 0 < len(bias) - (name in self.stacked) < ndim:
-            outputs = len(bias) - (name in self.stacked)
+        stacks = self._stacks(name)
+        ndim, outputs, axis = len(shape) - len(stacks), None, self.experts.get(name)
+        if bias is not None and 0 < len(bias) - len(stacks) < ndim:
+            outputs = len(bias) - len(stacks)
             outputs = outputs if bias[-outputs:] == shape[-outputs:] else None
-        return Weight(
-            self._owners[name], name, ndim, self._inner(name, self.growing(name)), outputs
-        )
+        growing = within(self.growing(name), stacks)
+        experts = None if axis is None or axis in stacks else within((axis,), stacks)[0]
+        return Weight(self._owners[name], name, ndim, growing, outputs, experts)
 
     def ratio(self, name: str) -> float:
         """Return n of a weight: the ratio of its fan-ins, or of its fan-outs if that is fixed."""
-        return self._grown(name, self.shape("target", name), self.shape("tall", name))
+        return self._grown(name, self.shape("target", name), self.shape("crowded", name))
 
     def width_growth(self, name: str) -> float:
         """Return the width of a weight in the wider model relative to the base model."""
@@ -140,7 +150,7 @@ class Survey(Alignment):
             if name in parts and all(p in self._owners and self._ndim(p) == 3 for p in parts):
                 norm = f"{prefix}query_ln"
                 holder = norm if f"{norm}.scale" in self._owners else f"{prefix}query"
-                heads = [self.shape(m, name)[-1] for m in ("target", "tall")]
+                heads = [self.shape(m, name)[-1] for m in ("target", "crowded")]
                 found[holder] = heads[0] / heads[1]
         return found
 
@@ -164,13 +174,32 @@ class Survey(Alignment):
         return measured(Draws(self.init, at), names, entries)
 
     def _ndim(self, name: str) -> int:
-        return len(self.shape("target", name)) - (name in self.stacked)
+        return len(self.shape("target", name)) - len(self._stacks(name))
 
-    def _inner(self, name: str, growing: tuple[int, ...]) -> tuple[int, ...]:
-        """Return axes with their numbers within one block."""
-        if name not in self.stacked:
-            return growing
-        return tuple(axis - (axis > self.stacked[name]) for axis in growing)
+    def _expert_axes(self, base: Part) -> dict[str, int]:
+        """Return the axes that are the number of experts, which may be equal in base and target."""
+        if self.sizes.mixed is None:
+            return {}
+        found = correspondence(base, part_of(shapes_of(self.init, self.sizes.mixed)))
+        axes = {found.parts[name]: axis for name, axis in found.stacked.items()}
+        own = {name: axes[self.names[name]] for name in self.weights if self.names[name] in axes}
+        # An axis that grows with the width as well is that of all experts' features.
+        return {name: axis for name, axis in own.items() if axis not in self.growing(name)}
+
+    def _stacks(self, name: str) -> tuple[int, ...]:
+        """Return the axes along which a weight stacks blocks, or weights of experts."""
+        stacks = (self.stacked[name],) if name in self.stacked else ()
+        if name not in self.experts:
+            return stacks
+        axis, ndim = self.experts[name], len(self.shape("target", name)) - len(stacks)
+        growing, inner = (within(a, stacks) for a in (self.growing(name), (axis,)))
+        whole = Weight(self._owners[name], name, ndim, growing, experts=inner[0])
+        return (*stacks, axis) if stacks_experts(whole, self.layout) else stacks
+
+
+def within(axes: Collection[int], stacks: Collection[int]) -> tuple[int, ...]:
+    """Return axes with their numbers among those that remain without the axes of stacks."""
+    return tuple(axis - sum(stack < axis for stack in stacks) for axis in axes)
 
 
 def shapes_of(init: Callable[..., Any], sizes: Mapping[str, Any]) -> Any:

@@ -57,18 +57,20 @@ def audit(
     name: str = "model",
     example: Any = None,
     depth: str = "depth",
+    experts: str = "experts",
     **options: Any,
 ) -> Audited:
     """Make a plan from a model's builder alone, train the model at several sizes, return a verdict.
 
-    The sizes are multiples of the base's, in all widths at once and in the depth. The models are
+    The sizes are multiples of the base's, in all widths at once, in the depth, and in the number of
+    experts if the base has one. The models are
     trained towards f₀ + y with the loss ½⟨(f − f₀ − y)²⟩, where f are their outputs, f₀ the initial
     ones and y is random, in evaluation mode except for batch normalisation. The slope of log₂ of
     the change of f against log₂ of the size is fitted, with an interval from the scatter between
     seeds. The verdict is one of:
 
     ``"flat"``
-        Both intervals are within the tolerance.
+        All intervals are within the tolerance.
     ``"not flat"``
         One interval lies beyond the tolerance.
     ``"undecided"``
@@ -85,7 +87,7 @@ def audit(
         As in :func:`scale`.
     growth
         Multiples of the base's sizes.
-    scheme, optimizer, example, depth, **options
+    scheme, optimizer, example, depth, experts, **options
         As in :func:`scale`.
     lr
         η₀.
@@ -120,7 +122,7 @@ def audit(
         raise InvalidInput(f"growth: wanted at least two numbers, got {shown(growth)}.")
     if not callable(make_model):
         raise InvalidInput(f"make_model: wanted a function, got {shown(make_model)}.")
-    shapes(base, base, depth)
+    shapes(base, base, depth, experts=experts)
     scheme_of(scheme)
     update(optimizer)
     integer("steps", steps, at_least=1)
@@ -129,11 +131,16 @@ def audit(
     allowed = real("tolerance", tolerance, above=0)
     quiet = Quiet(make_model, example)
     row = {"model": name, "tolerance": allowed}
-    widths = [key for key in base if key != depth]
-    ways = {"width": widths, "depth": [depth] if depth in base else []}
+    widths = [key for key in base if key not in (depth, experts)]
+    ways = {
+        "width": widths,
+        "depth": [depth] if depth in base else [],
+        "experts": [experts] if experts in base else [],
+    }
     largest = max(multiples)
     target = {key: largest * size for key, size in base.items()}
-    common = {"scheme": scheme, "optimizer": optimizer, "example": example, "depth": depth}
+    common = {"scheme": scheme, "optimizer": optimizer, "example": example}
+    common |= {"depth": depth, "experts": experts}
     try:
         on_meta(make_model, base)
     except Exception as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -12,7 +13,8 @@ from largen.callables import takes
 from largen.errors import InvalidInput
 from largen.text import shown
 from largen.transfer.coordinates import CoordinateCheck, checked, effort, one_direction
-from largen.transfer.structure import correspondence
+from largen.transfer.shapes import Shapes, shapes
+from largen.transfer.structure import correspondence, last_of_each, names_in_first
 from largen.transfer.torch.optimizers import OPTIMIZERS, check_optimizer
 from largen.transfer.torch.plan import TorchPlan
 from largen.transfer.torch.process import fixed_seed
@@ -38,6 +40,7 @@ def coordinate_check(
     weight_decay: float = 0.0,
     eps: float | None = None,
     depth: str = "depth",
+    experts: str = "experts",
     **options: Any,
 ) -> CoordinateCheck:
     """Measure how every activation, and its change by a few steps, grows with the model.
@@ -47,7 +50,7 @@ def coordinate_check(
     make_model, base
         As in :func:`scale`.
     targets
-        Shapes that differ in width only, or in depth only.
+        Shapes that differ in width only, in depth only, or in the number of experts only.
     batches
         Arguments of ``loss``; step t uses the t-th, cyclically. Activations are measured on the
         first.
@@ -62,12 +65,12 @@ def coordinate_check(
         sizes. Slopes have intervals from the scatter between seeds
         (:mod:`largen.transfer.coordinates`).
     tolerance
-        The largest |slope| that passes; 0.1 in width and 0.35 in depth by default. A layer fails
-        if its interval lies beyond.
+        The largest |slope| that passes; by default 0.1 in width, 0.35 in depth, and 0.6 in the
+        number of experts. A layer fails if its interval lies beyond.
     make_optimizer
         Makes the optimizer, any object with ``zero_grad`` and ``step``, from parameter groups, if
         PyTorch has no optimizer of that name. It receives Muon's and AdamW's groups together.
-    depth, **options
+    depth, experts, **options
         Passed on to :func:`scale`.
 
     Returns
@@ -78,7 +81,7 @@ def coordinate_check(
     Raises
     ------
     InvalidInput
-        If the targets differ in both or in neither, or an argument is out of range.
+        If the targets do not differ in one kind of size alone, or an argument is out of range.
     """
     effort(steps, seeds, batches, targets, loss, lr, tolerance)
     if make_optimizer is not None and not isinstance(make_optimizer, type):
@@ -92,11 +95,15 @@ def coordinate_check(
     # Factors stay in the forward pass: folded ones would change the size of queries, for example.
     options = {"multipliers": "forward", **options}
     plans = [
-        scale(make_model, base, target, optimizer=optimizer, depth=depth, **options)
+        scale(
+            make_model, base, target, optimizer=optimizer, depth=depth, experts=experts, **options
+        )
         for target in targets
     ]
     one_direction(plans, seeds)
-    found = [_labels(make_model, base, target, depth) for target in targets]
+    found = [
+        _labels(make_model, shapes(base, target, depth, experts=experts)) for target in targets
+    ]
     labels, early = [names for names, _ in found], set().union(*(own for _, own in found))
     records = []
     for plan, names in zip(plans, labels, strict=True):
@@ -127,17 +134,13 @@ def _inside(
     )
 
 
-def _labels(
-    make_model: Any, base: Mapping, target: Mapping, depth: str
-) -> tuple[dict[str, str], set[str]]:
+def _labels(make_model: Any, sizes: Shapes) -> tuple[dict[str, str], set[str]]:
     """Return the modules to be measured → the base model's names for them, and early blocks."""
-    start = dict(base)
-    tall = {**start, depth: target[depth]} if depth in start else start
-    models = [on_meta(make_model, at) for at in (start, tall)]
-    modules = {path for path, _ in models[1].named_modules()}
-    found = correspondence(*map(part_of, models))
-    names = {path: name for path, name in found.looked_at().items() if path in modules}
-    return names, found.early_blocks()
+    models = [on_meta(make_model, at) for at in (sizes.base, sizes.tall, sizes.crowded)]
+    modules = {path for path, _ in models[-1].named_modules()}
+    deeper, more = (correspondence(*map(part_of, pair)) for pair in pairwise(models))
+    names = last_of_each(names_in_first(deeper, more))
+    return {path: name for path, name in names.items() if path in modules}, deeper.early_blocks()
 
 
 def _sizes(

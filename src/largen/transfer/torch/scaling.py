@@ -200,5 +200,6 @@ def scale(
         notes=tuple(factors.notes),
         batch_ratio=length.batch,
         horizon_ratio=length.samples,
+        experts_ratio=more,
         make_model=make_model,
     )
