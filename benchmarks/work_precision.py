@@ -87,13 +87,13 @@ def three_layers() -> Rows:
 def infinite_depth() -> Rows:
     run = run_of(lg.residual_mlp(math.inf, "tanh"), samples=3, inputs=5, steps=4)
     run = run.with_changes(param=lg.depth_mup())
-    theory, fixed = lg.theories.InfiniteDepth, {"progress": False}
+    theory = lg.theories.InfiniteDepth
     reference = outputs_of_limit(
-        run, theory(depths=(16, 32), particles=4096, replicates=8, key=11, **fixed)
+        run, theory(depths=(16, 32), particles=4096, replicates=8, key=11, progress=False)
     )
     solvers = {
         "causal sweep at two depths": [
-            ("particles", 2**k, {**fixed, "replicates": 4}) for k in (7, 8, 9, 10)
+            ("particles", 2**k, {"replicates": 4, "progress": False}) for k in (7, 8, 9, 10)
         ]
     }
     networks = {
