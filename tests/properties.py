@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
+import jax
 import numpy as np
 from scipy import stats
 
@@ -27,6 +28,7 @@ from largen.errors import NumericalFailure
 from largen.theories.kernel_limit import KernelLimit
 
 WORST = 4.0
+PROGRAMS_OF = 10  # cases that keep compiled programs: Linux limits the maps of a process
 WIDTH = {1: 4096, 2: 512, 3: 512}  # the larger of the two widths, by the number of hidden layers
 SMOOTH = ("tanh", "erf", "sin", "gelu")
 STEPS = 6
@@ -127,35 +129,42 @@ def scores(seeds: range, **options: int) -> Iterator[tuple[Case, float | None]]:
             yield case, None
 
 
+def summary(found: list[float | None], first: int, seconds: float) -> dict[str, object]:
+    """Return what came of cases: z-scores, None for those that diverged."""
+    z = np.array([score for score in found if score is not None])
+    return {
+        "date": date.today().isoformat(),
+        "cases": len(z),
+        "first seed": first,
+        "diverged": len(found) - len(z),
+        "beyond": int(np.sum(np.abs(z) > WORST)),
+        "worst": WORST,
+        "root mean square of z": round(float(np.sqrt(np.mean(z**2))), 3) if len(z) else None,
+        "seconds": round(seconds),
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cases", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0, help="of the first case")
-    parser.add_argument("--output", type=Path, help="a JSON file for the counts")
+    parser.add_argument("--output", type=Path, help="a JSON file for the counts so far")
     wanted = parser.parse_args()
-    found, diverged, began = [], 0, time.monotonic()
+    found: list[float | None] = []
+    counts: dict[str, object] = {}
+    began = time.monotonic()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for case, z in scores(range(wanted.seed, wanted.seed + wanted.cases)):
-            if z is None:
-                diverged += 1
-                continue
             found.append(z)
-            if abs(z) > WORST:
+            if z is not None and abs(z) > WORST:
                 print(f"|z| = {abs(z):.1f}  {case}", flush=True)
-    summary = {
-        "date": date.today().isoformat(),
-        "cases": len(found),
-        "first seed": wanted.seed,
-        "diverged": diverged,
-        "beyond": int(np.sum(np.abs(found) > WORST)),
-        "worst": WORST,
-        "root mean square of z": round(float(np.sqrt(np.mean(np.square(found)))), 3),
-        "seconds": round(time.monotonic() - began),
-    }
-    print(", ".join(f"{name}: {value}" for name, value in summary.items()))
-    if wanted.output:
-        wanted.output.write_text(json.dumps(summary, indent=1) + "\n")
+            counts = summary(found, wanted.seed, time.monotonic() - began)
+            if wanted.output:
+                wanted.output.write_text(json.dumps(counts, indent=1) + "\n")
+            if len(found) % PROGRAMS_OF == 0:
+                jax.clear_caches()
+    print(", ".join(f"{name}: {value}" for name, value in counts.items()))
 
 
 if __name__ == "__main__":
