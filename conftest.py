@@ -33,6 +33,7 @@ hypothesis.settings.load_profile("largen")
 # XLA's older code generator for the CPU compiles in half the time, and tests mostly wait for the
 # compiler. Long loops over pairs of samples run slower by half with it: users have the newer one,
 # and so have `make test-oldest` and `make test-newest`.
+QUICKLY = "JAX_DISABLE_MOST_OPTIMIZATIONS"  # of commands that tests start
 QUICK_TO_COMPILE = "--xla_cpu_use_fusion_emitters=false"
 
 
@@ -60,7 +61,7 @@ def pytest_configure(config):
     flags = os.environ.get("XLA_FLAGS", "")
     if config.getoption("--default-compiler"):
         return
-    os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")  # commands that tests start
+    os.environ.setdefault(QUICKLY, "1")
     if QUICK_TO_COMPILE in flags:
         return
     with_it = os.environ | {"XLA_FLAGS": f"{flags} {QUICK_TO_COMPILE}".strip()}
@@ -113,13 +114,16 @@ def _forget_compiled_programs():
 
 
 @pytest.fixture(autouse=True)
-def _compile_quickly(request):
+def _compile_quickly(request, monkeypatch):
     """Compile without the compiler's optimizations, which take a third of the time of the tests.
 
-    But for rounding they change nothing that is computed. Tests with the mark ``long_loops``, which
-    compute for longer than they compile, have all of them, as users do.
+    But for rounding they change nothing that is computed. Slow tests with the mark ``long_loops``,
+    which compute for longer than they compile, have all of them, as users do.
     """
     import jax
 
-    as_users = request.config.getoption("--default-compiler") or "long_loops" in request.keywords
+    long = "slow" in request.keywords and "long_loops" in request.keywords
+    as_users = long or request.config.getoption("--default-compiler")
     jax.config.update("jax_disable_most_optimizations", not as_users)
+    if as_users:
+        monkeypatch.delenv(QUICKLY, raising=False)

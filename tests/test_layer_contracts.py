@@ -107,6 +107,7 @@ def test_every_layer_of_the_library_has_an_example():
         assert kind.__name__.lower() in repr(example.net).lower() or kind is Serial
 
 
+@pytest.mark.long_loops
 @pytest.mark.slow
 @each_layer
 def test_kernels_are_those_of_networks(kind):

@@ -36,6 +36,7 @@ def run(net, param=None, **options):
     return lg.Run(net, param or lg.ntk(), data, optimizer=lg.gd(lr=0.1), steps=3, **options)
 
 
+@pytest.mark.long_loops
 @pytest.mark.slow
 def test_a_wide_scale_before_tanh_is_right_to_1e_minus_8():
     # E[sech⁴] at variance 1600 q, by the trapezoidal rule with steps far below 1/40.

@@ -12,6 +12,7 @@ HOW_TO = README.parent / "docs" / "how_to" / "tune_small.md"
 NUMBER = re.compile(r"-?\d+\.\d+(?:e[-+]\d+)?")
 
 
+@pytest.mark.long_loops
 @pytest.mark.slow
 def test_example_prints_what_it_says():
     code, printed = re.search(

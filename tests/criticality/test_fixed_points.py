@@ -158,6 +158,7 @@ def test_correlations_at_the_critical_zero():
     assert critical("gelu", "K* = 0").attracts == "nothing"
 
 
+@pytest.mark.long_loops
 @pytest.mark.slow
 def test_correlation_of_tanh_stops_on_the_way():
     # The printed bound 1 − c ~ ℓ^(−δ) with δ in [1, 2] (Bahri and Hanin, Theorem 4.1) fails here.

@@ -75,6 +75,7 @@ def test_large_variance():
         np.testing.assert_allclose(got[0], want, atol=1e-9)
 
 
+@pytest.mark.long_loops
 @pytest.mark.slow
 def test_the_best_method_where_none_is_good_enough():
     tanh, q = activation("tanh"), np.full(8, 4000.0**2)
@@ -169,6 +170,7 @@ def test_what_it_cannot_do_is_seen(phi):
     assert max(np.max(bound) for bound in error) > 1e-4
 
 
+@pytest.mark.long_loops
 @pytest.mark.slow
 @pytest.mark.parametrize("phi", ["elu", softsign])
 def test_kernels_against_networks(phi):

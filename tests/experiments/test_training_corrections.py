@@ -108,6 +108,7 @@ def variance_of_one_step(ratios, eta, y, gamma):
     return np.array([of_first, slope**2 / gamma**2 + step / second])
 
 
+@pytest.mark.long_loops
 @pytest.mark.slow
 def test_layers_of_unequal_widths_cause_their_parts_of_the_variance():
     eta, y, gamma, ratios = 0.3, 1.3, 0.8, (1, 3)

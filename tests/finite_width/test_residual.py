@@ -75,6 +75,7 @@ def test_shifts_against_the_exact_distribution(monkeypatch):
     assert abs(without) < 0.1 * abs(found.kernel_shift[0, 0])
 
 
+@pytest.mark.long_loops
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "layers"), [("gelu", 1), ("relu", 1), ("sin", 2)])
 def test_two_inputs_against_the_exact_distribution(name, layers):

@@ -177,6 +177,7 @@ def test_next_order_improves_the_variance():
     assert relu.next_order[0] == pytest.approx(25 / 1e4 * 6 / (5 * 4 / 100), rel=1e-9)
 
 
+@pytest.mark.long_loops
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["tanh", "gelu"])
 def test_tangent_kernels_against_dense_networks(name):
@@ -234,6 +235,7 @@ def test_tensors_of_some_inputs_do_not_depend_on_others():
     assert all_five.kernel_third_cumulant is None
 
 
+@pytest.mark.long_loops
 @pytest.mark.slow
 def test_averages_of_observables():
     net = lg.mlp(3, "tanh", weight_std=1.2)

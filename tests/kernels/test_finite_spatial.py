@@ -40,6 +40,7 @@ ATTENTION = (
 )
 
 
+@pytest.mark.long_loops
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("layers", "x"),

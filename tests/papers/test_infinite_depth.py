@@ -91,6 +91,7 @@ def test_terms_of_made_up_networks():
         assert sign * (value - 1) > 5 * error
 
 
+@pytest.mark.long_loops
 @pytest.mark.slow
 def test_branches(tmp_path):
     *nets, half, between, one = verdicts("001-M1", tmp_path)

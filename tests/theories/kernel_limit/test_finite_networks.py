@@ -69,6 +69,7 @@ def test_networks_approach_the_limit_given_their_start(loss, optimizer):
     assert -0.65 < power < -0.35, distances
 
 
+@pytest.mark.long_loops
 @pytest.mark.slow
 @pytest.mark.parametrize(("loss", "draws"), [("mse", 4), ("logistic", 2000)])
 def test_mean_and_standard_deviation_over_initialisations(loss, draws):

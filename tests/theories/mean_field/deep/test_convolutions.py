@@ -266,6 +266,7 @@ def test_small_gamma_is_the_kernel_limit():
     np.testing.assert_allclose(limit.f_test, kernel.f_test, atol=2e-4)
 
 
+@pytest.mark.long_loops
 @pytest.mark.slow
 def test_ensembles_of_wide_networks():
     net = lg.serial(

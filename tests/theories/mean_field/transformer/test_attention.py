@@ -264,6 +264,7 @@ CONVERGING = {
 }
 
 
+@pytest.mark.long_loops
 @pytest.mark.slow
 @pytest.mark.parametrize("which", CONVERGING)
 def test_networks_converge_with_their_width(which):
