@@ -22,6 +22,8 @@ from tests.theories.mean_field.transformer.test_attention import (
 
 import largen as lg
 from largen.errors import InvalidInput, NumericalFailure
+from largen.theories import AttentionMeanField
+from largen.theories.mean_field.transformer import replicates
 from largen.theories.mean_field.transformer.dynamics import Drawn, InfiniteNetwork, train
 from largen.theories.select import choose
 
@@ -176,6 +178,21 @@ def test_fields_that_span_the_neurons_are_told():
     finite = np.isfinite(told.f_train).all(1)
     assert finite[0]
     assert not finite[-1]
+
+
+def test_only_errors_of_whole_solutions_are_told(monkeypatch):
+    """With too few neurons at first, twice as many are taken; what was stopped has no error."""
+    monkeypatch.setattr(replicates, "FEWEST_PARTICLES", 128)
+    monkeypatch.setattr(replicates, "PER_COLUMN", 1)
+    run = run_of(transformer(CAUSAL, PLAIN), steps=6)
+    problem, reached = AttentionMeanField.pose(run).problem, []
+    settings = replicates.Settings(5e-2, None, None, 2**12, (), 1e9, reached.append)
+    rng = np.random.default_rng(0)
+    found = replicates.solve_by_replicates(problem, run, settings, rng, lambda done, total: None)
+    assert found.stopped is None
+    assert "128 neurons" not in found.how
+    assert reached
+    assert np.isfinite(reached).all()
 
 
 @pytest.mark.slow

@@ -185,7 +185,8 @@ class _Replicates:
             found = self._average(change)
             most = settings.max_particles // self._particles
             random = self._average(None).relative_error
-            settings.reached(random)
+            if np.isfinite(random):
+                settings.reached(random)
             enough = settings.replicates or random <= settings.rtol or most <= rounds
             if enough or not np.isfinite(random) or not self._go_on():
                 return found
