@@ -14,7 +14,6 @@ from largen.errors import InvalidInput
 from largen.plots.coordinates import coordinate_figure
 from largen.plots.criticality import edge_figure, phase_figure, propagation_figure
 from largen.plots.layer_exponents import layer_exponents_figure
-from largen.plots.plan_factors import plan_figure
 from largen.plots.style import headline, panels, shades, style
 from largen.plots.theory import posterior_figure, response_figure
 from largen.plots.trajectory import trajectory_figure
@@ -27,13 +26,10 @@ PICTURES: dict[str, Callable[[Any], Figure]] = {
     "Classification": lambda found: layer_exponents_figure(found.to_xarray()),
     "CoordinateCheck": lambda check: coordinate_figure(check.to_xarray()),
     "EdgeOfChaos": edge_figure,
-    "JaxPlan": lambda plan: plan_figure(plan.to_xarray()),
     "PhaseDiagram": phase_figure,
-    "Plan": lambda plan: plan_figure(plan.to_xarray()),
     "Prediction": lambda found: posterior_figure(found.to_xarray()),
     "Propagation": propagation_figure,
     "ResponseFunctions": lambda found: response_figure(found.to_xarray()),
-    "TorchPlan": lambda plan: plan_figure(plan.to_xarray()),
     "Trajectory": lambda trajectory: trajectory_figure(trajectory.to_xarray()),
 }
 MOST_PANELS, MOST_COLUMNS, MOST_LINES, MOST_MARKS = 6, 3, 8, 30

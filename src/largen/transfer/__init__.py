@@ -10,7 +10,8 @@ from largen._submodules import submodules
 from largen.transfer.audits import Audit, Audited
 from largen.transfer.coordinates import CoordinateCheck, LayerSlopes
 from largen.transfer.diagnoses import Change, Diagnosis
-from largen.transfer.plan import ForwardMultiplier, Plan, ScaledWeight, plan_from_json
+from largen.transfer.plan import Plan, plan_from_json
+from largen.transfer.plan_entries import ForwardMultiplier, ScaledWeight
 from largen.transfer.roles import ROLES
 from largen.transfer.rules import rule_table
 from largen.transfer.schedules import constant, warmup_cosine

@@ -33,7 +33,7 @@ def fields_of(kind: Any, content: Any, where: str) -> dict[str, Any]:
 
     Examples
     --------
-    >>> from largen.transfer.plan import ForwardMultiplier
+    >>> from largen.transfer.plan_entries import ForwardMultiplier
     >>> plain = {"module": "head", "kind": "output", "where": "input", "factor": "2", "power": "n"}
     >>> fields_of(ForwardMultiplier, plain, "text")
     Traceback (most recent call last):

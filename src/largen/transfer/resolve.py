@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from largen.parameterizations import Parameterization, Power, Rule
 from largen.transfer.experts import rule_of_number, with_experts
 from largen.transfer.initial import InitialDistribution
-from largen.transfer.plan import ScaledWeight
+from largen.transfer.plan_entries import ScaledWeight
 from largen.transfer.roles import family
 from largen.transfer.rules import fold, ratios, rule, value, with_decay
 from largen.transfer.schemes import as_built

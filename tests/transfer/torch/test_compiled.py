@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from largen.transfer.plan import ForwardMultiplier
+from largen.transfer.plan_entries import ForwardMultiplier
 from largen.transfer.torch import scale
 from largen.transfer.torch.compiled import original
 from largen.transfer.torch.multipliers import attach

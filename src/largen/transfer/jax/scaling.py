@@ -16,7 +16,7 @@ from largen.transfer.jax.layouts import LAYOUTS
 from largen.transfer.jax.plan import JaxPlan
 from largen.transfer.jax.survey import Survey
 from largen.transfer.patterns import by_pattern, patterns
-from largen.transfer.plan import ForwardMultiplier
+from largen.transfer.plan_entries import ForwardMultiplier
 from largen.transfer.resolve import Folded, FoundWeight, resolve
 from largen.transfer.roles import family
 from largen.transfer.rules import (

@@ -35,7 +35,7 @@ from largen.errors import InvalidInput, instance_of
 from largen.scalars import flag, integer, real, sequence
 from largen.text import shown
 from largen.transfer.diagnoses import Diagnosis, best_rate, change
-from largen.transfer.plan import ScaledWeight
+from largen.transfer.plan_entries import ScaledWeight
 from largen.transfer.roles import family
 from largen.transfer.torch.names import parameters
 from largen.transfer.torch.optimizers import OPTIMIZERS

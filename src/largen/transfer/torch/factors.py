@@ -10,7 +10,7 @@ from math import log
 from largen.errors import InvalidInput
 from largen.parameterizations import Parameterization, Power
 from largen.transfer.patterns import patterns
-from largen.transfer.plan import ForwardMultiplier, ScaledWeight
+from largen.transfer.plan_entries import ForwardMultiplier, ScaledWeight
 from largen.transfer.resolve import Folded
 from largen.transfer.roles import family
 from largen.transfer.rules import (

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from largen.errors import InvalidInput
-from largen.transfer.plan import ForwardMultiplier, parts_of
+from largen.transfer.plan_entries import ForwardMultiplier, parts_of
 from largen.transfer.torch.compiled import tell_apart
 from largen.transfer.torch.names import modules
 

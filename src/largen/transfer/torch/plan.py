@@ -12,7 +12,8 @@ from torch import nn
 from largen.errors import InvalidInput, instance_of, one_of
 from largen.scalars import LARGEST_SEED, integer, real
 from largen.text import shown
-from largen.transfer.plan import Plan, ScaledWeight, grouped, matched_step, read_json
+from largen.transfer.plan import Plan, grouped, matched_step, read_json
+from largen.transfer.plan_entries import ScaledWeight
 from largen.transfer.torch.multipliers import attach
 from largen.transfer.torch.names import parameters
 from largen.transfer.torch.process import check_device, fixed_seed
