@@ -60,7 +60,8 @@ def interrupted(call: Callable[[], object], segments: int = 1) -> KeyboardInterr
 def raised(error: str) -> str:
     """Return the name of the exception at the end of the last traceback."""
     lines = error.rpartition("Traceback (most recent call last):\n")[2].splitlines()
-    return next((line for line in lines if not line.startswith(" ")), "")
+    # Lines of source may be printed empty.
+    return next((line for line in lines if line and not line.startswith(" ")), "")
 
 
 def killed(program: str, after: float, segments: int = 2) -> tuple[float, str]:
