@@ -18,8 +18,8 @@ MANY, FEW = 2048, 64
 TOP = (lg.GlobalAvgPool(), lg.Dense())
 
 
-def network(draws=FEW):
-    heads = lg.MultiHeadAttention(QUERIES, KEYS, VALUES, draws=draws)
+def network(draws=FEW, **options):
+    heads = lg.MultiHeadAttention(QUERIES, KEYS, VALUES, draws=draws, **options)
     return lg.serial(heads, lg.Dense(weight_std=1.3), *TOP)
 
 
@@ -54,13 +54,27 @@ def test_against_logits_drawn_from_their_covariance():
         assert (np.hypot(error, its) < 0.01 * mean.max()).all()
 
 
-def test_against_networks_of_many_heads():
-    """12 heads of 12 features; logits of infinitely many would be Gaussian."""
-    limit = lg.kernel(network(MANY), X)
-    nets = lg.monte_carlo_kernel(network(), X.astype(np.float32), width=144, draws=256, key=0)
+# By default 12 heads of 12 features, whose logits are nearly Gaussian.
+SIZES = {"many": {}, "few": {"key_size": 2, "logit_scale": 2.0, "causal": True}}
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_against_networks_of_many_heads(size):
+    limit = lg.kernel(network(MANY, **SIZES[size]), X)
+    net = network(**SIZES[size])
+    nets = lg.monte_carlo_kernel(net, X.astype(np.float32), width=144, draws=256, key=0)
     assert np.abs((nets.nngp - limit.nngp) / nets.nngp_error).max() < 3.5
     assert np.abs((nets.ntk - limit.ntk) / nets.ntk_error).max() < 3.5
     assert (nets.ntk_error < 0.03 * limit.ntk.max()).all()
+
+
+def test_a_hidden_first_position_is_as_if_it_were_not_there():
+    net = network(causal=True, key_size=3)
+    hidden = lg.kernel(net, X, mask1=np.array([[False, True, True]] * 2))
+    short = lg.kernel_estimate(net, X[:, 1:], repeats=16)  # of other draws
+    for mean, error, found in zip(short[:2], short[2:], hidden, strict=True):
+        assert np.abs((found - mean) / (4 * error)).max() < 4  # error is of 16 times the draws
+        assert (error < 0.02 * mean.max()).all()
 
 
 def test_without_a_softmax_it_is_exact():

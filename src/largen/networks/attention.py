@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import gcd, isqrt, prod
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -33,47 +35,72 @@ def self_attention(layer: SelfAttention, frame: Frame, path: Path, features: Fea
 def multi_head_attention(
     layer: MultiHeadAttention, frame: Frame, path: Path, features: Features
 ) -> Module:
-    """Return y_p = Σ_r a_pr v_r in each head with a = softmax(q·k/√d), or without softmax.
+    """Return y_s = Σ_t a_st v_t in each head with a = softmax(c q·k/√d), or without softmax.
 
     The parameters are a tuple: those of the queries, of the keys and of the values.
     """
     parts, (queries, _, values) = _queries_keys_values(layer, frame, path, features)
-    heads = number_of_heads(queries[-1], values[-1])
+    if layer.key_size is None:
+        heads = number_of_heads(queries[-1], values[-1])
+    else:
+        heads = queries[-1] // layer.key_size
+        _check_split(layer, queries[-1] % layer.key_size == 0, heads, queries, values)
 
-    def attended(found):
-        q, k, v = (x.reshape(len(x), prod(queries[:-1]), heads, -1) for x in found)
-        logits = jnp.einsum("nphd,nrhd->nhpr", q, k, precision=EXACT) / q.shape[-1] ** 0.5
-        weights = jax.nn.softmax(logits, axis=-1) if layer.mechanism == "softmax" else logits
-        mixed = jnp.einsum("nhpr,nrhd->nphd", weights, v, precision=EXACT)
-        return mixed.reshape(-1, *values)
+    def weights_of(logits):
+        if layer.mechanism == "identity":
+            return logits
+        return jax.nn.softmax(logits, axis=-1, where=_visible(layer.causal, queries))
 
-    return together(parts, values, each(parts, attended))
+    scale = layer.logit_scale / (queries[-1] // heads) ** 0.5
+    return together(parts, values, each(parts, _heads(heads, scale, weights_of, queries, values)))
 
 
 @build.register(QKVAttention)
 def qkv_attention(layer: QKVAttention, frame: Frame, path: Path, features: Features) -> Module:
-    """Return y_p = Σ_r a_pr v_r in each head with a = softmax(c q·k/d), of visible positions.
+    """Return y_s = Σ_t a_st v_t in each head with a = softmax(c q·k/d), of visible positions.
 
     The parameters are a tuple: those of the queries, of the keys and of the values.
     """
     parts, (queries, _, values) = _queries_keys_values(layer, frame, path, features)
-    heads, positions = layer.heads, prod(queries[:-1])
-    if queries[-1] % heads or values[-1] % heads:
-        raise InvalidInput(
-            f"net: {layer!r} splits features among {heads} heads; it has {queries[-1]} features of "
-            f"queries and {values[-1]} of values, which are not both multiples of that."
-        )
-    visible = np.tri(positions, dtype=bool) if layer.causal else np.ones((positions,) * 2, bool)
+    heads = layer.heads
+    _check_split(layer, queries[-1] % heads == 0, heads, queries, values)
+
+    def weights_of(logits):
+        return jax.nn.softmax(logits, axis=-1, where=_visible(layer.causal, queries))
+
+    scale = layer.logit_scale / (queries[-1] // heads)
+    return together(parts, values, each(parts, _heads(heads, scale, weights_of, queries, values)))
+
+
+def _heads(
+    heads: int, scale: float, weights_of: Callable[[Any], Any], keys: Features, values: Features
+) -> Callable[[Any], Any]:
+    """Return the function of queries, keys and values that sums values in each head."""
 
     def attended(found):
-        q, k, v = (x.reshape(len(x), positions, heads, -1) for x in found)
-        scale = layer.logit_scale / q.shape[-1]
-        logits = scale * jnp.einsum("nphd,nrhd->nhpr", q, k, precision=EXACT)
-        weights = jax.nn.softmax(logits, axis=-1, where=visible)
+        q, k, v = (x.reshape(len(x), prod(keys[:-1]), heads, -1) for x in found)
+        weights = weights_of(scale * jnp.einsum("nphd,nrhd->nhpr", q, k, precision=EXACT))
         mixed = jnp.einsum("nhpr,nrhd->nphd", weights, v, precision=EXACT)
         return mixed.reshape(-1, *values)
 
-    return together(parts, values, each(parts, attended))
+    return attended
+
+
+def _visible(causal: bool, keys: Features) -> Any:
+    """Return which positions each one attends to."""
+    positions = prod(keys[:-1])
+    return np.tri(positions, dtype=bool) if causal else np.ones((positions,) * 2, bool)
+
+
+def _check_split(
+    layer: Parallel, keys_fit: bool, heads: int, keys: Features, values: Features
+) -> None:
+    """Check that features can be split among heads."""
+    if not keys_fit or values[-1] % heads:
+        raise InvalidInput(
+            f"net: {layer!r} splits features among heads; at this width it has {keys[-1]} features "
+            f"of queries and {values[-1]} of values, which cannot be split equally."
+        )
 
 
 def _queries_keys_values(

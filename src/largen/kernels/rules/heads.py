@@ -14,13 +14,18 @@ Expectations over the softmax have no closed form. They are averaged over draws 
 where the R Rᵀ are the kernels of the whole batch and Z is a matrix of independent standard Gaussian
 numbers, in antithetic pairs ±Z. The average is the exact kernel given the logits of so many heads,
 and therefore positive semidefinite.
+
+Heads with d features of queries and keys have Z = Z_Q Z_Kᵀ/√d, with d columns in each factor. Given
+q = R_Q Z_Q and k = R_K Z_K, the logits have L = q kᵀ/√d, and the derivatives by queries and keys
+contain the products of these very features: k kᵀ/d takes the place of K_K, and q qᵀ/d that of K_Q,
+in the last two terms of Θ. A scale c of the logits multiplies L, and these terms by c².
 """
 
 from __future__ import annotations
 
 from functools import reduce
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 from zlib import crc32
 
 import jax
@@ -78,26 +83,34 @@ def _(
     if state.ntk is not None:
         tangents = tuple(table(each.ntk) for each in (queries, keys, values))
 
-    def of_head(weights: Any) -> Any:
+    def of_head(head: _Head) -> Any:
+        weights = _softmax(head.logits, there, layer.causal)
         gap = _attend(weights, table(values.gap), weights)
         mean = None if means is None else jnp.einsum("npu,nu->np", weights, means)
         own = jnp.einsum("npu,nu->np", weights, field(values.first.q))
         if tangents is None:
             return gap, own, mean, None
         theta_q, theta_k, theta = tangents
-        by_logits = theta_q * _through_logits(weights, K, K_K)
-        by_logits = by_logits + K_Q * _through_logits(weights, K, theta_k)
+        by_logits = theta_q * _through_logits(weights, K, head.keys)
+        by_logits = by_logits + head.queries * _through_logits(weights, K, theta_k)
+        by_logits = layer.logit_scale**2 * by_logits
         return gap, own, mean, _attend(weights, theta, weights) + by_logits
 
+    def head_of(key: Any) -> _Head:
+        if layer.key_size is None:
+            Z = _gaussians(key, n * positions, n * positions, K.dtype)
+            return _Head(_logits(roots, Z, n), K_Q, K_K)
+        return _head_of_size(roots, layer.key_size, key, n)
+
     def add(total: Any, key: Any) -> Any:
-        logits = _logits(roots, _gaussians(key, n * positions, K.dtype), n)
+        head = head_of(key)
         for sign in (1, -1):
-            found = of_head(_softmax(sign * logits, there))
+            found = of_head(head._replace(logits=sign * layer.logit_scale * head.logits))
             total = jax.tree.map(lambda t, f: t + f / (2 * pairs), total, found)
         return total, None
 
     pairs = -(-layer.draws // 2)
-    shape = jax.eval_shape(of_head, jax.ShapeDtypeStruct((n, positions, positions), K.dtype))
+    shape = jax.eval_shape(lambda: of_head(head_of(jax.random.key(0))))
     zero = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shape)
     draws = jax.random.split(jax.random.key(constants.own.astype(jnp.uint32)), pairs)
     (gap, own, mean, theta), _ = lax.scan(add, zero, draws)
@@ -124,13 +137,21 @@ def _root(kernel: Any) -> Any:
     return jnp.linalg.cholesky(kernel + added * jnp.eye(len(kernel), dtype=kernel.dtype))
 
 
-def _gaussians(key: Any, size: int, dtype: Any) -> Any:
-    """Return Z, (size, size); a larger Z has this one as its leading block."""
+def _gaussians(key: Any, rows: int, columns: int, dtype: Any) -> Any:
+    """Return Z, (rows, columns); a larger Z has this one as its leading block."""
 
     def row(number: Any) -> Any:
-        return jax.random.normal(jax.random.fold_in(key, number), (size,), dtype)
+        return jax.random.normal(jax.random.fold_in(key, number), (columns,), dtype)
 
-    return jax.vmap(row)(jnp.arange(size))
+    return jax.vmap(row)(jnp.arange(rows))
+
+
+class _Head(NamedTuple):
+    """The logits of a head, (n, P, P), and products of its queries and keys, (n, P, n, P)."""
+
+    logits: Any
+    queries: Any
+    keys: Any
 
 
 def _logits(roots: Any, Z: Any, n: int) -> Any:
@@ -140,11 +161,28 @@ def _logits(roots: Any, Z: Any, n: int) -> Any:
     return product("npk,nuk->npu", left, two.reshape(n, -1, len(Z)))
 
 
-def _softmax(logits: Any, there: Any) -> Any:
+def _head_of_size(roots: Any, size: int, key: Any, n: int) -> _Head:
+    """Return a head with d features of queries and keys, whose products are divided by d."""
+
+    def features(root: Any, key: Any) -> Any:
+        Z = _gaussians(key, len(root), size, root.dtype)
+        return jnp.reshape(product("ij,jk->ik", root, Z), (n, -1, size))
+
+    q, k = (features(*each) for each in zip(roots, jax.random.split(key), strict=True))
+    of_pairs = (product("npi,mqi->npmq", each, each) / size for each in (q, k))
+    return _Head(product("npi,nui->npu", q, k) / size**0.5, *of_pairs)
+
+
+def _softmax(logits: Any, there: Any, causal: bool) -> Any:
+    """Return softmax(L) over visible keys; masked queries may see none, and see all."""
+    positions = logits.shape[-1]
+    order = np.tri(positions, dtype=bool) if causal else np.ones((positions, positions), bool)
     if there is None:
-        return jax.nn.softmax(logits, axis=-1)
-    shown = there[:, None, :] | ~jnp.any(there, axis=1)[:, None, None]
-    return jax.nn.softmax(logits, axis=-1, where=shown)
+        return jax.nn.softmax(logits, axis=-1, where=order)
+    shown = there[:, None, :] & order
+    return jax.nn.softmax(
+        logits, axis=-1, where=shown | (order & ~jnp.any(shown, -1, keepdims=True))
+    )
 
 
 def _attend(weights: Any, A: Any, weights2: Any) -> Any:
