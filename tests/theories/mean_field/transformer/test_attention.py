@@ -192,10 +192,6 @@ def test_nothing_depends_on_the_tolerance_of_directions_or_on_the_number_of_head
 
 
 REFUSED = {
-    "heads": (
-        transformer(lg.Residual(lg.serial(lg.MultiHeadAttention(), DENSE))), {}, NoTheory,
-        "q·k/√d, which stay random",
-    ),
     "conv": (transformer(lg.Conv((2,))), {}, NoRule, r"Conv\(\(2,\)\)"),
     "flatten": (lg.serial(DENSE, CAUSAL, lg.Flatten(), DENSE), {}, NoRule, "Flatten"),
     "product": (transformer(lg.Product(DENSE, DENSE)), {}, NoRule, "Product"),

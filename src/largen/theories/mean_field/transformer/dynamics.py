@@ -137,7 +137,7 @@ class InfiniteNetwork:
     problem
         The problem.
     drawn
-        How populations are sampled on which activations act; needed if there are any.
+        How populations are sampled on which activations act, or of heads; needed if there are any.
 
     Attributes
     ----------
@@ -151,11 +151,12 @@ class InfiniteNetwork:
         rng = None if drawn is None else np.random.default_rng(drawn.seed)
 
         def make(number: int) -> Population:
-            if number not in populations.activated:
+            if number not in populations.sampled:
                 return Population()
             assert drawn is not None
             assert rng is not None
-            return SampledPopulation(drawn.neurons, drawn.first, rng)
+            size = populations.head_sizes.get(number, 1)
+            return SampledPopulation(whole_heads(drawn.neurons, size), drawn.first, rng, size)
 
         self.context = Context(populations.of, make)
         self._inner = InSequence(tuple(inner), self.context)
@@ -267,8 +268,19 @@ def bytes_at_start(problem: AttentionProblem, run: Run, particles: int) -> float
     Each population with activations has ``particles`` neurons.
     """
     columns = len(run.data.x) * problem.program.positions
-    sampled = particles * len(problem.program.populations.activated)
+    sampled = particles * len(problem.program.populations.sampled)
     return 64.0 * columns * (columns + run.data.x.shape[-1] + sampled)
+
+
+def whole_heads(neurons: int, size: int) -> int:
+    """Return the number of neurons of as many heads as there are neurons for, and at least one.
+
+    Examples
+    --------
+    >>> whole_heads(2048, 3)
+    2046
+    """
+    return max(1, neurons // size) * size
 
 
 def residuals(run: Run) -> Callable[[int, np.ndarray], np.ndarray]:

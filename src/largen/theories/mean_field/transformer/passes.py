@@ -2,13 +2,7 @@
 
 Fields are of shape (sample, position, coordinate). Backward fields are g = Nγ₀ ∂(Σ_μ Δ_μ f_μ)/∂h
 with weights Δ of the outputs of training samples (where each position has an output, the sum runs
-over positions as well). For attention with logits a and weights s = softmax(a) (Bordelon,
-Chaudhry and Pehlevan 2024, arXiv 2405.15712, in the limit of infinite key size; r are the numbers
-of features per unit of width),
-
-    a_st = c ⟨q_s k_t⟩,            o_s = Σ_t s_st v_t,
-    e_st = ⟨g_s v_t⟩,              ȧ_st = s_st (e_st − Σ_u s_su e_su) r_v/r_k,
-    g_q,s = c Σ_t ȧ_st k_t,        g_k,t = c Σ_s ȧ_st q_s,        g_v,t = Σ_s s_st g_s.
+over positions as well).
 """
 
 from __future__ import annotations
@@ -19,20 +13,17 @@ from typing import Any, Protocol, runtime_checkable
 
 import jax
 import numpy as np
-from scipy.special import softmax
 
 from largen.expectations import ActivationFunction
-from largen.theories.mean_field.transformer.populations import Population, averages, grown, plus
-from largen.theories.mean_field.transformer.program import (
-    Attention,
+from largen.theories.mean_field.transformer.operations import (
     HiddenMap,
     Nonlinear,
     Normalization,
-    OwnAttention,
     Pool,
     ReadIn,
     Skip,
 )
+from largen.theories.mean_field.transformer.populations import Population, grown, plus
 from largen.theories.mean_field.transformer.random_matrix import Diverged
 from largen.theories.mean_field.transformer.weights import Bias, Descent, Matrix, Vectors
 
@@ -183,11 +174,11 @@ class _BetweenPopulations:
         self._bias.step(step)
 
 
-class _Weightless:
+class Weightless:
     """Base of the operations without weights."""
 
     def step(self, step: Descent) -> None:
-        pass
+        """Do nothing."""
 
 
 @pass_of.register
@@ -195,7 +186,7 @@ def _(operation: Nonlinear, context: Context) -> Pass:
     return _Activated(operation, context)
 
 
-class _Activated(_Weightless):
+class _Activated(Weightless):
     """φ(x) at each neuron; backward φ'(x)g."""
 
     def __init__(self, operation: Nonlinear, context: Context):
@@ -223,7 +214,7 @@ def _(operation: Normalization, context: Context) -> Pass:
     return _Normalized(operation, context)
 
 
-class _Normalized(_Weightless):
+class _Normalized(Weightless):
     """x/√(⟨x²⟩ + ε); backward (g − y⟨yg⟩)/√(⟨x²⟩ + ε); x − ⟨x⟩ and g − ⟨g⟩ if there are means."""
 
     def __init__(self, operation: Normalization, context: Context):
@@ -257,7 +248,7 @@ def _(operation: Pool, context: Context) -> Pass:
     return _Pooled(operation)
 
 
-class _Pooled(_Weightless):
+class _Pooled(Weightless):
     """The mean or the sum over positions."""
 
     def __init__(self, operation: Pool):
@@ -297,78 +288,3 @@ class _Sum:
     def step(self, step: Descent) -> None:
         self._branch.step(step)
         self._shortcut.step(step)
-
-
-@pass_of.register
-def _(operation: OwnAttention, context: Context) -> Pass:
-    return _OfItself(operation, context)
-
-
-class _OfItself(_Weightless):
-    """Attention whose queries, keys and values are its input."""
-
-    def __init__(self, operation: OwnAttention, context: Context):
-        self._attention = _Weighted(operation.scale, 1.0, context)
-
-    def forward(self, x: Fields) -> Fields:
-        return self._attention.forward(x, x, x)
-
-    def backward(self, g: Fields) -> Fields:
-        queries, keys, values = self._attention.backward(g)
-        return plus(plus(queries, keys), values)
-
-
-@pass_of.register
-def _(operation: Attention, context: Context) -> Pass:
-    return _OfQueriesAndKeys(operation, context)
-
-
-class _OfQueriesAndKeys:
-    """Attention with weights of its own."""
-
-    def __init__(self, operation: Attention, context: Context):
-        parts = (operation.queries, operation.keys, operation.values)
-        self._parts = [InSequence(part, context) for part in parts]
-        self._attention = _Weighted(operation.scale, operation.share, context, operation.causal)
-
-    def forward(self, x: Fields) -> Fields:
-        return self._attention.forward(*(part.forward(x) for part in self._parts))
-
-    def backward(self, g: Fields) -> Fields:
-        found = self._attention.backward(g)
-        queries, keys, values = (
-            part.backward(each) for part, each in zip(self._parts, found, strict=True)
-        )
-        return plus(plus(queries, keys), values)
-
-    def step(self, step: Descent) -> None:
-        for part in self._parts:
-            part.step(step)
-
-
-class _Weighted:
-    """Sums of values with the weights softmax(c⟨q_s k_t⟩), which are scalars of a population."""
-
-    def __init__(self, scale: float, share: float, context: Context, causal: bool = False):
-        self._scale, self._share, self._causal = scale, share, causal
-        self._patterns, self._place = context.patterns, len(context.patterns)
-        context.patterns.append(None)
-
-    def forward(self, queries: Fields, keys: Fields, values: Fields) -> Fields:
-        logits = self._scale * averages(queries, keys)
-        if not np.isfinite(logits).all():
-            raise Diverged
-        if self._causal:
-            logits = np.where(np.tri(logits.shape[-1], dtype=bool), logits, -np.inf)
-        self._fields, self._weights = (queries, keys, values), softmax(logits, axis=-1)
-        self._patterns[self._place] = self._weights
-        return self._weights @ values
-
-    def backward(self, g: Fields) -> tuple[Fields, Fields, Fields]:
-        """Return the backward fields of queries, keys and values."""
-        queries, keys, values = (each[: len(g)] for each in self._fields)
-        weights = self._weights[: len(g)]
-        e = averages(g, values)
-        slope = weights * (e - np.sum(weights * e, -1, keepdims=True)) * self._share * self._scale
-        transposed = np.swapaxes(slope, 1, 2)
-        return slope @ keys, transposed @ queries, np.swapaxes(weights, 1, 2) @ g

@@ -106,11 +106,12 @@ class Population:
 
 
 class SampledPopulation(Population):
-    """S neurons that stand for a population on which activations act.
+    """S neurons that stand for a population on which activations act, or one of heads.
 
     Fresh Gaussian vectors have the mean zero and are exactly orthonormal to one another and to all
     earlier fields, as they are in the limit. The first ones, those of initialisation, are scrambled
-    Sobol points, so that averages of functions of them have small errors.
+    Sobol points, so that averages of functions of them have small errors; a point has all numbers
+    of a head.
 
     Parameters
     ----------
@@ -120,15 +121,20 @@ class SampledPopulation(Population):
         The number of the vectors that are Sobol points.
     rng
         The source of random numbers.
+    head_size
+        The number of consecutive neurons that are a head, a divisor of S.
     """
 
     sampled = True
 
-    def __init__(self, neurons: int, first: int, rng: np.random.Generator):
+    def __init__(self, neurons: int, first: int, rng: np.random.Generator, head_size: int = 1):
         self.size = neurons
         self._rng, self._span = rng, Rows()
         self._span.append(np.full((1, neurons), neurons**-0.5))
-        self._first = initial(min(first, neurons), neurons, "variance_reduced", rng, np.float64)
+        first, heads = min(first, neurons), neurons // head_size
+        points = initial(first * head_size, heads, "variance_reduced", rng, np.float64)
+        points = points.reshape(first, head_size, heads)
+        self._first = np.swapaxes(points, 1, 2).reshape(first, neurons)
 
     @property
     def bytes(self) -> int:

@@ -49,9 +49,13 @@ def posed_by(run: Run) -> Posed[AttentionProblem]:
     if found.attentions:
         layers = f"{found.attentions} attention layer{'s' * (found.attentions != 1)}"
         logits = f"; {layers} whose logits are averages over neurons"
-    if found.populations.activated:
+        if found.populations.head_sizes:
+            logits = f"; {layers}, with heads of a fixed size whose logits differ"
+    if found.populations.sampled:
+        where = ["where activations act"] * bool(found.populations.activated)
+        where += ["in heads of a fixed size"] * bool(found.populations.head_sizes)
         fields = (
-            "fields are values at sampled neurons where activations act, and elsewhere linear in "
+            f"fields are values at sampled neurons {' and '.join(where)}, and elsewhere linear in "
             "Gaussian vectors"
         )
     reason = f"γ = γ₀√N, so features move at order one{logits}; {fields}"

@@ -3,8 +3,9 @@
 Attention with logits of order one and normalisations act on a population of neurons through
 averages over it. Affine maps multiply a field by a Gaussian matrix, so that the fields behind them
 are linear combinations of the Gaussian vectors of their population, whatever the fields before
-them. Activations act on each neuron of their population, which then has to be sampled. Neurons that
-are added up, such as those of a residual stream, form one population; queries and keys of an
+them. Activations act on each neuron of their population, which then has to be sampled; so has a
+population of heads of a fixed size, in each of which logits are products of few neurons. Neurons
+that are added up, such as those of a residual stream, form one population; queries and keys of an
 attention layer, whose products are averaged, do so as well.
 """
 
@@ -32,137 +33,25 @@ from largen.architectures import (
     signal_of,
 )
 from largen.errors import NoRule, NoTheory
-from largen.expectations import ActivationFunction, activation
+from largen.expectations import activation
 from largen.parameterizations import CanonicalForm, CanonicalWeight
 from largen.parameterizations.weight_rules import first_fan_in
+from largen.theories.mean_field.transformer.operations import (
+    Attention,
+    Heads,
+    HiddenMap,
+    Nonlinear,
+    Normalization,
+    OwnAttention,
+    Pool,
+    ReadIn,
+    ReadOut,
+    Skip,
+    Weights,
+)
 
 LINEAR = activation("linear")
 Path = tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Weights:
-    """The constants of an affine map y = σ V x + σ_b b.
-
-    Attributes
-    ----------
-    std, rate
-        σ and ρ of the weights.
-    bias_std, bias_rate
-        σ_b and ρ of the bias; 0 if there is none.
-    """
-
-    std: float
-    rate: float
-    bias_std: float = 0.0
-    bias_rate: float = 0.0
-
-
-@dataclass(frozen=True)
-class ReadIn:
-    """The map from D inputs to the neurons of a population, σ E x/√D + σ_b b."""
-
-    weights: Weights
-    inputs: int
-    population: int
-
-
-@dataclass(frozen=True)
-class HiddenMap:
-    """A map between populations with ``before`` and ``behind`` neurons per unit of width."""
-
-    weights: Weights
-    source: int
-    population: int
-    before: float
-    behind: float
-
-
-@dataclass(frozen=True)
-class ReadOut:
-    """The map from a population to the outputs, f = σ w·x/(γ√(rN)) + σ_b b/γ."""
-
-    weights: Weights
-    population: int
-    before: float
-
-
-@dataclass(frozen=True)
-class Normalization:
-    """Division by the root mean square, of each position or over all of them.
-
-    Attributes
-    ----------
-    population
-        The population that is normalised.
-    over_space
-        Whether averages are over positions as well.
-    eps
-        What is added to the mean square.
-    centred
-        Whether the mean over neurons is subtracted before; it is 0 for fields that are linear in
-        Gaussian vectors.
-    """
-
-    population: int
-    over_space: bool
-    eps: float
-    centred: bool
-
-
-@dataclass(frozen=True)
-class Nonlinear:
-    """φ at each neuron of a population."""
-
-    activation: ActivationFunction
-    population: int
-
-
-@dataclass(frozen=True)
-class Pool:
-    """Mean or sum over positions."""
-
-    mean: bool
-
-
-@dataclass(frozen=True)
-class OwnAttention:
-    """Attention whose queries, keys and values are its input, with logits s ⟨x_s x_t⟩."""
-
-    scale: float
-
-
-@dataclass(frozen=True)
-class Attention:
-    """Attention with logits c ⟨q_s k_t⟩.
-
-    Attributes
-    ----------
-    queries, keys, values
-        The operations that make them of the input.
-    scale
-        c.
-    causal
-        Whether later positions are hidden.
-    share
-        The ratio of the number of values to that of keys, r_v/r_k.
-    """
-
-    queries: tuple[Any, ...]
-    keys: tuple[Any, ...]
-    values: tuple[Any, ...]
-    scale: float
-    causal: bool
-    share: float
-
-
-@dataclass(frozen=True)
-class Skip:
-    """The sum shortcut(x) + factor · branch(x)."""
-
-    branch: tuple[Any, ...]
-    shortcut: tuple[Any, ...]
-    factor: float
 
 
 @dataclass(frozen=True)
@@ -190,6 +79,7 @@ class Populations:
     def __init__(self) -> None:
         self._same: list[int] = []
         self._activated: list[int] = []
+        self._split: list[tuple[int, int]] = []
 
     def new(self) -> int:
         """Return the number of a new population."""
@@ -206,10 +96,24 @@ class Populations:
         """Note that an activation acts on a population."""
         self._activated.append(number)
 
+    def split(self, number: int, size: int) -> None:
+        """Note that a population consists of heads of some number of neurons."""
+        self._split.append((number, size))
+
     @property
     def activated(self) -> set[int]:
         """The numbers of the populations on which activations act."""
         return set(map(self.of, self._activated))
+
+    @property
+    def head_sizes(self) -> dict[int, int]:
+        """The numbers of neurons of a head, of populations that consist of heads."""
+        return {self.of(number): size for number, size in self._split}
+
+    @property
+    def sampled(self) -> set[int]:
+        """The numbers of the populations that have to be sampled."""
+        return self.activated | set(self.head_sizes)
 
     def of(self, number: int) -> int:
         """Return the number under which a population is known."""
@@ -300,13 +204,7 @@ class _Reader:
 
     def join(self, layer: Parallel, path: Path, place: _Place, ways: Any) -> _Place:
         """Return the place behind parallel parts."""
-        if isinstance(layer, MultiHeadAttention):
-            raise NoTheory(
-                f"{layer!r} has logits q·k/√d, which stay random and differ from head to head; the "
-                "limit of such heads under training is not implemented. With logits q·k/d, those "
-                "of lg.QKVAttention(), there is one."
-            )
-        if not isinstance(layer, Residual | QKVAttention):
+        if not isinstance(layer, Residual | QKVAttention | MultiHeadAttention):
             raise no_rule(layer)
         if place.population is None:
             raise NoTheory(
@@ -319,17 +217,22 @@ class _Reader:
             one = self.populations.unite(branch.population, shortcut.population)
             skip = Skip(branch.done, shortcut.done, self.form.branch)
             return _Place((*place.done, skip), one, branch.ratio)
+        return self._attention(layer, place, *found)
+
+    def _attention(
+        self, layer: Any, place: _Place, queries: _Place, keys: _Place, values: _Place
+    ) -> _Place:
+        """Return the place behind attention with weights of its own."""
         self.attentions += 1
-        queries, keys, values = found
-        self.populations.unite(queries.population, keys.population)
-        attention = Attention(
-            queries.done,
-            keys.done,
-            values.done,
-            layer.logit_scale,
-            layer.causal,
-            values.ratio / keys.ratio,
-        )
+        one = self.populations.unite(queries.population, keys.population)
+        scale, share, heads = layer.logit_scale, values.ratio / keys.ratio, None
+        if isinstance(layer, MultiHeadAttention):
+            size = _size_of_heads(layer, share)
+            one = self.populations.unite(one, values.population)
+            self.populations.split(one, size)
+            scale, heads = scale / size**0.5, Heads(one, size)
+        parts = (queries.done, keys.done, values.done)
+        attention = Attention(*parts, scale, layer.causal, share, heads)
         return _Place((*place.done, attention), values.population, values.ratio)
 
     def _affine(self, path: Path, place: _Place) -> _Place:
@@ -351,6 +254,31 @@ class _Reader:
         return _Place((*place.done, made), behind, ratio)
 
 
+def _size_of_heads(layer: MultiHeadAttention, share: float) -> int:
+    """Return the number of neurons of a head, with values and keys in the given ratio.
+
+    Raises
+    ------
+    NoTheory
+        If it grows with the width, there is no softmax, or there are not as many values as keys.
+    """
+    if layer.key_size is None:
+        raise NoTheory(
+            f"{layer!r} has heads whose keys grow in number with the width, and logits q·k/√d that "
+            "stay random; their limit under training is not implemented. With key_size=… there is "
+            "that of heads of a fixed size, and with logits q·k/d, those of lg.QKVAttention(), "
+            "that of large keys."
+        )
+    if layer.mechanism != "softmax":
+        raise NoTheory(f"{layer!r} has no softmax; its limit under training is not implemented.")
+    if share != 1:
+        raise NoTheory(
+            f"{layer!r} has {share:g} values for each key; the limit of heads of a fixed size "
+            "wants as many values as keys."
+        )
+    return layer.key_size
+
+
 def _behind(place: _Place, operation: Any) -> _Place:
     return replace(place, done=(*place.done, operation))
 
@@ -359,6 +287,6 @@ def no_rule(layer: Layer) -> NoRule:
     """Return the error for a layer that this limit does not cover."""
     known = (
         Dense, Elementwise, LayerNorm, RMSNorm, GlobalAvgPool, GlobalSumPool,
-        SelfAttention, QKVAttention, Residual, Sequence,
+        SelfAttention, QKVAttention, MultiHeadAttention, Residual, Sequence,
     )  # fmt: skip
     return NoRule("the mean-field limit of attention", layer, known)

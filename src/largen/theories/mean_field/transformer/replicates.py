@@ -252,7 +252,7 @@ class _Replicates:
         patterns, patterns_error = _mean_and_error(patterns, of(found[0]), first and first[1])
         directions = max(one.directions for one in shown)
         how = (
-            f"{len(shown)} replicates of {self._particles} neurons in populations with activations,"
+            f"{len(shown)} replicates of {self._particles} neurons in sampled populations,"
             f" up to {directions} directions of a matrix"
         )
         stopped = shown[-1].stopped

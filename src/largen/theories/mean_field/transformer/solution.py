@@ -210,7 +210,7 @@ class AttentionMeanField(Theory):
         needed = bytes_at_start(problem, run, self.particles or wanted_particles(problem, run))
         check_fits(needed, f"net: directions of {len(run.data.x)} samples", "Take fewer samples.")
         with reporter(self.progress, "mean field", cheaper) as report:
-            if problem.program.populations.activated:
+            if problem.program.populations.sampled:
                 rng = np.random.default_rng(np.asarray(jax.random.key_data(random_key(self.key))))
                 found = solve_by_replicates(problem, run, settings, rng, report)
             else:
