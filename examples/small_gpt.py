@@ -4,10 +4,12 @@
 # A causal transformer predicts the next character of a nursery rhyme at infinite width and infinite
 # key size: its loss, and where its attention goes, before and after training. By default its blocks
 # are attention alone, whose limit is exact and quick. With `--perceptrons` a multilayer perceptron
-# follows each attention; its neurons are sampled, which takes about a minute.
+# follows each attention; its neurons are sampled, which takes about a minute. With `--key-size 4`
+# there are many heads of four keys instead of large ones, which are sampled as well.
 #
 #     python examples/small_gpt.py [--steps 20] [--out FOLDER]    # less than a minute
 #     python examples/small_gpt.py --perceptrons --steps 6
+#     python examples/small_gpt.py --key-size 4 --steps 6
 
 # %%
 from __future__ import annotations
@@ -38,9 +40,12 @@ def windows(context: int, stride: int) -> lg.Dataset:
     return lg.Dataset(lg.with_positions(inputs), codes[places + 1])
 
 
-def gpt(blocks: int, perceptrons: bool = False) -> lg.Layer:
+def gpt(blocks: int, perceptrons: bool = False, key_size: int | None = None) -> lg.Layer:
     """Return a causal transformer whose blocks read the normalised stream."""
-    attention = lg.QKVAttention(logit_scale=4.0, causal=True)
+    if key_size is None:
+        attention = lg.QKVAttention(logit_scale=4.0, causal=True)
+    else:
+        attention = lg.MultiHeadAttention(key_size=key_size, causal=True)
     block = [lg.Residual(lg.serial(lg.RMSNorm(), attention, lg.Dense()))]
     if perceptrons:
         hidden = (lg.Dense(), lg.Activation("gelu"), lg.Dense())
@@ -50,15 +55,22 @@ def gpt(blocks: int, perceptrons: bool = False) -> lg.Layer:
 
 # %% [markdown]
 # ## What comes out
-# At initialisation all logits are 0: the loss is log V, and attention is uniform over the
-# characters that a position sees.
+# At initialisation all logits are 0 with large keys: the loss is log V, and attention is uniform over
+# the characters that a position sees. In heads of a fixed size logits are random, and attention is
+# uniform in their mean.
 
 
 # %%
-def solve(steps: int, perceptrons: bool = False, blocks: int = 2, lr: float = 3.0):
+def solve(
+    steps: int,
+    perceptrons: bool = False,
+    key_size: int | None = None,
+    blocks: int = 2,
+    lr: float = 3.0,
+):
     """Return the limit of gradient descent on the text."""
     run = lg.Run(
-        gpt(blocks, perceptrons),
+        gpt(blocks, perceptrons, key_size),
         lg.mean_field(),
         windows(context=7, stride=11),
         loss="cross_entropy",
@@ -72,9 +84,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--perceptrons", action="store_true")
+    parser.add_argument("--key-size", type=int)
     parser.add_argument("--out", type=Path, default=Path("small_gpt"))
     given = parser.parse_args()
-    limit = solve(given.steps, given.perceptrons)
+    limit = solve(given.steps, given.perceptrons, given.key_size)
     before, after = limit.loss_train[[0, -1]]
     seen = (limit.f_train[-1].argmax(-1) == limit.y_train).mean()
     print(f"loss for each character {before:.3f} → {after:.3f}; {seen:.0%} are the likeliest")

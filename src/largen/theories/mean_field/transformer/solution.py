@@ -30,7 +30,7 @@ from largen.theories.mean_field.transformer.replicates import (
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionMeanField(Theory):
-    """The mean-field limit of networks with attention whose key size is infinite.
+    """The mean-field limit of networks with attention: of large keys, or of many heads.
 
     In runs in ``lg.mean_field(gamma)`` or an equivalent parameterization, logits c q·k/d
     (:class:`largen.QKVAttention`) are averages over the features of a head, and do not fluctuate in
@@ -67,6 +67,17 @@ class AttentionMeanField(Theory):
     independent replicates. Directions that are smaller than a tolerance are omitted, and their
     effect is part of the error.
 
+    In the limit of infinitely many heads of a fixed size d (the other limit of that paper;
+    ``lg.MultiHeadAttention(key_size=d)``), logits remain random and differ from head to head. With
+    sums over the d neurons of a head in place of averages,
+
+        a_st = c q_s·k_t/√d,        e_st = g_o,s·v_t,        g_q,s = (c/√d) Σ_t ȧ_st k_t,
+
+    and likewise for g_k; all heads have the same distribution. Queries, keys and values are values
+    at the neurons of a number of heads, sampled as the neurons of perceptrons are, and what the map
+    behind them sends to the stream is linear in Gaussian vectors again. With c = c'/√d this limit
+    approaches that of large keys with a distance of order 1/d.
+
     A read-out without pooling has an output f_s at each position s. The loss is the mean over S
     positions, and the error signal is that of each position,
 
@@ -79,23 +90,23 @@ class AttentionMeanField(Theory):
     positions are inputs as well: :func:`largen.with_positions`.
 
     Covered are a ``Dense`` read-in, residual or plain sequences of ``Dense``, ``Activation``,
-    ``QKVAttention``, ``SelfAttention``, ``RMSNorm``, ``LayerNorm``, ``GlobalAvgPool`` and
-    ``GlobalSumPool``, and a ``Dense`` read-out, with ratios of widths and biases; gradient descent
-    on full or other batches with momentum, weight decay and schedules. All heads of a layer have
-    the same logits in the limit, whatever their number. Not covered are logits q·k/√d
-    (:class:`largen.MultiHeadAttention`) and keys of finite size, tied embeddings, adaptive
-    optimizers, Langevin noise and gradient flow.
+    ``QKVAttention``, ``SelfAttention``, ``MultiHeadAttention`` of a ``key_size`` with as many values
+    as keys, ``RMSNorm``, ``LayerNorm``, ``GlobalAvgPool`` and ``GlobalSumPool``, and a ``Dense``
+    read-out, with ratios of widths and biases; gradient descent on full or other batches with
+    momentum, weight decay and schedules. All heads of a ``QKVAttention`` have the same logits in
+    the limit, whatever their number. Not covered are logits q·k/√d of keys that grow in number with
+    the width, tied embeddings, adaptive optimizers, Langevin noise and gradient flow.
 
     Parameters
     ----------
     rtol
         Target relative error of the whole trajectory of outputs, |error|/|f|, in networks with
-        activations. Replicates are added until it is reached. This and the next three options are
-        without effect in others, which are solved exactly.
+        activations or heads of a fixed size. Replicates are added until it is reached. This and the
+        next three options are without effect in others, which are solved exactly.
     particles
-        The number of neurons of each population with activations, in each replicate. By default at
-        least 2048, and 64 for every position of a sample; twice as many if these have fewer
-        than twice the directions of the fields.
+        The number of neurons of each sampled population, in each replicate; of heads, those of all
+        of them together. By default at least 2048, and 64 for every position of a sample; twice as
+        many if these have fewer than twice the directions of the fields.
     replicates
         The number of replicates; by default at least 4, and as many as ``rtol`` requires.
     max_particles
@@ -120,14 +131,14 @@ class AttentionMeanField(Theory):
 
     * ``attention (record, layer, sample, position, position_2)``, the weights σ_st with which a
       position attends to another in each attention layer, on training samples, and
-      ``attention_test`` on test samples;
-    * in networks with activations ``f_train_error``, ``f_test_error``, ``attention_error`` and
+      ``attention_test`` on test samples; where heads differ, their mean over heads;
+    * in networks that are sampled ``f_train_error``, ``f_test_error``, ``attention_error`` and
       ``attention_test_error``, with the same axes: the standard error of the mean over replicates,
       combined with the effect of omitted directions;
     * ``record_step`` and ``layer``, the time indices, and the attention layers from 1 on.
 
-    If the fields of networks with activations span more than half of the space of ``particles``
-    neurons, the status is ``"inaccurate"``.
+    If the fields of a sampled population span more than half of the space of ``particles`` neurons,
+    the status is ``"inaccurate"``.
 
     Raises
     ------
