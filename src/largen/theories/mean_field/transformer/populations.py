@@ -153,6 +153,7 @@ class SampledPopulation(Population):
             raise TooFewNeurons
         drawn, self._first = self._first[:number], self._first[number:]
         more = self._rng.standard_normal((number - len(drawn), self.size))
+        # Random rows are far from the span: what one projection leaves of it are rounding errors.
         rows = self._apart(np.concatenate([drawn, more]) / self.size**0.5)
         # The nearest orthonormal rows: no order among them, as there would be in Gram-Schmidt.
         left, _, right = np.linalg.svd(rows, full_matrices=False)
@@ -167,11 +168,10 @@ class SampledPopulation(Population):
         basis, triangle, _ = found
         new = basis[:, np.abs(np.diag(triangle)) > ROUNDING].T
         if len(new):
+            # Directions of small rests need another projection, now that they are normalised.
             self._span.append(np.linalg.qr(self._apart(new).T)[0].T)
 
     def _apart(self, rows: np.ndarray) -> np.ndarray:
         """Return what is left of rows beside the span of all fields."""
         known = self._span.array
-        for _ in range(2):
-            rows = rows - (rows @ known.T) @ known
-        return rows
+        return rows - (rows @ known.T) @ known
