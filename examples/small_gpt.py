@@ -55,7 +55,7 @@ def gpt(blocks: int, perceptrons: bool = False, key_size: int | None = None) -> 
 
 # %% [markdown]
 # ## What comes out
-# At initialisation all logits are 0 with large keys: the loss is log V, and attention is uniform over
+# At initialisation all logits of large keys are 0: the loss is log V, and attention is uniform over
 # the characters that a position sees. In heads of a fixed size logits are random, and attention is
 # uniform in their mean.
 

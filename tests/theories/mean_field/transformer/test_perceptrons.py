@@ -187,8 +187,8 @@ def test_only_errors_of_whole_solutions_are_told(monkeypatch):
     run = run_of(transformer(CAUSAL, PLAIN), steps=6)
     problem, reached = AttentionMeanField.pose(run).problem, []
     settings = replicates.Settings(5e-2, None, None, 2**12, (), 1e9, reached.append)
-    rng = np.random.default_rng(0)
-    found = replicates.solve_by_replicates(problem, run, settings, rng, lambda done, total: None)
+    seed = np.zeros(2, int)
+    found = replicates.solve_by_replicates(problem, run, settings, seed, lambda done, total: None)
     assert found.stopped is None
     assert "128 neurons" not in found.how
     assert reached
@@ -209,3 +209,28 @@ def test_networks_converge_with_their_width():
     z = (2 * means[1] - means[0]) / np.sqrt(4 * squares[1] + squares[0] + left**2)
     assert np.abs(z).max() < 3.5, z
     assert np.abs(means[0] / np.sqrt(squares[0])).max() > 5  # it is seen at the smaller width
+
+
+def test_an_interrupted_solution_resumes_from_its_replicates(tmp_path):
+    run = run_of(transformer(CAUSAL, PLAIN), steps=2)
+    options = {"particles": 256, "rtol": 0.05, "replicates": 4, "key": 3}
+    whole = lg.solve(run, **options)
+    told, place = [], tmp_path / "limit.npz"
+
+    def stop(done, total):
+        if place.exists():  # the first replicate has finished
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt) as caught:
+        lg.solve(run, checkpoint=place, progress=stop, **options)
+    assert "the same call resumes from them" in caught.value.__notes__[0]
+    again = lg.solve(run, checkpoint=place, progress=lambda *now: told.append(now), **options)
+    np.testing.assert_array_equal(again.f_train, whole.f_train)
+    np.testing.assert_array_equal(again.f_test_error, whole.f_test_error)
+    np.testing.assert_array_equal(again.attention, whole.attention)
+    assert told[-1][1] < 400
+    # More replicates are added to those of the file; other runs are refused by name.
+    more = lg.solve(run, checkpoint=place, **(options | {"replicates": 6}))
+    assert "6 replicates" in more.notes[0]
+    with pytest.raises(InvalidInput, match=r"another key, .* another number of steps"):
+        lg.solve(run.with_changes(steps=3), checkpoint=place, **(options | {"key": 4}))

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from largen.arrays import precision
 from largen.interrupts import Pace, check
 from largen.runs import Run
+from largen.theories.mean_field.deep.estimation.parallel import one_thread_of_blas
 from largen.theories.mean_field.transformer.passes import Context, InSequence
 from largen.theories.mean_field.transformer.populations import (
     Population,
@@ -69,7 +69,7 @@ class Drawn(NamedTuple):
 
     neurons: int
     first: int
-    seed: int
+    seed: int | tuple[int, ...]
 
 
 class Solved(NamedTuple):
@@ -80,7 +80,8 @@ class Solved(NamedTuple):
     f
         Outputs, (step, sample, position, output), NaN from a step on at which they are not finite.
     patterns
-        Attention weights at the recorded steps, a list of (sample, position, position) each.
+        Attention weights at the recorded steps, (record, layer, sample, position, position), NaN
+        likewise.
     directions
         The largest number of directions that a matrix has acted on, at one of its sides.
     stopped
@@ -89,7 +90,7 @@ class Solved(NamedTuple):
     """
 
     f: np.ndarray
-    patterns: list[list[np.ndarray]]
+    patterns: np.ndarray
     directions: int
     stopped: str | None
 
@@ -228,7 +229,8 @@ def train(
     x = x.reshape(len(x), problem.program.positions, -1)
     times, last = len(run.times), len(run.times) - 1
     f = np.full((times, len(x), problem.positions, problem.outputs), np.nan)
-    patterns: list[list[np.ndarray]] = []
+    sides = (problem.program.positions,) * 2
+    patterns = np.full((len(record_at), problem.program.attentions, len(x), *sides), np.nan)
     stopped: str | None = None
     residual, momentum = residuals(run), getattr(run.optimizer, "momentum", 0.0)
 
@@ -239,8 +241,8 @@ def train(
         f[t] = network.forward(x)
         if not np.isfinite(f[t]).all():
             raise Diverged
-        if t in record_at:
-            patterns.append([np.copy(each) for each in network.context.patterns])
+        if t in record_at and patterns.size:
+            patterns[record_at.index(t)] = network.context.patterns
         if t < last:
             step = Descent(run.rates[t], momentum, run.optimizer.weight_decay)
             network.descend(residual(t, f[t]), step)
@@ -250,7 +252,7 @@ def train(
         return stopped is None
 
     # Products of few columns take longer in several threads, which wait for one another.
-    with precision(f), np.errstate(all="ignore"), threadpool_limits(1, "blas"):
+    with precision(f), np.errstate(all="ignore"), one_thread_of_blas():
         try:
             for begin, end in Pace().segments(0, times):
                 if not all(map(advance, range(begin, end))):

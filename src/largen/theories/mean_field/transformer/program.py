@@ -217,13 +217,12 @@ class _Reader:
             one = self.populations.unite(branch.population, shortcut.population)
             skip = Skip(branch.done, shortcut.done, self.form.branch)
             return _Place((*place.done, skip), one, branch.ratio)
-        return self._attention(layer, place, *found)
+        return self._attention(layer, place, found)
 
-    def _attention(
-        self, layer: Any, place: _Place, queries: _Place, keys: _Place, values: _Place
-    ) -> _Place:
+    def _attention(self, layer: Any, place: _Place, ways: Any) -> _Place:
         """Return the place behind attention with weights of its own."""
         self.attentions += 1
+        queries, keys, values = ways
         one = self.populations.unite(queries.population, keys.population)
         scale, share, heads = layer.logit_scale, values.ratio / keys.ratio, None
         if isinstance(layer, MultiHeadAttention):

@@ -4,7 +4,8 @@ Fields on which activations act are values at S neurons, so that averages have s
 order 1/√S, which vary from one replicate to another. Directions of fields that are smaller than a
 tolerance τ are omitted. Their effect is measured on one replicate, whose matrices stay the same
 while τ decreases by factors of 3. If it falls at least with the first power of τ, the error that is
-left at τ/3 is at most half of the change from τ to τ/3.
+left at τ/3 is at most half of the change from τ to τ/3. Replicates are computed at the same time,
+in as many threads as there are cores.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy as np
 from largen.errors import InvalidInput
 from largen.runs import Run
 from largen.theories.mean_field.deep.estimation.averages import ratio
+from largen.theories.mean_field.deep.estimation.parallel import Team, cores, one_thread_of_blas
 from largen.theories.mean_field.transformer.dynamics import (
     AttentionProblem,
     Drawn,
@@ -26,6 +28,7 @@ from largen.theories.mean_field.transformer.dynamics import (
     train,
 )
 from largen.theories.mean_field.transformer.populations import TooFewNeurons
+from largen.theories.mean_field.transformer.saved import Kept, SavedReplicates
 
 FEWEST_REPLICATES = 4
 FEWEST_PARTICLES, PER_COLUMN = 2048, 64
@@ -50,7 +53,7 @@ class Settings:
     record_at
         Time indices at which attention weights are recorded.
     budget
-        The number of bytes that matrices may take.
+        The number of bytes that the matrices of all replicates at work may take.
     reached
         Called with the relative error by sampling after each round of replicates.
     """
@@ -104,16 +107,16 @@ def solve_exactly(problem: AttentionProblem, run: Run, settings: Settings, tell:
     found = train(InfiniteNetwork(problem), problem, run, settings.record_at, settings.budget, tell)
     most = f"up to {found.directions} directions of a matrix"
     how = f"coordinates in Gaussian vectors, {most}; exact to rounding"
-    patterns = _patterns(problem, run, settings, found)
-    return Mean(found.f, patterns, None, None, how, found.stopped, found.directions)
+    return Mean(found.f, found.patterns, None, None, how, found.stopped, found.directions)
 
 
 def solve_by_replicates(
     problem: AttentionProblem,
     run: Run,
     settings: Settings,
-    rng: np.random.Generator,
+    seed: np.ndarray,
     tell: Callable[[int, int], Any],
+    saved: SavedReplicates | None = None,
 ) -> Mean:
     """Return the mean over as many replicates as the target error requires.
 
@@ -123,30 +126,43 @@ def solve_by_replicates(
         The problem, and its run.
     settings
         The target error, and the numbers of neurons and replicates.
-    rng
-        The source of the seeds of replicates.
+    seed
+        The seed of the seeds of replicates.
     tell
-        Called with the numbers of finished and of all time indices.
+        Called with parts of the work that are finished, and all of them.
+    saved
+        The file that finished replicates are written to, and read from.
 
     Raises
     ------
     InvalidInput
         If the initial weights alone have more vectors than there are neurons for.
     """
+    kept = None if saved is None else saved.load()
     particles = settings.particles or wanted_particles(problem, run)
+    if kept is not None:
+        particles = kept.particles
+    at_once = cores()
     while True:
         last = settings.particles is not None or 2 * particles > settings.max_particles
         try:
-            found = _Replicates(problem, run, settings, particles, rng, tell).mean()
-            if found.stopped != "particles" or last:
-                return found
+            with one_thread_of_blas():
+                replicates = _Replicates(problem, run, settings, particles, seed, saved)
+                found = replicates.mean(kept, at_once, tell)
         except TooFewNeurons:
             if last:
                 raise InvalidInput(
                     "particles: wanted more than twice the number of inputs and biases of a "
-                    f"population with activations, got {particles}."
+                    f"population with activations or heads, got {particles}."
                 ) from None
-        particles *= 2
+            particles *= 2
+            continue
+        if found.stopped == "particles" and not last:
+            particles *= 2
+        elif found.stopped == "memory_budget" and at_once > 1:
+            at_once = 1  # one replicate may take all of the budget
+        else:
+            return found
 
 
 def wanted_particles(problem: AttentionProblem, run: Run) -> int:
@@ -164,78 +180,135 @@ class _Replicates:
         run: Run,
         settings: Settings,
         particles: int,
-        rng: np.random.Generator,
-        tell: Callable[[int, int], Any],
+        seed: np.ndarray,
+        saved: SavedReplicates | None,
     ):
         self._problem, self._run, self._settings = problem, run, settings
-        self._particles, self._rng, self._tell = particles, rng, tell
-        self._tolerance = settings.rtol / FINER
-        self._goal = (settings.replicates or FEWEST_REPLICATES) + 1
-        self._trained = 0
+        self._particles, self._saved = particles, saved
+        self._seed = (*seed.tolist(), particles)
+        # The first replicate has three times this tolerance at first.
+        self._tolerance = settings.rtol / FINER**2
+        self._goal = settings.replicates or FEWEST_REPLICATES
+        self._budget = settings.budget
+        self._rough: Any = None
         self._found: list[Solved] = []
 
-    def mean(self) -> Mean:
-        """Return the mean over as many replicates as are wanted."""
-        settings = self._settings
-        change = self._refine()
-        while True:
-            rounds = self._goal - self._trained + len(self._found)
-            while len(self._found) < rounds and self._go_on():
-                self._found.append(self._solve(self._network()))
-            found = self._average(change)
-            most = settings.max_particles // self._particles
-            random = self._average(None).relative_error
-            if np.isfinite(random):
-                settings.reached(random)
-            enough = settings.replicates or random <= settings.rtol or most <= rounds
-            if enough or not np.isfinite(random) or not self._go_on():
-                return found
-            wanted = int(np.ceil(1.1 * rounds * (random / settings.rtol) ** 2))
-            self._goal += max(1, min(wanted, most, 4 * rounds) - rounds)
+    def mean(self, kept: Kept | None, at_once: int, tell: Callable[[int, int], Any]) -> Mean:
+        """Return the mean over as many replicates as are wanted.
 
-    def _refine(self) -> Solved:
-        """Find a sufficient tolerance; return the first replicate with three times of it."""
-        network = self._network()
-        rough = self._solve(network)
+        Parameters
+        ----------
+        kept
+            Replicates of an earlier call, if there are any.
+        at_once
+            The number of replicates that are computed at the same time.
+        tell
+            Called with the finished part of the work, and all of it.
+        """
+        self._budget = self._settings.budget / at_once
+
+        said = before = 0
+
+        def report(done: float) -> None:
+            nonlocal said
+            said = max(said, int(100 * done))  # another tolerance begins replicates anew
+            tell(said, 100 * (self._goal - before))
+
+        with Team(at_once, report) as team:
+            if kept is None:
+                begun = self._begin(team)
+            else:
+                self._tolerance, self._rough, self._found = kept[1:]
+                before, begun = len(self._found), []
+            while True:
+                new = range(len(self._found) + len(begun), self._goal)
+                for ended in begun + [self._start(team, i) for i in new]:
+                    self._found.append(ended())
+                    if not self._go_on():
+                        return self._average(self._rough)
+                    self._keep()
+                found, wanted = self._average(self._rough), self._wanted()
+                if wanted <= self._goal:
+                    return found
+                self._goal, begun = wanted, []
+
+    def _begin(self, team: Team) -> list[Callable[[], Solved]]:
+        """Find a sufficient tolerance, and return the replicates that have begun meanwhile."""
+        supposed = self._tolerance
+        ended = team.start(0, self._refine)
+        begun = [self._start(team, i) for i in range(1, self._goal)]
+        self._rough, first, self._tolerance = ended()
+        if self._tolerance != supposed:
+            team.dismiss()
+            begun = []
+        return [lambda: first, *begun]
+
+    def _refine(self, tell: Callable[[float], None]) -> tuple[Solved, Solved, float]:
+        """Return the first replicate with three times a sufficient tolerance, and with it."""
+        network, tolerance = self._network(0), FINER * self._tolerance
+        network.restart(tolerance)
+        rough = self._train(network, lambda part: tell(part / 2))
         while True:
             fine = rough
             if rough.stopped is None:
-                self._tolerance /= FINER
-                network.restart(self._tolerance)
-                fine = self._solve(network)
+                tolerance /= FINER
+                network.restart(tolerance)
+                fine = self._train(network, lambda part: tell((1 + part) / 2))
             left = ratio((fine.f - rough.f) / (FINER - 1), fine.f)
-            last = self._tolerance < LEAST_TOLERANCE or fine.stopped is not None
+            last = tolerance < LEAST_TOLERANCE or fine.stopped is not None
             if last or not np.isfinite(fine.f).all() or left <= self._settings.rtol / 2:
-                self._found.append(fine)
-                return rough
-            self._goal += 1
+                return rough, fine, tolerance
             rough = fine
+
+    def _start(self, team: Team, number: int) -> Callable[[], Solved]:
+        """Begin a replicate, and return the function that waits for it."""
+        tolerance = self._tolerance
+
+        def solve(tell: Callable[[float], None]) -> Solved:
+            network = self._network(number)
+            network.restart(tolerance)
+            return self._train(network, tell)
+
+        return team.start(number, solve)
 
     def _go_on(self) -> bool:
         """Whether all replicates came to their end."""
         return all(one.stopped is None and np.isfinite(one.f).all() for one in self._found)
 
-    def _network(self) -> InfiniteNetwork:
-        """Return another network."""
+    def _wanted(self) -> int:
+        """Return the number of replicates that the target error requires, as far as allowed."""
+        settings, rounds = self._settings, len(self._found)
+        random = self._average(None).relative_error
+        if np.isfinite(random):
+            settings.reached(random)
+        if settings.replicates or not np.isfinite(random) or random <= settings.rtol:
+            return rounds
+        most = settings.max_particles // self._particles
+        wanted = int(np.ceil(1.1 * rounds * (random / settings.rtol) ** 2))
+        return min(wanted, most, 4 * rounds)
+
+    def _keep(self) -> None:
+        """Write what is finished to the file."""
+        if self._saved is not None:
+            self._saved.save(Kept(self._particles, self._tolerance, self._rough, self._found))
+
+    def _network(self, number: int) -> InfiniteNetwork:
+        """Return the network of a replicate."""
         samples = len(self._run.data.x) + self._problem.samples
         first = samples * self._problem.program.positions
-        drawn = Drawn(self._particles, first, int(self._rng.integers(2**31)))
-        network = InfiniteNetwork(self._problem, drawn)
-        network.restart(self._tolerance)
-        return network
+        drawn = Drawn(self._particles, first, (*self._seed, number))
+        return InfiniteNetwork(self._problem, drawn)
 
-    def _solve(self, network: InfiniteNetwork) -> Solved:
+    def _train(self, network: InfiniteNetwork, tell: Callable[[float], None]) -> Solved:
         """Train a network."""
-        times = len(self._run.times)
-        before, goal = self._trained * times, self._goal * times
-
-        def tell(done: int, total: int) -> Any:
-            return self._tell(before + done, max(goal, before + total))
-
-        settings = self._settings
-        found = train(network, self._problem, self._run, settings.record_at, settings.budget, tell)
-        self._trained += 1
-        return found
+        return train(
+            network,
+            self._problem,
+            self._run,
+            self._settings.record_at,
+            self._budget,
+            lambda done, total: tell(done / total),
+        )
 
     def _average(self, rough: Solved | None) -> Mean:
         """Return the mean, its errors with those of a rougher first replicate if it is given."""
@@ -243,13 +316,10 @@ class _Replicates:
         # One that stopped, or diverged, shows how far the others would have come.
         shown = found if self._go_on() else found[-1:]
 
-        def of(one: Solved) -> np.ndarray:
-            return _patterns(self._problem, self._run, self._settings, one)
-
-        first = None if rough is None else (rough.f, of(rough))
-        f, patterns = ([one.f for one in shown], [of(one) for one in shown])
+        first = None if rough is None else (rough.f, rough.patterns)
+        f, patterns = ([one.f for one in shown], [one.patterns for one in shown])
         f, f_error = _mean_and_error(f, found[0].f, first and first[0])
-        patterns, patterns_error = _mean_and_error(patterns, of(found[0]), first and first[1])
+        patterns, patterns_error = _mean_and_error(patterns, found[0].patterns, first and first[1])
         directions = max(one.directions for one in shown)
         how = (
             f"{len(shown)} replicates of {self._particles} neurons in sampled populations,"
@@ -271,13 +341,3 @@ def _mean_and_error(
         if rough is not None:
             error = np.hypot(error, np.abs(fine - rough) / (FINER - 1))
         return each.mean(0), error
-
-
-def _patterns(problem: AttentionProblem, run: Run, settings: Settings, found: Solved) -> np.ndarray:
-    """Return recorded attention weights as an array, NaN where there are none."""
-    program, records = problem.program, len(settings.record_at)
-    sides = program.positions, program.positions
-    patterns = np.full((records, program.attentions, len(run.data.x), *sides), np.nan)
-    if program.attentions and found.patterns:
-        patterns[: len(found.patterns)] = found.patterns
-    return patterns

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from os import PathLike
 from typing import Any, ClassVar
 
 import jax
 import numpy as np
 
 from largen.errors import NumericalFailure
-from largen.interrupts import interruptible
+from largen.files import as_path
+from largen.interrupts import go_on_with, interruptible
 from largen.memory import MEMORY_BUDGET, check_fits
 from largen.progress import Report, check_progress, reporter
 from largen.runs import Posed, Run, Status, Theory, Trajectory
@@ -26,6 +28,7 @@ from largen.theories.mean_field.transformer.replicates import (
     solve_exactly,
     wanted_particles,
 )
+from largen.theories.mean_field.transformer.saved import SavedReplicates
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,12 +93,12 @@ class AttentionMeanField(Theory):
     positions are inputs as well: :func:`largen.with_positions`.
 
     Covered are a ``Dense`` read-in, residual or plain sequences of ``Dense``, ``Activation``,
-    ``QKVAttention``, ``SelfAttention``, ``MultiHeadAttention`` of a ``key_size`` with as many values
-    as keys, ``RMSNorm``, ``LayerNorm``, ``GlobalAvgPool`` and ``GlobalSumPool``, and a ``Dense``
-    read-out, with ratios of widths and biases; gradient descent on full or other batches with
-    momentum, weight decay and schedules. All heads of a ``QKVAttention`` have the same logits in
-    the limit, whatever their number. Not covered are logits q·k/√d of keys that grow in number with
-    the width, tied embeddings, adaptive optimizers, Langevin noise and gradient flow.
+    ``QKVAttention``, ``SelfAttention``, ``MultiHeadAttention`` of a ``key_size`` with as many
+    values as keys, ``RMSNorm``, ``LayerNorm``, ``GlobalAvgPool`` and ``GlobalSumPool``, and a
+    ``Dense`` read-out, with ratios of widths and biases; gradient descent on full or other batches
+    with momentum, weight decay and schedules. All heads of a ``QKVAttention`` have the same logits
+    in the limit, whatever their number. Not covered are logits q·k/√d of keys that grow in number
+    with the width, tied embeddings, adaptive optimizers, Langevin noise and gradient flow.
 
     Parameters
     ----------
@@ -116,11 +119,15 @@ class AttentionMeanField(Theory):
         Time indices of the trajectory at which attention weights are recorded; the first and the
         last by default.
     memory_budget
-        The number of bytes that the directions of all matrices may take. Their number grows with
+        The number of bytes that the directions of all matrices may take, of all replicates that are
+        computed at the same time. Their number grows with
         training, at most by samples × positions a step for each side of a matrix. If it outgrows
         the budget, the status is ``"out of memory"``.
     key
         The key of the random numbers of sampled neurons: a JAX key or an integer.
+    checkpoint
+        A file to which each replicate is written as it finishes, and from which the same call
+        resumes. Solutions without sampling, which are quick, do not use it.
     progress
         Whether to show a progress bar; by default in terminals, after two seconds. A function is
         called with the numbers of completed and of all time indices.
@@ -170,6 +177,7 @@ class AttentionMeanField(Theory):
     record_at: Sequence[int] | None = None
     memory_budget: float = MEMORY_BUDGET
     key: Any = 0
+    checkpoint: str | PathLike[str] | None = None
     progress: bool | Report | None = None
 
     def __post_init__(self):
@@ -182,6 +190,7 @@ class AttentionMeanField(Theory):
             max_particles=integer("max_particles", self.max_particles, at_least=1),
             record_at=None if at is None else tuple(integers("record_at", at, at_least=0)),
             memory_budget=real("memory_budget", self.memory_budget, above=0),
+            checkpoint=None if self.checkpoint is None else as_path("checkpoint", self.checkpoint),
         )
         random_key(self.key)
         check_progress(self.progress)
@@ -222,8 +231,7 @@ class AttentionMeanField(Theory):
         check_fits(needed, f"net: directions of {len(run.data.x)} samples", "Take fewer samples.")
         with reporter(self.progress, "mean field", cheaper) as report:
             if problem.program.populations.sampled:
-                rng = np.random.default_rng(np.asarray(jax.random.key_data(random_key(self.key))))
-                found = solve_by_replicates(problem, run, settings, rng, report)
+                found = self._sampled(posed, settings, report)
             else:
                 found = solve_exactly(problem, run, settings, report)
         result = _trajectory(posed, self.name, found, settings)
@@ -243,6 +251,23 @@ class AttentionMeanField(Theory):
                 result,
             )
         return result
+
+    def _sampled(self, posed: Posed[AttentionProblem], settings: Settings, report: Any) -> Mean:
+        """Return the mean over replicates, with what the checkpoint has of them."""
+        seed = np.asarray(jax.random.key_data(random_key(self.key)))
+        saved = None
+        goes_on = "Nothing was saved; with checkpoint=… the same call would resume here."
+        if self.checkpoint is not None:
+            options = {
+                "key": seed,
+                "rtol": self.rtol,
+                "number of particles": self.particles,
+                "choice of record_at": settings.record_at,
+            }
+            saved = SavedReplicates(self.checkpoint, posed.run, options)
+            goes_on = f"Replicates are in {self.checkpoint}: the same call resumes from them."
+        with go_on_with(goes_on):
+            return solve_by_replicates(posed.problem, posed.run, settings, seed, report, saved)
 
     def _why(self, found: Mean) -> str:
         """Return why a solution ended before its time, and what to do."""

@@ -8,17 +8,19 @@ interrupted run, for a longer run, and for a run whose learning rates differ onl
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
 from os import PathLike
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from largen.architectures import fingerprint
 from largen.files import as_file, make_folder
-from largen.parameterizations import Stepped
 from largen.runs import Run
-from largen.theories.mean_field.deep.restarts.marked_files import load_marked, other, save_marked
+from largen.theories.mean_field.deep.restarts.marked_files import (
+    load_marked,
+    marks_of,
+    other,
+    save_marked,
+)
 from largen.theories.mean_field.deep.restarts.sweep_state import SavedState
 from largen.theories.mean_field.deep.sweep.advance import Swept
 from largen.theories.mean_field.deep.sweep.kernel_records import RecordedKernels
@@ -74,7 +76,7 @@ class Checkpoint:
     ):
         self.path = as_file("checkpoint", path)
         self._folder = make_folder("checkpoint", self.path.with_name(self.path.name + ".states"))
-        self._marks = _marks(run, options)
+        self._marks = marks_of(run, options | {"format": FORMAT})
         self._course, self._recorded = course(run), recorded
 
     def load(self) -> Done | None:
@@ -160,24 +162,3 @@ class Checkpoint:
 def _kernels(held: dict[str, np.ndarray], prefix: str) -> list[RecordedKernels]:
     parts = [held[f"{prefix}/{name}"] for name in RecordedKernels._fields]
     return [RecordedKernels(*(part[i] for part in parts)) for i in range(int(held[prefix]))]
-
-
-def _marks(run: Run, options: dict[str, Any]) -> dict[str, str]:
-    """Return marks that identify a solution, except for its duration."""
-    data, optimizer = run.data, run.optimizer
-    one = {"lr": 1.0} | ({"schedule": None} if isinstance(optimizer, Stepped) else {})
-    parts = {
-        "format": FORMAT,
-        "network": fingerprint(run.net),
-        "parameterization": run.param,
-        "data set": [
-            (array.shape, np.ascontiguousarray(array).tobytes())
-            for array in (data.x_train, data.y_train, data.x_test, data.y_test)
-        ],
-        "loss": run.loss.fingerprint(data.y_train, run.output_shape),
-        "optimizer": replace(optimizer, **one),
-        **options,
-    }
-    return {
-        name: hashlib.sha256(repr(part).encode()).hexdigest()[:16] for name, part in parts.items()
-    }

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from largen.architectures import fingerprint
 from largen.errors import InvalidInput
 from largen.files import load_arrays, save_arrays
+from largen.parameterizations import Stepped
+from largen.runs import Run
 
 
 def save_marked(path: Path, marks: dict[str, str], held: dict[str, Any]) -> None:
@@ -43,3 +48,23 @@ def other(path: Path, why: str) -> InvalidInput:
         f"checkpoint: {str(path)!r} is not of this run with these options: {why}. Remove it (and "
         "the folder of its states) or name another file."
     )
+
+
+def marks_of(run: Run, options: dict[str, Any]) -> dict[str, str]:
+    """Return marks that identify a solution by its run and options, except for its duration."""
+    data, optimizer = run.data, run.optimizer
+    one = {"lr": 1.0} | ({"schedule": None} if isinstance(optimizer, Stepped) else {})
+    parts = {
+        "network": fingerprint(run.net),
+        "parameterization": run.param,
+        "data set": [
+            (array.shape, np.ascontiguousarray(array).tobytes())
+            for array in (data.x_train, data.y_train, data.x_test, data.y_test)
+        ],
+        "loss": run.loss.fingerprint(data.y_train, run.output_shape),
+        "optimizer": replace(optimizer, **one),
+        **options,
+    }
+    return {
+        name: hashlib.sha256(repr(part).encode()).hexdigest()[:16] for name, part in parts.items()
+    }

@@ -1,0 +1,93 @@
+"""A file of finished replicates, from which an interrupted solution resumes."""
+
+from __future__ import annotations
+
+from os import PathLike
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from largen.files import as_file
+from largen.runs import Run
+from largen.theories.mean_field.deep.restarts.marked_files import (
+    load_marked,
+    marks_of,
+    save_marked,
+)
+from largen.theories.mean_field.transformer.dynamics import Solved
+
+FORMAT = 1  # version of the file format
+
+
+class Kept(NamedTuple):
+    """Replicates that have finished, and what was determined before them.
+
+    Attributes
+    ----------
+    particles
+        The number of neurons of a sampled population.
+    tolerance
+        The tolerance of directions.
+    rough, found
+        The first replicate with three times the tolerance, and all replicates with it.
+    """
+
+    particles: int
+    tolerance: float
+    rough: Solved
+    found: list[Solved]
+
+
+class SavedReplicates:
+    """A file of the replicates of one run with one set of options.
+
+    Parameters
+    ----------
+    path
+        The path of the file, which is rewritten after each replicate.
+    run, options
+        The run, and the options of the theory by name. A file of others is rejected with an error
+        that names the differences.
+
+    Raises
+    ------
+    InvalidInput
+        If the path is not that of a file.
+    """
+
+    def __init__(self, path: str | PathLike[str], run: Run, options: dict[str, Any]):
+        self._path = as_file("checkpoint", path)
+        steps = run.rates, None if run.batches is None else np.asarray(run.batches)
+        self._marks = marks_of(
+            run, options | {"number of steps, or other rates": steps, "format": FORMAT}
+        )
+
+    def load(self) -> Kept | None:
+        """Return the replicates of the file; None if there is no file.
+
+        Raises
+        ------
+        InvalidInput
+            If the file belongs to another run or other options.
+        """
+        held = load_marked(self._path, self._marks)
+        if held is None:
+            return None
+        found = [_solved(held, f"{i}/") for i in range(int(held["replicates"]))]
+        numbers = int(held["particles"]), float(held["tolerance"])
+        return Kept(*numbers, _solved(held, "rough/"), found)
+
+    def save(self, kept: Kept) -> None:
+        """Write finished replicates."""
+        held: dict[str, Any] = {"replicates": len(kept.found)}
+        held |= {"particles": kept.particles, "tolerance": kept.tolerance}
+        named = {"rough": kept.rough} | {str(i): each for i, each in enumerate(kept.found)}
+        for name, each in named.items():
+            held[f"{name}/f"], held[f"{name}/patterns"] = each.f, each.patterns
+            held[f"{name}/directions"] = each.directions
+        save_marked(self._path, self._marks, held)
+
+
+def _solved(held: dict[str, np.ndarray], prefix: str) -> Solved:
+    f, patterns, directions = (held[prefix + name] for name in ("f", "patterns", "directions"))
+    return Solved(f, patterns, int(directions), None)
