@@ -10,7 +10,13 @@ import pytest
 from sklearn.datasets import load_digits
 
 ROOT = Path(__file__).parent.parent
-NAMES = ["characters", "features_that_learn", "images_by_kernels", "small_gpt"]
+NAMES = [
+    "characters",
+    "features_that_learn",
+    "images_by_kernels",
+    "small_gpt",
+    "transformer_rates",
+]
 
 
 def example(name):
@@ -68,6 +74,21 @@ def test_small_gpt(tmp_path, monkeypatch, capsys):
     assert after < before - 0.2
     assert len(re.findall(r"'y' 0\.\d+", out)) == 2
     assert (tmp_path / "limit.png").stat().st_size > 10_000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["large keys", "heads"])
+def test_transformer_rates(kind, tmp_path, monkeypatch, capsys):
+    words = f"--samples 4 --steps 2 --rates 1 3 9 --widths 16 --depths 1 --out {tmp_path}"
+    heads = [] if kind == "large keys" else ["--key-size", "4"]
+    monkeypatch.setattr(sys, "argv", ["", *words.split(), *heads])
+    example("transformer_rates").main()
+    out = capsys.readouterr().out
+    (limit,) = re.findall(r"1 block: best rate of the limit (\S+)", out)
+    assert 1 < float(limit) < 9
+    assert "width 16, 4 heads: best rate" in out
+    assert ("width 16, 1 head: " in out) == (kind == "large keys")
+    assert (tmp_path / "1_blocks.png").stat().st_size > 10_000
 
 
 SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("kernels", "depth")]

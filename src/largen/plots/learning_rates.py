@@ -7,8 +7,12 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from largen.plots.style import LIMIT, panels, shades, style
+
+FEW = 5  # the largest number of entries of a legend within the axes
+NARROW = 1.5  # decades of rates, below which powers of ten are too few ticks
 
 
 def learning_rate_figure(curves: Sequence[Any]) -> Figure:
@@ -50,5 +54,12 @@ def learning_rate_figure(curves: Sequence[Any]) -> Figure:
             ylabel=f"{curves[0].on} loss after training",
             title="loss after training, by rate",
         )
-        ax.legend()
+        if len(ax.get_legend_handles_labels()[1]) <= FEW:
+            ax.legend()
+        else:
+            figure.legend(loc="outside lower center", ncols=2, fontsize=7)
+        if np.ptp(np.log10(curves[0].rates)) < NARROW:
+            ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            ax.xaxis.set_major_formatter("{x:g}")
+            ax.xaxis.set_minor_formatter(NullFormatter())
     return figure
