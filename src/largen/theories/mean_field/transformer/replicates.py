@@ -32,6 +32,7 @@ from largen.theories.mean_field.transformer.saved import Kept, SavedReplicates
 
 FEWEST_REPLICATES = 4
 FEWEST_PARTICLES, PER_COLUMN = 2048, 64
+IN_HEADS = 2  # times as many for heads, on which three matrices act
 FINER = 3  # the factor by which the tolerance of directions decreases
 LEAST_TOLERANCE = 1e-10
 
@@ -168,7 +169,8 @@ def solve_by_replicates(
 def wanted_particles(problem: AttentionProblem, run: Run) -> int:
     """Return the default number of neurons of a sampled population, a power of two."""
     columns = len(run.data.x) * problem.program.positions
-    return 2 ** int(np.ceil(np.log2(max(FEWEST_PARTICLES, PER_COLUMN * columns))))
+    wanted = PER_COLUMN * columns * (IN_HEADS if problem.program.populations.head_sizes else 1)
+    return 2 ** int(np.ceil(np.log2(max(FEWEST_PARTICLES, wanted))))
 
 
 class _Replicates:

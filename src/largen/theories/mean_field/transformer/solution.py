@@ -108,8 +108,8 @@ class AttentionMeanField(Theory):
         next three options are without effect in others, which are solved exactly.
     particles
         The number of neurons of each sampled population, in each replicate; of heads, those of all
-        of them together. By default at least 2048, and 64 for every position of a sample; twice as
-        many if these have fewer than twice the directions of the fields.
+        of them together. By default at least 2048, and 64 for every position of a sample, 128 with
+        heads; twice as many if these have fewer than twice the directions of the fields.
     replicates
         The number of replicates; by default at least 4, and as many as ``rtol`` requires.
     max_particles
