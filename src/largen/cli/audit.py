@@ -29,6 +29,9 @@ def audit(
     optimizer: Annotated[str, typer.Option(help="adam, adamw, sgd …")] = "adam",
     lr: Annotated[float, typer.Option(help="The base's rate.")] = 2e-3,
     seeds: Annotated[int, typer.Option(help="Networks of each size.")] = 4,
+    limit: Annotated[
+        float | None, typer.Option(help="Seconds that a stock model may take.")
+    ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="The table's file, .md or .csv.")
     ] = None,
@@ -37,11 +40,9 @@ def audit(
     console = Console(highlight=False)
     try:
         found = _audit(
-            console, builder, base or ["width=64", "depth=2"], model, every,
+            console, builder, base or ["width=64", "depth=2"], model, every, limit, output,
             {"scheme": scheme, "optimizer": optimizer, "lr": lr, "seeds": seeds},
         )  # fmt: skip
-        if output is not None:
-            found.save(output)
     except (ModuleNotFoundError, LargenError) as error:
         console.print(str(error), markup=False)
         raise typer.Exit(2) from None
@@ -55,19 +56,28 @@ def audit(
 
 def _audit(
     console: Console, builder: str | None, base: list[str], model: list[str] | None, every: bool,
-    options: dict[str, Any],
+    limit: float | None, output: Path | None, options: dict[str, Any],
 ) -> Any:  # fmt: skip
+    """Return the table, which is also in the output's file."""
     from largen.transfer.audits import Audit
     from largen.transfer.torch.auditing import audit as audit_one
     from largen.transfer.torch.auditing import audit_stock
 
     if builder is None:
         return audit_stock(
-            model, every=every, progress=lambda row: console.print(row, markup=False), **options
+            model,
+            every=every,
+            save=output,
+            limit=limit,
+            progress=lambda row: console.print(row, markup=False),
+            **options,
         )
     make, name = _builder(builder), builder.partition(":")[2]
     row = audit_one(make, _sizes(base), name=name, **options)
-    return Audit((row,), f"{options['scheme']}, {options['optimizer']}")
+    found = Audit((row,), f"{options['scheme']}, {options['optimizer']}")
+    if output is not None:
+        found.save(output)
+    return found
 
 
 def _builder(text: str) -> Any:

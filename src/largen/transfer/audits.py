@@ -157,9 +157,19 @@ class Audit:
         InvalidInput
             If the file name has another suffix.
         """
-        target = Path(path)
-        kind = one_of("path", target.suffix, (".md", ".csv"))
-        files.save_text(target, self.to_markdown() if kind == ".md" else self.to_csv())
+        text = self.to_markdown() if format_of(path) == ".md" else self.to_csv()
+        files.save_text(Path(path), text)
+
+
+def format_of(path: str | Path) -> str:
+    """Return the suffix of a table's file.
+
+    Raises
+    ------
+    InvalidInput
+        If it is neither ``.md`` nor ``.csv``.
+    """
+    return one_of("path", Path(path).suffix, (".md", ".csv"))
 
 
 def _cell(text: str) -> str:

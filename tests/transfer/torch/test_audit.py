@@ -1,6 +1,7 @@
 """Audits of models: what is flat, what is not, and what is refused."""
 
 import csv
+import time
 
 import pytest
 import torch
@@ -11,7 +12,8 @@ from typer.testing import CliRunner
 from largen.cli.app import app
 from largen.errors import InvalidInput
 from largen.transfer.audits import Audit, Audited, Slope
-from largen.transfer.torch import audit, audit_stock
+from largen.transfer.torch import audit, audit_stock, auditing
+from largen.transfer.torch.stock import StockModel
 from largen.transfer.torch.stock_fields import fields_at
 from largen.transfer.torch.survey import initial_moments
 
@@ -134,6 +136,29 @@ class Rejected(nn.Module):
 def test_initialisations_that_draw_until_they_like_it_end():
     moments = initial_moments(Rejected, {"width": 1}, {n: n for n in ("large", "small")}, 20)
     assert moments["small"].count >= 20
+
+
+def test_rows_are_kept_as_they_are_found_and_slow_models_are_left(tmp_path, monkeypatch):
+    def waits(width, depth):
+        time.sleep(30)
+
+    def fails(width, depth):
+        raise ValueError("no such model")
+
+    models = [StockModel(f.__name__, "of mine", "text", f) for f in (fails, waits)]
+    monkeypatch.setattr(auditing, "stock_models", lambda which: models)
+    table, seen = tmp_path / "table.csv", []
+    begin = time.monotonic()
+    found = audit_stock(
+        save=table, limit=0.2, progress=lambda row: seen.append(len(table.read_text().splitlines()))
+    )
+    assert time.monotonic() - begin < 10
+    assert [row.verdict for row in found] == ["not built", "refused"]
+    assert found.rows[1].refusal == "it takes longer than 0.2 s"
+    assert seen == [2, 3]
+    assert table.read_text() == found.to_csv()
+    with pytest.raises(InvalidInput, match=r"path: '.txt' is not known"):
+        audit_stock(save="table.txt")
 
 
 def test_stock_models_of_transformers():

@@ -11,9 +11,12 @@ at every size.
 
 from __future__ import annotations
 
+import signal
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -22,9 +25,10 @@ from torch import Tensor, nn
 
 from largen.callables import takes
 from largen.errors import InvalidInput, LargenError, instance_of
+from largen.interrupts import in_main_thread
 from largen.scalars import flag, integer, real, sequence
 from largen.text import shown
-from largen.transfer.audits import Audit, Audited, Slope
+from largen.transfer.audits import Audit, Audited, Slope, format_of
 from largen.transfer.coordinates import CoordinateCheck, slope_with_margin
 from largen.transfer.schemes import scheme_of
 from largen.transfer.shapes import shapes
@@ -168,6 +172,8 @@ def audit_stock(
     models: Iterable[str] | None = None,
     *,
     every: bool = False,
+    save: str | Path | None = None,
+    limit: float | None = None,
     progress: Callable[[str], None] | None = None,
     **options: Any,
 ) -> Audit:
@@ -183,6 +189,11 @@ def audit_stock(
     every
         Whether to audit every architecture for text, vision or speech in ``transformers``, not
         only the best known.
+    save
+        A file, .md or .csv, to which the rows so far are written after each model.
+    limit
+        The number of seconds that a model may take; by default as long as it takes. Without effect
+        in other threads than the main one, and on systems without timers.
     progress
         Function called with each row once it is computed.
     **options
@@ -196,9 +207,14 @@ def audit_stock(
     Raises
     ------
     InvalidInput
-        If no library of stock models is installed, or no model has the given name.
+        If no library of stock models is installed, or no model has the given name; if the file is
+        of another kind.
     """
     flag("every", every)
+    if limit is not None:
+        real("limit", limit, above=0)
+    if save is not None:
+        format_of(save)
     if progress is not None:
         takes("progress", progress, ("row",))
     known = stock_models("all" if every else "named")
@@ -209,15 +225,44 @@ def audit_stock(
         wanted = [m for m in known if any(m.name.startswith(name) for name in names)]
         if not wanted:
             raise InvalidInput(f"models: wanted some of {[m.name for m in known]}, got {names}.")
-    rows = []
+    scheme, optimizer = options.get("scheme", "complete_p"), options.get("optimizer", "adam")
+    found = Audit((), f"{scheme}, {optimizer}")
     for model in wanted:
         begin = time.perf_counter()
-        row = _one(model, options)
-        rows.append(row)
+        try:
+            with _at_most(limit):
+                row = _one(model, options)
+        except _TooLong:
+            row = Audited(model.name, model.library, refusal=f"it takes longer than {limit:g} s")
+        found = replace(found, rows=(*found.rows, row))
+        if save is not None:
+            found.save(save)
         if progress is not None:
             progress(f"{row.model}: {row.verdict} ({time.perf_counter() - begin:.0f} s)")
-    scheme, optimizer = options.get("scheme", "complete_p"), options.get("optimizer", "adam")
-    return Audit(tuple(rows), f"{scheme}, {optimizer}")
+    return found
+
+
+class _TooLong(BaseException):
+    """Raised by a timer; no Exception, which audits of a model take for a failure of its own."""
+
+
+@contextmanager
+def _at_most(seconds: float | None) -> Iterator[None]:
+    """Raise an error in the main thread after some time."""
+    if seconds is None or not hasattr(signal, "setitimer") or not in_main_thread():
+        yield
+        return
+
+    def stop(*_: Any) -> None:
+        raise _TooLong
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def _one(model: StockModel, options: Mapping[str, Any]) -> Audited:
