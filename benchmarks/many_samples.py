@@ -33,8 +33,8 @@ NET = lg.mlp(2, "relu", weight_std=2**0.5, bias_std=0.1)
 METHODS = ("exact", "low rank", "iterative")
 LARGEST_EXACT = 8000
 HEAD = (
-    "method", "samples", "steps", "right", "processor s", "foretold", "wall-clock s", "of a product",
-    "MB",
+    "method", "samples", "steps", "right", "processor s", "foretold", "wall-clock s",
+    "of a product", "MB",
 )  # fmt: skip
 
 
@@ -107,20 +107,24 @@ def measure(method, samples, path, landmarks, noise, rtol, folder):
     }  # fmt: skip
 
 
-def foretold(row, above):
+def foretold(row, above, fewest):
     """Return the processor seconds that rows with fewer samples predict, or None.
 
     With n samples a product costs c·n², and all else, at a fixed number of landmarks, a + b·n; an
-    exact solution b·n² + c·n³. The constants are from the two largest numbers above. The number of
+    exact solution, whose factor costs less than its kernel, a + b·n². The constants are from the
+    two largest numbers above, of which none is below that of landmarks, ``fewest``. The number of
     steps, which is known after a solution only, is taken as it was.
     """
-    before = [k for k in above if k["method"] == row["method"]][-2:]
+    before = [k for k in above if k["method"] == row["method"]]
+    if row["method"] != "exact":
+        before = [k for k in before if int(k["samples"]) >= fewest]
+    before = before[-2:]
     if len(before) < 2:
         return None
     n = float(row["samples"])
     sizes = [float(k["samples"]) for k in before]
     cost = [float(k["processor s"]) for k in before]
-    products, powers = 0.0, (2, 3) if row["method"] == "exact" else (0, 1)
+    products, powers = 0.0, (0, 2) if row["method"] == "exact" else (0, 1)
     if row["method"] == "iterative":
         each = [(int(k["steps"]) + 1) * float(k["of a product"]) for k in before]
         cost = [whole - part for whole, part in zip(cost, each, strict=True)]
@@ -128,6 +132,20 @@ def foretold(row, above):
         products *= int(row["steps"]) + 1
     constants = np.linalg.solve([[s**p for p in powers] for s in sizes], cost)
     return products + float(constants @ [n**p for p in powers])
+
+
+def forecast(rows, fewest):
+    """Write into each row what those above it foretell."""
+    for k, row in enumerate(rows):
+        found = foretold(row, rows[:k], fewest)
+        row["foretold"] = "" if found is None else f"{found:.4g}"
+
+
+def write(path, rows):
+    with path.open("w", newline="") as file:
+        table = csv.DictWriter(file, HEAD)
+        table.writeheader()
+        table.writerows(rows)
 
 
 def exponent(rows):
@@ -145,8 +163,8 @@ def main():
     parser.add_argument("--samples", type=int, nargs="*", default=[1000, 2000, 4000, 8000])
     parser.add_argument("--methods", nargs="*", choices=METHODS, default=METHODS)
     parser.add_argument("--landmarks", type=int, default=2000)
-    parser.add_argument("--noise", type=float, default=0.1)
-    parser.add_argument("--rtol", type=float, default=1e-3)
+    parser.add_argument("--noise", type=float, default=1.0)
+    parser.add_argument("--rtol", type=float, default=1e-2)
     parser.add_argument("--folder", type=Path, help="where iterative solutions keep their states")
     parser.add_argument("--output", type=Path, help="a CSV file, to which rows are added")
     given = parser.parse_args()
@@ -165,15 +183,14 @@ def main():
         options = (given.data, given.landmarks, given.noise, given.rtol, given.folder)
         with apart.Pool(1) as process:
             row = process.apply(measure, (method, samples, *options))
-        forecast = foretold(row, rows)
-        row["foretold"] = "" if forecast is None else f"{forecast:.4g}"
         rows.append(row)
+        forecast(rows, given.landmarks)
         print(" | ".join(str(row[name]) for name in HEAD), flush=True)
         if given.output:
-            with given.output.open("w", newline="") as file:
-                table = csv.DictWriter(file, HEAD)
-                table.writeheader()
-                table.writerows(rows)
+            write(given.output, rows)
+    if given.output and rows:  # also those of an earlier call
+        forecast(rows, given.landmarks)
+        write(given.output, rows)
     for method in METHODS:
         power = exponent([k for k in rows if k["method"] == method])
         if power is not None:
