@@ -111,14 +111,13 @@ def foretold(row, above, fewest):
     """Return the processor seconds that rows with fewer samples predict, or None.
 
     With n samples a product costs c·n², and all else, at a fixed number of landmarks, a + b·n; an
-    exact solution, whose factor costs less than its kernel, a + b·n². The constants are from the
-    two largest numbers above, of which none is below that of landmarks, ``fewest``. The number of
-    steps, which is known after a solution only, is taken as it was.
+    exact solution, whose factor costs less than its kernel, a + b·n². The constants are fitted to
+    the rows above with as many samples as landmarks, ``fewest``, or more. The number of steps,
+    which is known after a solution only, is taken as it was.
     """
     before = [k for k in above if k["method"] == row["method"]]
     if row["method"] != "exact":
         before = [k for k in before if int(k["samples"]) >= fewest]
-    before = before[-2:]
     if len(before) < 2:
         return None
     n = float(row["samples"])
@@ -130,7 +129,9 @@ def foretold(row, above, fewest):
         cost = [whole - part for whole, part in zip(cost, each, strict=True)]
         products = float(before[-1]["of a product"]) * (n / sizes[-1]) ** 2
         products *= int(row["steps"]) + 1
-    constants = np.linalg.solve([[s**p for p in powers] for s in sizes], cost)
+    # Relative errors are minimised: processors that others use as well count more seconds.
+    terms = np.array([[s**p for p in powers] for s in sizes]) / np.array(cost)[:, None]
+    constants = np.linalg.lstsq(terms, np.ones(len(cost)))[0]
     return products + float(constants @ [n**p for p in powers])
 
 
@@ -153,8 +154,8 @@ def exponent(rows):
     upper = rows[len(rows) // 2 :]
     if len(upper) < 2:
         return None
-    logs = [np.log([float(k[name]) for k in upper]) for name in ("samples", "processor s")]
-    return np.polyfit(*logs, 1)[0]
+    samples, seconds = ([float(k[name]) for k in upper] for name in ("samples", "processor s"))
+    return np.polyfit(np.log(samples), np.log(seconds), 1)[0]
 
 
 def main():

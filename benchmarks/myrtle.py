@@ -94,7 +94,7 @@ def main():
     parser.add_argument("--output", type=Path, help="a CSV file for the table")
     given = parser.parse_args()
     sets = load(given.data, given.train, given.test)
-    found = [HEAD]
+    found: list[tuple[object, ...]] = [HEAD]
     for name in NETWORKS:
         for row in rows(name, *sets, given.folder):
             print(" | ".join(map(str, row)), flush=True)

@@ -257,6 +257,6 @@ class _Checkpoint:
                 f"checkpoint: {str(self.path)!r} is not of this matrix with these targets, noise "
                 "and rank. Remove it or name another file."
             )
-        return _State(**{name: held[name] for name in _State._fields})._replace(
-            steps=int(held["steps"])
-        )
+        *arrays, energy, steps = (held[name] for name in _State._fields)
+        solution, left, direction = arrays
+        return _State(solution, left, direction, energy, int(steps))
