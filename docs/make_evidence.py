@@ -199,6 +199,40 @@ def page() -> str:
         table("costs.csv"),
     )
     lines += section(
+        "Convolutional kernels beside neural-tangents",
+        "python benchmarks/bench_planes.py --peer PYTHON --sizes 8 16 32 --samples 16 --repeats 2 "
+        "--output docs/evidence/planes.csv",
+        "NNGP and NTK of three convolutions with global pooling in float64, by planes of "
+        "displacement, from all pairs of positions at once, and by neural-tangents 0.6.5 in one "
+        "call, without `nt.batch`, which would lower its memory. Memory is the peak of a call with "
+        "the compiled program, which is most of it where images are small.",
+        table("planes.csv"),
+    )
+    lines += section(
+        "Many samples",
+        "python benchmarks/many_samples.py fashion_mnist.npz --samples 1000 2000 4000 8000 16000 "
+        "100000 --output docs/evidence/many_samples.csv",
+        "Predictions for 2000 test images of Fashion-MNIST from up to 10⁵ training images: 8000 of "
+        "the data set, their mirror images, and both moved by one pixel in eight directions. The "
+        "exact solution, one of low rank, and conjugate gradients on a kernel that is never "
+        "stored. Rows that are absent were not measured. Processor seconds of a process, its "
+        "compilation included, those foretold from the rows above, and seconds of one product with "
+        "the kernel. Other work on the machine raised them, and wall-clock time far more; rows of "
+        "low rank from 2000 to 16000 samples were measured a second time, apart from the others. "
+        "Memory is the peak of the process.",
+        table("many_samples.csv"),
+    )
+    lines += section(
+        "CIFAR-10 by a Myrtle-like kernel",
+        "python benchmarks/myrtle.py cifar10_8x8.npz --folder kernels --train 1000 --test 500 "
+        "--output docs/evidence/myrtle.csv",
+        "Images of CIFAR-10, averaged to 8 × 8 positions, classified by the kernels of a "
+        "convolutional network with averages in between and of a fully connected one, which are "
+        "stored block by block. Published accuracies for as few images of this size are not at "
+        "hand.",
+        table("myrtle.csv"),
+    )
+    lines += section(
         "Runs drawn at random",
         "python -m tests.properties --cases 1000 --output docs/evidence/properties.json",
         "Architectures, parameterizations and optimizers are drawn at random; each limit is "
