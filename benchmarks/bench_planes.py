@@ -2,16 +2,18 @@
 
     python benchmarks/bench_planes.py
     python benchmarks/bench_planes.py --peer ~/nt/bin/python --sizes 16 --samples 20
+    python benchmarks/bench_planes.py --peer ~/nt/bin/python --output docs/evidence/planes.csv
 
 The same NNGP and NTK three times in one run, each in a process of its own: by planes of
 displacement; from all pairs of positions at once, which a pool of window 1 in front of the global
 one selects; and by neural-tangents, in a Python that has it (0.6.5 wants ``jax==0.4.24 "numpy<2"
 "scipy<1.13"``). A process makes one call that compiles and ``--repeats`` that are timed. Processor
 seconds of all threads, their median, are what machines that others use can compare. Memory is the
-peak of the timed calls above what the process had before its first.
+peak of the timed calls above what the process had before its first, and includes compiled programs.
 """
 
 import argparse
+import csv
 import gc
 import json
 import os
@@ -19,8 +21,10 @@ import statistics
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 FORMS = ("planes", "pairs", "neural-tangents")
+HEAD = ("images", "kernels", "processor s", "MB", "s / planes", "MB / planes", "apart")
 W_STD, B_STD = 2.0**0.5, 0.1
 
 
@@ -100,8 +104,8 @@ def measure(form, size, samples, hidden, padding, repeats):
 
 
 def report(results):
-    """Print the figures of all forms and their ratios to the planes'."""
-    ours = results[0]
+    """Print the figures of all forms and their ratios to the planes'; return them as rows."""
+    ours, rows = results[0], []
     for each in results:
         errors = [
             abs(a / b - 1)
@@ -115,6 +119,12 @@ def report(results):
             f"{max(errors):.0e}",
             flush=True,
         )
+        rows.append(
+            [each["form"], f"{each['cpu_s']:.3g}", f"{each['mb']:.0f}"]
+            + [f"{ratios[k]:.2f}" for k in (0, 2)]
+            + [f"{max(errors):.0e}"]
+        )
+    return rows
 
 
 def main():
@@ -125,6 +135,7 @@ def main():
     parser.add_argument("--hidden", type=int, default=3)
     parser.add_argument("--padding", choices=["SAME", "CIRCULAR"], default="SAME")
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--output", type=Path, help="a CSV file for the table")
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     fixed = (options.samples, options.hidden, options.padding, options.repeats)
@@ -132,6 +143,7 @@ def main():
         print("RESULT " + json.dumps(measure(options.one[0], int(options.one[1]), *fixed)))
         return
     given = [f"--{name}={getattr(options, name)}" for name in ("samples", "hidden", "padding")]
+    rows = []
     for size in options.sizes:
         print(f"{options.samples} images of {size} × {size} × 3, {options.hidden} layers, float64")
         print(
@@ -149,7 +161,11 @@ def main():
                 continue
             results.append(json.loads(line[0].removeprefix("RESULT ")))
         if results:
-            report(results)
+            images_of = f"{options.samples} of {size} × {size}"
+            rows += [[images_of, *row] for row in report(results)]
+    if options.output:
+        with options.output.open("w", newline="") as file:
+            csv.writer(file).writerows([HEAD, *rows])
 
 
 if __name__ == "__main__":

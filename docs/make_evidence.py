@@ -199,6 +199,16 @@ def page() -> str:
         table("costs.csv"),
     )
     lines += section(
+        "Convolutional kernels beside neural-tangents",
+        "python benchmarks/bench_planes.py --peer PYTHON --sizes 8 16 32 --samples 16 --repeats 2 "
+        "--output docs/evidence/planes.csv",
+        "NNGP and NTK of three convolutions with global pooling in float64, by planes of "
+        "displacement, from all pairs of positions at once, and by neural-tangents 0.6.5 in one "
+        "call, without `nt.batch`, which would lower its memory. Memory is the peak of a call with "
+        "the compiled program, which is most of it where images are small.",
+        table("planes.csv"),
+    )
+    lines += section(
         "Runs drawn at random",
         "python -m tests.properties --cases 1000 --output docs/evidence/properties.json",
         "Architectures, parameterizations and optimizers are drawn at random; each limit is "

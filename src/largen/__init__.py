@@ -159,7 +159,12 @@ if TYPE_CHECKING:
         NTKClassifier,
         NTKRegressor,
     )
-    from largen.regression.large import low_rank_posterior, solve_kernel, stored_kernel
+    from largen.regression.large import (
+        kernel_operator,
+        low_rank_posterior,
+        solve_kernel,
+        stored_kernel,
+    )
     from largen.runs import Dataset, Loss, Run, Theory, Trajectory, load, loss, save
     from largen.theories import solve
     from largen.theories.mean_field import (
@@ -196,7 +201,7 @@ _ROOMS = {
     "posterior_from_kernel ridge_test_error time_scales",
     "regression.estimators": "KernelFlowClassifier KernelFlowRegressor NNGPClassifier "
     "NNGPRegressor NTKClassifier NTKRegressor",
-    "regression.large": "low_rank_posterior solve_kernel stored_kernel",
+    "regression.large": "kernel_operator low_rank_posterior solve_kernel stored_kernel",
     "runs": "Dataset Loss Run Theory Trajectory load loss save",
     "theories": "solve",
     "theories.mean_field": "deep_linear infinite_depth_one_step kernel_after_one_step "

@@ -336,6 +336,7 @@ def examples() -> dict[str, Example]:
         "kernel_after_one_step": Example(lg.kernel_after_one_step, {"y": 1.0}),
         "kernel_estimate": Example(lg.kernel_estimate, kernels),
         "kernel_function": Example(lg.kernel_function, kernels),
+        "kernel_operator": Example(lg.kernel_operator, kernels),
         "langevin": Example(lg.langevin, {"lr": 0.1, "temperature": 0.1}),
         "layer_learning_rates": Example(
             lg.layer_learning_rates, {"net": net(), "x": X, "width": 10}

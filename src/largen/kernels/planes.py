@@ -48,7 +48,9 @@ from largen.kernels.rules.averages import coincident
 from largen.kernels.rules.pooling import pooled_of_averages
 from largen.kernels.state import KernelState, Wanted
 
-PLANE = 2**14  # entries of the planes of a tile: a few such arrays fit into a core's cache
+PLANE = (
+    2**16
+)  # entries of the planes of a tile: smaller ones are slower, though they fit into caches
 PAIRS = 2**24  # pairs of positions in a tile, which cannot be interrupted
 
 _CONTAINERS = (Serial, Repeat, Residual, Concatenate, Product)
@@ -245,6 +247,6 @@ def own_gaps_of(skeleton: Layer, constants: Any, x: Any, mask: Any, at_most: int
 
 
 def largest_tile(space: tuple[int, ...]) -> int:
-    """Return the number of rows and columns of a tile whose planes fit into a core's cache."""
+    """Return the number of rows and columns of a tile, by the entries of its planes."""
     positions = prod(space)
     return max(int(min(PLANE / positions, PAIRS / positions**2) ** 0.5), 1)

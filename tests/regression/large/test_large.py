@@ -10,7 +10,7 @@ import zarr
 import largen as lg
 from largen.errors import CannotWrite, DamagedFile, InvalidInput, NumericalFailure
 from largen.regression.large import on_disk, store
-from largen.regression.large.iterative import partial_cholesky
+from largen.regression.large.preconditioners import partial_cholesky
 
 RNG = np.random.default_rng(4)
 X, X_TEST = RNG.normal(size=(60, 3)), RNG.normal(size=(7, 3))
@@ -72,6 +72,67 @@ def test_conjugate_gradients_solve_and_the_preconditioner_helps():
         lg.solve_kernel(KERNEL, Y, noise=1e-4, rank=0, max_steps=3)
     assert caught.value.result.status == "not converged"
     assert caught.value.result.steps == 3
+
+
+@pytest.mark.parametrize("kind", ["nngp", "ntk"])
+def test_an_operator_is_its_matrix(kind):
+    """One triangle of blocks, of unequal sizes, is the product with the whole kernel."""
+    dense = {"nngp": lg.nngp, "ntk": lg.ntk_kernel}[kind]
+    whole, vectors = dense(NET, X), RNG.normal(size=(60, 2))
+    operator = lg.kernel_operator(NET, X, kind=kind, block=25)
+    np.testing.assert_allclose(operator @ vectors, whole @ vectors, rtol=1e-12)
+    np.testing.assert_allclose(operator @ vectors[:, 0], whole @ vectors[:, 0], rtol=1e-12)
+    across = lg.kernel_operator(NET, X_TEST, X, kind=kind, block=25)
+    np.testing.assert_allclose(across @ vectors, dense(NET, X_TEST, X) @ vectors, rtol=1e-12)
+    with pytest.raises(InvalidInput, match="wanted 60 rows"):
+        across @ vectors[:7]
+    with pytest.raises(InvalidInput, match="without x2"):
+        lg.solve_kernel(across, Y, noise=0.1)
+
+
+def test_an_operator_with_masks():
+    x, there = RNG.standard_normal((5, 4, 2)), np.arange(4) < np.array([[4], [2], [3], [1], [4]])
+    net = lg.serial(lg.Conv((3,)), lg.Activation("relu"), lg.Flatten(), lg.Dense())
+    whole = lg.ntk_kernel(net, x, mask1=there)
+    operator = lg.kernel_operator(net, x, mask1=there, block=3)
+    np.testing.assert_allclose(operator @ np.eye(5), whole, rtol=1e-12)
+
+
+def test_an_operator_is_solved_like_its_matrix():
+    """The preconditioner with all samples as landmarks is the inverse itself."""
+    operator = lg.kernel_operator(NET, X, kind="nngp", block=60)
+    want = np.linalg.solve(KERNEL + 1e-2 * np.eye(60), Y)
+    steps = []
+    for rank in (5, 40, 60):
+        found = lg.solve_kernel(operator, Y, noise=1e-2, rank=rank)
+        np.testing.assert_allclose(found.weights, want, atol=1e-6 * np.abs(want).max())
+        steps.append(found.steps)
+    assert steps[2] <= 2 < steps[1] < steps[0] / 2
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_a_solution_goes_on_from_its_checkpoint(tmp_path, stored):
+    """Interrupted in its fourth product, it makes the other steps only, to the same numbers."""
+    matrix = KERNEL if stored else lg.kernel_operator(NET, X, kind="nngp", block=60)
+    given = {"noise": 1e-2, "rank": 10, "checkpoint": tmp_path / "state.npz"}
+    want = lg.solve_kernel(matrix, Y, noise=1e-2, rank=10)
+    parts = []
+
+    def stop(done, total):
+        parts.append((done, total))
+        if len(parts) == 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        lg.solve_kernel(matrix, Y, progress=stop, **given)
+    assert "the same call resumes" in stopped.value.__notes__[0]
+    found = lg.solve_kernel(matrix, Y, progress=lambda *part: parts.append(part), **given)
+    np.testing.assert_array_equal(found.weights, want.weights)
+    assert found.steps == want.steps
+    assert len(parts) == want.steps + 2  # one was made twice, and one gives the residual
+    assert parts[-1] == (want.steps + 1,) * 2
+    with pytest.raises(InvalidInput, match="not of this matrix"):
+        lg.solve_kernel(matrix, 2 * Y, **given)
 
 
 def test_partial_cholesky():

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Callable
+from math import ceil, log
+from os import PathLike
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
 
 from largen.arrays import floating, known
 from largen.errors import InvalidInput, NumericalFailure
-from largen.interrupts import check, interruptible
+from largen.files import as_file, load_arrays, save_arrays
+from largen.interrupts import check, go_on_with, interruptible
+from largen.progress import reporter
 from largen.regression.checks import training_targets
+from largen.regression.large.operators import KernelOperator
+from largen.regression.large.preconditioners import preconditioner
 from largen.results import brief, fields_over, in_notebooks, save_result
 from largen.scalars import flag, integer, real
 from largen.text import shown
@@ -54,30 +62,40 @@ def solve_kernel(
     rank: int = 200,
     rtol: float = 1e-8,
     max_steps: int = 1000,
+    checkpoint: str | PathLike[str] | None = None,
+    progress: bool | Callable[[int, int], object] | None = None,
     throw: bool = True,
 ) -> KernelSolution:
-    """Solve with a kernel matrix and noise by conjugate gradients; the matrix may be on disk.
+    """Solve with a kernel matrix and noise by preconditioned conjugate gradients.
 
-    Each step multiplies by the matrix, read by blocks of rows; no array of its size is held in
-    memory. The preconditioner is LLᵀ + σ_n², with L a pivoted partial Cholesky factor of K: it
-    removes the largest ``rank`` directions, so that the number of steps depends on the rest of the
-    spectrum.
+    Each step multiplies by the matrix, which is read from the disk or computed anew block by block;
+    no array of its size is held in memory. The preconditioner is LLᵀ + σ_n², with L a pivoted
+    partial Cholesky factor of K. For an operator LLᵀ is the Nyström approximation by samples drawn
+    at random, so that the steps begin from a solution like that of
+    :func:`largen.low_rank_posterior`. The preconditioner removes the largest ``rank`` directions,
+    and the number of steps depends on the rest of the spectrum.
 
     Parameters
     ----------
     matrix
         K, (sample, sample), symmetric: a NumPy array or any object that can be sliced like one,
-        such as an array of :func:`stored_kernel`.
+        such as an array of :func:`stored_kernel`; or a :func:`kernel_operator`.
     y
         (sample,) or (sample, output).
     noise
         σ_n² > 0, added to the diagonal as it is.
     rank
-        The rank of the preconditioner, 0 for none; it needs this number of columns of K.
+        The rank of the preconditioner, 0 for none; it needs this number of columns of K and holds
+        them in memory.
     rtol
         The residual at which to stop, relative to each output's |y|.
     max_steps
         At most so many.
+    checkpoint
+        A file for the state after each step, from which the same call resumes. The preconditioner
+        is computed again.
+    progress
+        As in :func:`largen.train`; counts blocks of the products that are foreseen.
     throw
         Whether to raise if ``max_steps`` do not suffice.
 
@@ -86,7 +104,10 @@ def solve_kernel(
     NumericalFailure
         If the residual is not reached; the solution so far is its ``result``.
     InvalidInput
-        For a matrix that is not square, targets that do not fit, a noise that is not positive.
+        For a matrix that is not square, targets that do not fit, a noise that is not positive,
+        or a checkpoint of another system.
+    DamagedFile, CannotWrite
+        If the checkpoint is not what was written, or cannot be written.
 
     Examples
     --------
@@ -97,44 +118,25 @@ def solve_kernel(
     >>> bool(np.allclose((K + 1e-3 * np.eye(40)) @ found.weights, np.sin(x[:, 0])))
     True
     """
-    if isinstance(matrix, (np.ndarray, jax.Array)):
-        known("matrix", matrix)
-        matrix = np.asarray(floating("matrix", matrix, ndim=2))
-    shape = getattr(matrix, "shape", None)
-    if not isinstance(shape, tuple) or len(shape) != 2 or shape[0] != shape[1]:
-        raise InvalidInput(f"matrix: wanted a square kernel matrix, got {shown(matrix)}.")
+    matrix = _checked(matrix)
+    samples = matrix.shape[0]
     throw = flag("throw", throw)
-    targets = training_targets(y, shape[0])
+    targets = training_targets(y, samples)
     variance = real("noise", noise, above=0)
     rank, limit = integer("rank", rank, at_least=0), integer("max_steps", max_steps, at_least=1)
     goal = real("rtol", rtol, above=0)
-    right = targets.reshape(shape[0], -1)
-    size = np.maximum(np.linalg.norm(right, axis=0), np.finfo(float).tiny)
-
-    rows = _rows_of_a_block(matrix)
-
-    def product(v):
-        parts = []
-        for i in range(0, len(v), rows):
-            check()
-            parts.append(np.asarray(matrix[i : i + rows], np.float64) @ v)
-        return np.concatenate(parts) + variance * v
-
-    precondition = _preconditioner(matrix, variance, min(rank, shape[0]))
-    solution, left = np.zeros_like(right), right.copy()
-    z = precondition(left)
-    direction, energy, steps = z.copy(), np.sum(left * z, axis=0), 0
-    while np.any(np.linalg.norm(left, axis=0) > goal * size) and steps < limit:
-        ahead = product(direction)
-        bend = np.sum(direction * ahead, axis=0)
-        step = energy / np.where(bend > 0, bend, 1)
-        solution += step * direction
-        left -= step * ahead
-        z = precondition(left)
-        fresh = np.sum(left * z, axis=0)
-        direction = z + fresh / np.where(energy > 0, energy, 1) * direction
-        energy, steps = fresh, steps + 1
-    residual = float(np.max(np.linalg.norm(product(solution) - right, axis=0) / size))
+    right = targets.reshape(samples, -1)
+    rank = min(rank, samples)
+    saved = None if checkpoint is None else _Checkpoint(checkpoint, matrix, right, variance, rank)
+    goes_on = (
+        "Nothing was saved; with checkpoint=… the same call would resume here."
+        if saved is None
+        else f"The state is in {saved.path}: the same call resumes from it."
+    )
+    with go_on_with(goes_on), reporter(progress, "solve_kernel") as report:
+        solution, residual, steps = _conjugate_gradients(
+            matrix, right, variance, rank, goal, limit, saved, report
+        )
     status = "ok" if residual <= 10 * goal else "not converged"
     found = KernelSolution(solution.reshape(targets.shape), steps, residual, status)
     if status != "ok" and throw:
@@ -146,40 +148,115 @@ def solve_kernel(
     return found
 
 
+def _checked(matrix: Any) -> Any:
+    """Return a square matrix, as it is or as a NumPy array."""
+    if isinstance(matrix, (np.ndarray, jax.Array)):
+        known("matrix", matrix)
+        matrix = np.asarray(floating("matrix", matrix, ndim=2))
+    if isinstance(matrix, KernelOperator) and not matrix.symmetric:
+        raise InvalidInput("matrix: wanted the kernel_operator of one set of samples, without x2.")
+    shape = getattr(matrix, "shape", None)
+    if not isinstance(shape, tuple) or len(shape) != 2 or shape[0] != shape[1]:
+        raise InvalidInput(f"matrix: wanted a square kernel matrix, got {shown(matrix)}.")
+    return matrix
+
+
+def _conjugate_gradients(matrix, right, variance, rank, goal, limit, saved, report):
+    """Return the solution, its residual and the number of steps."""
+    size = np.maximum(np.linalg.norm(right, axis=0), np.finfo(float).tiny)
+    precondition = preconditioner(matrix, variance, rank)
+    state = None if saved is None else saved.load()
+    if state is None:
+        z = precondition(right)
+        state = _State(np.zeros_like(right), right.copy(), z, np.sum(right * z, axis=0), 0)
+    solution, left, direction, energy, steps = state
+
+    def product(v):
+        def count(done, parts):
+            total = _steps_foreseen(steps, goal, np.linalg.norm(left, axis=0) / size, limit)
+            report(steps * parts + done, (total + 1) * parts)
+
+        return _times(matrix, v, count) + variance * v
+
+    while np.any(np.linalg.norm(left, axis=0) > goal * size) and steps < limit:
+        ahead = product(direction)
+        bend = np.sum(direction * ahead, axis=0)
+        step = energy / np.where(bend > 0, bend, 1)
+        solution = solution + step * direction
+        left = left - step * ahead
+        z = precondition(left)
+        fresh = np.sum(left * z, axis=0)
+        direction = z + fresh / np.where(energy > 0, energy, 1) * direction
+        energy, steps = fresh, steps + 1
+        if saved is not None:
+            saved.save(_State(solution, left, direction, energy, steps))
+    residual = float(np.max(np.linalg.norm(product(solution) - right, axis=0) / size))
+    return solution, residual, steps
+
+
+def _steps_foreseen(steps: int, goal: float, residuals: np.ndarray, limit: int) -> int:
+    """Return the number of steps if the residual goes on to fall as it has done on average."""
+    worst = float(np.max(residuals))
+    if worst <= goal:
+        return steps
+    gained = log(1 / worst) if worst < 1 else 0.0
+    more = log(worst / goal) / gained * steps if gained and steps else 1
+    return min(steps + ceil(min(more, limit)), limit)
+
+
+def _times(matrix: Any, v: np.ndarray, count: Callable[[int, int], object]) -> np.ndarray:
+    """Return K v in float64; ``count`` is called with the finished and all parts."""
+    if isinstance(matrix, KernelOperator):
+        return matrix.times(v, count)
+    parts, rows = [], _rows_of_a_block(matrix)
+    for i in range(0, len(v), rows):
+        check()
+        parts.append(np.asarray(matrix[i : i + rows], np.float64) @ v)
+        count(len(parts), -(-len(v) // rows))
+    return np.concatenate(parts)
+
+
 def _rows_of_a_block(matrix: Any) -> int:
     """Return the number of rows to read at a time: a chunk on disk, or what fits into a cache."""
     chunks = getattr(matrix, "chunks", None)
     return chunks[0] if chunks else max(_BLOCK // (8 * matrix.shape[0]), 1)
 
 
-def _preconditioner(matrix, variance: float, rank: int):
-    """Return v -> (LLᵀ + σ_n²)⁻¹v by Woodbury's identity."""
-    root = partial_cholesky(matrix, rank)
-    if not root.shape[1]:
-        return lambda v: v / variance
-    inner = cho_factor(variance * np.eye(root.shape[1]) + root.T @ root)
-    return lambda v: (v - root @ cho_solve(inner, root.T @ v, check_finite=False)) / variance
+class _State(NamedTuple):
+    """What the next step of conjugate gradients needs; all but the last are (sample, output)."""
+
+    solution: np.ndarray
+    left: np.ndarray
+    direction: np.ndarray
+    energy: np.ndarray
+    steps: int
 
 
-def partial_cholesky(matrix: Any, rank: int) -> np.ndarray:
-    """Return L of shape (sample, rank) with LLᵀ ≈ K, by Cholesky with diagonal pivots.
+class _Checkpoint:
+    """A file with the state after a step, and the text that identifies the system."""
 
-    L has fewer columns if the remainder of K is within rounding errors.
-    """
-    samples = matrix.shape[0]
-    diagonal = np.concatenate(
-        [
-            np.diagonal(np.asarray(matrix[i : i + 512, i : i + 512], np.float64))
-            for i in range(0, samples, 512)
-        ]
-    ).copy()
-    largest, root = diagonal.max(initial=0), np.zeros((samples, rank))
-    for k in range(rank):
-        check()
-        pivot = int(np.argmax(diagonal))
-        if diagonal[pivot] <= 1e-13 * largest:
-            return root[:, :k]
-        column = np.asarray(matrix[pivot], np.float64) - root[:, :k] @ root[pivot, :k]
-        root[:, k] = column / np.sqrt(diagonal[pivot])
-        diagonal = np.maximum(diagonal - root[:, k] ** 2, 0)
-    return root
+    def __init__(self, path, matrix, right, variance, rank):
+        self.path: Path = as_file("checkpoint", path)
+        if isinstance(matrix, KernelOperator):
+            of_matrix = matrix.identity.encode()
+        else:  # two rows tell kernels apart, and the whole may be on disk
+            of_matrix = b"".join(np.asarray(matrix[i]).tobytes() for i in (0, -1))
+        digest = hashlib.sha256(f"{right.shape} {variance!r} {rank}".encode())
+        digest.update(of_matrix + np.ascontiguousarray(right).tobytes())
+        self._identity = digest.hexdigest()
+
+    def save(self, state: _State) -> None:
+        save_arrays(self.path, state._asdict() | {"identity": self._identity})
+
+    def load(self) -> _State | None:
+        held = load_arrays(self.path)
+        if held is None:
+            return None
+        if str(held.pop("identity", None)) != self._identity:
+            raise InvalidInput(
+                f"checkpoint: {str(self.path)!r} is not of this matrix with these targets, noise "
+                "and rank. Remove it or name another file."
+            )
+        return _State(**{name: held[name] for name in _State._fields})._replace(
+            steps=int(held["steps"])
+        )
