@@ -98,8 +98,10 @@ def main():
                 f"{found['status']}",
                 flush=True,
             )
-        for width, off, error in found["apart"]:
-            print(f"   networks of width {width:5d}: {off:.2%} ± {error:.2%} from the limit at T")
+            for width, off, error in found.get("apart", ()):
+                print(
+                    f"   networks of width {width:5d}: {off:.2%} ± {error:.2%} from the limit at T"
+                )
 
 
 if __name__ == "__main__":

@@ -33,9 +33,8 @@ NET = lg.mlp(1, "tanh")
 
 
 # %%
-def sharpness(found: lg.Trajectory) -> np.ndarray:
+def sharpness(found: lg.Trajectory, rate: float) -> np.ndarray:
     """Return the rate times λ/P at each recorded step, (record,)."""
-    rate = float(found.run.optimizer.lr)
     kernels = found.ntk if found.ntk.ndim == 3 else found.ntk[0]  # of one network
     return np.array([2 * rate / lg.critical_learning_rate(kernel) for kernel in kernels])
 
@@ -64,12 +63,12 @@ def main() -> None:
         figure, ((left, right),) = panels(1, 2)
         colours = shades(len(options.fractions))
         for colour, fraction in zip(colours, options.fractions, strict=True):
-            optimizer = lg.gd(fraction * critical)
+            rate = fraction * critical
             run = lg.Run(
-                NET, lg.mean_field(gamma=4.0), data, optimizer=optimizer, steps=options.steps
+                NET, lg.mean_field(gamma=4.0), data, optimizer=lg.gd(rate), steps=options.steps
             )
             limit = lg.solve(run, theory=theory)
-            edge = sharpness(limit)
+            edge = sharpness(limit, rate)
             name = f"{fraction:g} of the critical rate"
             left.plot(at, edge, color=colour)
             right.plot(limit.loss_train, color=colour, label=name)
@@ -77,11 +76,11 @@ def main() -> None:
             print(f", loss {limit.loss_train[-1]:.1e}")
             if fraction == options.with_network:
                 nets = lg.train(run, width=options.width, seeds=1, key=0, **recorded)
-                left.plot(at, sharpness(nets), ".", color=colour)
+                left.plot(at, sharpness(nets, rate), ".", color=colour)
                 right.plot(
                     at, nets.loss_train[0, at], ".", color=colour, label=f"width {options.width}"
                 )
-                print(f"{'':25s} at width {options.width} to {sharpness(nets)[-1]:.2f}")
+                print(f"{'':25s} at width {options.width} to {sharpness(nets, rate)[-1]:.2f}")
         left.axhline(2, color="k", linestyle=":")
         left.set(title="rate times sharpness, η₀λ(t)/P", xlabel="step t", ylim=(0, 3))
         right.set(title="training loss", xlabel="step t", yscale="log")
