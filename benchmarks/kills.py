@@ -1,12 +1,12 @@
 """What writes files is killed at random, again and again: nothing is lost, every bit is right.
 
-    python benchmarks/kills.py            # 20 kills of each of four, some ten minutes
+    python benchmarks/kills.py            # 20 kills of each of five, some fifteen minutes
     python benchmarks/kills.py sweep 5    # five kills of a sweep
 
-A sweep with a folder, a deep solution with a checkpoint, ``stored_kernel`` and ``Trajectory.save``
-run in processes of their own, which SIGKILL ends at a time that is drawn anew each time. Behind
-every kill, what was finished before is still there; in the end, the result is that of a process
-that nobody has killed.
+A sweep with a folder, a deep solution with a checkpoint, ``stored_kernel``, alone and with workers,
+and ``Trajectory.save`` run in processes of their own, which SIGKILL ends at a time that is drawn
+anew each time. Behind every kill, what was finished before is still there; in the end, the result
+is that of a process that nobody has killed.
 """
 
 import hashlib
@@ -65,11 +65,16 @@ def deep(folder):
     return digest(found.f_train, found.f_train_error, found.ntk)
 
 
-def stored(folder):
+def stored(folder, jobs=1):
     """Some hundred blocks of a kernel."""
     x = np.random.default_rng(0).normal(size=(1200, 10))
-    found = lg.stored_kernel(folder / "kernel", lg.mlp(4, "relu"), x, block=80)
+    found = lg.stored_kernel(folder / "kernel", lg.mlp(4, "relu"), x, block=80, jobs=jobs)
     return digest(found["nngp"][:], found["ntk"][:])
+
+
+def workers(folder):
+    """The same by two workers, which outlive the killed process for a moment."""
+    return stored(folder, jobs=2)
 
 
 def saved(folder):
@@ -115,7 +120,7 @@ def whole(folder):
 
 
 CASES = {"sweep": (sweep, cells), "deep": (deep, replicates), "stored": (stored, blocks),
-         "saved": (saved, whole)}  # fmt: skip
+         "workers": (workers, blocks), "saved": (saved, whole)}  # fmt: skip
 
 
 def child(name, folder):
@@ -154,7 +159,7 @@ def killed(name, kills, rng):
                 there = {}
                 continue
             os.kill(process.pid, signal.SIGKILL)
-            process.communicate()
+            process.wait()  # for it alone: its workers have its output, and wait for work a while
             done += 1
             now = CASES[name][1](folder)
             lost = [key for key in there if key not in now or (there[key] and not now[key])]

@@ -12,6 +12,7 @@ from sklearn.datasets import load_digits
 ROOT = Path(__file__).parent.parent
 NAMES = [
     "characters",
+    "edge_of_stability",
     "features_that_learn",
     "images_by_kernels",
     "small_gpt",
@@ -107,3 +108,18 @@ def test_features_that_learn(drawing, tmp_path, capsys):
             features.depth(tmp_path, depths=(1, 2, 4), steps=2, particles=2**10)
             assert "linear, L =  1 and  2" in capsys.readouterr().out
     assert (tmp_path / f"{drawing}.png").stat().st_size > 10_000
+
+
+@pytest.mark.slow
+def test_edge_of_stability(tmp_path, monkeypatch, capsys):
+    """The sharpness rises to the edge and stays there, at infinite width and at a finite one."""
+    words = f"--out {tmp_path} --samples 20 --steps 100 --width 256 --particles 32"
+    monkeypatch.setattr(sys, "argv", ["", *words.split(), "--fractions", "0.1", "0.3"])
+    example("edge_of_stability").main()
+    out = capsys.readouterr().out
+    ends = dict(re.findall(r"(\S+) of the critical rate +η₀λ/P from \S+ to (\S+), loss", out))
+    assert 0.9 < float(ends["0.1"]) < 1.2  # five times what it was, and below the edge
+    assert 1.8 < float(ends["0.3"]) < 2.0  # at the edge: five times would be 3
+    (at_width,) = re.findall(r"at width 256 to (\S+)", out)
+    assert abs(float(at_width) - float(ends["0.1"])) < 0.1
+    assert (tmp_path / "edge.png").stat().st_size > 10_000

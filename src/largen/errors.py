@@ -37,11 +37,15 @@ class NoRule(LargenError, NotImplementedError):
 
     def __init__(self, reading: str, layer: object, known: Iterable[type]):
         self.layer = layer
-        names = ", ".join(sorted(kind.__name__ for kind in known))
+        self._given = reading, layer, tuple(known)
+        names = ", ".join(sorted(kind.__name__ for kind in self._given[2]))
         super().__init__(
             f"{reading} has no rule for the layer {layer!r}; it knows {names}. "
             "A rule is one function: see 'How to add a layer' in CONTRIBUTING.md."
         )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), self._given  # so that it can come from another process
 
 
 class NumericalFailure(LargenError, ArithmeticError):
@@ -78,8 +82,12 @@ class DamagedFile(LargenError, OSError):
     """
 
     def __init__(self, path: object, why: str):
+        self._given = path, why
         named = repr(str(path)) if isinstance(path, PathLike) else str(path)
         super().__init__(f"{named} is damaged: {why}. What it held has to be computed again.")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), self._given
 
 
 class LostDigits(UserWarning):

@@ -6,7 +6,9 @@ The engines are joblib's: processes of this machine by default, and within
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from itertools import chain, islice
 from typing import Any
 
@@ -25,6 +27,35 @@ def number_of_jobs(jobs: Any) -> int:
     if integer("jobs", jobs, at_least=-1024, at_most=1024) == 0:
         raise InvalidInput("jobs: wanted at least 1, or -1 for one on each core, got 0.")
     return jobs
+
+
+class OncePerWorker:
+    """A value that a worker unpickles once and keeps, instead of anew with each piece of work.
+
+    Functions of scripts and notebooks travel by their code. If each piece brought its own copy,
+    JAX, to which copies are different functions, would compile for each piece again.
+
+    Examples
+    --------
+    >>> one, other = (pickle.loads(pickle.dumps(sent)) for sent in 2 * [OncePerWorker(lambda x: x)])
+    >>> one.value is other.value
+    True
+    """
+
+    def __init__(self, value: Any):
+        from joblib import wrap_non_picklable_objects
+
+        self.content = pickle.dumps(wrap_non_picklable_objects(value, keep_wrapper=False))
+
+    @property
+    def value(self) -> Any:
+        """The value, the same object each time."""
+        return _unpickled(self.content)
+
+
+@lru_cache(maxsize=8)
+def _unpickled(content: bytes) -> Any:
+    return pickle.loads(content)
 
 
 def results_of(work: Iterable[tuple[Callable[..., Any], tuple]], jobs: int) -> Iterator[Any]:

@@ -185,6 +185,16 @@ def test_what_is_on_disk_is_not_trained_again(tmp_path, monkeypatch):
     assert len(trained) == 5
 
 
+def test_parts_of_a_sweep_that_run_elsewhere_are_found_by_the_whole(tmp_path, monkeypatch):
+    """As tasks of a job array that share a folder: cells are known by their own settings."""
+    options = {"schemes": ["mup"], "folder": tmp_path}
+    for width in GRID["widths"]:
+        sweep(ResidualMLP, TASK, **options, **{**GRID, "widths": [width]})
+    monkeypatch.setattr(Protocol, "train", None)
+    there = sweep(ResidualMLP, TASK, **options, **GRID)
+    assert there.data["loss"].sizes["width"] == 2
+
+
 def test_what_was_finished_before_an_interruption_is_kept(tmp_path, monkeypatch):
     train, done = Protocol.train, []
 
@@ -250,12 +260,6 @@ def test_a_killed_sweep_loses_the_cell_in_progress_at_most(tmp_path):
 
 def _cells(folder: Path):
     return list(folder.glob("*.npz"))
-
-
-@pytest.mark.slow
-def test_the_same_on_several_cores(tmp_path, found):
-    there = sweep(ResidualMLP, TASK, schemes=["mup", "depth_mup"], seeds=2, jobs=2, **GRID)
-    np.testing.assert_allclose(there.data["loss"], found.data["loss"], rtol=1e-4)
 
 
 def test_the_same_on_threads(found):

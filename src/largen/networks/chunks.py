@@ -68,7 +68,7 @@ def in_chunks(
     def trained(start: int) -> Iterator[Any]:
         """Yield the pending computation after each segment, and the result at the end."""
         # The last chunk is padded with further seeds, which are dropped.
-        keys = jnp.stack([jax.random.fold_in(key, seed) for seed in range(start, start + chunk)])
+        keys = _keys(key, np.arange(start, start + chunk))
         passed = _nothing(plan, measure, one_by_one, numbers, keys)
         for first in range(0, steps, unit):
             for begin, end in pace.segments(first, first + unit):
@@ -97,6 +97,12 @@ def in_chunks(
         finally:
             jax.block_until_ready([computed for _, computed in running])
     return jax.tree.map(lambda *parts: np.concatenate(parts)[:seeds], *map(done.get, starts))
+
+
+@jax.jit
+def _keys(key: Any, seeds: Any) -> Any:
+    """Return the key of each seed; compiled, since thousands of them one by one take seconds."""
+    return lax.map(partial(jax.random.fold_in, key), seeds)
 
 
 def at_once(plan: Plan, one_by_one: bool, numbers: Numbers, keys: Any) -> tuple[Any, Any]:

@@ -1,16 +1,15 @@
 """Low rank, conjugate gradients and kernels on disk, against the small dense case."""
 
-import os
 import shutil
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from joblib.externals.loky.process_executor import TerminatedWorkerError
+import zarr
 
 import largen as lg
-from largen.errors import DamagedFile, InvalidInput, NumericalFailure
-from largen.regression.large import on_disk
+from largen.errors import CannotWrite, DamagedFile, InvalidInput, NumericalFailure
+from largen.regression.large import on_disk, store
 from largen.regression.large.preconditioners import partial_cholesky
 
 RNG = np.random.default_rng(4)
@@ -174,27 +173,51 @@ def test_on_disk_with_masks(tmp_path):
         lg.stored_kernel(tmp_path / "one", net, x, mask1=there[::-1], block=2)
 
 
-@pytest.mark.slow
-def test_workers_write_the_same_blocks_and_a_killed_one_loses_its_block(tmp_path):
-    mark, main = tmp_path / "mark", os.getpid()
+def test_a_disk_that_refuses_is_told_and_gone_on_with(tmp_path):
+    lg.stored_kernel(tmp_path, NET, X[:6], block=3)
+    chunks = tmp_path / "ntk" / "c"
+    shutil.rmtree(chunks)
+    chunks.write_text("a file where a folder has to be")
+    with pytest.raises(CannotWrite, match="cannot make the folder"):
+        lg.stored_kernel(tmp_path, NET, X[:6], block=3)
+    chunks.unlink()
+    stored = lg.stored_kernel(tmp_path, NET, X[:6], block=3)
+    np.testing.assert_allclose(stored["ntk"][:], lg.ntk_kernel(NET, X[:6]), rtol=1e-12)
 
-    def activation(x):
-        if os.getpid() != main and not mark.exists():  # the first worker that compiles ends at once
-            mark.touch()
-            os._exit(9)
-        return jnp.tanh(x)
 
-    net = lg.mlp(2, activation)
-    with pytest.raises(TerminatedWorkerError):
-        lg.stored_kernel(tmp_path / "two", net, X, block=20, jobs=2)
-    seen = []
-    two = lg.stored_kernel(
-        tmp_path / "two", net, X, block=20, jobs=2, progress=lambda *counts: seen.append(counts)
-    )
-    one = lg.stored_kernel(tmp_path / "one", net, X, block=20)
-    assert seen[-1] == (6, 6)
-    for name in ("nngp", "ntk"):
-        np.testing.assert_array_equal(two[name][:], one[name][:])
+def test_processes_on_one_folder_share_the_blocks(tmp_path, monkeypatch):
+    """One begins, another one computes all that is left, and the first finds it done."""
+    calls, real_kernel, begun = [], on_disk.kernel, []
+
+    def counting(*args, **kwargs):
+        calls.append(args)
+        return real_kernel(*args, **kwargs)
+
+    def another(done, total):
+        if not begun:
+            begun.append(done)
+            lg.stored_kernel(tmp_path, NET, X, block=25)
+
+    monkeypatch.setattr(on_disk, "kernel", counting)
+    lg.stored_kernel(tmp_path, NET, X, block=25, progress=another)
+    assert begun == [1]
+    assert len(calls) == 6
+
+
+def test_a_group_that_another_process_makes_in_the_same_moment(tmp_path, monkeypatch):
+    whole = lg.stored_kernel(tmp_path, NET, X[:5])["ntk"][:]
+    group, get = zarr.open_group(store.WholeFiles(tmp_path), mode="r+"), zarr.Group.__getitem__
+    missed = []
+
+    def late(self, name):
+        if self.store == group.store and name not in missed:
+            missed.append(name)
+            raise KeyError(name)
+        return get(self, name)
+
+    monkeypatch.setattr(zarr.Group, "__getitem__", late)
+    np.testing.assert_array_equal(lg.stored_kernel(tmp_path, NET, X[:5])["ntk"][:], whole)
+    assert missed == ["nngp", "ntk"]
 
 
 def test_interrupted_and_resumed(tmp_path, monkeypatch):

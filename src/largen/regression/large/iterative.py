@@ -20,6 +20,7 @@ from largen.progress import reporter
 from largen.regression.checks import training_targets
 from largen.regression.large.operators import KernelOperator
 from largen.regression.large.preconditioners import preconditioner
+from largen.regression.large.processes import check_agreement, own_parts, sum_over_processes
 from largen.results import brief, fields_over, in_notebooks, save_result
 from largen.scalars import flag, integer, real
 from largen.text import shown
@@ -62,6 +63,7 @@ def solve_kernel(
     rank: int = 200,
     rtol: float = 1e-8,
     max_steps: int = 1000,
+    shared: bool = False,
     checkpoint: str | PathLike[str] | None = None,
     progress: bool | Callable[[int, int], object] | None = None,
     throw: bool = True,
@@ -91,6 +93,10 @@ def solve_kernel(
         The residual at which to stop, relative to each output's |y|.
     max_steps
         At most so many.
+    shared
+        Whether the processes of ``jax.distributed`` share the products, each with blocks of its
+        own. All of them make the same call and get the same solution; a matrix on disk must be seen
+        by all. The preconditioner is computed by each.
     checkpoint
         A file for the state after each step, from which the same call resumes. The preconditioner
         is computed again.
@@ -105,7 +111,7 @@ def solve_kernel(
         If the residual is not reached; the solution so far is its ``result``.
     InvalidInput
         For a matrix that is not square, targets that do not fit, a noise that is not positive,
-        or a checkpoint of another system.
+        or a checkpoint of another system, or processes that were given different systems.
     DamagedFile, CannotWrite
         If the checkpoint is not what was written, or cannot be written.
 
@@ -120,7 +126,7 @@ def solve_kernel(
     """
     matrix = _checked(matrix)
     samples = matrix.shape[0]
-    throw = flag("throw", throw)
+    throw, shared = flag("throw", throw), flag("shared", shared)
     targets = training_targets(y, samples)
     variance = real("noise", noise, above=0)
     rank, limit = integer("rank", rank, at_least=0), integer("max_steps", max_steps, at_least=1)
@@ -135,7 +141,7 @@ def solve_kernel(
     )
     with go_on_with(goes_on), reporter(progress, "solve_kernel") as report:
         solution, residual, steps = _conjugate_gradients(
-            matrix, right, variance, rank, goal, limit, saved, report
+            matrix, right, variance, rank, goal, limit, saved, report, shared
         )
     status = "ok" if residual <= 10 * goal else "not converged"
     found = KernelSolution(solution.reshape(targets.shape), steps, residual, status)
@@ -161,11 +167,14 @@ def _checked(matrix: Any) -> Any:
     return matrix
 
 
-def _conjugate_gradients(matrix, right, variance, rank, goal, limit, saved, report):
+def _conjugate_gradients(matrix, right, variance, rank, goal, limit, saved, report, shared):
     """Return the solution, its residual and the number of steps."""
     size = np.maximum(np.linalg.norm(right, axis=0), np.finfo(float).tiny)
-    precondition = preconditioner(matrix, variance, rank)
     state = None if saved is None else saved.load()
+    if shared:
+        system = _identity_of(matrix, right, variance, rank)
+        check_agreement("shared", system, goal, limit, None if state is None else state.steps)
+    precondition = preconditioner(matrix, variance, rank)
     if state is None:
         z = precondition(right)
         state = _State(np.zeros_like(right), right.copy(), z, np.sum(right * z, axis=0), 0)
@@ -176,7 +185,7 @@ def _conjugate_gradients(matrix, right, variance, rank, goal, limit, saved, repo
             total = _steps_foreseen(steps, goal, np.linalg.norm(left, axis=0) / size, limit)
             report(steps * parts + done, (total + 1) * parts)
 
-        return _times(matrix, v, count) + variance * v
+        return _times(matrix, v, count, shared) + variance * v
 
     while np.any(np.linalg.norm(left, axis=0) > goal * size) and steps < limit:
         ahead = product(direction)
@@ -204,16 +213,21 @@ def _steps_foreseen(steps: int, goal: float, residuals: np.ndarray, limit: int) 
     return min(steps + ceil(min(more, limit)), limit)
 
 
-def _times(matrix: Any, v: np.ndarray, count: Callable[[int, int], object]) -> np.ndarray:
+def _times(
+    matrix: Any, v: np.ndarray, count: Callable[[int, int], object], shared: bool
+) -> np.ndarray:
     """Return K v in float64; ``count`` is called with the finished and all parts."""
     if isinstance(matrix, KernelOperator):
-        return matrix.times(v, count)
-    parts, rows = [], _rows_of_a_block(matrix)
-    for i in range(0, len(v), rows):
+        return matrix.times(v, count, shared)
+    rows, found = _rows_of_a_block(matrix), np.zeros(v.shape)
+    begins = range(0, len(v), rows)
+    if shared:
+        begins = own_parts(begins)
+    for done, i in enumerate(begins, 1):
         check()
-        parts.append(np.asarray(matrix[i : i + rows], np.float64) @ v)
-        count(len(parts), -(-len(v) // rows))
-    return np.concatenate(parts)
+        found[i : i + rows] = np.asarray(matrix[i : i + rows], np.float64) @ v
+        count(done, len(begins))
+    return sum_over_processes(found) if shared else found
 
 
 def _rows_of_a_block(matrix: Any) -> int:
@@ -232,18 +246,23 @@ class _State(NamedTuple):
     steps: int
 
 
+def _identity_of(matrix: Any, right: np.ndarray, variance: float, rank: int) -> str:
+    """Return the text that identifies a system."""
+    if isinstance(matrix, KernelOperator):
+        of_matrix = matrix.identity.encode()
+    else:  # two rows tell kernels apart, and the whole may be on disk
+        of_matrix = b"".join(np.asarray(matrix[i]).tobytes() for i in (0, -1))
+    digest = hashlib.sha256(f"{right.shape} {variance!r} {rank}".encode())
+    digest.update(of_matrix + np.ascontiguousarray(right).tobytes())
+    return digest.hexdigest()
+
+
 class _Checkpoint:
     """A file with the state after a step, and the text that identifies the system."""
 
     def __init__(self, path, matrix, right, variance, rank):
         self.path: Path = as_file("checkpoint", path)
-        if isinstance(matrix, KernelOperator):
-            of_matrix = matrix.identity.encode()
-        else:  # two rows tell kernels apart, and the whole may be on disk
-            of_matrix = b"".join(np.asarray(matrix[i]).tobytes() for i in (0, -1))
-        digest = hashlib.sha256(f"{right.shape} {variance!r} {rank}".encode())
-        digest.update(of_matrix + np.ascontiguousarray(right).tobytes())
-        self._identity = digest.hexdigest()
+        self._identity = _identity_of(matrix, right, variance, rank)
 
     def save(self, state: _State) -> None:
         save_arrays(self.path, state._asdict() | {"identity": self._identity})

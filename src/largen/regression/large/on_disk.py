@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +18,7 @@ from largen.callables import takes
 from largen.errors import InvalidInput, instance_of
 from largen.files import as_path
 from largen.interrupts import check, go_on_with, interruptible
-from largen.jobs import number_of_jobs, results_of
+from largen.jobs import OncePerWorker, number_of_jobs, results_of
 from largen.kernels.masked import kernel_of, masked
 from largen.kernels.nngp_ntk import kernel
 from largen.kernels.tiles import takes_whole_batches
@@ -59,7 +60,8 @@ def stored_kernel(
         Number of blocks computed at once, by ``joblib``: −1 for one on each core. Inside
         ``joblib.parallel_config(backend="ray")`` or ``"dask"`` other machines compute them, which
         must see the folder. Workers write their blocks themselves: one that is killed loses the
-        block it was at, and the same call goes on.
+        block it was at, and the same call goes on. The same call in several processes at once
+        shares the blocks, which each takes in an order of its own.
     progress
         Called with the number of finished blocks and the total number.
 
@@ -166,18 +168,22 @@ class Block(NamedTuple):
 
 
 def _compute_all(group, net, param, one, two, missing, jobs) -> Iterator[None]:
-    """Compute blocks, here or by workers, which open the group themselves; yield after each."""
+    """Compute blocks, here or by workers, which open the group themselves; yield after each.
+
+    The order is random, so that processes that were started on one folder seldom meet at a block.
+    """
+    blocks = random.Random().sample(missing, len(missing))
     where = group if jobs == 1 else str(group.store.root.resolve())
+    network = (net, param) if jobs == 1 else OncePerWorker((net, param))
     work = (
         (
             where,
-            net,
-            param,
+            network,
             block,
             one.rows(block.rows),
             None if block.diagonal else two.rows(block.columns),
         )
-        for block in missing
+        for block in blocks
     )
     if jobs == 1:
         for arguments in work:
@@ -187,12 +193,15 @@ def _compute_all(group, net, param, one, two, missing, jobs) -> Iterator[None]:
         yield from results_of(((_compute, arguments) for arguments in work), jobs)
 
 
-def _compute(group, net, param, block: Block, first, second) -> None:
+def _compute(group, network, block: Block, first, second) -> None:
     """Compute a block of both kernels and write it, with its mirror image."""
     if isinstance(group, str):
         from largen.regression.large.store import reopen_group
 
         group = reopen_group(group)
+    if _is_done(group, block):  # by another process, since this one has looked
+        return
+    net, param = network.value if isinstance(network, OncePerWorker) else network
     for name, part in zip(NAMES, kernel_of(kernel, net, first, second, param=param), strict=True):
         for place, entries in zip(
             block.places, (np.asarray(part), np.asarray(part).T), strict=False

@@ -20,6 +20,7 @@ from largen.kernels.nngp_ntk import nngp, ntk_kernel
 from largen.kernels.tiles import takes_whole_batches
 from largen.memory import check_fits
 from largen.parameterizations import Parameterization
+from largen.regression.large.processes import own_parts, sum_over_processes
 from largen.scalars import integer
 from largen.text import shown
 
@@ -62,10 +63,18 @@ class KernelOperator:
         return self.times(columns)
 
     def times(
-        self, v: np.ndarray, progress: Callable[[int, int], object] | None = None
+        self,
+        v: np.ndarray,
+        progress: Callable[[int, int], object] | None = None,
+        shared: bool = False,
     ) -> np.ndarray:
-        """Return the product with float64 columns; ``progress`` is called after each block."""
+        """Return the product with float64 columns; ``progress`` is called after each block.
+
+        With ``shared``, the processes of ``jax.distributed`` compute it together.
+        """
         found, blocks = np.zeros((self.shape[0], *v.shape[1:])), self._blocks()
+        if shared:
+            blocks = own_parts(blocks)
         for done, (rows, columns) in enumerate(blocks, 1):
             diagonal = self.symmetric and rows == columns
             part = self._entries(rows, None if diagonal else columns).astype(np.float64)
@@ -75,7 +84,7 @@ class KernelOperator:
             check()
             if progress is not None:
                 progress(done, len(blocks))
-        return found
+        return sum_over_processes(found) if shared else found
 
     def columns(self, chosen: np.ndarray) -> np.ndarray:
         """Return some columns, (n1, column)."""

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import zarr
 from zarr.codecs import Crc32cCodec, ZstdCodec
+from zarr.errors import ContainsArrayError, ContainsGroupError
 from zarr.storage import LocalStore, MemoryStore
 
-from largen.errors import DamagedFile, InvalidInput
+from largen.errors import CannotWrite, DamagedFile, InvalidInput
 from largen.files import make_folder, write_whole
 
 FORMAT = 2  # version of the groups' layout
@@ -34,7 +36,12 @@ class WholeFiles(LocalStore):
 
 
 def _write(path: Path, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CannotWrite(
+            f"cannot make the folder {str(path.parent)!r}: {error.strerror}."
+        ) from None
     with write_whole(path) as file:
         file.write(content)
 
@@ -73,7 +80,11 @@ def open_group(
         attributes = dict(group.attrs)
     except FileNotFoundError:
         attributes = _attributes(identity)
-        group = zarr.create_group(store, attributes=attributes)
+        group = _or_theirs(
+            partial(zarr.create_group, store, attributes=attributes),
+            partial(zarr.open_group, store, mode="r+"),
+        )
+        attributes = dict(group.attrs)
     except Exception as error:  # Zarr raises errors of many types for damaged JSON
         raise DamagedFile(place / "zarr.json", f"Zarr says {error!r}") from None
     if attributes != _attributes(str(attributes.get("identity"))):
@@ -89,12 +100,21 @@ def open_group(
         try:
             found = group[name]
         except KeyError:
-            found = _create(group, name, shape, chunks, dtype)
+            given = group, name, shape, chunks, dtype
+            found = _or_theirs(partial(_create, *given), partial(group.__getitem__, name))
         except Exception as error:
             raise DamagedFile(place / name / "zarr.json", f"Zarr says {error!r}") from None
         if repr(found.metadata) != repr(wanted.metadata):
             raise DamagedFile(place / name / "zarr.json", "it does not describe this matrix")
     return group
+
+
+def _or_theirs(create: Callable[[], Any], found: Callable[[], Any]) -> Any:
+    """Return what is created, or found if another process has created it in this moment."""
+    try:
+        return create()
+    except (ContainsArrayError, ContainsGroupError):
+        return found()
 
 
 def reopen_group(path: str) -> Any:
