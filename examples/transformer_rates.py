@@ -30,6 +30,7 @@ import largen as lg
 def strips(samples: int) -> lg.Dataset:
     """Return noughts and ones, (sample, strip, pixels and position), with targets ±1."""
     images, labels = load_digits(return_X_y=True)
+    images, labels = np.asarray(images), np.asarray(labels)
     chosen = np.flatnonzero(labels < 2)[:samples]
     x = images[chosen].reshape(samples, 4, 16) / 16
     return lg.Dataset(lg.with_positions(x - x.mean(0)), 1.0 - 2 * labels[chosen])

@@ -26,6 +26,10 @@ Measure = Callable[[FiniteNetwork, Any, Any, Any], Any]
 # Chunks that are computed at the same time, one on each core; more would only cost memory.
 IN_FLIGHT = 2
 SLOW = 1e9  # multiplications per second of a slow machine; they set the length of the first segment
+# Multiplications of a step of all networks that a CPU trains together, and the fewest and the most
+# of them. Fewer are bound by the time that each operation takes to begin, and larger networks fill
+# the cache one by one.
+TOGETHER, FEWEST_TOGETHER, MOST_TOGETHER = 3e6, 8, 256
 
 
 def in_chunks(
@@ -39,10 +43,12 @@ def in_chunks(
 ) -> tuple[np.ndarray, Any]:
     """Train all seeds, in chunks of equal size; return outputs, and records or measurements.
 
-    Two chunks are computed at a time. Training can be interrupted between two segments; the
-    results do not depend on where segments end.
+    Two chunks are computed at a time; on CPUs the networks of a chunk in turn, unless they are
+    small. Training can be interrupted between two segments; the results do not depend on where
+    segments end.
     """
-    one_by_one = jax.default_backend() == "cpu"
+    together = _together(plan, numbers) if jax.default_backend() == "cpu" else None
+    one_by_one = together == 1
     kept, working = _bytes(plan, numbers)
     check_fits(
         seeds * kept if measure is None else 0,
@@ -57,7 +63,7 @@ def in_chunks(
     if one_by_one:
         fit = min((memory_budget / IN_FLIGHT - working) / kept, 8)
     else:
-        fit = memory_budget / IN_FLIGHT / (kept + working)
+        fit = min(memory_budget / IN_FLIGHT / (kept + working), together or np.inf)
     chunk = even_chunk(seeds, int(max(fit, 1)))
     flows = isinstance(plan.optimizer, GradientFlow)
     # All steps of a chunk. Gradient flow, whose number of steps is unknown, pauses after each seed.
@@ -123,6 +129,14 @@ def _first_segment(plan: Plan, numbers: Numbers, seeds: int) -> int:
     if numbers.x.ndim > 2:
         return 1  # a weight is used at every position
     return int(SEGMENT * SLOW / (6 * seeds * len(numbers.x) * plan.network.parameters))
+
+
+def _together(plan: Plan, numbers: Numbers) -> int:
+    """Return the number of networks that a CPU trains together: many small ones, or 1."""
+    if numbers.x.ndim > 2 or isinstance(plan.optimizer, GradientFlow):
+        return 1
+    networks = int(TOGETHER / (6 * len(numbers.x) * plan.network.parameters))
+    return min(networks, MOST_TOGETHER) if networks >= FEWEST_TOGETHER else 1
 
 
 def _most_steps(plan: Plan) -> int:
