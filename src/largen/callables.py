@@ -44,6 +44,8 @@ def takes(name: str, function: Any, arguments: tuple[str, ...]) -> Callable[...,
         raise InvalidInput(f"{wanted}.")
     if isinstance(function, type):
         raise InvalidInput(f"{wanted}, a class. Pass one of its instances.")
+    if isinstance(function, np.ufunc) and function.nin != len(arguments):
+        raise InvalidInput(f"{wanted}, of {function.nin}.")
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # some functions written in C have no signature
