@@ -52,7 +52,7 @@ FIXED: Mapping[str, Any] = {
     "num_conv_pos_embedding_groups": 4, "embedding_size": 16, "hidden_size_per_layer_input": 16,
     "vocab_size_per_layer_input": 61, "layerdrop": 0.0, "first_k_dense_replace": 1,
     "decoder_sparse_step": 1, "n_mels": 8, "attention_window": 8,
-    "sliding_window": 8, "apply_spec_augment": False,
+    "sliding_window": 8, "apply_spec_augment": False, "rotary_dim": HEAD,
 }  # fmt: skip
 
 
@@ -93,6 +93,9 @@ def fields_at(config: Any, width: int, depth: int, own: Mapping[str, Any]) -> di
             found[name] = depth
         elif name in FIXED:
             found[name] = FIXED[name]
+    if "qk_rope_head_dim" in found and "head_dim" in found:
+        found["head_dim"] = found["qk_rope_head_dim"]  # of the part of a head that is rotated
+    found |= _of_kinds(config, depth)
     if hasattr(config, "num_labels"):
         found["num_labels"] = FIXED["num_labels"]
     of_stages = _of_stages(config, width, depth)
@@ -103,6 +106,20 @@ def fields_at(config: Any, width: int, depth: int, own: Mapping[str, Any]) -> di
     for name, new in renamed.items():
         if new in found:
             found.pop(name, None)
+    return found
+
+
+def _of_kinds(config: Any, depth: int) -> dict[str, Any]:
+    """Return the kinds of layers of a model that has several: the first two take turns.
+
+    Few layers of a model would otherwise lack those kinds that only its deeper ones have.
+    """
+    kinds = list(dict.fromkeys(vars(config).get("layer_types") or ()))[:2]
+    if len(kinds) < 2:
+        return {}
+    found = {"layer_types": [kinds[i % 2] for i in range(depth)]}
+    if perceptrons := vars(config).get("mlp_layer_types"):
+        found["mlp_layer_types"] = [perceptrons[-1]] * depth
     return found
 
 
