@@ -48,9 +48,8 @@ from largen.kernels.rules.averages import coincident
 from largen.kernels.rules.pooling import pooled_of_averages
 from largen.kernels.state import KernelState, Wanted
 
-PLANE = (
-    2**16
-)  # entries of the planes of a tile: smaller ones are slower, though they fit into caches
+# Entries of the planes of a tile: smaller ones are slower, though they fit into caches.
+PLANE = 2**16
 PAIRS = 2**24  # pairs of positions in a tile, which cannot be interrupted
 
 _CONTAINERS = (Serial, Repeat, Residual, Concatenate, Product)

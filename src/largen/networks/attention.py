@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from math import gcd, isqrt, prod
 from typing import Any
 
@@ -46,11 +47,8 @@ def multi_head_attention(
         heads = queries[-1] // layer.key_size
         _check_split(layer, queries[-1] % layer.key_size == 0, heads, queries, values)
 
-    def weights_of(logits):
-        if layer.mechanism == "identity":
-            return logits
-        return jax.nn.softmax(logits, axis=-1, where=_visible(layer.causal, queries))
-
+    softmax = _softmax(layer.causal, queries)
+    weights_of = softmax if layer.mechanism == "softmax" else jnp.asarray
     scale = layer.logit_scale / (queries[-1] // heads) ** 0.5
     return together(parts, values, each(parts, _heads(heads, scale, weights_of, queries, values)))
 
@@ -65,9 +63,7 @@ def qkv_attention(layer: QKVAttention, frame: Frame, path: Path, features: Featu
     heads = layer.heads
     _check_split(layer, queries[-1] % heads == 0, heads, queries, values)
 
-    def weights_of(logits):
-        return jax.nn.softmax(logits, axis=-1, where=_visible(layer.causal, queries))
-
+    weights_of = _softmax(layer.causal, queries)
     scale = layer.logit_scale / (queries[-1] // heads)
     return together(parts, values, each(parts, _heads(heads, scale, weights_of, queries, values)))
 
@@ -86,10 +82,11 @@ def _heads(
     return attended
 
 
-def _visible(causal: bool, keys: Features) -> Any:
-    """Return which positions each one attends to."""
+def _softmax(causal: bool, keys: Features) -> Callable[[Any], Any]:
+    """Return the softmax over the positions that each one attends to."""
     positions = prod(keys[:-1])
-    return np.tri(positions, dtype=bool) if causal else np.ones((positions,) * 2, bool)
+    visible = np.tri(positions, dtype=bool) if causal else np.ones((positions,) * 2, bool)
+    return partial(jax.nn.softmax, axis=-1, where=visible)
 
 
 def _check_split(

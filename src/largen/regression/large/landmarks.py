@@ -13,7 +13,7 @@ from scipy.linalg import cho_factor, cho_solve
 
 from largen.architectures import Layer
 from largen.arrays import as_array, known
-from largen.errors import InvalidInput, instance_of, one_of
+from largen.errors import InvalidInput, one_of
 from largen.interrupts import interruptible
 from largen.kernels.masked import Masked, diagonal_of, kernel_of, masked
 from largen.kernels.nngp_ntk import nngp, ntk_kernel
@@ -21,11 +21,12 @@ from largen.memory import check_fits
 from largen.parameterizations import Parameterization
 from largen.regression import Prediction
 from largen.regression.checks import training_inputs, training_targets
+from largen.regression.large.inputs import check_network
+from largen.regression.large.inverse_roots import inverse_root
 from largen.scalars import integer, random_key, real
 from largen.text import shown
 
 KINDS = {"nngp": nngp, "ntk-gp": ntk_kernel}
-_CUT = 1e-12  # eigenvalues of K_mm below this fraction of the largest count as rounding errors
 _ROWS = 4096
 
 
@@ -167,9 +168,7 @@ def low_rank_posterior(
     True
     """
     one_of("kind", kind, KINDS)
-    instance_of("net", net, Layer, "a network such as lg.mlp(3)")
-    if param is not None:
-        instance_of("param", param, Parameterization, "a parameterization such as lg.ntk()")
+    check_network(net, param)
     variance = real("noise", noise, above=0)
     rows = training_inputs(x).astype(np.float64)
     targets = training_targets(y, len(rows))
@@ -182,9 +181,7 @@ def low_rank_posterior(
     )
     chosen = given.rows(positions)
     matrix = np.asarray(kernel_of(KINDS[kind], net, chosen, param=param))
-    values, vectors = np.linalg.eigh(matrix)
-    kept = values > _CUT * values[-1]
-    root = vectors[:, kept] / np.sqrt(values[kept])
+    root = inverse_root(matrix)
     columns = targets.reshape(len(rows), -1)
     gram = variance * np.eye(root.shape[1])
     pushed, missed = np.zeros((root.shape[1], columns.shape[1])), 0.0
@@ -195,7 +192,7 @@ def low_rank_posterior(
         missed += float(np.sum(np.maximum(own - np.sum(features**2, axis=1), 0)))
     system = cho_factor(gram)
     return LowRankPosterior(
-        net, param, kind, variance, *chosen, int(kept.sum()), missed / len(rows), root, system,
+        net, param, kind, variance, *chosen, root.shape[1], missed / len(rows), root, system,
         cho_solve(system, pushed), targets.ndim == 1,
     )  # fmt: skip
 

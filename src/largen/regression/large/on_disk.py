@@ -13,17 +13,15 @@ from jax.typing import ArrayLike
 from joblib import effective_n_jobs
 
 from largen.architectures import Layer, fingerprint
-from largen.arrays import floating, is_traced, samples
 from largen.callables import takes
-from largen.errors import InvalidInput, instance_of
 from largen.files import as_path
 from largen.interrupts import check, go_on_with, interruptible
 from largen.jobs import OncePerWorker, number_of_jobs, results_of
-from largen.kernels.masked import kernel_of, masked
+from largen.kernels.masked import kernel_of
 from largen.kernels.nngp_ntk import kernel
-from largen.kernels.tiles import takes_whole_batches
 from largen.memory import check_fits
 from largen.parameterizations import Parameterization
+from largen.regression.large.inputs import inputs_of_blocks
 from largen.scalars import integer
 
 NAMES = ("nngp", "ntk")
@@ -99,26 +97,14 @@ def stored_kernel(
 
     path = as_path("path", path)
     block, jobs = integer("block", block, at_least=1), number_of_jobs(jobs)
-    instance_of("net", net, Layer, "a network such as lg.mlp(3)")
-    if param is not None:
-        instance_of("param", param, Parameterization, "a parameterization such as lg.ntk()")
     if progress is not None:
         takes("progress", progress, ("done", "total"))
-    if takes_whole_batches(net):
-        raise InvalidInput(
-            f"net: {net!r} has attention whose heads are drawn for all samples together; blocks "
-            "would have different ones. Use lg.kernel."
-        )
-    if is_traced(x1, x2):
-        raise InvalidInput("x1: is traced; kernels are stored outside of jit and grad.")
-    first = np.asarray(samples("x1", x1))
-    second = first if x2 is None else np.asarray(floating("x2", x2, ndim=first.ndim))
+    one, two = inputs_of_blocks(net, param, x1, x2, mask1, mask2)
+    symmetric, two = two is None, two or one
+    first, second = one.x, two.x
     dtype = np.result_type(first, second, np.float32)
     shape = (len(first), len(second))
     grid = tuple(-(-n // block) for n in shape)
-    symmetric = x2 is None
-    one, two = masked("mask1", mask1, first), masked("mask2", mask2, None if symmetric else second)
-    two = one if symmetric else two
     masks = () if mask1 is None and mask2 is None else (one.mask, two.mask)
     identity = _identity(net, param, block, first, None if symmetric else second, *masks)
     chunks = min(block, shape[0]), min(block, shape[1])

@@ -12,17 +12,16 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from largen.architectures import Layer, fingerprint
-from largen.arrays import floating, is_traced, samples
-from largen.errors import InvalidInput, instance_of, one_of
+from largen.arrays import floating
+from largen.errors import InvalidInput, one_of
 from largen.interrupts import check, interruptible
-from largen.kernels.masked import Masked, kernel_of, masked
+from largen.kernels.masked import Masked, kernel_of
 from largen.kernels.nngp_ntk import nngp, ntk_kernel
-from largen.kernels.tiles import takes_whole_batches
 from largen.memory import check_fits
 from largen.parameterizations import Parameterization
+from largen.regression.large.inputs import inputs_of_blocks
 from largen.regression.large.processes import own_parts, sum_over_processes
 from largen.scalars import integer
-from largen.text import shown
 
 KINDS = {"nngp": nngp, "ntk": ntk_kernel}
 
@@ -174,26 +173,11 @@ def kernel_operator(
     True
     """
     one_of("kind", kind, KINDS)
-    instance_of("net", net, Layer, "a network such as lg.mlp(3)")
-    if param is not None:
-        instance_of("param", param, Parameterization, "a parameterization such as lg.ntk()")
     size = integer("block", block, at_least=1)
-    if takes_whole_batches(net):
-        raise InvalidInput(
-            f"net: {net!r} has attention whose heads are drawn for all samples together; blocks "
-            "would have different ones. Use lg.kernel."
-        )
-    if is_traced(x1, x2):
-        raise InvalidInput("x1: is traced; products are computed outside of jit and grad.")
-    first = np.asarray(samples("x1", x1))
-    second = None if x2 is None else np.asarray(floating("x2", x2, ndim=first.ndim))
-    if second is not None and second.shape[1:] != first.shape[1:]:
-        raise InvalidInput(f"x2: wanted samples like x1's {first.shape}, got {shown(second)}.")
-    rows, columns = min(size, len(first)), min(size, len(first if second is None else second))
+    first, second = inputs_of_blocks(net, param, x1, x2, mask1, mask2)
+    rows, columns = (min(size, len(each.x)) for each in (first, second or first))
     check_fits(32.0 * rows * columns, f"block: {rows} × {columns} entries", "Take smaller blocks.")
-    one = masked("mask1", mask1, first)
-    two = masked("mask2", mask2, second)
-    return KernelOperator(net, kind, param, one, None if second is None else two, size)
+    return KernelOperator(net, kind, param, first, second, size)
 
 
 def _spans(samples: int, block: int) -> list[slice]:

@@ -9,9 +9,9 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
 from largen.interrupts import check
+from largen.regression.large.inverse_roots import inverse_root
 from largen.regression.large.operators import KernelOperator
 
-_CUT = 1e-12  # eigenvalues below this fraction of the largest count as rounding errors
 _SEED = 0  # of the draw of landmarks, the same when a solution is resumed
 
 
@@ -38,10 +38,8 @@ def nystroem_root(operator: KernelOperator, landmarks: int) -> np.ndarray:
     """
     samples = operator.shape[0]
     chosen = np.random.default_rng(_SEED).choice(samples, min(landmarks, samples), replace=False)
-    values, vectors = np.linalg.eigh(operator.within(chosen))
-    kept = values > _CUT * values[-1]
+    scaled = inverse_root(operator.within(chosen))
     root = operator.columns(chosen)
-    scaled = vectors[:, kept] / np.sqrt(values[kept])
     for rows in np.array_split(np.arange(samples), -(-samples // 4096)):  # in place
         root[rows, : scaled.shape[1]] = root[rows] @ scaled
     return root[:, : scaled.shape[1]]
