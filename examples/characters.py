@@ -8,16 +8,20 @@
 #     python examples/characters.py TEXT [--widths 32 64 128] [--depths 2 4 8] [--steps 300] …
 #
 # TEXT is any plain text of some 100 000 characters or more. Every finished sweep cell is kept in
-# the folder given by --output, so that an interrupted run goes on where it was.
+# the folder given by --output, so that an interrupted run goes on where it was. The table of best
+# rates is written there as well.
 
 # %%
 from __future__ import annotations
 
 import argparse
+import csv
 from functools import partial
 from pathlib import Path
 
-from largen.sweeps import sweep
+import numpy as np
+
+from largen.sweeps import Sweep, sweep
 from largen.sweeps.tasks import characters_task
 from largen.transfer import warmup_cosine
 from largen.transfer.torch.models import CharacterGPT
@@ -36,9 +40,12 @@ def transfer(
     steps: int,
     seeds: int,
     folder: Path,
-):
+    *,
+    batch_size: int = 32,
+    schemes: tuple[str, ...] | list[str] = ("standard", "complete_p"),
+) -> Sweep:
     """Sweep rates, given by their log₂, along the width and along the depth."""
-    task = characters_task(text, steps)
+    task = characters_task(text, steps, batch_size)
     # Some characters may be in the text that is kept for the end only.
     parts = (task.x, task.y, task.x_final, task.y_final)
     characters = 1 + max(int(codes.max()) for codes in parts if codes is not None)
@@ -55,7 +62,7 @@ def transfer(
         widths=widths,
         depths=depths,
         seeds=seeds,
-        schemes=["standard", "complete_p"],
+        schemes=list(schemes),
         optimizer="adam",
         schedule=warmup_cosine(steps, warmup=steps // 10),
         folder=folder,
@@ -69,6 +76,25 @@ def transfer(
 
 
 # %%
+def table(found: Sweep, file: Path) -> None:
+    """Write a row for each shape: the best rate, and what the base's best rate costs there."""
+    best, moved = found.best(), found.transferred()
+    with file.open("w", newline="") as opened:
+        rows = csv.writer(opened)
+        rows.writerow(["scheme", "width", "depth", "log2 best rate", "from", "to", "loss", "ratio"])
+        for scheme in best["scheme"].values:
+            for depth in best["depth"].values:
+                for width in best["width"].values:
+                    at = {"scheme": scheme, "width": width, "depth": depth}
+                    here = [best[name].sel(at) for name in ("log2_lr", "low", "high", "loss")]
+                    numbers = [float(value) for value in (*here, moved["ratio"].sel(at))]
+                    if np.isfinite(numbers[0]):
+                        told = [f"{value:.2f}" for value in numbers[:3]]
+                        told += [f"{value:.4g}" for value in numbers[3:]]
+                        rows.writerow([scheme, width, depth, *told])
+
+
+# %%
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("text", type=Path)
@@ -76,13 +102,18 @@ def main() -> None:
     parser.add_argument("--depths", type=int, nargs="+", default=[2, 4, 8])
     parser.add_argument("--rates", type=int, nargs="+", default=range(-10, -2), help="their log2")
     parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--schemes", nargs="+", default=["standard", "complete_p"])
     parser.add_argument("--output", type=Path, default=Path("characters"))
     given = parser.parse_args()
     sizes = given.widths, given.depths
     cells = given.output / "cells"
-    found = transfer(given.text, *sizes, given.rates, given.steps, given.seeds, cells)
+    protocol = given.rates, given.steps, given.seeds, cells
+    options = {"batch_size": given.batch_size, "schemes": given.schemes}
+    found = transfer(given.text, *sizes, *protocol, **options)
     print(found)
+    table(found, given.output / "rates.csv")
     print(f"the best constant answer: {found.data.attrs['chance']:.3g}")
     found.plot().savefig(given.output / "rates.png")
     print(f"picture: {given.output / 'rates.png'}")

@@ -52,6 +52,8 @@ experts first, and all models then change their choice in the first steps.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from largen.parameterizations import Power, Rule, mup
 from largen.transfer.rules import rule
 from largen.transfer.updates import Update
@@ -72,7 +74,8 @@ def rule_of_number(optimizer: Update) -> Rule[Power]:
     >>> found.init_std.width, found.lr.width, found.weight_decay.width
     (Fraction(0, 1), Fraction(1, 1), Fraction(-1, 1))
     """
-    return rule(mup(), optimizer, "input")
+    alone = optimizer.kind == "orthogonal"  # each expert's matrix is orthogonalised by itself
+    return rule(mup(), replace(optimizer, kind="normalised") if alone else optimizer, "input")
 
 
 def with_experts(text: str, power: Power) -> str:

@@ -141,7 +141,7 @@ class Plan:
         InvalidInput
             If one of them is negative or not finite, or independent decay has a rate of 0.
         """
-        moved_by = update_of(self.update, "hidden" if weight.moved_by == "muon" else "vector")
+        moved_by = update_of(self.update, "vector" if weight.moved_by == "adamw" else "hidden")
         rate = _rate(lr) * (weight.lr * self.horizon.lr / step)
         given = moved_by.weight_decay if weight_decay is None else weight_decay
         decay = real("weight_decay", given, at_least=0) * self.horizon.weight_decay

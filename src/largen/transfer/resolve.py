@@ -11,9 +11,7 @@ from largen.transfer.plan_entries import ScaledWeight
 from largen.transfer.roles import family
 from largen.transfer.rules import fold, ratios, rule, value, with_decay
 from largen.transfer.schemes import as_built
-from largen.transfer.updates import Update, update_of
-
-MATRICES = ("hidden", "shared")  # families of weights that Muon updates
+from largen.transfer.updates import MUONS, Update, update_of
 
 
 @dataclass(frozen=True)
@@ -129,7 +127,8 @@ def resolve(
 
 def _moved_by(optimizer: Update, found: FoundWeight) -> Update:
     kind = family(found.role)
-    return update_of(optimizer, kind if found.matrix or kind not in MATRICES else "vector")
+    by_adamw = optimizer.name == "muon" and kind in MUONS and not found.matrix
+    return update_of(optimizer, "vector" if by_adamw else kind)
 
 
 def _initial_factor(

@@ -18,6 +18,9 @@ the base shape. This module adds the following, each with its derivation:
 * **Muon.** A rank-one update with entries of size r has the spectral norm r·√(fan_in·fan_out),
   that is r·N; an orthogonalised update of rate η has η. Equal updates at rates r ↔ η = r·N, so
   that Muon's power is Adam's plus one: 0 for μP, as in Yang, Simon and Bernstein 2023.
+* **Shampoo** orthogonalises every weight. A rank-one update of a matrix with k growing sides,
+  with entries of size r, has the spectral norm r·n^(k/2), so that the power is Adam's plus k/2: 0
+  for hidden weights, and n^½ and n^(−½) for embeddings and read-outs of μP.
 * **Shared features.** A matrix W with n growing inputs and a fixed number of outputs inside the
   model, as v = Wx of grouped queries, which ∝ n heads read. v is of order one if W starts at
   n^(−½). Gradients with respect to features are 1/n each, and those of v are a sum over ∝ n
@@ -44,6 +47,7 @@ from largen.transfer.schemes import as_built, scheme_of
 from largen.transfer.updates import Update, update, update_of
 
 ONE = Power()
+GROWING_SIDES = {"hidden": 2, "shared": 1, "input": 1, "output": 1, "vector": 1, "finite": 0}
 
 
 def rule(
@@ -93,8 +97,7 @@ def rule(
         own = fold(own, own.multiplier**-1, moved_by)
     stated = param.hidden.adaptive_rate is not None
     if moved_by.kind == "orthogonal" and not stated:
-        sides = Fraction(1, 2) if kind == "shared" else 1
-        own = replace(own, lr=own.lr * Power(width=sides))
+        own = replace(own, lr=own.lr * Power(width=Fraction(GROWING_SIDES[kind], 2)))
     return with_decay(own, moved_by)
 
 

@@ -14,17 +14,24 @@ Nesterov momentum have the rules of plain gradient descent. RMSProp, Adam and it
 and the sign of the gradient are all normalised: their denominator is a mean, a sum or a maximum
 of gradients, of the gradient's own size. Muon orthogonalises the update of hidden matrices;
 AdamW updates every other weight.
+
+Shampoo (Gupta, Koren and Singer 2018) orthogonalises the gradients of all matrices:
+L^(−¼) G R^(−¼), with L = GGᵀ and R = GᵀG of the first step, is UVᵀ of G = UΣVᵀ, and later L and R
+are sums over a number of gradients that does not grow with the width. Vectors move by L^(−½) g,
+which is g/|g| in the first step. If its update is given the norm of Adam's (grafting), it is
+normalised: plan for AdamW. Its ε goes by several names and units, and is left as it is.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from largen.errors import InvalidInput, one_of
 
 Kind = Literal["proportional", "normalised", "orthogonal"]
 DECAYS = ("coupled", "decoupled", "independent")
+MUONS = ("hidden", "shared")  # families of weights that Muon updates
 
 
 @dataclass(frozen=True)
@@ -67,6 +74,7 @@ UPDATES = {
         Update("signsgd", "normalised", "decoupled"),
         Update("lion", "normalised", "decoupled"),
         Update("muon", "orthogonal", "decoupled", 1e-8, 0.1),
+        Update("shampoo", "orthogonal", "decoupled"),
     )
 }
 
@@ -82,6 +90,8 @@ REFUSED = {
     "asgd": "its rate falls the faster the larger it is, so that rates do not keep their ratios; "
     "take 'sgd'",
     "lbfgs": "it has one rate for all weights; take 'adamw'",
+    "soap": "its basis lags behind the gradient, so that its steps are between Adam's and "
+    "Shampoo's, which ask for rates that differ by a power of the width; take one of these",
     "sparseadam": "plan for 'adam', and give it that plan's groups, which is the same but for "
     "weight decay",
 }
@@ -127,8 +137,16 @@ def update(name: object, decay: object = None) -> Update:
 
 
 def update_of(optimizer: Update, family: str) -> Update:
-    """Return the optimizer of one family of weights: for Muon, all but matrices have AdamW."""
-    if optimizer.kind == "orthogonal" and family not in ("hidden", "shared"):
+    """Return the update of one family of weights.
+
+    Muon leaves all but matrices to AdamW.
+
+    Examples
+    --------
+    >>> [update_of(update(name), "vector").name for name in ("muon", "shampoo")]
+    ['adamw', 'shampoo']
+    """
+    if optimizer.name == "muon" and family not in MUONS:
         adamw = UPDATES["adamw"]
-        return Update(adamw.name, adamw.kind, optimizer.decay, adamw.eps, optimizer.weight_decay)
+        return replace(adamw, decay=optimizer.decay, weight_decay=optimizer.weight_decay)
     return optimizer

@@ -18,6 +18,8 @@ from largen.transfer.schedules import Schedule, check_factor
 if TYPE_CHECKING:
     import optax
 
+NOT_IN_OPTAX = ("shampoo",)
+
 
 @dataclass(frozen=True, repr=False)
 class JaxPlan(Plan):
@@ -101,12 +103,18 @@ class JaxPlan(Plan):
         Raises
         ------
         InvalidInput
-            If a rate is a schedule, or the schedule returns absolute rates instead of factors.
+            If a rate is a schedule, the schedule returns absolute rates instead of factors, or
+            optax does not have the optimizer.
         """
         import optax
 
         from largen.transfer.jax.updates import transformation
 
+        if self.optimizer in NOT_IN_OPTAX:
+            raise InvalidInput(
+                f"optimizer: optax has no {self.optimizer}; the plan's settings(weight, lr) are "
+                "what one of your own takes for each of its weights."
+            )
         for argument, given in (("lr", lr), ("matrix_lr", matrix_lr)):
             if callable(given):
                 raise InvalidInput(

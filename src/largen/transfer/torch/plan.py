@@ -165,14 +165,14 @@ class TorchPlan(Plan):
         tensors = self._check(model)
         if adjust_lr_fn is not None:
             one_of("adjust_lr_fn", adjust_lr_fn, ("original", "match_rms_adamw"))
-            if self.update.kind != "orthogonal":
+            if self.optimizer != "muon":
                 raise InvalidInput(f"adjust_lr_fn: {self.optimizer} has none; it is Muon's.")
         if betas is not None and self.optimizer not in AVERAGING:
             raise InvalidInput(f"betas: {self.optimizer} has none; wanted one of {AVERAGING}.")
         if moved_by is not None:
-            movers = ("muon", "adamw") if self.update.kind == "orthogonal" else (self.optimizer,)
+            movers = ("muon", "adamw") if self.optimizer == "muon" else (self.optimizer,)
             one_of("moved_by", moved_by, (*movers, "all"))
-        if self.update.kind == "orthogonal" and moved_by not in ("muon", "adamw", "all"):
+        if self.optimizer == "muon" and moved_by not in ("muon", "adamw", "all"):
             raise InvalidInput(
                 "moved_by: Muon moves matrices only; make two optimizers, one of "
                 "param_groups(…, moved_by='muon') and one of param_groups(…, moved_by='adamw')."

@@ -69,8 +69,8 @@ def scale(
         ``"complete_p"`` (branches 1/l), or a :class:`largen.Parameterization`.
     optimizer
         ``"sgd"``, ``"momentum"``, ``"adam"``, ``"adamw"``, ``"adamax"``, ``"nadam"``,
-        ``"adagrad"``, ``"rmsprop"``, ``"signsgd"``, ``"lion"`` or ``"muon"``; others are refused
-        with the reason.
+        ``"adagrad"``, ``"rmsprop"``, ``"signsgd"``, ``"lion"``, ``"muon"`` or ``"shampoo"``;
+        others are refused with the reason.
     decay
         ``"coupled"``, ``"decoupled"`` or ``"independent"`` weight decay; by default that of
         PyTorch's optimizer of the given name.
