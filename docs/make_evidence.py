@@ -116,9 +116,10 @@ def precision() -> list[str]:
 def properties() -> list[str]:
     """Return what came of runs drawn at random."""
     found = loaded("properties.json")
-    return (
-        [f"| {n} | {v} |" for n, v in (("", ""), ("---", "---"), *found.items())] if found else []
-    )
+    if not found:
+        return []
+    rows = [(name, value) for name, value in found.items() if name != "z"]
+    return ["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows)]
 
 
 def coverage() -> list[str]:

@@ -5,7 +5,8 @@
 draws architectures, parameterizations and optimizers, solves each run at infinite width, trains
 networks of two widths, and combines their means so that the term of order 1/width cancels. What is
 left over is compared with zero: a random combination of the outputs at two times, in units of its
-standard error. Cases beyond ``WORST`` are printed with the seed that draws them again.
+standard error. Cases beyond ``WORST`` are printed with the seed that draws them again. With
+``--output`` the scores so far are kept, and the same command goes on behind them.
 """
 
 from __future__ import annotations
@@ -137,31 +138,42 @@ def summary(found: list[float | None], first: int, seconds: float) -> dict[str, 
         "cases": len(z),
         "first seed": first,
         "diverged": len(found) - len(z),
-        "beyond": int(np.sum(np.abs(z) > WORST)),
-        "worst": WORST,
+        f"beyond {WORST:g}": int(np.sum(np.abs(z) > WORST)),
+        "largest |z|": round(float(np.max(np.abs(z))), 2) if len(z) else None,
         "root mean square of z": round(float(np.sqrt(np.mean(z**2))), 3) if len(z) else None,
-        "seconds": round(seconds),
+        "processor seconds": round(seconds),
     }
+
+
+def kept(path: Path | None, first: int) -> tuple[list[float | None], float]:
+    """Return the scores and seconds of an earlier call that began with the same seed."""
+    if path is None or not path.exists():
+        return [], 0.0
+    before = json.loads(path.read_text())
+    if before["first seed"] != first:
+        raise SystemExit(f"{path} has cases from the seed {before['first seed']} on.")
+    return before["z"], before["processor seconds"]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cases", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0, help="of the first case")
-    parser.add_argument("--output", type=Path, help="a JSON file for the counts so far")
+    parser.add_argument("--output", type=Path, help="a JSON file for the scores so far")
     wanted = parser.parse_args()
-    found: list[float | None] = []
-    counts: dict[str, object] = {}
-    began = time.monotonic()
+    found, before = kept(wanted.output, wanted.seed)
+    counts = summary(found, wanted.seed, before)
+    rest = range(wanted.seed + len(found), wanted.seed + wanted.cases)
+    began = time.process_time()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for case, z in scores(range(wanted.seed, wanted.seed + wanted.cases)):
-            found.append(z)
+        for case, z in scores(rest):
+            found.append(None if z is None else round(z, 3))
             if z is not None and abs(z) > WORST:
                 print(f"|z| = {abs(z):.1f}  {case}", flush=True)
-            counts = summary(found, wanted.seed, time.monotonic() - began)
+            counts = summary(found, wanted.seed, before + time.process_time() - began)
             if wanted.output:
-                wanted.output.write_text(json.dumps(counts, indent=1) + "\n")
+                wanted.output.write_text(json.dumps({**counts, "z": found}) + "\n")
             if len(found) % PROGRAMS_OF == 0:
                 jax.clear_caches()
     print(", ".join(f"{name}: {value}" for name, value in counts.items()))
