@@ -35,6 +35,7 @@ nb_execution_mode = "cache"
 nb_execution_timeout = 600
 nb_execution_raise_on_error = True
 nb_merge_streams = True
+nb_output_stderr = "remove"  # progress of cells that take long on the machine that builds
 myst_enable_extensions = ["dollarmath", "amsmath", "colon_fence", "deflist"]
 myst_heading_anchors = 3
 

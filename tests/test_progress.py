@@ -33,12 +33,19 @@ def test_short_calls_say_nothing(choice, capsys):
     assert capsys.readouterr().err == ""
 
 
-def test_notebooks_have_bars_instead_of_lines(capsys, monkeypatch):
+def in_a_notebook(monkeypatch, *, widgets):
     monkeypatch.setitem(sys.modules, "ipykernel", ModuleType("ipykernel"))
+    monkeypatch.setattr(progress, "find_spec", lambda name: "found" if widgets else None)
+
+
+@pytest.mark.parametrize("choice", [None, True])
+@pytest.mark.parametrize("widgets", [True, False])
+def test_notebooks_have_bars_if_they_can_draw_them(widgets, choice, capsys, monkeypatch):
+    in_a_notebook(monkeypatch, widgets=widgets)
     monkeypatch.setattr(progress, "SILENCE", 0.0)
-    with reporter(None, "networks") as report:
+    with reporter(choice, "networks") as report:
         report(1, 4)
-    assert "networks: 25%" not in capsys.readouterr().err
+    assert ("networks: 25%" in capsys.readouterr().err) == (not widgets)
 
 
 class Clock:
@@ -87,7 +94,7 @@ def test_calls_of_half_a_minute_are_not_announced(clock, capsys):
 
 
 def test_announcements_stand_above_bars(clock, capsys, monkeypatch):
-    monkeypatch.setitem(sys.modules, "ipykernel", ModuleType("ipykernel"))
+    in_a_notebook(monkeypatch, widgets=True)
     with reporter(True, "networks") as report:
         for step in range(6):
             clock.now = 10.0 * step

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import Any
 
 from largen.callables import takes
@@ -15,7 +16,7 @@ from largen.text import shown
 Report = Callable[[int, int], object]
 Cheaper = Callable[[float], str]
 PATIENCE = 2.0  # seconds before a bar is drawn
-IN_NOTEBOOKS = "ipykernel"  # the package that runs the cells of notebooks
+IN_NOTEBOOKS, IN_CELLS = "ipykernel", "ipywidgets"  # what runs cells, and what draws bars in them
 SILENCE = 30.0  # seconds between lines where there is no bar
 LONG = 30.0  # seconds; of longer calls the duration is said beforehand
 FEWEST = 3  # reports from which a duration is foretold; the first one includes compilation
@@ -107,9 +108,10 @@ def reporter(progress: Any, what: str, cheaper: Cheaper | None = None) -> Iterat
     Parameters
     ----------
     progress
-        True or False switches the bar on or off. The default is a bar in terminals and notebooks,
-        drawn after two seconds, and elsewhere, as in the log of a batch job, a line every half
-        minute. A function of (done, total) is called instead of drawing a bar.
+        True or False switches the bar on or off. The default is a bar in terminals, and in
+        notebooks where ipywidgets is installed, drawn after two seconds. Elsewhere, as in the log
+        of a batch job, it is a line every half minute. A function of (done, total) is called
+        instead of drawing a bar.
     what
         The text in front of the bar.
     cheaper
@@ -128,7 +130,9 @@ def reporter(progress: Any, what: str, cheaper: Cheaper | None = None) -> Iterat
     if progress is False:
         yield lambda done, total: None
         return
-    if progress is None and not (sys.stderr.isatty() or IN_NOTEBOOKS in sys.modules):
+    notebook = IN_NOTEBOOKS in sys.modules
+    seen = find_spec(IN_CELLS) is not None if notebook else sys.stderr.isatty()
+    if not seen and (notebook or progress is None):
         yield lines(what, cheaper)
         return
     from rich.console import Console
