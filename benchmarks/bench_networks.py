@@ -85,7 +85,8 @@ def seconds_of_both_clocks(function):
 def beside_torch(networks, measured, steps=50, inputs=64, width=32, samples=100):
     """Gradient descent of MLPs with all samples: by lg.train, and the usual loop of PyTorch.
 
-    Both train on one thread, PyTorch the first few networks only, whose time is scaled.
+    PyTorch trains a few of the networks only, on one thread, and its time is scaled. lg.train may
+    use more threads, so that the ratio of processor time is the one to read.
     """
     import torch
 
