@@ -26,6 +26,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from scipy.optimize import nnls
 
 import largen as lg
 
@@ -111,19 +112,20 @@ def foretold(row, above, fewest):
     """Return the processor seconds that rows with fewer samples predict, or None.
 
     With n samples a product costs c·n², and all else, at a fixed number of landmarks, a + b·n; an
-    exact solution, whose factor costs less than its kernel, a + b·n². The constants are fitted to
-    the rows above with as many samples as landmarks, ``fewest``, or more. The number of steps,
-    which is known after a solution only, is taken as it was.
+    exact solution a + b·n² + c·n³, for its kernel and its factor. No constant is negative. They are
+    fitted to the rows above with as many samples as landmarks, ``fewest``, or more. The number of
+    steps, which is known after a solution only, is taken as it was.
     """
     before = [k for k in above if k["method"] == row["method"]]
     if row["method"] != "exact":
         before = [k for k in before if int(k["samples"]) >= fewest]
-    if len(before) < 2:
+    powers = (0, 2, 3) if row["method"] == "exact" else (0, 1)
+    if len(before) < len(powers):
         return None
     n = float(row["samples"])
     sizes = [float(k["samples"]) for k in before]
     cost = [float(k["processor s"]) for k in before]
-    products, powers = 0.0, (0, 2) if row["method"] == "exact" else (0, 1)
+    products = 0.0
     if row["method"] == "iterative":
         each = [(int(k["steps"]) + 1) * float(k["of a product"]) for k in before]
         cost = [whole - part for whole, part in zip(cost, each, strict=True)]
@@ -131,7 +133,7 @@ def foretold(row, above, fewest):
         products *= int(row["steps"]) + 1
     # Relative errors are minimised: processors that others use as well count more seconds.
     terms = np.array([[s**p for p in powers] for s in sizes]) / np.array(cost)[:, None]
-    constants = np.linalg.lstsq(terms, np.ones(len(cost)))[0]
+    constants, _ = nnls(terms, np.ones(len(cost)))
     return products + float(constants @ [n**p for p in powers])
 
 

@@ -123,9 +123,9 @@ def kernel(
         The kernels are computed in tiles that fit into the processor's cache, or smaller ones if
         the budget requires it; their size need not divide the number of samples.
     devices
-        Some of ``jax.devices()``, over which the tiles are distributed evenly; by default JAX's
-        default device. Results are collected in the host's memory. Traced inputs, and networks
-        with :class:`largen.MultiHeadAttention`, are not distributed.
+        Some of ``jax.local_devices()``, over which the tiles are distributed evenly; by default
+        JAX's default device. Results are collected in the host's memory. Traced inputs, and
+        networks with :class:`largen.MultiHeadAttention`, are not distributed.
     throw
         Whether a larger error, or an overflow, raises an exception; otherwise the kernels are
         returned anyway.

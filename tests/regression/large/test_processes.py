@@ -1,47 +1,28 @@
-"""Products that the processes of jax.distributed share, here two on one machine."""
+"""Products that the processes of jax.distributed share: two and four on one machine.
 
+Blocks that divide the samples and that do not, more of them than processes and fewer, devices,
+masks and precisions all give the product with the whole kernel of one process.
+"""
+
+import os
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
+import zarr
+from tests.regression.large import on_processes
+from tests.regression.large.on_processes import NEVER_STORED, NOISE, ON_DISK, SAMPLES, name_of
 
 import largen as lg
-from largen.regression.large.processes import check_agreement, own_parts, sum_over_processes
-
-PROGRAM = """
-import sys
-import jax
-jax.config.update("jax_cpu_collectives_implementation", "gloo")
-me, count, port, folder = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
-jax.distributed.initialize(f"localhost:{port}", count, me)
-import numpy as np
-import largen as lg
-from largen.regression.large import iterative
-
-rows, net = [], lg.mlp(1, "erf", bias_std=0.5)
-x = np.random.default_rng(4).normal(size=(60, 3))
-y = np.stack([np.sin(x[:, 0]), x[:, 1] * x[:, 2]], axis=1)
-stored = lg.stored_kernel(f"{folder}/kernel", net, x, block=15)["nngp"]
-
-class Counted:
-    shape, chunks = stored.shape, stored.chunks
-    def __getitem__(self, at):
-        if isinstance(at, slice):
-            rows.append(at.start)
-        return stored[at]
-
-found = lg.solve_kernel(Counted(), y, noise=1e-2, rank=0, shared=True)
-never = lg.solve_kernel(
-    lg.kernel_operator(net, x, kind="nngp", block=20), y, noise=1e-2, rank=10, shared=True
+from largen.regression.large.processes import (
+    any_of_processes,
+    check_agreement,
+    own_parts,
+    sum_over_processes,
 )
-np.savez(f"{folder}/{me}.npz", stored=found.weights, rows=rows, never=never.weights)
-try:
-    lg.solve_kernel(stored, y + me, noise=1e-2, shared=True)
-except lg.errors.InvalidInput as error:
-    print(error)
-"""
 
 
 def free_port():
@@ -52,11 +33,13 @@ def free_port():
 
 def together(folder, count):
     """Run the program in so many processes; return what each has saved and printed."""
-    port = str(free_port())
-    call = [sys.executable, "-c", PROGRAM]
+    port, script = str(free_port()), on_processes.__file__
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=2"
+    places = {"PYTHONPATH": str(Path(lg.__file__).parents[1]), "JAX_PLATFORMS": "cpu"}
     processes = [
         subprocess.Popen(
-            [*call, str(me), str(count), port, str(folder)],
+            [sys.executable, script, str(me), str(count), port, str(folder)],
+            env=os.environ | places | {"XLA_FLAGS": flags},
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )
         for me in range(count)
@@ -70,29 +53,55 @@ def together(folder, count):
     return [np.load(folder / f"{me}.npz") for me in range(count)], [out for out, _ in said]
 
 
+@pytest.fixture(scope="module")
+def dense():
+    """Return the kernels and targets, computed as a whole in this process."""
+    found = {}
+    for case, dtype, _ in ON_DISK:
+        net, x, masks, y = on_processes.system(case, dtype)
+        found[case, dtype] = lg.ntk_kernel(net, x, **masks), y
+    return found
+
+
 @pytest.mark.slow
-def test_two_processes_solve_as_one_does(tmp_path):
-    """The same bits of a matrix on disk, of whose rows each process has read its own."""
-    found, said = together(tmp_path, 2)
-    net = lg.mlp(1, "erf", bias_std=0.5)
-    x = np.random.default_rng(4).normal(size=(60, 3))
-    y = np.stack([np.sin(x[:, 0]), x[:, 1] * x[:, 2]], axis=1)
-    kernel = lg.stored_kernel(tmp_path / "kernel", net, x, block=15)["nngp"]
-    alone = lg.solve_kernel(kernel, y, noise=1e-2, rank=0)
-    for each in found:
-        np.testing.assert_array_equal(each["stored"], alone.weights)
-        np.testing.assert_allclose(
-            each["never"], np.linalg.solve(kernel[:] + 1e-2 * np.eye(60), y), atol=1e-5
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_processes_multiply_and_solve_as_one_does(tmp_path, dense, count):
+    for cell in ON_DISK:
+        zarr.create_array(
+            tmp_path / name_of(cell), data=dense[cell[:2]][0], chunks=(min(cell[2], SAMPLES),) * 2
         )
-    np.testing.assert_array_equal(found[0]["never"], found[1]["never"])
-    assert [sorted({*each["rows"].tolist()}) for each in found] == [[0, 30], [15, 45]]
-    assert all("different systems" in out for out in said)
+    if count == 1:
+        found = [on_processes.results(tmp_path)]
+    else:
+        found, said = together(tmp_path, count)
+        for each, out in zip(found, said, strict=True):
+            assert each["any"].tolist() == [True, False]
+            assert "different systems" in out
+            assert "some belong to other processes" in out
+    for cell in ON_DISK + NEVER_STORED:
+        kernel, y = dense[tuple(cell[:2])]
+        want, (first, *others) = kernel @ y, (each[name_of(cell)] for each in found)
+        rtol = 1e-6 if cell in NEVER_STORED and cell[1] == "float32" else 1e-13  # computed anew
+        np.testing.assert_allclose(first, want, atol=rtol * np.abs(want).max())
+        for other in others:
+            np.testing.assert_array_equal(first, other)
+    for cell in ON_DISK:  # each process has read its own part of the rows
+        begins = range(0, SAMPLES, min(cell[2], SAMPLES))
+        for me, each in enumerate(found):
+            assert each[f"rows-{name_of(cell)}"].tolist() == list(begins[me::count])
+    kernel, y = dense["vectors", "float64"]
+    want = np.linalg.solve(kernel + NOISE * np.eye(SAMPLES), y)
+    for each in found:
+        np.testing.assert_allclose(each["stored"], want, rtol=1e-9)
+        np.testing.assert_allclose(each["never"], want, atol=1e-6)
+        np.testing.assert_array_equal(each["never"], found[0]["never"])
 
 
 def test_one_process_has_all_parts():
     part = np.array([1.0, 1e-300])
     np.testing.assert_array_equal(sum_over_processes(part), part)
     assert own_parts(range(5)) == range(5)
+    assert (any_of_processes(True), any_of_processes(False)) == (True, False)
     check_agreement("shared", "system", part)
     x = np.linspace(-1, 1, 20)[:, None]
     kernel = lg.nngp(lg.mlp(1, "erf", bias_std=1.0), x)

@@ -20,7 +20,12 @@ from largen.progress import reporter
 from largen.regression.checks import training_targets
 from largen.regression.large.operators import KernelOperator
 from largen.regression.large.preconditioners import preconditioner
-from largen.regression.large.processes import check_agreement, own_parts, sum_over_processes
+from largen.regression.large.processes import (
+    any_of_processes,
+    check_agreement,
+    own_parts,
+    sum_over_processes,
+)
 from largen.results import brief, fields_over, in_notebooks, save_result
 from largen.scalars import flag, integer, real
 from largen.text import shown
@@ -187,7 +192,11 @@ def _conjugate_gradients(matrix, right, variance, rank, goal, limit, saved, repo
 
         return _times(matrix, v, count, shared) + variance * v
 
-    while np.any(np.linalg.norm(left, axis=0) > goal * size) and steps < limit:
+    def unfinished() -> bool:
+        wanted = bool(np.any(np.linalg.norm(left, axis=0) > goal * size))
+        return any_of_processes(wanted) if shared else wanted
+
+    while steps < limit and unfinished():
         ahead = product(direction)
         bend = np.sum(direction * ahead, axis=0)
         step = energy / np.where(bend > 0, bend, 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise, product
 from typing import Any
 
@@ -17,6 +17,7 @@ from largen.errors import InvalidInput, one_of
 from largen.interrupts import check, interruptible
 from largen.kernels.masked import Masked, kernel_of
 from largen.kernels.nngp_ntk import nngp, ntk_kernel
+from largen.kernels.spread import checked
 from largen.memory import check_fits
 from largen.parameterizations import Parameterization
 from largen.regression.large.inputs import inputs_of_blocks
@@ -47,9 +48,11 @@ class KernelOperator:
         first: Masked,
         second: Masked | None,
         block: int,
+        devices: tuple[Any, ...],
     ):
         self._net, self._kind, self._param = net, kind, param
         self._first, self._second, self._block = first, second, block
+        self._devices = devices or None
         self.symmetric = second is None
         self.shape = (len(first.x), len((first if second is None else second).x))
 
@@ -120,7 +123,8 @@ class KernelOperator:
         )
 
     def _kernel(self, first: Masked, second: Masked | None = None) -> np.ndarray:
-        return np.asarray(kernel_of(KINDS[self._kind], self._net, first, second, param=self._param))
+        kernel = partial(KINDS[self._kind], devices=self._devices)
+        return np.asarray(kernel_of(kernel, self._net, first, second, param=self._param))
 
     def __repr__(self) -> str:
         return f"KernelOperator({self._kind!r}, {self.shape[0]} × {self.shape[1]}, {self._net!r})"
@@ -136,6 +140,7 @@ def kernel_operator(
     mask2: ArrayLike | None = None,
     param: Parameterization | None = None,
     block: int = 2048,
+    devices: Any = None,
 ) -> KernelOperator:
     """Return a kernel matrix that is never stored, for products with vectors.
 
@@ -153,12 +158,15 @@ def kernel_operator(
         ``"nngp"`` or ``"ntk"``.
     block
         Rows and columns of a block.
+    devices
+        As in :func:`largen.kernel`: the tiles of each block are distributed over them.
 
     Raises
     ------
     InvalidInput
-        For wrong samples, masks or vectors, and for :class:`largen.MultiHeadAttention` with
-        softmax, whose heads are drawn for all samples together.
+        For wrong samples, masks, vectors or devices, and for
+        :class:`largen.MultiHeadAttention` with softmax, whose heads are drawn for all samples
+        together.
     OutOfMemory
         If a block does not fit into memory.
     NumericalFailure
@@ -177,7 +185,7 @@ def kernel_operator(
     first, second = inputs_of_blocks(net, param, x1, x2, mask1, mask2)
     rows, columns = (min(size, len(each.x)) for each in (first, second or first))
     check_fits(32.0 * rows * columns, f"block: {rows} × {columns} entries", "Take smaller blocks.")
-    return KernelOperator(net, kind, param, first, second, size)
+    return KernelOperator(net, kind, param, first, second, size, checked(devices))
 
 
 def _spans(samples: int, block: int) -> list[slice]:

@@ -25,6 +25,15 @@ def sum_over_processes(part: np.ndarray) -> np.ndarray:
     return _of_all(part).sum(axis=0)
 
 
+def any_of_processes(wanted: bool) -> bool:
+    """Return whether some process wants it, the same answer in each of them.
+
+    Processors of several kinds round differently: a loop with shared products that each process
+    ended by itself would leave others waiting for it.
+    """
+    return bool(_of_all(np.array(wanted)).any())
+
+
 def check_agreement(name: str, *values: Any) -> None:
     """Check that all processes were given the same values.
 
