@@ -12,8 +12,10 @@ The predictions are the mean of a Gaussian process whose covariance is the NTK o
 of relu: exact, by a Cholesky factor of the kernel; of low rank, by landmarks; and iterative, by
 conjugate gradients on the kernel, which is never stored, with as many landmarks for its
 preconditioner, to a residual of ``--rtol``. Each row is a process of its own. Memory is the peak of
-the process. A row that stands in ``--output`` is not measured again. ``foretold`` is the processor
-time that the rows above with the same method predict, see :func:`foretold`.
+the process. A row that stands in ``--output`` is not measured again, and with ``--folder`` an
+iterative solution that was interrupted goes on: its processor seconds are added to those before,
+and its wall-clock time is left out. ``foretold`` is the processor time that the rows above with the
+same method predict, see :func:`foretold`.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from __future__ import annotations
 import argparse
 import csv
 import itertools
+import json
 import multiprocessing
 import time
 from pathlib import Path
@@ -34,7 +37,7 @@ NET = lg.mlp(2, "relu", weight_std=2**0.5, bias_std=0.1)
 METHODS = ("exact", "low rank", "iterative")
 LARGEST_EXACT = 8000
 HEAD = (
-    "method", "samples", "steps", "right", "processor s", "foretold", "wall-clock s",
+    "method", "samples", "rtol", "steps", "right", "processor s", "foretold", "wall-clock s",
     "of a product", "MB",
 )  # fmt: skip
 
@@ -81,10 +84,15 @@ def measure(method, samples, path, landmarks, noise, rtol, folder):
 
     def note(done, total):
         products.append((done, time.process_time()))
+        if spent is not None:
+            spent.write_text(json.dumps({"processor s": before + products[-1][1] - begin_cpu}))
         if done % 10 == 0:
             print(f"    {done} of {total} after {time.perf_counter() - begin:.0f} s", flush=True)
 
-    steps, of_product = "", ""
+    steps, of_product, before, spent = "", "", 0.0, None
+    if method == "iterative" and folder is not None:
+        spent = folder / f"{samples}.json"
+        before = json.loads(spent.read_text())["processor s"] if spent.exists() else 0.0
     if method == "exact":
         mean = lg.posterior(NET, x, y, kind="ntk-gp", noise=noise).predict(x_test).mean
     elif method == "low rank":
@@ -99,11 +107,12 @@ def measure(method, samples, path, landmarks, noise, rtol, folder):
         parts = products[-1][0] / (found.steps + 1)
         if len(products) > 1:
             of_product = (products[-1][1] - products[0][1]) / (len(products) - 1) * parts
-    wall, cpu = time.perf_counter() - begin, time.process_time() - begin_cpu
+    wall, cpu = time.perf_counter() - begin, before + time.process_time() - begin_cpu
     right = float(np.mean(np.argmax(mean, axis=1) == labels_test))
     return {
-        "method": method, "samples": samples, "steps": steps, "right": f"{right:.4f}",
-        "processor s": f"{cpu:.4g}", "foretold": "", "wall-clock s": f"{wall:.4g}",
+        "method": method, "samples": samples, "rtol": rtol if method == "iterative" else "",
+        "steps": steps, "right": f"{right:.4f}", "processor s": f"{cpu:.4g}", "foretold": "",
+        "wall-clock s": "" if before else f"{wall:.4g}",
         "of a product": f"{of_product:.4g}" if of_product else "", "MB": f"{peak_mb():.0f}",
     }  # fmt: skip
 
