@@ -124,7 +124,8 @@ def test_errors_and_what_was_sampled_are_told():
     options = {"particles": 512, "rtol": 2e-2, "record_at": [0, 2]}
     limit = lg.solve(run, **options)
     held = limit.to_xarray()
-    for name in ("f_train", "f_test", "attention", "attention_test"):
+    kernels = ("feature_kernel_tokens", "gradient_kernel", "ntk")
+    for name in ("f_train", "f_test", "attention", "attention_test", "feature_kernel", "ntk"):
         assert held[f"{name}_error"].dims == held[name].dims
         assert (held[f"{name}_error"] >= 0).all()
     (note,) = limit.notes
@@ -137,6 +138,17 @@ def test_errors_and_what_was_sampled_are_told():
     distance = np.abs(other.f_train - limit.f_train)[1:]
     assert (distance > 0).all()
     assert (distance < 5 * np.hypot(limit.f_train_error, other.f_train_error)[1:]).all()
+    for name in kernels:
+        away, one, two = (
+            np.nan_to_num(each)
+            for each in (
+                getattr(other, name) - getattr(limit, name),
+                getattr(limit, f"{name}_error"),
+                getattr(other, f"{name}_error"),
+            )
+        )
+        assert np.linalg.norm(away) < 3 * np.linalg.norm(np.hypot(one, two)), name
+        assert np.linalg.norm(away) > 1e-4, name
     (note,) = lg.solve(run, particles=256, rtol=1e-5, max_particles=256).notes
     assert "more than rtol=1e-05: raise max_particles" in note
 
@@ -228,6 +240,8 @@ def test_an_interrupted_solution_resumes_from_its_replicates(tmp_path):
     np.testing.assert_array_equal(again.f_train, whole.f_train)
     np.testing.assert_array_equal(again.f_test_error, whole.f_test_error)
     np.testing.assert_array_equal(again.attention, whole.attention)
+    np.testing.assert_array_equal(again.gradient_kernel, whole.gradient_kernel)
+    np.testing.assert_array_equal(again.ntk_error, whole.ntk_error)
     assert told[-1][1] < 400
     # More replicates are added to those of the file; other runs are refused by name.
     more = lg.solve(run, checkpoint=place, **(options | {"replicates": 6}))

@@ -20,6 +20,7 @@ from largen.errors import InvalidInput
 from largen.runs import Run
 from largen.theories.mean_field.deep.estimation.averages import ratio
 from largen.theories.mean_field.deep.estimation.parallel import Team, cores, one_thread_of_blas
+from largen.theories.mean_field.options import WantedKernels
 from largen.theories.mean_field.transformer.dynamics import (
     AttentionProblem,
     Drawn,
@@ -53,6 +54,8 @@ class Settings:
         The largest number of neurons of all replicates together.
     record_at
         Time indices at which attention weights are recorded.
+    wanted
+        Kernels that are recorded, and their time indices.
     budget
         The number of bytes that the matrices of all replicates at work may take.
     reached
@@ -64,6 +67,7 @@ class Settings:
     replicates: int | None
     max_particles: int
     record_at: tuple[int, ...]
+    wanted: WantedKernels
     budget: float
     reached: Callable[[float], object]
 
@@ -78,6 +82,8 @@ class Mean(NamedTuple):
         position, position).
     f_error, patterns_error
         Their errors; None if the solution is exact, NaN where they are not known.
+    kernels
+        The recorded kernels by name, and their errors as ``…_error``, 0 if the solution is exact.
     how
         What was computed, in words.
     stopped
@@ -90,6 +96,7 @@ class Mean(NamedTuple):
     patterns: np.ndarray
     f_error: np.ndarray | None
     patterns_error: np.ndarray | None
+    kernels: dict[str, np.ndarray]
     how: str
     stopped: str | None
     directions: int
@@ -105,10 +112,12 @@ class Mean(NamedTuple):
 
 def solve_exactly(problem: AttentionProblem, run: Run, settings: Settings, tell: Any) -> Mean:
     """Return the solution of a network without activations."""
-    found = train(InfiniteNetwork(problem), problem, run, settings.record_at, settings.budget, tell)
+    what = settings.record_at, settings.wanted, settings.budget
+    found = train(InfiniteNetwork(problem), problem, run, *what, tell)
     most = f"up to {found.directions} directions of a matrix"
     how = f"coordinates in Gaussian vectors, {most}; exact to rounding"
-    return Mean(found.f, found.patterns, None, None, how, found.stopped, found.directions)
+    kernels = found.kernels | {f"{name}_error": 0 * x for name, x in found.kernels.items()}
+    return Mean(found.f, found.patterns, None, None, kernels, how, found.stopped, found.directions)
 
 
 def solve_by_replicates(
@@ -308,6 +317,7 @@ class _Replicates:
             self._problem,
             self._run,
             self._settings.record_at,
+            self._settings.wanted,
             self._budget,
             lambda done, total: tell(done / total),
         )
@@ -318,17 +328,22 @@ class _Replicates:
         # One that stopped, or diverged, shows how far the others would have come.
         shown = found if self._go_on() else found[-1:]
 
-        first = None if rough is None else (rough.f, rough.patterns)
-        f, patterns = ([one.f for one in shown], [one.patterns for one in shown])
-        f, f_error = _mean_and_error(f, found[0].f, first and first[0])
-        patterns, patterns_error = _mean_and_error(patterns, found[0].patterns, first and first[1])
+        def mean(of: Callable[[Solved], np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+            coarse = None if rough is None else of(rough)
+            return _mean_and_error([of(one) for one in shown], of(found[0]), coarse)
+
+        f, f_error = mean(lambda one: one.f)
+        patterns, patterns_error = mean(lambda one: one.patterns)
+        kernels = {}
+        for name in found[0].kernels:
+            kernels[name], kernels[f"{name}_error"] = mean(lambda one, name=name: one.kernels[name])
         directions = max(one.directions for one in shown)
         how = (
             f"{len(shown)} replicates of {self._particles} neurons in sampled populations,"
             f" up to {directions} directions of a matrix"
         )
         stopped = shown[-1].stopped
-        return Mean(f, patterns, f_error, patterns_error, how, stopped, directions)
+        return Mean(f, patterns, f_error, patterns_error, kernels, how, stopped, directions)
 
 
 def _mean_and_error(

@@ -16,7 +16,8 @@ from largen.theories.mean_field.deep.restarts.marked_files import (
 )
 from largen.theories.mean_field.transformer.dynamics import Solved
 
-FORMAT = 1  # version of the file format
+FORMAT = 2  # version of the file format
+KERNELS = "kernels/"  # before the names of kernels
 
 
 class Kept(NamedTuple):
@@ -85,9 +86,12 @@ class SavedReplicates:
         for name, each in named.items():
             held[f"{name}/f"], held[f"{name}/patterns"] = each.f, each.patterns
             held[f"{name}/directions"] = each.directions
+            held |= {f"{name}/{KERNELS}{kind}": kernel for kind, kernel in each.kernels.items()}
         save_marked(self._path, self._marks, held)
 
 
 def _solved(held: dict[str, np.ndarray], prefix: str) -> Solved:
     f, patterns, directions = (held[prefix + name] for name in ("f", "patterns", "directions"))
-    return Solved(f, patterns, int(directions), None)
+    start = prefix + KERNELS
+    kernels = {name.removeprefix(start): held[name] for name in held if name.startswith(start)}
+    return Solved(f, patterns, kernels, int(directions), None)
