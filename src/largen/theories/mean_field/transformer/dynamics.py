@@ -67,11 +67,14 @@ class Drawn(NamedTuple):
         The number of Gaussian vectors of a population that are quasi-random.
     seed
         The seed of the random numbers.
+    dtype
+        The precision of all fields.
     """
 
     neurons: int
     first: int
     seed: int | tuple[int, ...]
+    dtype: Any = np.float64
 
 
 class Solved(NamedTuple):
@@ -151,6 +154,8 @@ class InfiniteNetwork:
     ----------
     context
         Its populations, weights and attention patterns.
+    dtype
+        The precision of fields.
     """
 
     def __init__(self, problem: AttentionProblem, drawn: Drawn | None = None):
@@ -160,12 +165,14 @@ class InfiniteNetwork:
 
         def make(number: int) -> Population:
             if number not in populations.sampled:
-                return Population()
+                return Population(self.dtype)
             assert drawn is not None
             assert rng is not None
             size = populations.head_sizes.get(number, 1)
-            return SampledPopulation(whole_heads(drawn.neurons, size), drawn.first, rng, size)
+            neurons = whole_heads(drawn.neurons, size)
+            return SampledPopulation(neurons, drawn.first, rng, size, self.dtype)
 
+        self.dtype = np.dtype(np.float64 if drawn is None else drawn.dtype)
         self.context = Context(populations.of, make)
         self._inner = InSequence(tuple(inner), self.context)
         self._output = Output(last, problem.outputs, problem.gamma, self.context)
@@ -173,11 +180,11 @@ class InfiniteNetwork:
 
     def forward(self, x: np.ndarray) -> np.ndarray:
         """Return f, (sample, position, output), of data (sample, position, input)."""
-        return self._output.forward(self._inner.forward(x))
+        return self._output.forward(self._inner.forward(x.astype(self.dtype)))
 
     def backward(self, weights: np.ndarray) -> None:
         """Pass backward from weights γ₀Δ/P of outputs of the first samples, as f of these."""
-        self._inner.backward(self._output.backward(weights))
+        self._inner.backward(self._output.backward(weights.astype(self.dtype)))
 
     def step(self, step: Descent) -> None:
         """Make a step of gradient descent along the gradients of the last backward pass."""
@@ -265,7 +272,7 @@ def train(
             patterns[record_at.index(t)] = network.context.patterns
         if t < last:
             network.backward(weights)
-            network.step(Descent(run.rates[t], momentum, run.optimizer.weight_decay))
+            network.step(Descent(float(run.rates[t]), momentum, run.optimizer.weight_decay))
             stopped = "memory_budget" if network.bytes > budget else None
         if tell is not None:
             tell(t + 1, times)

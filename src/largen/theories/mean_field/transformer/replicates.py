@@ -36,6 +36,13 @@ FEWEST_PARTICLES, PER_COLUMN = 2048, 64
 IN_HEADS = 2  # times as many for heads, on which three matrices act
 FINER = 3  # the factor by which the tolerance of directions decreases
 LEAST_TOLERANCE = 1e-10
+# Target errors and γ₀ from which on fields are in single precision, at first, and the least
+# tolerance there, far above rounding errors.
+SINGLE, SINGLE_GAMMA, SINGLE_TOLERANCE = 1e-3, 0.03, 1e-5
+
+
+class TooCoarse(ArithmeticError):
+    """Directions are wanted that are small in single precision."""
 
 
 @dataclass(frozen=True)
@@ -152,13 +159,18 @@ def solve_by_replicates(
     particles = settings.particles or wanted_particles(problem, run)
     if kept is not None:
         particles = kept.particles
-    at_once = cores()
+    at_once, dtype = cores(), np.dtype(np.float64)
+    if settings.rtol >= SINGLE and problem.gamma >= SINGLE_GAMMA:
+        dtype = np.dtype(np.float32 if kept is None else kept.dtype)
     while True:
         last = settings.particles is not None or 2 * particles > settings.max_particles
         try:
             with one_thread_of_blas():
-                replicates = _Replicates(problem, run, settings, particles, seed, saved)
+                replicates = _Replicates(problem, run, settings, particles, dtype, seed, saved)
                 found = replicates.mean(kept, at_once, tell)
+        except TooCoarse:
+            dtype = np.dtype(np.float64)
+            continue
         except TooFewNeurons:
             if last:
                 raise InvalidInput(
@@ -191,11 +203,12 @@ class _Replicates:
         run: Run,
         settings: Settings,
         particles: int,
+        dtype: np.dtype,
         seed: np.ndarray,
         saved: SavedReplicates | None,
     ):
         self._problem, self._run, self._settings = problem, run, settings
-        self._particles, self._saved = particles, saved
+        self._particles, self._dtype, self._saved = particles, dtype, saved
         self._seed = (*seed.tolist(), particles)
         # The first replicate has three times this tolerance at first.
         self._tolerance = settings.rtol / FINER**2
@@ -229,7 +242,7 @@ class _Replicates:
             if kept is None:
                 begun = self._begin(team)
             else:
-                self._tolerance, self._rough, self._found = kept[1:]
+                self._tolerance, self._rough, self._found = kept[2:]
                 before, begun = len(self._found), []
             while True:
                 new = range(len(self._found) + len(begun), self._goal)
@@ -269,6 +282,8 @@ class _Replicates:
             last = tolerance < LEAST_TOLERANCE or fine.stopped is not None
             if last or not np.isfinite(fine.f).all() or left <= self._settings.rtol / 2:
                 return rough, fine, tolerance
+            if self._dtype == np.float32 and tolerance < SINGLE_TOLERANCE:
+                raise TooCoarse
             rough = fine
 
     def _start(self, team: Team, number: int) -> Callable[[], Solved]:
@@ -301,13 +316,15 @@ class _Replicates:
     def _keep(self) -> None:
         """Write what is finished to the file."""
         if self._saved is not None:
-            self._saved.save(Kept(self._particles, self._tolerance, self._rough, self._found))
+            self._saved.save(
+                Kept(self._particles, self._dtype, self._tolerance, self._rough, self._found)
+            )
 
     def _network(self, number: int) -> InfiniteNetwork:
         """Return the network of a replicate."""
         samples = len(self._run.data.x) + self._problem.samples
         first = samples * self._problem.program.positions
-        drawn = Drawn(self._particles, first, (*self._seed, number))
+        drawn = Drawn(self._particles, first, (*self._seed, number), self._dtype)
         return InfiniteNetwork(self._problem, drawn)
 
     def _train(self, network: InfiniteNetwork, tell: Callable[[float], None]) -> Solved:

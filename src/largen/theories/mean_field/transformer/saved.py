@@ -27,6 +27,8 @@ class Kept(NamedTuple):
     ----------
     particles
         The number of neurons of a sampled population.
+    dtype
+        The precision of fields.
     tolerance
         The tolerance of directions.
     rough, found
@@ -34,6 +36,7 @@ class Kept(NamedTuple):
     """
 
     particles: int
+    dtype: np.dtype
     tolerance: float
     rough: Solved
     found: list[Solved]
@@ -75,13 +78,14 @@ class SavedReplicates:
         if held is None:
             return None
         found = [_solved(held, f"{i}/") for i in range(int(held["replicates"]))]
-        numbers = int(held["particles"]), float(held["tolerance"])
+        numbers = int(held["particles"]), np.dtype(str(held["dtype"])), float(held["tolerance"])
         return Kept(*numbers, _solved(held, "rough/"), found)
 
     def save(self, kept: Kept) -> None:
         """Write finished replicates."""
         held: dict[str, Any] = {"replicates": len(kept.found)}
         held |= {"particles": kept.particles, "tolerance": kept.tolerance}
+        held["dtype"] = str(kept.dtype)
         named = {"rough": kept.rough} | {str(i): each for i, each in enumerate(kept.found)}
         for name, each in named.items():
             held[f"{name}/f"], held[f"{name}/patterns"] = each.f, each.patterns

@@ -70,7 +70,8 @@ class AttentionMeanField(Theory):
     again linear in Gaussian vectors, so that the stream, queries, keys and values keep their
     coordinates. Averages over the neurons have a sampling error, which is estimated from
     independent replicates. Directions that are smaller than a tolerance are omitted, and their
-    effect is part of the error.
+    effect is part of the error. For ``rtol`` ≥ 0.001 the fields of sampled networks are in single
+    precision, unless smaller directions turn out to matter.
 
     In the limit of infinitely many heads of a fixed size d (the other limit of that paper;
     ``lg.MultiHeadAttention(key_size=d)``), logits remain random and differ from head to head. With
