@@ -283,6 +283,7 @@ class _Replicates:
             if last or not np.isfinite(fine.f).all() or left <= self._settings.rtol / 2:
                 return rough, fine, tolerance
             if self._dtype == np.float32 and tolerance < SINGLE_TOLERANCE:
+                del network  # the error keeps what is known here
                 raise TooCoarse
             rough = fine
 
