@@ -98,7 +98,7 @@ def _feature_kernel(kernel: xarray.DataArray) -> tuple[xarray.DataArray, str, tu
 
 def _token_kernel(kernel: xarray.DataArray) -> tuple[xarray.DataArray, str, tuple[str, str]]:
     """Return the kernel of the last layer that has all tokens, those of a sample side by side."""
-    has_all = np.isfinite(kernel[0]).all([d for d in kernel.dims[1:] if d != "layer"]).values
+    has_all = np.isfinite(kernel.values[0]).reshape(kernel.sizes["layer"], -1).all(1)
     one = kernel.isel(layer=int(np.flatnonzero(has_all)[-1]) if has_all.any() else 0)
     one = one.stack(token=("sample", "position"), token_2=("sample_2", "position_2"))
     label = "token, sample by sample"

@@ -18,7 +18,7 @@ from largen.theories.mean_field.transformer.populations import Population, avera
 from largen.theories.mean_field.transformer.program import Populations
 from largen.theories.mean_field.transformer.weights import Descent
 
-WIDTH, SOLUTIONS, NETWORKS, RATE = 8, 250, 10_000, 0.25
+WIDTH, SOLUTIONS, NETWORKS, RATE = 8, 400, 10_000, 0.25
 ATTENTION = lg.MultiHeadAttention(key_size=2, causal=True, logit_scale=1.5)
 RUN = run_of(
     transformer(ATTENTION, DENSE),
@@ -94,7 +94,8 @@ def z_scores(found, networks):
     z = []
     for power in (1, 2):
         one, other = found**power, networks**power
-        error = np.sqrt(one.var(0) / len(one) + other.var(0) / len(other))
+        # Of few skewed numbers a low mean comes with a low variance: that of networks is better.
+        error = other.std(0) * (1 / len(one) + 1 / len(other)) ** 0.5
         z.append((one.mean(0) - other.mean(0)) / error)
     return np.array(z)
 

@@ -104,7 +104,7 @@ class KernelRecords:
         self._outputs, self._scalar = outputs, scalar
         self._kept: dict[int, Fields] = {}
         self._found: dict[Any, dict[str, np.ndarray]] = {}
-        self._unknown: dict[Any, dict[str, np.ndarray]] = {}
+        self._unknown: dict[str, np.ndarray] = {}
 
     @contextmanager
     def observation(self, t: int) -> Iterator[None]:
@@ -148,7 +148,8 @@ class KernelRecords:
         self._kept[t] = now
         for pair in map(tuple, recorded.pairs.tolist()):
             if t == max(pair):
-                self._found[pair] = self._named(*(self._kept[each] for each in pair))
+                one, two = (self._kept[each] for each in pair)
+                self._found[pair] = self._named(one, two)
         for past in self._kept.keys() - recorded.waiting(t + 1):
             del self._kept[past]
 

@@ -61,7 +61,7 @@ class Vectors:
     def __init__(self, number: int, population: Population, rate: float):
         self.population = population
         self._rate, self._trained = rate, Trained(population.fresh(number), rate > 0)
-        self._descent = np.zeros((number, 0), population.dtype)
+        self._descent: np.ndarray = np.zeros((number, 0), population.dtype)
 
     @property
     def rows(self) -> np.ndarray:
