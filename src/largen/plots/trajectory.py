@@ -23,6 +23,8 @@ def trajectory_figure(trajectory: xarray.Dataset) -> Figure:
     Networks are shown by their mean and by a band that contains the middle two thirds of them. If
     feature kernels or attention weights were recorded, further panels show those of the last
     recorded layer, at the first and at the last record; attention weights are of the first sample.
+    Feature kernels between tokens take the place of those between samples, and are of the last
+    layer that has all tokens.
 
     Parameters
     ----------
@@ -38,7 +40,10 @@ def trajectory_figure(trajectory: xarray.Dataset) -> Figure:
     >>> len(lg.plots.trajectory_figure(limit.to_xarray()).axes) >= 4
     True
     """
-    maps = [_MAPS[name](trajectory[name]) for name in _MAPS if name in trajectory]
+    names = [name for name in _MAPS if name in trajectory]
+    if "feature_kernel_tokens" in names:
+        names.remove("feature_kernel")
+    maps = [_MAPS[name](trajectory[name]) for name in names]
     with style():
         figure, axes = panels(1, 2 + 2 * len(maps))
         _losses(axes[0, 0], trajectory)
@@ -91,11 +96,24 @@ def _feature_kernel(kernel: xarray.DataArray) -> tuple[xarray.DataArray, str, tu
     return kernel, r"feature kernel $\Phi$", ("sample", "sample")
 
 
+def _token_kernel(kernel: xarray.DataArray) -> tuple[xarray.DataArray, str, tuple[str, str]]:
+    """Return the kernel of the last layer that has all tokens, those of a sample side by side."""
+    has_all = np.isfinite(kernel.values[0]).reshape(kernel.sizes["layer"], -1).all(1)
+    one = kernel.isel(layer=int(np.flatnonzero(has_all)[-1]) if has_all.any() else 0)
+    one = one.stack(token=("sample", "position"), token_2=("sample_2", "position_2"))
+    label = "token, sample by sample"
+    return one, r"feature kernel $\Phi$", (label, label)
+
+
 def _attention(weights: xarray.DataArray) -> tuple[xarray.DataArray, str, tuple[str, str]]:
     return weights.isel(sample=0), r"attention $\sigma_{st}$", ("token $t$", "token $s$")
 
 
-_MAPS = {"feature_kernel": _feature_kernel, "attention": _attention}
+_MAPS = {
+    "feature_kernel": _feature_kernel,
+    "feature_kernel_tokens": _token_kernel,
+    "attention": _attention,
+}
 
 
 def _draw_ends(
@@ -104,8 +122,7 @@ def _draw_ends(
     """Draw a matrix of the last layer at the first and the last record, with one colour scale."""
     if "seed" in array.dims:
         array = array.mean("seed")
-    if "layer" in array.dims:
-        array = array.isel(layer=-1)
+    array = array.isel({"layer": -1, "attention_layer": -1}, missing_dims="ignore")
     times = array.dims[0]
     ends = [array.isel({times: i}) for i in (0, -1)]
     largest = max(float(np.abs(end).max()) for end in ends)

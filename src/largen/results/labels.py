@@ -56,6 +56,7 @@ ENDINGS = {
     "_fluctuation": "standard deviation over networks, times the root of the width, of: {}",
     "_shift": "width times the change at finite width of: {}",
     "_pair": "{} between two times",
+    "_tokens": "{} between tokens",
     "_relative": "{}, relative to the size of the outputs",
     "_actual": "{}, of the trained network",
     "_2": "{} (second)",

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 FORMAT = 2  # of files; until 1 they had no checksum
 # Coordinates of the records, which are not variables.
-COORDINATES = ("record_step", "pair_step", "pair_step_2", "layer")
+COORDINATES = ("record_step", "pair_step", "pair_step_2", "layer", "attention_layer")
 RESERVED = ("f_train", "f_test", "loss_train", "loss_test", "y_train", "y_test", "step", "time")
 Variables = Mapping[str, tuple[tuple[str, ...], Any]]
 
@@ -191,6 +191,8 @@ class Trajectory(Result):
         ntk_shift_error: np.ndarray
         feature_kernel_pair: np.ndarray
         gradient_kernel_pair: np.ndarray
+        feature_kernel_tokens: np.ndarray
+        gradient_kernel_tokens: np.ndarray
         neuron_h: np.ndarray
         neuron_g: np.ndarray
         neuron_z: np.ndarray

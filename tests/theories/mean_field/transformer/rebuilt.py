@@ -11,6 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import largen as lg
+from largen.networks.tangent import kernels, probe
+from largen.theories.mean_field.options import NO_KERNELS
 from largen.theories.mean_field.transformer.dynamics import Drawn, InfiniteNetwork, train
 from largen.theories.mean_field.transformer.weights import Matrix
 
@@ -34,10 +36,16 @@ def solution_and_network(run, ratio=None):
 
     ``ratio`` is that of the widths of sampled populations, if there are any.
     """
+    solved, (f, _) = solved_and_trained(run, ratio)
+    return solved.f, f.reshape(solved.f.shape)
+
+
+def solved_and_trained(run, ratio=None, wanted=NO_KERNELS):
+    """Return the solution with its kernels, and f and probes of the network at each step."""
     problem = lg.theories.AttentionMeanField.pose(run).problem
     limit = InfiniteNetwork(problem, None if ratio is None else Drawn(SAMPLED, 30, 0))
     vectors = {id(w): w.rows.copy() for w in limit.context.weights if not isinstance(w, Matrix)}
-    solved = train(limit, problem, run)
+    solved = train(limit, problem, run, wanted=wanted)
     rows = run.param.table(run.net, run.optimizer, inputs=run.data.inputs).rows
     unit = 2 * (1 + max(p.size for p in limit.context.populations if not p.sampled))
     if ratio is not None:
@@ -55,7 +63,7 @@ def solution_and_network(run, ratio=None):
             into, own = embed[weights.population], vectors[id(weights)]
             rows_of = own @ into[:, : own.shape[1]].T * len(into) ** 0.5
             found[name] = rows_of.T if name == named[-1] else rows_of
-    return solved.f, trained(run, unit, found).reshape(solved.f.shape)
+    return solved, trained(run, unit, found, bool(wanted.names))
 
 
 def embeddings(limit, rows, unit):
@@ -77,8 +85,8 @@ def embeddings(limit, rows, unit):
     return found
 
 
-def trained(run, width, initial):
-    """Return f of a finite network along gradient descent from given weights."""
+def trained(run, width, initial, probed):
+    """Return f of a finite network along gradient descent from given weights, and its probes."""
     network = lg.finite_network(
         run.net, run.param, width=width, inputs=run.data.inputs, outputs=run.outputs
     )
@@ -107,6 +115,14 @@ def trained(run, width, initial):
 
             return jax.grad(loss, has_aux=True)(params)
 
+        @jax.jit
+        def around(params):
+            # Features, the gradients γ ∂f/∂h behind them, and the tangent kernel.
+            one = probe(network, params, x)
+            training = jax.tree.map(lambda a: a[:p], one)
+            gradients = jax.tree.map(lambda g: network.table.gamma * g, one.gradient)
+            return one.capture, gradients, kernels(network, one, training).tangent
+
         def moved(velocity, slope, params, eta):
             def one(v, g, w, r, d):
                 return momentum * v - eta * r * (g + decay * d * w)
@@ -114,11 +130,13 @@ def trained(run, width, initial):
             return jax.tree.map(one, velocity, slope, params, rate, decays)
 
         batches = [np.arange(p)] * run.steps if run.batches is None else run.batches
-        history = []
+        history, probes = [], []
         for step in range(run.steps + 1):
             now = min(step, run.steps - 1)
             slope, f = gradient(params, batches[now])
             history.append(np.asarray(f))
+            if probed:
+                probes.append(around(params))
             velocity = moved(velocity, slope, params, run.rates[now])
             params = jax.tree.map(np.add, params, velocity)
-    return np.stack(history)
+    return np.stack(history), probes

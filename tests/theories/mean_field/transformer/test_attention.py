@@ -284,6 +284,10 @@ def test_networks_converge_with_their_width(which):
 def test_the_picture_has_the_attention_weights_of_both_ends():
     limit = lg.solve(run_of(transformer(CAUSAL)))
     panels = [ax for ax in limit.plot().axes if ax.get_images()]
-    assert len(panels) == 2
-    for ax, weights in zip(panels, limit.attention[[0, -1], 0, 0], strict=True):
+    assert len(panels) == 4
+    # The last layer with all tokens is the stream in front of the pool's, which W_o reads.
+    kernels = limit.feature_kernel_tokens[[0, -1], 3].reshape(2, 9, 9)
+    for ax, kernel in zip(panels[:2], kernels, strict=True):
+        np.testing.assert_array_equal(ax.get_images()[0].get_array(), kernel)
+    for ax, weights in zip(panels[2:], limit.attention[[0, -1], 0, 0], strict=True):
         np.testing.assert_array_equal(ax.get_images()[0].get_array(), weights)

@@ -23,7 +23,9 @@ from tests.theories.mean_field.transformer.test_attention import (
 import largen as lg
 from largen.errors import InvalidInput, NumericalFailure
 from largen.theories import AttentionMeanField
-from largen.theories.mean_field.transformer import replicates
+from largen.theories.mean_field.deep.estimation.averages import ratio
+from largen.theories.mean_field.options import NO_KERNELS
+from largen.theories.mean_field.transformer import random_matrix, replicates
 from largen.theories.mean_field.transformer.dynamics import Drawn, InfiniteNetwork, train
 from largen.theories.select import choose
 
@@ -65,23 +67,43 @@ def test_a_finite_network_of_its_neurons_repeats_the_solution(which):
     np.testing.assert_allclose(solution, network, rtol=0, atol=1e-12 * np.abs(network).max())
 
 
-def solved(run, neurons, seed):
-    """Return f (step, sample, position, output) with some number of neurons, and no tolerance."""
+def solved(run, neurons, seed, dtype=np.float64, tolerance=random_matrix.TOLERANCE):
+    """Return f (step, sample, position, output) with some number of neurons."""
     problem = lg.theories.AttentionMeanField.pose(run).problem
-    return train(InfiniteNetwork(problem, Drawn(neurons, 24, seed)), problem, run).f
+    network = InfiniteNetwork(problem, Drawn(neurons, 24, seed, dtype))
+    network.restart(tolerance)
+    return train(network, problem, run).f
 
 
 def identity(x):
     return x
 
 
-def test_sampled_neurons_are_exact_without_a_nonlinearity():
+@pytest.mark.parametrize(
+    ("dtype", "tolerance", "off"), [(np.float64, 1e-12, 1e-12), (np.float32, 1e-5, 2e-5)]
+)
+def test_sampled_neurons_are_exact_without_a_nonlinearity(dtype, tolerance, off):
     # Sampled vectors are as orthonormal as those of the limit: averages of linear fields are exact.
     linear = lg.solve(run_of(transformer(CAUSAL, perceptron("linear", lg.LayerNorm()))))
     sampled = run_of(transformer(CAUSAL, perceptron(identity, lg.LayerNorm())))
-    f = solved(sampled, 512, 0)[:, :, 0, 0]
-    np.testing.assert_allclose(f[:, :3], linear.f_train, atol=1e-12)
-    np.testing.assert_allclose(f[:, 3:], linear.f_test, atol=1e-12)
+    f = solved(sampled, 512, 0, dtype, tolerance)[:, :, 0, 0]
+    np.testing.assert_allclose(f[:, :3], linear.f_train, rtol=0, atol=off)
+    np.testing.assert_allclose(f[:, 3:], linear.f_test, rtol=0, atol=off)
+
+
+def test_small_directions_are_taken_to_double_precision(monkeypatch):
+    run = run_of(transformer(CAUSAL, PLAIN), steps=2)
+    options = {"particles": 256, "replicates": 2, "rtol": 0.05}
+    single = lg.solve(run, **options)
+    with monkeypatch.context() as patch:
+        patch.setattr(replicates, "SINGLE", np.inf)
+        double = lg.solve(run, **options)
+    assert (single.f_train[1:] != double.f_train[1:]).all()
+    wanted = iter([1.0])  # the first change by smaller directions
+    patched = lambda *given: next(wanted, None) or ratio(*given)  # noqa: E731
+    monkeypatch.setattr(replicates, "ratio", patched)
+    monkeypatch.setattr(replicates, "SINGLE_TOLERANCE", 1.0)
+    np.testing.assert_array_equal(lg.solve(run, **options).f_train, double.f_train)
 
 
 @pytest.mark.slow
@@ -124,7 +146,8 @@ def test_errors_and_what_was_sampled_are_told():
     options = {"particles": 512, "rtol": 2e-2, "record_at": [0, 2]}
     limit = lg.solve(run, **options)
     held = limit.to_xarray()
-    for name in ("f_train", "f_test", "attention", "attention_test"):
+    kernels = ("feature_kernel_tokens", "gradient_kernel", "ntk")
+    for name in ("f_train", "f_test", "attention", "attention_test", "feature_kernel", "ntk"):
         assert held[f"{name}_error"].dims == held[name].dims
         assert (held[f"{name}_error"] >= 0).all()
     (note,) = limit.notes
@@ -137,6 +160,17 @@ def test_errors_and_what_was_sampled_are_told():
     distance = np.abs(other.f_train - limit.f_train)[1:]
     assert (distance > 0).all()
     assert (distance < 5 * np.hypot(limit.f_train_error, other.f_train_error)[1:]).all()
+    for name in kernels:
+        away, one, two = (
+            np.nan_to_num(each)
+            for each in (
+                getattr(other, name) - getattr(limit, name),
+                getattr(limit, f"{name}_error"),
+                getattr(other, f"{name}_error"),
+            )
+        )
+        assert np.linalg.norm(away) < 3 * np.linalg.norm(np.hypot(one, two)), name
+        assert np.linalg.norm(away) > 1e-4, name
     (note,) = lg.solve(run, particles=256, rtol=1e-5, max_particles=256).notes
     assert "more than rtol=1e-05: raise max_particles" in note
 
@@ -186,7 +220,7 @@ def test_only_errors_of_whole_solutions_are_told(monkeypatch):
     monkeypatch.setattr(replicates, "PER_COLUMN", 1)
     run = run_of(transformer(CAUSAL, PLAIN), steps=6)
     problem, reached = AttentionMeanField.pose(run).problem, []
-    settings = replicates.Settings(5e-2, None, None, 2**12, (), 1e9, reached.append)
+    settings = replicates.Settings(5e-2, None, None, 2**12, (), NO_KERNELS, 1e9, reached.append)
     seed = np.zeros(2, int)
     found = replicates.solve_by_replicates(problem, run, settings, seed, lambda done, total: None)
     assert found.stopped is None
@@ -228,6 +262,8 @@ def test_an_interrupted_solution_resumes_from_its_replicates(tmp_path):
     np.testing.assert_array_equal(again.f_train, whole.f_train)
     np.testing.assert_array_equal(again.f_test_error, whole.f_test_error)
     np.testing.assert_array_equal(again.attention, whole.attention)
+    np.testing.assert_array_equal(again.gradient_kernel, whole.gradient_kernel)
+    np.testing.assert_array_equal(again.ntk_error, whole.ntk_error)
     assert told[-1][1] < 400
     # More replicates are added to those of the file; other runs are refused by name.
     more = lg.solve(run, checkpoint=place, **(options | {"replicates": 6}))

@@ -25,7 +25,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from largen.errors import InvalidInput, NoTheory, NumericalFailure, instance_of
+from largen.errors import InvalidInput, NoRule, NoTheory, NumericalFailure, instance_of
 from largen.expectations import ActivationFunction
 from largen.interrupts import check, interruptible
 from largen.memory import check_fits
@@ -178,7 +178,13 @@ def response_functions(
 def _check_covered(run: Run) -> Posed[Problem]:
     """Check that response functions are available for a run."""
     run.check_one_output("lg.response_functions")
-    posed = posed_by(run)
+    try:
+        posed = posed_by(run)
+    except NoRule as unknown:
+        raise NoTheory(
+            f"response functions are not computed for networks with {unknown.layer!r}; "
+            "lg.solve(run, record_pairs=[(t, s)]) records kernels between times."
+        ) from None
     problem = posed.problem
     how = run.optimizer
     plain = isinstance(how, GradientDescent) and not (how.momentum or how.weight_decay)

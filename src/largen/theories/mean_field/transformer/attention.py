@@ -120,7 +120,7 @@ class _Weighted:
         context.patterns.append(None)
 
     def forward(self, queries: Fields, keys: Fields, values: Fields) -> Fields:
-        logits = self._scale * averages(queries, keys)
+        logits = self._scale * averages(queries, keys).astype(np.float64)
         if not np.isfinite(logits).all():
             raise Diverged
         if self._causal:
@@ -128,6 +128,7 @@ class _Weighted:
         self._fields, self._weights = (queries, keys, values), softmax(logits, axis=-1)
         pattern = self._weights
         self._patterns[self._place] = pattern.mean(1) if pattern.ndim == 4 else pattern
+        self._weights = self._weights.astype(values.dtype)
         return self._weights @ values
 
     def backward(self, g: Fields) -> tuple[Fields, Fields, Fields]:

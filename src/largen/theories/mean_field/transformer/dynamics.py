@@ -13,6 +13,8 @@ from largen.arrays import precision
 from largen.interrupts import Pace, check
 from largen.runs import Run
 from largen.theories.mean_field.deep.estimation.parallel import one_thread_of_blas
+from largen.theories.mean_field.options import NO_KERNELS, WantedKernels
+from largen.theories.mean_field.transformer.kernel_records import KernelRecords
 from largen.theories.mean_field.transformer.passes import Context, InSequence
 from largen.theories.mean_field.transformer.populations import (
     Population,
@@ -65,11 +67,14 @@ class Drawn(NamedTuple):
         The number of Gaussian vectors of a population that are quasi-random.
     seed
         The seed of the random numbers.
+    dtype
+        The precision of all fields.
     """
 
     neurons: int
     first: int
     seed: int | tuple[int, ...]
+    dtype: Any = np.float64
 
 
 class Solved(NamedTuple):
@@ -82,6 +87,8 @@ class Solved(NamedTuple):
     patterns
         Attention weights at the recorded steps, (record, layer, sample, position, position), NaN
         likewise.
+    kernels
+        The recorded kernels by name, likewise.
     directions
         The largest number of directions that a matrix has acted on, at one of its sides.
     stopped
@@ -91,6 +98,7 @@ class Solved(NamedTuple):
 
     f: np.ndarray
     patterns: np.ndarray
+    kernels: dict[str, np.ndarray]
     directions: int
     stopped: str | None
 
@@ -103,6 +111,7 @@ class Output:
         self._vectors = Vectors(outputs, context.population(operation.population), weights.rate)
         self._out, self._back = weights.std * root / gamma, weights.std / root
         context.weights.append(self._vectors)
+        self._map = context.affine_map(weights, 1.0)
         self._gamma = gamma
         # In units in which a step of η₀ moves the output by η₀ρσ_b² ΣΔ.
         self._bias_rate = weights.bias_rate * weights.bias_std**2
@@ -111,6 +120,7 @@ class Output:
     def forward(self, x: np.ndarray) -> np.ndarray:
         """Return f, (sample, position, output), of fields (sample, position, coordinate)."""
         self._x = x
+        self._map.reads(x)
         return self._out * averages(x, self._vectors.rows) + self._bias.values
 
     def backward(self, weights: np.ndarray) -> np.ndarray:
@@ -144,6 +154,8 @@ class InfiniteNetwork:
     ----------
     context
         Its populations, weights and attention patterns.
+    dtype
+        The precision of fields.
     """
 
     def __init__(self, problem: AttentionProblem, drawn: Drawn | None = None):
@@ -153,12 +165,14 @@ class InfiniteNetwork:
 
         def make(number: int) -> Population:
             if number not in populations.sampled:
-                return Population()
+                return Population(self.dtype)
             assert drawn is not None
             assert rng is not None
             size = populations.head_sizes.get(number, 1)
-            return SampledPopulation(whole_heads(drawn.neurons, size), drawn.first, rng, size)
+            neurons = whole_heads(drawn.neurons, size)
+            return SampledPopulation(neurons, drawn.first, rng, size, self.dtype)
 
+        self.dtype = np.dtype(np.float64 if drawn is None else drawn.dtype)
         self.context = Context(populations.of, make)
         self._inner = InSequence(tuple(inner), self.context)
         self._output = Output(last, problem.outputs, problem.gamma, self.context)
@@ -166,11 +180,14 @@ class InfiniteNetwork:
 
     def forward(self, x: np.ndarray) -> np.ndarray:
         """Return f, (sample, position, output), of data (sample, position, input)."""
-        return self._output.forward(self._inner.forward(x))
+        return self._output.forward(self._inner.forward(x.astype(self.dtype)))
 
-    def descend(self, delta: np.ndarray, step: Descent) -> None:
-        """Make a step of gradient descent with residuals Δ/P of the last training samples."""
-        self._inner.backward(self._output.backward(self._gamma * delta))
+    def backward(self, weights: np.ndarray) -> None:
+        """Pass backward from weights γ₀Δ/P of outputs of the first samples, as f of these."""
+        self._inner.backward(self._output.backward(weights.astype(self.dtype)))
+
+    def step(self, step: Descent) -> None:
+        """Make a step of gradient descent along the gradients of the last backward pass."""
         self._inner.step(step)
         self._output.step(step)
 
@@ -205,6 +222,7 @@ def train(
     problem: AttentionProblem,
     run: Run,
     record_at: tuple[int, ...] = (),
+    wanted: WantedKernels = NO_KERNELS,
     budget: float = np.inf,
     tell: Callable[..., Any] | None = None,
 ) -> Solved:
@@ -220,6 +238,8 @@ def train(
         The problem, and its run.
     record_at
         Time indices at which attention weights are recorded.
+    wanted
+        Kernels that are recorded, and their time indices.
     budget
         The number of bytes that the matrices may take.
     tell
@@ -233,19 +253,26 @@ def train(
     patterns = np.full((len(record_at), problem.program.attentions, len(x), *sides), np.nan)
     stopped: str | None = None
     residual, momentum = residuals(run), getattr(run.optimizer, "momentum", 0.0)
+    scalar = not run.output_shape
+    kernels = KernelRecords(wanted, network.context.maps, problem.samples, problem.outputs, scalar)
+    largest = 0.0
 
     def advance(t: int) -> bool:
         """Pass through the network, and make a step; return whether there is a next one."""
-        nonlocal stopped
+        nonlocal stopped, largest
         check()
-        f[t] = network.forward(x)
-        if not np.isfinite(f[t]).all():
-            raise Diverged
+        with kernels.observation(t):
+            f[t] = network.forward(x)
+            if not np.isfinite(f[t]).all():
+                raise Diverged
+            weights = problem.gamma * residual(t, f[t]) if t < last else np.zeros(1)
+            largest = max(largest, np.abs(weights).max())
+            kernels.meet(t, network.backward, largest or 1.0)
         if t in record_at and patterns.size:
             patterns[record_at.index(t)] = network.context.patterns
         if t < last:
-            step = Descent(run.rates[t], momentum, run.optimizer.weight_decay)
-            network.descend(residual(t, f[t]), step)
+            network.backward(weights)
+            network.step(Descent(float(run.rates[t]), momentum, run.optimizer.weight_decay))
             stopped = "memory_budget" if network.bytes > budget else None
         if tell is not None:
             tell(t + 1, times)
@@ -261,7 +288,7 @@ def train(
             stopped = "particles"
         except Diverged:
             f[~np.isfinite(f).all(axis=(1, 2, 3))] = np.nan
-    return Solved(f, patterns, network.directions, stopped)
+    return Solved(f, patterns, kernels.variables(), network.directions, stopped)
 
 
 def bytes_at_start(problem: AttentionProblem, run: Run, particles: int) -> float:

@@ -28,11 +28,15 @@ class Weights:
 
 @dataclass(frozen=True)
 class ReadIn:
-    """The map from D inputs to the neurons of a population, σ E x/√D + σ_b b."""
+    """The map from D inputs to a population of ``behind`` neurons per unit of width.
+
+    It is σ E x/√D + σ_b b.
+    """
 
     weights: Weights
     inputs: int
     population: int
+    behind: float
 
 
 @dataclass(frozen=True)

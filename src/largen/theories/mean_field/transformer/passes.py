@@ -15,6 +15,7 @@ import jax
 import numpy as np
 
 from largen.expectations import ActivationFunction
+from largen.theories.mean_field.transformer.kernel_records import AffineMap
 from largen.theories.mean_field.transformer.operations import (
     HiddenMap,
     Nonlinear,
@@ -22,6 +23,7 @@ from largen.theories.mean_field.transformer.operations import (
     Pool,
     ReadIn,
     Skip,
+    Weights,
 )
 from largen.theories.mean_field.transformer.populations import Population, grown, plus
 from largen.theories.mean_field.transformer.random_matrix import Diverged
@@ -63,12 +65,20 @@ class Context:
         All matrices and vectors, in the order of the network, biases behind the matrices.
     patterns
         The attention weights of the last forward pass, in the order of the network.
+    maps
+        The affine maps, in the order of the network.
     """
 
     def __init__(self, of: Callable[[int], int], make: Callable[[int], Population]):
         self._of, self._make, self._made = of, make, {}
         self.weights: list[Matrix | Vectors] = []
         self.patterns: list[Any] = []
+        self.maps: list[AffineMap] = []
+
+    def affine_map(self, weights: Weights, ratio: float) -> AffineMap:
+        """Return the record of a new affine map, behind which are ``ratio`` N neurons."""
+        self.maps.append(AffineMap(weights, ratio))
+        return self.maps[-1]
 
     @property
     def populations(self) -> list[Population]:
@@ -127,12 +137,15 @@ class _InputMap:
         self._rows = Vectors(operation.inputs, population, weights.rate)
         self._bias = Bias(weights, population)
         context.weights += [self._rows, *self._bias.weights]
+        self._map, self._root = context.affine_map(weights, operation.behind), operation.inputs**0.5
 
     def forward(self, x: Fields) -> Fields:
         self._x = x
+        self._map.reads(x / self._root)
         return self._bias.add(self._scale * x @ self._rows.rows)
 
     def backward(self, g: Fields) -> Fields:
+        self._map.receives(g)
         x, flat = self._x[: len(g)], g.reshape(-1, g.shape[-1])
         self._rows.pull(self._scale * x.reshape(-1, x.shape[-1]).T @ flat)
         self._bias.pull(flat)
@@ -159,12 +172,15 @@ class _BetweenPopulations:
         self._matrix = Matrix(operation.weights, source, target, ratio)
         self._bias = Bias(operation.weights, target)
         context.weights += [self._matrix, *self._bias.weights]
+        self._map = context.affine_map(operation.weights, operation.behind)
 
     def forward(self, x: Fields) -> Fields:
+        self._map.reads(x)
         y = self._matrix.forward(x.reshape(-1, x.shape[-1]))
         return self._bias.add(y.reshape(*x.shape[:2], -1))
 
     def backward(self, g: Fields) -> Fields:
+        self._map.receives(g)
         flat = g.reshape(-1, g.shape[-1])
         self._bias.pull(flat)
         return self._matrix.backward(flat).reshape(*g.shape[:2], -1)

@@ -13,12 +13,13 @@ from typing import Any
 
 import numpy as np
 import scipy.linalg
+from numpy.typing import DTypeLike
 
 from largen.theories.mean_field.deep.matrices.fresh_vectors import initial
 
 BLOCK = 64  # rows and columns by which buffers grow, at least
-# What is left of a unit vector beside a span below which it is rounding errors.
-ROUNDING = 1e-11
+# What is left of a unit vector beside a span below which it is rounding errors, by precision.
+ROUNDING = {np.dtype(np.float64): 1e-11, np.dtype(np.float32): 2e-3}
 
 
 class TooFewNeurons(ArithmeticError):
@@ -47,10 +48,16 @@ def grown(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 
 class Rows:
-    """Rows of coordinates to which rows are added; memory grows in proportion."""
+    """Rows of coordinates to which rows are added; memory grows in proportion.
 
-    def __init__(self) -> None:
-        self._held, self._used = np.zeros((BLOCK, BLOCK)), (0, 0)
+    Parameters
+    ----------
+    dtype
+        Their precision.
+    """
+
+    def __init__(self, dtype: DTypeLike = np.float64):
+        self._held, self._used = np.zeros((BLOCK, BLOCK), dtype), (0, 0)
 
     @property
     def array(self) -> np.ndarray:
@@ -68,7 +75,8 @@ class Rows:
         used = before + len(rows), max(wide, rows.shape[1])
         sizes = list(zip(used, self._held.shape, strict=True))
         if any(u > h for u, h in sizes):
-            held = np.zeros([max(u, 3 * h // 2) if u > h else h for u, h in sizes])
+            shape = [max(u, 3 * h // 2) if u > h else h for u, h in sizes]
+            held = np.zeros(shape, self._held.dtype)
             held[:before, :wide] = self.array
             self._held = held
         self._held[before : used[0], : rows.shape[1]] = rows
@@ -78,18 +86,25 @@ class Rows:
 class Population:
     """Neurons whose fields are linear in Gaussian vectors: a coordinate for each of these.
 
+    Parameters
+    ----------
+    dtype
+        The precision of fields.
+
     Attributes
     ----------
     size
         The number of coordinates.
+    dtype
+        The precision of fields.
     sampled
         Whether fields are values at neurons.
     """
 
     sampled = False
 
-    def __init__(self) -> None:
-        self.size = 0
+    def __init__(self, dtype: DTypeLike = np.float64):
+        self.size, self.dtype = 0, np.dtype(dtype)
 
     @property
     def bytes(self) -> int:
@@ -99,7 +114,7 @@ class Population:
     def fresh(self, number: int) -> np.ndarray:
         """Return new Gaussian vectors, (vector, coordinate)."""
         before, self.size = self.size, self.size + number
-        return np.eye(number, self.size, before)
+        return np.eye(number, self.size, before, self.dtype)
 
     def meet(self, directions: np.ndarray) -> None:
         """Note directions of fields, to which later Gaussian vectors are to be orthogonal."""
@@ -123,16 +138,26 @@ class SampledPopulation(Population):
         The source of random numbers.
     head_size
         The number of consecutive neurons that are a head, a divisor of S.
+    dtype
+        The precision of fields.
     """
 
     sampled = True
 
-    def __init__(self, neurons: int, first: int, rng: np.random.Generator, head_size: int = 1):
+    def __init__(
+        self,
+        neurons: int,
+        first: int,
+        rng: np.random.Generator,
+        head_size: int = 1,
+        dtype: DTypeLike = np.float64,
+    ):
+        super().__init__(dtype)
         self.size = neurons
-        self._rng, self._span = rng, Rows()
+        self._rng, self._span = rng, Rows(dtype)
         self._span.append(np.full((1, neurons), neurons**-0.5))
         first, heads = min(first, neurons), neurons // head_size
-        points = initial(first * head_size, heads, "variance_reduced", rng, np.float64)
+        points = initial(first * head_size, heads, "variance_reduced", rng, self.dtype)
         points = points.reshape(first, head_size, heads)
         self._first = np.swapaxes(points, 1, 2).reshape(first, neurons)
 
@@ -152,7 +177,7 @@ class SampledPopulation(Population):
         if 2 * (len(self._span.array) + number) > self.size:
             raise TooFewNeurons
         drawn, self._first = self._first[:number], self._first[number:]
-        more = self._rng.standard_normal((number - len(drawn), self.size))
+        more = self._rng.standard_normal((number - len(drawn), self.size)).astype(self.dtype)
         # Random rows are far from the span: what one projection leaves of it are rounding errors.
         rows = self._apart(np.concatenate([drawn, more]) / self.size**0.5)
         # The nearest orthonormal rows: no order among them, as there would be in Gram-Schmidt.
@@ -166,7 +191,7 @@ class SampledPopulation(Population):
         rest = self._apart(directions)
         found: Any = scipy.linalg.qr(rest.T, mode="economic", pivoting=True)
         basis, triangle, _ = found
-        new = basis[:, np.abs(np.diag(triangle)) > ROUNDING].T
+        new = basis[:, np.abs(np.diag(triangle)) > ROUNDING[self.dtype]].T
         if len(new):
             # Directions of small rests need another projection, now that they are normalised.
             self._span.append(np.linalg.qr(self._apart(new).T)[0].T)

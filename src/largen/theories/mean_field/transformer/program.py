@@ -247,7 +247,7 @@ class _Reader:
         behind, ratio = self.populations.new(), float(weight.site.width_ratio)
         if place.population is None:
             inputs = first_fan_in(self.inputs, weight.site)
-            made: Any = ReadIn(constants, inputs, behind)
+            made: Any = ReadIn(constants, inputs, behind, ratio)
         else:
             made = HiddenMap(constants, place.population, behind, place.ratio, ratio)
         return _Place((*place.done, made), behind, ratio)

@@ -48,7 +48,7 @@ class Side:
 
     def __init__(self, population: Population, norm: float):
         self.population, self.norm, self.tolerance = population, norm, TOLERANCE
-        self.directions, self.images = Rows(), Rows()
+        self.directions, self.images = Rows(population.dtype), Rows(population.dtype)
         self._largest = 0.0
 
     def expand(self, x: np.ndarray, other: Side) -> np.ndarray:
@@ -113,7 +113,7 @@ class GaussianMatrix:
 
     def __init__(self, source: Population, target: Population, ratio: float):
         self.before, self.behind = Side(source, 1.0), Side(target, ratio**-0.5)
-        self.kept, self.change = 1.0, np.zeros((0, 0))
+        self.kept, self.change = 1.0, np.zeros((0, 0), source.dtype)
 
     def forward(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return Vx of fields (column, coordinate), and their coefficients."""
@@ -129,7 +129,7 @@ class GaussianMatrix:
 
     def restart(self, tolerance: float) -> None:
         """Undo the change by training, keep what is known of V(0), and set the tolerance."""
-        self.kept, self.change = 1.0, np.zeros((0, 0))
+        self.kept, self.change = 1.0, self.change[:0, :0]
         self.before.tolerance = self.behind.tolerance = tolerance
 
     def _change(self) -> np.ndarray:

@@ -20,6 +20,7 @@ from largen.errors import InvalidInput
 from largen.runs import Run
 from largen.theories.mean_field.deep.estimation.averages import ratio
 from largen.theories.mean_field.deep.estimation.parallel import Team, cores, one_thread_of_blas
+from largen.theories.mean_field.options import WantedKernels
 from largen.theories.mean_field.transformer.dynamics import (
     AttentionProblem,
     Drawn,
@@ -35,6 +36,13 @@ FEWEST_PARTICLES, PER_COLUMN = 2048, 64
 IN_HEADS = 2  # times as many for heads, on which three matrices act
 FINER = 3  # the factor by which the tolerance of directions decreases
 LEAST_TOLERANCE = 1e-10
+# Target errors and γ₀ from which on fields are in single precision, at first, and the least
+# tolerance there, far above rounding errors.
+SINGLE, SINGLE_GAMMA, SINGLE_TOLERANCE = 1e-3, 0.03, 1e-5
+
+
+class TooCoarse(ArithmeticError):
+    """Directions are wanted that are small in single precision."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +61,8 @@ class Settings:
         The largest number of neurons of all replicates together.
     record_at
         Time indices at which attention weights are recorded.
+    wanted
+        Kernels that are recorded, and their time indices.
     budget
         The number of bytes that the matrices of all replicates at work may take.
     reached
@@ -64,6 +74,7 @@ class Settings:
     replicates: int | None
     max_particles: int
     record_at: tuple[int, ...]
+    wanted: WantedKernels
     budget: float
     reached: Callable[[float], object]
 
@@ -78,6 +89,8 @@ class Mean(NamedTuple):
         position, position).
     f_error, patterns_error
         Their errors; None if the solution is exact, NaN where they are not known.
+    kernels
+        The recorded kernels by name, and their errors as ``…_error``, 0 if the solution is exact.
     how
         What was computed, in words.
     stopped
@@ -90,6 +103,7 @@ class Mean(NamedTuple):
     patterns: np.ndarray
     f_error: np.ndarray | None
     patterns_error: np.ndarray | None
+    kernels: dict[str, np.ndarray]
     how: str
     stopped: str | None
     directions: int
@@ -105,10 +119,12 @@ class Mean(NamedTuple):
 
 def solve_exactly(problem: AttentionProblem, run: Run, settings: Settings, tell: Any) -> Mean:
     """Return the solution of a network without activations."""
-    found = train(InfiniteNetwork(problem), problem, run, settings.record_at, settings.budget, tell)
+    what = settings.record_at, settings.wanted, settings.budget
+    found = train(InfiniteNetwork(problem), problem, run, *what, tell)
     most = f"up to {found.directions} directions of a matrix"
     how = f"coordinates in Gaussian vectors, {most}; exact to rounding"
-    return Mean(found.f, found.patterns, None, None, how, found.stopped, found.directions)
+    kernels = found.kernels | {f"{name}_error": 0 * x for name, x in found.kernels.items()}
+    return Mean(found.f, found.patterns, None, None, kernels, how, found.stopped, found.directions)
 
 
 def solve_by_replicates(
@@ -143,13 +159,18 @@ def solve_by_replicates(
     particles = settings.particles or wanted_particles(problem, run)
     if kept is not None:
         particles = kept.particles
-    at_once = cores()
+    at_once, dtype = cores(), np.dtype(np.float64)
+    if settings.rtol >= SINGLE and problem.gamma >= SINGLE_GAMMA:
+        dtype = np.dtype(np.float32 if kept is None else kept.dtype)
     while True:
         last = settings.particles is not None or 2 * particles > settings.max_particles
         try:
             with one_thread_of_blas():
-                replicates = _Replicates(problem, run, settings, particles, seed, saved)
+                replicates = _Replicates(problem, run, settings, particles, dtype, seed, saved)
                 found = replicates.mean(kept, at_once, tell)
+        except TooCoarse:
+            dtype = np.dtype(np.float64)
+            continue
         except TooFewNeurons:
             if last:
                 raise InvalidInput(
@@ -182,11 +203,12 @@ class _Replicates:
         run: Run,
         settings: Settings,
         particles: int,
+        dtype: np.dtype,
         seed: np.ndarray,
         saved: SavedReplicates | None,
     ):
         self._problem, self._run, self._settings = problem, run, settings
-        self._particles, self._saved = particles, saved
+        self._particles, self._dtype, self._saved = particles, dtype, saved
         self._seed = (*seed.tolist(), particles)
         # The first replicate has three times this tolerance at first.
         self._tolerance = settings.rtol / FINER**2
@@ -220,7 +242,7 @@ class _Replicates:
             if kept is None:
                 begun = self._begin(team)
             else:
-                self._tolerance, self._rough, self._found = kept[1:]
+                self._tolerance, self._rough, self._found = kept[2:]
                 before, begun = len(self._found), []
             while True:
                 new = range(len(self._found) + len(begun), self._goal)
@@ -260,6 +282,9 @@ class _Replicates:
             last = tolerance < LEAST_TOLERANCE or fine.stopped is not None
             if last or not np.isfinite(fine.f).all() or left <= self._settings.rtol / 2:
                 return rough, fine, tolerance
+            if self._dtype == np.float32 and tolerance < SINGLE_TOLERANCE:
+                del network  # the error keeps what is known here
+                raise TooCoarse
             rough = fine
 
     def _start(self, team: Team, number: int) -> Callable[[], Solved]:
@@ -292,13 +317,15 @@ class _Replicates:
     def _keep(self) -> None:
         """Write what is finished to the file."""
         if self._saved is not None:
-            self._saved.save(Kept(self._particles, self._tolerance, self._rough, self._found))
+            self._saved.save(
+                Kept(self._particles, self._dtype, self._tolerance, self._rough, self._found)
+            )
 
     def _network(self, number: int) -> InfiniteNetwork:
         """Return the network of a replicate."""
         samples = len(self._run.data.x) + self._problem.samples
         first = samples * self._problem.program.positions
-        drawn = Drawn(self._particles, first, (*self._seed, number))
+        drawn = Drawn(self._particles, first, (*self._seed, number), self._dtype)
         return InfiniteNetwork(self._problem, drawn)
 
     def _train(self, network: InfiniteNetwork, tell: Callable[[float], None]) -> Solved:
@@ -308,6 +335,7 @@ class _Replicates:
             self._problem,
             self._run,
             self._settings.record_at,
+            self._settings.wanted,
             self._budget,
             lambda done, total: tell(done / total),
         )
@@ -318,17 +346,22 @@ class _Replicates:
         # One that stopped, or diverged, shows how far the others would have come.
         shown = found if self._go_on() else found[-1:]
 
-        first = None if rough is None else (rough.f, rough.patterns)
-        f, patterns = ([one.f for one in shown], [one.patterns for one in shown])
-        f, f_error = _mean_and_error(f, found[0].f, first and first[0])
-        patterns, patterns_error = _mean_and_error(patterns, found[0].patterns, first and first[1])
+        def mean(of: Callable[[Solved], np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+            coarse = None if rough is None else of(rough)
+            return _mean_and_error([of(one) for one in shown], of(found[0]), coarse)
+
+        f, f_error = mean(lambda one: one.f)
+        patterns, patterns_error = mean(lambda one: one.patterns)
+        kernels = {}
+        for name in found[0].kernels:
+            kernels[name], kernels[f"{name}_error"] = mean(lambda one, name=name: one.kernels[name])
         directions = max(one.directions for one in shown)
         how = (
             f"{len(shown)} replicates of {self._particles} neurons in sampled populations,"
             f" up to {directions} directions of a matrix"
         )
         stopped = shown[-1].stopped
-        return Mean(f, patterns, f_error, patterns_error, how, stopped, directions)
+        return Mean(f, patterns, f_error, patterns_error, kernels, how, stopped, directions)
 
 
 def _mean_and_error(

@@ -16,7 +16,8 @@ from largen.theories.mean_field.deep.restarts.marked_files import (
 )
 from largen.theories.mean_field.transformer.dynamics import Solved
 
-FORMAT = 1  # version of the file format
+FORMAT = 2  # version of the file format
+KERNELS = "kernels/"  # before the names of kernels
 
 
 class Kept(NamedTuple):
@@ -26,6 +27,8 @@ class Kept(NamedTuple):
     ----------
     particles
         The number of neurons of a sampled population.
+    dtype
+        The precision of fields.
     tolerance
         The tolerance of directions.
     rough, found
@@ -33,6 +36,7 @@ class Kept(NamedTuple):
     """
 
     particles: int
+    dtype: np.dtype
     tolerance: float
     rough: Solved
     found: list[Solved]
@@ -74,20 +78,24 @@ class SavedReplicates:
         if held is None:
             return None
         found = [_solved(held, f"{i}/") for i in range(int(held["replicates"]))]
-        numbers = int(held["particles"]), float(held["tolerance"])
+        numbers = int(held["particles"]), np.dtype(str(held["dtype"])), float(held["tolerance"])
         return Kept(*numbers, _solved(held, "rough/"), found)
 
     def save(self, kept: Kept) -> None:
         """Write finished replicates."""
         held: dict[str, Any] = {"replicates": len(kept.found)}
         held |= {"particles": kept.particles, "tolerance": kept.tolerance}
+        held["dtype"] = str(kept.dtype)
         named = {"rough": kept.rough} | {str(i): each for i, each in enumerate(kept.found)}
         for name, each in named.items():
             held[f"{name}/f"], held[f"{name}/patterns"] = each.f, each.patterns
             held[f"{name}/directions"] = each.directions
+            held |= {f"{name}/{KERNELS}{kind}": kernel for kind, kernel in each.kernels.items()}
         save_marked(self._path, self._marks, held)
 
 
 def _solved(held: dict[str, np.ndarray], prefix: str) -> Solved:
     f, patterns, directions = (held[prefix + name] for name in ("f", "patterns", "directions"))
-    return Solved(f, patterns, int(directions), None)
+    start = prefix + KERNELS
+    kernels = {name.removeprefix(start): held[name] for name in held if name.startswith(start)}
+    return Solved(f, patterns, kernels, int(directions), None)

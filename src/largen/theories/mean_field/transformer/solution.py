@@ -10,15 +10,17 @@ from typing import Any, ClassVar
 import jax
 import numpy as np
 
-from largen.errors import NumericalFailure
+from largen.errors import NoTheory, NumericalFailure
 from largen.files import as_path
 from largen.interrupts import go_on_with, interruptible
 from largen.memory import MEMORY_BUDGET, check_fits
 from largen.progress import Report, check_progress, reporter
 from largen.runs import Posed, Run, Status, Theory, Trajectory
+from largen.runs.records import pairs_of, record_names
 from largen.runs.theory import set_fields
 from largen.scalars import integer, integers, random_key, real
-from largen.theories.mean_field.options import optional_count
+from largen.theories.mean_field.options import WantedKernels, optional_count, wanted_kernels
+from largen.theories.mean_field.transformer.answer import trajectory
 from largen.theories.mean_field.transformer.dynamics import AttentionProblem, bytes_at_start
 from largen.theories.mean_field.transformer.problem import posed_by
 from largen.theories.mean_field.transformer.replicates import (
@@ -68,7 +70,8 @@ class AttentionMeanField(Theory):
     again linear in Gaussian vectors, so that the stream, queries, keys and values keep their
     coordinates. Averages over the neurons have a sampling error, which is estimated from
     independent replicates. Directions that are smaller than a tolerance are omitted, and their
-    effect is part of the error.
+    effect is part of the error. For ``rtol`` ≥ 0.001 the fields of sampled networks are in single
+    precision, unless smaller directions turn out to matter.
 
     In the limit of infinitely many heads of a fixed size d (the other limit of that paper;
     ``lg.MultiHeadAttention(key_size=d)``), logits remain random and differ from head to head. With
@@ -115,9 +118,18 @@ class AttentionMeanField(Theory):
     max_particles
         The largest number of neurons of a population, summed over all replicates. If it does not
         suffice for ``rtol``, a note of the result reports this.
+    record
+        Kernels to record, as in :func:`largen.train`: ``"features"``, ``"gradients"``, ``"ntk"``
+        (among training samples, and between test and training samples). By default all of them
+        among training samples if there is one output, and features otherwise: gradients of each
+        output are further directions of all matrices. With an output at each position there are
+        features only.
     record_at
-        Time indices of the trajectory at which attention weights are recorded; the first and the
-        last by default.
+        Time indices of the trajectory at which attention weights and kernels are recorded; the
+        first and the last by default.
+    record_pairs
+        Pairs (t, s) of time indices between which Φˡ(t, s) and Gˡ(t, s) are recorded. Fields at a
+        time are kept in memory until the last time that is paired with it.
     memory_budget
         The number of bytes that the directions of all matrices may take, of all replicates that are
         computed at the same time. Their number grows with
@@ -136,13 +148,31 @@ class AttentionMeanField(Theory):
     -----
     The trajectory has ``f_train``, ``f_test`` and losses, and, in networks with attention,
 
-    * ``attention (record, layer, sample, position, position_2)``, the weights σ_st with which a
-      position attends to another in each attention layer, on training samples, and
+    * ``attention (record, attention_layer, sample, position, position_2)``, the weights σ_st with
+      which a position attends to another in each attention layer, on training samples, and
       ``attention_test`` on test samples; where heads differ, their mean over heads;
     * in networks that are sampled ``f_train_error``, ``f_test_error``, ``attention_error`` and
       ``attention_test_error``, with the same axes: the standard error of the mean over replicates,
       combined with the effect of omitted directions;
-    * ``record_step`` and ``layer``, the time indices, and the attention layers from 1 on.
+    * ``record_step`` and ``attention_layer``, the time indices, and the attention layers from 1 on.
+
+    All networks have
+
+    * ``feature_kernel`` Φ and ``gradient_kernel`` G, ``(record, layer, sample, sample_2)``, and
+      ``ntk``, ``(record, sample, sample_2)``, as in :func:`largen.train` with ``record``: the
+      affine maps are counted in the order of the rule table, Φˡ = ⟨x x⟩ of the fields that map
+      l + 1 reads, a normalised stream for instance, is the mean over equal positions, and
+      Gˡ = N γ₀² Σ_i (∂f/∂hˡ_i)(∂f/∂hˡ_i) behind map l their sum. With several outputs, G and K have
+      further axes ``output, output_2``;
+    * ``feature_kernel_tokens`` and ``gradient_kernel_tokens``, with axes
+      ``(record, layer, sample, position, sample_2, position_2)``, between all pairs of positions,
+      ⟨x_μs x_νt⟩, and NaN at those that a layer does not have;
+    * on request ``ntk_test (record, test_sample, sample)``, and with ``record_pairs``
+      ``feature_kernel_pair``, ``feature_kernel_tokens_pair`` and so on with a leading axis ``pair``
+      instead, the first sample at t and the second at s; ``pair_step`` and ``pair_step_2`` are t
+      and s;
+    * ``feature_kernel_error`` and so on, with the same axes: errors as those of outputs, 0 in
+      networks that are not sampled.
 
     If the fields of a sampled population span more than half of the space of ``particles`` neurons,
     the status is ``"inaccurate"``.
@@ -174,21 +204,25 @@ class AttentionMeanField(Theory):
     particles: int | None = None
     replicates: int | None = None
     max_particles: int = 2**17
+    record: str | Sequence[str] | None = None
     record_at: Sequence[int] | None = None
+    record_pairs: Sequence[tuple[int, int]] = ()
     memory_budget: float = MEMORY_BUDGET
     key: Any = 0
     checkpoint: str | PathLike[str] | None = None
     progress: bool | Report | None = None
 
     def __post_init__(self):
-        at = self.record_at
+        record, at = self.record, self.record_at
         set_fields(
             self,
             rtol=real("rtol", self.rtol, above=0),
             particles=optional_count("particles", self.particles, 2),
             replicates=optional_count("replicates", self.replicates, 1),
             max_particles=integer("max_particles", self.max_particles, at_least=1),
+            record=None if record is None else record_names(record),
             record_at=None if at is None else tuple(integers("record_at", at, at_least=0)),
+            record_pairs=pairs_of("record_pairs", self.record_pairs),
             memory_budget=real("memory_budget", self.memory_budget, above=0),
             checkpoint=None if self.checkpoint is None else as_path("checkpoint", self.checkpoint),
         )
@@ -213,6 +247,7 @@ class AttentionMeanField(Theory):
     def solve(self, posed: Posed[AttentionProblem], *, throw: bool = True) -> Trajectory:
         """Solve the mean-field limit of a network with attention."""
         run, problem = posed.run, posed.problem
+        wanted = self._wanted(run, problem)
         errors: list[float] = []  # after each round of replicates
 
         def cheaper(seconds: float) -> str:
@@ -224,6 +259,7 @@ class AttentionMeanField(Theory):
             self.replicates,
             self.max_particles,
             run.time_indices("record_at", self.record_at),
+            wanted,
             self.memory_budget,
             errors.append,
         )
@@ -234,7 +270,7 @@ class AttentionMeanField(Theory):
                 found = self._sampled(posed, settings, report)
             else:
                 found = solve_exactly(problem, run, settings, report)
-        result = _trajectory(posed, self.name, found, settings)
+        result = trajectory(posed, self.name, found, settings)
         if found.stopped is not None:
             kind = Status.OUT_OF_MEMORY if found.stopped == "memory_budget" else Status.INACCURATE
             result = result.with_status(kind)
@@ -252,6 +288,21 @@ class AttentionMeanField(Theory):
             )
         return result
 
+    def _wanted(self, run: Run, problem: AttentionProblem) -> WantedKernels:
+        """Return the kernels that are recorded, and their time indices."""
+        record = self.record
+        if record is None:
+            alone = problem.positions == problem.outputs == 1
+            return wanted_kernels(
+                run, None if alone else ("features",), self.record_at, self.record_pairs
+            )
+        if run.positions is not None and {"gradients", "ntk"} & set(record):
+            raise NoTheory(
+                "record: gradient kernels and tangent kernels of an output at each position are "
+                "not implemented; record='features' is."
+            )
+        return wanted_kernels(run, record, self.record_at, self.record_pairs)
+
     def _sampled(self, posed: Posed[AttentionProblem], settings: Settings, report: Any) -> Mean:
         """Return the mean over replicates, with what the checkpoint has of them."""
         seed = np.asarray(jax.random.key_data(random_key(self.key)))
@@ -263,6 +314,7 @@ class AttentionMeanField(Theory):
                 "rtol": self.rtol,
                 "number of particles": self.particles,
                 "choice of record_at": settings.record_at,
+                "choice of record or record_pairs": settings.wanted,
             }
             saved = SavedReplicates(self.checkpoint, posed.run, options)
             goes_on = f"Replicates are in {self.checkpoint}: the same call resumes from them."
@@ -282,42 +334,3 @@ class AttentionMeanField(Theory):
             "particles and max_particles, or take fewer samples or steps, or a larger rtol; "
             "throw=False returns what was computed."
         )
-
-
-def _trajectory(
-    posed: Posed[AttentionProblem], theory: str, found: Mean, settings: Settings
-) -> Trajectory:
-    run, p = posed.run, posed.problem.samples
-    dtype = run.data.x_train.dtype
-    extra: dict[str, Any] = {}
-
-    def shaped(f: np.ndarray) -> np.ndarray:
-        return f.reshape(*f.shape[:2], *run.output_shape).astype(dtype)
-
-    def add(name: str, axes: tuple[str, ...], values: np.ndarray, ends: tuple[str, str]) -> None:
-        for end, sample, part in zip(ends, ("sample", "test_sample"), (0, 1), strict=True):
-            lead = [each if each != "sample" else sample for each in axes]
-            at = axes.index("sample")
-            extra[name + end] = (tuple(lead), np.split(values, [p], at)[part])
-
-    if found.f_error is not None:
-        axes = ("step", "sample", *run.output_axes)
-        add("f", axes, shaped(found.f_error), ("_train_error", "_test_error"))
-    if posed.problem.program.attentions and settings.record_at:
-        axes = ("record", "layer", "sample", "position", "position_2")
-        add("attention", axes, found.patterns.astype(dtype), ("", "_test"))
-        if found.patterns_error is not None:
-            errors = found.patterns_error.astype(dtype)
-            add("attention", axes, errors, ("_error", "_test_error"))
-        extra["layer"] = (("layer",), np.arange(1, posed.problem.program.attentions + 1))
-        extra["record_step"] = (("record",), np.array(settings.record_at))
-    note = found.how
-    error = found.relative_error
-    if found.f_error is not None and not np.isnan(error):
-        note = f"{note}; estimated error of the outputs {error:.1e} of their size"
-        if error > settings.rtol:
-            note += f", more than rtol={settings.rtol:g}: raise max_particles for more"
-    f = shaped(found.f)
-    return Trajectory.of(
-        run, f[:, :p], f[:, p:], theory=theory, reason=posed.reason, extra=extra, notes=(note,)
-    )

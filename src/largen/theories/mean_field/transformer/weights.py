@@ -61,7 +61,7 @@ class Vectors:
     def __init__(self, number: int, population: Population, rate: float):
         self.population = population
         self._rate, self._trained = rate, Trained(population.fresh(number), rate > 0)
-        self._descent = np.zeros((number, 0))
+        self._descent: np.ndarray = np.zeros((number, 0), population.dtype)
 
     @property
     def rows(self) -> np.ndarray:
@@ -94,7 +94,7 @@ class Matrix:
         self.operator = GaussianMatrix(source, target, ratio)
         self._std, self._rate, self._ratio = weights.std, weights.rate, ratio
         self._kept = Trained(np.ones(1), weights.rate > 0)
-        self._change = Trained(np.zeros((0, 0)), weights.rate > 0)
+        self._change = Trained(np.zeros((0, 0), source.dtype), weights.rate > 0)
         self._features, self._descent = np.zeros((0, 0)), np.zeros((0, 0))
 
     def restart(self, tolerance: float) -> None:

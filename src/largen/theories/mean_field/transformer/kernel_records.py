@@ -1,0 +1,257 @@
+"""Kernels between samples, positions and times, which are recorded during training.
+
+The affine maps of a network are counted in the order of its rule table. Φˡ belongs to what map
+l + 1 reads, and Gˡ to the backward fields behind map l, as in networks of finite width. Between
+columns (sample, position) and averaged over neurons,
+
+    Φˡ_μs,νt = ⟨x_μs x_νt⟩,        Gˡ_μs,νt = r ⟨g_μs g_νt⟩,        g = Nγ₀ ∂f/∂h,
+    K_μν = Σ_l Σ_st (ρσ² Φˡ⁻¹_μs,νt + ρ_b σ_b²) Gˡ_μs,νt + ρσ² Φᴸ_μν + ρ_b σ_b²,
+
+with r neurons of a layer per unit of width, and Φ⁰ of the inputs, divided by their number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from largen.theories.mean_field.options import WantedKernels
+from largen.theories.mean_field.transformer.operations import Weights
+from largen.theories.mean_field.transformer.populations import averages, grown
+
+
+class AffineMap:
+    """An affine map, and the fields around it in the last passes, while they are observed.
+
+    Attributes
+    ----------
+    weights
+        Its constants.
+    ratio
+        The number of neurons behind it per unit of width.
+    observed
+        Whether fields are kept.
+    features
+        The fields that it read, (sample, position, coordinate); None if they were not observed.
+    gradients
+        The backward fields behind it, likewise.
+    """
+
+    def __init__(self, weights: Weights, ratio: float):
+        self.weights, self.ratio = weights, ratio
+        self.observe(False)
+
+    def observe(self, whether: bool) -> None:
+        """Set whether fields are kept, and forget earlier ones."""
+        self.observed = whether
+        self.features: Any = None
+        self.gradients: Any = None
+
+    def reads(self, x: np.ndarray) -> None:
+        """Note the fields that the map reads."""
+        if self.observed:
+            self.features = x
+
+    def receives(self, g: np.ndarray) -> None:
+        """Note the backward fields behind the map."""
+        if self.observed:
+            self.gradients = g
+
+
+class Fields(NamedTuple):
+    """The fields around all affine maps at a time.
+
+    Attributes
+    ----------
+    features
+        What each map reads, (sample, position, coordinate).
+    gradients
+        The backward fields behind each map but the last, (sample, position, output, coordinate);
+        none if they are not wanted.
+    """
+
+    features: list[np.ndarray]
+    gradients: list[np.ndarray]
+
+
+class KernelRecords:
+    """Kernels of training samples at the wanted times.
+
+    Parameters
+    ----------
+    wanted
+        The kernels, their times, and pairs of times.
+    maps
+        The affine maps of the network.
+    samples, outputs
+        The numbers of training samples and of outputs.
+    scalar
+        Whether the single output has no axis.
+    """
+
+    def __init__(
+        self,
+        wanted: WantedKernels,
+        maps: list[AffineMap],
+        samples: int,
+        outputs: int,
+        scalar: bool,
+    ):
+        self.wanted, self._maps, self._samples = wanted, maps, samples
+        self._outputs, self._scalar = outputs, scalar
+        self._kept: dict[int, Fields] = {}
+        self._found: dict[Any, dict[str, np.ndarray]] = {}
+        self._unknown: dict[str, np.ndarray] = {}
+
+    @contextmanager
+    def observation(self, t: int) -> Iterator[None]:
+        """Observe the fields of a time index if they are needed; the first ones tell all shapes."""
+        recorded = self.wanted.recorded
+        observed = bool(self.wanted.names) and t in {0} | recorded.single | recorded.paired
+        for each in self._maps if observed else ():
+            each.observe(True)
+        try:
+            yield
+        finally:
+            for each in self._maps if observed else ():
+                each.observe(False)
+
+    def meet(self, t: int, backward: Callable[[np.ndarray], Any], scale: float) -> None:
+        """Record the kernels of a time index after its forward pass.
+
+        Fields are kept as long as a later time needs them.
+
+        Parameters
+        ----------
+        t
+            The time index.
+        backward
+            The backward pass from weights γ₀Δ/P of outputs, (sample, position, output).
+        scale
+            The size of weights of a step. With others, the same relative size of directions that
+            are omitted would be another one.
+        """
+        recorded = self.wanted.recorded
+        if not self._maps[0].observed:
+            return
+        features = [each.features[: self._rows] for each in self._maps]
+        if not self._unknown:
+            self._unknown = self._of_nothing(features)
+        if t not in recorded.single | recorded.paired:
+            return
+        now = Fields(features, self._gradients(backward, scale) if self._with_gradients else [])
+        if t in recorded.single:
+            self._found[t] = self._named(now, now, tangent="ntk" in self.wanted.names)
+        self._kept[t] = now
+        for pair in map(tuple, recorded.pairs.tolist()):
+            if t == max(pair):
+                one, two = (self._kept[each] for each in pair)
+                self._found[pair] = self._named(one, two)
+        for past in self._kept.keys() - recorded.waiting(t + 1):
+            del self._kept[past]
+
+    def variables(self) -> dict[str, np.ndarray]:
+        """Return all kernels by name, with a leading axis of records or pairs.
+
+        They are NaN at times that were not reached.
+        """
+        recorded, found = self.wanted.recorded, {}
+        keys = {"": recorded.alone.tolist(), "_pair": [*map(tuple, recorded.pairs.tolist())]}
+        for ending, times in keys.items():
+            for name, unknown in self._unknown.items() if times else ():
+                if not (ending and name.startswith("ntk")):
+                    each = [self._found.get(time, {}).get(name, unknown) for time in times]
+                    found[name + ending] = np.stack(each)
+        return found
+
+    @property
+    def _rows(self) -> int | None:
+        """The number of samples whose fields are needed; None for all of them."""
+        return None if self.wanted.test else self._samples
+
+    @property
+    def _with_gradients(self) -> bool:
+        return bool({"gradients", "ntk"} & set(self.wanted.names))
+
+    def _gradients(self, backward: Callable[[np.ndarray], Any], scale: float) -> list[np.ndarray]:
+        """Return the backward fields of each output, (sample, position, output, coordinate)."""
+        samples = len(self._maps[0].features[: self._rows])
+        by_output = []
+        for one in np.eye(self._outputs):
+            backward(np.tile(scale * one, (samples, 1, 1)))
+            by_output.append([each.gradients / scale for each in self._maps[:-1]])
+        found = []
+        for fields in zip(*by_output, strict=True):
+            wide = max(x.shape[-1] for x in fields)
+            found.append(np.stack([grown(x, (*x.shape[:2], wide)) for x in fields], 2))
+        return found
+
+    def _of_nothing(self, features: list[np.ndarray]) -> dict[str, np.ndarray]:
+        """Return NaN for each kernel, with its shape."""
+        features = [np.zeros((*x.shape[:-1], 1)) for x in features]
+        gradients = [x[:, :, None].repeat(self._outputs, 2) for x in features[:-1]]
+        one = Fields(features, gradients if self._with_gradients else [])
+        found = self._named(one, one, tangent="ntk" in self.wanted.names)
+        return {name: np.full_like(x, np.nan) for name, x in found.items()}
+
+    def _named(self, one: Fields, two: Fields, tangent: bool = False) -> dict[str, np.ndarray]:
+        """Return kernels between the fields of two times, by name."""
+        p = self._samples
+        two = Fields([x[:p] for x in two.features], [g[:p] for g in two.gradients])
+        phi = [_gram(a, b) for a, b in zip(one.features, two.features, strict=True)]
+        pairs = zip(self._maps, one.gradients, two.gradients, strict=False)  # none of the last map
+        g = [behind.ratio * _gram(a, b) for behind, a, b in pairs]
+        found: dict[str, np.ndarray] = {}
+        if "features" in self.wanted.names:
+            found |= _by_position("feature_kernel", [each[:p] for each in phi[1:]], mean=True)
+        if "gradients" in self.wanted.names:
+            found |= _by_position("gradient_kernel", [each[:p] for each in g], mean=False)
+        if tangent:
+            kernel = self._tangent(phi, g)
+            found["ntk"] = kernel[:p]
+            if self.wanted.test:
+                found["ntk_test"] = kernel[p:]
+        alone = self._scalar and self._with_gradients
+        return {
+            name: x[..., 0, 0] if alone and not name.startswith("feature") else x
+            for name, x in found.items()
+        }
+
+    def _tangent(self, phi: list[np.ndarray], g: list[np.ndarray]) -> np.ndarray:
+        """Return K, (sample, sample, output, output)."""
+        of = [each.weights for each in self._maps]
+        read = [
+            w.rate * w.std**2 * x + w.bias_rate * w.bias_std**2
+            for w, x in zip(of, phi, strict=True)
+        ]
+        found = read[-1][:, 0, :, 0, None, None] * np.eye(self._outputs)
+        for x, each in zip(read, g, strict=False):
+            found = found + np.einsum("msnt,msntcd->mncd", x, each)
+        return found
+
+
+def _gram(one: np.ndarray, two: np.ndarray) -> np.ndarray:
+    """Return ⟨x y⟩ of fields, with the axes of outputs last if there are some."""
+    flat = (x.reshape(-1, x.shape[-1]) for x in (one, two))
+    found = averages(*flat).reshape(*one.shape[:-1], *two.shape[:-1])
+    return found if one.ndim == 3 else np.moveaxis(found, 2, 4)
+
+
+def _by_position(name: str, kernels: list[np.ndarray], mean: bool) -> dict[str, np.ndarray]:
+    """Return kernels of all layers, summed or averaged over equal positions, and of positions.
+
+    Those of positions are NaN where a layer has fewer of them.
+    """
+    traced = [np.einsum("msns...->mn...", x) / (x.shape[1] if mean else 1) for x in kernels]
+    most = max(x.shape[1] for x in kernels)
+    found = {name: np.stack(traced)}
+    if most > 1:
+        shape = kernels[0].shape
+        full = np.full((len(kernels), shape[0], most, shape[2], most, *shape[4:]), np.nan)
+        for layer, x in zip(full, kernels, strict=True):
+            layer[:, : x.shape[1], :, : x.shape[3]] = x
+        found[f"{name}_tokens"] = full
+    return found
