@@ -181,13 +181,17 @@ def every_model() -> list[str]:
     with path.open() as file:
         rows = list(csv.DictReader(file))
     counts = Counter(row["verdict"] for row in rows)
-    built = len(rows) - counts["not built"]
-    lines = [f"| of {built} that can be built, {len(rows)} in all | |", "|---|---|"]
+    built = sum(counts[verdict] for verdict in ("flat", "undecided", "not flat", "refused"))
+    lines = [f"| of {built} that can be built and were audited | |", "|---|---|"]
     for verdict in ("flat", "undecided", "not flat", "refused"):
         lines.append(f"| {verdict} | {counts[verdict]}, {counts[verdict] / built:.0%} |")
+    rest = {verdict: count for verdict, count in counts.items() if verdict.startswith("not ")}
+    rest.pop("not flat", None)
+    words = ", ".join(f"{count} were {verdict}" for verdict, count in sorted(rest.items()))
+    lines += ["", f"Of {len(rows)} in all, {words}."]
     lines += ["", "| model | verdict | width | depth | why |", "|---|---|---|---|---|"]
     for row in rows:
-        if row["verdict"] not in ("flat", "not built"):
+        if row["verdict"] not in ("flat", "not built", "not run"):
             why = row["notes"].replace("|", "\\|").replace("*", "\\*")
             cells = (row["model"], row["verdict"], row["width"], row["depth"], why)
             lines.append(f"| {' | '.join(cells)} |")

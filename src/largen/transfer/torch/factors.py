@@ -114,9 +114,9 @@ class Factors:
             )
         if unused := facts.not_recorded():
             self.notes.append(
-                f"{unused[0]} and {len(unused) - 1} more weights of repeated blocks have no part in "
-                "the recorded forward pass, so that no branches were found there: pass example=… "
-                "that uses them if training does"
+                f"{unused[0]} and {len(unused) - 1} more weights of repeated blocks have no part "
+                "in the recorded forward pass, so that no branches were found there: pass "
+                "example=… that uses them if training does"
             )
         growing = facts.growing_sums()
         for i in growing:

@@ -104,7 +104,7 @@ class Reading:
         InvalidInput
             If residual streams grow by different ratios.
         """
-        ratios, in_layers = set(), set()
+        ratios, layers = set(), set()
         small, large = (_by_stream(own) for own in (self.sums, self.deep_sums))
         if len(small) != len(large):
             small, large = [sum(small)], [sum(large)]
@@ -115,9 +115,9 @@ class Reading:
             if after != before and moving:
                 more = (after - before) / (deep - base)  # in one more layer
                 ratios.add(1 + more / moving * (target - base))
-                in_layers.add(1 + (target - base) / ceil(moving / more))
-        if len(ratios) > 1 and len(in_layers) == 1:
-            return in_layers.pop()  # streams begin or end inside a layer
+                layers.add(ceil(moving / more))
+        if len(ratios) > 1 and layers == {base}:
+            return target / base  # streams begin or end inside a layer
         if len(ratios) > 1:
             words = ", ".join(f"{a} sums → {b}" for a, b in zip(small, large, strict=True))
             raise InvalidInput(

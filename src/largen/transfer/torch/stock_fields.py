@@ -15,13 +15,14 @@ WIDTHS: Mapping[str, float] = {
         ("hidden_size", "d_model", "n_embd", "dim", "emb_dim", "embed_dim", "word_embed_proj_dim",
          "attention_hidden_size", "output_hidden_size", "d_attn", "lru_width", "qk_dim", "v_dim",
          "d_latents", "hidden_size_global", "conv_channels", "audio_hidden_size",
-         "text_hidden_size", "vision_hidden_size", "encoder_hidden_size", "decoder_hidden_size"), 1.0
+         "text_hidden_size", "vision_hidden_size", "encoder_hidden_size",
+         "decoder_hidden_size"), 1.0
     ),
     **dict.fromkeys(
         ("intermediate_size", "ffn_dim", "d_ff", "n_inner", "encoder_ffn_dim", "decoder_ffn_dim",
          "hidden_dim", "ffn_hidden_size", "d_inner", "speech_encoder_intermediate_size",
          "mlp_hidden_size", "ffn_intermediate_size", "feed_forward_size",
-         "shared_intermediate_size"), 2.0
+         "shared_intermediate_size", "mamba_d_ssm"), 2.0
     ),
     **dict.fromkeys(
         ("moe_intermediate_size", "shared_expert_intermediate_size", "expert_intermediate_size",
@@ -83,11 +84,6 @@ FIXED: Mapping[str, Any] = {
 MOST = frozenset(
     {"num_experts_per_tok", "moe_top_k", "moe_topk", "num_experts_per_token", "patch_size"}
 )
-# Fields without which there are no experts, or no matrices of low rank.
-OPTIONAL = frozenset({
-    "num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts", "top_k_experts",
-    "moe_intermediate_size", "num_experts_per_tok", "q_lora_rank", "n_shared_experts",
-})  # fmt: skip
 
 
 def fields_at(config: Any, width: int, depth: int, own: Mapping[str, Any]) -> dict[str, Any]:
@@ -149,8 +145,6 @@ def _field(
     name: str, value: Any, given: Mapping[str, Any], width: int, depth: int, heads: int
 ) -> Any:
     """Return the value of one field; None if its default is to be left."""
-    if value is None and name in OPTIONAL:
-        return None
     several = isinstance(value, (list, tuple))
     if name in PERHAPS_WIDTHS and value in _widths(given):
         return width

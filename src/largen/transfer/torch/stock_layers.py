@@ -49,12 +49,12 @@ def of_layers(
             found[name] = [own[i % 2] for i in range(depth)]
     for name, values in lists.items():
         whole = len(values) == layers and layers > 2
-        if found and name.startswith("mlp_") and isinstance(values[-1], str):
-            found[name] = [values[-1]] * depth
-        elif whole and not isinstance(values[-1], (str, int)):
-            found[name] = [values[-1]] * depth
-        elif whole and name in widths:
+        if whole and name in widths:
             found[name] = [widths[name]] * depth
+        elif (found and name.startswith("mlp_") and isinstance(values[-1], str)) or (
+            whole and not isinstance(values[-1], (str, int))
+        ):
+            found[name] = [values[-1]] * depth
     for name in given:
         if name.endswith("_layer_period"):
             found[name] = 2
@@ -82,7 +82,7 @@ def of_stages(given: Mapping[str, Any], width: int, depth: int, head: int) -> di
     given
         All fields of a configuration with their default values.
     width, depth
-        The width of the second stage, or of the first one if the model doubles it, and the number
+        The width of the second stage, or of the third one if the model doubles it, and the number
         of blocks of each stage.
     head
         The dimension of a head.
@@ -105,7 +105,10 @@ def of_stages(given: Mapping[str, Any], width: int, depth: int, head: int) -> di
             found[name] = [v if v == 3 else max(v * width // WIDE, 1) for v in lists[name]]
     if stages is None:
         return found
-    sizes = sizes or [width * 2**i for i in range(len(stages))]
+    if not sizes:  # the model doubles its width from stage to stage
+        sizes = [width * 2**i // 4 for i in range(len(stages))]
+        if "embed_dim" in given:
+            found["embed_dim"] = sizes[0]
     for name in ("num_heads", "num_attention_heads"):
         if name in lists:
             found[name] = [size // head for size in sizes]
