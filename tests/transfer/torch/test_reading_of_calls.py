@@ -45,7 +45,7 @@ class Model(nn.Module):
 
 
 class Cached(Model):
-    def forward(self, input_ids, use_cache=True):
+    def forward(self, input_ids, pixels=None, use_cache=True):
         if use_cache:
             raise ValueError("no attention")
         return super().forward(input_ids)
@@ -54,7 +54,7 @@ class Cached(Model):
 class Settled(Model):
     """Takes another path from its second call on."""
 
-    def forward(self, input_ids):
+    def forward(self, input_ids, pixels=None):
         if getattr(self, "settled", False):
             return super().forward(input_ids)
         self.settled = True
@@ -64,7 +64,7 @@ class Settled(Model):
 class Restless(Model):
     """Takes another path at every call."""
 
-    def forward(self, input_ids):
+    def forward(self, input_ids, pixels=None):
         self.calls = getattr(self, "calls", 0) + 1
         found = super().forward(input_ids[:, :1] if self.calls % 3 else input_ids)
         return found if self.calls % 3 else found.exp().log()

@@ -48,7 +48,7 @@ def of_layers(
         else:
             found[name] = [own[i % 2] for i in range(depth)]
     for name, values in lists.items():
-        whole = len(values) == layers and layers > 2
+        whole = layers is not None and len(values) == layers > 2
         if whole and name in widths:
             found[name] = [widths[name]] * depth
         elif (found and name.startswith("mlp_") and isinstance(values[-1], str)) or (
