@@ -280,9 +280,10 @@ def page() -> str:
         "and speech, with guessed configurations of width 64 and depth 2, and the slopes of the "
         "outputs' change over a factor of four in width and in depth, with four networks of each "
         "size. Without names or any other help. Models that cannot be built want fields that were "
-        "not guessed. Where layers are of several kinds, the first two take turns; twelve models "
-        "with this or another guess that came later were audited again, and linear attention, "
-        "which is slow without its own kernels, was not.",
+        "not guessed, or have no width. Where layers are of several kinds, the first two take "
+        "turns. Rows of models whose configuration is made as before are of an earlier run; those "
+        "for which fields were guessed since are audited again one after the other, and are "
+        "'not run' until then.",
         every_model(),
     )
     lines += section(
