@@ -62,7 +62,7 @@ def test_sizes_that_belong_together():
     )  # fmt: skip
     found = fields_at(config, 64, 2, {})
     assert found["embedding_size"] == found["hidden_size"] == 64
-    assert "entity_emb_size" not in found
+    assert found["entity_emb_size"] == 16
     # The heads of a state-space layer divide its inner width.
     assert found["num_heads"] * found["head_dim"] == 2 * 64
     assert found["swa_num_attention_heads"] == 4

@@ -77,7 +77,7 @@ FIXED: Mapping[str, Any] = {
     "decoder_sparse_step": 1, "encoder_sparse_step": 1, "n_mels": 8, "input_feat_per_channel": 8,
     "subsampling_conv_channels": 16, "attention_window": 8, "window_size": 4, "num_latents": 16,
     "sliding_window": 8, "apply_spec_augment": False, "rotary_dim": HEAD, "num_groups": 4,
-    "context_size": 32, "n_layers_per_attn_res_block": 2,
+    "entity_emb_size": 16, "context_size": 32, "n_layers_per_attn_res_block": 2,
     "depth_divisible_by": 1, "min_depth": 1, "depth_divisor": 1,
 }  # fmt: skip
 # Sizes that are not larger than by default.
