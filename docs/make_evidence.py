@@ -185,13 +185,10 @@ def every_model() -> list[str]:
     lines = [f"| of {built} that can be built and were audited | |", "|---|---|"]
     for verdict in ("flat", "undecided", "not flat", "refused"):
         lines.append(f"| {verdict} | {counts[verdict]}, {counts[verdict] / built:.0%} |")
-    rest = {verdict: count for verdict, count in counts.items() if verdict.startswith("not ")}
-    rest.pop("not flat", None)
-    words = ", ".join(f"{count} were {verdict}" for verdict, count in sorted(rest.items()))
-    lines += ["", f"Of {len(rows)} in all, {words}."]
+    lines += ["", f"Of {len(rows)} in all, {counts['not built']} were not built."]
     lines += ["", "| model | verdict | width | depth | why |", "|---|---|---|---|---|"]
     for row in rows:
-        if row["verdict"] not in ("flat", "not built", "not run"):
+        if row["verdict"] not in ("flat", "not built"):
             why = row["notes"].replace("|", "\\|").replace("*", "\\*")
             cells = (row["model"], row["verdict"], row["width"], row["depth"], why)
             lines.append(f"| {' | '.join(cells)} |")
@@ -281,9 +278,8 @@ def page() -> str:
         "outputs' change over a factor of four in width and in depth, with four networks of each "
         "size. Without names or any other help. Models that cannot be built want fields that were "
         "not guessed, or have no width. Where layers are of several kinds, the first two take "
-        "turns. Rows of models whose configuration is made as before are of an earlier run; those "
-        "for which fields were guessed since are audited again one after the other, and are "
-        "'not run' until then.",
+        "turns. Fields of many more models were guessed after the first run; rows marked "
+        "'earlier run' are of models that were not audited again since.",
         every_model(),
     )
     lines += section(
