@@ -187,10 +187,11 @@ def every_model() -> list[str]:
     with path.open() as file:
         rows = list(csv.DictReader(file))
     counts = Counter(row["verdict"] for row in rows)
-    built = len(rows) - counts["not built"]
-    lines = [f"| of {built} that can be built, {len(rows)} in all | |", "|---|---|"]
+    built = sum(counts[verdict] for verdict in ("flat", "undecided", "not flat", "refused"))
+    lines = [f"| of {built} that can be built and were audited | |", "|---|---|"]
     for verdict in ("flat", "undecided", "not flat", "refused"):
         lines.append(f"| {verdict} | {counts[verdict]}, {counts[verdict] / built:.0%} |")
+    lines += ["", f"Of {len(rows)} in all, {counts['not built']} were not built."]
     lines += ["", "| model | verdict | width | depth | why |", "|---|---|---|---|---|"]
     for row in rows:
         if row["verdict"] not in ("flat", "not built"):
@@ -291,9 +292,9 @@ def page() -> str:
         "and speech, with guessed configurations of width 64 and depth 2, and the slopes of the "
         "outputs' change over a factor of four in width and in depth, with four networks of each "
         "size. Without names or any other help. Models that cannot be built want fields that were "
-        "not guessed. Where layers are of several kinds, the first two take turns; twelve models "
-        "with this or another guess that came later were audited again, and linear attention, "
-        "which is slow without its own kernels, was not.",
+        "not guessed, or have no width. Where layers are of several kinds, the first two take "
+        "turns. Fields of many more models were guessed after the first run; rows marked "
+        "'earlier run' are of models that were not audited again since.",
         every_model(),
     )
     lines += section(

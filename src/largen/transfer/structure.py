@@ -213,7 +213,8 @@ def _pairs(path, stem, a: Part, others, b: Part, members):
     if extra < 0 or head == 0 or head + tail < len(was):
         raise InvalidInput(
             f"make_model: the sequence {_join(path, stem + '…')} has {len(was)} members at one "
-            f"depth and {len(now)} at another, and no block of it is simply repeated."
+            f"depth and {len(now)} at another, and no block of it is simply repeated; make a "
+            "sequence of its own of each kind of block, or keep the depth fixed."
         )
     unit, first = _repetition(now, head, extra)
     copies_now = (head + extra - first) // unit
@@ -244,7 +245,8 @@ def _repetition(now: list[tuple], head: int, extra: int) -> tuple[int, int]:
         if first + unit <= head:
             return unit, first
     raise InvalidInput(
-        "make_model: what a larger depth adds is no repetition of blocks that were there before."
+        "make_model: what a larger depth adds is no repetition of blocks that were there before; "
+        "take a base that has every kind of block, and depths that are multiples of its period."
     )
 
 

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -275,7 +276,27 @@ def _one(model: StockModel, options: Mapping[str, Any]) -> Audited:
     if entries > LARGEST:
         why = f"its configuration was not shrunk: {entries} weights"
         return Audited(model.name, model.library, failure=why)
-    return replace(audit(model.make, BASE, name=model.name, **options), library=model.library)
+    make, at, notes = model.make, dict(BASE), ()
+    try:
+        fixed = [key for key in BASE if not _grows(model.make, base, key)]
+    except Exception as error:
+        why = f"{type(error).__name__}: {_first_line(error)}"
+        return Audited(model.name, model.library, failure=f"not at another size: {why}")
+    if "width" in fixed:
+        why = "no field of its configuration was recognised as a width"
+        return Audited(model.name, model.library, failure=why)
+    if "depth" in fixed:
+        make = partial(model.make, depth=at.pop("depth"))
+        notes = ("no field of its configuration was recognised as a depth",)
+    row = audit(make, at, name=model.name, **options)
+    return replace(row, library=model.library, notes=(*notes, *row.notes))
+
+
+def _grows(make_model: Callable[..., nn.Module], base: nn.Module, key: str) -> bool:
+    """Whether a model with one size doubled has other weights."""
+    larger = on_meta(make_model, BASE | {key: 2 * BASE[key]})
+    shapes_of = [{n: p.shape for n, p in m.named_parameters()} for m in (base, larger)]
+    return shapes_of[0] != shapes_of[1]
 
 
 class Quiet:

@@ -121,9 +121,10 @@ def _made_up(model: nn.Module) -> Iterator[Inputs]:
         "decoder_input_ids": _ids,
     }
     known = [name for name in makers if name in names]
-    if known:
-        for values in product(*(list(makers[name](model)) for name in known)):
-            yield (), dict(zip(known, values, strict=True))
+    # A cache of keys and values cannot be made for models without attention.
+    for rest in ({}, {"use_cache": False}) if "use_cache" in names else ({},):
+        for values in product(*(list(makers[name](model)) for name in known)) if known else ():
+            yield (), dict(zip(known, values, strict=True)) | rest
     plain = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     needed = [p.name for p in parameters if p.kind in plain and p.default is p.empty]
     needed = needed or [p.name for p in parameters if p.kind in plain][:1] or ["x"]

@@ -112,6 +112,12 @@ class Factors:
                 "as branches=['blocks.*.mlp.fc2'], or use a scheme without powers of depth, such "
                 "as 'mup'."
             )
+        if unused := facts.not_recorded():
+            self.notes.append(
+                f"{unused[0]} and {len(unused) - 1} more weights of repeated blocks have no part "
+                "in the recorded forward pass, so that no branches were found there: pass "
+                "example=… that uses them if training does"
+            )
         growing = facts.growing_sums()
         for i in growing:
             self._on_branch(facts.reading, i, factor)

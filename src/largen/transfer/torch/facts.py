@@ -168,6 +168,14 @@ class Facts(Alignment):
                 found.append(i)
         return found
 
+    def not_recorded(self) -> list[str]:
+        """Return the base's weights in sequences that grow with depth and that are not recorded."""
+        if self.reading is None:
+            return []
+        stems = tuple(r.path[:-1] for r in self._deeper.repetitions)
+        names = dict(self.models["base"].named_parameters())
+        return [n for n in names if n.startswith(stems) and n not in self.reading.weights]
+
     def copies(self, name: str) -> list[str]:
         """Return the parts or weights of the target that correspond to one of the base's."""
         weights = self.uses
@@ -216,8 +224,8 @@ class Facts(Alignment):
         return next((role for role in roles if family(role) == "input"), roles[0])
 
     def _summed_axes(self, name: str) -> set[int] | None:
-        """Return the axes that the forward pass sums over; None if none was recorded."""
-        if self.reading is None:
+        """Return the axes that the forward pass sums over; None if it was not recorded."""
+        if self.reading is None or self.names[name] not in self.reading.weights:
             return None
         return self.reading.contracted_axes.get(self.names[name], set())
 

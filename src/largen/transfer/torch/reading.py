@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cached_property
+from math import ceil
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from largen.transfer.torch.examples import record_call
 from largen.transfer.torch.logits import Logits, all_logits, users
 from largen.transfer.torch.process import fixed_seed
 from largen.transfer.torch.recording import Node, Record
+from largen.transfer.torch.recording import record as record_of
 from largen.transfer.torch.streams import Sum, residual_sums
 from largen.transfer.torch.survey import real
 from largen.transfer.torch.trial import Run, Specimen, run_again, same
@@ -60,11 +62,10 @@ class Reading:
     def specimen(self, at: Mapping[str, Any]) -> Specimen:
         """Build a model with random weights and record it."""
         model = randomize(real(self.make_model, at, 0))
-        versions = [p._version for p in model.parameters()]
-        record, (args, kwargs) = record_call(model, self.example, at)
-        if versions != [p._version for p in model.parameters()]:
-            # The model sets up its weights at its first call, and is called again.
-            record, (args, kwargs) = record_call(model, self.example, at)
+        _, (args, kwargs) = record_call(model, self.example, at)
+        # Models that set up weights or choose a path at their first call are as they will be run.
+        with fixed_seed(0):
+            record = record_of(model, args, kwargs)
         return Specimen(model, record, args, kwargs)
 
     @cached_property
@@ -103,7 +104,7 @@ class Reading:
         InvalidInput
             If residual streams grow by different ratios.
         """
-        ratios = set()
+        ratios, layers = set(), set()
         small, large = (_by_stream(own) for own in (self.sums, self.deep_sums))
         if len(small) != len(large):
             small, large = [sum(small)], [sum(large)]
@@ -112,7 +113,11 @@ class Reading:
             own = _by_stream([self.sums[i] for i in growing], [s.stream for s in self.sums])
         for before, after, moving in zip(small, large, own, strict=True):
             if after != before and moving:
-                ratios.add(1 + (after - before) / moving * (target - base) / (deep - base))
+                more = (after - before) / (deep - base)  # in one more layer
+                ratios.add(1 + more / moving * (target - base))
+                layers.add(ceil(moving / more))
+        if len(ratios) > 1 and layers == {base}:
+            return target / base  # streams begin or end inside a layer
         if len(ratios) > 1:
             words = ", ".join(f"{a} sums → {b}" for a, b in zip(small, large, strict=True))
             raise InvalidInput(
@@ -177,6 +182,15 @@ class Reading:
     def contracted_axes(self) -> dict[str, set[int]]:
         """Each weight that multiplies a signal → its axes that are summed over."""
         return contracted_axes(self.base.record)
+
+    @cached_property
+    def weights(self) -> set[str]:
+        """The base model's weights on which its output depends, by all of their names."""
+        record = self.base.record
+        found = set() if record.output is None else set(record.parameters(record.output))
+        own = dict(self.base.model.named_parameters(remove_duplicate=False))
+        used = {id(own[name]) for name in found}
+        return {name for name, tensor in own.items() if id(tensor) in used}
 
     @cached_property
     def widens(self) -> bool:

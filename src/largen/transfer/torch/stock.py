@@ -14,6 +14,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
+import torch
 from torch import nn
 
 from largen.errors import InvalidInput, one_of
@@ -22,8 +23,6 @@ from largen.transfer.torch.stock_images import TIMM
 
 # Name → (kind of model in transformers, name of its configuration, fields that differ).
 Own = dict[str, Any]
-# The heads divide the inner width, which is twice the model's width.
-MAMBA_2: Own = {"num_heads": lambda width, depth: 2 * width // HEAD, "n_groups": 1}
 LANGUAGE: dict[str, tuple[str, str, Own]] = {
     "Llama": ("CausalLM", "llama", {}),
     "Llama, one head of keys": ("CausalLM", "llama", {"num_key_value_heads": 1}),
@@ -49,24 +48,23 @@ LANGUAGE: dict[str, tuple[str, str, Own]] = {
     "Mixtral": ("CausalLM", "mixtral", {}),
     "Qwen2-MoE": ("CausalLM", "qwen2_moe", {}),
     "Qwen3-MoE": ("CausalLM", "qwen3_moe", {}),
-    "DeepSeek-V3": ("CausalLM", "deepseek_v3", {"head_dim": 8}),
+    "DeepSeek-V3": ("CausalLM", "deepseek_v3", {}),
     "GPT-OSS": ("CausalLM", "gpt_oss", {}),
     "Mamba": ("CausalLM", "mamba", {}),
-    "Mamba-2": ("CausalLM", "mamba2", MAMBA_2),
+    "Mamba-2": ("CausalLM", "mamba2", {}),
     "BERT": ("MaskedLM", "bert", {}),
     "RoBERTa": ("MaskedLM", "roberta", {}),
     "ModernBERT": ("MaskedLM", "modernbert", {}),
     "T5": ("Seq2SeqLM", "t5", {}),
     "BART": ("Seq2SeqLM", "bart", {}),
 }
-SOUND: Own = {"conv_dim": (16, 16), "conv_stride": (5, 2), "conv_kernel": (10, 3)}
 OTHERS: dict[str, tuple[str, str, Own]] = {
     "ViT": ("ImageClassification", "vit", {}),
     "DINOv2": ("ImageClassification", "dinov2", {}),
     "ConvNeXt-V2": ("ImageClassification", "convnextv2", {}),
     "Whisper": ("SpeechSeq2Seq", "whisper", {}),
-    "wav2vec 2.0": ("CTC", "wav2vec2", SOUND),
-    "HuBERT": ("CTC", "hubert", SOUND),
+    "wav2vec 2.0": ("CTC", "wav2vec2", {}),
+    "HuBERT": ("CTC", "hubert", {}),
 }
 # Options of the layers of x-transformers' decoders.
 DECODERS: dict[str, Own] = {
@@ -168,16 +166,37 @@ def _architectures() -> Iterator[tuple[str, str]]:
 def _made(task: str, name: str, own: Own, width: int, depth: int) -> nn.Module:
     """Build a model of transformers with a shrunk configuration."""
     transformers = import_module("transformers")
-    kind = transformers.AutoConfig.for_model(name).__class__
-    config = kind(**fields_at(kind(), width, depth, own))
+    auto = getattr(transformers, f"AutoModelFor{task}")
+    try:
+        default = transformers.AutoConfig.for_model(name)
+        return _built(auto, type(default)(**fields_at(default, width, depth, own)))
+    except Exception as error:
+        why = _why_not(transformers, auto, name)
+        if why is None:
+            raise
+        raise InvalidInput(f"transformers' own default of it cannot be built: {why}") from error
+
+
+def _built(auto: Any, config: Any) -> nn.Module:
+    config.architectures = config.architectures or []  # of several classes the first one
     config._attn_implementation = "sdpa"
     try:
-        return getattr(transformers, f"AutoModelFor{task}").from_config(config)
+        return auto.from_config(config)
     except ValueError as error:
         if "attention" not in str(error):
             raise
         config._attn_implementation = "eager"
-        return getattr(transformers, f"AutoModelFor{task}").from_config(config)
+        return auto.from_config(config)
+
+
+def _why_not(transformers: Any, auto: Any, name: str) -> str | None:
+    """Return the error that the default configuration raises; None if it raises none."""
+    try:
+        with torch.device("meta"):
+            _built(auto, transformers.AutoConfig.for_model(name))
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return None
 
 
 def _timm(which: str) -> Iterator[StockModel]:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from largen.errors import InvalidInput
 from largen.transfer.torch.process import fixed_seed
 from largen.transfer.torch.recording import Record, Recorder, output_of, tensors_in, watching
 
@@ -62,12 +63,19 @@ def run_again(
         Names of weights → their factors in this run.
     results
         Results that replace those of the operations at these indices.
+
+    Raises
+    ------
+    InvalidInput
+        If the forward pass performs other operations than the recorded one.
     """
     watch = _Replay(specimen, set(places), results or {})
     running = watching(watch, specimen.model, watch.enter, watch.leave)
     with fixed_seed(0), _multiply_weights(specimen.model, multiplied), running:
         output = output_of(specimen.model(*specimen.args, **specimen.kwargs))
     assert output is not None
+    if not set(places) <= set(watch.inputs):
+        raise _changes()
     return Run(watch.inputs, watch.results, output.clone())
 
 
@@ -113,6 +121,15 @@ class _Replay(Recorder):
         if index in self.places:
             first = next(tensors_in(output))
             if index in self.instead:
+                if first.shape != self.instead[index].shape:
+                    raise _changes()
                 first.copy_(self.instead[index])
             else:
                 self.results[index] = first.clone()
+
+
+def _changes() -> InvalidInput:
+    return InvalidInput(
+        "make_model: the forward pass performs other operations when it is called again, so that "
+        "what was found in it cannot be verified; name branches=[…] and attention={…}."
+    )
