@@ -8,6 +8,7 @@
 #
 #     python examples/transformer_rates.py [--out FOLDER]    # less than a minute
 #     python examples/transformer_rates.py --key-size 4      # heads of a fixed size: minutes
+#     python examples/transformer_rates.py --key-sizes 2 4 8 # their limits, and that of large keys
 
 # %%
 from __future__ import annotations
@@ -39,16 +40,20 @@ def strips(samples: int) -> lg.Dataset:
 # %% [markdown]
 # ## A transformer of some depth
 # Blocks of attention have the factor 1/L of `complete_p`, so that the depth L has a limit, too.
-# Logits q·k/d of large keys are those of μP; heads of a fixed size have the usual q·k/√d.
+# Logits q·k/d of large keys are those of μP; heads of a fixed size have the usual q·k/√d, or, if
+# their size is to grow, q·k/d as well.
 
 
 # %%
-def transformer(blocks: int, heads: int = 1, key_size: int | None = None) -> lg.Layer:
+def transformer(
+    blocks: int, heads: int = 1, key_size: int | None = None, *, growing: bool = False
+) -> lg.Layer:
     """Return a transformer that reads its stream behind the last block."""
     if key_size is None:
         attention = lg.QKVAttention(logit_scale=2.0, heads=heads)
     else:
-        attention = lg.MultiHeadAttention(key_size=key_size)
+        scale = 2.0 / key_size**0.5 if growing else 1.0
+        attention = lg.MultiHeadAttention(key_size=key_size, logit_scale=scale)
     block = lg.Residual(lg.serial(lg.RMSNorm(), attention, lg.Dense()))
     return lg.serial(lg.Dense(), *[block] * blocks, lg.RMSNorm(), lg.GlobalAvgPool(), lg.Dense())
 
@@ -63,11 +68,32 @@ def run_of(net: lg.Layer, samples: int, steps: int) -> lg.Run:
 # The limit is exact for large keys. Heads of a fixed size are sampled, with an error of a few
 # percent here, for which two replicates are enough.
 
+# %%
+SAMPLING = {"rtol": 3e-2, "replicates": 2}
+
+
+def over_key_sizes(given: argparse.Namespace) -> None:
+    """Draw the curves of many heads of each size beside that of large keys."""
+    depth, beside = given.depths[0], []
+    large = run_of(transformer(depth), given.samples, given.steps)
+    limit = lg.learning_rate_curve(large, given.rates)
+    print(f"large keys: best rate {limit.optimum:.2f}, loss {np.nanmin(limit.losses):.4f}")
+    for size in given.key_sizes:
+        run = large.with_changes(net=transformer(depth, key_size=size, growing=True))
+        curve = lg.learning_rate_curve(run, given.rates, **SAMPLING)
+        least = np.nanmin(curve.losses)
+        print(f"keys of size {size}: best rate {curve.optimum:.2f}, loss {least:.4f}")
+        beside.append(replace(curve, of=f"heads of size {size}"))
+    picture = given.out / "key_sizes.png"
+    limit.plot(beside=beside).savefig(picture)
+    print(f"picture: {picture}")
+
 
 # %%
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--key-size", type=int)
+    parser.add_argument("--key-sizes", type=int, nargs="+")
     parser.add_argument("--samples", type=int, default=6)
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--rates", type=float, nargs="+", default=np.geomspace(0.25, 2, 10))
@@ -77,7 +103,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("transformer_rates"))
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
-    sampling = {} if given.key_size is None else {"rtol": 3e-2, "replicates": 2}
+    if given.key_sizes:
+        over_key_sizes(given)
+        return
+    sampling = {} if given.key_size is None else SAMPLING
     for depth in given.depths:
         run = run_of(transformer(depth, key_size=given.key_size), given.samples, given.steps)
         limit = lg.learning_rate_curve(run, given.rates, **sampling)

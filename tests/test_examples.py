@@ -92,6 +92,17 @@ def test_transformer_rates(kind, tmp_path, monkeypatch, capsys):
     assert (tmp_path / "1_blocks.png").stat().st_size > 10_000
 
 
+@pytest.mark.slow
+def test_transformer_rates_over_key_sizes(tmp_path, monkeypatch, capsys):
+    words = f"--samples 4 --steps 2 --rates 1 3 9 --depths 1 --key-sizes 4 --out {tmp_path}"
+    monkeypatch.setattr(sys, "argv", ["", *words.split()])
+    example("transformer_rates").main()
+    large, finite = re.findall(r"best rate (\S+),", capsys.readouterr().out)
+    assert 1 < float(large) < 9
+    assert 0.5 < float(finite) / float(large) < 2
+    assert (tmp_path / "key_sizes.png").stat().st_size > 10_000
+
+
 SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("kernels", "depth")]
 
 
