@@ -139,6 +139,8 @@ def _curves(ax: Any, data: xarray.Dataset, best: xarray.Dataset) -> None:
         for j, width in enumerate(loss["width"].values):
             own = loss.sel(width=width, depth=depth)
             run = own.notnull().all("seed")
+            if not run.any():
+                continue
             lr, value = own["lr"].values[run.values], own.mean("seed").values[run.values]
             value = np.where(np.isfinite(value), value, np.nan)
             look: dict[str, Any] = {
@@ -162,13 +164,13 @@ def _divergent(ax: Any, data: xarray.Dataset) -> bool:
     ran = loss.notnull().any([axis for axis in loss.dims if axis != "lr"])
     lost = (loss == np.inf).any([axis for axis in loss.dims if axis != "lr"])
     rates = loss["lr"].values[(ran & lost).values]
-    top = ax.get_ylim()[1]
-    ax.plot(rates, np.full(len(rates), top / 1.04), clip_on=False, **DIVERGES)
+    low, high = ax.get_ylim()
+    ax.plot(rates, np.full(len(rates), high * (low / high) ** 0.03), clip_on=False, **DIVERGES)
     return len(rates) > 0
 
 
 def _same_limits(axes: Any, data: xarray.Dataset) -> None:
-    """Give all panels one range of rates, and of losses slightly above that of a constant."""
+    """Give all panels one range of rates, and of losses up to twice that of a constant."""
     rates = data["loss"].dropna("lr", how="all")["lr"].values
     rates = rates[rates > 0]
     if rates.size:
@@ -179,7 +181,8 @@ def _same_limits(axes: Any, data: xarray.Dataset) -> None:
     if not values.size:
         return
     top = min(values.max(), 2 * data.attrs.get("chance", np.inf))
-    bottom = 0.8 * min(values.min(), top)
+    bottom = min(values.min(), top)
+    margin = max((top / bottom) ** 0.08, 1.02)
     for ax in axes:
-        ax.set_ylim(bottom, 1.2 * top)
+        ax.set_ylim(bottom / margin, top * margin)
         _plain_losses(ax)
