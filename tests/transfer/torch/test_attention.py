@@ -276,6 +276,26 @@ def test_weights_of_no_layer_and_of_several_logits(kind, weights):
     assert found.multipliers == ()
 
 
+class Shrinking(nn.Module):
+    """More and more heads share a fixed number of features."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.heads, self.out = width // 8, nn.Linear(64, width)
+        self.q, self.k, self.v = (nn.Linear(width, 64) for _ in range(3))
+
+    def forward(self, x):
+        q, k, v = (part(x).unflatten(-1, (self.heads, -1)) for part in (self.q, self.k, self.v))
+        return self.out(attend(*(y.transpose(1, 2) for y in (q, k, v))))
+
+
+def test_heads_that_shrink():
+    # From 32 to 8 features: 8^(−½) of the model's own, and 8^(−1)·√32 under the scheme.
+    plan = scale(Shrinking, *SIZES, scheme="mup")
+    sides = [w.init for w in plan.weights if w.name in ("q.weight", "k.weight")]
+    assert math.prod(sides) == pytest.approx(2.0)
+
+
 def test_queries_head_by_head():
     (multiplier,) = plan(HeadByHead).multipliers
     assert multiplier.where == "first 1/3 of each of 2 parts"

@@ -2,6 +2,7 @@
 
 import csv
 import time
+from functools import partial
 
 import pytest
 import torch
@@ -48,6 +49,20 @@ def test_right_plans_are_flat():
     assert row.verdict == "flat", row
     assert row.width is not None
     assert row.depth is not None
+
+
+def test_undecided_slopes_are_measured_again_with_more_networks():
+    make, base = partial(Silent, depth=2), {"width": 16}
+    options = {"growth": (1, 2), "steps": 1, "seeds": 2, "scheme": "mup"}
+    first = audit(make, base, most_seeds=2, **options)
+    again = audit(make, base, most_seeds=8, **options)
+    decided = audit(make, base, most_seeds=8, tolerance=9.0, **options)
+    assert first.verdict == "undecided"
+    eight = audit(make, base, most_seeds=8, **options | {"seeds": 8})
+    assert str(again.width) == str(eight.width)
+    assert str(again.width) != str(first.width) == str(decided.width)
+    with pytest.raises(InvalidInput, match="most_seeds"):
+        audit(make, base, most_seeds=1, **options)
 
 
 def test_the_standard_scheme_is_not_flat():

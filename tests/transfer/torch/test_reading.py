@@ -207,9 +207,88 @@ class Inside(Odd):
         return self.out(h)
 
 
+class Gated(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.both = nn.Linear(3, 2 * width)
+
+    def forward(self, x):
+        return nn.functional.glu(self.both(x))
+
+
+class AfterGates(Odd):
+    """As Speech2Text, whose gated convolutions are multiplied by √d."""
+
+    def __init__(self, width, shares=False):
+        super().__init__(width)
+        self.inp, self.next, self.shares = Gated(width), nn.Linear(width, width), shares
+
+    def forward(self, x):
+        gated = self.inp(x)
+        h = torch.tanh(self.next(gated * self.width**0.5))
+        return self.out(h + gated if self.shares else h)
+
+
+def test_factors_of_what_a_module_makes_are_made_up_for():
+    base, target = {"width": 16}, {"width": 64}
+    found = scale(AfterGates, base, target, scheme="mup")
+    assert multipliers(found, "built") == {("inp", "output", "n⁻¹ᐟ²")}
+    assert next(m for m in found.multipliers if m.kind == "built").factor == 0.5
+    with pytest.raises(InvalidInput, match="neither made by a module alone"):
+        scale(partial(AfterGates, shares=True), base, target, scheme="mup")
+
+
 def test_factors_that_nothing_takes_up_are_refused():
     with pytest.raises(InvalidInput, match=r"multiplies by a number that grows as width\^\(1/2\)"):
         scale(Inside, {"width": 16}, {"width": 64}, scheme="mup")
+
+
+class OwnTable(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(11, width))
+
+    def forward(self, ids):
+        return nn.functional.embedding(ids, self.weight)
+
+
+class TiedToItsOwnTable(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.table, self.hidden = OwnTable(width), nn.Linear(width, width)
+        self.head = nn.Linear(width, 11, bias=False)
+        self.head.weight = self.table.weight
+
+    def forward(self, input_ids):
+        return self.head(torch.tanh(self.hidden(self.table(input_ids))))
+
+
+def test_tables_in_modules_of_the_users_own():
+    example = {"input_ids": torch.arange(6).reshape(2, 3)}
+    options = {"scheme": "mup", "optimizer": "adam", "example": example}
+    found = scale(TiedToItsOwnTable, {"width": 16}, {"width": 64}, **options)
+    assert (found["table.weight"].role, found["table.weight"].lr) == ("embedding", 1.0)
+    assert multipliers(found, "output") == {("head", "input", "n⁻¹")}
+
+
+class InTwoFactors(nn.Module):
+    """Embeddings of low rank that read out as well."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.wte, self.up = nn.Embedding(11, 8), nn.Linear(8, width, bias=False)
+        self.hidden, self.norm = nn.Linear(width, width), nn.LayerNorm(width)
+
+    def forward(self, input_ids):
+        h = self.norm(torch.tanh(self.hidden(self.up(self.wte(input_ids)))))
+        return h @ self.up.weight @ self.wte.weight.mT
+
+
+def test_read_outs_by_both_factors_of_an_embedding():
+    found = scale(InTwoFactors, {"width": 16}, {"width": 64}, scheme="mup", optimizer="adam")
+    assert found["up.weight"].role == "input"
+    assert multipliers(found, "output") == {("norm", "output", "n⁻¹")}
+    assert found.notes == ()
 
 
 def test_a_temperature_hides_no_read_out():

@@ -69,6 +69,9 @@ def test_sizes_that_belong_together():
     assert found["num_experts_per_tok"] == 1
     assert "conv_kernel" not in found
     assert (found["conv_dim"], found["mlp_only_layers"]) == ([16, 16], [])
+    assert fields_at(Config(languages=("en", "de"), default_language=None), 64, 2, {}) == {
+        "default_language": "en",
+    }  # fmt: skip
     rotated = {"num_heads": 4, "qk_rope_head_dim": 64}
     assert fields_at(Config(head_dim=64, **rotated), 64, 2, {})["head_dim"] == 8
     assert fields_at(Config(head_dim=512, **rotated), 64, 2, {})["head_dim"] == 16
@@ -108,3 +111,20 @@ def test_models_without_a_width_or_a_depth(monkeypatch):
     assert found[1].width is not None
     assert found[1].depth is None
     assert "recognised as a depth" in found[1].notes[0]
+
+
+def test_models_that_need_more_layers_are_audited_from_more(monkeypatch):
+    depths = set()
+
+    def deep(width, depth):
+        if depth < 3:
+            raise IndexError("list index out of range")
+        depths.add(depth)
+        return perceptron(("width", "depth"), width, depth)
+
+    monkeypatch.setattr(
+        auditing, "stock_models", lambda which: [StockModel("deep", "mine", "text", deep)]
+    )
+    (row,) = auditing.audit_stock(scheme="mup", seeds=2, steps=1, growth=(1, 2)).rows
+    assert row.width is not None
+    assert min(depths) == 4

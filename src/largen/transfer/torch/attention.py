@@ -51,9 +51,12 @@ def heads_ratio(reading: Reading, index: int) -> float:
     ratios = {sizes.target[k] / sizes.base[k] for k in keys}
     wider = {sizes.wide[k] / sizes.base[k] for k in keys}
     if len(ratios) == len(wider) == 1:
-        # Head dimensions are affine in the width: a part of them may be fixed.
         (ratio,), (doubled,) = ratios, wider
-        return 1 + (wide / small - 1) * (ratio - 1) / (doubled - 1)
+        more = (ratio - 1) / (doubled - 1)
+        if wide < small:  # heads share a fixed number of features, and their number is affine
+            return 1 / (1 + (small / wide - 1) * more)
+        # Head dimensions are affine in the width: a part of them may be fixed.
+        return 1 + (wide / small - 1) * more
     at = {**sizes.target, **{k: v for k, v in sizes.base.items() if k not in keys}}
     try:
         model = on_meta(reading.make_model, at).eval()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice, product
+from math import isqrt
 from typing import Any
 
 import torch
@@ -116,15 +117,23 @@ def _made_up(model: nn.Module) -> Iterator[Inputs]:
     makers: dict[str, Callable[[nn.Module], Iterator[Tensor]]] = {
         "input_ids": _ids,
         "input_features": _features,
-        "pixel_values": _images,
+        "pixel_values": _patches,
         "input_values": _sounds,
         "decoder_input_ids": _ids,
     }
-    known = [name for name in makers if name in names]
-    # A cache of keys and values cannot be made for models without attention.
-    for rest in ({}, {"use_cache": False}) if "use_cache" in names else ({},):
-        for values in product(*(list(makers[name](model)) for name in known)) if known else ():
-            yield (), dict(zip(known, values, strict=True)) | rest
+    known = {name: list(make(model)) for name, make in makers.items() if name in names}
+    choices = [known] if known else []
+    others = {name: values for name, values in known.items() if name != "input_ids"}
+    if 0 < len(others) < len(known) and list(others) != ["decoder_input_ids"]:
+        choices.append(others)  # some encoders take either ids or features
+    for own in choices:
+        # Training needs no cache of keys and values, which some models overwrite in place.
+        tries = (
+            ((), _with_sizes(names, dict(zip(own, values, strict=True))) | rest)
+            for rest in (({"use_cache": False}, {}) if "use_cache" in names else ({},))
+            for values in product(*own.values())
+        )
+        yield from islice(tries, MOST_TRIES // len(choices))
     plain = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     needed = [p.name for p in parameters if p.kind in plain and p.default is p.empty]
     needed = needed or [p.name for p in parameters if p.kind in plain][:1] or ["x"]
@@ -142,11 +151,24 @@ def _by_hint(model: nn.Module, name: str) -> list[Tensor]:
     return [*ids, *images, *rest]
 
 
+def _with_sizes(names: list[str], inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Add the mask and the sizes that belong to images given as sequences of patches."""
+    images = inputs.get("pixel_values")
+    if images is None or images.ndim != 3:
+        return inputs
+    sides = torch.full((BATCH, 2), isqrt(images.shape[1]))
+    own = {"pixel_attention_mask": torch.ones(images.shape[:2]).long(), "spatial_shapes": sides}
+    return inputs | {name: value for name, value in own.items() if name in names}
+
+
 def _ids(model: nn.Module) -> Iterator[Tensor]:
-    """Yield token ids, if the model has an embedding."""
+    """Yield token ids, if the model has an embedding, or its configuration has a vocabulary."""
     tables = sorted(
         m.num_embeddings for m in model.modules() if isinstance(m, (nn.Embedding, nn.EmbeddingBag))
     )
+    stated = getattr(getattr(model, "config", None), "vocab_size", None)
+    if not tables and isinstance(stated, int):
+        tables = [stated]
     if tables:
         rows = next((rows for rows in tables if rows > 8), tables[-1])
         low = 3 if rows > 8 else 0  # the first ids are special tokens
@@ -161,6 +183,15 @@ def _images(model: nn.Module) -> Iterator[Tensor]:
         stated = [_image_side(m) for m in (model, *model.modules())]
         for side in dict.fromkeys((*filter(None, stated), *IMAGES)):
             yield torch.randn(BATCH, channels, side, side)
+
+
+def _patches(model: nn.Module) -> Iterator[Tensor]:
+    """Yield images, or sequences of patches for a model without convolutions."""
+    images = list(_images(model))
+    yield from images
+    layer = next((m for m in model.modules() if isinstance(m, nn.Linear)), None)
+    if not images and layer is not None:
+        yield torch.randn(BATCH, 16, layer.in_features)
 
 
 def _image_side(module: nn.Module) -> int | None:
@@ -180,7 +211,7 @@ def _sounds(model: nn.Module) -> Iterator[Tensor]:
 
 
 def _features(model: nn.Module) -> Iterator[Tensor]:
-    """Yield spectrograms of the form that Whisper accepts."""
+    """Yield spectrograms: frequencies × time, as Whisper takes them, and time × frequencies."""
     layer = next((m for m in model.modules() if isinstance(m, nn.Conv1d)), None)
     if layer is None:
         yield from _rows(model)
@@ -188,6 +219,7 @@ def _features(model: nn.Module) -> Iterator[Tensor]:
     longest = getattr(getattr(model, "config", None), "max_source_positions", 16)
     for length in (2 * longest, 64):
         yield torch.randn(BATCH, layer.in_channels, length)
+        yield torch.randn(BATCH, length, layer.in_channels)
 
 
 def _rows(model: nn.Module) -> Iterator[Tensor]:

@@ -282,8 +282,9 @@ class Factors:
             return
         for own in own_factors(facts.reading):
             power = Power(width=-own.power)
-            if own.kind == "table":
-                self._keep_all(own.module, "built", "output", power, self._ratio(own.weights[0]))
+            if own.kind == "module":
+                n = next((r for r in map(self._ratio, own.weights) if r != 1.0), 1.0)
+                self._keep_all(own.module, "built", "output", power, n)
             elif own.kind == "product":
                 self._fold_all(own.weights, "built", power)
             else:
@@ -301,7 +302,11 @@ class Factors:
     def _functional_read_out(
         self, param: Parameterization, moved: Update, roles: Mapping[str, str], reading: Reading
     ) -> None:
-        """Put the factor of a functional read-out by an embedding's weight on its input."""
+        """Put the factor of a functional read-out by an embedding's weight on its input.
+
+        The weight may be one that maps a fixed number of features, too, such as the second factor
+        of an embedding, and the read-out may have layers of fixed sizes behind it.
+        """
         record = reading.base.record
         tables = {
             name
@@ -309,10 +314,17 @@ class Factors:
             if node.op in TABLES and record.nodes[node.inputs[0]].is_weight
             for name in record.parameters(node.inputs[0])
         }
-        for end in reading.read_outs:
+        both_ways = {weight for weight, axes in reading.contracted_axes.items() if len(axes) > 1}
+        ends = list(reading.read_outs)
+        for end in ends:
+            own = [name for weight in end.weights for name in self.facts.copies(weight)]
+            if own and not any(self.facts.growing(name) for name in own):
+                place = next(i for i in record.nodes[end.node].inputs if record.nodes[i].is_data)
+                before = walk(record, place).ends.values()
+                ends += [each for each in before if each.kind == "product" and each not in ends]
             tied = [
                 name
-                for weight in set(end.weights) & tables
+                for weight in set(end.weights) & (tables | both_ways)
                 for name in self.facts.copies(weight)
                 if family(roles[name]) == "input" and self.facts.growing(name)
                 and not self.facts.read_outs(name)

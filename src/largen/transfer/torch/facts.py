@@ -215,7 +215,12 @@ class Facts(Alignment):
             module, leaf = self._holder(use)
             path, ndim = use.rpartition(".")[0], len(self.shape("target", use))
             summed = self._summed_axes(use)
-            role = role_of(module, path, leaf, ndim, self.growing(use), summed)
+            growing = self.growing(use)
+            role = role_of(module, path, leaf, ndim, growing, summed)
+            if self.reading is not None and self.names[use] in self.reading.tables:
+                # A table in a module of the user's own; tied read-outs have roles of their own.
+                own = not isinstance(module, nn.Linear) and set(growing) == {ndim - 1}
+                role = "embedding" if own and role in ("norm", "output") else role
             if role == "output" and self.reading is not None:
                 # Under a stream of fixed width, growing branches are mean-field networks.
                 inner = self.names[use] in self.reading.bottlenecks and self.reading.widens

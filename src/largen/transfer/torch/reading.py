@@ -184,6 +184,13 @@ class Reading:
         return contracted_axes(self.base.record)
 
     @cached_property
+    def tables(self) -> set[str]:
+        """Weights whose rows are looked up as embeddings."""
+        record = self.base.record
+        looked_up = [n.inputs[0] for n in record.nodes if n.op == "embedding"]
+        return {record.nodes[i].parameter or "" for i in looked_up} - {""}
+
+    @cached_property
     def weights(self) -> set[str]:
         """The base model's weights on which its output depends, by all of their names."""
         record = self.base.record

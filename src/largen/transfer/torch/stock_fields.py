@@ -29,6 +29,7 @@ WIDTHS: Mapping[str, float] = {
          "shared_experts_intermediate_size", "moe_shared_expert_intermediate_size"),
         1.0,
     ),
+    **dict.fromkeys(("intra_bottleneck_size", "true_hidden_size"), 1 / 2),
     **dict.fromkeys(("time_step_rank", "mamba_dt_rank"), 1 / 16),
     # Factors of all widths of a convolutional network.
     **dict.fromkeys(("depth_multiplier", "width_multiplier", "width_coefficient"), 1 / 256),
@@ -128,6 +129,10 @@ def fields_at(config: Any, width: int, depth: int, own: Mapping[str, Any]) -> di
     found |= of_layers(given, layers, depth, {k: round(v * width) for k, v in WIDTHS.items()})
     if hasattr(config, "num_labels"):
         found["num_labels"] = FIXED["num_labels"]
+    for name, value in given.items():
+        several = given.get(f"{name.removeprefix('default_')}s")
+        if name.startswith("default_") and value is None and several:
+            found[name] = several[0]  # such as the language, of several languages
     if getattr(config, "is_heterogeneous", False):
         found["per_layer_config"] = {}  # all layers alike
     stages = of_stages(given, width, depth, HEAD)

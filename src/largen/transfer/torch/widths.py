@@ -13,7 +13,7 @@ from fractions import Fraction
 from math import log, log2
 
 from largen.errors import InvalidInput
-from largen.transfer.torch.logits import Logits
+from largen.transfer.torch.logits import Logits, users
 from largen.transfer.torch.reading import Reading, all_of
 from largen.transfer.torch.recording import Node, Record
 from largen.transfer.torch.walks import MULTIPLIES, VIEWS, constant_factor, walk
@@ -28,12 +28,13 @@ class OwnFactor:
     Attributes
     ----------
     kind
-        The tensor that it multiplies. ``"table"``: an embedding; ``"read-out"``: the features
+        The tensor that it multiplies. ``"module"``: an embedding, or what a module makes by
+        nonlinear operations (a gated convolution, say); ``"read-out"``: the features
         before the read-out; ``"product"``: a product with weights.
     weights
         The weights of the embedding or of the product; for ``"read-out"`` those of the read-out.
     module
-        For ``"table"``, the module whose output it multiplies.
+        For ``"module"``, the module whose output it multiplies.
     power
         The power of n.
     """
@@ -121,22 +122,42 @@ def _place(reading: Reading, node: Node, power: Fraction) -> OwnFactor:
         names = record.parameters(node.index)
         module = module_at(record, node.inputs[0])
         if module is not None:
-            return OwnFactor("table", names, module, power)
+            return OwnFactor("module", names, module, power)
     found = walk(record, node.index)
     kinds = {end.kind for end in found.ends.values()}
     if found.takes_a_factor and kinds == {"table"} and len(found.ends) == 1:
         (place,) = found.ends
         module = module_at(record, place) or module_at(record, node.index)
         if module is not None:
-            return OwnFactor("table", tuple(all_of(found)), module, power)
+            return OwnFactor("module", tuple(all_of(found)), module, power)
     if found.takes_a_factor and kinds <= {"product", "gain"}:
         return OwnFactor("product", tuple(all_of(found)), "", power)
+    module, names = _makes(record, node)
+    if module is not None and names:
+        return OwnFactor("module", names, module, power)
     raise InvalidInput(
         f"make_model: in {node.module or 'the model'}, the forward pass multiplies by a number "
         f"that grows as width^({power}), and what it multiplies ({node.op} of the shape "
-        f"{node.shape}) is neither an embedding, nor made by weights, nor the read-out's input. "
+        f"{node.shape}) is neither made by a module alone, nor the read-out's input. "
         "Take the number out, or make it independent of the width."
     )
+
+
+def _makes(record: Record, node: Node) -> tuple[str | None, tuple[str, ...]]:
+    """Return the module whose output a node multiplies, if nothing else uses it, and its weights.
+
+    Views between the two are passed.
+    """
+    place = next((i for i in node.inputs if record.nodes[i].is_data), None)
+    consumers = users(record)
+    while place is not None and len(consumers.get(place, ())) == 1:
+        module = module_at(record, place, views=False)
+        if module is not None:
+            names = record.parameters(place)
+            return module, tuple(name for name in names if name.startswith(f"{module}."))
+        above = record.nodes[place]
+        place = above.inputs[0] if above.op in VIEWS and above.inputs else None
+    return None, ()
 
 
 def behind(record: Record, place: int) -> list[int]:
