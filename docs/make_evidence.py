@@ -244,11 +244,11 @@ def page() -> str:
         "Predictions for 2000 test images of Fashion-MNIST from up to 10⁵ training images: 8000 of "
         "the data set, their mirror images, and both moved by one pixel in eight directions. The "
         "exact solution, one of low rank, and conjugate gradients on a kernel that is never "
-        "stored, to a residual of rtol. Rows that are absent were not measured. Processor seconds of a process, its "
-        "compilation included, those foretold from the rows above, and seconds of one product with "
-        "the kernel. Other work on the machine raised them, and wall-clock time far more; rows of "
-        "low rank from 2000 to 16000 samples were measured a second time, apart from the others. "
-        "Memory is the peak of the process.",
+        "stored, to a residual of rtol. Rows that are absent were not measured. Processor seconds "
+        "of a process, its compilation included, those foretold from the rows above, and seconds "
+        "of one product with the kernel. Other work on the machine raised them, and wall-clock "
+        "time far more; rows of low rank from 2000 to 16000 samples were measured a second time, "
+        "apart from the others. Memory is the peak of the process.",
         table("many_samples.csv"),
     )
     lines += section(
