@@ -11,9 +11,9 @@ from matplotlib.figure import Figure as Picture
 
 import largen as lg
 from largen.experiments.claims import Claim
-from papers.hanin.verdicts import equals, mean_of, numbers, pair_of
 from papers.images import Images
 from papers.record import Figure, Found, Part, Report
+from papers.verdicts import equals, mean_of, numbers, pair_of
 
 ORDER, CHAOS, EDGE_AT = (1.0, 0.5), (2.5, 0.2), 0.5
 AWAY = {"order": -0.3, "chaos": 0.2}  # initial distance of the correlation from c*
