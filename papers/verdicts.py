@@ -160,3 +160,5 @@ def draw_power(
     ends = np.array([x.min(), x.max()])
     axes.plot(ends, middle * ends**law, ":", color=marks.get_color())
     axes.set(xscale="log", yscale="log")
+    axes.set_xticks(x, [f"{size:g}" for size in x])
+    axes.set_xticks([], minor=True)

@@ -19,20 +19,91 @@ ORDERS = {"constant kernel": -1.0, "second order": -2.0}
 
 
 class Settings(NamedTuple):
-    """Widths and networks of each; networks of each whose training is predicted."""
+    """Widths and networks of each, and the same for networks whose training is predicted."""
 
     widths: tuple[int, ...]
     seeds: int
+    predicted_widths: tuple[int, ...]
     predicted: int
 
 
 def _missed(width: int, seeds: int) -> list[tuple[float, float]]:
-    """Return the largest errors of predictions with a constant kernel and to second order."""
+    """Return geometric means of the errors with a constant kernel and to second order."""
     run, found = training(NETS[SMOOTH]), []
     for key in range(seeds):
         params = lg.init(
             run.net, run.param, width=width, inputs=run.data.inputs, key=key, dtype=np.float64
         )
-        found.append(lg.predict_training(run, params).errors)
-    print(found[0])
-    raise SystemExit
+        found.append(np.log(lg.predict_training(run, params).errors[[0, -1]]))
+    pairs = [mean_of(each) for each in np.transpose(found)]
+    return [(float(np.exp(log)), float(np.exp(log) * error)) for log, error in pairs]
+
+
+def _compute(settings: Settings) -> xarray.Dataset:
+    changes = [
+        [
+            mean_of(beside_linear_models(net, n, settings.seeds, n)["change"])
+            for n in settings.widths
+        ]
+        for net in NETS.values()
+    ]
+    missed = [_missed(n, settings.predicted) for n in settings.predicted_widths]
+    return xarray.Dataset(
+        {
+            "change": (("net", "width", "what"), changes),
+            "error": (("small_width", "order", "what"), missed),
+        },
+        {"net": list(NETS), "order": list(ORDERS)},
+    )
+
+
+def claims(settings: Settings, found: Found) -> list[Claim]:
+    """Return claims on powers of the width of the kernel's change and of what it leaves out."""
+    data, widths = found["all"], settings.widths
+    return [
+        *(
+            equals(f"{name}: the tangent kernel's change in training falls as 1/N",
+                   f"exponent in N of the relative change, widths {widths}, {settings.seeds} "
+                   "networks each", power(widths, data["change"].sel(net=name).values), -1.0, 0.1)
+            for name in NETS
+        ),
+        *(
+            equals(f"{SMOOTH}: predictions {says} fail by a power of the width",
+                   f"exponent in N of the error, widths {settings.predicted_widths}, "
+                   f"{settings.predicted} networks each",
+                   power(settings.predicted_widths, data["error"].sel(order=order).values),
+                   ORDERS[order], 0.2)
+            for order, says in (("constant kernel", "with the initial kernel"),
+                                ("second order", "with the dynamics of order 1/N (O₃ and O₄)"))
+        ),
+    ]  # fmt: skip
+
+
+def _draw(settings: Settings, found: Found) -> Picture:
+    picture = Picture(figsize=(8.5, 3.3), layout="constrained")
+    left, right = picture.subplots(1, 2)
+    for name in NETS:
+        pairs = found["all"]["change"].sel(net=name).values
+        draw_power(left, settings.widths, pairs, -1.0, label=name)
+    left.set(xlabel="width $N$; dotted: $N^{-1}$", ylabel="relative change of the tangent kernel")
+    for order, law in ORDERS.items():
+        pairs = found["all"]["error"].sel(order=order).values
+        draw_power(right, settings.predicted_widths, pairs, law, label=order)
+    right.set(xlabel="width $N$; dotted: $N^{-1}$, $N^{-2}$", ylabel="error of predicted outputs")
+    for axes in (left, right):
+        axes.legend(fontsize=8)
+    return picture
+
+
+FIGURE = Figure(
+    name="1909.11304-order",
+    title="The tangent kernel's change in training, and predictions that follow it",
+    source="Dyer and Gur-Ari, Asymptotics of wide networks from Feynman diagrams, arXiv 1909.11304",
+    images=(),
+    settings=Settings((64, 128, 256, 512), 16, (64, 128, 256, 512), 16),
+    fast=Settings((32, 128), 8, (32, 64), 4),
+    parts=one_part("orders of 1/N", _compute),
+    claims=claims,
+    draw=_draw,
+    notes=("NTK parameterization, ten inputs, 30 steps of gradient descent",),
+)

@@ -15,7 +15,7 @@ from papers.further.preactivations import preactivations
 from papers.record import Figure, Found, one_part
 from papers.verdicts import draw_power, equals, mean_of, near, power
 
-RATE, SIGMA = 1e-3, 2**0.5
+RATE, SIGMA = 1e-5, 2**0.5
 
 
 class Settings(NamedTuple):
@@ -46,9 +46,9 @@ def _largest(depth: int, width: int, seeds: int) -> tuple[float, float]:
 def _compute(settings: Settings) -> xarray.Dataset:
     last = max(settings.depths)
     deep = [
-        _largest(L, L * settings.ratio, settings.seeds * min(8, last // L)) for L in settings.depths
+        _largest(L, L * settings.ratio, settings.seeds * min(4, last // L)) for L in settings.depths
     ]
-    wide = [_largest(settings.depth, n, settings.seeds * 4) for n in settings.widths]
+    wide = [_largest(settings.depth, n, settings.seeds * 2) for n in settings.widths]
     return xarray.Dataset({"deep": (("depth", "what"), deep), "wide": (("width", "what"), wide)})
 
 
@@ -80,8 +80,8 @@ FIGURE = Figure(
     title="Largest rate of maximal updates of relu networks against the depth",
     source="Jelassi et al., Depth dependence of μP learning rates in relu MLPs, arXiv 2305.07810",
     images=(),
-    settings=Settings((8, 16, 32, 64), 8, (64, 128, 256, 512), 8, 8),
-    fast=Settings((4, 8, 16), 8, (32, 128), 4, 8),
+    settings=Settings((4, 8, 16, 32), 16, (64, 128, 256, 512), 8, 32),
+    fast=Settings((4, 12), 8, (32, 128), 4, 24),
     parts=one_part(f"relu largest rates {RATE}", _compute),
     claims=claims,
     draw=_draw,

@@ -45,8 +45,7 @@ def beside_linear_models(net: lg.Layer, width: int, seeds: int, key: int) -> xar
     """Return, of each network, how far it gets from its linear model, and its kernel's change.
 
     The data set has ``distance (seed)``, the largest root mean square over samples during
-    training, ``change (seed)``, relative in Frobenius' norm, and ``mean_change (seed, entry)``,
-    the change itself over the kernel's norm.
+    training, and ``change (seed)``, relative in Frobenius' norm.
     """
     nets = lg.train(training(net), width, seeds, key, record=["ntk"])
     f = np.concatenate([nets.f_train, nets.f_test], axis=2)
@@ -54,12 +53,6 @@ def beside_linear_models(net: lg.Layer, width: int, seeds: int, key: int) -> xar
     kernel = np.concatenate([nets.ntk, data["ntk_test"].values], axis=2)
     line = linear_model(f[:, 0], kernel[:, 0], DATA.y_train)
     distance = np.sqrt(np.mean((f - line) ** 2, axis=2)).max(axis=1)
-    moved = (kernel[:, -1] - kernel[:, 0]).reshape(seeds, -1)
-    norm = np.linalg.norm(kernel[:, 0].reshape(seeds, -1), axis=1)
-    return xarray.Dataset(
-        {
-            "distance": ("seed", distance),
-            "change": ("seed", np.linalg.norm(moved, axis=1) / norm),
-            "mean_change": (("seed", "entry"), moved / norm[:, None]),
-        }
-    )
+    moved = np.linalg.norm(kernel[:, -1] - kernel[:, 0], axis=(1, 2))
+    norm = np.linalg.norm(kernel[:, 0], axis=(1, 2))
+    return xarray.Dataset({"distance": ("seed", distance), "change": ("seed", moved / norm)})

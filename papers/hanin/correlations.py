@@ -32,7 +32,7 @@ def _inputs(correlation: float) -> np.ndarray:
     return np.array([[1.0, 0.0], [correlation, np.sqrt(1 - correlation**2)]])
 
 
-def _stationary(constants: tuple[float, float], variance: float, correlation: float) -> np.ndarray:
+def stationary(constants: tuple[float, float], variance: float, correlation: float) -> np.ndarray:
     """Return two inputs whose first preactivations have this variance and correlation."""
     weight, bias = (each**2 for each in constants)
     own, both = (variance - bias) / weight, (variance * correlation - bias) / weight
@@ -58,7 +58,7 @@ def _parts(settings: Settings, images: Mapping[str, Images]) -> Sequence[Part]:
         for name, constants in (("order", ORDER), ("chaos", CHAOS)):
             point = lg.fixed_points("tanh", *constants)[-1]
             start = point.correlation + AWAY[name]
-            x = _stationary(constants, point.variance, start)
+            x = stationary(constants, point.variance, start)
             differences = []
             for depth in SPAN:
                 S = _drawn(constants, x, depth, settings)
