@@ -5,9 +5,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+import xarray
+from matplotlib.figure import Figure as Picture
 
 import largen as lg
-from papers.further.linear_models import training
+from largen.experiments.claims import Claim
+from papers.further.linear_models import beside_linear_models, training
+from papers.record import Figure, Found, one_part
+from papers.verdicts import draw_power, equals, mean_of, power
 
 NETS = {
     "linear, 1 hidden layer": lg.mlp(1, "linear"),
