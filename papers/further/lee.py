@@ -118,7 +118,7 @@ FIGURE = Figure(
     source="Lee et al., Wide neural networks of any depth evolve as linear models under gradient "
     "descent, arXiv 1902.06720",
     images=(),
-    settings=Settings((64, 128, 256, 512), 16, 256, 200),
+    settings=Settings((64, 192, 512), 24, 256, 200),
     fast=Settings((32, 128), 8, 64, 60),
     parts=one_part("linear models, tanh", _compute),
     claims=claims,
