@@ -137,7 +137,7 @@ FIGURE = Figure(
     "chaos, arXiv 1606.05340",
     images=(),
     settings=Settings((100, 800), 12, 400),
-    fast=Settings((100, 300), 4, 200),
+    fast=Settings((60, 200), 4, 100),
     parts=one_part(f"curves {BIAS} {ORDER} {CHAOS} {LAYERS} {SPAN}", _compute),
     claims=claims,
     draw=_draw,

@@ -13,18 +13,20 @@ import largen as lg
 from largen.experiments.claims import Claim
 from papers.further.preactivations import preactivations
 from papers.record import Figure, Found, one_part
-from papers.verdicts import draw_power, mean_of, near, power
+from papers.verdicts import draw_power, exceeds, mean_of, near, power
 
 STEPS, LAYERS, RATE = 5, 2, 0.5
 SCHEMES = {
     "NTK parameterization": lg.ntk(),
     "μP": lg.mup(),
-    "standard, rate 1/N": lg.abc(a=(0, 0, 0), b=(0, 0.5, 0.5), c=1, name="standard, rate 1/N"),
+    "standard, rate 1/N": lg.abc(a=(0, 0, 0), b=(0, 1, 1), c=1, name="standard, rate 1/N"),
     "standard, fixed rate": lg.standard(),
 }
 # Exponents of the width: changes of features and of outputs.
 FEATURES = {"NTK parameterization": -0.5, "μP": 0.0, "standard, rate 1/N": -0.5}
-OUTPUTS = {"NTK parameterization": 0.0, "μP": 0.0, "standard, fixed rate": 1.0}
+# At a fixed rate their change grows without bound: in proportion to N as long as features do not
+# saturate, and as √N behind saturated ones.
+OUTPUTS = {"NTK parameterization": 0.0, "μP": 0.0, "standard, fixed rate": None}
 
 
 class Settings(NamedTuple):
@@ -68,10 +70,14 @@ def claims(settings: Settings, found: Found) -> list[Claim]:
         for name, exponent in wanted.items():
             pairs = sizes.sel(scheme=name).values[:, moved]
             steps = _run(name).steps
+            seen = power(settings.widths, pairs)
+            measured = f"exponent in N, widths {settings.widths}, step {steps}"
             result.append(
-                near(f"{name}: {what} move as a power of the width",
-                     f"exponent in N, widths {settings.widths}, step {steps}",
-                     power(settings.widths, pairs), exponent, 0.1)
+                exceeds(f"{name}: the change of {what} grows with the width: exponent",
+                        measured, seen, 0.0)
+                if exponent is None
+                else near(f"{name}: {what} move as a power of the width", measured, seen,
+                          exponent, 0.1)
             )  # fmt: skip
     return result
 
@@ -84,7 +90,14 @@ def _draw(settings: Settings, found: Found) -> Picture:
         for name, exponent in wanted.items():
             pairs = found["all"]["size"].sel(scheme=name).values[:, moved]
             color = f"C{list(SCHEMES).index(name)}"
-            draw_power(axes, settings.widths, pairs, exponent, label=name, color=color)
+            draw_power(
+                axes,
+                settings.widths,
+                pairs,
+                0.5 if exponent is None else exponent,
+                label=name,
+                color=color,
+            )
         axes.set(xlabel="width $N$", ylabel=f"change of {('features', 'outputs')[moved]}")
         axes.legend(fontsize=8)
     return picture
@@ -95,7 +108,7 @@ FIGURE = Figure(
     title="Movement of features and outputs with the width in four parameterizations",
     source="Yang and Hu, Feature learning in infinite-width neural networks, arXiv 2011.14522",
     images=(),
-    settings=Settings((64, 128, 256, 512, 1024), 64),
+    settings=Settings((64, 256, 1024), 40),
     fast=Settings((32, 128), 32),
     parts=one_part(f"movement {STEPS} {LAYERS} {RATE} {list(SCHEMES)}", _compute),
     claims=claims,
