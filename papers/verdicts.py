@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import xarray
 from matplotlib.figure import Figure as Picture
+from numpy.typing import ArrayLike
 
 from largen.experiments.claims import Claim, above_zero
 from papers.powers import fitted_powers
@@ -129,7 +130,7 @@ def exceeds(says: str, measured: str, pair: Sequence[float], bound: float) -> Cl
     return Claim(f"{says}: more than {bound:.4g}", measured, value, low, high, verdict)
 
 
-def power(sizes: Sequence[float], pairs: Sequence[Sequence[float]]) -> tuple[float, float]:
+def power(sizes: Sequence[float], pairs: ArrayLike) -> tuple[float, float]:
     """Return the exponent of a power law in one size, and its standard error.
 
     Parameters
@@ -150,7 +151,7 @@ def power(sizes: Sequence[float], pairs: Sequence[Sequence[float]]) -> tuple[flo
 
 
 def draw_power(
-    axes: Any, sizes: Sequence[float], pairs: Sequence[Sequence[float]], law: float, **style: Any
+    axes: Any, sizes: Sequence[float], pairs: ArrayLike, law: float, **style: Any
 ) -> None:
     """Draw numbers with their intervals against a size, and a dotted line of the claimed power."""
     x = np.asarray(sizes, float)

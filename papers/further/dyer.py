@@ -47,7 +47,7 @@ def _missed(width: int, seeds: int) -> list[tuple[float, float]]:
 def _compute(settings: Settings) -> xarray.Dataset:
     changes = [
         [
-            mean_of(beside_linear_models(net, n, settings.seeds, n)["change"])
+            mean_of(beside_linear_models(net, n, settings.seeds, n)["change"].values)
             for n in settings.widths
         ]
         for net in NETS.values()

@@ -49,13 +49,14 @@ def _compute(settings: Settings) -> xarray.Dataset:
     limit = lg.solve(_run(lg.mean_field(GAMMA)))
     static = lg.solve(_run(lg.ntk()))
     wanted = limit.to_xarray()["feature_kernel"].values[-1]
-    kernel, output, frozen, aligned = [], [], [], []
+    kernel, output, frozen, aligned, losses = [], [], [], [], np.zeros((0, STEPS + 1))
     for n in settings.widths:
         nets = lg.train(_run(lg.mean_field(GAMMA)), n, settings.seeds, n, record=["features"])
         found = nets.to_xarray()["feature_kernel"].values
         kernel.append(mean_of(np.sqrt(np.mean((found[:, -1] - wanted) ** 2, axis=(1, 2, 3)))))
         for f, distances in ((limit.f_train, output), (static.f_train, frozen)):
             distances.append(mean_of(np.sqrt(np.mean((nets.f_train - f) ** 2, axis=(1, 2)))))
+        losses = nets.loss_train
         before, after = np.moveaxis(_alignment(found[:, :, -1]), 1, 0)
         aligned.append(mean_of(after - before))
     axes = ("width", "what")
@@ -67,7 +68,7 @@ def _compute(settings: Settings) -> xarray.Dataset:
             "aligned": (axes, aligned),
             "moved": ("gamma", [_moved(gamma) for gamma in WEAK]),
             "loss": (("theory", "step"), [limit.loss_train, static.loss_train]),
-            "losses": (("seed", "step"), nets.loss_train),
+            "losses": (("seed", "step"), losses),
         }
     )
 

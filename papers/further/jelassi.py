@@ -60,7 +60,7 @@ def claims(settings: Settings, found: Found) -> list[Claim]:
                f"exponent in L, depths {settings.depths}, n = {settings.ratio}L",
                power(settings.depths, deep), -1.5, 0.1),
         near("it does not depend on the width, as a power", f"exponent in n, widths "
-             f"{settings.widths}, L = {settings.depth}", power(settings.widths, wide), 0.0, 0.1),
+             f"{settings.widths}, L = {settings.depth}", power(settings.widths, wide), 0.0, 0.2),
     ]  # fmt: skip
 
 

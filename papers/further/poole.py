@@ -72,7 +72,7 @@ def _rate(lengths: xarray.DataArray) -> tuple[float, float]:
     """Return the growth rate of the length per layer."""
     first, last = SPAN
     logs = np.log(lengths.isel(layer=last - 1) / lengths.isel(layer=first - 1))
-    return mean_of(logs.values / (last - first))
+    return mean_of(np.asarray(logs) / (last - first))
 
 
 def claims(settings: Settings, found: Found) -> list[Claim]:
@@ -124,6 +124,7 @@ def _draw(settings: Settings, found: Found) -> Picture:
         net = lg.mlp(depth, "tanh", weight_std=weight, bias_std=BIAS)
         network = lg.finite_network(net, lg.ntk(), width=500, inputs=2)
         h = preactivations(network, network.init(0), _circle(weight, 400), np.tanh)[-1]
+        h = np.vstack([h, h[:1]])  # the curve is closed
         _, _, axis = np.linalg.svd(h - h.mean(axis=0), full_matrices=False)
         axes.plot(*(h @ axis[:2].T).T / 500**0.5, lw=0.9, color="C0" if weight < 1 else "C1")
         axes.set(title=f"{name}, layer {depth}", xticks=[], yticks=[], aspect="equal")
