@@ -84,7 +84,7 @@ def claims(settings: Settings, found: Found) -> list[Claim]:
     return [
         near("feature kernels of networks come to the self-consistent ones by a power of the width",
              f"exponent in N of the distance after training, {where}",
-             power(widths, data["kernel"].values), -0.5, 0.1),
+             power(widths, data["kernel"].values), -0.5, 0.2),
         exceeds("the static tangent kernel fails where the field theory holds: ratio of distances",
                 f"rms distance of outputs in training, static over field theory, N = {widths[-1]}",
                 (ratio, ratio * np.hypot(error / own, spread / other)), 3.0),

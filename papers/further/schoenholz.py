@@ -124,7 +124,7 @@ def _draw(settings: Settings, found: Found) -> Picture:
     rates, errors = found["all"]["rate"].values.T
     left.errorbar(WEIGHTS, 1 / rates, WITHIN * errors / rates**2, fmt="o", color="C0", ms=4)
     left.axvline(edge, color="black", ls=":", lw=0.8)
-    left.set(xlabel=r"$\sigma_w^2$", ylabel="layers", ylim=(0, 25))
+    left.set(xlabel=r"$\sigma_w^2$", ylabel="layers", ylim=(0, 40))
     left.legend()
     layers = np.arange(2, LAYERS + 1)
     for k, (name, square) in enumerate((("order", ORDER), ("chaos", CHAOS))):

@@ -77,7 +77,7 @@ def claims(settings: Settings, found: Found) -> list[Claim]:
                         measured, seen, 0.0)
                 if exponent is None
                 else near(f"{name}: {what} move as a power of the width", measured, seen,
-                          exponent, 0.1)
+                          exponent, 0.2)
             )  # fmt: skip
     return result
 
@@ -90,14 +90,8 @@ def _draw(settings: Settings, found: Found) -> Picture:
         for name, exponent in wanted.items():
             pairs = found["all"]["size"].sel(scheme=name).values[:, moved]
             color = f"C{list(SCHEMES).index(name)}"
-            draw_power(
-                axes,
-                settings.widths,
-                pairs,
-                0.5 if exponent is None else exponent,
-                label=name,
-                color=color,
-            )
+            law = power(settings.widths, pairs)[0] if exponent is None else exponent
+            draw_power(axes, settings.widths, pairs, law, label=name, color=color)
         axes.set(xlabel="width $N$", ylabel=f"change of {('features', 'outputs')[moved]}")
         axes.legend(fontsize=8)
     return picture
