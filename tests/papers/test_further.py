@@ -15,7 +15,6 @@ NAMES = (
     "1812.07956-lazy",
     "1902.06720-linear",
     "2003.02218-catapult",
-    "2010.12859-stable",
     "2305.07810-depth",
 )
 
@@ -39,6 +38,7 @@ def test_preactivations_lead_to_the_output():
     np.testing.assert_allclose(network.apply(params, x), by_hand)
 
 
+@pytest.mark.slow
 def test_linear_models_of_the_limit():
     """With the limit's kernel and no initial output they are its mean."""
     net = lg.mlp(1, "tanh")
