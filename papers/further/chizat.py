@@ -128,8 +128,7 @@ def _draw(settings: Settings, found: Found) -> Picture:
 FIGURE = Figure(
     name="1812.07956-lazy",
     title="Lazy training: distances from the linear model against the output's scale",
-    source="Chizat, Oyallon and Bach, On lazy training in differentiable programming, "
-    "arXiv 1812.07956",
+    source="Chizat et al., On lazy training in differentiable programming, arXiv 1812.07956",
     images=(),
     settings=Settings((2.0, 4.0, 8.0, 16.0, 32.0, 64.0), 12),
     fast=Settings((4.0, 32.0), 3),
