@@ -74,3 +74,22 @@ class Figure:
     claims: Callable[[Any, Found], Sequence[Claim]] = field(repr=False)
     draw: Callable[[Any, Found], Any] = field(repr=False)
     notes: tuple[str, ...] = ()
+
+
+def one_part(
+    key: str, compute: Callable[[Any], xarray.Dataset]
+) -> Callable[[Any, Mapping[str, Images]], Sequence[Part]]:
+    """Return ``parts`` of a figure that needs no images and computes all at once.
+
+    Parameters
+    ----------
+    key
+        What is computed, as text; the settings are added to it.
+    compute
+        ``compute(settings)`` → the data of the part named ``"all"``.
+    """
+
+    def parts(settings: Any, images: Mapping[str, Images]) -> Sequence[Part]:
+        return [Part("all", f"{key} {settings}", 1.0, lambda report: compute(settings))]
+
+    return parts

@@ -15,9 +15,9 @@ import largen as lg
 from largen.experiments.claims import Claim, above_zero
 from largen.runs import Trajectory
 from papers.bordelon.branches import linear
-from papers.hanin.verdicts import WITHIN, near
 from papers.images import Images
 from papers.record import Figure, Found, Part, Report
+from papers.verdicts import WITHIN, near
 
 ALPHA = "1/2"
 BLOCKS = 16  # groups of networks that are left out, one at a time, for standard errors

@@ -15,9 +15,9 @@ from largen.experiments.claims import Claim
 from largen.plots.style import size_axis
 from papers.bordelon import dynamics, finite_sizes
 from papers.bordelon.finite_sizes import RATE, Settings, distances, limit_of, networks, solved_at
-from papers.hanin.verdicts import near
 from papers.images import Images
 from papers.record import Figure, Found, Part, Report
+from papers.verdicts import near
 
 OTHERS = (RATE / 2, 2 * RATE)  # rates whose learning curves are compared with those of RATE
 SEEDS = 16

@@ -13,9 +13,9 @@ from matplotlib.figure import Figure as Picture
 import largen as lg
 from largen.experiments import fit_exponent
 from largen.experiments.claims import Claim
-from papers.hanin.verdicts import equals
 from papers.images import Images
 from papers.record import Figure, Found, Part, Report
+from papers.verdicts import equals
 
 
 class Settings(NamedTuple):

@@ -12,9 +12,9 @@ from matplotlib.figure import Figure as Picture
 import largen as lg
 from largen.experiments import fit_exponent
 from largen.experiments.claims import Claim
-from papers.hanin.verdicts import equals, mean_of
 from papers.images import Images
 from papers.record import Figure, Found, Part, Report
+from papers.verdicts import equals, mean_of
 
 RATE, TARGET = 0.5, 1.0
 STEP = (RATE * TARGET) ** 2  # k = η₀²γ₀²y² with γ₀ = 1

@@ -16,10 +16,10 @@ from papers.bordelon import finite_sizes
 from papers.bordelon.branches import linear_distances
 from papers.bordelon.finite_sizes import Settings, distances, limit_of, networks, solved_at
 from papers.bordelon.fluctuations import variance_of
-from papers.hanin.verdicts import near
 from papers.images import Images
 from papers.powers import fitted_powers
 from papers.record import Figure, Found, Part, Report
+from papers.verdicts import near
 
 LINEAR = (16, 32)  # depths of linear networks, whose distances are known exactly
 

@@ -17,9 +17,9 @@ from largen.experiments import LearningRateCurve
 from largen.experiments.claims import Claim, above_zero
 from largen.plots.style import size_axis
 from papers.bordelon import branches
-from papers.hanin.verdicts import WITHIN, near
 from papers.images import Images
 from papers.record import Figure, Found, Part, Report
+from papers.verdicts import WITHIN, near
 
 SCALINGS = {"ODE": "1", "SDE": "1/2"}
 LINEAR = {"1/2": -1.0, "3/4": -0.5, "1": -1.0}  # L^(1−2α) for ½ < α < 1, 1/L at both ends

@@ -13,9 +13,9 @@ import largen as lg
 from largen.experiments.claims import Claim, above_zero
 from largen.plots.style import size_axis
 from papers.bordelon.finite_sizes import DATA
-from papers.hanin.verdicts import WITHIN, near
 from papers.powers import fitted_powers
 from papers.record import Found, Part, Report
+from papers.verdicts import WITHIN, near
 
 RATE, STEPS = 0.3, 10
 ONE = np.ones((1, 3))  # the input of tangent kernels that are drawn without weights

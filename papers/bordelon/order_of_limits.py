@@ -16,10 +16,10 @@ import largen as lg
 from largen.experiments.claims import Claim
 from largen.plots.style import size_axis
 from papers.bordelon import fluctuations
-from papers.hanin.verdicts import equals, near
 from papers.images import Images
 from papers.powers import fitted_powers
 from papers.record import Figure, Found, Part, Report
+from papers.verdicts import equals, near
 
 X = np.ones((1, 3))
 LARGEST_Z = 3.5  # exceeded by chance, at any of the sizes, with probability 1 %

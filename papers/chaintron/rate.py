@@ -12,10 +12,10 @@ from matplotlib.figure import Figure as Picture
 
 from largen.experiments.claims import Claim
 from papers.chaintron.networks import drawn_blocks, drawn_ends, regrouped, trained
-from papers.hanin.verdicts import near
 from papers.images import Images
 from papers.powers import fitted_powers
 from papers.record import Figure, Found, Part, Report
+from papers.verdicts import near
 
 RATE, STEPS, PINNED = 0.25, 4, 8
 RNG = np.random.default_rng(5)

@@ -11,9 +11,9 @@ from matplotlib.figure import Figure as Picture
 
 import largen as lg
 from largen.experiments.claims import Claim
-from papers.hanin.verdicts import equals, mean_of, numbers, pair_of
 from papers.images import Images
 from papers.record import Figure, Found, Part, Report
+from papers.verdicts import equals, mean_of, numbers, pair_of
 
 ORDER, CHAOS, EDGE_AT = (1.0, 0.5), (2.5, 0.2), 0.5
 AWAY = {"order": -0.3, "chaos": 0.2}  # initial distance of the correlation from c*
@@ -32,7 +32,7 @@ def _inputs(correlation: float) -> np.ndarray:
     return np.array([[1.0, 0.0], [correlation, np.sqrt(1 - correlation**2)]])
 
 
-def _stationary(constants: tuple[float, float], variance: float, correlation: float) -> np.ndarray:
+def stationary(constants: tuple[float, float], variance: float, correlation: float) -> np.ndarray:
     """Return two inputs whose first preactivations have this variance and correlation."""
     weight, bias = (each**2 for each in constants)
     own, both = (variance - bias) / weight, (variance * correlation - bias) / weight
@@ -58,7 +58,7 @@ def _parts(settings: Settings, images: Mapping[str, Images]) -> Sequence[Part]:
         for name, constants in (("order", ORDER), ("chaos", CHAOS)):
             point = lg.fixed_points("tanh", *constants)[-1]
             start = point.correlation + AWAY[name]
-            x = _stationary(constants, point.variance, start)
+            x = stationary(constants, point.variance, start)
             differences = []
             for depth in SPAN:
                 S = _drawn(constants, x, depth, settings)

@@ -10,7 +10,9 @@ import xarray
 
 import largen as lg
 from largen.experiments.claims import Claim
-from papers.hanin.verdicts import (
+from papers.images import Images
+from papers.record import Figure, Found, Part, Report
+from papers.verdicts import (
     equals,
     intervals,
     mean_of,
@@ -18,8 +20,6 @@ from papers.hanin.verdicts import (
     pair_of,
     ratio_of_moments,
 )
-from papers.images import Images
-from papers.record import Figure, Found, Part, Report
 
 X = np.array([[0.9, -0.4, 1.3]])
 LINEAR = (5, 20)  # hidden layers and width

@@ -11,9 +11,9 @@ from matplotlib.figure import Figure as Picture
 
 import largen as lg
 from largen.experiments.claims import Claim
-from papers.hanin.verdicts import equals, mean_of, numbers, pair_of
 from papers.images import Images
 from papers.record import Figure, Found, Part, Report
+from papers.verdicts import equals, mean_of, numbers, pair_of
 
 X = np.ones((1, 2))
 SIZES = ((40, 80), (20, 40), (32, 16))  # layers and width: L/N of ½, ½ and 2

@@ -11,9 +11,9 @@ from matplotlib.figure import Figure as Picture
 
 import largen as lg
 from largen.experiments.claims import Claim
-from papers.hanin.verdicts import equals
 from papers.images import Images
 from papers.record import Figure, Found, Part, Report
+from papers.verdicts import equals
 
 X = np.array([[0.9, -0.4, 1.3]])
 SIGMA = 2**0.5

@@ -11,9 +11,9 @@ import xarray
 
 import largen as lg
 from largen.experiments.claims import Claim
-from papers.hanin.verdicts import equals, intervals, mean_of, numbers, pair_of
 from papers.images import Images
 from papers.record import Figure, Found, Part, Report
+from papers.verdicts import equals, intervals, mean_of, numbers, pair_of
 
 X = np.array([[0.9, -0.4, 1.3, 0.2]])
 SIGMA = 2**0.5

@@ -10,9 +10,9 @@ import xarray
 
 import largen as lg
 from largen.experiments.claims import Claim
-from papers.hanin.verdicts import equals, intervals, mean_of, numbers, pair_of, ratio_of_moments
 from papers.images import Images
 from papers.record import Figure, Found, Part, Report
+from papers.verdicts import equals, intervals, mean_of, numbers, pair_of, ratio_of_moments
 
 WIDTHS, INPUTS = (12, 10, 14), 4
 SIGMA = 2**0.5

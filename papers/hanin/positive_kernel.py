@@ -11,9 +11,9 @@ from matplotlib.figure import Figure as Picture
 
 import largen as lg
 from largen.experiments.claims import Claim
-from papers.hanin.verdicts import equals, mean_of, numbers, pair_of
 from papers.images import Images
 from papers.record import Figure, Found, Part, Report
+from papers.verdicts import equals, mean_of, numbers, pair_of
 
 X = np.eye(3, 4) + 0.3
 TIMES = np.linspace(0.25, 6.0, 24)

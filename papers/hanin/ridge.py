@@ -11,9 +11,9 @@ from matplotlib.figure import Figure as Picture
 
 import largen as lg
 from largen.experiments.claims import Claim
-from papers.hanin.verdicts import equals, mean_of, numbers, pair_of
 from papers.images import Images
 from papers.record import Figure, Found, Part, Report
+from papers.verdicts import equals, mean_of, numbers, pair_of
 
 PENALTY, NOISE = 0.1, 0.5
 SMALL = 0.01  # the penalty with which the printed estimator is tested, at N = n

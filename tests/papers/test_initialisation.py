@@ -3,7 +3,7 @@
 import pytest
 
 from papers import figure, produce
-from papers.hanin.verdicts import equals
+from papers.verdicts import equals
 
 
 def verdicts(name, folder):

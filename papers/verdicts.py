@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import xarray
 from matplotlib.figure import Figure as Picture
+from numpy.typing import ArrayLike
 
-from largen.experiments.claims import Claim
+from largen.experiments.claims import Claim, above_zero
+from papers.powers import fitted_powers
 
 WITHIN = 1.96  # half-width of a 95 % interval in standard errors
 
@@ -109,3 +112,54 @@ def intervals(claims: Sequence[Claim]) -> Picture:
     axes.set(xlabel="measured over printed (bars)", ylim=(len(claims) - 0.5, -0.5))
     axes.set_xscale("symlog", linthresh=1.0)
     return picture
+
+
+def exceeds(says: str, measured: str, pair: Sequence[float], bound: float) -> Claim:
+    """Compare a number and its error with a bound that it is to exceed.
+
+    Examples
+    --------
+    >>> [exceeds("", "", (1.0, error), 0.9).agrees for error in (0.01, 0.1)]
+    [True, None]
+    >>> exceeds("", "", (0.5, 0.0), 0.9).agrees
+    False
+    """
+    value, error = (float(each) for each in pair)
+    low, high = value - WITHIN * error, value + WITHIN * error
+    verdict = above_zero(low - bound, high - bound)
+    return Claim(f"{says}: more than {bound:.4g}", measured, value, low, high, verdict)
+
+
+def power(sizes: Sequence[float], pairs: ArrayLike) -> tuple[float, float]:
+    """Return the exponent of a power law in one size, and its standard error.
+
+    Parameters
+    ----------
+    sizes
+        Sizes, such as widths.
+    pairs
+        The number at each size with its standard error; see :func:`papers.powers.fitted_powers`.
+
+    Examples
+    --------
+    >>> value, error = power([8, 16, 32], [(1 / 8, 0.01), (1 / 16, 0.005), (1 / 32, 0.002)])
+    >>> round(value, 6)
+    -1.0
+    """
+    values, errors = np.asarray(pairs, float).T
+    return fitted_powers({"size": np.asarray(sizes, float)}, values, errors)["size"]
+
+
+def draw_power(
+    axes: Any, sizes: Sequence[float], pairs: ArrayLike, law: float, **style: Any
+) -> None:
+    """Draw numbers with their intervals against a size, and a dotted line of the claimed power."""
+    x = np.asarray(sizes, float)
+    values, errors = np.asarray(pairs, float).T
+    (marks, *_) = axes.errorbar(x, values, WITHIN * errors, fmt="o", ms=4, **style)
+    middle = np.exp(np.mean(np.log(values) - law * np.log(x)))
+    ends = np.array([x.min(), x.max()])
+    axes.plot(ends, middle * ends**law, ":", color=marks.get_color())
+    axes.set(xscale="log", yscale="log")
+    axes.set_xticks(x, [f"{size:g}" for size in x])
+    axes.set_xticks([], minor=True)
