@@ -19,9 +19,7 @@ from papers.verdicts import draw_power, equals, exceeds, mean_of, power
 
 QUANTITIES = {"outputs": -1.0, "parameters": -1.0, "both": -2.0}
 STEPS, RATE, WIDTH = 200, 0.25, 50
-# Arrays of their own, since a function that was compiled for an array in single precision may be
-# taken for the same array in double precision.
-X, Y = DATA.x_train.astype(np.float32), DATA.y_train.astype(np.float32)
+X, Y = DATA.x_train, DATA.y_train
 START = "network", "centred"  # F(θ₀) as it is drawn, and 0
 
 

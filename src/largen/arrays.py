@@ -73,6 +73,10 @@ def known(name: str, value: Any) -> None:
 def as_array(name: str, value: Any) -> Any:
     """Return numbers as a NumPy array in native byte order; a JAX array is returned unchanged.
 
+    An array that is one already is returned as another object with the same memory: JAX 0.10 takes
+    an array that a program of the user's has captured in single precision for one of single
+    precision from then on, wherever it is given that object.
+
     Parameters
     ----------
     name
@@ -107,7 +111,7 @@ def as_array(name: str, value: Any) -> Any:
         raise InvalidInput(
             f"{name}: wanted {wanted}, got {shown(value)}, of type {type(value).__name__}."
         ) from None
-    array = _of_numbers(name, array)
+    array = _of_numbers(name, array).view()
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 

@@ -82,6 +82,14 @@ class Dataset:
             value.setflags(write=False)
             object.__setattr__(self, name, value)
 
+    def renewed(self) -> Dataset:
+        """Return the same data in other array objects, see :func:`largen.arrays.as_array`."""
+        other = object.__new__(type(self))
+        for name, value in vars(self).items():
+            own = value.view() if isinstance(value, np.ndarray) else value
+            object.__setattr__(other, name, own)
+        return other
+
     @property
     def inputs(self) -> int | tuple[int, ...]:
         """D, the number of inputs of a sample, or its shape (*space, channels)."""

@@ -126,7 +126,7 @@ class Run:
                 )
             steps = integer("steps", steps, at_least=1, at_most=MOST_STEPS)
             recorded = ()
-        parts = (net, param, data, spec, optimizer, steps, recorded)
+        parts = (net, param, data.renewed(), spec, optimizer, steps, recorded)
         for name, value in zip(self.__dataclass_fields__, parts, strict=True):
             object.__setattr__(self, name, value)
         check_loss(spec, data.y_train, self.output_shape)
