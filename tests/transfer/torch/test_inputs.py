@@ -38,6 +38,20 @@ class TimeFirst(nn.Module):
         return self.conv(input_features.mT).mT
 
 
+class Subsampled(nn.Module):
+    """Takes spectrograms whose number of frequencies its configuration has."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.config = SimpleNamespace(num_mel_bins=6)
+        self.sub, self.inp = nn.Conv2d(1, 2, 2, stride=2), nn.Linear(6, width)
+        self.conv = nn.Conv1d(width, width, 1)
+
+    def forward(self, input_features):
+        h = self.sub(input_features[:, None]).transpose(1, 2).flatten(-2)
+        return self.conv(self.inp(h).mT)
+
+
 class Patches(nn.Module):
     """Takes images as sequences of patches, with a mask and their sizes."""
 
@@ -78,7 +92,8 @@ class OverwritesItsCache(nn.Module):
 
 
 @pytest.mark.parametrize(
-    "kind", [EitherIdsOrFeatures, TimeFirst, Patches, TableOfItsOwn, OverwritesItsCache]
+    "kind",
+    [EitherIdsOrFeatures, TimeFirst, Subsampled, Patches, TableOfItsOwn, OverwritesItsCache],
 )
 def test_models_are_called_and_trained_with_generated_inputs(kind):
     quiet = Quiet(kind, None)

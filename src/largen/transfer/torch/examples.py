@@ -25,6 +25,7 @@ LENGTHS = (13, 5, 3)
 IMAGES = (32, 64, 224, 8, 28)
 SOUNDS = (2000, 16000)
 MOST_TRIES = 60
+FREQUENCIES = ("num_mel_bins", "n_mels")  # fields of configurations
 Inputs = tuple[tuple, dict[str, Any]]
 # Arguments of Hugging Face's models, in the order in which they are passed.
 IDS = ("input_ids", "decoder_input_ids")
@@ -213,13 +214,16 @@ def _sounds(model: nn.Module) -> Iterator[Tensor]:
 def _features(model: nn.Module) -> Iterator[Tensor]:
     """Yield spectrograms: frequencies × time, as Whisper takes them, and time × frequencies."""
     layer = next((m for m in model.modules() if isinstance(m, nn.Conv1d)), None)
+    channels = [] if layer is None else [layer.in_channels]
+    owners = [getattr(m, "config", None) for m in model.modules()]
+    stated = (getattr(owner, name, None) for owner in owners for name in FREQUENCIES)
+    longest = getattr(getattr(model, "config", None), "max_source_positions", 16)
+    for size in dict.fromkeys((*channels, *(m for m in stated if isinstance(m, int)))):
+        for length in (2 * longest, 64):
+            yield torch.randn(BATCH, size, length)
+            yield torch.randn(BATCH, length, size)
     if layer is None:
         yield from _rows(model)
-        return
-    longest = getattr(getattr(model, "config", None), "max_source_positions", 16)
-    for length in (2 * longest, 64):
-        yield torch.randn(BATCH, layer.in_channels, length)
-        yield torch.randn(BATCH, length, layer.in_channels)
 
 
 def _rows(model: nn.Module) -> Iterator[Tensor]:
