@@ -45,9 +45,14 @@ class Moments:
 
         Entries that are all equal count as zeros, because constants may differ between copies of
         a block without being random. A single entry is random if its value differs between draws.
+
+        Examples
+        --------
+        >>> Moments.of(np.zeros((1, 0, 64))).std
+        0.0
         """
         values = np.asarray(entries, dtype=np.float64)
-        if values.size != 1 and (values == values.flat[:1]).all():
+        if values.size > 1 and (values == values.flat[0]).all():
             return cls(values.size)
         return cls(values.size, float(values.sum()), float(np.square(values).sum()))
 
