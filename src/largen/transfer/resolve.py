@@ -127,8 +127,7 @@ def resolve(
 
 def _moved_by(optimizer: Update, found: FoundWeight) -> Update:
     kind = family(found.role)
-    by_adamw = optimizer.name == "muon" and kind in MUONS and not found.matrix
-    return update_of(optimizer, "vector" if by_adamw else kind)
+    return update_of(optimizer, kind if found.matrix or kind not in MUONS else "vector")
 
 
 def _initial_factor(
