@@ -9,6 +9,7 @@ import numpy as np
 from largen.errors import NumericalFailure
 from largen.runs import Posed, Run, Trajectory
 from largen.theories.chains.problem import Problem
+from largen.theories.mean_field.answers import error_in_words, kernel_variables
 from largen.theories.mean_field.deep.estimation.averages import Estimate
 from largen.theories.mean_field.options import WantedKernels
 
@@ -39,11 +40,9 @@ def trajectory(
     layers
         The coordinates of the axis ``layer``; 1 … L by default.
     """
-    run, recorded = posed.run, wanted.recorded
-    problem = posed.problem
+    run, problem = posed.run, posed.problem
     dtype, p = run.data.x_train.dtype, problem.samples
     out = ("output",) if run.output_shape else ()
-    pair = ("output", "output_2") if run.output_shape else ()
 
     def shaped(f: np.ndarray) -> np.ndarray:
         return f.reshape(*f.shape[:2], *run.output_shape).astype(dtype)
@@ -61,36 +60,16 @@ def trajectory(
         extra |= named("fluctuation", spread)
     if estimate.kernels:
         space = ("position",) if max(problem.positions) > 1 else ()
-        axes = {
-            "feature_kernel": ("layer", "sample", "sample_2"),
-            "gradient_kernel": ("layer", "sample", "sample_2", *pair),
-            "ntk": ("sample", "sample_2", *pair),
-            "ntk_test": ("test_sample", "sample", *pair),
+        neurons = {
             "neuron_h": ("layer", "neuron", "sample", *space),
             "neuron_g": ("layer", "neuron", "sample", *space, *out),
             "neuron_z": ("layer", "neuron", "sample", *space, *out),
         }
         if layers is None:
             layers = np.arange(1, problem.hidden_layers + 1)
-        extra["layer"] = (("layer",), layers)
-        if len(recorded.alone):
-            extra["record_step"] = (("record",), recorded.alone)
-        if len(recorded.pairs):
-            extra |= {"pair_step": (("pair",), recorded.pairs[:, 0])}
-            extra |= {"pair_step_2": (("pair",), recorded.pairs[:, 1])}
-        for name, array in (estimate.kernels | estimate.sample_neurons).items():
-            if not wanted.has(name):
-                continue
-            plain = name.removesuffix("_error")
-            leading = "pair" if plain.endswith("_pair") else "record"
-            named_axes = (leading, *axes[plain.removesuffix("_pair")])
-            extra[name] = (named_axes, array.astype(dtype))
-    error = estimate.relative_error
-    note = estimate.how
-    if not np.isnan(error):
-        note = f"{note}; estimated error of the outputs {error:.1e} of their size"
-        if error > rtol:
-            note += f", more than rtol={rtol:g}: raise max_particles for more"
+        recorded = estimate.kernels | estimate.sample_neurons
+        extra |= kernel_variables(run, recorded, wanted, layers, neurons)
+    note = error_in_words(estimate.how, estimate.relative_error, rtol)
     return Trajectory.of(
         run,
         shaped(estimate.f[:, :p]),

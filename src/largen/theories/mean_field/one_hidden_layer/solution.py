@@ -16,6 +16,7 @@ from largen.progress import Report, reporter
 from largen.runs import Posed, Run, Theory, Trajectory
 from largen.runs.theory import set_fields
 from largen.scalars import random_key
+from largen.theories.mean_field.answers import error_in_words
 from largen.theories.mean_field.one_hidden_layer import fluctuations as response
 from largen.theories.mean_field.one_hidden_layer.dynamics import Records
 from largen.theories.mean_field.one_hidden_layer.methods import (
@@ -275,10 +276,7 @@ def _trajectory(
                 paired(varies.covariance),
             ),
         }
-    error = found.relative_error
-    note = f"{found.how}; estimated error of the outputs {error:.1e} of their size"
-    if error > rtol:
-        note += f", more than rtol={rtol:g}: raise max_particles for more"
+    note = error_in_words(found.how, found.relative_error, rtol)
     return Trajectory.of(
         run,
         shaped(found.f_train),

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from largen.runs import Posed, Run, Trajectory
+from largen.runs import Posed, Trajectory
+from largen.theories.mean_field.answers import error_in_words, kernel_variables
 from largen.theories.mean_field.transformer.dynamics import AttentionProblem
 from largen.theories.mean_field.transformer.replicates import Mean, Settings
 
@@ -50,44 +51,17 @@ def trajectory(
         layers = np.arange(1, posed.problem.program.attentions + 1)
         extra["attention_layer"] = (("attention_layer",), layers)
         extra["record_step"] = (("record",), np.array(settings.record_at))
-    extra |= _kernels(run, found.kernels, settings)
+    if found.kernels:
+        pair = ("output", "output_2") if run.output_shape else ()
+        tokens = ("layer", "sample", "position", "sample_2", "position_2")
+        more = {"feature_kernel_tokens": tokens, "gradient_kernel_tokens": (*tokens, *pair)}
+        layers = [x.shape[1] for name, x in found.kernels.items() if not name.startswith("ntk")]
+        every = np.arange(1, max(layers, default=0) + 1)
+        extra |= kernel_variables(run, found.kernels, settings.wanted, every, more)
     note = found.how
-    error = found.relative_error
-    if found.f_error is not None and not np.isnan(error):
-        note = f"{note}; estimated error of the outputs {error:.1e} of their size"
-        if error > settings.rtol:
-            note += f", more than rtol={settings.rtol:g}: raise max_particles for more"
+    if found.f_error is not None:
+        note = error_in_words(note, found.relative_error, settings.rtol)
     f = shaped(found.f)
     return Trajectory.of(
         run, f[:, :p], f[:, p:], theory=theory, reason=posed.reason, extra=extra, notes=(note,)
     )
-
-
-def _kernels(run: Run, kernels: dict[str, np.ndarray], settings: Settings) -> dict[str, Any]:
-    """Return the recorded kernels with their axes, and the coordinates of these."""
-    if not kernels:
-        return {}
-    pair = ("output", "output_2") if run.output_shape else ()
-    tokens = ("layer", "sample", "position", "sample_2", "position_2")
-    axes = {
-        "feature_kernel": ("layer", "sample", "sample_2"),
-        "gradient_kernel": ("layer", "sample", "sample_2", *pair),
-        "feature_kernel_tokens": tokens,
-        "gradient_kernel_tokens": (*tokens, *pair),
-        "ntk": ("sample", "sample_2", *pair),
-        "ntk_test": ("test_sample", "sample", *pair),
-    }
-    recorded, extra = settings.wanted.recorded, {}
-    if len(recorded.alone):
-        extra["record_step"] = (("record",), recorded.alone)
-    if len(recorded.pairs):
-        extra["pair_step"] = (("pair",), recorded.pairs[:, 0])
-        extra["pair_step_2"] = (("pair",), recorded.pairs[:, 1])
-    for name, kernel in kernels.items():
-        plain = name.removesuffix("_error")
-        leading = "pair" if plain.endswith("_pair") else "record"
-        named = (leading, *axes[plain.removesuffix("_pair")])
-        extra[name] = (named, kernel.astype(run.data.x_train.dtype))
-        if "layer" in named:
-            extra["layer"] = (("layer",), np.arange(1, kernel.shape[1] + 1))
-    return extra

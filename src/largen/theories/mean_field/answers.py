@@ -1,0 +1,70 @@
+"""What the trajectories of sampled mean-field solutions have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from largen.runs import Run
+from largen.theories.mean_field.options import WantedKernels
+
+
+def kernel_variables(
+    run: Run,
+    kernels: Mapping[str, np.ndarray],
+    wanted: WantedKernels,
+    layers: np.ndarray,
+    more: Mapping[str, tuple[str, ...]] | None = None,
+) -> dict[str, Any]:
+    """Return the wanted ones of recorded kernels with their axes, and the coordinates of these.
+
+    Parameters
+    ----------
+    run
+        The training run.
+    kernels
+        Kernels by name, with ``…_pair`` between two times and ``…_error``, and a leading axis of
+        records or pairs.
+    wanted
+        The recorded kernels, and their time indices.
+    layers
+        The coordinates of the axis ``layer``.
+    more
+        The axes, behind the leading one, of further variables by name.
+    """
+    recorded = wanted.recorded
+    pair = ("output", "output_2") if run.output_shape else ()
+    axes = {
+        "feature_kernel": ("layer", "sample", "sample_2"),
+        "gradient_kernel": ("layer", "sample", "sample_2", *pair),
+        "ntk": ("sample", "sample_2", *pair),
+        "ntk_test": ("test_sample", "sample", *pair),
+        **(more or {}),
+    }
+    extra: dict[str, Any] = {}
+    if len(recorded.alone):
+        extra["record_step"] = (("record",), recorded.alone)
+    if len(recorded.pairs):
+        extra["pair_step"] = (("pair",), recorded.pairs[:, 0])
+        extra["pair_step_2"] = (("pair",), recorded.pairs[:, 1])
+    for name, kernel in kernels.items():
+        if wanted.has(name):
+            plain = name.removesuffix("_error")
+            leading = "pair" if plain.endswith("_pair") else "record"
+            named = (leading, *axes[plain.removesuffix("_pair")])
+            extra[name] = (named, kernel.astype(run.data.x_train.dtype))
+            if "layer" in named:
+                extra["layer"] = (("layer",), layers)
+    return extra
+
+
+def error_in_words(how: str, error: float, rtol: float) -> str:
+    """Return what was computed, with the estimated relative error of the outputs if it is known."""
+    if np.isnan(error):
+        return how
+    note = f"{how}; estimated error of the outputs {error:.1e} of their size"
+    if error > rtol:
+        note += f", more than rtol={rtol:g}: raise max_particles for more"
+    return note
