@@ -43,8 +43,8 @@ def training(hidden_layers, sizes):
     for width, seeds in sizes:
         plan, numbers = plan_of(run, width, (), ())
         keys = jax.random.split(jax.random.key(0), seeds)
-        mapped, compiling = seconds(at_once, plan, True, numbers, keys)
-        batched, _ = seconds(at_once, plan, False, numbers, keys)
+        mapped, compiling = seconds(at_once, plan, numbers, keys)
+        batched, _ = seconds(at_once, plan, numbers, keys[None])
         flops = STEPS * seeds * width * (400 * 64 + (hidden_layers - 1) * 800 * width + 200 * 64)
         print(
             f"{hidden_layers:6d} {width:6d} {seeds:6d} {1e3 * mapped / STEPS:9.2f} "

@@ -34,6 +34,20 @@ def test_seeds_do_not_depend_on_chunks(run):
     assert whole.to_xarray().f_train.dims == ("seed", "step", "sample")
 
 
+@pytest.mark.parametrize("together", [1, 3])
+def test_a_chunk_may_have_several_groups(run, together, monkeypatch):
+    """Groups of a chunk are trained in turn, and the last of them is padded."""
+    monkeypatch.setattr(chunks, "_together", lambda *_: together)
+    monkeypatch.setattr(chunks, "FEWEST_CHUNKS", 2)
+    seen = []
+    many = lg.train(run, 16, 33, 0, record=["ntk"], progress=lambda *at: seen.append(at))
+    few = lg.train(run, 16, 3, 0, record=["ntk"])
+    assert [done for done, _ in seen] == {1: [11, 22, 33], 3: [12, 24, 33]}[together]
+    np.testing.assert_array_equal(many.f_train[:3], few.f_train)
+    np.testing.assert_array_equal(many.ntk[:3], few.ntk)
+    assert len({row.tobytes() for row in many.f_train}) == 33
+
+
 def test_chunks_waste_little():
     assert [even_chunk(s, 8) for s in (1, 7, 8, 9, 64, 100)] == [1, 7, 8, 5, 8, 5]
     for seeds in range(1, 60):
@@ -47,9 +61,9 @@ def test_batched_over_seeds_is_the_same(run):
     with jax.enable_x64(True):
         plan, numbers = plan_of(run, 16, (), ())
         keys = jax.random.split(jax.random.key(0), 3)
-        one, _ = at_once(plan, True, numbers, keys)
-        many, _ = at_once(plan, False, numbers, keys)
-    np.testing.assert_allclose(one, many, rtol=0, atol=1e-13)
+        one, _ = at_once(plan, numbers, keys)
+        many, _ = at_once(plan, numbers, keys[None])
+    np.testing.assert_allclose(one, many[0], rtol=0, atol=1e-13)
 
 
 def test_records_at_chosen_steps(run):

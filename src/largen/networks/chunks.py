@@ -1,10 +1,15 @@
-"""An ensemble in chunks that fit into memory, each trained in segments of about half a second."""
+"""An ensemble in chunks that fit into memory, each trained in segments of about half a second.
+
+A chunk is trained group by group. The networks of a group are trained together: on accelerators all
+of a chunk, on CPUs as many small ones as the cache holds, or a single one.
+"""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
+from math import prod
 from typing import Any
 
 import jax
@@ -30,6 +35,10 @@ SLOW = 1e9  # multiplications per second of a slow machine; they set the length 
 # of them. Fewer are bound by the time that each operation takes to begin, and larger networks fill
 # the cache one by one.
 TOGETHER, FEWEST_TOGETHER, MOST_TOGETHER = 3e6, 8, 256
+# Multiplications of a chunk beside which it takes no time to begin and to end it in Python, the
+# groups of one network that it has in any case, and the chunks of an ensemble, so that the cores
+# end together.
+ENOUGH, FEWEST_GROUPS, FEWEST_CHUNKS = 1e10, 8, 8
 
 
 def in_chunks(
@@ -43,12 +52,9 @@ def in_chunks(
 ) -> tuple[np.ndarray, Any]:
     """Train all seeds, in chunks of equal size; return outputs, and records or measurements.
 
-    Two chunks are computed at a time; on CPUs the networks of a chunk in turn, unless they are
-    small. Training can be interrupted between two segments; the results do not depend on where
-    segments end.
+    Two chunks are computed at a time. Training can be interrupted between two segments; the results
+    do not depend on where segments end.
     """
-    together = _together(plan, numbers) if jax.default_backend() == "cpu" else None
-    one_by_one = together == 1
     kept, working = _bytes(plan, numbers)
     check_fits(
         seeds * kept if measure is None else 0,
@@ -60,29 +66,26 @@ def in_chunks(
         f"width: {IN_FLIGHT} networks of width {plan.network.width} in training",
         "Take a smaller width, or fewer samples.",
     )
-    if one_by_one:
-        fit = min((memory_budget / IN_FLIGHT - working) / kept, 8)
-    else:
-        fit = min(memory_budget / IN_FLIGHT / (kept + working), together or np.inf)
-    chunk = even_chunk(seeds, int(max(fit, 1)))
+    groups, *group = shape = _grouping(plan, numbers, seeds, memory_budget / IN_FLIGHT)
+    chunk = prod(shape)
     flows = isinstance(plan.optimizer, GradientFlow)
-    # All steps of a chunk. Gradient flow, whose number of steps is unknown, pauses after each seed.
-    steps = _most_steps(plan) * (chunk if one_by_one else 1)
+    # Steps of a chunk. Gradient flow, whose number of steps is unknown, pauses after each group.
+    steps = _most_steps(plan) * groups
     unit = MOST_STEPS if flows else steps
-    pace = Pace(_first_segment(plan, numbers, 1 if one_by_one else chunk))
+    pace = Pace(_first_segment(plan, numbers, prod(group)))
 
     def trained(start: int) -> Iterator[Any]:
         """Yield the pending computation after each segment, and the result at the end."""
         # The last chunk is padded with further seeds, which are dropped.
-        keys = _keys(key, np.arange(start, start + chunk))
-        passed = _nothing(plan, measure, one_by_one, numbers, keys)
+        keys = _keys(key, np.arange(start, start + chunk)).reshape(shape)
+        passed = _nothing(plan, measure, numbers, keys)
         for first in range(0, steps, unit):
             for begin, end in pace.segments(first, first + unit):
-                passed = _advance(plan, measure, one_by_one, numbers, keys, begin, end, passed)
+                passed = _advance(plan, measure, numbers, keys, begin, end, passed)
                 yield passed
                 if flows and np.asarray(passed[2]).all():
                     break
-        done[start] = jax.tree.map(np.asarray, passed[1])
+        done[start] = jax.tree.map(lambda found: _in_a_row(np.asarray(found), shape), passed[1])
         report(min(len(done) * chunk, seeds), seeds)
 
     starts = range(0, seeds, chunk)
@@ -111,11 +114,14 @@ def _keys(key: Any, seeds: Any) -> Any:
     return lax.map(partial(jax.random.fold_in, key), seeds)
 
 
-def at_once(plan: Plan, one_by_one: bool, numbers: Numbers, keys: Any) -> tuple[Any, Any]:
-    """Return outputs and records of all networks, in a single segment."""
-    steps = _most_steps(plan) * (len(keys) if one_by_one else 1)
-    room = _nothing(plan, None, one_by_one, numbers, keys)
-    return _advance(plan, None, one_by_one, numbers, keys, 0, steps, room)[1]
+def at_once(plan: Plan, numbers: Numbers, keys: Any) -> tuple[Any, Any]:
+    """Return outputs and records of all networks, in a single segment.
+
+    ``keys`` has an axis of groups, and one of the networks of a group if these are trained
+    together. So have the results.
+    """
+    room = _nothing(plan, None, numbers, keys)
+    return _advance(plan, None, numbers, keys, 0, _most_steps(plan) * len(keys), room)[1]
 
 
 def even_chunk(seeds: int, limit: int) -> int:
@@ -128,14 +134,42 @@ def _first_segment(plan: Plan, numbers: Numbers, seeds: int) -> int:
     """Return the number of steps that a slow machine makes in a segment."""
     if numbers.x.ndim > 2:
         return 1  # a weight is used at every position
-    return int(SEGMENT * SLOW / (6 * seeds * len(numbers.x) * plan.network.parameters))
+    return int(SEGMENT * SLOW / (seeds * _multiplications(plan, numbers)))
+
+
+def _grouping(plan: Plan, numbers: Numbers, seeds: int, budget: float) -> tuple[int, ...]:
+    """Return the number of groups of a chunk, and of networks of a group if it has several.
+
+    A network is computed by the same operations whatever the budget: networks that could be trained
+    together form groups even if only one of them fits.
+    """
+    kept, working = _bytes(plan, numbers)
+    together = _together(plan, numbers) if jax.default_backend() == "cpu" else np.inf
+    group = even_chunk(seeds, int(max(min(budget / (kept + working), together), 1)))
+    groups = -(-seeds // group)
+    fewest = FEWEST_GROUPS if together == 1 else 1
+    of_group = group * _most_steps(plan) * _multiplications(plan, numbers)
+    wanted = max(min(ENOUGH / of_group, groups / FEWEST_CHUNKS), fewest)
+    fit = (budget - group * working) / (group * kept)
+    groups = even_chunk(groups, int(max(min(wanted, fit), 1)))
+    return (groups,) if together == 1 else (groups, group)
+
+
+def _in_a_row(found: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Return results of groups along one axis of networks."""
+    return found.reshape(-1, *found.shape[len(shape) :])
+
+
+def _multiplications(plan: Plan, numbers: Numbers) -> float:
+    """Return, roughly, the multiplications of a step of one network without positions."""
+    return 6.0 * len(numbers.x) * plan.network.parameters
 
 
 def _together(plan: Plan, numbers: Numbers) -> int:
     """Return the number of networks that a CPU trains together: many small ones, or 1."""
     if numbers.x.ndim > 2 or isinstance(plan.optimizer, GradientFlow):
         return 1
-    networks = int(TOGETHER / (6 * len(numbers.x) * plan.network.parameters))
+    networks = int(TOGETHER / _multiplications(plan, numbers))
     return min(networks, MOST_TOGETHER) if networks >= FEWEST_TOGETHER else 1
 
 
@@ -163,23 +197,24 @@ def _found(plan: Plan, measure: Measure | None, numbers: Numbers, key: Any, stat
     return outputs, measure(plan.network, start, params, numbers.x)
 
 
-@partial(jax.jit, static_argnums=(0, 1, 2))
-def _nothing(plan: Plan, measure: Measure | None, one_by_one: bool, numbers: Numbers, keys):
-    """Return arrays for the state of one network or of all and for all results, and an end flag."""
+@partial(jax.jit, static_argnums=(0, 1))
+def _nothing(plan: Plan, measure: Measure | None, numbers: Numbers, keys: Any):
+    """Return arrays for the state of one group and for all results, and an end flag."""
     numbers = jax.tree.map(jnp.asarray, numbers)
-    state = jax.eval_shape(partial(_begun, plan, numbers), keys[0])
-    found = jax.eval_shape(partial(_found, plan, measure, numbers, keys[0]), state)
+    one = keys.ravel()[0]
+    state = jax.eval_shape(partial(_begun, plan, numbers), one)
+    found = jax.eval_shape(partial(_found, plan, measure, numbers, one), state)
 
-    def room(shapes, *leading):
+    def room(shapes, leading):
         return jax.tree.map(lambda leaf: jnp.zeros((*leading, *leaf.shape), leaf.dtype), shapes)
 
-    size = () if one_by_one else (len(keys),)
-    return room(state, *size), room(found, len(keys)), jnp.zeros(size, bool)
+    group = keys.shape[1:]
+    return room(state, group), room(found, keys.shape), jnp.zeros(group, bool)
 
 
-@partial(jax.jit, static_argnums=(0, 1, 2), donate_argnums=7)
-def _advance(plan: Plan, measure, one_by_one: bool, numbers: Numbers, keys, begin, end, passed):
-    """Train from one step to another; on CPUs, steps are counted over the seeds in turn."""
+@partial(jax.jit, static_argnums=(0, 1), donate_argnums=6)
+def _advance(plan: Plan, measure, numbers: Numbers, keys, begin, end, passed):
+    """Train from one step to another; steps are counted over the groups in turn."""
     numbers = jax.tree.map(jnp.asarray, numbers)
     most = _most_steps(plan)
 
@@ -191,17 +226,16 @@ def _advance(plan: Plan, measure, one_by_one: bool, numbers: Numbers, keys, begi
         finish = partial(_found, plan, measure, numbers, key, state)
         return state, lax.cond(ended, finish, lambda: found), ended
 
-    if not one_by_one:
-        return jax.vmap(one, in_axes=(0, 0, 0, None, None))(keys, passed[0], passed[1], begin, end)
+    train = one if keys.ndim == 1 else jax.vmap(one, in_axes=(0, 0, 0, None, None))
 
-    def of_seed(seed, passed):
+    def of_group(group, passed):
         state, found, _ = passed
-        start, stop = (jnp.clip(step - seed * most, 0, most) for step in (begin, end))
-        own = jax.tree.map(lambda all: all[seed], found)
-        state, own, ended = one(keys[seed], state, own, start, stop)
-        return state, jax.tree.map(lambda all, new: all.at[seed].set(new), found, own), ended
+        start, stop = (jnp.clip(step - group * most, 0, most) for step in (begin, end))
+        own = jax.tree.map(lambda all: all[group], found)
+        state, own, ended = train(keys[group], state, own, start, stop)
+        return state, jax.tree.map(lambda all, new: all.at[group].set(new), found, own), ended
 
-    return lax.fori_loop(begin // most, (end + most - 1) // most, of_seed, passed)
+    return lax.fori_loop(begin // most, (end + most - 1) // most, of_group, passed)
 
 
 def _bytes(plan: Plan, numbers: Numbers) -> tuple[float, float]:
