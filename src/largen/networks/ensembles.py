@@ -41,8 +41,8 @@ def train(
 
     θ ← θ − η₀ρ ∇(1/P) Σ_μ ℓ(f_μ, y_μ) with the rule's rate ρ of each weight (Pehlevan and
     Bordelon's lecture notes, §2), or the update of the run's optimizer. Training uses the precision
-    of the run's data. One program, compiled once for each width, trains seeds one at a time on
-    CPUs (whose caches hold one network, but not many) and many at a time on accelerators.
+    of the run's data. One program, compiled once for each width, trains on CPUs one network at a
+    time, or as many small ones as the caches hold, and on accelerators as many as the memory holds.
 
     Parameters
     ----------
