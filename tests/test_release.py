@@ -13,6 +13,7 @@ def test_version_and_date_agree():
     cited = re.search(
         r"^version: (\S+)\ndate-released: (\S+)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE
     )
-    assert heading and cited
+    assert heading
+    assert cited
     assert heading.groups() == cited.groups()
     assert heading[1] == lg.__version__

@@ -54,7 +54,7 @@ def test_decay_forgets_over_a_fixed_fraction_of_the_training(optimizer, decay):
         assert own.lr * own.weight_decay * steps * gain == pytest.approx(1)
 
 
-def trained(optimizer, decay, batch=1, samples=1, curvature=0.0, scaled=True):
+def trained(optimizer, decay, batch=1, samples=1, curvature=0.0, scaled=True, own_eps=1e-8):
     """Train entries θ of the loss ½hθ² from θ = 1 with noise of variance 1/batch; return them.
 
     At the base they shrink to e^(−0.38) by the decay, and spread by 0.16.
@@ -67,7 +67,7 @@ def trained(optimizer, decay, batch=1, samples=1, curvature=0.0, scaled=True):
     if optimizer == "sgd":
         moved = torch.optim.SGD([group])
     else:
-        group |= {"eps": 1e-8 * eps, "betas": own.betas((0.99, 0.999))}
+        group |= {"eps": own_eps * eps, "betas": own.betas((0.99, 0.999))}
         moved = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[optimizer]([group])
     for _ in range(round(1600 * samples / batch)):
         noise = torch.randn(ENTRIES, generator=generator, dtype=torch.float64) / sqrt(batch)
@@ -103,6 +103,17 @@ def test_noise_and_decay_are_the_same_at_another_horizon(optimizer, decay):
     base = trained(optimizer, decay)
     assert distances(trained(optimizer, decay, samples=0.25), base).max() < 3.5
     assert distances(trained(optimizer, decay, samples=0.25, scaled=False), base).min() > 10
+
+
+def test_epsilon_does_not_depend_on_the_horizon():
+    """√(D/B), as public tables of Complete(d)P have it, would be half at a quarter of the samples.
+
+    Here ε is half the size of √v, so that it is seen.
+    """
+    base = trained("adamw", "decoupled", own_eps=0.5)
+    assert distances(trained("adamw", "decoupled", samples=0.25, own_eps=0.5), base).max() < 3.5
+    _, spread = distances(trained("adamw", "decoupled", samples=0.25, own_eps=0.25), base)
+    assert spread > 8
 
 
 SIZES = {"width": 8, "depth": 2}, {"width": 16, "depth": 2}

@@ -6,8 +6,9 @@ A mixture of E experts of size n_e, of which K are active for an input x of widt
 
 with g the softmax of the logits r_k·x over the active experts: the weights g_k sum to one, and f is
 a mean. Jiang, Bordelon, Pehlevan and Hanin 2026 (arXiv 2601.20205) have a limit in n, n_e, E and
-the depth at fixed K/E. The rules below are derived here, and were not compared with that paper's
-table entry by entry.
+the depth at fixed K/E. The rules below are derived here. For Adam and n_e ∝ n, standard deviations
+and rates are those of that paper's Table 2, as a public implementation has it; ε is not: it has no
+power of E there, and n⁻¹ for the router.
 
 **Number of experts.** Let e be the ratio of E to the base. Experts are a mean-field population: one
 of them contributes 1/K of f. Averaged over inputs, an expert is active for a share K/E of them with
@@ -36,7 +37,8 @@ of their own fan-in. If n_e grows at fixed n, an expert is a mean-field network 
 layer: V_k is an input weight and W_k an output weight. With W_k of variance 1/n_e, the coherent
 change of f would grow as √(n_e/n): its n_e terms have the size n_e^(−½), and a correlation n^(−½)
 with the sign of ∂L/∂φ = W_kᵀ ∂L/∂f. A size and a width that both grow, by unequal ratios, have the
-powers of hidden weights; the factor √(n/n_e) of W_k that this derivation asks for is not applied.
+powers of hidden weights; the factor √(n/n_e) of W_k that this derivation asks for, and that the
+paper has in W_k's standard deviation √n/n_e, is not applied.
 
 **Router.** It has growing inputs and a fixed number of outputs, as a read-out, or rows that are
 members of the population. Its logits start at n^(−½), and move at order one at the rate 1/n.

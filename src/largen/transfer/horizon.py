@@ -17,9 +17,15 @@ linear rule. ε is added to √v ≈ σ/√B, and scales as B^(−½). Averages 
 the same number of samples, 1 − β ∝ B.
 
 **Horizon.** At fixed B, η ∝ D^(−½) keeps the noise and the decay, while the drift grows as √D: a
-longer training follows the mean gradient further at the same noise. This rule is derived here; that
-of Complete(d)P (Mlodozeniec et al. 2025, arXiv 2512.22382) was not compared with it. Averages are
-to extend over the same fraction of the training, 1 − β ∝ 1/D.
+longer training follows the mean gradient further at the same noise. Averages are to extend over the
+same fraction of the training, 1 − β ∝ 1/D.
+
+Complete(d)P (Mlodozeniec et al. 2025, arXiv 2512.22382), as public implementations of it have its
+table, has the same factors for AdamW: √(B/D) for the rate and the decay, B/D for 1 − β. It differs
+in ε, √(D/B): the size of √v is that of a batch's noise, which the horizon does not change, and a
+test with an ε of that size confirms 1/√B. Best rates that were measured fall more slowly than the
+noise requires: as D^(−0.32) for Muon on spheres, as for AdamW before (Ren et al. 2026,
+arXiv 2603.28743). Whoever wants such a power multiplies the rate by what is missing.
 
 **Weight decay.** Decay forgets over a fixed fraction of the training: the time scale 1/(ηλ), in
 steps, is kept in proportion to K (Wang and Aitchison 2024, arXiv 2405.13698).
