@@ -7,7 +7,7 @@ from torch import nn
 
 from largen.transfer.torch import auditing
 from largen.transfer.torch.stock import StockModel
-from largen.transfer.torch.stock_fields import fields_at
+from largen.transfer.torch.stock_fields import DEPENDENT, fields_at
 
 
 class Config:
@@ -75,6 +75,15 @@ def test_sizes_that_belong_together():
     rotated = {"num_heads": 4, "qk_rope_head_dim": 64}
     assert fields_at(Config(head_dim=64, **rotated), 64, 2, {})["head_dim"] == 8
     assert fields_at(Config(head_dim=512, **rotated), 64, 2, {})["head_dim"] == 16
+
+
+def test_fields_that_depend_on_one_another():
+    zamba = {"hidden_size": 3712, "num_attention_heads": 16, "attention_hidden_size": 7424}
+    found = fields_at(Config(**zamba, attention_head_dim=464), 64, 2, DEPENDENT["zamba"])
+    assert found["num_attention_heads"] * found["attention_head_dim"] == 2 * found["hidden_size"]
+    mimo = Config(num_attention_heads=64, num_key_value_heads=4)
+    found = fields_at(mimo, 64, 2, DEPENDENT["mimo_v2_flash"])
+    assert found == {"num_attention_heads": 4, "num_key_value_heads": 2}
 
 
 def test_sizes_of_stages():

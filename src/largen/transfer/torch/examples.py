@@ -127,11 +127,13 @@ def _made_up(model: nn.Module) -> Iterator[Inputs]:
     others = {name: values for name, values in known.items() if name != "input_ids"}
     if 0 < len(others) < len(known) and list(others) != ["decoder_input_ids"]:
         choices.append(others)  # some encoders take either ids or features
+    ids = {name: values for name, values in known.items() if name in IDS}
+    if 0 < len(ids) < len(known):
+        choices.append(ids)  # images may need ids of their own among those of the text
     for own in choices:
-        # Training needs no cache of keys and values, which some models overwrite in place.
         tries = (
             ((), _with_sizes(names, dict(zip(own, values, strict=True))) | rest)
-            for rest in (({"use_cache": False}, {}) if "use_cache" in names else ({},))
+            for rest in _caches(model, parameters)
             for values in product(*own.values())
         )
         yield from islice(tries, MOST_TRIES // len(choices))
@@ -140,6 +142,19 @@ def _made_up(model: nn.Module) -> Iterator[Inputs]:
     needed = needed or [p.name for p in parameters if p.kind in plain][:1] or ["x"]
     for values in product(*(_by_hint(model, name) for name in needed)):
         yield values, {}
+
+
+def _caches(model: nn.Module, parameters: list[inspect.Parameter]) -> list[dict[str, Any]]:
+    """Return what to say about the cache of keys and values, which some models overwrite in place.
+
+    Training needs none. Models may pass arguments without names on to the part that has a cache.
+    """
+    without = {"use_cache": False}
+    if any(p.name == "use_cache" for p in parameters):
+        return [without, {}]
+    passed_on = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    stated = getattr(getattr(model, "config", None), "use_cache", None)
+    return [{}, without] if passed_on and stated is not None else [{}]
 
 
 def _by_hint(model: nn.Module, name: str) -> list[Tensor]:
@@ -219,7 +234,7 @@ def _features(model: nn.Module) -> Iterator[Tensor]:
     stated = (getattr(owner, name, None) for owner in owners for name in FREQUENCIES)
     longest = getattr(getattr(model, "config", None), "max_source_positions", 16)
     for size in dict.fromkeys((*channels, *(m for m in stated if isinstance(m, int)))):
-        for length in (2 * longest, 64):
+        for length in (2 * longest, 64, 8 * LENGTHS[0]):  # the last one: 8 for each token id
             yield torch.randn(BATCH, size, length)
             yield torch.randn(BATCH, length, size)
     if layer is None:

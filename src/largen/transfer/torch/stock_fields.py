@@ -81,6 +81,28 @@ FIXED: Mapping[str, Any] = {
     "entity_emb_size": 16, "context_size": 32, "n_layers_per_attn_res_block": 2,
     "depth_divisible_by": 1, "min_depth": 1, "depth_divisor": 1,
 }  # fmt: skip
+# Fields of architectures that depend on one another in ways that their names do not tell: numbers,
+# or functions of width and depth.
+DEPENDENT: Mapping[str, Mapping[str, Any]] = {
+    # Repeats besides the first block of each stage, which has no residual sum.
+    "efficientnet": {
+        "num_block_repeats": lambda width, depth: [depth + 1] * 7, "depth_coefficient": 1.0,
+        "hidden_dim": lambda width, depth: 1280 * width // 256,
+    },
+    # Four convolutions of stride 2 make the patches.
+    "levit": {"image_size": 128, "patch_size": 16},
+    # Twice as many heads of keys in layers of sliding attention.
+    "mimo_v2_flash": {"num_key_value_heads": lambda width, depth: width // HEAD // 2},
+    # Sequences are padded to whole blocks.
+    "pegasus_x": {"block_size": 8, "num_global_tokens": 4},
+    # Windows of 2 n frames.
+    "qwen3_asr": {"n_window": 8},
+    # Attention is over the features and the embedding, side by side.
+    "zamba": {
+        "attention_hidden_size": lambda width, depth: 2 * width,
+        "attention_head_dim": 2 * HEAD, "head_dim": 2 * HEAD,
+    },
+}  # fmt: skip
 # Sizes that are not larger than by default.
 MOST = frozenset(
     {"num_experts_per_tok", "moe_top_k", "moe_topk", "num_experts_per_token", "patch_size"}
