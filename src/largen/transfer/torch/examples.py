@@ -123,13 +123,7 @@ def _made_up(model: nn.Module) -> Iterator[Inputs]:
         "decoder_input_ids": _ids,
     }
     known = {name: list(make(model)) for name, make in makers.items() if name in names}
-    choices = [known] if known else []
-    others = {name: values for name, values in known.items() if name != "input_ids"}
-    if 0 < len(others) < len(known) and list(others) != ["decoder_input_ids"]:
-        choices.append(others)  # some encoders take either ids or features
-    ids = {name: values for name, values in known.items() if name in IDS}
-    if 0 < len(ids) < len(known):
-        choices.append(ids)  # images may need ids of their own among those of the text
+    choices = _choices(known)
     for own in choices:
         tries = (
             ((), _with_sizes(names, dict(zip(own, values, strict=True))) | rest)
@@ -142,6 +136,22 @@ def _made_up(model: nn.Module) -> Iterator[Inputs]:
     needed = needed or [p.name for p in parameters if p.kind in plain][:1] or ["x"]
     for values in product(*(_by_hint(model, name) for name in needed)):
         yield values, {}
+
+
+def _choices(known: dict[str, list[Tensor]]) -> list[dict[str, list[Tensor]]]:
+    """Return which inputs to pass together: all, without one of them, and ids alone.
+
+    Some encoders take one of several inputs, and images may need ids of their own among those of
+    the text.
+    """
+    left_out = [{name} for name in known if name != "decoder_input_ids"]
+    more = [set(known) - set(IDS)]
+    choices = [set(known)] if known else []
+    for without in left_out + more:
+        rest = set(known) - without
+        if rest - {"decoder_input_ids"} and rest not in choices:
+            choices.append(rest)
+    return [{name: known[name] for name in known if name in own} for own in choices]
 
 
 def _caches(model: nn.Module, parameters: list[inspect.Parameter]) -> list[dict[str, Any]]:
@@ -222,8 +232,11 @@ def _image_side(module: nn.Module) -> int | None:
 
 
 def _sounds(model: nn.Module) -> Iterator[Tensor]:
+    """Yield waves, without and with an axis of channels."""
     for length in SOUNDS:
         yield torch.randn(BATCH, length)
+    for length in SOUNDS:
+        yield torch.randn(BATCH, 1, length)
 
 
 def _features(model: nn.Module) -> Iterator[Tensor]:
