@@ -93,6 +93,10 @@ def _width(width: int, depth: int) -> int:
 # Fields of architectures that depend on one another in ways that their names do not tell: numbers,
 # or functions of width and depth.
 DEPENDENT: Mapping[str, Mapping[str, Any]] = {
+    "cohere_compass_text": {
+        "rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 1e4}},
+    },
+    "dbrx": {"attn_config": {"rope_theta": 1e4, "clip_qkv": 8.0}},
     "dia": {"decoder_config": {"num_channels": 1}, "delay_pattern": [0]},
     "dots3_note": {
         "vision_config": {"adapter_in_dim": _width, "adapter_out_dim": _width},
@@ -109,8 +113,13 @@ DEPENDENT: Mapping[str, Mapping[str, Any]] = {
     "granitemoehybrid": {"mamba_chunk_size": 16, "mamba_d_state": 16},
     # Four convolutions of stride 2 make the patches.
     "levit": {"image_size": 128, "patch_size": 16},
+    "lfm2_moe": {
+        "layer_types": lambda width, depth: ["conv", "full_attention"] * (depth // 2),
+        "num_dense_layers": 0,
+    },
     # Twice as many heads of keys in layers of sliding attention.
     "mimo_v2_flash": {"num_key_value_heads": lambda width, depth: width // HEAD // 2},
+    "moonshine_streaming": {"num_key_value_heads": lambda width, depth: width // HEAD},
     # Sequences are padded to whole blocks.
     "pegasus_x": {"block_size": 8, "num_global_tokens": 4},
     # A factor of all widths but the last one.
@@ -120,6 +129,10 @@ DEPENDENT: Mapping[str, Mapping[str, Any]] = {
     },
     # Windows of 2 n frames.
     "qwen3_asr": {"n_window": 8},
+    "reformer": {
+        "is_decoder": True, "axial_pos_shape": [8, 8],
+        "axial_pos_embds_dim": lambda width, depth: [width // 4, 3 * width // 4],
+    },
     "shieldgemma2": {"yes_token_index": 3, "no_token_index": 4},
     "textnet": {"stem_out_channels": lambda width, depth: width // 2},
     # Attention is over the features and the embedding, side by side.
