@@ -120,3 +120,25 @@ def test_what_a_model_keeps_in_evaluation_mode_is_computed_anew():
     model = quiet(width=8)
     for _ in range(2):  # the second graph has its own biases
         quiet.loss(model, 0).backward()
+
+
+class ReadOutInTwoParts(nn.Module):
+    """Reads out by a concatenation of weights, as MobileBERT does."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.wte, self.up, self.norm = nn.Embedding(11, 4), nn.Linear(4, width), nn.LayerNorm(width)
+        self.rest = nn.Linear(11, width - 4, bias=False)
+
+    def forward(self, input_ids):
+        h = self.norm(torch.tanh(self.up(self.wte(input_ids))))
+        return h @ torch.cat([self.wte.weight.mT, self.rest.weight])
+
+
+def test_read_outs_by_a_concatenation_of_weights():
+    found = scale(ReadOutInTwoParts, {"width": 16}, {"width": 64}, scheme="mup", optimizer="adam")
+    (kept,) = found.multipliers
+    assert (kept.module, kept.kind, kept.where, kept.power) == ("norm", "output", "output", "n⁻¹")
+    assert kept.factor == 12 / 60  # the ratio of the part that grows
+    assert found["rest.weight"].role == "input"
+    assert found.notes == ()

@@ -109,7 +109,7 @@ def made_up(model: nn.Module) -> list[Inputs]:
     """Return inputs that a model might accept, the likelier ones first."""
     # A list, not a generator, which would hold PyTorch's random state between two items.
     with fixed_seed(0):
-        return list(islice(_made_up(model), MOST_TRIES))
+        return list(islice(_made_up(model), 2 * MOST_TRIES))
 
 
 def _made_up(model: nn.Module) -> Iterator[Inputs]:
@@ -130,7 +130,7 @@ def _made_up(model: nn.Module) -> Iterator[Inputs]:
             for rest in _caches(model, parameters)
             for values in product(*own.values())
         )
-        yield from islice(tries, MOST_TRIES // len(choices))
+        yield from islice(tries, MOST_TRIES // min(len(choices), 2))
     plain = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     needed = [p.name for p in parameters if p.kind in plain and p.default is p.empty]
     needed = needed or [p.name for p in parameters if p.kind in plain][:1] or ["x"]
