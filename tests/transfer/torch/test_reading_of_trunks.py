@@ -142,3 +142,27 @@ def test_read_outs_by_a_concatenation_of_weights():
     assert kept.factor == 12 / 60  # the ratio of the part that grows
     assert found["rest.weight"].role == "input"
     assert found.notes == ()
+
+
+class ConditionsItself(nn.Module):
+    """Feeds its own outputs back half of the way, as Conformers trained by CTC may do."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.inp, self.out, self.back = (
+            nn.Linear(3, width),
+            nn.Linear(width, 5),
+            nn.Linear(5, width),
+        )
+        self.squeeze, self.hidden = nn.Linear(width, 4), nn.Linear(4, width)
+
+    def forward(self, x):
+        h = torch.tanh(self.inp(x))
+        h = h + self.back(torch.tanh(self.out(h)))
+        return self.out(h + self.hidden(torch.tanh(self.squeeze(h))))
+
+
+def test_a_read_out_that_is_used_inside_is_a_read_out():
+    found = scale(ConditionsItself, {"width": 16}, {"width": 64}, scheme="mup")
+    assert found["out.weight"].role == "output"
+    assert found["squeeze.weight"].role == "shared"

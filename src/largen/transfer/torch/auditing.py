@@ -31,11 +31,12 @@ from largen.transfer.audits import Audit, Audited, Slope, format_of
 from largen.transfer.coordinates import CoordinateCheck, slope_with_margin
 from largen.transfer.schemes import scheme_of
 from largen.transfer.shapes import shapes
+from largen.transfer.structure import correspondence
 from largen.transfer.torch.check import coordinate_check
 from largen.transfer.torch.quiet import Quiet
 from largen.transfer.torch.scaling import scale
 from largen.transfer.torch.stock import BASE, LARGEST, StockModel, stock_models
-from largen.transfer.torch.survey import on_meta
+from largen.transfer.torch.survey import on_meta, part_of
 from largen.transfer.updates import update
 
 GROWTH = (1, 2, 4)
@@ -270,12 +271,8 @@ def _at_most(seconds: float | None) -> Iterator[None]:
 
 
 def _one(model: StockModel, options: Mapping[str, Any]) -> Audited:
-    at = dict(BASE)
     try:
-        try:
-            base = on_meta(model.make, at)
-        except Exception:  # some need a block of each kind, or of each stage, twice
-            base = on_meta(model.make, at := at | {"depth": 2 * at["depth"]})
+        at, base = _base(model)
     except Exception as error:
         why = f"{type(error).__name__}: {_first_line(error)}"
         return Audited(model.name, model.library, failure=why)
@@ -297,6 +294,30 @@ def _one(model: StockModel, options: Mapping[str, Any]) -> Audited:
         notes = ("no field of its configuration was recognised as a depth",)
     row = audit(make, at, name=model.name, **options)
     return replace(row, library=model.library, notes=(*notes, *row.notes))
+
+
+def _base(model: StockModel) -> tuple[dict[str, int], nn.Module]:
+    """Return the sizes of a base, and the base.
+
+    Some models need a block of each kind, or of each stage, twice; in others, the first and the
+    last block are unlike those between them, of which the base needs some.
+    """
+    at, twice = dict(BASE), BASE | {"depth": 2 * BASE["depth"]}
+    try:
+        base = on_meta(model.make, at)
+    except Exception:
+        return twice, on_meta(model.make, twice)
+    try:
+        deep = on_meta(model.make, twice)
+        correspondence(part_of(base), part_of(deep))
+    except Exception:
+        try:
+            deeper = on_meta(model.make, twice | {"depth": 2 * twice["depth"]})
+            correspondence(part_of(deep), part_of(deeper))
+        except Exception:  # which the audit reports
+            return at, base
+        return twice, deep
+    return at, base
 
 
 def _grows(

@@ -81,7 +81,7 @@ FIXED: Mapping[str, Any] = {
     "window_size": 4, "num_latents": 16, "sliding_window": 8, "apply_spec_augment": False,
     "rotary_dim": HEAD, "num_groups": 4,
     "entity_emb_size": 16, "context_size": 32, "n_layers_per_attn_res_block": 2,
-    "mm_tokens_per_image": 4, "vector_quantization_hidden_dimension": 16, "codebook_dim": 16,
+    "mm_tokens_per_image": 4,
     "depth_divisible_by": 1, "min_depth": 1, "depth_divisor": 1,
 }  # fmt: skip
 
