@@ -166,3 +166,25 @@ def test_a_read_out_that_is_used_inside_is_a_read_out():
     found = scale(ConditionsItself, {"width": 16}, {"width": 64}, scheme="mup")
     assert found["out.weight"].role == "output"
     assert found["squeeze.weight"].role == "shared"
+
+
+class TwoReadOuts(nn.Module):
+    """One weight in two modules, both of which read out."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.inp, self.hidden = nn.Linear(3, width), nn.Linear(width, width)
+        self.early, self.late = nn.Linear(width, 5), nn.Linear(width, 5)
+        self.late.weight = self.early.weight
+
+    def forward(self, x):
+        h = torch.tanh(self.inp(x))
+        return torch.tanh(self.early(h)) + self.late(torch.tanh(self.hidden(h)))
+
+
+def test_a_weight_that_reads_out_in_two_modules():
+    found = scale(
+        TwoReadOuts, {"width": 16}, {"width": 64}, scheme="mup", multipliers="forward",
+    )  # fmt: skip
+    kept = {m.module: m.factor for m in found.multipliers}
+    assert kept == {"early": 0.25, "late": 0.25}
