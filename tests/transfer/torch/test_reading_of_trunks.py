@@ -188,3 +188,34 @@ def test_a_weight_that_reads_out_in_two_modules():
     )  # fmt: skip
     kept = {m.module: m.factor for m in found.multipliers}
     assert kept == {"early": 0.25, "late": 0.25}
+
+
+class WithARowOfItsOwn(nn.Embedding):
+    """Embeddings times √d, of which one row is another weight, as in T5Gemma 2."""
+
+    def __init__(self, width):
+        super().__init__(11, width)
+        self.image = nn.Parameter(torch.zeros(width))
+
+    def forward(self, ids):
+        h = super().forward(ids) * self.embedding_dim**0.5
+        h[ids == 7] = self.image
+        return h
+
+
+class ReadsImages(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.wte, self.norm = WithARowOfItsOwn(width), nn.LayerNorm(width)
+        self.hidden, self.out = nn.Linear(width, width), nn.Linear(width, 5)
+
+    def forward(self, input_ids):
+        return self.out(self.norm(torch.tanh(self.hidden(self.wte(input_ids)))))
+
+
+def test_a_factor_does_not_multiply_rows_that_are_overwritten():
+    found = scale(ReadsImages, {"width": 16}, {"width": 64}, scheme="mup", optimizer="adam")
+    (kept,) = found.multipliers
+    assert (kept.module, kept.where, kept.factor) == ("wte", "output", 0.5)
+    # The factor at the module's output is made up for.
+    assert (found["wte.image"].lr, found["wte.image"].folded) == (2.0, ("built × n¹ᐟ²",))

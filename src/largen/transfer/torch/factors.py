@@ -285,6 +285,7 @@ class Factors:
             if own.kind == "module":
                 n = next((r for r in map(self._ratio, own.weights) if r != 1.0), 1.0)
                 self._keep_all(own.module, "built", "output", power, n)
+                self._fold_all(own.written, "built", Power(width=own.power))
             elif own.kind == "product":
                 self._fold_all(own.weights, "built", power)
             else:
