@@ -8,7 +8,7 @@ from torch import nn
 from largen.transfer.torch import scale
 from largen.transfer.torch.quiet import Quiet
 
-BASE, TARGET = {"width": 16, "depth": 2}, {"width": 16, "depth": 8}
+BASE, TARGET = {"width": 8, "depth": 2}, {"width": 8, "depth": 4}
 
 
 def perceptron(width):
@@ -35,7 +35,7 @@ def test_the_trunk_may_have_a_gain_and_a_bias():
         return nn.Sequential(nn.Linear(3, width), *blocks, nn.Linear(width, 2))
 
     found = scale(make, BASE, TARGET, scheme="complete_p")
-    assert found.depth_ratio == 4
+    assert found.depth_ratio == 2
     # The sum inside the block is no residual sum.
     folded = {w.name.partition(".")[2] for w in found.weights if "branch × l⁻¹" in w.folded}
     assert folded == {"out.weight", "out.bias"}
@@ -68,10 +68,10 @@ class TwoStages(nn.Module):
 
 def test_blocks_that_the_depth_does_not_repeat():
     found = scale(TwoStages, BASE, TARGET, scheme="complete_p")
-    assert found.depth_ratio == 4
-    for name in ("first.7", "second.7"):
+    assert found.depth_ratio == 2
+    for name in ("first.3", "second.3"):
         assert found[f"{name}.mlp.2.weight"].folded == ("branch × l⁻¹",)
-    assert found["first.9.mlp.2.weight"].folded == ()
+    assert found["first.5.mlp.2.weight"].folded == ()
 
 
 def test_stages_in_one_sequence():
@@ -86,10 +86,10 @@ def test_stages_in_one_sequence():
         )
 
     found = scale(make, BASE, TARGET, scheme="complete_p")
-    assert found.depth_ratio == 4
+    assert found.depth_ratio == 2
     branches = (w for w in found.weights if "branch × l⁻¹" in w.folded)
     blocks = {w.name.partition(".")[0] for w in branches}
-    assert blocks == {str(i) for i in range(27) if i % 9}
+    assert blocks == {str(i) for i in range(15) if i % 5}
 
 
 class Keeps(nn.Module):
@@ -197,9 +197,9 @@ class WithARowOfItsOwn(nn.Embedding):
         super().__init__(11, width)
         self.image = nn.Parameter(torch.zeros(width))
 
-    def forward(self, ids):
-        h = super().forward(ids) * self.embedding_dim**0.5
-        h[ids == 7] = self.image
+    def forward(self, input):
+        h = super().forward(input) * self.embedding_dim**0.5
+        h[input == 7] = self.image
         return h
 
 

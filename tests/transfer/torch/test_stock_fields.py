@@ -137,3 +137,17 @@ def test_models_that_need_more_layers_are_audited_from_more(monkeypatch):
     (row,) = auditing.audit_stock(scheme="mup", seeds=2, steps=1, growth=(1, 2)).rows
     assert row.width is not None
     assert min(depths) == 4
+
+
+def test_models_whose_first_and_last_layers_are_unlike_the_others():
+    def ends(width, depth):
+        inner = [nn.Linear(width, width) for _ in range(depth - 2)]
+        return nn.Sequential(nn.Linear(16, width), *inner, nn.Linear(width, 16))
+
+    at, base = auditing._base(StockModel("ends", "mine", "text", ends))
+    assert at == {"width": 64, "depth": 4}
+    assert len(list(base.children())) == 4
+    at, _ = auditing._base(
+        StockModel("all", "mine", "text", partial(perceptron, ("width", "depth")))
+    )
+    assert at == {"width": 64, "depth": 2}

@@ -307,17 +307,19 @@ def _base(model: StockModel) -> tuple[dict[str, int], nn.Module]:
         base = on_meta(model.make, at)
     except Exception:
         return twice, on_meta(model.make, twice)
-    try:
-        deep = on_meta(model.make, twice)
-        correspondence(part_of(base), part_of(deep))
-    except Exception:
-        try:
-            deeper = on_meta(model.make, twice | {"depth": 2 * twice["depth"]})
-            correspondence(part_of(deep), part_of(deeper))
-        except Exception:  # which the audit reports
-            return at, base
-        return twice, deep
+    if not _repeats(model.make, at) and _repeats(model.make, twice):
+        return twice, on_meta(model.make, twice)
     return at, base
+
+
+def _repeats(make_model: Callable[..., nn.Module], at: Mapping[str, int]) -> bool:
+    """Whether a model of twice the depth repeats blocks."""
+    try:
+        both = [on_meta(make_model, {**at, "depth": k * at["depth"]}) for k in (1, 2)]
+        correspondence(*map(part_of, both))
+    except Exception:  # which the audit reports
+        return False
+    return True
 
 
 def _grows(
