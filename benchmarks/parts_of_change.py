@@ -20,8 +20,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from largen.transfer.torch.auditing import Quiet, random_targets
 from largen.transfer.torch.plan import TorchPlan
+from largen.transfer.torch.quiet import Quiet, random_targets
 from largen.transfer.torch.recording import output_of
 from largen.transfer.torch.scaling import scale
 from largen.transfer.torch.stock import BASE, StockModel, stock_models

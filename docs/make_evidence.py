@@ -292,11 +292,11 @@ def page() -> str:
         "Plans by complete-P and Adam for every architecture of transformers 5.24 for text, vision "
         "and speech, with guessed configurations of width 64 and depth 2, and the slopes of the "
         "outputs' change over a factor of four in width and in depth, with four networks of each "
-        "size, or eight where four left a verdict undecided. Without names or any other help. "
+        "size, or eight where four left a verdict undecided, or sixteen where a row says so. "
+        "Without names or any other help. "
         "Models that cannot be built want fields that were not guessed, or have no width. Where "
-        "layers are of several kinds, the first two take turns. Fields of many more models were "
-        "guessed after the first run; rows marked 'earlier run' are of models that were not "
-        "audited again since.",
+        "layers are of several kinds, the first two take turns. Rows marked 'earlier run' are of "
+        "models that were not audited again since their configuration was guessed better.",
         every_model(),
     )
     lines += section(

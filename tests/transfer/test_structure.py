@@ -56,6 +56,21 @@ def test_stages_grow_by_themselves():
     assert found.blocks == tuple(f"stages.1.{i}" for i in range(9))
 
 
+def test_stages_in_one_sequence_grow_together():
+    def net(depth):
+        wide, other = Part("Linear", {"weight": (9, 9)}), Part("Linear", {"weight": (9, 8)})
+        return sequence("List", *[LINEAR] * depth, other, *[wide] * depth, NORM)
+
+    found = correspondence(net(2), net(4))
+    assert [found.parts[str(i)] for i in range(10)] == list("0111234445")
+    assert found.blocks == tuple("01235678")
+    assert found.depth_ratio(net(2), net(4)) == 2
+    assert found.early_blocks() == {"0", "3"}
+    longer = sequence("List", *[LINEAR] * 4, NORM, LINEAR)
+    with pytest.raises(InvalidInput, match="one stretch of equal members is longer"):
+        correspondence(sequence("List", LINEAR, NORM, *[LINEAR] * 2), longer)
+
+
 def test_blocks_stacked_in_one_array():
     shallow, deep = (Part("dict", {"w": (depth, 8, 8), "b": (8,)}) for depth in (2, 6))
     found = correspondence(shallow, deep)

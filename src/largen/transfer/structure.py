@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 
 from largen.errors import InvalidInput
 
@@ -53,7 +54,7 @@ class Repetition:
     shallow, deep
         The numbers of repetitions in the two models.
     first
-        Index of the member at which the repetitions begin.
+        Index of the shallow model's member at which the repetitions begin.
     early
         The shallow model's blocks of the same kinds before the last repetition.
     """
@@ -176,14 +177,15 @@ def _match(a_path, a: Part, b_path, b: Part, parts, repetitions, blocks, stacked
     groups = _groups(a), _groups(b)
     for stem, members in groups[1].items():
         others = groups[0].get(stem) or groups[0].get(f"{stem.removesuffix('_')}.", [])
-        pairs, repetition = _pairs(b_path, stem, a, others, b, members)
-        if repetition is not None:
+        pairs, repeated = _pairs(b_path, stem, a, others, b, members)
+        for repetition, first in repeated:
+            start = 0 if len(repeated) == 1 else repetition.first
             last = repetition.first + (repetition.shallow - 1) * repetition.unit
             unit = {_kind(a.parts[name]) for name in others[last : last + repetition.unit]}
-            same = (name for name in others[:last] if _kind(a.parts[name]) in unit)
+            same = (name for name in others[start:last] if _kind(a.parts[name]) in unit)
             early = tuple(_join(a_path, name) for name in same)
             repetitions.append(replace(repetition, early=early))
-            span = range(repetition.first, repetition.first + repetition.deep * repetition.unit)
+            span = range(first, first + repetition.deep * repetition.unit)
             blocks.extend(_join(b_path, members[i]) for i in span)
         for theirs, ours in pairs:
             _match(
@@ -198,9 +200,12 @@ def _kind(part: Part) -> tuple:
 
 
 def _pairs(path, stem, a: Part, others, b: Part, members):
-    """Return pairs of corresponding members of a sequence, and the repetition that extends it."""
+    """Return pairs of corresponding members of a sequence, and the repetitions that extend it.
+
+    Each repetition is returned with the index of its first member in the deep model.
+    """
     if len(others) == len(members):
-        return list(zip(others, members, strict=True)), None
+        return list(zip(others, members, strict=True)), []
     was = [a.parts[name].signature() for name in others]
     now = [b.parts[name].signature() for name in members]
     extra = len(now) - len(was)
@@ -211,6 +216,9 @@ def _pairs(path, stem, a: Part, others, b: Part, members):
     while tail < len(was) - head and was[-1 - tail] == now[-1 - tail]:
         tail += 1
     if extra < 0 or head == 0 or head + tail < len(was):
+        runs = _runs(was), _runs(now)
+        if extra > 0 and [own for own, _ in runs[0]] == [own for own, _ in runs[1]]:
+            return _in_runs(_join(path, stem + "…"), runs, others, members)
         raise InvalidInput(
             f"make_model: the sequence {_join(path, stem + '…')} has {len(was)} members at one "
             f"depth and {len(now)} at another, and no block of it is simply repeated; make a "
@@ -230,7 +238,31 @@ def _pairs(path, stem, a: Part, others, b: Part, members):
         else:
             source = i - extra
         pairs.append((others[source], name))
-    return pairs, repetition
+    return pairs, [(repetition, first)]
+
+
+def _runs(signatures: list[tuple]) -> list[tuple[tuple, int]]:
+    """Return each stretch of equal members with its length."""
+    return [(own, len(list(members))) for own, members in groupby(signatures)]
+
+
+def _in_runs(path, runs, others, members):
+    """Return pairs and repetitions of a sequence in which several stretches have grown.
+
+    The stages of an EfficientNet are such stretches of one sequence.
+    """
+    pairs, repeated, a, b = [], [], 0, 0
+    for (_, shallow), (_, deep) in zip(*runs, strict=True):
+        pairs.extend((others[a + min(i, shallow - 1)], members[b + i]) for i in range(deep))
+        if deep > shallow:
+            repeated.append((Repetition(path, 1, shallow, deep, a), b))
+        elif deep < shallow:
+            raise InvalidInput(
+                f"make_model: of the sequence {path} one stretch of equal members is longer, and "
+                "another one shorter, in the deeper model."
+            )
+        a, b = a + shallow, b + deep
+    return pairs, repeated
 
 
 def _repetition(now: list[tuple], head: int, extra: int) -> tuple[int, int]:

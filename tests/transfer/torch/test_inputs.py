@@ -7,8 +7,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from largen.transfer.torch.auditing import Quiet
 from largen.transfer.torch.examples import made_up
+from largen.transfer.torch.quiet import Quiet
 
 IDS, FEATURES, WIDTH = 11, 5, 8
 
@@ -91,10 +91,39 @@ class OverwritesItsCache(nn.Module):
         return result
 
 
+class PassesOn(nn.Module):
+    """Passes arguments on to a part that has a cache."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.config, self.part = SimpleNamespace(use_cache=True), OverwritesItsCache(width)
+
+    def forward(self, input_ids, **others):
+        if others.get("use_cache", self.config.use_cache):
+            raise ValueError("no cache of this kind")
+        return self.part(input_ids, **others)
+
+
+class ImagesAtTheirOwnIds(nn.Module):
+    """Takes images only where ids stand for them."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.wte, self.conv = nn.Embedding(IDS, width), nn.Conv2d(3, width, 2)
+
+    def forward(self, input_ids, pixel_values=None):
+        if pixel_values is not None:
+            raise ValueError("no ids for the image")
+        return self.wte(input_ids)
+
+
 @pytest.mark.parametrize(
     "kind",
-    [EitherIdsOrFeatures, TimeFirst, Subsampled, Patches, TableOfItsOwn, OverwritesItsCache],
-)
+    [
+        EitherIdsOrFeatures, TimeFirst, Subsampled, Patches, TableOfItsOwn, OverwritesItsCache,
+        PassesOn, ImagesAtTheirOwnIds,
+    ],
+)  # fmt: skip
 def test_models_are_called_and_trained_with_generated_inputs(kind):
     quiet = Quiet(kind, None)
     model = quiet(width=WIDTH)

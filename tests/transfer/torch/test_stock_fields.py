@@ -7,7 +7,7 @@ from torch import nn
 
 from largen.transfer.torch import auditing
 from largen.transfer.torch.stock import StockModel
-from largen.transfer.torch.stock_fields import fields_at
+from largen.transfer.torch.stock_fields import DEPENDENT, fields_at
 
 
 class Config:
@@ -77,6 +77,15 @@ def test_sizes_that_belong_together():
     assert fields_at(Config(head_dim=512, **rotated), 64, 2, {})["head_dim"] == 16
 
 
+def test_fields_that_depend_on_one_another():
+    zamba = {"hidden_size": 3712, "num_attention_heads": 16, "attention_hidden_size": 7424}
+    found = fields_at(Config(**zamba, attention_head_dim=464), 64, 2, DEPENDENT["zamba"])
+    assert found["num_attention_heads"] * found["attention_head_dim"] == 2 * found["hidden_size"]
+    mimo = Config(num_attention_heads=64, num_key_value_heads=4)
+    found = fields_at(mimo, 64, 2, DEPENDENT["mimo_v2_flash"])
+    assert found == {"num_attention_heads": 4, "num_key_value_heads": 2}
+
+
 def test_sizes_of_stages():
     config = Config(
         depths=(2, 2), hidden_sizes=[32, 64], num_attention_heads=[1, 2], window_size=7,
@@ -128,3 +137,17 @@ def test_models_that_need_more_layers_are_audited_from_more(monkeypatch):
     (row,) = auditing.audit_stock(scheme="mup", seeds=2, steps=1, growth=(1, 2)).rows
     assert row.width is not None
     assert min(depths) == 4
+
+
+def test_models_whose_first_and_last_layers_are_unlike_the_others():
+    def ends(width, depth):
+        inner = [nn.Linear(width, width) for _ in range(depth - 2)]
+        return nn.Sequential(nn.Linear(16, width), *inner, nn.Linear(width, 16))
+
+    at, base = auditing._base(StockModel("ends", "mine", "text", ends))
+    assert at == {"width": 64, "depth": 4}
+    assert len(list(base.children())) == 4
+    at, _ = auditing._base(
+        StockModel("all", "mine", "text", partial(perceptron, ("width", "depth")))
+    )
+    assert at == {"width": 64, "depth": 2}

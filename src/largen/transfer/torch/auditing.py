@@ -19,10 +19,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
-from weakref import WeakKeyDictionary
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from largen.callables import takes
 from largen.errors import InvalidInput, LargenError, instance_of
@@ -33,17 +31,14 @@ from largen.transfer.audits import Audit, Audited, Slope, format_of
 from largen.transfer.coordinates import CoordinateCheck, slope_with_margin
 from largen.transfer.schemes import scheme_of
 from largen.transfer.shapes import shapes
+from largen.transfer.structure import correspondence
 from largen.transfer.torch.check import coordinate_check
-from largen.transfer.torch.examples import record_call
-from largen.transfer.torch.process import fixed_seed
-from largen.transfer.torch.recording import output_of
+from largen.transfer.torch.quiet import Quiet
 from largen.transfer.torch.scaling import scale
 from largen.transfer.torch.stock import BASE, LARGEST, StockModel, stock_models
-from largen.transfer.torch.survey import on_meta
-from largen.transfer.torch.survey import real as real_model
+from largen.transfer.torch.survey import on_meta, part_of
 from largen.transfer.updates import update
 
-SAMPLES = 8
 GROWTH = (1, 2, 4)
 TOLERANCE = 0.3
 
@@ -276,12 +271,8 @@ def _at_most(seconds: float | None) -> Iterator[None]:
 
 
 def _one(model: StockModel, options: Mapping[str, Any]) -> Audited:
-    at = dict(BASE)
     try:
-        try:
-            base = on_meta(model.make, at)
-        except Exception:  # some need a block of each kind, or of each stage, twice
-            base = on_meta(model.make, at := at | {"depth": 2 * at["depth"]})
+        at, base = _base(model)
     except Exception as error:
         why = f"{type(error).__name__}: {_first_line(error)}"
         return Audited(model.name, model.library, failure=why)
@@ -305,6 +296,32 @@ def _one(model: StockModel, options: Mapping[str, Any]) -> Audited:
     return replace(row, library=model.library, notes=(*notes, *row.notes))
 
 
+def _base(model: StockModel) -> tuple[dict[str, int], nn.Module]:
+    """Return the sizes of a base, and the base.
+
+    Some models need a block of each kind, or of each stage, twice; in others, the first and the
+    last block are unlike those between them, of which the base needs some.
+    """
+    at, twice = dict(BASE), BASE | {"depth": 2 * BASE["depth"]}
+    try:
+        base = on_meta(model.make, at)
+    except Exception:
+        return twice, on_meta(model.make, twice)
+    if not _repeats(model.make, at) and _repeats(model.make, twice):
+        return twice, on_meta(model.make, twice)
+    return at, base
+
+
+def _repeats(make_model: Callable[..., nn.Module], at: Mapping[str, int]) -> bool:
+    """Whether a model of twice the depth repeats blocks."""
+    try:
+        both = [on_meta(make_model, {**at, "depth": k * at["depth"]}) for k in (1, 2)]
+        correspondence(*map(part_of, both))
+    except Exception:  # which the audit reports
+        return False
+    return True
+
+
 def _grows(
     make_model: Callable[..., nn.Module], base: nn.Module, at: Mapping[str, int], key: str
 ) -> bool:
@@ -312,71 +329,6 @@ def _grows(
     larger = on_meta(make_model, {**at, key: 2 * at[key]})
     shapes_of = [{n: p.shape for n, p in m.named_parameters()} for m in (base, larger)]
     return shapes_of[0] != shapes_of[1]
-
-
-class Quiet:
-    """A builder of models without dropout, and their loss on inputs that they accept."""
-
-    def __init__(self, make_model: Callable[..., nn.Module], example: Any):
-        self.make_model, self.example = make_model, example
-        self.sizes: WeakKeyDictionary[nn.Module, Mapping[str, Any]] = WeakKeyDictionary()
-        self.inputs: dict[tuple, tuple] = {}
-        self.targets: WeakKeyDictionary[nn.Module, Tensor] = WeakKeyDictionary()
-
-    def __call__(self, **sizes: Any) -> nn.Module:
-        """Build a model in evaluation mode, except for batch normalisation."""
-        model = self.make_model(**sizes)
-        if not isinstance(model, nn.Module):
-            raise InvalidInput(f"make_model: wanted a torch.nn.Module, got {shown(model)}.")
-        model.eval()
-        for module in model.modules():
-            if isinstance(module, nn.modules.batchnorm._BatchNorm):
-                module.train()
-        self.sizes[model] = sizes
-        return model
-
-    def loss(self, model: nn.Module, batch: Any) -> Tensor:
-        """Return half the mean squared distance to targets f₀ + y, with f₀ from the first call."""
-        args, kwargs = self.inputs_at(self.sizes[model])
-        output = output_of(model(*args, **kwargs))
-        if output is None:
-            raise InvalidInput("make_model: the model returns no tensor of real numbers.")
-        if model not in self.targets:
-            self.targets[model] = output.detach() + random_targets(output.shape)
-        return (output - self.targets[model]).square().mean() / 2
-
-    def inputs_at(self, sizes: Mapping[str, Any]) -> tuple:
-        """Return inputs that models of these sizes accept, found by calling one such model."""
-        key = tuple(sizes.items())
-        if key not in self.inputs:
-            _, inputs = record_call(
-                real_model(self.make_model, sizes, 0).eval(), self.example, sizes
-            )
-            self.inputs[key] = inputs if self.example is not None else _more(inputs)
-        return self.inputs[key]
-
-
-def _more(inputs: tuple) -> tuple:
-    """Return inputs of the same kinds with more samples, for the statistics of a batch."""
-    args, kwargs = inputs
-    with fixed_seed(11):
-        return tuple(map(_of_samples, args)), {k: _of_samples(v) for k, v in kwargs.items()}
-
-
-def _of_samples(value: Any) -> Any:
-    if not isinstance(value, Tensor) or value.ndim == 0:
-        return value
-    shape = (SAMPLES, *value.shape[1:])
-    if value.is_floating_point():
-        return torch.randn(shape, dtype=value.dtype)
-    if bool((value == value.flatten()[0]).all()):  # masks, and sizes of images
-        return value.flatten()[0].expand(shape).clone()
-    return torch.randint(0, int(value.max()) + 1, shape, dtype=value.dtype)
-
-
-def random_targets(shape: Sequence[int]) -> Tensor:
-    """Return y, the same for equal shapes."""
-    return torch.randn(tuple(shape), generator=torch.Generator().manual_seed(7))
 
 
 def _slope(check: CoordinateCheck) -> Slope:

@@ -109,7 +109,7 @@ def made_up(model: nn.Module) -> list[Inputs]:
     """Return inputs that a model might accept, the likelier ones first."""
     # A list, not a generator, which would hold PyTorch's random state between two items.
     with fixed_seed(0):
-        return list(islice(_made_up(model), MOST_TRIES))
+        return list(islice(_made_up(model), 2 * MOST_TRIES))
 
 
 def _made_up(model: nn.Module) -> Iterator[Inputs]:
@@ -123,23 +123,48 @@ def _made_up(model: nn.Module) -> Iterator[Inputs]:
         "decoder_input_ids": _ids,
     }
     known = {name: list(make(model)) for name, make in makers.items() if name in names}
-    choices = [known] if known else []
-    others = {name: values for name, values in known.items() if name != "input_ids"}
-    if 0 < len(others) < len(known) and list(others) != ["decoder_input_ids"]:
-        choices.append(others)  # some encoders take either ids or features
+    choices = _choices(known)
     for own in choices:
-        # Training needs no cache of keys and values, which some models overwrite in place.
         tries = (
             ((), _with_sizes(names, dict(zip(own, values, strict=True))) | rest)
-            for rest in (({"use_cache": False}, {}) if "use_cache" in names else ({},))
+            for rest in _caches(model, parameters)
             for values in product(*own.values())
         )
-        yield from islice(tries, MOST_TRIES // len(choices))
+        yield from islice(tries, MOST_TRIES // min(len(choices), 2))
     plain = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     needed = [p.name for p in parameters if p.kind in plain and p.default is p.empty]
     needed = needed or [p.name for p in parameters if p.kind in plain][:1] or ["x"]
     for values in product(*(_by_hint(model, name) for name in needed)):
         yield values, {}
+
+
+def _choices(known: dict[str, list[Tensor]]) -> list[dict[str, list[Tensor]]]:
+    """Return which inputs to pass together: all, without one of them, and ids alone.
+
+    Some encoders take one of several inputs, and images may need ids of their own among those of
+    the text.
+    """
+    left_out = [{name} for name in known if name != "decoder_input_ids"]
+    more = [set(known) - set(IDS)]
+    choices = [set(known)] if known else []
+    for without in left_out + more:
+        rest = set(known) - without
+        if rest - {"decoder_input_ids"} and rest not in choices:
+            choices.append(rest)
+    return [{name: known[name] for name in known if name in own} for own in choices]
+
+
+def _caches(model: nn.Module, parameters: list[inspect.Parameter]) -> list[dict[str, Any]]:
+    """Return what to say about the cache of keys and values, which some models overwrite in place.
+
+    Training needs none. Models may pass arguments without names on to the part that has a cache.
+    """
+    without = {"use_cache": False}
+    if any(p.name == "use_cache" for p in parameters):
+        return [without, {}]
+    passed_on = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    stated = getattr(getattr(model, "config", None), "use_cache", None)
+    return [{}, without] if passed_on and stated is not None else [{}]
 
 
 def _by_hint(model: nn.Module, name: str) -> list[Tensor]:
@@ -207,8 +232,11 @@ def _image_side(module: nn.Module) -> int | None:
 
 
 def _sounds(model: nn.Module) -> Iterator[Tensor]:
+    """Yield waves, without and with an axis of channels."""
     for length in SOUNDS:
         yield torch.randn(BATCH, length)
+    for length in SOUNDS:
+        yield torch.randn(BATCH, 1, length)
 
 
 def _features(model: nn.Module) -> Iterator[Tensor]:
@@ -219,7 +247,7 @@ def _features(model: nn.Module) -> Iterator[Tensor]:
     stated = (getattr(owner, name, None) for owner in owners for name in FREQUENCIES)
     longest = getattr(getattr(model, "config", None), "max_source_positions", 16)
     for size in dict.fromkeys((*channels, *(m for m in stated if isinstance(m, int)))):
-        for length in (2 * longest, 64):
+        for length in (2 * longest, 64, 8 * LENGTHS[0]):  # the last one: 8 for each token id
             yield torch.randn(BATCH, size, length)
             yield torch.randn(BATCH, length, size)
     if layer is None:

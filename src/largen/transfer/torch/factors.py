@@ -33,7 +33,7 @@ from largen.transfer.torch.logits import users
 from largen.transfer.torch.reading import Reading, all_of
 from largen.transfer.torch.recording import Record
 from largen.transfer.torch.streams import Sum
-from largen.transfer.torch.walks import walk
+from largen.transfer.torch.walks import concatenated, walk
 from largen.transfer.torch.widths import behind, module_at, own_factors
 from largen.transfer.updates import Update
 
@@ -285,6 +285,7 @@ class Factors:
             if own.kind == "module":
                 n = next((r for r in map(self._ratio, own.weights) if r != 1.0), 1.0)
                 self._keep_all(own.module, "built", "output", power, n)
+                self._fold_all(own.written, "built", Power(width=own.power))
             elif own.kind == "product":
                 self._fold_all(own.weights, "built", power)
             else:
@@ -305,7 +306,8 @@ class Factors:
         """Put the factor of a functional read-out by an embedding's weight on its input.
 
         The weight may be one that maps a fixed number of features, too, such as the second factor
-        of an embedding, and the read-out may have layers of fixed sizes behind it.
+        of an embedding, or a part of a concatenation, and the read-out may have layers of fixed
+        sizes behind it.
         """
         record = reading.base.record
         tables = {
@@ -322,9 +324,10 @@ class Factors:
                 place = next(i for i in record.nodes[end.node].inputs if record.nodes[i].is_data)
                 before = walk(record, place).ends.values()
                 ends += [each for each in before if each.kind == "product" and each not in ends]
+            parts = () if end.weights else concatenated(record, record.nodes[end.node])
             tied = [
                 name
-                for weight in set(end.weights) & (tables | both_ways)
+                for weight in (*sorted(set(end.weights) & (tables | both_ways)), *parts)
                 for name in self.facts.copies(weight)
                 if family(roles[name]) == "input" and self.facts.growing(name)
                 and not self.facts.read_outs(name)

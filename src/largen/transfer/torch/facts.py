@@ -37,6 +37,7 @@ class Facts(Alignment):
     def __init__(self, make_model: Callable[..., nn.Module], sizes: Shapes):
         self.make_model = make_model
         self.reading: Reading | None = None
+        self.repeated_only = False
         self.models = {name: on_meta(make_model, at) for name, at in sizes.by_name().items()}
         parts = {name: part_of(model) for name, model in self.models.items()}
         super().__init__(parts, sizes, "make_model")
@@ -144,22 +145,30 @@ class Facts(Alignment):
         if self.reading is None or sizes.deep is None or self.reading.deep is None:
             return
         key = next(k for k in sizes.base if sizes.deep[k] != sizes.base[k])
-        try:
-            counted = self.reading.depth_ratio(
-                self.growing_sums(), sizes.base[key], sizes.deep[key], sizes.target[key]
-            )
-        except InvalidInput:
-            if strict:
-                raise
+        depths = sizes.base[key], sizes.deep[key], sizes.target[key]
+        for self.repeated_only in (False, True):
+            try:
+                counted = self.reading.depth_ratio(self.growing_sums(), *depths)
+            except InvalidInput:
+                if self.repeated_only and strict:
+                    raise
+                continue
+            if counted != 1.0:
+                self.l = counted
             return
-        if counted != 1.0:
-            self.l = counted
+        self.repeated_only = False
 
     def growing_sums(self) -> list[int]:
-        """Return the indices of the base's residual sums in sequences that grow with the depth."""
+        """Return the indices of the base's residual sums in sequences that grow with the depth.
+
+        Where streams grow unlike with all of these, those in the repeated blocks alone count.
+        """
         if self.reading is None:
             return []
         stems = [r.path[:-1] for r in self._deeper.repetitions]
+        if self.repeated_only:
+            own = {self._deeper.parts[block] for block in self._deeper.blocks}
+            stems = [f"{block}." for block in own | self._deeper.early_blocks()]
         found = []
         for i, own in enumerate(self.reading.sums):
             names = [self.reading.base.record.nodes[end].module for end in own.walk.ends]

@@ -209,7 +209,11 @@ class Reading:
 
     @cached_property
     def bottlenecks(self) -> set[str]:
-        """Weights of products whose results other weights or attention use further."""
+        """Weights of products whose results other weights or attention use further.
+
+        A read-out whose result is used inside the model as well is none: with entries of n^(−½),
+        what training changes in front of it would change the output by n^½.
+        """
         record, found = self.base.record, set()
         consumers = users(record)
         last = {end.node for end in self.read_outs}
@@ -221,7 +225,7 @@ class Reading:
                 inner = record.before(node.index, record.output)
                 if inner and not _routes(record, node, consumers):
                     found.update(end.weights)
-        return found
+        return found - {weight for end in self.read_outs for weight in end.weights}
 
 
 def all_of(found: Any) -> list[str]:

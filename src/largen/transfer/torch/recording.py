@@ -161,12 +161,23 @@ def record(model: nn.Module, args: tuple, kwargs: Mapping[str, Any]) -> Record:
     args, kwargs
         The arguments of the call.
     """
+    forget(model)
     watch = Recorder(model, (args, kwargs))
     with watching(watch, model, watch.enter, watch.leave):
         output = output_of(model(*args, **kwargs))
     found = watch.record
     found.output = None if output is None else watch.place(output)
     return found
+
+
+def forget(model: nn.Module) -> None:
+    """Set the mode of a model in evaluation mode anew.
+
+    Some models keep what they compute from weights in evaluation mode, such as the biases of
+    attention, until the mode changes.
+    """
+    if not any(module.training for module in model.modules()):
+        model.train().eval()
 
 
 @contextmanager

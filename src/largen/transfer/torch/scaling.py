@@ -178,9 +178,10 @@ def scale(
             tied=tuple(facts.uses[name][1:]),
             experts=more if name in facts.mixed and not as_built(param) else 1.0,
         )
-        module, _, leaf = name.rpartition(".")
+        leaf = name.rpartition(".")[2]
         keep = not factors.fold and family(role) == "output" and leaf == "weight"
-        if keep:
+        for use in facts.uses[name] if keep else ():
+            module = use.rpartition(".")[0]
             factors.keep(module, "output", "input", rule(param, moved, role).multiplier, n)
         own = tuple(factors.folds.get(name, ()))
         weights.append(resolve(param, moved, found, facts.l, own, keep_output=keep))

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from largen.errors import InvalidInput, one_of
-from largen.transfer.torch.stock_fields import HEAD, fields_at
+from largen.transfer.torch.stock_fields import DEPENDENT, HEAD, fields_at
 from largen.transfer.torch.stock_images import TIMM
 
 # Name → (kind of model in transformers, name of its configuration, fields that differ).
@@ -169,7 +169,8 @@ def _made(task: str, name: str, own: Own, width: int, depth: int) -> nn.Module:
     auto = getattr(transformers, f"AutoModelFor{task}")
     try:
         default = transformers.AutoConfig.for_model(name)
-        return _built(auto, type(default)(**fields_at(default, width, depth, own)))
+        fields = fields_at(default, width, depth, {**DEPENDENT.get(name, {}), **own})
+        return _built(auto, type(default)(**fields))
     except Exception as error:
         why = _why_not(transformers, auto, name)
         if why is None:

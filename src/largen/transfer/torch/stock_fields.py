@@ -16,7 +16,7 @@ WIDTHS: Mapping[str, float] = {
          "attention_hidden_size", "output_hidden_size", "d_attn", "lru_width", "qk_dim", "v_dim",
          "d_latents", "hidden_size_global", "conv_channels", "audio_hidden_size",
          "text_hidden_size", "vision_hidden_size", "encoder_hidden_size",
-         "decoder_hidden_size"), 1.0
+         "decoder_hidden_size", "cross_hidden_size"), 1.0
     ),
     **dict.fromkeys(
         ("intermediate_size", "ffn_dim", "d_ff", "n_inner", "encoder_ffn_dim", "decoder_ffn_dim",
@@ -51,6 +51,7 @@ HEAD_SIZES = frozenset({
     "qk_nope_head_dim", "global_head_dim", "swa_head_dim", "linear_key_head_dim",
     "linear_value_head_dim", "linear_head_dim", "attention_head_size", "mamba_d_head",
     "mamba_head_dim", "mamba_headdim", "swa_v_head_dim",
+    "cross_head_dim",
 })  # fmt: skip
 DEPTHS = frozenset({
     "num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers", "decoder_layers",
@@ -75,11 +76,70 @@ FIXED: Mapping[str, Any] = {
     "conv_kernel": (10, 3), "num_feat_extract_layers": 2, "num_conv_pos_embeddings": 16,
     "num_conv_pos_embedding_groups": 4, "embedding_size": 16, "hidden_size_per_layer_input": 16,
     "layerdrop": 0.0, "first_k_dense_replace": 1, "mlp_only_layers": (), "num_kv_shared_layers": 0,
-    "decoder_sparse_step": 1, "encoder_sparse_step": 1, "n_mels": 8, "input_feat_per_channel": 8,
-    "subsampling_conv_channels": 16, "attention_window": 8, "window_size": 4, "num_latents": 16,
-    "sliding_window": 8, "apply_spec_augment": False, "rotary_dim": HEAD, "num_groups": 4,
+    "subsample_layers": (0,), "decoder_sparse_step": 1, "encoder_sparse_step": 1, "n_mels": 8,
+    "input_feat_per_channel": 8, "subsampling_conv_channels": 16, "attention_window": 8,
+    "window_size": 4, "num_latents": 16, "sliding_window": 8, "apply_spec_augment": False,
+    "rotary_dim": HEAD, "num_groups": 4,
     "entity_emb_size": 16, "context_size": 32, "n_layers_per_attn_res_block": 2,
+    "mm_tokens_per_image": 4,
     "depth_divisible_by": 1, "min_depth": 1, "depth_divisor": 1,
+}  # fmt: skip
+
+
+def _width(width: int, depth: int) -> int:
+    return width
+
+
+# Fields of architectures that depend on one another in ways that their names do not tell: numbers,
+# or functions of width and depth.
+DEPENDENT: Mapping[str, Mapping[str, Any]] = {
+    "cohere_compass_text": {
+        "rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 1e4}},
+    },
+    "dbrx": {"attn_config": {"rope_theta": 1e4, "clip_qkv": 8.0}},
+    "dia": {"decoder_config": {"num_channels": 1}, "delay_pattern": [0]},
+    "dots3_note": {
+        "vision_config": {"adapter_in_dim": _width, "adapter_out_dim": _width},
+        "audio_config": {"adapter_input_size": _width, "adapter_out_dim": _width},
+    },
+    # Repeats besides the first block of each stage, which has no residual sum.
+    "efficientnet": {
+        "num_block_repeats": lambda width, depth: [depth + 1] * 7, "depth_coefficient": 1.0,
+        "hidden_dim": lambda width, depth: 1280 * width // 256,
+    },
+    "fun_asr_nano": {
+        "adaptor_config": {"intermediate_size": lambda width, depth: width // 4},
+    },
+    "granitemoehybrid": {"mamba_chunk_size": 16, "mamba_d_state": 16},
+    # Four convolutions of stride 2 make the patches.
+    "levit": {"image_size": 128, "patch_size": 16},
+    "lfm2_moe": {
+        "layer_types": lambda width, depth: ["conv", "full_attention"] * (depth // 2),
+        "num_dense_layers": 0,
+    },
+    # Twice as many heads of keys in layers of sliding attention.
+    "mimo_v2_flash": {"num_key_value_heads": lambda width, depth: width // HEAD // 2},
+    "moonshine_streaming": {"num_key_value_heads": lambda width, depth: width // HEAD},
+    # Sequences are padded to whole blocks.
+    "pegasus_x": {"block_size": 8, "num_global_tokens": 4},
+    # A factor of all widths but the last one.
+    "pp_lcnet": {
+        "scale": lambda width, depth: width / 256, "divisor": 1,
+        "class_expand": lambda width, depth: 5 * width,
+    },
+    # Windows of 2 n frames.
+    "qwen3_asr": {"n_window": 8},
+    "reformer": {
+        "is_decoder": True, "axial_pos_shape": [8, 8],
+        "axial_pos_embds_dim": lambda width, depth: [width // 4, 3 * width // 4],
+    },
+    "shieldgemma2": {"yes_token_index": 3, "no_token_index": 4},
+    "textnet": {"stem_out_channels": lambda width, depth: width // 2},
+    # Attention is over the features and the embedding, side by side.
+    "zamba": {
+        "attention_hidden_size": lambda width, depth: 2 * width,
+        "attention_head_dim": 2 * HEAD, "head_dim": 2 * HEAD,
+    },
 }  # fmt: skip
 # Sizes that are not larger than by default.
 MOST = frozenset(
@@ -100,8 +160,9 @@ def fields_at(config: Any, width: int, depth: int, own: Mapping[str, Any]) -> di
     width, depth
         Width and depth of the model.
     own
-        Fields with values of their own: numbers, or functions of width and depth; ``heads`` is a
-        fixed number of heads, whose dimension then grows.
+        Fields with values of their own: numbers, functions of width and depth, or, for a
+        configuration inside, its own fields; ``heads`` is a fixed number of heads, whose dimension
+        then grows.
 
     Examples
     --------
@@ -118,7 +179,7 @@ def fields_at(config: Any, width: int, depth: int, own: Mapping[str, Any]) -> di
     found: dict[str, Any] = {}
     for name, value in given.items():
         if hasattr(value, "attribute_map") and hasattr(value, "to_dict"):
-            found[name] = type(value)(**fields_at(value, width, depth, {}))
+            found[name] = type(value)(**fields_at(value, width, depth, own.pop(name, {})))
             continue
         new = _field(name, value, given, width, depth, heads)
         if new is not None:

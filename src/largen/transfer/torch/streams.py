@@ -67,6 +67,8 @@ def residual_sums(record: Record) -> list[Sum]:
             candidates.append((node.index, terms))
     if found:
         _add_affine_trunks(record, candidates, found)
+    else:
+        _add_trunks_with_gains(record, candidates, found)
     return _in_streams(record, found)
 
 
@@ -117,6 +119,36 @@ def _add_affine_trunks(record: Record, candidates: list, found: dict) -> None:
                 found[place] = (trunk, branch, source)
                 on_spine.update(_spine(record, trunk, found))
                 break
+
+
+def _add_trunks_with_gains(record: Record, candidates: list, found: dict) -> None:
+    """Add sums whose trunk has a gain and a bias, on the stream that the output is computed from.
+
+    All sums of a model are of this kind, such as g ⊙ (x + b) + f(x), or none is: within a block,
+    a sum of this kind may be no residual sum, such as y + D ⊙ u of a state-space layer.
+    """
+    on_spine = set() if record.output is None else set(_spine(record, record.output, {}))
+    for place, terms in reversed(candidates):
+        if place not in on_spine:
+            continue
+        for trunk, branch in (terms, terms[::-1]):
+            source = _through_gains(record, trunk)
+            if record.before(source, branch) and _passes_a_weight(record, source, branch):
+                found[place] = (trunk, branch, source)
+                on_spine.update(_spine(record, trunk, found))
+                break
+
+
+def _through_gains(record: Record, place: int) -> int:
+    """Return the tensor upstream of views, gains and biases."""
+    while True:
+        place = through_views(record, place)
+        node = record.nodes[place]
+        data = [i for i in node.inputs if record.nodes[i].is_data]
+        weights = [i for i in node.inputs if record.nodes[i].is_weight]
+        if node.op not in SUMS | {"mul"} or len(data) != 1 or len(weights) != 1:
+            return place
+        place = data[0]
 
 
 def _affine_source(record: Record, place: int, other: int) -> int | None:

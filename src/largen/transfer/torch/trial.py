@@ -17,7 +17,14 @@ from torch import Tensor, nn
 
 from largen.errors import InvalidInput
 from largen.transfer.torch.process import fixed_seed
-from largen.transfer.torch.recording import Record, Recorder, output_of, tensors_in, watching
+from largen.transfer.torch.recording import (
+    Record,
+    Recorder,
+    forget,
+    output_of,
+    tensors_in,
+    watching,
+)
 
 CLOSE = 2e-3  # tolerance in single precision, with reductions of some thousand terms
 
@@ -69,6 +76,7 @@ def run_again(
     InvalidInput
         If the forward pass performs other operations than the recorded one.
     """
+    forget(specimen.model)
     watch = _Replay(specimen, set(places), results or {})
     running = watching(watch, specimen.model, watch.enter, watch.leave)
     with fixed_seed(0), _multiply_weights(specimen.model, multiplied), running:

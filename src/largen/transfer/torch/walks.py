@@ -229,6 +229,16 @@ def _proportional(record: Record, place: int) -> tuple[str, ...]:
     return (node.parameter,)
 
 
+def concatenated(record: Record, node: Node) -> tuple[str, ...]:
+    """Return the parameters of which a product's weight is a concatenation, if it is one."""
+    for i in node.inputs:
+        while record.nodes[i].is_weight and record.nodes[i].op in VIEWS:
+            i = record.nodes[i].inputs[0]
+        if record.nodes[i].is_weight and record.nodes[i].op == "cat":
+            return tuple(record.parameters(i))
+    return ()
+
+
 def through_views(record: Record, place: int) -> int:
     """Return the tensor upstream of views, casts, copies and constant factors."""
     while True:

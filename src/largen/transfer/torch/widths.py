@@ -18,6 +18,7 @@ from largen.transfer.torch.reading import Reading, all_of
 from largen.transfer.torch.recording import Node, Record
 from largen.transfer.torch.walks import MULTIPLIES, VIEWS, constant_factor, walk
 
+WRITES = frozenset({"index_put", "_index_put_impl", "masked_scatter"})
 FLAT = 0.25  # a power of the width smaller than this counts as 0
 
 
@@ -37,12 +38,16 @@ class OwnFactor:
         For ``"module"``, the module whose output it multiplies.
     power
         The power of n.
+    written
+        Parameters that the module writes to some rows of its output, which the factor does not
+        multiply.
     """
 
     kind: str
     weights: tuple[str, ...]
     module: str
     power: Fraction
+    written: tuple[str, ...] = ()
 
 
 def own_factors(reading: Reading) -> list[OwnFactor]:
@@ -130,6 +135,9 @@ def _place(reading: Reading, node: Node, power: Fraction) -> OwnFactor:
         module = module_at(record, place) or module_at(record, node.index)
         if module is not None:
             return OwnFactor("module", tuple(all_of(found)), module, power)
+        module, written = _overwritten(record, node)
+        if module is not None:
+            return OwnFactor("module", tuple(all_of(found)), module, power, written)
     if found.takes_a_factor and kinds <= {"product", "gain"}:
         return OwnFactor("product", tuple(all_of(found)), "", power)
     module, names = _makes(record, node)
@@ -141,6 +149,22 @@ def _place(reading: Reading, node: Node, power: Fraction) -> OwnFactor:
         f"{node.shape}) is neither made by a module alone, nor the read-out's input. "
         "Take the number out, or make it independent of the width."
     )
+
+
+def _overwritten(record: Record, node: Node) -> tuple[str | None, tuple[str, ...]]:
+    """Return the module whose output is a tensor with some rows overwritten, and by what."""
+    consumers, place, written = users(record), node.index, []
+    while True:
+        module = module_at(record, place)
+        onward = consumers.get(place, [])
+        if module is not None or len(onward) != 1:
+            return (module, tuple(written)) if written else (None, ())
+        after = record.nodes[onward[0]]
+        if after.op not in WRITES or after.inputs[0] != place:
+            return None, ()
+        weights = [i for i in after.inputs[1:] if record.nodes[i].is_weight]
+        written += [name for i in weights for name in record.parameters(i)]
+        place = after.index
 
 
 def _makes(record: Record, node: Node) -> tuple[str | None, tuple[str, ...]]:
