@@ -41,6 +41,7 @@ from largen.transfer.updates import update
 
 GROWTH = (1, 2, 4)
 TOLERANCE = 0.3
+AGAIN = 1.0  # seconds between attempts to stop an audit that takes too long
 
 
 def audit(
@@ -262,7 +263,8 @@ def _at_most(seconds: float | None) -> Iterator[None]:
         raise _TooLong
 
     before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    # Again and again, since what is raised within a callback of the garbage collection is ignored.
+    signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN)
     try:
         yield
     finally:
