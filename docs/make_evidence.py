@@ -258,9 +258,9 @@ def page() -> str:
         "Images of CIFAR-10, averaged to 8 × 8 positions, classified by the kernels of a "
         "convolutional network with averages in between and of a fully connected one, which are "
         "stored block by block; the same command with 1000 and 500 images has the first rows. "
-        "Other work on the machine raised the wall-clock times, and the kernels of 4000 images among "
-        "themselves are those of a call that was killed later. Published accuracies for as few "
-        "images of this size are not at hand.",
+        "Other work on the machine raised the wall-clock times, and the kernels of 4000 images "
+        "among themselves are those of a call that was killed later. Published accuracies for as "
+        "few images of this size are not at hand.",
         table("myrtle.csv"),
     )
     lines += section(
