@@ -268,7 +268,10 @@ def page() -> str:
         "python -m tests.properties --cases 1000 --output docs/evidence/properties.json",
         "Architectures, parameterizations and optimizers are drawn at random; each limit is "
         "compared with networks of two widths, extrapolated in the width. With the right errors, "
-        "z-scores have a root mean square of 1, and of a thousand hardly one is beyond 4.",
+        "z-scores have a root mean square of 1, and of a thousand hardly one is beyond 4. The one "
+        "that is (954) has 0.95 of the largest stable rate: a fifth of its networks of width 512 "
+        "start beyond the edge of stability, where no expansion in 1/width holds; at four fifths "
+        "of the rate its score is 0.4.",
         properties(),
     )
     lines += section(
