@@ -69,7 +69,7 @@ def trained(layers, inputs, width, samples, networks):
     net = lg.mlp(layers, "relu")
     run = lg.Run(net, lg.mean_field(), data, optimizer=lg.gd(0.1), steps=STEPS)
     options = {"width": width, "key": 0, "record": (), "progress": False}
-    lg.train(run, seeds=80, **options)  # compiles what the ensemble uses: chunks of 8
+    lg.train(run, seeds=networks, **options)  # compiles
     begin = time.process_time()
     lg.train(run, seeds=networks, **options)
     return time.process_time() - begin
