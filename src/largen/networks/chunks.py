@@ -66,13 +66,13 @@ def in_chunks(
         f"width: {IN_FLIGHT} networks of width {plan.network.width} in training",
         "Take a smaller width, or fewer samples.",
     )
-    groups, *group = shape = _grouping(plan, numbers, seeds, memory_budget / IN_FLIGHT)
-    chunk = prod(shape)
+    shape = _grouping(plan, numbers, seeds, memory_budget / IN_FLIGHT)
+    groups, chunk = shape[0], prod(shape)
     flows = isinstance(plan.optimizer, GradientFlow)
     # Steps of a chunk. Gradient flow, whose number of steps is unknown, pauses after each group.
     steps = _most_steps(plan) * groups
     unit = MOST_STEPS if flows else steps
-    pace = Pace(_first_segment(plan, numbers, prod(group)))
+    pace = Pace(_first_segment(plan, numbers, chunk // groups))
 
     def trained(start: int) -> Iterator[Any]:
         """Yield the pending computation after each segment, and the result at the end."""

@@ -183,9 +183,8 @@ class TwoReadOuts(nn.Module):
 
 
 def test_a_weight_that_reads_out_in_two_modules():
-    found = scale(
-        TwoReadOuts, {"width": 16}, {"width": 64}, scheme="mup", multipliers="forward",
-    )  # fmt: skip
+    sizes = {"width": 16}, {"width": 64}
+    found = scale(TwoReadOuts, *sizes, scheme="mup", multipliers="forward")
     kept = {m.module: m.factor for m in found.multipliers}
     assert kept == {"early": 0.25, "late": 0.25}
 

@@ -24,7 +24,7 @@ BATCH = 2
 LENGTHS = (13, 5, 3)
 IMAGES = (32, 64, 224, 8, 28)
 SOUNDS = (2000, 16000)
-MOST_TRIES = 60
+MOST_TRIES = 60  # with all inputs together; half as many with each choice of several
 FREQUENCIES = ("num_mel_bins", "n_mels")  # fields of configurations
 Inputs = tuple[tuple, dict[str, Any]]
 # Arguments of Hugging Face's models, in the order in which they are passed.

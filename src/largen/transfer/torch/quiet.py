@@ -13,7 +13,7 @@ from largen.errors import InvalidInput
 from largen.text import shown
 from largen.transfer.torch.examples import record_call
 from largen.transfer.torch.process import fixed_seed
-from largen.transfer.torch.recording import output_of
+from largen.transfer.torch.recording import forget, output_of
 from largen.transfer.torch.survey import real
 
 SAMPLES = 8
@@ -34,12 +34,17 @@ class Quiet:
         if not isinstance(model, nn.Module):
             raise InvalidInput(f"make_model: wanted a torch.nn.Module, got {shown(model)}.")
         self.sizes[model] = sizes
-        return _in_mode(model)
+        model.eval()
+        for module in model.modules():
+            if isinstance(module, nn.modules.batchnorm._BatchNorm):
+                module.train()
+        return model
 
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
         """Return half the mean squared distance to targets f₀ + y, with f₀ from the first call."""
         args, kwargs = self.inputs_at(self.sizes[model])
-        output = output_of(_in_mode(model)(*args, **kwargs))
+        forget(model)
+        output = output_of(model(*args, **kwargs))
         if output is None:
             raise InvalidInput("make_model: the model returns no tensor of real numbers.")
         if model not in self.targets:
@@ -53,19 +58,6 @@ class Quiet:
             _, inputs = record_call(real(self.make_model, sizes, 0).eval(), self.example, sizes)
             self.inputs[key] = inputs if self.example is not None else _more(inputs)
         return self.inputs[key]
-
-
-def _in_mode(model: nn.Module) -> nn.Module:
-    """Return the model in evaluation mode, except for batch normalisation.
-
-    The mode is set anew, since some models keep what they compute from weights in evaluation mode,
-    such as biases of attention, until the mode changes.
-    """
-    model.train().eval()
-    for module in model.modules():
-        if isinstance(module, nn.modules.batchnorm._BatchNorm):
-            module.train()
-    return model
 
 
 def _more(inputs: tuple) -> tuple:

@@ -171,13 +171,15 @@ def record(model: nn.Module, args: tuple, kwargs: Mapping[str, Any]) -> Record:
 
 
 def forget(model: nn.Module) -> None:
-    """Set the mode of a model in evaluation mode anew.
+    """Set the mode of every module anew, training or evaluation.
 
     Some models keep what they compute from weights in evaluation mode, such as the biases of
     attention, until the mode changes.
     """
-    if not any(module.training for module in model.modules()):
-        model.train().eval()
+    modes = [(module, module.training) for module in model.modules()]
+    model.train()
+    for module, mode in modes:  # a module comes before its parts, whose modes it sets as well
+        module.train(mode)
 
 
 @contextmanager
