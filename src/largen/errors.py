@@ -35,14 +35,14 @@ class NoTheory(LargenError, NotImplementedError):
 class NoRule(LargenError, NotImplementedError):
     """A computation on networks (a kernel, a limit, …) has no rule for one of the layers."""
 
-    def __init__(self, reading: str, layer: object, known: Iterable[type]):
+    def __init__(self, reading: str, layer: object, known: Iterable[type] = ()):
         self.layer = layer
         self._given = reading, layer, tuple(known)
         names = ", ".join(sorted(kind.__name__ for kind in self._given[2]))
-        super().__init__(
-            f"{reading} has no rule for the layer {layer!r}; it knows {names}. "
-            "A rule is one function: see 'How to add a layer' in CONTRIBUTING.md."
-        )
+        said = f"{reading} has no rule for the layer {layer!r}; it knows {names}."
+        if not names:
+            said = f"the layer {layer!r} does not say which operations it is: it has no `lower`."
+        super().__init__(f"{said} See 'How to add a layer' in CONTRIBUTING.md.")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), self._given  # so that it can come from another process

@@ -18,7 +18,6 @@ from largen.architectures.layers import (
 from largen.architectures.normalizations import BatchNorm, Dropout, LayerNorm, RMSNorm
 from largen.architectures.qkv import QKVAttention
 from largen.architectures.sequences import token_inputs, with_positions
-from largen.architectures.signals import Signal, signal_of
 from largen.architectures.standard import mlp, residual_mlp
 from largen.architectures.traits import (
     Affine,
@@ -51,6 +50,7 @@ from largen.architectures.windows import (
     MaxPool,
     SumPool,
 )
+from largen.programs.signals import Signal, signal_of
 
 __all__ = [
     "Activation",

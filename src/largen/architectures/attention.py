@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from largen.architectures.signals import Signal
 from largen.architectures.traits import Layer
 from largen.errors import InvalidInput
+from largen.programs.builder import Builder
+from largen.programs.operations import Attend
+from largen.programs.signals import Signal
 from largen.scalars import real
 
 
@@ -54,6 +56,11 @@ class SelfAttention(Layer):
         """Return the signal unchanged; raise an error if it has no positions."""
         check_positions(self, signal)
         return signal
+
+    def lower(self, program: Builder, value: int) -> int:
+        """Append attention with the input itself as queries, keys and values of one head."""
+        scale = self.logit_scale
+        return program.add(Attend((value,) * 3, concentrated=True, scale=scale, heads=1))
 
 
 def check_positions(layer: Layer, signal: Signal) -> None:

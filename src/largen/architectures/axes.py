@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-from largen.architectures.signals import Signal
 from largen.architectures.traits import Layer
 from largen.errors import InvalidInput
+from largen.programs.builder import Builder
+from largen.programs.operations import MoveChannels
+from largen.programs.signals import Signal
 
 
 @dataclass(frozen=True, repr=False)
@@ -73,3 +75,8 @@ class Axes(Layer):
         channels = space.pop(self.channels)
         # Fan-ins are counted in lengths of the last axis as it comes.
         return Signal(tuple(space), Fraction(channels, signal.sample[-1]))
+
+    def lower(self, program: Builder, value: int) -> int:
+        """Append the move of the channels."""
+        behind = self.signal_behind(program.signal(value))
+        return program.add(MoveChannels((value,), self.channels), behind)

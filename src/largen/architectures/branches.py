@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any
 
-from largen.architectures.signals import Signal, difference
 from largen.architectures.traits import Layer, Parallel, check_layer
 from largen.errors import InvalidInput
+from largen.programs import operations
+from largen.programs.builder import Builder
+from largen.programs.signals import Signal, difference
 
 
 @dataclass(frozen=True, repr=False)
@@ -56,6 +59,14 @@ class Concatenate(Branches):
                 )
         return replace(found[0], copies=sum(each.copies for each in found))
 
+    def lower(self, program: Builder, value: int) -> int:
+        """Append the branches and their concatenation."""
+        parts = self.lower_parts(program, value)
+        copies = [program.signal(part).copies for part in parts]
+        shares = tuple(float(each / Fraction(sum(copies))) for each in copies)
+        behind = replace(program.signal(parts[0]), copies=sum(copies))
+        return program.add(operations.Concatenate(parts, shares), behind)
+
 
 @dataclass(frozen=True, repr=False, init=False)
 class Product(Branches):
@@ -89,3 +100,7 @@ class Product(Branches):
                     f"{difference(found[0], other)}."
                 )
         return found[0]
+
+    def lower(self, program: Builder, value: int) -> int:
+        """Append the branches and their product."""
+        return program.add(operations.Product(self.lower_parts(program, value)))

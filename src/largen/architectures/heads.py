@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from typing import Any
+from zlib import crc32
 
 from largen.architectures.queries_keys_values import QueriesKeysValues
 from largen.errors import InvalidInput, one_of
+from largen.programs.builder import Builder
+from largen.programs.operations import Attend
 from largen.scalars import LARGEST_SEED, flag, integer, real
 
 MECHANISMS = ("softmax", "identity")
@@ -108,6 +111,21 @@ class MultiHeadAttention(QueriesKeysValues):
                 "logit_scale are options of 'softmax'. A scale can be that of the queries: "
                 "queries=lg.Dense(weight_std=…)."
             )
+
+    def lower(self, program: Builder, value: int) -> int:
+        """Append queries, keys, values and attention with logits q·k/√d."""
+        seed = program.seed(crc32(repr((program.path, self.seed)).encode()))
+        attention = Attend(
+            self.lower_parts(program, value),
+            concentrated=False,
+            softmax=self.mechanism == "softmax",
+            scale=self.logit_scale,
+            causal=self.causal,
+            key_size=self.key_size,
+            draws=self.draws,
+            seed=seed,
+        )
+        return program.add(attention, program.signal(attention.reads[-1]))
 
     def with_draws(self, draws: int) -> MultiHeadAttention:
         """Return the same attention with another number of draws."""

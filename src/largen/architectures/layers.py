@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from largen.architectures.signals import Signal, difference
 from largen.architectures.traits import (
     Affine,
     Elementwise,
@@ -25,6 +24,9 @@ from largen.architectures.traits import (
 )
 from largen.errors import InvalidInput
 from largen.expectations import ActivationFunction, activation
+from largen.programs.builder import Builder
+from largen.programs.operations import BRANCH, Sum
+from largen.programs.signals import Signal, difference
 from largen.scalars import integer
 
 
@@ -167,6 +169,14 @@ class Residual(Parallel):
                 f"{difference(skip, branch)}."
             )
         return branch
+
+    def lower(self, program: Builder, value: int) -> int:
+        """Append branch, shortcut and their sum; powers of depth apply inside the branch."""
+        branch = program.part(0, self.branch, value, in_branch=True)
+        skip = value
+        if self.shortcut is not None:
+            skip = program.part(1, self.shortcut, value, in_branch=False)
+        return program.add(Sum((skip, branch), (1.0, BRANCH)))
 
 
 @dataclass(frozen=True, repr=False)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from largen.architectures.traits import Layer
 from largen.errors import InvalidInput
+from largen.programs.builder import Builder
+from largen.programs.operations import Mask, Normalise
 from largen.scalars import flag, real
 
 
@@ -14,9 +17,16 @@ class _Normalization(Layer):
     over_space: bool = field(default=False, kw_only=True)
     eps: float = field(default=1e-12, kw_only=True)
 
+    _centred: ClassVar[bool] = True
+
     def __post_init__(self):
         object.__setattr__(self, "over_space", flag("over_space", self.over_space))
         object.__setattr__(self, "eps", real("eps", self.eps, at_least=0))
+
+    def lower(self, program: Builder, value: int) -> int:
+        """Append the normalisation."""
+        over = "sample" if self.over_space else "channels"
+        return program.add(Normalise((value,), over, self._centred, self.eps))
 
 
 @dataclass(frozen=True, repr=False)
@@ -52,6 +62,8 @@ class RMSNorm(_Normalization):
     RMSNorm(eps=1e-06)
     """
 
+    _centred = False
+
 
 @dataclass(frozen=True, repr=False)
 class BatchNorm(Layer):
@@ -79,6 +91,10 @@ class BatchNorm(Layer):
 
     def __post_init__(self):
         object.__setattr__(self, "eps", real("eps", self.eps, at_least=0))
+
+    def lower(self, program: Builder, value: int) -> int:
+        """Append the normalisation."""
+        return program.add(Normalise((value,), "batch", True, self.eps))
 
 
 @dataclass(frozen=True, repr=False)
@@ -112,3 +128,7 @@ class Dropout(Layer):
     def random(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Whether the rate is positive, so that masks are random."""
         return self.rate > 0
+
+    def lower(self, program: Builder, value: int) -> int:
+        """Append the masks."""
+        return program.add(Mask((value,), self.rate))

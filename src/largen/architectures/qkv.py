@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from largen.architectures.queries_keys_values import QueriesKeysValues
+from largen.programs.builder import Builder
+from largen.programs.operations import Attend
 from largen.scalars import flag, integer, real
 
 
@@ -71,3 +73,14 @@ class QKVAttention(QueriesKeysValues):
         object.__setattr__(self, "heads", integer("heads", heads, at_least=1))
         object.__setattr__(self, "logit_scale", real("logit_scale", logit_scale))
         object.__setattr__(self, "causal", flag("causal", causal))
+
+    def lower(self, program: Builder, value: int) -> int:
+        """Append queries, keys, values and attention with logits q·k/d."""
+        attention = Attend(
+            self.lower_parts(program, value),
+            concentrated=True,
+            scale=self.logit_scale,
+            causal=self.causal,
+            heads=self.heads,
+        )
+        return program.add(attention, program.signal(attention.reads[-1]))

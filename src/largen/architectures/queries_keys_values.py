@@ -8,9 +8,9 @@ from typing import Any
 from largen.architectures.attention import check_positions
 from largen.architectures.branches import Branches
 from largen.architectures.layers import Dense
-from largen.architectures.signals import Signal
 from largen.architectures.traits import check_layer
 from largen.errors import InvalidInput
+from largen.programs.signals import Signal
 
 
 @dataclass(frozen=True, repr=False, init=False)

@@ -17,10 +17,13 @@ from inspect import Signature, signature
 from numbers import Integral, Rational
 from typing import Any, ClassVar
 
-from largen.architectures.signals import Signal, difference
 from largen.arrays import is_traced
-from largen.errors import InvalidInput, instance_of
+from largen.errors import InvalidInput, NoRule, instance_of
 from largen.expectations import ActivationFunction, activation
+from largen.programs.builder import Builder
+from largen.programs.operations import Affine as AffineMap
+from largen.programs.operations import Function
+from largen.programs.signals import Signal, difference
 from largen.scalars import real
 from largen.text import shown
 
@@ -105,6 +108,25 @@ class Layer(metaclass=_Named):
         """
         return signal
 
+    def lower(self, program: Builder, value: int) -> int:
+        """Append the operations of the layer to a program, and return their value.
+
+        Parameters
+        ----------
+        program
+            The operations so far: ``program.add(operation, signal)`` appends one of
+            :mod:`largen.programs.operations`, ``program.part(position, layer, value)`` those of a
+            part of the layer, and ``program.signal(value)`` is the shape of a value.
+        value
+            The value that enters the layer.
+
+        Raises
+        ------
+        NoRule
+            If the layer does not define its operations.
+        """
+        raise NoRule("a program", self)
+
     def _default(self, one: Field) -> Any:
         """Return the default of a field, which may depend on the other fields."""
         return one.default
@@ -175,6 +197,22 @@ class Affine(Layer):
         """Return the signal of the map's output features."""
         return Signal(self.space_behind(signal.space), self.width_ratio, from_data=False)
 
+    def lower(self, program: Builder, value: int) -> int:
+        """Append the affine map of all features at each position, with a weight of its own."""
+        return self.lower_map(program, value)
+
+    def lower_map(self, program: Builder, value: int, **geometry: Any) -> int:
+        """Append an affine map with the layer's weight and a geometry: window, tied, groups."""
+        weight = program.weight(
+            value,
+            weight_std=self.weight_std,
+            bias_std=self.bias_std,
+            width_ratio=self.width_ratio,
+            patch=self.patch,
+        )
+        behind = self.signal_behind(program.signal(value))
+        return program.add(AffineMap((value,), weight, **geometry), behind)
+
 
 @dataclass(frozen=True, repr=False)
 class Elementwise(Layer):
@@ -205,6 +243,10 @@ class Elementwise(Layer):
     def activation(self) -> ActivationFunction:
         """The activation φ with its derivative and, where known, its Gaussian integrals."""
         return _activation(self)
+
+    def lower(self, program: Builder, value: int) -> int:
+        """Append the function."""
+        return program.add(Function((value,), self.activation))
 
 
 @lru_cache(maxsize=1024)
@@ -255,6 +297,16 @@ class Sequence(Container):
 
     times = 1
 
+    def lower(self, program: Builder, value: int) -> int:
+        """Append all parts one after the other, or a repetition of them."""
+
+        def once(program: Builder, value: int) -> int:
+            for position, part in enumerate(self.parts):
+                value = program.part(position, part, value)
+            return value
+
+        return once(program, value) if self.times == 1 else program.repeat(value, self.times, once)
+
     @property
     def keeps_shape(self) -> bool:
         """Whether all parts keep the shape."""
@@ -278,9 +330,14 @@ class Sequence(Container):
 class Parallel(Container):
     """A container whose parts read the same input, and which joins their outputs to one signal.
 
-    How outputs are joined is a rule in every theory; one without such a rule refuses the layer.
-    The shape of the joined signal is defined by overriding ``signal_behind``.
+    How outputs are joined is said by ``lower``, and the shape of the joined signal by
+    ``signal_behind``.
     """
+
+    def lower_parts(self, program: Builder, value: int) -> tuple[int, ...]:
+        """Append the operations of all parts, which read the same value; return their values."""
+        parts = enumerate(self.parts)
+        return tuple(program.part(position, part, value) for position, part in parts)
 
     @property
     def keeps_shape(self) -> bool:

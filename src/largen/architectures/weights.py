@@ -20,10 +20,10 @@ from fractions import Fraction
 from typing import Literal
 
 from largen.architectures.layers import Residual
-from largen.architectures.signals import Signal, signal_of
 from largen.architectures.traits import Affine, Layer
 from largen.architectures.walks import Path, carry
 from largen.errors import InvalidInput, instance_of
+from largen.programs.signals import Signal, signal_of
 
 Role = Literal["input", "hidden", "output"]
 

@@ -10,13 +10,16 @@ from dataclasses import Field, dataclass, field, replace
 from fractions import Fraction
 from math import prod
 from numbers import Integral
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from largen.architectures.signals import Signal, transposed_axis, window_axis
 from largen.architectures.traits import Affine, Layer
 from largen.errors import InvalidInput, one_of
+from largen.programs import operations
+from largen.programs.builder import Builder
+from largen.programs.signals import Signal
+from largen.programs.windows import Window, transposed_axis, window_axis
 from largen.scalars import integer, sequence
 from largen.text import shown
 
@@ -69,6 +72,11 @@ class Windowed(Layer):
         """Whether there is one window for each position: ``SAME`` or ``CIRCULAR``, strides of 1."""
         around = self.padding != "VALID" or set(self.window) == {1}
         return set(self.strides) == {1} and around
+
+    @property
+    def geometry(self) -> Window:
+        """The geometry of the window's taps."""
+        return Window(self.window, self.strides, dilation_of(self), self.padding)
 
     def _places(self, space: tuple[int, ...] | None) -> tuple[int, ...] | None:
         """Return the number of windows along each axis."""
@@ -131,6 +139,10 @@ class _WindowedWeights(Affine, _Dilated):
         """The number of positions of the window."""
         return Fraction(prod(self.window))
 
+    def lower(self, program: Builder, value: int) -> int:
+        """Append the affine map of the patches under the window."""
+        return self.lower_map(program, value, window=self.geometry)
+
 
 @dataclass(frozen=True, repr=False)
 class Conv(_WindowedWeights):
@@ -184,6 +196,10 @@ class Conv(_WindowedWeights):
         """The number of positions of the window, times the part of the channels in a group."""
         return Fraction(prod(self.window), self.groups)
 
+    def lower(self, program: Builder, value: int) -> int:
+        """Append the affine map of the patches under the window, in groups."""
+        return self.lower_map(program, value, window=self.geometry, groups=self.groups)
+
 
 @dataclass(frozen=True, repr=False)
 class ConvTranspose(_WindowedWeights):
@@ -198,6 +214,11 @@ class ConvTranspose(_WindowedWeights):
     >>> lg.ConvTranspose((2, 2), strides=2, padding="VALID")
     ConvTranspose((2, 2), strides=(2, 2), padding='VALID')
     """
+
+    @property
+    def geometry(self) -> Window:
+        """The geometry of the window's taps."""
+        return replace(super().geometry, transposed=True)
 
     def space_behind(self, space: tuple[int, ...] | None) -> tuple[int, ...] | None:
         """Return the number of positions along each axis."""
@@ -220,6 +241,10 @@ class LocallyConnected(_WindowedWeights):
     >>> lg.LocallyConnected((3,), padding="VALID")
     LocallyConnected((3,), padding='VALID')
     """
+
+    def lower(self, program: Builder, value: int) -> int:
+        """Append the affine map of the patches under the window, with a weight at each position."""
+        return self.lower_map(program, value, window=self.geometry, tied=False)
 
 
 @dataclass(frozen=True, repr=False)
@@ -246,6 +271,10 @@ class Pool(Windowed):
         """Return a signal of as many features at the windows' positions."""
         return replace(signal, space=self._places(signal.space), sample=None)
 
+    def _lowered(self, operation: operations.Operation, program: Builder) -> int:
+        (value,) = operation.reads
+        return program.add(operation, self.signal_behind(program.signal(value)))
+
 
 @dataclass(frozen=True, repr=False)
 class AvgPool(Pool):
@@ -269,6 +298,10 @@ class AvgPool(Pool):
 
     linear = True
 
+    def lower(self, program: Builder, value: int) -> int:
+        """Append the average."""
+        return self._lowered(operations.Pool((value,), self.geometry), program)
+
 
 @dataclass(frozen=True, repr=False)
 class SumPool(Pool):
@@ -282,6 +315,10 @@ class SumPool(Pool):
     """
 
     linear = True
+
+    def lower(self, program: Builder, value: int) -> int:
+        """Append the sum."""
+        return self._lowered(operations.Pool((value,), self.geometry, total=True), program)
 
 
 @dataclass(frozen=True, repr=False)
@@ -300,10 +337,21 @@ class MaxPool(Pool):
 
     homogeneous = True
 
+    def lower(self, program: Builder, value: int) -> int:
+        """Append the maximum."""
+        return self._lowered(operations.Maximum((value,), self.geometry), program)
+
 
 @dataclass(frozen=True, repr=False)
 class _GlobalPool(Layer):
     linear = True
+
+    _total: ClassVar[bool] = False
+
+    def lower(self, program: Builder, value: int) -> int:
+        """Append the average or the sum over all positions."""
+        behind = self.signal_behind(program.signal(value))
+        return program.add(operations.Pool((value,), None, self._total), behind)
 
     def signal_behind(self, signal: Signal) -> Signal:
         """Return a signal without positions."""
@@ -337,6 +385,8 @@ class GlobalSumPool(_GlobalPool):
     GlobalSumPool()
     """
 
+    _total = True
+
 
 @dataclass(frozen=True, repr=False)
 class Flatten(Layer):
@@ -355,6 +405,11 @@ class Flatten(Layer):
         """Return a signal without positions, with one feature for each position and channel."""
         copies = signal.copies * prod(signal.space or ())
         return replace(signal, space=(), copies=copies, sample=None)
+
+    def lower(self, program: Builder, value: int) -> int:
+        """Append the reshape."""
+        behind = self.signal_behind(program.signal(value))
+        return program.add(operations.Flatten((value,)), behind)
 
 
 def dilation_of(layer: Windowed) -> tuple[int, ...]:

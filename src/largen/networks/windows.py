@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from largen.architectures import ConvTranspose
-from largen.architectures.signals import Axis, transposed_axis, window_axis
 from largen.architectures.windows import Windowed, dilation_of
+from largen.programs.windows import Axis, transposed_axis, window_axis
 
 # Accelerators would otherwise round the factors of float32 products to ten bits.
 EXACT = lax.Precision.HIGHEST

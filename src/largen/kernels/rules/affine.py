@@ -31,7 +31,6 @@ from largen.kernels.rules.dispatch import (
 )
 from largen.kernels.rules.plane_windows import window_sum_in_plane
 from largen.kernels.rules.scaling import apply_masks
-from largen.kernels.sliding import Slide, slides
 from largen.kernels.state import (
     AffineConstants,
     KernelState,
@@ -40,6 +39,7 @@ from largen.kernels.state import (
     equal_positions,
     opposite,
 )
+from largen.programs.windows import Slide, slides
 
 
 @rule.register
@@ -52,7 +52,7 @@ def _(layer: Dense, constants: AffineConstants, state: KernelState, behind: Want
 def _(
     layer: Conv | ConvTranspose, constants: AffineConstants, state: KernelState, behind: Wanted
 ) -> KernelState:
-    for axis, slide in enumerate(slides(layer, state.space)):
+    for axis, slide in enumerate(slides(layer.geometry, state.space)):
         state = window_sum(state, axis, slide)
     return _affine_map(state, constants, prod(layer.window), behind)
 
@@ -63,7 +63,7 @@ def _(
 ) -> KernelState:
     # Each position has its own weights, the same for all samples, so that outputs at different
     # positions are uncorrelated.
-    for axis, slide in enumerate(slides(layer, state.space)):
+    for axis, slide in enumerate(slides(layer.geometry, state.space)):
         state = window_sum(state, axis, slide)
     state = _affine_map(state, constants, prod(layer.window), behind)
     return without_correlations(state) if behind.pairs else state

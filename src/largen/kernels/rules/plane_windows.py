@@ -13,8 +13,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from largen.kernels.sliding import Slide
 from largen.kernels.state import KernelState, displaced
+from largen.programs.windows import Slide
 
 
 def window_sum_in_plane(state: KernelState, axis: int, slide: Slide) -> KernelState:

@@ -29,8 +29,8 @@ from largen.architectures import (
 from largen.kernels.rules.averages import coincident, from_averages
 from largen.kernels.rules.dispatch import Nature, OnlyByNetworks, nature_behind, rule, wanted
 from largen.kernels.rules.scaling import rescale
-from largen.kernels.sliding import slides
 from largen.kernels.state import KernelState, Side, Wanted
+from largen.programs.windows import slides
 
 
 @rule.register(AvgPool)
@@ -38,7 +38,7 @@ from largen.kernels.state import KernelState, Side, Wanted
 def _(
     layer: AvgPool | SumPool, constants: tuple[()], state: KernelState, behind: Wanted
 ) -> KernelState:
-    along = slides(layer, state.space)
+    along = slides(layer.geometry, state.space)
     counts = [slide.counts() for slide in along]
 
     def average(array: Any, first_axis: int) -> Any:

@@ -30,7 +30,7 @@ from largen.architectures import (
     GlobalSumPool,
     SumPool,
 )
-from largen.kernels.sliding import slides
+from largen.programs.windows import slides
 
 Affine = Dense | Conv | ConvTranspose
 Pooling = AvgPool | SumPool | GlobalAvgPool | GlobalSumPool
@@ -121,7 +121,7 @@ class View:
 
 def _shown(layer: Any, space: tuple[int, ...]) -> tuple[tuple[int, ...], np.ndarray]:
     """Return the output space of a window, and T of its places, (place, output, input)."""
-    found = slides(layer, space)
+    found = slides(layer.geometry, space)
     axes = []
     for slide, length in zip(found, space, strict=True):
         extended = np.asarray(slide.extended(np.eye(length, dtype=np.float32), 0), float)

@@ -1,4 +1,4 @@
-"""Windows that slide along the spatial axes of kernels.
+"""Windows that slide along spatial axes.
 
 An axis is first extended by the padding, then summed over windows. Empty extended positions (zeros
 outside of a sample, or between the positions of a transposed convolution) have variance 0, so that
@@ -8,15 +8,89 @@ the gap between an empty and another position is half the variance of the latter
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from largen.architectures import ConvTranspose
-from largen.architectures.signals import transposed_axis, window_axis
-from largen.architectures.windows import Windowed, dilation_of
+
+@dataclass(frozen=True)
+class Window:
+    """The geometry of taps: output o sums the padded input at stride·o + dilation·k over k.
+
+    Attributes
+    ----------
+    lengths, strides, dilation
+        One number for each spatial axis.
+    padding
+        ``"SAME"``, ``"VALID"`` or ``"CIRCULAR"``.
+    transposed
+        Whether ``strides − 1`` empty positions are inserted between those of the input, and the
+        window moves by one.
+    """
+
+    lengths: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilation: tuple[int, ...]
+    padding: str = "SAME"
+    transposed: bool = False
+
+    @property
+    def size(self) -> int:
+        """The number of taps."""
+        return prod(self.lengths)
+
+    @property
+    def around_each(self) -> bool:
+        """Whether there is one window around each position."""
+        padded = self.padding != "VALID" or self.size == 1
+        return set(self.strides) == {1} and padded and not self.transposed
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A window sliding along one axis: output o reads the padded input at stride·o + dilation·k.
+
+    Attributes
+    ----------
+    before, after
+        The numbers of positions that are added at the two ends.
+    positions
+        The number of outputs.
+    """
+
+    before: int
+    after: int
+    positions: int
+
+
+def window_axis(length: int, window: int, stride: int, dilation: int, padding: str) -> Axis:
+    """Return the positions of a window along an axis; none for a ``VALID`` one that is too long."""
+    reach = dilation * (window - 1) + 1
+    if padding == "VALID":
+        return Axis(0, 0, max(0, (length - reach) // stride + 1))
+    positions = -(-length // stride)
+    missing = max(0, (positions - 1) * stride + reach - length)
+    return Axis(missing // 2, missing - missing // 2, positions)
+
+
+def transposed_axis(length: int, window: int, stride: int, dilation: int, padding: str) -> Axis:
+    """Return padding and outputs along an axis with zeros inserted between its positions.
+
+    The spread axis has (length − 1)·stride + 1 positions; with ``CIRCULAR`` it has
+    length·stride, one whole period. The window then moves by one.
+    """
+    reach = dilation * (window - 1) + 1
+    if padding == "VALID":
+        missing = stride + reach - 2 + max(reach - stride, 0)
+        return Axis(reach - 1, missing - (reach - 1), (length - 1) * stride + max(reach, stride))
+    missing = stride + reach - 2
+    before = reach - 1 if stride > reach - 1 else -(-missing // 2)
+    after = reach - 1 - before if padding == "CIRCULAR" else missing - before
+    return Axis(before, after, length * stride)
 
 
 @dataclass(frozen=True)
@@ -85,13 +159,13 @@ class Slide:
         return values.reshape([-1 if i == axis else 1 for i in range(ndim)])
 
 
-def slides(layer: Windowed, space: tuple[int, ...]) -> tuple[Slide, ...]:
-    """Return how the window of a layer slides along each spatial axis."""
-    axes = zip(space, layer.window, layer.strides, dilation_of(layer), strict=True)
-    transposed = isinstance(layer, ConvTranspose)
-    return tuple(_slide(*axis, layer.padding, transposed) for axis in axes)
+def slides(window: Window, space: tuple[int, ...]) -> tuple[Slide, ...]:
+    """Return how a window slides along each spatial axis."""
+    axes = zip(space, window.lengths, window.strides, window.dilation, strict=True)
+    return tuple(_slide(*axis, window.padding, window.transposed) for axis in axes)
 
 
+@lru_cache(maxsize=1024)
 def _slide(
     length: int, window: int, stride: int, dilation: int, padding: str, transposed: bool
 ) -> Slide:

@@ -1,0 +1,55 @@
+"""Networks as programs: graphs of operations that all theories read."""
+
+from largen.programs.builder import Builder, program_of
+from largen.programs.operations import (
+    BRANCH,
+    Affine,
+    Attend,
+    Concatenate,
+    Data,
+    Flatten,
+    Function,
+    Mask,
+    Maximum,
+    MoveChannels,
+    Normalise,
+    Operation,
+    Pool,
+    Product,
+    Repeat,
+    Sum,
+)
+from largen.programs.program import Path, Program, Source, Weight, name_of
+from largen.programs.signals import Signal, signal_of
+from largen.programs.windows import Slide, Window, slides
+
+__all__ = [
+    "BRANCH",
+    "Affine",
+    "Attend",
+    "Builder",
+    "Concatenate",
+    "Data",
+    "Flatten",
+    "Function",
+    "Mask",
+    "Maximum",
+    "MoveChannels",
+    "Normalise",
+    "Operation",
+    "Path",
+    "Pool",
+    "Product",
+    "Program",
+    "Repeat",
+    "Signal",
+    "Slide",
+    "Source",
+    "Sum",
+    "Weight",
+    "Window",
+    "name_of",
+    "program_of",
+    "signal_of",
+    "slides",
+]

@@ -1,0 +1,180 @@
+"""A network as a program: what every theory and computation reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import cached_property
+from typing import NamedTuple
+
+from largen.programs.operations import Data, Operation, Repeat
+from largen.programs.signals import Signal
+
+Path = tuple[int, ...]
+
+
+class Source(NamedTuple):
+    """The layer that an operation is of, for messages.
+
+    Attributes
+    ----------
+    text
+        The layer as text.
+    path
+        Its path in the network.
+    """
+
+    text: str
+    path: Path = ()
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A weight matrix with its bias.
+
+    Attributes
+    ----------
+    path
+        The indices of parts from the root of the network to the layer that holds the weight.
+    weight_std, bias_std
+        σ_w and σ_b, of order one; without a bias σ_b = 0.
+    width_ratio
+        The number of output features per unit of width.
+    patch
+        The number of features that each output sums over, per channel of the data or per unit of
+        width.
+    from_data
+        Whether the first operation with this weight reads the data.
+    in_branch
+        Whether the weight is in a residual branch, where the powers of depth apply.
+    copies
+        The number of copies that repetitions make of it; may be ``math.inf``.
+    """
+
+    path: Path
+    weight_std: float
+    bias_std: float
+    width_ratio: Fraction
+    patch: Fraction
+    from_data: bool
+    in_branch: bool
+    copies: float
+
+    @property
+    def name(self) -> str:
+        """The path as text, such as ``"1.0.1"``."""
+        return name_of(self.path)
+
+
+def name_of(path: Path) -> str:
+    """Return a path as text; the path of a network that is one layer is ``"0"``."""
+    return ".".join(map(str, path)) or "0"
+
+
+@dataclass(frozen=True)
+class Program:
+    """Operations in the order in which they are carried out; the last value is the output.
+
+    Programs with the same operations are equal, whatever the names and numbers of their weights:
+    compiled functions depend on the operations alone.
+
+    Attributes
+    ----------
+    operations
+        The operations; the first is :class:`Data`, and each reads values before it.
+    signals
+        The shape of each value.
+    sources
+        The layer of each operation.
+    weights
+        The weights, in the order in which they are first used.
+    seeds
+        Numbers from which random draws begin, such as those of the heads of attention.
+    """
+
+    operations: tuple[Operation, ...]
+    signals: tuple[Signal, ...] = field(compare=False, repr=False)
+    sources: tuple[Source, ...] = field(compare=False, repr=False)
+    weights: tuple[Weight, ...] = field(compare=False, default=(), repr=False)
+    seeds: tuple[int, ...] = field(compare=False, default=(), repr=False)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(self.operations)
+
+    @property
+    def output(self) -> int:
+        """The position of the last value."""
+        return len(self.operations) - 1
+
+    @cached_property
+    def readers(self) -> tuple[tuple[int, ...], ...]:
+        """The operations that read each value."""
+        found: list[list[int]] = [[] for _ in self.operations]
+        for position, operation in enumerate(self.operations):
+            for read in set(operation.reads):
+                found[read].append(position)
+        return tuple(map(tuple, found))
+
+    @cached_property
+    def cuts(self) -> tuple[int, ...]:
+        """Values on which all later ones depend only through them, the first and last included."""
+        last_reader, furthest, found = [max(r, default=0) for r in self.readers], 0, []
+        for position in range(len(self.operations)):
+            if furthest <= position:
+                found.append(position)
+            furthest = max(furthest, last_reader[position])
+        return tuple(found)
+
+    def between(self, start: int, end: int) -> Program:
+        """Return the program of the operations from one value to another.
+
+        The value ``start`` takes the place of the data: nothing on the way to ``end`` may depend
+        on values before it in another way.
+
+        Raises
+        ------
+        ValueError
+            If something does.
+        """
+        needed, stack = {end}, [end]
+        while stack:
+            position = stack.pop()
+            if position == start:
+                continue
+            if position < start or isinstance(self.operations[position], Data):
+                raise ValueError(f"value {end} depends on {position}, before {start}")
+            for read in self.operations[position].reads:
+                if read not in needed:
+                    needed.add(read)
+                    stack.append(read)
+        order = sorted(needed | {start})
+        new = {old: place for place, old in enumerate(order)}
+        operations = (
+            Data(),
+            *(
+                replace(op, reads=tuple(new[r] for r in op.reads))
+                for op in (self.operations[old] for old in order[1:])
+            ),
+        )
+        return replace(
+            self,
+            operations=operations,
+            signals=tuple(self.signals[old] for old in order),
+            sources=tuple(self.sources[old] for old in order),
+        )
+
+    def all_operations(self) -> tuple[Operation, ...]:
+        """Return the operations of the program and of the bodies of its repetitions."""
+        found: list[Operation] = []
+        for operation in self.operations:
+            found.append(operation)
+            if isinstance(operation, Repeat):
+                found += operation.body.all_operations()
+        return tuple(found)
