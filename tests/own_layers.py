@@ -7,12 +7,10 @@ import jax.numpy as jnp
 
 import largen as lg
 from largen.architectures import Affine, Elementwise, Layer, Parallel, Sequence
-from largen.kernels.rules import nature_behind, rule, wanted
-from largen.kernels.rules.scaling import rescale
-from largen.kernels.rules.structure import advance_parts
-from largen.kernels.state import Wanted
+from largen.expectations import activation
 from largen.networks import build, weightless
 from largen.networks.layers import branches_of, each, together
+from largen.programs import operations
 
 
 @dataclass(frozen=True, repr=False)
@@ -22,15 +20,13 @@ class Scale(Layer):
     c: float
     linear = True
 
+    def lower(self, program, value):
+        return program.add(operations.Sum((value,), (self.c,)))
+
 
 @build.register(Scale)
 def _(layer, frame, path, features):
     return weightless(lambda x: layer.c * x, features)
-
-
-@rule.register(Scale)
-def _(layer, constants, state, behind):
-    return rescale(state, layer.c, layer.c)
 
 
 @dataclass(frozen=True, repr=False)
@@ -50,6 +46,10 @@ class FullSum(Affine):
     def space_behind(self, space):
         return () if space is not None else None
 
+    def lower(self, program, value):
+        summed = lg.GlobalSumPool().lower(program, value)
+        return self.lower_map(program, summed)
+
 
 @build.register(FullSum)
 def _(layer, frame, path, features):
@@ -59,17 +59,6 @@ def _(layer, frame, path, features):
         return dense.forward(params, x.sum(axis=tuple(range(1, x.ndim - 1))), taps)
 
     return type(dense)(**{**vars(dense), "forward": forward})
-
-
-@rule.register(FullSum)
-def _(layer, constants, state, behind):
-    summed = rule(lg.GlobalSumPool(), (), state, behind)
-    return rule(lg.Dense(), constants, summed, behind)
-
-
-@wanted.register(FullSum)
-def _(layer, behind):
-    return Wanted(pairs=True)
 
 
 @dataclass(frozen=True, repr=False)
@@ -90,6 +79,9 @@ class Mean(Parallel):
     def signal_behind(self, signal):
         return self.a.signal_behind(signal)
 
+    def lower(self, program, value):
+        return program.add(operations.Sum(self.lower_parts(program, value), (0.5, 0.5)))
+
 
 @build.register(Mean)
 def _(layer, frame, path, features):
@@ -97,25 +89,15 @@ def _(layer, frame, path, features):
     return together(parts, parts[0].features, each(parts, lambda found: sum(found) / 2))
 
 
-@rule.register(Mean)
-def _(layer, constants, state, behind):
-    a, b = advance_parts(layer, constants, state, behind)
-    total = jax.tree.map(lambda x, y: x if x.dtype == bool else x + y, a, b)
-    return rescale(total, 0.5, 0.5)
-
-
-@nature_behind.register(Mean)
-def _(layer, nature):
-    a, b = (nature_behind(part, nature) for part in layer.parts)
-    assert a == b
-    return a
-
-
 @dataclass(frozen=True, repr=False)
 class Standardise(Layer):
     """y = g·x/√(mean x²): a normalisation, without any traits."""
 
     gain: float
+
+    def lower(self, program, value):
+        normalised = program.add(operations.Normalise((value,), "channels", False, 0.0))
+        return program.add(operations.Sum((normalised,), (self.gain,)))
 
 
 @build.register(Standardise)
@@ -126,12 +108,6 @@ def _(layer, frame, path, features):
     return weightless(normalised, features)
 
 
-@rule.register(Standardise)
-def _(layer, constants, state, behind):
-    scales = (layer.gain / jnp.sqrt(side.q) for side in (state.first, state.second))
-    return rescale(state, *scales)
-
-
 @dataclass(frozen=True, repr=False)
 class Unknown(Layer):
     """A layer that nobody has a rule for."""
@@ -139,7 +115,11 @@ class Unknown(Layer):
 
 @dataclass(frozen=True, repr=False)
 class HiddenTanh(Layer):
-    """tanh(40·x) by a rule that takes the expectations itself, so that it is no activation."""
+    """tanh(40·x) as a scale and a function, so that it is not an activation by its type."""
+
+    def lower(self, program, value):
+        scaled = program.add(operations.Sum((value,), (40.0,)))
+        return program.add(operations.Function((scaled,), activation("tanh")))
 
 
 @build.register(HiddenTanh)
@@ -147,16 +127,14 @@ def _(layer, frame, path, features):
     return weightless(lambda x: jnp.tanh(40 * x), features)
 
 
-@rule.register(HiddenTanh)
-def _(layer, constants, state, behind):
-    return rule(lg.Activation("tanh"), (), rescale(state, 40.0, 40.0), behind)
-
-
 @dataclass(frozen=True, repr=False)
 class Half(Layer):
     """Every other channel; does not say that there are fewer behind it."""
 
     linear = True
+
+    def lower(self, program, value):
+        return program.add(operations.Sum((value,), (1.0,)))
 
 
 @build.register(Half)
