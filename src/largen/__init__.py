@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         Flatten,
         GlobalAvgPool,
         GlobalSumPool,
+        Graph,
         Layer,
         LayerNorm,
         LocallyConnected,
@@ -179,7 +180,7 @@ if TYPE_CHECKING:
 # first used, so that `import largen` costs little more than `import jax`.
 _ROOMS = {
     "architectures": "Activation AvgPool Axes BatchNorm Concatenate Conv ConvTranspose Dense "
-    "Dropout Flatten GlobalAvgPool GlobalSumPool Layer LayerNorm LocallyConnected MaxPool "
+    "Dropout Flatten GlobalAvgPool GlobalSumPool Graph Layer LayerNorm LocallyConnected MaxPool "
     "MultiHeadAttention Product QKVAttention RMSNorm Residual SelfAttention SumPool mlp repeat "
     "residual_mlp serial token_inputs with_positions",
     "criticality": "critical_initialization edge_of_chaos fixed_points jacobian_moments "

@@ -101,7 +101,8 @@ def test_depth_counts_residual_branches():
         (lambda: lg.serial(), "at least one layer"),
         (lambda: lg.repeat(lg.Dense(), 0), "times"),
         (lambda: weight_sites(Dense()), "at least two affine maps"),
-        (lambda: weight_sites(Serial((Residual(Dense()), Dense()))), "first affine map"),
+        (lambda: weight_sites(Serial((Residual(Dense()), Dense()))), "is still data"),
+        (lambda: weight_sites(lg.serial(Residual(Dense(), Dense()), Dense())), "first affine map"),
         (lambda: weight_sites(Serial((Dense(), Repeat(Dense(), 2)))), "last affine map"),
     ],
 )

@@ -3,6 +3,7 @@
 from largen.architectures.attention import SelfAttention
 from largen.architectures.axes import Axes
 from largen.architectures.branches import Concatenate, Product
+from largen.architectures.graph import Graph
 from largen.architectures.heads import MultiHeadAttention
 from largen.architectures.identity import fingerprint
 from largen.architectures.infinite_depth import endless_stack
@@ -31,12 +32,10 @@ from largen.architectures.traits import (
 )
 from largen.architectures.walks import carry, copies_of, depth, layers_of, map_layers
 from largen.architectures.weights import (
-    Place,
     Role,
     WeightSite,
     check_one_output,
     output_positions,
-    places,
     weight_sites,
 )
 from largen.architectures.windows import (
@@ -68,13 +67,13 @@ __all__ = [
     "Flatten",
     "GlobalAvgPool",
     "GlobalSumPool",
+    "Graph",
     "Layer",
     "LayerNorm",
     "LocallyConnected",
     "MaxPool",
     "MultiHeadAttention",
     "Parallel",
-    "Place",
     "Product",
     "QKVAttention",
     "RMSNorm",
@@ -99,7 +98,6 @@ __all__ = [
     "mlp",
     "output_positions",
     "parts_of",
-    "places",
     "repeat",
     "residual_mlp",
     "serial",

@@ -170,6 +170,10 @@ class Residual(Parallel):
             )
         return branch
 
+    def residual_depth(self) -> float:
+        """Return 1, whatever is inside of the branch."""
+        return 1
+
     def lower(self, program: Builder, value: int) -> int:
         """Append branch, shortcut and their sum; powers of depth apply inside the branch."""
         branch = program.part(0, self.branch, value, in_branch=True)

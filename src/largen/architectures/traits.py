@@ -127,6 +127,10 @@ class Layer(metaclass=_Named):
         """
         raise NoRule("a program", self)
 
+    def residual_depth(self) -> float:
+        """Return the number of residual branches in sequence, with all copies."""
+        return 0
+
     def _default(self, one: Field) -> Any:
         """Return the default of a field, which may depend on the other fields."""
         return one.default
@@ -307,6 +311,10 @@ class Sequence(Container):
 
         return once(program, value) if self.times == 1 else program.repeat(value, self.times, once)
 
+    def residual_depth(self) -> float:
+        """Return the sum over the parts, times the number of copies."""
+        return self.times * sum(part.residual_depth() for part in self.parts)
+
     @property
     def keeps_shape(self) -> bool:
         """Whether all parts keep the shape."""
@@ -338,6 +346,10 @@ class Parallel(Container):
         """Append the operations of all parts, which read the same value; return their values."""
         parts = enumerate(self.parts)
         return tuple(program.part(position, part, value) for position, part in parts)
+
+    def residual_depth(self) -> float:
+        """Return the largest number in one of the parts."""
+        return max((part.residual_depth() for part in self.parts), default=0)
 
     @property
     def keeps_shape(self) -> bool:

@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from largen.architectures.layers import Residual
 from largen.architectures.traits import Container, Layer, Parallel, Sequence
 from largen.errors import NoTheory
 
@@ -49,10 +48,9 @@ def carry(
 
     Raises
     ------
-    NotImplementedError
-        For a container that is neither a sequence nor parallel.
     NoTheory
-        For infinitely many copies, if ``again`` is None.
+        For a container that is neither a sequence nor parallel, such as a graph, and for
+        infinitely many copies if ``again`` is None.
 
     Examples
     --------
@@ -86,8 +84,9 @@ def carry(
         if isinstance(layer, Parallel):
             return join(layer, path, state, tuple(part(*p) for p in enumerate(layer.parts)))
         if isinstance(layer, Container):
-            raise NotImplementedError(
-                f"{type(layer).__name__}: a layer that is made of layers is a Sequence or Parallel."
+            raise NoTheory(
+                f"{type(layer).__name__}: this computation follows layers one after the other and "
+                "in branches, and not yet the nodes of a graph. Kernels do: lg.kernel."
             )
         return leaf(layer, path, state)
 
@@ -155,12 +154,4 @@ def depth(net: Layer) -> float:
     >>> depth(lg.residual_mlp(16)), depth(lg.mlp(3))
     (16, 0)
     """
-    return carry(
-        net,
-        0,
-        leaf=lambda layer, path, found: found,
-        join=lambda layer, path, found, ways: (
-            found + (1 if isinstance(layer, Residual) else max(way(0) for way in ways))
-        ),
-        again=lambda layer, path, found, once: found + layer.times * once(0),
-    )
+    return net.residual_depth()

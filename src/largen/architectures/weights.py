@@ -14,16 +14,15 @@ output    width       outputs     the last affine map
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Literal
 
-from largen.architectures.layers import Residual
-from largen.architectures.traits import Affine, Layer
-from largen.architectures.walks import Path, carry
+from largen.architectures.traits import Affine, Layer, parts_of
 from largen.errors import InvalidInput, instance_of
-from largen.programs.signals import Signal, signal_of
+from largen.programs.builder import program_of
+from largen.programs.program import Path, Program, Weight, name_of, weights_of
+from largen.programs.signals import signal_of
 
 Role = Literal["input", "hidden", "output"]
 
@@ -67,7 +66,7 @@ class WeightSite:
     @property
     def name(self) -> str:
         """The path as text, such as ``"1.0.1"``."""
-        return ".".join(map(str, self.path)) or "0"
+        return name_of(self.path)
 
 
 def weight_sites(
@@ -98,22 +97,16 @@ def weight_sites(
     ['input', 'hidden', 'output']
     """
     instance_of("net", architecture, Layer, "a network such as lg.mlp(2)")
-    start = signal_of(inputs)
-    sites: list[WeightSite] = []
-
-    def visit(place: Place) -> None:
-        if place.holds_weights:
-            if not sites:
-                _check_own_place(_site(place), "first", "before")
-            sites.append(_site(place))
-
-    _visit(architecture, start, visit)
+    program = program_of(architecture, inputs)
+    sites = [_site(architecture, weight) for weight in program.weights]
+    if sites:
+        _check_own_place(sites[0], "first", "before")
     if len(sites) < 2:
         raise InvalidInput(
             f"net: wanted at least two affine maps, a read-in and a read-out, got {architecture!r}."
         )
     _check_own_place(sites[-1], "last", "behind")
-    if len(sites[-1].path) > 1:
+    if len(sites[-1].path) > 1 or not _ends_with(program, len(sites) - 1):
         raise InvalidInput(
             f"net: its last affine map, {sites[-1].layer!r}, is in one of several branches, so "
             "that there is no read-out; put a Dense() behind them."
@@ -123,7 +116,7 @@ def weight_sites(
             f"net: its read-out, {sites[-1].layer!r}, makes as many outputs as the data have; a "
             "width_ratio is for hidden layers."
         )
-    if len(behind := architecture.signal_behind(start).space or ()) > 1:
+    if len(behind := program.signals[-1].space or ()) > 1:
         raise _outputs_in_space(behind)
     sites[-1] = replace(sites[-1], role="output")
     return tuple(sites)
@@ -170,76 +163,20 @@ def _check_own_place(site: WeightSite, end: str, where: str) -> None:
         )
 
 
-@dataclass(frozen=True)
-class Place:
-    """A layer that contains no others, with its place in the network.
-
-    Attributes
-    ----------
-    path, layer, in_branch, copies
-        As in :class:`WeightSite`.
-    signal
-        The signal that enters the layer.
-    """
-
-    path: Path
-    layer: Layer
-    in_branch: bool
-    copies: float
-    signal: Signal
-
-    @property
-    def holds_weights(self) -> bool:
-        """Whether the layer has weights."""
-        return isinstance(self.layer, Affine)
+def _ends_with(program: Program, weight: int) -> bool:
+    """Whether the output is a function of the affine map with a weight alone."""
+    place = program.output
+    while len(reads := program.operations[place].reads) == 1:
+        if weight in weights_of(program.operations[place]):
+            return True
+        (place,) = reads
+    return False
 
 
-@dataclass(frozen=True)
-class _Along:
-    """The signal at a point of the network, and the containers around this point."""
-
-    signal: Signal
-    in_branch: bool = False
-    copies: float = 1
-
-
-def places(net: Layer, signal: Signal) -> list[Place]:
-    """Return all layers of a network that contain no others, from input to output.
-
-    Raises
-    ------
-    InvalidInput
-        If a layer does not fit its input.
-    """
-    found: list[Place] = []
-    _visit(net, signal, found.append)
-    return found
-
-
-def _visit(net: Layer, signal: Signal, visit: Callable[[Place], None]) -> None:
-    """Call a function with each place of a network, from input to output."""
-
-    def leaf(layer: Layer, path: Path, along: _Along) -> _Along:
-        visit(Place(path, layer, along.in_branch, along.copies, along.signal))
-        return replace(along, signal=layer.signal_behind(along.signal))
-
-    def join(layer, path, along, ways) -> _Along:
-        for position, way in enumerate(ways):
-            # The branch of a residual connection has the powers of depth, its shortcut has none.
-            branch = position == 0 if isinstance(layer, Residual) else along.in_branch
-            way(replace(along, in_branch=branch))
-        return replace(along, signal=layer.signal_behind(along.signal))
-
-    def again(layer, path, along, once) -> _Along:
-        once(replace(along, copies=along.copies * layer.times))
-        return replace(along, signal=layer.signal_behind(along.signal))
-
-    carry(net, _Along(signal), leaf=leaf, join=join, again=again)
-
-
-def _site(place: Place) -> WeightSite:
-    layer, signal = place.layer, place.signal
+def _site(net: Layer, weight: Weight) -> WeightSite:
+    layer = net
+    for position in weight.path:
+        layer = parts_of(layer)[position]
     assert isinstance(layer, Affine)
-    role = "input" if signal.from_data else "hidden"
-    patch = signal.copies * layer.patch
-    return WeightSite(place.path, layer, role, place.in_branch, place.copies, patch)
+    role = "input" if weight.from_data else "hidden"
+    return WeightSite(weight.path, layer, role, weight.in_branch, weight.copies, weight.patch)

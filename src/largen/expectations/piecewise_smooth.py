@@ -103,8 +103,12 @@ def _on_panels(integrand, edges: Array, order: int, at_once: bool = False):
     return lax.fori_loop(0, (len(edges) - 1) * steps, add, start)
 
 
-def _over_plane(integrand, kinks, rule: PanelRule, q1: Array, q2: Array, gap: Array):
-    """Return E[f(u, v)] for each function f in the tuple integrand(u)(v)."""
+def over_plane(integrand, kinks, q1: Array, q2: Array, gap: Array, rule: PanelRule = _COARSE):
+    """Return E[f(u, v)] for each function f in the tuple integrand(u)(v).
+
+    ``kinks`` are those of the functions of u, and those of the functions of v.
+    """
+    kinks_of_u, kinks_of_v = kinks
     q1, q2, gap = jnp.broadcast_arrays(q1, q2, gap)
     s1, s2 = safe_sqrt(q1), safe_sqrt(q2)
     theta = angle_of(*(jnp.where(jnp.minimum(q1, q2) > 0, x, 1) for x in (q1, q2, gap)))
@@ -112,9 +116,9 @@ def _over_plane(integrand, kinks, rule: PanelRule, q1: Array, q2: Array, gap: Ar
     # For a small cosine the smoothed kinks are wider than the Gaussian, anywhere on its axis.
     slow = jnp.where(jnp.abs(cosine) > 1e-3, cosine, 1e-3)
     steep = jnp.where(sine > 0, sine, 1)
-    heights = [_height(kink, s2) for kink in kinks]
+    heights = [_height(kink, s2) for kink in kinks_of_v]
     whole = [jnp.full_like(theta, z) for z in rule.whole]
-    outer = whole + [_height(kink, s1) for kink in kinks]
+    outer = whole + [_height(kink, s1) for kink in kinks_of_u]
     outer += [_clip((height + d * sine) / slow) for height in heights for d in rule.layer]
 
     def at(x):
@@ -164,14 +168,14 @@ def piecewise_smooth(
         return lambda v: (u * slope * function(v), slope * derivative(v))
 
     def both_by(rule, q1, q2, gap):
-        grown, slope = _over_plane(of_pair, kinks, rule, q1, q2, gap)
+        grown, slope = over_plane(of_pair, (kinks, kinks), q1, q2, gap, rule)
         return grown, jnp.full_like(slope, jnp.inf) if jumps else slope
 
     both = partial(both_by, _COARSE)
 
     def cross_slope(q1, q2, q12):
         """∂V/∂q1 = ½E[φ''(u)φ(v)] = (E[u φ'(u)φ(v)] − q12 D)/2q1, by parts."""
-        found, slope = _over_plane(of_slope, kinks, _COARSE, q1, q2, (q1 + q2) / 2 - q12)
+        found, slope = over_plane(of_slope, (kinks, kinks), q1, q2, (q1 + q2) / 2 - q12)
         return jnp.where(q1 > 0, (found - q12 * slope) / (2 * jnp.where(q1 > 0, q1, 1)), 0)
 
     second = partial(_alone, lambda x: function(x) ** 2, kinks, _COARSE)

@@ -132,6 +132,21 @@ def pair(found: Watch, phi: ActivationFunction, q1: Any, q2: Any, gap: Any) -> t
     return (one - two) ** 2 / 2 + apart * one * two, slopes[0] * slopes[1] + 0 * gap
 
 
+def pair_of_two(
+    found: Watch, phi: ActivationFunction, psi: ActivationFunction, q1: Any, q2: Any, q12: Any
+) -> tuple[Any, Any]:
+    """Record two variances and return E[φψ] and E[φ'ψ'], with the correlation of u and v."""
+    q1, q2, q12 = _numpy_if_known(q1, q2, q12)
+    found.note(phi, q1)
+    found.note(psi, q2)
+    values, slopes = (
+        _moment(found, phi, moment, q1) ** 0.5 * _moment(found, psi, moment, q2) ** 0.5
+        for moment in ("second_moment", "derivative_second_moment")
+    )
+    size = q1**0.5 * q2**0.5
+    return q12 / (size + (size == 0)) * values, slopes + 0 * q12
+
+
 def _numpy_if_known(*arrays: Any) -> tuple[Any, ...]:
     return arrays if is_traced(arrays) else tuple(np.asarray(x, np.float64) for x in arrays)
 

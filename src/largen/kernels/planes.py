@@ -26,7 +26,7 @@ from jax import lax
 
 from largen.interrupts import check
 from largen.kernels.inputs import Samples, plane_of, samples_of
-from largen.kernels.rules import run, wanted, wanted_of_data
+from largen.kernels.rules import plan_of, run, wanted, wanted_of_data
 from largen.kernels.rules.averages import coincident
 from largen.kernels.rules.pooling import pooled_of_averages
 from largen.kernels.state import KernelState, Wanted
@@ -71,6 +71,8 @@ class AtPool(NamedTuple):
 @lru_cache(maxsize=256)
 def at_pool(program: Program) -> AtPool | None:
     """Return a program cut at its global pool, or None if its planes depend on one another."""
+    if plan_of(program, Wanted()).crossed:
+        return None
     for place, operation in enumerate(program.operations[1:], start=1):
         if isinstance(operation, Pool) and operation.window is None:
             if place == 1 or place - 1 not in program.cuts:

@@ -19,7 +19,7 @@ from largen.programs.operations import (
     Repeat,
     Sum,
 )
-from largen.programs.program import Path, Program, Source, Weight, name_of
+from largen.programs.program import Path, Program, Source, Weight, name_of, weights_of
 from largen.programs.signals import Signal, signal_of
 from largen.programs.windows import Slide, Window, slides
 
@@ -52,4 +52,5 @@ __all__ = [
     "program_of",
     "signal_of",
     "slides",
+    "weights_of",
 ]

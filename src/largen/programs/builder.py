@@ -62,7 +62,10 @@ class Builder:
     def weight(
         self, value: int, *, weight_std: float, bias_std: float, width_ratio: Any, patch: Any
     ) -> int:
-        """Return the index of a new weight at the current place, which is first applied to a value.
+        """Return the index of the weight at the current place, which is applied to a value.
+
+        It is a new one the first time; operations that are appended at the same place once more
+        have the same weight.
 
         Parameters
         ----------
@@ -72,20 +75,36 @@ class Builder:
             As in :class:`Weight`.
         patch
             The number of positions that each output sums over, times its part of the channels.
+
+        Raises
+        ------
+        InvalidInput
+            If the weight at this place is applied to values of another size.
         """
         signal = self._signals[value]
-        self._weights.append(
-            Weight(
-                self.path,
-                weight_std,
-                bias_std,
-                width_ratio,
-                signal.copies * patch,
-                signal.from_data,
-                self.in_branch,
-                self.copies,
-            )
+        weight = Weight(
+            self.path,
+            weight_std,
+            bias_std,
+            width_ratio,
+            signal.copies * patch,
+            signal.from_data,
+            self.in_branch,
+            self.copies,
         )
+        return self._known(weight)
+
+    def _known(self, weight: Weight) -> int:
+        """Return the index of a weight, known by its path."""
+        for index, other in enumerate(self._weights):
+            if other.path == weight.path:
+                if other != weight:
+                    raise InvalidInput(
+                        f"net: the weights of {self._source} are used again on values of another "
+                        "size, or on the data and on hidden values."
+                    )
+                return index
+        self._weights.append(weight)
         return len(self._weights) - 1
 
     def seed(self, number: int) -> int:
@@ -131,9 +150,8 @@ class Builder:
         inner._source = self._source
         end = lower(inner, 0)
         body = inner.program(end)
-        weights = tuple(range(len(self._weights), len(self._weights) + len(body.weights)))
+        weights = tuple(map(self._known, body.weights))
         seeds = tuple(range(len(self._seeds), len(self._seeds) + len(body.seeds)))
-        self._weights += body.weights
         self._seeds += body.seeds
         copies = Repeat((value,), body, times, (weights,), (seeds,))
         return self.add(copies, inner.signal(end))

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import TypeVar
 
 from largen.programs.operations import Data, Operation, Repeat
-from largen.programs.program import Program, Source
+from largen.programs.program import Program, Source, weights_of
 from largen.programs.rewriting import with_weights
 from largen.programs.signals import Signal
 
@@ -20,12 +20,10 @@ class _Segment:
     """The operations between two values on which all later ones depend only through them.
 
     They read the first of these values as value 0, and their weights and seeds are counted within
-    the segment. A segment that shares a weight with others has their index, so that it is not
-    equal to any other.
+    the segment.
     """
 
     operations: tuple[Operation, ...]
-    shared: int | None
     keeps_space: bool
     signals: tuple[Signal, ...] = field(compare=False)
     sources: tuple[Source, ...] = field(compare=False)
@@ -69,23 +67,15 @@ def folded(program: Program) -> Program:
 
 
 def _segments(program: Program) -> list[_Segment]:
-    used: dict[int, set[int]] = {}
-    bounds = list(pairwise(program.cuts))
-    for number, (start, end) in enumerate(bounds):
-        for operation in program.operations[start + 1 : end + 1]:
-            for weight in _indices(operation)[0]:
-                used.setdefault(weight, set()).add(number)
     found = []
-    for number, (start, end) in enumerate(bounds):
+    for start, end in pairwise(program.cuts):
         inner, weights, seeds = _counted(program.operations[start + 1 : end + 1])
-        shared = number if any(len(used[weight]) > 1 for weight in weights) else None
         found.append(
             _Segment(
                 tuple(
                     replace(operation, reads=tuple(read - start for read in operation.reads))
                     for operation in inner
                 ),
-                shared,
                 program.signals[start].space == program.signals[end].space,
                 program.signals[start + 1 : end + 1],
                 program.sources[start + 1 : end + 1],
@@ -122,12 +112,9 @@ def _counted(
 def _indices(operation: Operation) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the indices of the weights and of the seeds of an operation."""
     if isinstance(operation, Repeat):
-        weights, seeds = (
-            tuple(i for row in rows for i in row) for rows in (operation.weights, operation.seeds)
-        )
-        return weights, seeds
-    weight, seed = getattr(operation, "weight", None), getattr(operation, "seed", None)
-    return () if weight is None else (weight,), () if seed is None else (seed,)
+        return weights_of(operation), tuple(seed for row in operation.seeds for seed in row)
+    seed = getattr(operation, "seed", None)
+    return weights_of(operation), () if seed is None else (seed,)
 
 
 def _moved(

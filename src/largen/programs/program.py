@@ -75,6 +75,14 @@ def name_of(path: Path) -> str:
     return ".".join(map(str, path)) or "0"
 
 
+def weights_of(operation: Operation) -> tuple[int, ...]:
+    """Return the indices of the weights of an operation."""
+    if isinstance(operation, Repeat):
+        return tuple(weight for row in operation.weights for weight in row)
+    weight = getattr(operation, "weight", None)
+    return () if weight is None else (weight,)
+
+
 @dataclass(frozen=True)
 class Program:
     """Operations in the order in which they are carried out; the last value is the output.
@@ -125,12 +133,18 @@ class Program:
 
     @cached_property
     def cuts(self) -> tuple[int, ...]:
-        """Values on which all later ones depend only through them, the first and last included."""
-        last_reader, furthest, found = [max(r, default=0) for r in self.readers], 0, []
-        for position in range(len(self.operations)):
+        """Values on which all later ones depend only through them, the first and last included.
+
+        No weight is used on both sides of such a value.
+        """
+        used = [weights_of(operation) for operation in self.operations]
+        last_use = {weight: place for place, its in enumerate(used) for weight in its}
+        furthest, found = 0, []
+        for position, readers in enumerate(self.readers):
+            furthest = max(furthest, *(last_use[weight] for weight in used[position]), 0)
             if furthest <= position:
                 found.append(position)
-            furthest = max(furthest, last_reader[position])
+            furthest = max(furthest, *readers, 0)
         return tuple(found)
 
     @cached_property

@@ -8,16 +8,14 @@ its value is distributed (``nature_behind``).
 from largen.kernels.rules import activations, affine, attention, combinations, normalizing, pooling
 from largen.kernels.rules.biased_depth import BiasedDepth
 from largen.kernels.rules.dispatch import (
-    advance,
-    requirements,
     rule,
-    run,
     simplify,
     wanted,
-    wanted_of_data,
 )
 from largen.kernels.rules.infinite_depth import InfiniteDepth, infinite_stack
 from largen.kernels.rules.natures import DATA, Nature, OnlyByNetworks, nature_behind, natures
+from largen.kernels.rules.planning import plan_of, requirements, wanted_of_data
+from largen.kernels.rules.running import advance, run
 
 __all__ = [
     "DATA",
@@ -34,6 +32,7 @@ __all__ = [
     "nature_behind",
     "natures",
     "normalizing",
+    "plan_of",
     "pooling",
     "requirements",
     "rule",

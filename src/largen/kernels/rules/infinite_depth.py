@@ -29,9 +29,11 @@ from largen.expectations import activation
 from largen.expectations.watching import add_requests, current_watch, separate_watch
 from largen.kernels.rules.biased_depth import BiasedDepth, with_biases
 from largen.kernels.rules.depth_steps import StreamConstants, integrate, usual_steps
-from largen.kernels.rules.dispatch import States, requirements, rule, run, wanted
+from largen.kernels.rules.dispatch import States, rule, wanted
 from largen.kernels.rules.homogeneous_depth import HomogeneousDepth, in_closed_form
 from largen.kernels.rules.natures import ENTRY, GAUSSIAN, Nature, nature_behind, natures
+from largen.kernels.rules.planning import requirements
+from largen.kernels.rules.running import run
 from largen.kernels.state import KernelState, Wanted
 from largen.programs import (
     BRANCH,

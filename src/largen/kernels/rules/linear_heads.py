@@ -17,7 +17,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from largen.kernels.rules.combinations import independent_product
-from largen.kernels.rules.dispatch import advance
+from largen.kernels.rules.running import advance
 from largen.kernels.state import KernelState, Side, Wanted
 from largen.programs import Pool
 

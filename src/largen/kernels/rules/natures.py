@@ -152,13 +152,7 @@ def _(operation: Function, reads: tuple[Nature, ...], source: Source) -> Nature:
 @nature_behind.register
 def _(operation: Sum, reads: tuple[Nature, ...], source: Source) -> Nature:
     for one, two in combinations(reads, 2):
-        if one.roots & two.roots:
-            raise OnlyByNetworks(
-                f"kernels: terms of {source} are correlated, since no random weights separate "
-                "them, and their sum is not an elementwise function of one Gaussian. Put a "
-                "Dense() in the branch"
-            )
-        if not (one.centred or two.centred or one.alike or two.alike):
+        if not one.roots & two.roots and not (one.centred or two.centred or one.alike or two.alike):
             raise NoTheory(
                 f"kernels: in {source}, channels of two terms have means that differ from "
                 "channel to channel; put a Dense() behind one of them."
@@ -262,7 +256,7 @@ def _(operation: Attend, reads: tuple[Nature, ...], source: Source) -> Nature:
 def _(operation: Repeat, reads: tuple[Nature, ...], source: Source) -> Nature:
     (nature,) = reads
     roots = nature.roots
-    for _ in range(min(int(operation.times), 2)):  # further copies do not change the nature
+    for _ in range(int(min(operation.times, 2))):  # further copies do not change the nature
         inner = natures(operation.body, nature._replace(roots=frozenset({ENTRY})))[-1]
         kept = roots if ENTRY in inner.roots else frozenset()
         drawn = frozenset({operation.weights}) if inner.roots - {ENTRY} else frozenset()

@@ -25,7 +25,7 @@ def _(operation: Normalise, constants: tuple[()], states: States, behind: Wanted
     (state,) = states
     if not operation.centred:
         return _normalise(state, operation)
-    return apply_masks(_normalise(_subtract_means(state, operation), operation))
+    return apply_masks(_normalise(subtract_means(state, operation), operation))
 
 
 @wanted.register
@@ -34,21 +34,27 @@ def _(operation: Normalise, behind: Wanted) -> Wanted:
 
 
 def _normalise(state: KernelState, operation: Normalise) -> KernelState:
+    return rescale(state, *scales_of(state, operation))
+
+
+def scales_of(state: KernelState, operation: Normalise) -> tuple[Any, Any]:
+    """Return the factors 1/√(q + ε) of both sets of samples, for a state without the means."""
+
     def scale(side: Side) -> Any:
-        scale = 1 / jnp.sqrt(_over(side.q, side, operation) + operation.eps)
+        scale = 1 / jnp.sqrt(mean_over(side.q, side, operation) + operation.eps)
         return scale if side.present is None else side.present * scale
 
-    return rescale(state, scale(state.first), scale(state.second))
+    return scale(state.first), scale(state.second)
 
 
-def _subtract_means(state: Any, operation: Normalise) -> KernelState:
+def subtract_means(state: Any, operation: Normalise) -> KernelState:
     """Return the state of x − M, with M the mean over the features that are normalised together.
 
     With the mean m over the features at one position, q ← q − 2mM + M² and
     gap ← gap − (m − m')(M − M') + ½(M − M')².
     """
     sides = (state.first, state.second)
-    centres = [_over(side.mean, side, operation) for side in sides]
+    centres = [mean_over(side.mean, side, operation) for side in sides]
 
     def gap(gap, m1, m2, M1, M2):
         return not_below_zero(gap - (m1 - m2) * (M1 - M2) + (M1 - M2) ** 2 / 2)
@@ -67,7 +73,7 @@ def _subtract_means(state: Any, operation: Normalise) -> KernelState:
     )
 
 
-def _over(field: Any, side: Side, operation: Normalise) -> Any:
+def mean_over(field: Any, side: Side, operation: Normalise) -> Any:
     """Return a field, or its mean over the positions that are normalised together."""
     axes = tuple(range(field.ndim - 1))
     if operation.over == "channels" or not axes:

@@ -28,10 +28,17 @@ from largen.programs import Flatten, Pool, slides
 @rule.register
 def _(operation: Pool, constants: tuple[()], states: States, behind: Wanted) -> KernelState:
     (state,) = states
+    return _pool(state, *averages(operation, state.space), operation.total)
+
+
+def averages(operation: Pool, space: tuple[int, ...]) -> tuple[Any, np.ndarray]:
+    """Return the average over windows of arrays whose axes begin at a given one, and their sizes.
+
+    The sizes are the numbers of positions of a sample in each window.
+    """
     if operation.window is None:
-        inside = np.asarray(prod(state.space))
-        return _pool(state, _over_space(state), inside, operation.total)
-    along = slides(operation.window, state.space)
+        return _over_space(space), np.asarray(prod(space))
+    along = slides(operation.window, space)
     counts = [slide.counts() for slide in along]
 
     def average(array: Any, first_axis: int) -> Any:
@@ -43,7 +50,7 @@ def _(operation: Pool, constants: tuple[()], states: States, behind: Wanted) -> 
     inside = np.ones(())
     for count in counts:
         inside = np.multiply.outer(inside, count)
-    return _pool(state, average, inside, operation.total)
+    return average, inside
 
 
 def pooled_of_averages(
@@ -65,7 +72,7 @@ def pooled_of_averages(
     equal
         Pairs of samples that coincide, as in ``from_averages``.
     """
-    average = _over_space(state)
+    average = _over_space(state.space)
 
     def of_side(side: Side, within: Any) -> Side:
         return Side(
@@ -78,9 +85,9 @@ def pooled_of_averages(
     return _by_counts(state, pooled, average, inside, pool.total)
 
 
-def _over_space(state: KernelState) -> Any:
+def _over_space(space: tuple[int, ...]) -> Any:
     """Return the average over all positions of one sample, whose axes begin at a given one."""
-    axes = len(state.space)
+    axes = len(space)
 
     def average(array: Any, first_axis: int) -> Any:
         return jnp.mean(array, axis=tuple(range(first_axis, first_axis + axes)))
