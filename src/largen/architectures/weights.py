@@ -87,7 +87,8 @@ def weight_sites(
     InvalidInput
         If the network has fewer than two affine maps, or ends inside a residual branch, a
         repetition or one of several branches, or begins inside a repetition: it would have no
-        separate read-in or read-out. If its read-out has a ratio of widths, a layer does not fit
+        separate read-in or read-out. If its read-out has a ratio of widths, or weights that are
+        used elsewhere, a layer does not fit
         its input, or outputs have more than one spatial axis.
 
     Examples
@@ -106,10 +107,15 @@ def weight_sites(
             f"net: wanted at least two affine maps, a read-in and a read-out, got {architecture!r}."
         )
     _check_own_place(sites[-1], "last", "behind")
-    if len(sites[-1].path) > 1 or not _ends_with(program, len(sites) - 1):
+    if not _ends_with(program, len(sites) - 1):
         raise InvalidInput(
             f"net: its last affine map, {sites[-1].layer!r}, is in one of several branches, so "
             "that there is no read-out; put a Dense() behind them."
+        )
+    if sum(weights_of(operation).count(len(sites) - 1) for operation in program.operations) > 1:
+        raise InvalidInput(
+            f"net: its read-out, {sites[-1].layer!r}, has the weights of another node, of whose "
+            "outputs there are as many as the width; give it weights of its own."
         )
     if sites[-1].width_ratio != 1:
         raise InvalidInput(

@@ -135,10 +135,11 @@ def pair(found: Watch, phi: ActivationFunction, q1: Any, q2: Any, gap: Any) -> t
 def pair_of_two(
     found: Watch, phi: ActivationFunction, psi: ActivationFunction, q1: Any, q2: Any, q12: Any
 ) -> tuple[Any, Any]:
-    """Record two variances and return E[φψ] and E[φ'ψ'], with the correlation of u and v."""
+    """Return E[φψ] and E[φ'ψ'] with the correlation of u and v.
+
+    The variances are recorded where φ and ψ are applied.
+    """
     q1, q2, q12 = _numpy_if_known(q1, q2, q12)
-    found.note(phi, q1)
-    found.note(psi, q2)
     values, slopes = (
         _moment(found, phi, moment, q1) ** 0.5 * _moment(found, psi, moment, q2) ** 0.5
         for moment in ("second_moment", "derivative_second_moment")

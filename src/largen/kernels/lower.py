@@ -19,7 +19,13 @@ import numpy as np
 
 from largen.architectures import Layer, layers_of
 from largen.errors import NoTheory
-from largen.kernels.rules import OnlyByNetworks, infinite_stack, natures, plan_of
+from largen.kernels.rules import (
+    CrossesCopies,
+    OnlyByNetworks,
+    infinite_stack,
+    natures,
+    plan_of,
+)
 from largen.kernels.state import AffineConstants, Wanted
 from largen.parameterizations import CanonicalForm
 from largen.programs import (
@@ -32,7 +38,6 @@ from largen.programs import (
     Repeat,
     Sum,
     program_of,
-    weights_of,
 )
 from largen.programs.elementwise import join_elementwise
 from largen.programs.folding import folded
@@ -107,38 +112,12 @@ def lower(
     try:
         program, constants = _with_constants(program, form, constant)
         natures(program)
-        if _crosses_copies(program):
-            return lower(net, form, inputs, constant=constant, fold=False)
-        check_read_out(program)
+        plan_of(program, Wanted())
+    except CrossesCopies:
+        return lower(net, form, inputs, constant=constant, fold=False)
     except OnlyByNetworks as found:
         raise NoTheory(f"{found}{_by_networks(net)}") from None
     return Lowered(features, program, constants)
-
-
-def _crosses_copies(program: Program) -> bool:
-    """Whether a covariance is required of a value behind repeated operations and one before."""
-    return any(
-        isinstance(program.operations[place], Repeat)
-        for pair in plan_of(program, Wanted()).wanted
-        for place in pair
-    )
-
-
-def check_read_out(program: Program) -> None:
-    """Check that the weights of the read-out are used once.
-
-    Raises
-    ------
-    NoTheory
-        If they are used by other operations as well: they would be wide and narrow.
-    """
-    used = [weight for operation in program.operations for weight in weights_of(operation)]
-    for weight in weights_of(program.operations[-1]):
-        if used.count(weight) > 1:
-            raise NoTheory(
-                f"kernels: the read-out {program.sources[-1]} has the weights of another place; "
-                "give it weights of its own."
-            )
 
 
 def _without_features(program: Program) -> tuple[tuple[Callable[[Any], Any], ...], Program]:

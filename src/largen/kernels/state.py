@@ -118,8 +118,8 @@ class KernelState(NamedTuple):
         return self.first.within is not None
 
     @property
-    def covariance(self) -> Float[Array, "*positions n1 n2"]:
-        """K₁₂ = (q1 + q2)/2 − gap."""
+    def covariance(self) -> Any:
+        """K₁₂ = (q1 + q2)/2 − gap, (*positions, n1, n2)."""
         q1, q2 = self.facing(self.first.q, self.second.q)
         return (q1 + q2) / 2 - self.gap
 

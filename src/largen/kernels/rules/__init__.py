@@ -14,12 +14,13 @@ from largen.kernels.rules.dispatch import (
 )
 from largen.kernels.rules.infinite_depth import InfiniteDepth, infinite_stack
 from largen.kernels.rules.natures import DATA, Nature, OnlyByNetworks, nature_behind, natures
-from largen.kernels.rules.planning import plan_of, requirements, wanted_of_data
+from largen.kernels.rules.planning import CrossesCopies, plan_of, requirements, wanted_of_data
 from largen.kernels.rules.running import advance, run
 
 __all__ = [
     "DATA",
     "BiasedDepth",
+    "CrossesCopies",
     "InfiniteDepth",
     "Nature",
     "OnlyByNetworks",

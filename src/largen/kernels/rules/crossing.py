@@ -404,11 +404,28 @@ def _of_functions(one: Factor, two: Factor, values: Values, layout: _Layout) -> 
         return x
     a, b = values.states[one.base], values.states[two.base]
     q1, q2 = layout.of_u(a.first.q, a.second.q), layout.of_v(b.first.q, b.second.q)
-    found = [
-        cross_moments(one.phi, two.phi, *each) for each in zip(q1, q2, x[:4], strict=True)
-    ]
-    moments = [each.value for each in found]
-    if x.t is None:
-        return _masked(Cross(*moments), a, b, layout)
-    tangents = (each.derivative * t for each, t in zip(found[:2], x[4:], strict=True))
+    fields = list(zip(q1, q2, x[:4], strict=True))
+    k, back, slopes = _facing(one, two, *fields[:2])
+    own = cross_moments(one.phi, two.phi, *map(_side_by_side, *fields[2:])).value
+    length = x.one.shape[-1]
+    moments = k, back, own[..., :length], own[..., length:]
+    tangents = () if x.t is None else (s * t for s, t in zip(slopes, x[4:], strict=True))
     return _masked(Cross(*moments, *tangents), a, b, layout)
+
+
+def _side_by_side(one: Any, two: Any) -> Any:
+    return jnp.concatenate([one, two], axis=-1)
+
+
+def _facing(one: Factor, two: Factor, k: Any, back: Any) -> tuple[Any, Any, tuple[Any, Any]]:
+    """Return the moments between two sets, and E[φ'ψ'], from (q1, q2, q12) of both directions."""
+    if k[2].shape[-2] != k[2].shape[-1]:
+        found = [cross_moments(one.phi, two.phi, *each) for each in (k, back)]
+        return found[0].value, found[1].value, (found[0].derivative, found[1].derivative)
+    # As many samples in both sets: one series for both directions, of which one is transposed.
+    fields = [jnp.stack([x, jnp.swapaxes(y, -1, -2)], -3) for x, y in zip(k, back, strict=True)]
+    value, slope = cross_moments(one.phi, two.phi, *fields)
+    (k, back), slopes = (
+        (array[..., 0, :, :], jnp.swapaxes(array[..., 1, :, :], -1, -2)) for array in (value, slope)
+    )
+    return k, back, slopes

@@ -72,7 +72,7 @@ def _sum(terms: list[KernelState], found: list[Cross]) -> KernelState:
         return aligned(array, axes) if pairs else array
 
     def of_side(sides: list[Side], moments: list[Any]) -> tuple[Side, Any]:
-        own = sum(map(here, moments))
+        own = sum(map(here, moments), 0 * sides[0].q)
         mean = None
         if all(side.mean is not None for side in sides):
             mean = sum(side.mean for side in sides)

@@ -36,6 +36,10 @@ _IDENTITY = activation("linear")
 _ANY = Nature("gaussian", centred=False, alike=True, roots=frozenset({ENTRY}))
 
 
+class CrossesCopies(Exception):
+    """A covariance is required of the output of a repetition and a value before it."""
+
+
 class OfMeans(NamedTuple):
     """Independent values: the product of their means."""
 
@@ -199,6 +203,8 @@ def way_of(program: Program, u: int, v: int) -> Way | None:
     ------
     OnlyByNetworks
         If it does not.
+    CrossesCopies
+        If it does once the copies of a repetition are written out.
     """
     known, operations = known_of(program), program.operations
     if not known[u].roots & known[v].roots:
@@ -215,6 +221,8 @@ def way_of(program: Program, u: int, v: int) -> Way | None:
             return Matched(((one, two),), (1.0,))
         case Concatenate(ones, shares), Concatenate(twos, others) if shares == others:
             return Matched(tuple(zip(ones, twos, strict=True)), shares)
+    if isinstance(operations[u], Repeat) or isinstance(operations[v], Repeat):
+        raise CrossesCopies
     sides = _factors(program, u), _factors(program, v)
     if sides[0] is None or sides[1] is None:
         raise _refused(program, u, v)

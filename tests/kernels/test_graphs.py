@@ -1,0 +1,236 @@
+"""Kernels of graphs: against finite networks of the same program, and identities."""
+
+import jax
+import numpy as np
+import pytest
+from tests.kernels.graphs import CONV, DENSE, GRAPHS, POOL, RELU, TANH, looped, recurrent
+from tests.programs.interpreter import extrapolated
+
+import largen as lg
+from largen.errors import InvalidInput, NoRule, NoTheory
+
+RNG = np.random.default_rng(3)
+X, X2 = RNG.standard_normal((3, 3)), RNG.standard_normal((4, 3))
+ROWS = RNG.standard_normal((3, 4, 2))
+
+
+def equal(one, two, rtol=1e-10):
+    for a, b in zip(one, two, strict=True):
+        np.testing.assert_allclose(a, b, rtol=rtol, atol=rtol * np.abs(b).max())
+
+
+@pytest.mark.slow
+@pytest.mark.long_loops
+@pytest.mark.parametrize("name", GRAPHS)
+def test_finite_networks_of_the_same_program(name):
+    net, inputs = GRAPHS[name]
+    x = np.random.default_rng(3).standard_normal((3, *inputs))
+    with jax.enable_x64(True):
+        found = extrapolated(net, x, 400, (64, 128))
+    for limit, (estimate, error) in zip(lg.kernel(net, x), found, strict=True):
+        assert np.abs((estimate - limit) / error).max() < 3.5
+        assert error.mean() < 0.05 * np.abs(limit).max()
+
+
+def test_a_tree_written_as_a_graph():
+    tree = lg.serial(
+        DENSE, lg.Residual(lg.serial(TANH, DENSE)), RELU, lg.Concatenate(DENSE, TANH), RELU, DENSE
+    )
+    graph = lg.Graph({
+        "h": (DENSE, "x"),
+        "branch": (lg.serial(TANH, DENSE), "h"),
+        "s": ("sum", "h", "branch"),
+        "r": (RELU, "s"),
+        "one": (DENSE, "r"),
+        "two": (TANH, "r"),
+        "both": ("concatenate", "one", "two"),
+        "f": (lg.serial(RELU, DENSE), "both"),
+    })
+    equal(lg.kernel(graph, X, X2), lg.kernel(tree, X, X2), 1e-13)
+
+
+def test_one_weight_used_twice_on_the_same_value_is_used_once():
+    """W h + W h = 2 W h, and half of it is W h."""
+    once = lg.serial(DENSE, TANH, DENSE, RELU, DENSE)
+    twice = lg.Graph({
+        "h": (lg.serial(DENSE, TANH), "x"),
+        "a": (DENSE, "h"),
+        "b": ("a", "h"),
+        "s": ("sum", (0.25, "a"), (0.75, "b")),
+        "f": (lg.serial(RELU, DENSE), "s"),
+    })
+    equal(lg.kernel(twice, X, X2), lg.kernel(once, X, X2))
+
+
+@pytest.mark.parametrize("factor", [1.0, -1.0, 0.5])
+def test_a_shared_weight_is_linear(factor):
+    """W a + c W b = W (a + c b) for one weight W, of relu and sigmoid, which are not centred."""
+    free, sigmoid = lg.Dense(weight_std=1.3), lg.Activation("sigmoid")
+    towers = {"a": (lg.serial(DENSE, RELU), "x"), "b": (lg.serial(DENSE, sigmoid), "x")}
+    apart = lg.Graph({
+        **towers,
+        "Wa": (free, "a"),
+        "Wb": ("Wa", "b"),
+        "s": ("sum", "Wa", (factor, "Wb")),
+        "f": (lg.serial(RELU, DENSE), "s"),
+    })
+    together = lg.Graph({
+        **towers,
+        "s": ("sum", "a", (factor, "b")),
+        "f": (lg.serial(free, RELU, DENSE), "s"),
+    })
+    equal(lg.kernel(apart, X, X2), lg.kernel(together, X, X2))
+
+
+def dependent_linear(nodes):
+    return lg.Graph({"h": (DENSE, "x"), **nodes, "f": (lg.serial(TANH, DENSE), "s")})
+
+
+def test_a_value_and_its_normalisation():
+    """h + h/|h| = h (1 + 1/|h|) is a scaled Gaussian, by hand."""
+    net = dependent_linear({"n": (lg.RMSNorm(eps=0.1), "h"), "s": ("sum", "h", "n")})
+    K = 1.69 * X @ X.T / 3 + 0.04
+    scale = 1 + 1 / np.sqrt(np.diag(K) + 0.1)
+    K, T = (scale[:, None] * k * scale for k in (K, K))
+    value, slope = lg.gaussian_moments("tanh", np.diag(K)[:, None], K, np.diag(K)[None])
+    nngp = 1.69 * value + 0.04
+    equal(lg.kernel(net, X), (nngp, nngp + 1.69 * slope * T))
+
+
+def test_the_order_of_samples():
+    """Kernels of x and of its permutation are permuted, though no pair is known to be the same."""
+    net, order = recurrent(3), np.array([2, 0, 1])
+    alone, both = lg.kernel(net, X), lg.kernel(net, X, X[order])
+    equal(both, [k[:, order] for k in alone], 1e-9)
+    assert all((k == k.T).all() for k in alone)
+
+
+def test_convolutions_at_one_position_are_dense():
+    one = lg.Conv((1,), weight_std=1.3, bias_std=0.2)
+
+    def graph(layer, end):
+        return lg.Graph({
+            "h": (layer, "x"),
+            "g": (lg.serial(RELU, layer), "h"),
+            "g2": ("g", "g"),
+            "s": ("sum", "g", "g2", "h"),
+            "f": (lg.serial(RELU, *end, DENSE), "s"),
+        })
+
+    dense = lg.kernel(graph(DENSE, ()), X, X2)
+    for end in (POOL, lg.Flatten()):
+        equal(lg.kernel(graph(one, (end,)), X[:, None], X2[:, None]), dense)
+    # Equal positions: an average of equal values.
+    repeated = np.repeat(X[:, None], 3, 1), np.repeat(X2[:, None], 3, 1)
+    equal(lg.kernel(graph(one, (POOL,)), *repeated), dense, 1e-9)
+
+
+def test_pooling_before_or_behind_a_sum():
+    """Pools and flattened positions of terms that depend on one another."""
+    middle = {"h": (CONV, "x"), "a": (RELU, "h"), "g": (lg.serial(CONV), "a"), "b": (TANH, "h")}
+    for end in (POOL, lg.AvgPool((2,)), lg.Flatten()):
+        last = lg.serial(lg.Flatten(), DENSE) if end == lg.AvgPool((2,)) else DENSE
+        before = lg.Graph({
+            **middle,
+            "c": ("sum", "a", "g"),
+            "p": (end, "c"),
+            "q": (end, "b"),
+            "s": ("sum", "p", "q"),
+            "f": (last, "s"),
+        })
+        behind = lg.Graph({
+            **middle,
+            "c": ("sum", "a", "g"),
+            "s": ("sum", "c", "b"),
+            "p": (end, "s"),
+            "f": (last, "p"),
+        })
+        equal(lg.kernel(before, ROWS), lg.kernel(behind, ROWS))
+
+
+def test_a_repetition_between_dependent_terms():
+    """x + (two residual blocks)(x), as a repetition and written out."""
+    block = lg.Residual(lg.serial(TANH, DENSE))
+    nodes = {"h": (DENSE, "x")}
+    loop = lg.Graph({
+        **nodes,
+        "r": (lg.repeat(block, 2), "h"),
+        "s": ("sum", "h", "r"),
+        "f": (lg.serial(RELU, DENSE), "s"),
+    })
+    written = lg.Graph({
+        **nodes,
+        "r1": (block, "h"),
+        "r2": (block, "r1"),
+        "s": ("sum", "h", "r2"),
+        "f": (lg.serial(RELU, DENSE), "s"),
+    })
+    equal(lg.kernel(loop, X), lg.kernel(written, X), 1e-13)
+
+
+def test_samples_that_coincide():
+    """A gap at coincidence is exactly 0: the NTK of equal samples is that of one sample."""
+    net = looped(3)
+    twice = np.concatenate([X[:1], X[:1]])
+    nngp, ntk = lg.kernel(net, twice)
+    for k in (nngp, ntk):
+        np.testing.assert_allclose(k, k[0, 0], rtol=1e-13)
+
+
+def test_what_is_refused():
+    two = {"h": (DENSE, "x"), "t": (TANH, "h"), "b": (lg.serial(TANH, DENSE), "h")}
+    joint = {**two, "s": ("sum", "t", "b"), "f": (lg.serial(TANH, DENSE), "s")}
+    with pytest.raises(NoTheory, match="not Gaussian"):
+        lg.kernel(lg.Graph(joint), X)
+    read_out = lg.Graph({"h": (DENSE, "x"), "g": (lg.serial(TANH, DENSE), "h"), "f": ("g", "g")})
+    with pytest.raises(InvalidInput, match="weights of another node"):
+        lg.kernel(read_out, X)
+
+
+def test_rooms_that_do_not_read_graphs_refuse_them_by_name():
+    net = GRAPHS["dense connections"][0]
+    run = lg.Run(net, lg.mean_field(), lg.Dataset(X, X[:, 0]), optimizer=lg.gd(0.1), steps=2)
+    with pytest.raises(NoTheory, match="Graph"):
+        lg.solve(run)
+    with pytest.raises(NoRule, match="Graph"):
+        lg.train(run, width=8, key=0)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "words"),
+    [
+        ({}, "a dictionary from names"),
+        ({"h": DENSE}, "a tuple of what it does"),
+        ({"sum": (DENSE, "x")}, "names other than"),
+        ({"h": (DENSE, "y")}, "not 'x' or a node before it"),
+        ({"h": (DENSE, "x", "x")}, "applies a layer to 2 nodes"),
+        ({"h": ("mean", "x", "x")}, "is to apply a layer"),
+        ({"h": (DENSE, "x"), "g": ("sum", "h")}, "a sum of one node"),
+        ({"h": (DENSE, "x"), "g": ("sum", "h", ("a", "x"))}, "factor in the node 'g'"),
+        ({"h": (DENSE, "x"), "g": (DENSE, "x")}, "no node reads 'h'"),
+        ({"h": (lg.repeat(DENSE, 2), "x"), "g": ("h", "h")}, "copies of a repetition"),
+        ({"h": ("sum", "x", "x"), "g": ("h", "x")}, "which has no layer"),
+    ],
+)
+def test_wrong_graphs(nodes, words):
+    with pytest.raises(InvalidInput, match=words):
+        lg.Graph(nodes)
+
+
+def test_nodes_of_other_shapes_are_refused():
+    with pytest.raises(InvalidInput, match="the node 's' joins values of different shapes"):
+        lg.kernel(
+            lg.Graph({"h": (DENSE, "x"), "s": ("sum", "h", "x"), "f": (DENSE, "s")}), X
+        )
+    with pytest.raises(InvalidInput, match="used again on values of another size"):
+        lg.kernel(lg.Graph({"h": (DENSE, "x"), "g": ("h", "h"), "f": (DENSE, "g")}), X)
+
+
+def test_graphs_are_records():
+    one, two = looped(2), looped(2)
+    assert one == two
+    assert hash(one) == hash(two)
+    assert eval(repr(lg.Graph({"h": (lg.Dense(), "x"), "s": ("sum", "h", (0.5, "h"))})), {
+        "Graph": lg.Graph, "Dense": lg.Dense
+    }).nodes[1].factors == (1.0, 0.5)
+    assert one.with_parts(one.parts) == one
