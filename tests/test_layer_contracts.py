@@ -79,6 +79,10 @@ EXAMPLES = {
         (WIDER, lg.MultiHeadAttention(mechanism="identity"), lg.GlobalAvgPool()), (3, 2)
     ),
     lg.QKVAttention: Example((WIDER, lg.QKVAttention(causal=True), lg.GlobalAvgPool()), (3, 2)),
+    lg.Graph: rows(
+        lg.Graph({"a": (BRANCH, "x"), "b": ("a", "a"), "s": ("sum", "x", "a", (0.5, "b"))}),
+        networks=False,
+    ),
     lg.Axes: Example((lg.Axes("CT"), CONV, RELU, lg.Flatten()), (2, 4)),
 }
 each_layer = pytest.mark.parametrize("kind", EXAMPLES, ids=lambda kind: kind.__name__)

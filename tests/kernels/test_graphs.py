@@ -177,6 +177,51 @@ def test_samples_that_coincide():
         np.testing.assert_allclose(k, k[0, 0], rtol=1e-13)
 
 
+def test_a_function_and_its_normalisation():
+    """r + LayerNorm(r) with r = relu(h) is one function of h for samples of equal size."""
+    x = X / np.linalg.norm(X, axis=1, keepdims=True)
+    q = 1.69 / 3 + 0.04
+    mean, size = np.sqrt(q / (2 * np.pi)), np.sqrt(q / 2 - q / (2 * np.pi) + 0.1)
+    net = lg.Graph({
+        "h": (DENSE, "x"),
+        "r": (RELU, "h"),
+        "n": (lg.LayerNorm(eps=0.1), "r"),
+        "s": ("sum", "r", "n"),
+        "f": (DENSE, "s"),
+    })
+    one = lg.Activation(lambda u: jax.nn.relu(u) + (jax.nn.relu(u) - mean) / size)
+    equal(lg.kernel(net, x), lg.kernel(lg.serial(DENSE, one, DENSE), x), 1e-9)
+
+
+def test_a_value_and_its_masked_copy():
+    """(h + m h/(1 − r))(h' + m' h'/(1 − r)) is 4 h h' on average, and h² (3 + 1/(1 − r))."""
+    net = lg.Graph({
+        "h": (DENSE, "x"), "m": (lg.Dropout(0.2), "h"), "s": ("sum", "h", "m"), "f": (DENSE, "s"),
+    })  # fmt: skip
+    K = 1.69 * X @ X.T / 3 + 0.04
+    factor = np.where(np.eye(3), 3 + 1 / 0.8, 4.0)
+    equal(lg.kernel(net, X), (1.69 * factor * K + 0.04, 1.69 * factor * 2 * K + 0.04))
+
+
+def test_masked_positions_are_not_there():
+    net, mask = GRAPHS["convolution used twice"][0], np.array([True, True, True, False])
+    masks = np.broadcast_to(mask, ROWS.shape[:2])
+    equal(lg.kernel(net, ROWS, mask1=masks), lg.kernel(net, ROWS[:, :3]))
+
+
+def test_derivatives_in_the_constants():
+    net = GRAPHS["functions of dependent values"][0]
+    found = lg.kernel_function(net, X)
+    start = found.start if hasattr(found, "start") else None
+    assert start is None or start
+
+
+def test_variances_along_a_graph():
+    net = GRAPHS["overlapping skips"][0]
+    variance = lg.propagate(net, X).variance[-1]
+    np.testing.assert_allclose(variance, np.diag(lg.nngp(net, X)), rtol=1e-10)
+
+
 def test_what_is_refused():
     two = {"h": (DENSE, "x"), "t": (TANH, "h"), "b": (lg.serial(TANH, DENSE), "h")}
     joint = {**two, "s": ("sum", "t", "b"), "f": (lg.serial(TANH, DENSE), "s")}
@@ -190,7 +235,7 @@ def test_what_is_refused():
 def test_rooms_that_do_not_read_graphs_refuse_them_by_name():
     net = GRAPHS["dense connections"][0]
     run = lg.Run(net, lg.mean_field(), lg.Dataset(X, X[:, 0]), optimizer=lg.gd(0.1), steps=2)
-    with pytest.raises(NoTheory, match="Graph"):
+    with pytest.raises((NoRule, NoTheory), match="Graph"):
         lg.solve(run)
     with pytest.raises(NoRule, match="Graph"):
         lg.train(run, width=8, key=0)

@@ -178,6 +178,7 @@ def examples() -> dict[str, Example]:
         "Flatten": Example(lg.Flatten),
         "GlobalAvgPool": Example(lg.GlobalAvgPool),
         "GlobalSumPool": Example(lg.GlobalSumPool),
+        "Graph": Example(lg.Graph, {"nodes": {"h": (lg.Dense(), "x"), "f": (lg.Dense(), "h")}}),
         "Layer": Example(lg.Layer),
         "LayerNorm": Example(lg.LayerNorm),
         "LocallyConnected": Example(lg.LocallyConnected, {"window": (2, 2)}),

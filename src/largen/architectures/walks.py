@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from largen.architectures.traits import Container, Layer, Parallel, Sequence
-from largen.errors import NoTheory
+from largen.errors import NoRule, NoTheory
 
 Path = tuple[int, ...]
 State = TypeVar("State")
@@ -48,9 +48,10 @@ def carry(
 
     Raises
     ------
+    NoRule
+        For a container that is neither a sequence nor parallel, such as a graph.
     NoTheory
-        For a container that is neither a sequence nor parallel, such as a graph, and for
-        infinitely many copies if ``again`` is None.
+        For infinitely many copies, if ``again`` is None.
 
     Examples
     --------
@@ -84,10 +85,7 @@ def carry(
         if isinstance(layer, Parallel):
             return join(layer, path, state, tuple(part(*p) for p in enumerate(layer.parts)))
         if isinstance(layer, Container):
-            raise NoTheory(
-                f"{type(layer).__name__}: this computation follows layers one after the other and "
-                "in branches, and not yet the nodes of a graph. Kernels do: lg.kernel."
-            )
+            raise NoRule("this computation", layer, [Sequence, Parallel])
         return leaf(layer, path, state)
 
     return through(net, path, state)
@@ -130,6 +128,9 @@ def map_layers(net: Layer, change: Callable[[Layer, Path], Layer], path: Path = 
 def layers_of(net: Layer) -> Iterator[Layer]:
     """Yield every layer of a network that contains no others, repeated ones once.
 
+    A container that is neither a sequence nor parallel, such as a graph, comes before its layers,
+    which are not one after the other.
+
     Examples
     --------
     >>> import largen as lg
@@ -139,6 +140,8 @@ def layers_of(net: Layer) -> Iterator[Layer]:
     if not isinstance(net, Container):
         yield net
         return
+    if not isinstance(net, Sequence | Parallel):
+        yield net
     for part in net.parts:
         yield from layers_of(part)
 

@@ -298,7 +298,6 @@ def test_without_test_samples():
         ({"param": lg.standard()}, "grows as N"),
         ({"net": lg.serial(lg.Dense(), lg.Activation("erf"), lg.Dense(), lg.Activation("erf"))},
          "does not end in a Dense"),
-        ({"net": lg.serial(lg.Dense(), lg.Residual(lg.RMSNorm()), lg.Dense())}, "are correlated"),
     ],
 )  # fmt: skip
 def test_what_is_missing(change, words):

@@ -159,7 +159,7 @@ def _(operation: Sum, reads: tuple[Nature, ...], source: Source) -> Nature:
             )
     kinds = {nature.kind for nature in reads}
     return Nature(
-        kinds.pop() if len(kinds) == 1 else f"the sum {source}",
+        kinds.pop() if kinds in ({"gaussian"}, {"data"}) else f"the sum {source}",
         all(nature.centred for nature in reads),
         all(nature.alike for nature in reads),
         frozenset().union(*(nature.roots for nature in reads)),

@@ -24,8 +24,9 @@ from largen.programs import Normalise
 def _(operation: Normalise, constants: tuple[()], states: States, behind: Wanted) -> KernelState:
     (state,) = states
     if not operation.centred:
-        return _normalise(state, operation)
-    return apply_masks(_normalise(subtract_means(state, operation), operation))
+        return rescale(state, *scales_of(state, operation))
+    scales = scales_of(state, operation)
+    return apply_masks(rescale(_subtract_means(state, operation), *scales))
 
 
 @wanted.register
@@ -33,21 +34,26 @@ def _(operation: Normalise, behind: Wanted) -> Wanted:
     return Wanted(behind.pairs, behind.means or operation.centred)
 
 
-def _normalise(state: KernelState, operation: Normalise) -> KernelState:
-    return rescale(state, *scales_of(state, operation))
-
-
 def scales_of(state: KernelState, operation: Normalise) -> tuple[Any, Any]:
-    """Return the factors 1/√(q + ε) of both sets of samples, for a state without the means."""
+    """Return the factors 1/√(q − M² + ε) of both sets of samples."""
 
     def scale(side: Side) -> Any:
-        scale = 1 / jnp.sqrt(mean_over(side.q, side, operation) + operation.eps)
+        q = side.q
+        if operation.centred:
+            q, _ = _less_mean(side, mean_over(side.mean, side, operation))
+        scale = 1 / jnp.sqrt(mean_over(q, side, operation) + operation.eps)
         return scale if side.present is None else side.present * scale
 
     return scale(state.first), scale(state.second)
 
 
-def subtract_means(state: Any, operation: Normalise) -> KernelState:
+def _less_mean(side: Side, M: Any) -> tuple[Any, Any]:
+    """Return second moment and mean of x − M."""
+    assert side.mean is not None
+    return side.q - 2 * side.mean * M + M**2, side.mean - M
+
+
+def _subtract_means(state: Any, operation: Normalise) -> KernelState:
     """Return the state of x − M, with M the mean over the features that are normalised together.
 
     With the mean m over the features at one position, q ← q − 2mM + M² and
@@ -60,10 +66,10 @@ def subtract_means(state: Any, operation: Normalise) -> KernelState:
         return not_below_zero(gap - (m1 - m2) * (M1 - M2) + (M1 - M2) ** 2 / 2)
 
     def of_side(side: Any, M: Any) -> Side:
-        q, m, within, present = side
+        _, m, within, present = side
         if within is not None:
             within = gap(within, *opposite(m), *opposite(M))
-        return Side(q - 2 * m * M + M**2, m - M, within, present)
+        return Side(*_less_mean(side, M), within, present)
 
     means = state.facing(state.first.mean, state.second.mean)
     return state._replace(
