@@ -7,7 +7,7 @@ from tests.kernels.graphs import CONV, DENSE, GRAPHS, POOL, RELU, TANH, looped, 
 from tests.programs.interpreter import extrapolated
 
 import largen as lg
-from largen.errors import InvalidInput, NoRule, NoTheory
+from largen.errors import InvalidInput, NoRule, NoTheory, NumericalFailure
 
 RNG = np.random.default_rng(3)
 X, X2 = RNG.standard_normal((3, 3)), RNG.standard_normal((4, 3))
@@ -209,11 +209,24 @@ def test_masked_positions_are_not_there():
     equal(lg.kernel(net, ROWS, mask1=masks), lg.kernel(net, ROWS[:, :3]))
 
 
-def test_derivatives_in_the_constants():
+@pytest.mark.parametrize("kind", [0, 1])
+def test_derivatives_in_the_constants(kind):
+    kernels = lg.kernel_function(GRAPHS["functions of dependent values"][0], X)
+    name, start = next(iter(kernels.stds.items()))
+    with jax.enable_x64(True):
+        def total(std):
+            return kernels({name: std})[kind].sum()
+
+        slope, step = jax.jit(jax.grad(total))(start), 1e-5
+        ends = jax.jit(jax.vmap(total))(start + step * np.array([-1.0, 1.0]))
+    np.testing.assert_allclose(slope, (ends[1] - ends[0]) / (2 * step), rtol=1e-7)
+
+
+def test_functions_that_the_series_does_not_resolve():
+    """E[relu(u) tanh(v)] at variance 1e6, where tanh is nearly a jump."""
     net = GRAPHS["functions of dependent values"][0]
-    found = lg.kernel_function(net, X)
-    start = found.start if hasattr(found, "start") else None
-    assert start is None or start
+    with pytest.raises(NumericalFailure, match="of the activations relu and tanh|tanh and relu"):
+        lg.kernel(net, 300 * X, rtol=1e-7)
 
 
 def test_variances_along_a_graph():

@@ -150,18 +150,26 @@ def _by_series(phi, psi, kinks, q1, q2, q12):
     return value, slope / size
 
 
+def _nodes(places: list[Array], like: Array) -> tuple[Array, Array, Array]:
+    """Return nodes, the lengths that they stand for, and the root of the density, (node, *like).
+
+    Panels end at some places, in standard deviations.
+    """
+    edges = [jnp.full_like(like, z) for z in np.linspace(-_REACH, _REACH, _PANELS + 1)]
+    edges += [jnp.clip(place, -_REACH, _REACH) for place in places]
+    edges = jnp.sort(jnp.stack(edges), axis=0)
+    node, weight = panels(np.array([0.0, 1.0]), _ORDER)
+    column = (1, -1, *(1,) * like.ndim)
+    lengths = jnp.diff(edges, axis=0)[:, None]
+    z = (edges[:-1, None] + lengths * node.reshape(column)).reshape(-1, *like.shape)
+    weights = (lengths * weight.reshape(column)).reshape(-1, *like.shape)
+    return z, weights, jnp.exp(-(z**2) / 4) * (2 * np.pi) ** -0.25
+
+
 def _coefficients(phi: ActivationFunction, kinks: tuple[float, ...], q: Array) -> Array:
     """Return E[φ(√q z) h_k(z)] for all degrees k, (k, *q)."""
     s = safe_sqrt(q)
-    edges = [jnp.full_like(s, z) for z in np.linspace(-_REACH, _REACH, _PANELS + 1)]
-    edges += [jnp.clip(kink / s, -_REACH, _REACH) for kink in kinks]
-    edges = jnp.sort(jnp.stack(edges), axis=0)
-    node, weight = panels(np.array([0.0, 1.0]), _ORDER)
-    column = (1, -1, *(1,) * q.ndim)
-    lengths = jnp.diff(edges, axis=0)[:, None]
-    z = (edges[:-1, None] + lengths * node.reshape(column)).reshape(-1, *q.shape)
-    weights = (lengths * weight.reshape(column)).reshape(-1, *q.shape)
-    root = jnp.exp(-(z**2) / 4) * (2 * np.pi) ** -0.25  # of the density
+    z, weights, root = _nodes([kink / s for kink in kinks], s)
     value = weights * root * phi(s * z)
 
     def degree(rows, k):
@@ -171,3 +179,66 @@ def _coefficients(phi: ActivationFunction, kinks: tuple[float, ...], q: Array) -
 
     degrees = jnp.arange(_TERMS, dtype=q.dtype)
     return lax.scan(degree, (jnp.zeros_like(z), root), degrees)[1]
+
+
+def cross_shortfall(
+    phi: ActivationFunction,
+    psi: ActivationFunction,
+    q1: np.ndarray,
+    q2: np.ndarray,
+    rtol: float,
+    derivative: bool,
+) -> str | None:
+    """Return an error message if moments of two functions may miss ``rtol``, else None.
+
+    The series converges slowest where u and v are one Gaussian, and is there compared with the
+    integral over it, relative to √(E[φ²]E[ψ²]) and √(E[φ'²]E[ψ'²]).
+
+    Parameters
+    ----------
+    phi, psi
+        The functions.
+    q1, q2
+        All variances of u and of v that occur.
+    rtol
+        The accepted relative error.
+    derivative
+        Whether E[φ'ψ'] is needed as well.
+    """
+    alone = phi == psi or _IDENTITY in (phi, psi)
+    if alone or (_of_degree_one(phi) and _of_degree_one(psi)):
+        return None
+    kinks = kinks_of(phi), kinks_of(psi)
+    if all(kinks):
+        return None
+    with jax.enable_x64(True):
+        ends = [jnp.asarray([np.min(q), np.max(q)], jnp.float64) for q in (q1, q2)]
+        errors = _series_errors(phi, psi, ends[0][:, None], ends[1][None])
+    worst = max(float(np.max(error)) for error in errors[: 1 + derivative])
+    if worst <= rtol:
+        return None
+    return (
+        f"E[φψ] of the activations {phi!r} and {psi!r} has an estimated relative error of "
+        f"{worst:.1e} at variances up to {np.max(q1):.3g} and {np.max(q2):.3g}, above rtol = "
+        f"{rtol:g}. Take smaller variances, or put a Dense() between the two."
+    )
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _series_errors(phi, psi, q1, q2):
+    q1, q2 = (jnp.maximum(q, _SMALL) for q in (q1, q2))
+    s1, s2 = jnp.sqrt(q1), jnp.sqrt(q2)
+    kinks = kinks_of(phi), kinks_of(psi)
+    found = _by_series(phi, psi, kinks, q1, q2, s1 * s2)
+    like = jnp.zeros(jnp.broadcast_shapes(q1.shape, q2.shape))
+    places = [like + kink / s for its, s in zip(kinks, (s1, s2), strict=True) for kink in its]
+    z, weights, root = _nodes(places, like)
+    weights = weights * root**2
+    errors = []
+    for series, (f, g) in zip(found, ((phi, psi), (phi.derivative, psi.derivative)), strict=True):
+        one, two = f(s1 * z), g(s2 * z)
+        exact, size1, size2 = (
+            jnp.sum(weights * product, axis=0) for product in (one * two, one**2, two**2)
+        )
+        errors.append(jnp.abs(series - exact) / jnp.sqrt(size1 * size2))
+    return errors

@@ -20,7 +20,9 @@ from largen.errors import LostDigits, NoTheory, NumericalFailure
 from largen.expectations import ActivationFunction
 from largen.expectations.accuracy import DEFAULT_RTOL, shortfall, with_suitable_method
 from largen.kernels.depth_grid import shortfall_in_depth, with_suitable_steps
+from largen.expectations.two_functions import cross_shortfall
 from largen.kernels.lower import Lowered
+from largen.kernels.rules import pairs_of_functions
 from largen.kernels.variances import activation_variances
 from largen.programs import Function, Operation, Program
 from largen.programs.rewriting import map_operations
@@ -44,10 +46,16 @@ def inaccuracy(
         Whether E[φ'φ'] is needed.
     """
     rtol = DEFAULT_RTOL["float64"] if rtol is None else real("rtol", rtol, above=0.0)
-    for phi, q in activation_variances(lowered, inputs).items():
-        words = shortfall(phi, np.stack(q), rtol, layers=len(q), derivative=with_ntk)
+    found = {phi: np.stack(q) for phi, q in activation_variances(lowered, inputs).items()}
+    for phi, q in found.items():
+        words = shortfall(phi, q, rtol, layers=len(q), derivative=with_ntk)
         if words is not None:
             return f"kernels: {words}"
+    for phi, psi in pairs_of_functions(lowered.program):
+        if phi in found and psi in found:
+            words = cross_shortfall(phi, psi, found[phi], found[psi], rtol, with_ntk)
+            if words is not None:
+                return f"kernels: {words}"
     return shortfall_in_depth(lowered, inputs, with_ntk, rtol)
 
 

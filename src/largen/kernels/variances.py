@@ -23,7 +23,7 @@ from largen.expectations import ActivationFunction
 from largen.expectations.accuracy import probes
 from largen.expectations.watching import MomentRequest, watch
 from largen.kernels.lower import Lowered
-from largen.kernels.rules import run, simplify, wanted_of_data
+from largen.kernels.rules import pairs_of_functions, run, simplify, wanted_of_data
 from largen.kernels.state import KernelState, Side, Wanted, equal_positions
 from largen.programs import Program
 from largen.programs.rewriting import map_operations
@@ -62,8 +62,8 @@ def activation_variances(lowered: Lowered, inputs: tuple[Any, ...]) -> Seen:
     Returns
     -------
     dict
-        The variances by activation; empty if all expectations are exact, or an activation holds
-        traced values.
+        The variances by activation; empty if all expectations are exact and none is of two
+        functions, or an activation holds traced values.
 
     Raises
     ------
@@ -95,7 +95,7 @@ def activation_variances(lowered: Lowered, inputs: tuple[Any, ...]) -> Seen:
         ) from None
     except jax.errors.JAXTypeError:  # an activation holds traced values
         return {}
-    known["exact"] = all(_exact(each.phi) for each in requests)
+    known["exact"] = _exact(lowered.program, requests)
     found: Seen = {}
     for each in requests if not known["exact"] else ():
         found.setdefault(each.phi, []).extend(each.variances)
@@ -108,8 +108,11 @@ def _known(program: Program, space: tuple[int, ...]) -> dict[str, bool]:
     return {}
 
 
-def _exact(phi: ActivationFunction) -> bool:
-    return phi.closed_form is not None and phi.closed_form.error is None
+def _exact(program: Program, requests: list[MomentRequest]) -> bool:
+    """Whether all expectations are closed forms, and none is of two functions."""
+    forms = [each.phi.closed_form for each in requests]
+    closed = all(form is not None and form.error is None for form in forms)
+    return closed and not pairs_of_functions(program)
 
 
 def _inputs(q: np.ndarray, required: Wanted) -> Input:
@@ -133,7 +136,7 @@ def _by_numpy(program: Program, space: Any, constants: Any, few: Input) -> list[
     for only_which in (True, False):
         with watch(only_which) as found:
             run(program, constants, state, Wanted())
-        if all(_exact(each.phi) for each in found.all):
+        if _exact(program, found.all):
             break
     return [MomentRequest(each.phi, [each.variances]) for each in found.all]
 
@@ -144,7 +147,7 @@ def _by_compiled_rules(
     """Return the requests of samples with positions, one sample at a time to save memory."""
     if "exact" not in _known(program, space):
         of_one = jax.eval_shape(partial(_requests, program, space), constants, few)
-        if all(_exact(each.phi) for each in of_one):
+        if _exact(program, of_one):
             return of_one
     requests = _requests(program, space, constants, few)
     found = []

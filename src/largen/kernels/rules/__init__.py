@@ -14,7 +14,13 @@ from largen.kernels.rules.dispatch import (
 )
 from largen.kernels.rules.infinite_depth import InfiniteDepth, infinite_stack
 from largen.kernels.rules.natures import DATA, Nature, OnlyByNetworks, nature_behind, natures
-from largen.kernels.rules.planning import CrossesCopies, plan_of, requirements, wanted_of_data
+from largen.kernels.rules.planning import (
+    CrossesCopies,
+    pairs_of_functions,
+    plan_of,
+    requirements,
+    wanted_of_data,
+)
 from largen.kernels.rules.running import advance, run
 
 __all__ = [
@@ -33,6 +39,7 @@ __all__ = [
     "nature_behind",
     "natures",
     "normalizing",
+    "pairs_of_functions",
     "plan_of",
     "pooling",
     "requirements",

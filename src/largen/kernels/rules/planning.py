@@ -166,6 +166,23 @@ def plan_of(program: Program, behind: Wanted) -> Plan:
     return Plan(tuple(found), tuple(ways), asked)
 
 
+@lru_cache(maxsize=1024)
+def pairs_of_functions(
+    program: Program,
+) -> frozenset[tuple[ActivationFunction, ActivationFunction]]:
+    """Return the functions φ and ψ of all E[φ(u)ψ(v)] that a program requires, copies included."""
+    found = set()
+    for computed in plan_of(program, Wanted()).pairs:
+        for _, way in computed:
+            for one, two in way.parts if isinstance(way, Factors) else ():
+                if one is not None and two is not None:
+                    found.add((one.phi, two.phi))
+    for operation in program.operations:
+        if isinstance(operation, Repeat):
+            found |= pairs_of_functions(operation.body)
+    return frozenset(found)
+
+
 def requirements(program: Program, behind: Wanted) -> tuple[Wanted, ...]:
     """Return the moments that are required of each value, given those required of the output."""
     return plan_of(program, behind).values
