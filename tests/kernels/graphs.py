@@ -39,108 +39,126 @@ def looped(times: int = 3) -> lg.Graph:
 
 GRAPHS = {
     "U-net with concatenation": (
-        lg.Graph({
-            "e1": (lg.serial(CONV, RELU), "x"),
-            "down": (lg.AvgPool((2,)), "e1"),
-            "e2": (lg.serial(CONV, RELU), "down"),
-            "up": (lg.serial(lg.ConvTranspose((2,), strides=2, weight_std=1.3), RELU), "e2"),
-            "both": ("concatenate", "e1", "up"),
-            "d": (lg.serial(CONV, RELU), "both"),
-            "f": (lg.serial(POOL, DENSE), "d"),
-        }),
+        lg.Graph(
+            {
+                "e1": (lg.serial(CONV, RELU), "x"),
+                "down": (lg.AvgPool((2,)), "e1"),
+                "e2": (lg.serial(CONV, RELU), "down"),
+                "up": (lg.serial(lg.ConvTranspose((2,), strides=2, weight_std=1.3), RELU), "e2"),
+                "both": ("concatenate", "e1", "up"),
+                "d": (lg.serial(CONV, RELU), "both"),
+                "f": (lg.serial(POOL, DENSE), "d"),
+            }
+        ),
         (4, 2),
     ),
     "two towers with shared weights": (
-        lg.Graph({
-            "a": (lg.serial(DENSE, RELU), "x"),
-            "b": (lg.serial(DENSE, RELU), "x"),
-            "Wa": (DENSE, "a"),
-            "Wb": ("Wa", "b"),
-            "apart": ("sum", "Wa", (-1.0, "Wb")),
-            "f": (lg.serial(TANH, DENSE), "apart"),
-        }),
+        lg.Graph(
+            {
+                "a": (lg.serial(DENSE, RELU), "x"),
+                "b": (lg.serial(DENSE, RELU), "x"),
+                "Wa": (DENSE, "a"),
+                "Wb": ("Wa", "b"),
+                "apart": ("sum", "Wa", (-1.0, "Wb")),
+                "f": (lg.serial(TANH, DENSE), "apart"),
+            }
+        ),
         (3,),
     ),
     "unrolled recurrence": (recurrent(), (3,)),
     "dense connections": (
-        lg.Graph({
-            "h0": (lg.serial(DENSE, RELU), "x"),
-            "h1": (lg.serial(DENSE, RELU), "h0"),
-            "c1": ("concatenate", "h0", "h1"),
-            "h2": (lg.serial(DENSE, RELU), "c1"),
-            "c2": ("concatenate", "h0", "h1", "h2"),
-            "f": (DENSE, "c2"),
-        }),
+        lg.Graph(
+            {
+                "h0": (lg.serial(DENSE, RELU), "x"),
+                "h1": (lg.serial(DENSE, RELU), "h0"),
+                "c1": ("concatenate", "h0", "h1"),
+                "h2": (lg.serial(DENSE, RELU), "c1"),
+                "c2": ("concatenate", "h0", "h1", "h2"),
+                "f": (DENSE, "c2"),
+            }
+        ),
         (3,),
     ),
     "skip from the input to the read-out": (
-        lg.Graph({
-            "h": (DENSE, "x"),
-            "a": (lg.serial(RELU, DENSE, TANH), "h"),
-            "all": ("sum", "h", "a"),
-            "f": (DENSE, "all"),
-        }),
+        lg.Graph(
+            {
+                "h": (DENSE, "x"),
+                "a": (lg.serial(RELU, DENSE, TANH), "h"),
+                "all": ("sum", "h", "a"),
+                "f": (DENSE, "all"),
+            }
+        ),
         (3,),
     ),
     "gate of two streams": (
-        lg.Graph({
-            "h": (DENSE, "x"),
-            "c": (lg.serial(TANH, DENSE), "h"),
-            "z": (lg.serial(RELU, DENSE, SIGMOID), "h"),
-            "1 - z": (lg.Activation(lambda z: 1 - z), "z"),
-            "new": ("product", "z", "c"),
-            "old": ("product", "1 - z", "h"),
-            "s": ("sum", "new", "old"),
-            "f": (DENSE, "s"),
-        }),
+        lg.Graph(
+            {
+                "h": (DENSE, "x"),
+                "c": (lg.serial(TANH, DENSE), "h"),
+                "z": (lg.serial(RELU, DENSE, SIGMOID), "h"),
+                "1 - z": (lg.Activation(lambda z: 1 - z), "z"),
+                "new": ("product", "z", "c"),
+                "old": ("product", "1 - z", "h"),
+                "s": ("sum", "new", "old"),
+                "f": (DENSE, "s"),
+            }
+        ),
         (3,),
     ),
     "weight used twice with a skip": (
-        lg.Graph({
-            "h": (DENSE, "x"),
-            "g": (lg.serial(TANH, DENSE), "h"),
-            "g2": ("g", "g"),
-            "s": ("sum", "g", "g2", "h"),
-            "f": (lg.serial(TANH, DENSE), "s"),
-        }),
+        lg.Graph(
+            {
+                "h": (DENSE, "x"),
+                "g": (lg.serial(TANH, DENSE), "h"),
+                "g2": ("g", "g"),
+                "s": ("sum", "g", "g2", "h"),
+                "f": (lg.serial(TANH, DENSE), "s"),
+            }
+        ),
         (3,),
     ),
     "looped block with RMSNorm": (looped(), (3,)),
     "convolution used twice": (
-        lg.Graph({
-            "h": (CONV, "x"),
-            "g": (lg.serial(RELU, CONV), "h"),
-            "g2": ("g", "g"),
-            "s": ("sum", "g", "g2"),
-            "f": (lg.serial(RELU, POOL, DENSE), "s"),
-        }),
+        lg.Graph(
+            {
+                "h": (CONV, "x"),
+                "g": (lg.serial(RELU, CONV), "h"),
+                "g2": ("g", "g"),
+                "s": ("sum", "g", "g2"),
+                "f": (lg.serial(RELU, POOL, DENSE), "s"),
+            }
+        ),
         (4, 2),
     ),
     "overlapping skips": (
-        lg.Graph({
-            "h0": (DENSE, "x"),
-            "h1": (lg.serial(RELU, DENSE), "h0"),
-            "a": (lg.serial(TANH, DENSE), "h0"),
-            "b": (lg.serial(RELU, DENSE), "h1"),
-            "s2": ("sum", "a", "b"),
-            "s3": ("sum", "s2", "h1"),
-            "c": (lg.serial(RELU, DENSE), "s3"),
-            "t": (TANH, "h1"),
-            "s4": ("sum", "c", "s2", "t"),
-            "f": (DENSE, "s4"),
-        }),
+        lg.Graph(
+            {
+                "h0": (DENSE, "x"),
+                "h1": (lg.serial(RELU, DENSE), "h0"),
+                "a": (lg.serial(TANH, DENSE), "h0"),
+                "b": (lg.serial(RELU, DENSE), "h1"),
+                "s2": ("sum", "a", "b"),
+                "s3": ("sum", "s2", "h1"),
+                "c": (lg.serial(RELU, DENSE), "s3"),
+                "t": (TANH, "h1"),
+                "s4": ("sum", "c", "s2", "t"),
+                "f": (DENSE, "s4"),
+            }
+        ),
         (3,),
     ),
     "functions of dependent values": (
-        lg.Graph({
-            "h": (DENSE, "x"),
-            "g": (lg.serial(RELU, DENSE), "h"),
-            "s": ("sum", "h", "g"),
-            "r": (RELU, "s"),
-            "t": (TANH, "h"),
-            "both": ("sum", "r", "t"),
-            "f": (DENSE, "both"),
-        }),
+        lg.Graph(
+            {
+                "h": (DENSE, "x"),
+                "g": (lg.serial(RELU, DENSE), "h"),
+                "s": ("sum", "h", "g"),
+                "r": (RELU, "s"),
+                "t": (TANH, "h"),
+                "both": ("sum", "r", "t"),
+                "f": (DENSE, "both"),
+            }
+        ),
         (3,),
     ),
 }

@@ -36,14 +36,17 @@ def initial(program: Program, key: Any, width: int, inputs: int) -> list[tuple[A
             one, two = jax.random.split(jax.random.fold_in(key, operation.weight))
             taps = 1 if operation.window is None else operation.window.size
             shape = (taps, sizes[operation.reads[0]], sizes[-1])
-            found[operation.weight] = jax.random.normal(one, shape), jax.random.normal(two, sizes[-1:])
+            found[operation.weight] = (
+                jax.random.normal(one, shape),
+                jax.random.normal(two, sizes[-1:]),
+            )
     return [found[weight] for weight in sorted(found)]
 
 
 def outputs(program: Program, weights: list[tuple[Any, Any]], x: Any) -> Any:
     """Return the outputs of a finite network, (n,)."""
     values = [x]
-    for place, operation in enumerate(program.operations[1:], start=1):
+    for operation in program.operations[1:]:
         space = program.signals[operation.reads[0]].space or ()
         values.append(
             _value(operation, program, weights, [values[r] for r in operation.reads], space)
@@ -80,6 +83,7 @@ def _value(operation: Any, program: Program, weights: Any, reads: list[Any], spa
         case Pool(window=None, total=False):
             return reads[0].mean(axis=tuple(range(1, 1 + len(space))))
         case Pool(window=window, total=False):
+            assert window is not None
             (slide,) = slides(window, space)
             counts = slide.along(slide.counts(), 1, 3)
             return slide.summed(slide.extended(reads[0], 1), 1) / counts
@@ -101,7 +105,7 @@ def _draws(program: Program, x: Any, width: int, draws: int, seed: int) -> tuple
         weights = initial(program, key, width, x.shape[-1])
         f, back = jax.vjp(lambda w: outputs(program, w, x), weights)
         rows = jax.vmap(lambda seed: back(seed)[0])(jnp.eye(len(f)))
-        # The read-out is linear in its weights: their part of the NTK is the mean of f f' over them.
+        # The part of the read-out's weights, in which f is linear, is the mean of f f' over them.
         nngp, ntk = (
             sum(leaf.reshape(len(f), -1) @ leaf.reshape(len(f), -1).T for leaf in leaves)
             for leaves in (rows[-1], jax.tree.leaves(rows))

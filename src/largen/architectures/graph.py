@@ -153,7 +153,7 @@ class Graph(Container):
             if (origin := self._origin(node)) is not None:
                 layer = origin.does
                 assert isinstance(layer, Layer)
-                values[node.name] = program.part(places[origin.name], layer, *reads)
+                values[node.name] = program.part(places[origin.name], layer, reads[0])
             else:
                 values[node.name] = _join(program, node, reads)
         return values[self.nodes[-1].name]

@@ -1,12 +1,12 @@
 """Moments E[φ(u)ψ(v)] and E[φ'(u)ψ'(v)] of different functions of two correlated Gaussians.
 
-If φ or ψ is the identity they are E[ψ'] times the covariance. If both are of degree one, they follow
-from those of linear and absolute value. If one of them is smooth, they are the series
+If φ is the identity, they are q12 E[ψ'] and E[ψ']. If both are of degree one, they follow from
+those of linear and absolute value. If one of them is smooth, they are the series
 
     E[φ(u)ψ(v)] = Σ_k a_k b_k cᵏ,   √(q1 q2) E[φ'(u)ψ'(v)] = Σ_k k a_k b_k cᵏ⁻¹,
 
-with the Hermite coefficients a_k(q) = E[φ(√q z) h_k(z)], integrated on each side of the kinks: those
-of the smooth function decrease fast. Two functions with kinks are integrated over the plane.
+with the Hermite coefficients a_k(q) = E[φ(√q z) h_k(z)], integrated on each side of the kinks;
+those of the smooth function decrease fast. Two functions with kinks are integrated over the plane.
 """
 
 from __future__ import annotations
@@ -214,7 +214,7 @@ def cross_shortfall(
     with jax.enable_x64(True):
         ends = [jnp.asarray([np.min(q), np.max(q)], jnp.float64) for q in (q1, q2)]
         errors = _series_errors(phi, psi, ends[0][:, None], ends[1][None])
-    worst = max(float(np.max(error)) for error in errors[: 1 + derivative])
+    worst = max(float(np.max(np.asarray(error))) for error in errors[: 1 + derivative])
     if worst <= rtol:
         return None
     return (

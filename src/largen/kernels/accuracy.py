@@ -19,10 +19,11 @@ from largen.arrays import precision
 from largen.errors import LostDigits, NoTheory, NumericalFailure
 from largen.expectations import ActivationFunction
 from largen.expectations.accuracy import DEFAULT_RTOL, shortfall, with_suitable_method
-from largen.kernels.depth_grid import shortfall_in_depth, with_suitable_steps
 from largen.expectations.two_functions import cross_shortfall
+from largen.kernels.depth_grid import shortfall_in_depth, with_suitable_steps
 from largen.kernels.lower import Lowered
-from largen.kernels.rules import pairs_of_functions
+from largen.kernels.rules import pairs_of_functions, plan_of
+from largen.kernels.state import Wanted
 from largen.kernels.variances import activation_variances
 from largen.programs import Function, Operation, Program
 from largen.programs.rewriting import map_operations
@@ -46,16 +47,19 @@ def inaccuracy(
         Whether E[φ'φ'] is needed.
     """
     rtol = DEFAULT_RTOL["float64"] if rtol is None else real("rtol", rtol, above=0.0)
-    found = {phi: np.stack(q) for phi, q in activation_variances(lowered, inputs).items()}
+    found = activation_variances(lowered, inputs)
     for phi, q in found.items():
-        words = shortfall(phi, q, rtol, layers=len(q), derivative=with_ntk)
+        words = shortfall(phi, np.concatenate(q), rtol, layers=len(q), derivative=with_ntk)
         if words is not None:
             return f"kernels: {words}"
     for phi, psi in pairs_of_functions(lowered.program):
         if phi in found and psi in found:
-            words = cross_shortfall(phi, psi, found[phi], found[psi], rtol, with_ntk)
+            both = np.concatenate(found[phi]), np.concatenate(found[psi])
+            words = cross_shortfall(phi, psi, *both, rtol, with_ntk)
             if words is not None:
                 return f"kernels: {words}"
+    if with_ntk:
+        _warn_of_near_samples(lowered.program, inputs, rtol)
     return shortfall_in_depth(lowered, inputs, with_ntk, rtol)
 
 
@@ -115,6 +119,43 @@ def warn_of_lost_digits(sizes: Iterable[Any], rtol: float | None = None) -> None
         )
 
 
+def _warn_of_near_samples(program: Program, inputs: tuple[Any, ...], rtol: float) -> None:
+    """Warn if samples are so close that sums of dependent terms lose their distance.
+
+    A gap of a sum is then a difference of covariances, with a rounding error ε N for N pairs of
+    terms, and at most of the order of the gap g of the samples, relative to their variance. A bend
+    of an activation turns it into an error of min(√g, ε N/√g) in the tangent kernel.
+    """
+    pairs = len(plan_of(program, Wanted()).wanted)
+    rounding = pairs * float(np.finfo(np.float64).eps)
+    if rounding**0.5 <= rtol:  # the largest value of the minimum
+        return
+    gaps = _small_gaps(inputs, (rounding / rtol) ** 2)
+    worst = float(np.max(np.minimum(np.sqrt(gaps), rounding / np.sqrt(gaps)), initial=0.0))
+    if worst > rtol:
+        warnings.warn(
+            "kernels: some samples nearly coincide, and this network has sums of terms that depend "
+            f"on the same weights: tangent kernels of such samples may be off by {worst:.1e}.",
+            LostDigits,
+            stacklevel=2,
+        )
+
+
+def _small_gaps(inputs: tuple[Any, ...], most: float) -> np.ndarray:
+    """Return half the squared distances below a bound, over the mean square, of other samples."""
+    flat = [np.asarray(x, np.float64).reshape(len(x), -1) for x in inputs]
+    one, two = flat[0], flat[-1]
+    sizes = np.sum(two**2, axis=1)
+    found = [np.zeros(0)]
+    for rows in np.array_split(one, max(len(one) * len(two) // 2**22, 1)):
+        size = np.sum(rows**2, axis=1)[:, None] + sizes
+        rough = size / 2 - rows @ two.T
+        i, j = np.nonzero(rough <= (most + 1e-13) * size)
+        exact = np.sum((rows[i] - two[j]) ** 2, axis=1) / np.maximum(size[i, j], 1e-300)
+        found.append(exact[(exact > 0) & (exact <= most)])
+    return np.concatenate(found)
+
+
 def infinite(kernels: Iterable[Any], dtype: Any = None) -> str | None:
     """Return an error message if kernels are not finite in their own or a given dtype, or None."""
     for kernel in kernels:
@@ -145,7 +186,7 @@ def with_suitable_methods(
         check_tangent(lowered.program)
     usual = DEFAULT_RTOL["float64"]
     chosen = {
-        phi: with_suitable_method(phi, np.stack(q), usual, layers=len(q), derivative=with_ntk)
+        phi: with_suitable_method(phi, np.concatenate(q), usual, layers=len(q), derivative=with_ntk)
         for phi, q in activation_variances(lowered, inputs).items()
     }
     if not all(phi is method for phi, method in chosen.items()):

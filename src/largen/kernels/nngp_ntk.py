@@ -162,8 +162,8 @@ def kernel(
     LostDigits
         If untraced inputs differ so much in size that kernels of a small and a large one may miss
         ``rtol``: by default if the ratio of their largest entries exceeds 4.5e7. The error is
-        proportional to this ratio, and all digits are lost at 1e16; kernels of samples of similar
-        sizes are accurate. Samples of zeros count with size one, the order of the biases.
+        proportional to this ratio, and all digits are lost at 1e16. Samples of zeros count with
+        size one. Also if samples nearly coincide and terms of a sum depend on the same weights.
 
     Notes
     -----

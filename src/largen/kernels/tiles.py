@@ -26,7 +26,7 @@ from largen.kernels.planes import (
     own_gaps_of,
     with_own_gaps,
 )
-from largen.kernels.rules import run, wanted_of_data
+from largen.kernels.rules import plan_of, run, wanted_of_data
 from largen.kernels.state import KernelState, Wanted
 from largen.memory import check_fits, give_back
 from largen.programs import Attend, Program, program_of
@@ -265,7 +265,9 @@ def bytes_of(program: Program, positions: int) -> tuple[int, int]:
     """Return the approximate bytes for a pair of samples, and for a sample of each set."""
     pairs = needs(program).pairs
     known = (phi.closed_form for phi in activations_of(program))
-    arrays = ARRAYS + max((form.arrays for form in known if form is not None), default=0)
+    # Four arrays of a pair of values are kept until the last sum that they are a part of.
+    kept = 4 * len(plan_of(program, Wanted()).wanted)
+    arrays = ARRAYS + kept + max((form.arrays for form in known if form is not None), default=0)
     a = 8 * arrays * positions ** (2 if pairs else 1)
     return a, a + (0 if in_closed_form(program) else ROW * positions * (2 if pairs else 1))
 

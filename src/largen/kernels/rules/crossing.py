@@ -11,14 +11,14 @@ u and v for the first two, as Θ. They follow from those of earlier values in th
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from math import prod
-from typing import Any, NamedTuple
+import operator
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
 from largen.expectations.two_functions import cross_moments
+from largen.kernels.rules.crosses import Cross, Layout, Values
 from largen.kernels.rules.normalizing import mean_over, scales_of
 from largen.kernels.rules.planning import (
     Expanded,
@@ -32,7 +32,12 @@ from largen.kernels.rules.planning import (
     off_centre,
 )
 from largen.kernels.rules.pooling import averages
-from largen.kernels.state import KernelState, Wanted, aligned, equal_positions, opposite
+from largen.kernels.state import (
+    AffineConstants,
+    KernelState,
+    aligned,
+    equal_positions,
+)
 from largen.programs import (
     BRANCH,
     Affine,
@@ -41,171 +46,25 @@ from largen.programs import (
     Normalise,
     Operation,
     Pool,
-    Program,
     Sum,
+    Window,
     slides,
 )
-
-
-class Cross(NamedTuple):
-    """Second moments of two values u and v.
-
-    The axes of positions are those of u and then those of v, or aligned ones.
-
-    Attributes
-    ----------
-    k, back
-        Those of u of the first set and v of the second, and of u of the second and v of the first,
-        (*positions, n1, n2).
-    one, two
-        Those within each sample of the first and the second set, (*positions, n1) and
-        (*positions, n2).
-    t, back_t
-        Inner products of gradients, as ``k`` and ``back``; None if they are not requested.
-    """
-
-    k: Any
-    back: Any
-    one: Any
-    two: Any
-    t: Any = None
-    back_t: Any = None
-
-    def map(self, change: Callable[..., Any], *fields: tuple[Any, ...]) -> Cross:
-        """Return the result of a function of each array, and of four fields that go with them."""
-        k, back, one, two = (change(*each) for each in zip(self[:4], *fields, strict=True))
-        if self.t is None:
-            return Cross(k, back, one, two)
-        t, back_t = (change(*each) for each in zip(self[4:], *(f[:2] for f in fields), strict=True))
-        return Cross(k, back, one, two, t, back_t)
-
-    def weighted(self, factor: Any, other: Cross | None = None) -> Cross:
-        """Return this times a factor, plus another one."""
-        found = self.map(lambda array: factor * array)
-        if other is None:
-            return found
-        return Cross(*(None if a is None else a + b for a, b in zip(found, other, strict=True)))
-
-
-class Values(NamedTuple):
-    """The values of a program that have been computed so far.
-
-    Attributes
-    ----------
-    program, constants
-        The program, and the constants of each operation.
-    states
-        The states of the values.
-    pairs
-        The second moments of pairs of values, None where they are zero.
-    """
-
-    program: Program
-    constants: Any
-    states: list[KernelState]
-    pairs: dict[Pair, Cross | None]
-
-    def pair(self, u: int, v: int, pairs: bool) -> Cross | None:
-        """Return the second moments of two values, None where they are zero."""
-        if u == v:
-            return _of_itself(self.states[u].reduced(Wanted(pairs, True)))
-        found = self.pairs.get((max(u, v), min(u, v)))
-        if found is None:
-            return None
-        axes = (len(self.states[max(u, v)].space), len(self.states[min(u, v)].space))
-        apart = found.one.ndim - 1 == sum(axes) and sum(axes) > 0
-        if u < v:
-            found = _exchanged(found, axes if apart else (0, 0))
-        if apart and not pairs:
-            found = found.map(lambda array: aligned(array, axes[0]))
-        return found
-
-
-def _of_itself(state: KernelState) -> Cross:
-    """Return the second moments of a value and itself."""
-
-    def own(side: Any) -> Any:
-        if side.within is None:
-            return side.q
-        one, two = opposite(side.q)
-        return (one + two) / 2 - side.within
-
-    k, t, axes = state.covariance, state.ntk, len(state.space) * state.pairs
-    back, back_t = (None if a is None else _swap(a, (axes, axes)) for a in (k, t))
-    return Cross(k, back, own(state.first), own(state.second), t, back_t)
-
-
-def _swap(array: Any, axes: tuple[int, int]) -> Any:
-    """Return an array with its first axes of positions behind the second ones."""
-    return jnp.moveaxis(array, range(axes[0]), range(axes[1], sum(axes))) if any(axes) else array
-
-
-def _exchanged(found: Cross, axes: tuple[int, int]) -> Cross:
-    """Return the moments of v and u."""
-    k, back, one, two, t, back_t = (None if a is None else _swap(a, axes) for a in found)
-    return Cross(back, k, one, two, back_t, t)
-
-
-def sides_of(
-    fields: tuple[Any, Any], before: int, after: int, second: bool
-) -> tuple[Any, Any, Any, Any]:
-    """Return a field (*space, n) of both sets of samples as it goes with the arrays of a pair.
-
-    Parameters
-    ----------
-    fields
-        The field on the first and on the second set.
-    before, after
-        The numbers of axes of positions before and behind those of the field.
-    second
-        Whether it is a field of v, and not of u.
-    """
-
-    def placed(field: Any, *last: int) -> Any:
-        *space, _ = field.shape
-        return field.reshape(*(1,) * before, *space, *(1,) * after, *last)
-
-    one, two = fields
-    k, back = placed(one, -1, 1), placed(two, 1, -1)
-    return (back, k, placed(one, -1), placed(two, -1)) if second else (k, back, *(
-        placed(one, -1), placed(two, -1)
-    ))
-
-
-class _Layout(NamedTuple):
-    """The axes of positions of a pair: those of u, those of v, and whether they are aligned."""
-
-    u: int
-    v: int
-    pairs: bool
-
-    def of_u(self, *fields: Any) -> tuple[Any, Any, Any, Any]:
-        return sides_of(fields, 0, self.v * self.pairs, False)  # pyright: ignore
-
-    def of_v(self, *fields: Any) -> tuple[Any, Any, Any, Any]:
-        return sides_of(fields, self.u * self.pairs, 0, True)  # pyright: ignore
 
 
 def cross(way: Way, pair: Pair, values: Values, pairs: bool) -> Cross | None:
     """Return the second moments of a pair of values, with all pairs of positions if requested."""
     u, v = (values.states[each] for each in pair)
-    layout = _Layout(len(u.space), len(v.space), pairs)
+    layout = Layout(len(u.space), len(v.space), pairs)
     match way:
         case OfMeans():
             found = _of_means(u, v, layout)
         case Expanded():
-            found = _expanded(way, pair, values, pairs)
+            found = _expanded(way, pair, values, layout)
         case SameWeight():
             found = _same_weight(way, pair, values, layout)
-        case Matched(parts, shares):
-            flat = isinstance(values.program.operations[pair[0]], Flatten)
-            found = None
-            for (one, two), share in zip(parts, shares, strict=True):
-                its = values.pair(one, two, pairs and not flat)
-                if its is not None and flat:
-                    axes = tuple(range(len(values.states[one].space)))
-                    its = its.map(lambda array, axes=axes: jnp.mean(array, axis=axes))
-                found = found if its is None else its.weighted(share, found)
+        case Matched():
+            found = _matched(way, pair, values, pairs)
         case Factors(parts):
             found = _of_factors(parts, values, layout)
     if found is None or not isinstance(u.gap, np.ndarray):
@@ -213,44 +72,40 @@ def cross(way: Way, pair: Pair, values: Values, pairs: bool) -> Cross | None:
     return Cross(*(None if array is None else np.asarray(array) for array in found))
 
 
-def _of_means(u: KernelState, v: KernelState, layout: _Layout) -> Cross:
+def _of_means(u: KernelState, v: KernelState, layout: Layout) -> Cross:
     ones = layout.of_u(u.first.mean, u.second.mean)
     twos = layout.of_v(v.first.mean, v.second.mean)
     k, back, one, two = (a * b for a, b in zip(ones, twos, strict=True))
     return Cross(k, back, one, two, *((None,) * 2 if u.ntk is None else (0 * k, 0 * back)))
 
 
-def _expanded(way: Expanded, pair: Pair, values: Values, pairs: bool) -> Cross | None:
+def _expanded(way: Expanded, pair: Pair, values: Values, layout: Layout) -> Cross | None:
     """Return the moments of a linear operation and another value."""
     place, other = way
     operation, constants = values.program.operations[place], values.constants[place]
     left = place == pair[0]
-    pairs_before = pairs or isinstance(operation, Pool)
+    pairs = layout.pairs or isinstance(operation, Pool)
     found: Cross | None = None
     for read, factor in zip(operation.reads, _factors_of(operation, constants), strict=True):
-        its = values.pair(*((read, other) if left else (other, read)), pairs_before)
+        its = values.pair(*((read, other) if left else (other, read)), pairs)
         if its is not None:
             found = its.weighted(factor, found)
     if found is None or isinstance(operation, Sum | Mask):
         return found
-    state, after = values.states[operation.reads[0]], values.states[place]
-    rest, axes = len(values.states[other].space), len(state.space)
-    before, behind = (0, rest) if left else (rest, 0)
-
-    def times(found: Cross, *fields: Any) -> Cross:
-        here = (before, behind) if found.one.ndim - 1 > len(after.space) else (0, 0)
-        return found.map(lambda array, field: array * field, sides_of(fields, *here, not left))
-
+    state = values.states[operation.reads[0]]
     if isinstance(operation, Normalise):
         if off_centre(values.program, place, other):
-            found = _less_means(found, operation, values, way, left, pairs)
-        return times(found, *scales_of(state, operation))
+            found = _less_means(found, operation, values, way, left, layout)
+        return found.map(operator.mul, layout.of(left, *scales_of(state, operation)))
     assert isinstance(operation, Pool)
     average, inside = averages(operation, state.space)
-    found = found.map(lambda array: average(array, before))
-    found = times(found, *_of_window(operation, state, average, inside))
-    same_space = not pairs and axes == rest and not operation.window is None
-    return found.map(lambda array: aligned(array, axes)) if same_space and axes else found
+    first = 0 if left else len(values.states[other].space)
+    found = found.map(lambda array: average(array, first))
+    apart = layout._replace(pairs=True)
+    found = found.map(operator.mul, apart.of(left, *_of_window(operation, state, average, inside)))
+    if layout.pairs or not layout.u:
+        return found
+    return found.map(lambda array: aligned(array, layout.u))
 
 
 def _factors_of(operation: Operation, constants: Any) -> tuple[Any, ...]:
@@ -260,18 +115,12 @@ def _factors_of(operation: Operation, constants: Any) -> tuple[Any, ...]:
 
 
 def _less_means(
-    found: Cross, operation: Normalise, values: Values, way: Expanded, left: bool, pairs: bool
+    found: Cross, operation: Normalise, values: Values, way: Expanded, left: bool, layout: Layout
 ) -> Cross:
     """Return E[(x − M) v] = E[x v] − M E[v], with the mean M that a normalisation subtracts."""
     state, other = values.states[operation.reads[0]], values.states[way.other]
-    centres = [mean_over(side.mean, side, operation) for side in (state.first, state.second)]
-    means = other.first.mean, other.second.mean
-    layout = _Layout(len(state.space), len(other.space), pairs)
-    if left:
-        fields = layout.of_u(*centres), layout.of_v(*means)
-    else:
-        layout = _Layout(len(other.space), len(state.space), pairs)
-        fields = layout.of_v(*centres), layout.of_u(*means)
+    centres = (mean_over(side.mean, side, operation) for side in (state.first, state.second))
+    fields = layout.of(left, *centres), layout.of(not left, other.first.mean, other.second.mean)
     less = found.map(lambda array, centre, mean: array - centre * mean, *fields)
     return less._replace(t=found.t, back_t=found.back_t)
 
@@ -291,47 +140,56 @@ def _of_window(operation: Pool, state: KernelState, average: Any, inside: Any) -
     return found
 
 
-def _same_weight(way: SameWeight, pair: Pair, values: Values, layout: _Layout) -> Cross:
+def _matched(way: Matched, pair: Pair, values: Values, pairs: bool) -> Cross | None:
+    """Return the mean over the parts of concatenations, or over flattened positions."""
+    flat, found = isinstance(values.program.operations[pair[0]], Flatten), None
+    for (one, two), share in zip(way.parts, way.shares, strict=True):
+        its = values.pair(one, two, pairs and not flat)
+        if its is not None and flat:
+            axes = tuple(range(len(values.states[one].space)))
+            its = its.map(lambda array, axes=axes: jnp.mean(array, axis=axes))
+        found = found if its is None else its.weighted(share, found)
+    return found
+
+
+def _same_weight(way: SameWeight, pair: Pair, values: Values, layout: Layout) -> Cross:
     """Return the moments of Wx and Wy."""
     operation = values.program.operations[pair[0]]
     assert isinstance(operation, Affine)
-    weight, bias, weight_rate, bias_rate = values.constants[pair[0]]
+    constants: AffineConstants = values.constants[pair[0]]
     pairs = layout.pairs and operation.tied
     x, space = values.pair(way.one, way.two, pairs), values.states[way.one].space
     u, v = (values.states[each] for each in pair)
-    ones = layout.of_u(jnp.zeros_like(u.first.q), jnp.zeros_like(u.second.q))
-    zeros = layout.of_v(jnp.zeros_like(v.first.q), jnp.zeros_like(v.second.q))
-    empty = [a + b for a, b in zip(ones, zeros, strict=True)]
-    no_t = u.ntk is None
     if x is None:
-        x = Cross(*empty, *((None, None) if no_t else empty[:2]))
-        sums = x
-    else:
-        sums = x.map(lambda array: _over_window(array, operation, space, pairs))
-        if layout.pairs and not operation.tied and space:
-            sums = sums.map(lambda array: _spread(array, u.space))
-    share = weight if operation.window is None else weight / operation.window.size
-    found = [share * array + bias for array in sums[:4]]
-    if layout.pairs and not operation.tied and space:
-        equal = equal_positions(u.space, 0)
-        found = [
-            jnp.where(equal.reshape(*equal.shape, *(1,) * (a.ndim - equal.ndim)), a, 0)
-            for a in found
-        ]
-    tangents: list[Any] = [None, None]
-    if not no_t:
-        tangents = [
-            share * (weight_rate * k + t) + bias_rate * bias
-            for k, t in zip(sums[:2], sums[4:], strict=True)
-        ]
-    return _masked(Cross(*found, *tangents), u, v, layout)
+        zeros = (jnp.zeros_like(side.q) for side in (u.first, u.second, v.first, v.second))
+        one, two, three, four = zeros
+        fields = zip(layout.of_u(one, two), layout.of_v(three, four), strict=True)
+        sums = [a + b for a, b in fields]
+        x = Cross(*sums, *((None, None) if u.ntk is None else sums[:2]))
+    elif (window := operation.window) is not None:
+        x = x.map(lambda array: _over_window(array, window, space, pairs))
+    found = _behind_weight(x, constants, 1 if operation.window is None else operation.window.size)
+    if layout.pairs and not operation.tied:
+        found = found.map(lambda array: _spread(array, u.space))
+    return _masked(found, u, v, layout)
 
 
-def _over_window(array: Any, operation: Affine, space: tuple[int, ...], pairs: bool) -> Any:
+def _behind_weight(x: Cross, constants: AffineConstants, summed: int) -> Cross:
+    """Return the moments behind a weight, from those summed over ``summed`` positions."""
+    weight, bias, weight_rate, bias_rate = constants
+    share = weight / summed
+    found = [share * array + bias for array in x[:4]]
+    if x.t is None:
+        return Cross(*found)
+    tangents = (
+        share * (weight_rate * k + t) + bias_rate * bias for k, t in zip(x[:2], x[4:], strict=True)
+    )
+    return Cross(*found, *tangents)
+
+
+def _over_window(array: Any, window: Window, space: tuple[int, ...], pairs: bool) -> Any:
     """Return the sum over a window, with the same offset at both positions."""
-    if operation.window is None:
-        return array
-    for axis, slide in enumerate(slides(operation.window, space)):
+    for axis, slide in enumerate(slides(window, space)):
         axes = (axis, axis + len(space)) if pairs else (axis,)
         for each in axes:
             array = slide.extended(array, each)
@@ -340,23 +198,22 @@ def _over_window(array: Any, operation: Affine, space: tuple[int, ...], pairs: b
 
 
 def _spread(array: Any, space: tuple[int, ...]) -> Any:
-    """Return an aligned array as one of all pairs of positions."""
-    return array.reshape(*space, *(1,) * len(space), *array.shape[len(space) :]) * jnp.ones(
-        (*space, *space, *(1,) * (array.ndim - len(space)))
-    )
+    """Return an aligned array as one of all pairs of positions, 0 at different ones."""
+    spread = array.reshape(*space, *(1,) * len(space), *array.shape[len(space) :])
+    return jnp.where(equal_positions(space, array.ndim - len(space)), spread, 0)
 
 
-def _masked(found: Cross, u: KernelState, v: KernelState, layout: _Layout) -> Cross:
+def _masked(found: Cross, u: KernelState, v: KernelState, layout: Layout) -> Cross:
     """Return moments that are 0 at masked positions."""
     for state, place in ((u, layout.of_u), (v, layout.of_v)):
         shown = state.first.present, state.second.present
         if shown[0] is not None and shown[1] is not None:
-            found = found.map(lambda array, field: array * field, place(*shown))
+            found = found.map(operator.mul, place(*shown))
     return found
 
 
 def _of_factors(
-    parts: tuple[tuple[Factor | None, Factor | None], ...], values: Values, layout: _Layout
+    parts: tuple[tuple[Factor | None, Factor | None], ...], values: Values, layout: Layout
 ) -> Cross | None:
     """Return the moments of products of functions, from those of their independent parts."""
     total: Cross | None = None
@@ -383,7 +240,7 @@ def _times(one: Cross, two: Cross) -> Cross:
 
 
 def _of_mean(
-    one: Factor | None, two: Factor | None, values: Values, layout: _Layout
+    one: Factor | None, two: Factor | None, values: Values, layout: Layout
 ) -> Cross | None:
     """Return the mean of a factor that only one of the values has."""
     alone = one or two
@@ -395,7 +252,7 @@ def _of_mean(
     return Cross(*means, *none)
 
 
-def _of_functions(one: Factor, two: Factor, values: Values, layout: _Layout) -> Cross | None:
+def _of_functions(one: Factor, two: Factor, values: Values, layout: Layout) -> Cross | None:
     """Return the moments of φ(a) and ψ(b)."""
     x = values.pair(one.base, two.base, layout.pairs)
     if x is None:
@@ -406,15 +263,12 @@ def _of_functions(one: Factor, two: Factor, values: Values, layout: _Layout) -> 
     q1, q2 = layout.of_u(a.first.q, a.second.q), layout.of_v(b.first.q, b.second.q)
     fields = list(zip(q1, q2, x[:4], strict=True))
     k, back, slopes = _facing(one, two, *fields[:2])
-    own = cross_moments(one.phi, two.phi, *map(_side_by_side, *fields[2:])).value
+    sides = (jnp.concatenate(field, axis=-1) for field in zip(*fields[2:], strict=True))
+    own = cross_moments(one.phi, two.phi, *sides).value
     length = x.one.shape[-1]
     moments = k, back, own[..., :length], own[..., length:]
     tangents = () if x.t is None else (s * t for s, t in zip(slopes, x[4:], strict=True))
     return _masked(Cross(*moments, *tangents), a, b, layout)
-
-
-def _side_by_side(one: Any, two: Any) -> Any:
-    return jnp.concatenate([one, two], axis=-1)
 
 
 def _facing(one: Factor, two: Factor, k: Any, back: Any) -> tuple[Any, Any, tuple[Any, Any]]:

@@ -13,7 +13,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
-from largen.kernels.rules.crossing import Cross, Values
+from largen.kernels.rules.crosses import Cross, Values
 from largen.kernels.rules.dispatch import States
 from largen.kernels.rules.scaling import rescale
 from largen.kernels.state import KernelState, Side, Wanted, aligned, opposite
@@ -75,7 +75,7 @@ def _sum(terms: list[KernelState], found: list[Cross]) -> KernelState:
         own = sum(map(here, moments), 0 * sides[0].q)
         mean = None
         if all(side.mean is not None for side in sides):
-            mean = sum(side.mean for side in sides)
+            mean = sum(side.mean for side in sides)  # pyright: ignore
         within = None
         if pairs:
             apart = own_apart(own) - sum(each + exchanged(each) for each in moments)
@@ -92,7 +92,7 @@ def _sum(terms: list[KernelState], found: list[Cross]) -> KernelState:
     apart = own1 + own2 - sum(each.k + exchanged(each.back) for each in found)
     ntk = None
     if first.ntk is not None:
-        ntk = sum(term.ntk for term in terms)
+        ntk = sum(term.ntk for term in terms)  # pyright: ignore
         ntk = ntk + sum(each.t + exchanged(each.back_t) for each in found)
     gap = _bounded([term.gap for term in terms], apart)
     return KernelState(one, two, gap, ntk, first.same, first.displacement)

@@ -1,9 +1,9 @@
 """What the kernel of a program requires: moments of its values, and covariances of two values.
 
-Covariances of two values are required only where terms of a sum depend on the same weights. One pass
-from the output backwards finds them, with how each follows from those of values before it. There
-are three ways: a linear operation on either side, one weight on both sides, and functions of
-Gaussian values on both sides. Networks without such sums, as all trees of layers, require none.
+Covariances of two values are required only where terms of a sum depend on the same weights. One
+pass from the output backwards finds them, with how each follows from those of values before it.
+There are three ways: a linear operation on either side, one weight on both sides, and functions of
+Gaussian values on both sides. Networks without such sums, as most trees of layers, require none.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Matched(NamedTuple):
 
 
 class Factor(NamedTuple):
-    """A factor φ(a) of a value, the function of a Gaussian value ``base``, which is at ``value``."""
+    """A factor φ(a) of a value: it is at ``value``, and the Gaussian value a at ``base``."""
 
     phi: ActivationFunction
     base: int
@@ -240,10 +240,10 @@ def way_of(program: Program, u: int, v: int) -> Way | None:
             return Matched(tuple(zip(ones, twos, strict=True)), shares)
     if isinstance(operations[u], Repeat) or isinstance(operations[v], Repeat):
         raise CrossesCopies
-    sides = _factors(program, u), _factors(program, v)
-    if sides[0] is None or sides[1] is None:
+    ones, twos = _factors(program, u), _factors(program, v)
+    if ones is None or twos is None:
         raise _refused(program, u, v)
-    return _in_parts(program, u, v, *sides)
+    return _in_parts(program, u, v, ones, twos)
 
 
 def _factors(program: Program, place: int) -> tuple[Factor, ...] | None:

@@ -12,12 +12,14 @@ import numpy as np
 from jax import lax
 
 from largen.expectations.watching import add_requests, separate_watch
-from largen.kernels.rules.crossing import Values, cross
+from largen.kernels.rules.crosses import Values
+from largen.kernels.rules.crossing import cross
 from largen.kernels.rules.dependent_sums import dependent_sum
 from largen.kernels.rules.dispatch import States, rule
 from largen.kernels.rules.planning import dependent_terms, of_reads, plan_of, requirements
 from largen.kernels.state import KernelState, Wanted
 from largen.programs import Operation, Program, Repeat
+
 
 def run(program: Program, constants: Any, state: KernelState, behind: Wanted) -> KernelState:
     """Return the state of the output of a program, with the moments that are required there.
