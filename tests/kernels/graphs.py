@@ -11,11 +11,11 @@ SIGMOID = lg.Activation("sigmoid")
 POOL = lg.GlobalAvgPool()
 
 
-def recurrent(steps: int = 4) -> lg.Graph:
-    """h ← tanh(W h + u), and the mean of all states."""
+def recurrent(steps: int = 4, phi: lg.Layer = TANH) -> lg.Graph:
+    """h ← φ(W h + u), and the mean of all states."""
     nodes, h, states = {"u": (lg.Dense(), "x")}, "u", []
     for n in range(1, steps + 1):
-        nodes[f"h{n}"] = (TANH, h)
+        nodes[f"h{n}"] = (phi, h)
         states.append(f"h{n}")
         if n < steps:
             again = lg.Dense(weight_std=1.1, bias_std=0.3) if n == 1 else "W1"

@@ -107,7 +107,7 @@ def test_a_value_and_its_normalisation():
 
 def test_the_order_of_samples():
     """Kernels of x and of its permutation are permuted, though no pair is known to be the same."""
-    net, order = recurrent(3), np.array([2, 0, 1])
+    net, order = recurrent(3, RELU), np.array([2, 0, 1])
     alone, both = lg.kernel(net, X), lg.kernel(net, X, X[order])
     equal(both, [k[:, order] for k in alone], 1e-9)
     assert all((k == k.T).all() for k in alone)
@@ -137,7 +137,12 @@ def test_convolutions_at_one_position_are_dense():
 
 def test_pooling_before_or_behind_a_sum():
     """Pools and flattened positions of terms that depend on one another."""
-    middle = {"h": (CONV, "x"), "a": (RELU, "h"), "g": (lg.serial(CONV), "a"), "b": (TANH, "h")}
+    middle = {
+        "h": (CONV, "x"),
+        "a": (RELU, "h"),
+        "g": (lg.serial(CONV), "a"),
+        "b": (lg.Activation("abs"), "h"),
+    }
     for end in (POOL, lg.AvgPool((2,)), lg.Flatten()):
         last = lg.serial(lg.Flatten(), DENSE) if end == lg.AvgPool((2,)) else DENSE
         before = lg.Graph(
