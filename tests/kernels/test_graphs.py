@@ -301,6 +301,7 @@ def test_rooms_that_do_not_read_graphs_refuse_them_by_name():
     ("nodes", "words"),
     [
         ({}, "a dictionary from names"),
+        ((), "a dictionary from names"),
         ({"h": DENSE}, "a tuple of what it does"),
         ({"sum": (DENSE, "x")}, "names other than"),
         ({"h": (DENSE, "y")}, "not 'x' or a node before it"),

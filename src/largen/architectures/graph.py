@@ -94,7 +94,7 @@ class Graph(Container):
 
     def __init__(self, nodes: Any):
         given = nodes.items() if isinstance(nodes, Mapping) else None
-        if given is None and isinstance(nodes, tuple) and all(isinstance(n, Node) for n in nodes):
+        if isinstance(nodes, tuple) and nodes and all(isinstance(n, Node) for n in nodes):
             object.__setattr__(self, "nodes", nodes)
             return
         if not given:
