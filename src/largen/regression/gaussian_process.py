@@ -208,9 +208,10 @@ class Posterior(Conditioned):
             raise InvalidInput("time: draws are of one time; condition on one of them.")
         if is_traced(x_test):
             raise InvalidInput("x_test: is traced; draw samples outside of jit and grad.")
-        x = np.asarray(new_inputs(x_test, self.x), np.float64)
+        given = new_inputs(x_test, self.x)
+        x = np.asarray(given, np.float64)
         mean, _, covariance = self.predict(x, mask=mask, covariance=True)
-        dtype = np.result_type(np.asarray(x_test).dtype, self.x.dtype, np.float32)
+        dtype = np.result_type(given.dtype, self.x.dtype, np.float32)
         functions = draw(mean.reshape(len(x), -1), covariance, key, draws).astype(dtype)
         return functions if self.y.ndim == 2 else functions[..., 0]
 

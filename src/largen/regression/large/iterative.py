@@ -160,8 +160,8 @@ def solve_kernel(
 
 
 def _checked(matrix: Any) -> Any:
-    """Return a square matrix, as it is or as a NumPy array."""
-    if isinstance(matrix, (np.ndarray, jax.Array)):
+    """Return a square matrix as a NumPy array; operators and arrays on disk as they are."""
+    if not isinstance(matrix, KernelOperator) and not hasattr(matrix, "chunks"):
         known("matrix", matrix)
         matrix = np.asarray(floating("matrix", matrix, ndim=2))
     if isinstance(matrix, KernelOperator) and not matrix.symmetric:
