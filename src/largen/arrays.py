@@ -180,7 +180,8 @@ def _of_numbers(name: str, array: Any) -> Any:
             f"{name}: wanted at most 64 bits a number, got dtype {array.dtype}. Round it, e.g. "
             f"{name}.astype(np.float64)."
         )
-    if not (jax.numpy.issubdtype(array.dtype, np.number) or array.dtype == bool):
+    numbers = jax.numpy.issubdtype(array.dtype, np.number) and array.dtype.kind != "m"
+    if not (numbers or array.dtype == bool):
         hint = f" Convert it, e.g. {name}.astype(float)." if array.dtype.kind in "US" else ""
         raise InvalidInput(f"{name}: wanted an array of numbers, got dtype {array.dtype}.{hint}")
     return array
@@ -342,7 +343,7 @@ def tree_of_floats(name: str, tree: Any) -> Any:
         raise InvalidInput(f"{name}: wanted a tree of arrays, got {shown(tree)}.")
     for leaf in leaves:  # an array of integers in a tree counts something: it is no parameter
         dtype = getattr(leaf, "dtype", np.dtype(float))
-        if jax.numpy.issubdtype(dtype, np.integer) or dtype == bool:
+        if jax.numpy.issubdtype(dtype, np.integer) or jax.numpy.issubdtype(dtype, np.bool_):
             raise InvalidInput(f"{name}: wanted floats, got an array of dtype {dtype}.")
     return form.unflatten([floating(name, leaf) for leaf in leaves])
 

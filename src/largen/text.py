@@ -7,7 +7,6 @@ from reprlib import Repr
 from typing import Any
 
 
-
 class _Short(Repr):
     """Short descriptions, in which NumPy's numbers look like Python's."""
 

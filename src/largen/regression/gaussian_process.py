@@ -347,8 +347,7 @@ def posterior(
     found = infer(matrix, prior, targets.reshape(len(targets), -1), variance, weight, kind != "ntk")
     result = Posterior(net, param, kind, given.x, targets, given.mask, found)
     if found.factor.singular and throw:
-        trace = float(np.trace(matrix) + np.sum(np.broadcast_to(found.noise, len(targets))))
-        words = explain(KINDS[kind], found.factor, trace, given.x)
+        words = explain(KINDS[kind], found.factor, matrix, found.noise, weight, given.x)
         raise NumericalFailure(f"posterior: {words}", result)
     return result
 

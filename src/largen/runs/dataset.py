@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-from jax.typing import ArrayLike
 
 from largen.arrays import as_array, as_floats, convert, in_words, known, samples, shape_of
 from largen.errors import InvalidInput
@@ -52,10 +50,10 @@ class Dataset:
 
     def __init__(
         self,
-        x_train: ArrayLike | Sequence[Any],
-        y_train: ArrayLike | Sequence[Any],
-        x_test: ArrayLike | Sequence[Any] | None = None,
-        y_test: ArrayLike | Sequence[Any] | None = None,
+        x_train: Any,  # frames and tensors, too, of packages that need not be there
+        y_train: Any,
+        x_test: Any = None,
+        y_test: Any = None,
     ):
         known("x_train", x_train)
         x = samples("x_train", x_train)

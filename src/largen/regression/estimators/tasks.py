@@ -318,7 +318,8 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
             self.classes_, position = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             raise InvalidInput(
-                f"y: wanted samples of two classes or more, got one class, {shown(self.classes_[0])}."
+                "y: wanted samples of two classes or more, got one class, "
+                f"{shown(self.classes_[0])}."
             )
         targets = np.where(position[:, None] == np.arange(len(self.classes_)), 1.0, -1.0)
         if len(self.classes_) == 2:
@@ -375,6 +376,4 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
             As in :meth:`decision_function`.
         """
         weights = weights_of(sample_weight, len(X))
-        return float(
-            accuracy_score(opened("y", y), self.predict(X, mask), sample_weight=weights)
-        )
+        return float(accuracy_score(opened("y", y), self.predict(X, mask), sample_weight=weights))
