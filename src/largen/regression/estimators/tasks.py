@@ -204,7 +204,8 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, KernelEstimator):
             scikit-learn's ``GaussianProcessRegressor`` with a ``WhiteKernel``: about 95 % of the
             targets lie within 1.96 standard deviations. ``posterior_.predict`` leaves the noise
             out, in units of the scaled targets. For trained networks they are those over
-            initialisations and do not describe targets; use ``kind="ntk-gp"`` or :class:`largen.NNGPRegressor` for targets.
+            initialisations and do not describe targets; use ``kind="ntk-gp"`` or
+            :class:`largen.NNGPRegressor` for targets.
 
         Raises
         ------
