@@ -187,7 +187,7 @@ def tabulate(phi: ActivationFunction, fine: Resolution, s: Array, sharpness: Arr
     averages = _averages(fine, sharpness, theta, jnp.asarray(to_angles))
     by_angle = jnp.einsum("km,mij->kij", to_angles, slopes)
     secants = jnp.einsum("km,mij->kij", to_angles @ averages, by_angle)
-    return Table(_collinear(phi, fine, s), secants, by_angle, sharpness)
+    return Table(collinear(phi, fine, s), secants, by_angle, sharpness)
 
 
 def _averages(fine: Resolution, sharpness: Array, theta: Array, to_angles: Array) -> Array:
@@ -199,7 +199,7 @@ def _averages(fine: Resolution, sharpness: Array, theta: Array, to_angles: Array
     return jnp.einsum("kmx,mx->mk", there, density)
 
 
-def _collinear(phi: ActivationFunction, fine: Resolution, s: Array) -> Array:
+def collinear(phi: ActivationFunction, fine: Resolution, s: Array) -> Array:
     """Return h at all pairs of standard deviations."""
     z, weights = (x.astype(s.dtype) for x in graded_nodes(fine.reach, _ORDER_ALONE))
     same = np.eye(len(s), dtype=bool)

@@ -25,7 +25,7 @@ LEAST = 1e-3  # smallest standard deviation in units of the largest one
 
 def errors_at(
     phi: ActivationFunction, table: Table, basis: Float[Array, "i s"], s: Float[Array, " s"]
-) -> tuple[Float[Array, "angle s s"], Float[Array, "angle s s"]]:
+) -> tuple[Float[Array, "some s s"], Float[Array, "more s s"]]:
     """Return bounds on the errors of pairs from a table, relative to E[φ²] and E[φ'²].
 
     All pairs of some standard deviations, at which the table's functions are given, are compared

@@ -15,12 +15,15 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, lax
+from scipy.linalg import qr
 
 from largen.expectations.activations import ActivationFunction
 from largen.expectations.angular import (
     Table,
     chebyshev,
+    collinear,
+    derivative_moments,
     polynomials,
     reach_of,
     resolution,
@@ -32,6 +35,7 @@ LARGEST = 32.0  # reach up to which tables are kept; making larger ones takes ma
 _EDGES = (0.0, 0.15, 0.35, 0.7, 1.2, 1.8, 2.4)  # in asinh s: poles of h in s lie near ±0.3i
 _WIDEST = 0.75  # panel beyond the last of these edges
 _TERMS = 12  # polynomials on each panel
+_ANGLES = (0.0, 0.1, 1.0, 2.2, np.pi)  # at which D has all the functions of s that it consists of
 _ACCEPTED = 1e-9  # error of h, S and D for which a table is used
 # Standard deviations at which a table is compared with integrals, over the largest one.
 _PROBES = np.array([1e-7, 1e-5, 1.1e-3, 0.013, 0.031, 0.063, 0.12, 0.26, 0.37, 0.53, 0.71, 0.93, 1])
@@ -94,8 +98,7 @@ def kept(phi: ActivationFunction) -> Kept | None:
     nodes = (edges[:-1, None] + edges[1:, None]) / 2 + np.diff(edges)[:, None] / 2 * places
     try:
         with jax.enable_x64(True), jax.ensure_compile_time_eval():
-            at_nodes = _tabulate(phi, jnp.sinh(jnp.asarray(nodes.ravel())))
-            table, functions = _compressed(Table(*map(np.asarray, at_nodes)), fine.stds)
+            table, functions = _tabulate(phi, np.sinh(nodes.ravel()), fine.stds)
             functions = to_terms @ functions.reshape(len(nodes), _TERMS, -1)
             found = Kept(table, edges, functions, 0.0, fine.reach, (np.inf, np.inf))
             s = jnp.asarray(fine.reach * _PROBES)
@@ -112,17 +115,30 @@ def kept(phi: ActivationFunction) -> Kept | None:
     return None
 
 
-def _compressed(table: Table, count: int) -> tuple[Table, np.ndarray]:
-    """Return a table in the ``count`` most important functions of s, and these at the nodes."""
-    *values, sharpness = table
-    layers = [part / np.max(np.abs(part)) for part in (values[0][None], *values[1:])]
-    both = np.concatenate([each for part in layers for each in part], axis=1)
+def _tabulate(phi: ActivationFunction, s: np.ndarray, count: int) -> tuple[Table, np.ndarray]:
+    """Return a table in the ``count`` most important functions of s, and these at all s.
+
+    They are those of h and of D at a few angles. The whole table is made at as many of the s as
+    there are functions, at which these are most independent.
+    """
+    parts = np.asarray(_at_few_angles(phi, jnp.asarray(s)))
+    both = np.concatenate([part / np.max(np.abs(part)) for part in parts], axis=1)
     functions = np.linalg.svd(both, full_matrices=False)[0][:, :count]
-    return Table(*(functions.T @ part @ functions for part in values), sharpness), functions
+    chosen = np.sort(qr(functions.T, mode="r", pivoting=True)[1][:count])
+    *values, sharpness = map(np.asarray, _whole_table(phi, jnp.asarray(s[chosen])))
+    inverse = np.linalg.inv(functions[chosen])
+    return Table(*(inverse @ part @ inverse.T for part in values), sharpness), functions
 
 
 @partial(jax.jit, static_argnums=0)
-def _tabulate(phi: ActivationFunction, s: Array) -> Table:
+def _at_few_angles(phi: ActivationFunction, s: Array) -> Array:
+    fine = resolution(reach_of(phi))
+    slopes = lax.map(partial(derivative_moments, phi, fine, s), jnp.asarray(_ANGLES, s.dtype))
+    return jnp.concatenate([collinear(phi, fine, s)[None], slopes])
+
+
+@partial(jax.jit, static_argnums=0)
+def _whole_table(phi: ActivationFunction, s: Array) -> Table:
     fine = resolution(reach_of(phi))
     return tabulate(phi, fine, s, jnp.asarray(3 * fine.reach, s.dtype))
 
