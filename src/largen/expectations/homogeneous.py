@@ -5,7 +5,7 @@ The odd and the even part contribute separately under a centred Gaussian, so tha
     E[φ(u)φ(v)] = a² q12 + b² E|u||v|,   E|u||v| = (2/π) √(q1 q2) (sin θ + (π/2 − θ) cos θ),
 
 with θ the angle between u and v (Cho & Saul 2009, arc-cosine kernel of order one, for relu).
-In terms of the gap there is no cancellation. For opposite u and v this needs the gap of |u| and |v|,
+In terms of gaps there is no cancellation. For opposite u and v this needs the gap of |u| and |v|,
 which follows from the gap g and the angle θ' ≤ π/2 of the nearer of the pairs (u, v) and (u, −v):
 
     gap' = a² gap + b² (g − (2/π) √(q1 q2) (sin θ' − θ' cos θ')),

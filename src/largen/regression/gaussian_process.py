@@ -347,7 +347,7 @@ def posterior(
     result = Posterior(net, param, kind, given.x, targets, given.mask, found)
     if found.factor.singular and throw:
         trace = float(np.trace(matrix) + np.sum(np.broadcast_to(found.noise, len(targets))))
-        words = explain(KINDS[kind], found.factor, trace, given.x)
+        words = explain(KINDS[kind], found.factor, trace, given.x, matrix)
         raise NumericalFailure(f"posterior: {words}", result)
     return result
 
