@@ -65,7 +65,7 @@ class Kept(NamedTuple):
     most: float
     errors: tuple[float, float]
 
-    def covers(self, low: Array, high: Array) -> Array:
+    def covers(self, low: Any, high: Any) -> Any:
         """Return whether the table holds for all standard deviations of a range."""
         return (low >= self.least) & (high <= self.most)
 
