@@ -50,12 +50,12 @@ def test_two_normalisations():
         assert abs(got[i, j] - _pair(np.tanh, 1.0, c, 1.0)) < 1e-8 * got[i, i]
 
 
-@pytest.mark.parametrize("phi", ["sigmoid", "silu", "softplus", lambda z: np.pi * z / (1 + z * z)])
+@pytest.mark.parametrize("phi", ["sigmoid", "silu", "softplus"])
 def test_every_entrance(phi):
     net, x = lg.mlp(2, phi, bias_std=0.3), ROWS["circle"][:-1]
     y = x[:, 0]
     posterior = lg.posterior(net, x, y, noise=1e-3)
-    assert np.isfinite(posterior(x).mean).all()
+    assert np.isfinite(posterior.predict(x)[0]).all()
     limit = lg.solve(lg.Run(net, lg.ntk(), lg.Dataset(x, y), optimizer=lg.gd(0.1), steps=4))
     assert np.isfinite(limit.f_train).all()
     assert np.isfinite(lg.NNGPRegressor(net, noise=1e-3).fit(x, y).predict(x)).all()

@@ -69,10 +69,6 @@ class Kept(NamedTuple):
         """Return whether the table holds for all standard deviations of a range."""
         return (low >= self.least) & (high <= self.most)
 
-    def table_in(self, dtype: Any) -> Table:
-        """Return the table in a precision."""
-        return Table(*(jnp.asarray(part, dtype) for part in self.table))
-
     def basis(self, s: Array) -> Array:
         """Return the functions of s at given standard deviations, along a new first axis."""
         x = jnp.arcsinh(s)
@@ -124,10 +120,12 @@ def _tabulate(phi: ActivationFunction, s: np.ndarray, count: int) -> tuple[Table
     parts = np.asarray(_at_few_angles(phi, jnp.asarray(s)))
     both = np.concatenate([part / np.max(np.abs(part)) for part in parts], axis=1)
     functions = np.linalg.svd(both, full_matrices=False)[0][:, :count]
-    chosen = np.sort(qr(functions.T, mode="r", pivoting=True)[1][:count])
+    pivots: Any = qr(functions.T, mode="r", pivoting=True)
+    chosen = np.sort(pivots[1][:count])
     *values, sharpness = map(np.asarray, _whole_table(phi, jnp.asarray(s[chosen])))
     inverse = np.linalg.inv(functions[chosen])
-    return Table(*(inverse @ part @ inverse.T for part in values), sharpness), functions
+    cores: list[Any] = [*(inverse @ part @ inverse.T for part in values), sharpness]
+    return Table(*cores), functions
 
 
 @partial(jax.jit, static_argnums=0)
