@@ -65,7 +65,12 @@ def test_kinks_of_four_outputs():
 
 
 def test_what_two_rules_do_not_agree_on_is_refused():
-    with pytest.raises(NumericalFailure, match="function: two rules"):
-        FOUND.expectation(lambda z: z[:, 0, 0] > z[:, 0, 1])
+    for function in (
+        lambda z: z[:, 0, 0] > z[:, 0, 1],
+        lambda z: np.maximum(z[:, 0, 0] + z[:, 0, 1], 0),
+        lambda z: abs(z[:, 0, 0] - 0.4 * z[:, 0, 1]),
+    ):
+        with pytest.raises(NumericalFailure, match="function: two rules"):
+            FOUND.expectation(function)
     with pytest.raises(NumericalFailure, match="not finite"):
         of_one(lambda z: np.where(z > 3, np.nan, z))

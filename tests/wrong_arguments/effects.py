@@ -1,12 +1,13 @@
 """Whether another value of an argument gives another result: no accepted argument is idle.
 
-``python -m tests.wrong_arguments effects [NAME]`` prints what came of each.
+``python -m tests.wrong_arguments effects [NAME …]`` prints what came of each; all take some ten
+minutes.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import fields, is_dataclass
 from inspect import signature
 from itertools import zip_longest
@@ -23,9 +24,7 @@ from tests.wrong_arguments.examples import (
     Example,
     X,
     Y,
-    data,
     examples,
-    limit,
     networks,
     own_weights,
     run,
@@ -50,7 +49,8 @@ OTHER: dict[str, tuple[Any, ...]] = {
     "depth_over_width": (0.3,), "depths": ((2, 4),), "difference": ("1/2",), "dilation": (2,),
     "distribution": ("sign",), "draws": (6,), "dtype": (np.float64,), "eps": (0.1,),
     "f": (lambda p, x: jnp.sin(x @ p["w"]) @ p["v"], np.array([0.3, 0.4])), "f_test": (1.0,),
-    "f_train": (1.0,), "features_per_sample": (2.0,), "fit_noise": (False,),
+    "extra": ({"mine": (("step",), np.zeros(3))},), "f_train": (1.0,),
+    "features_per_sample": (2.0,), "fit_noise": (False,),
     "fluctuations": (True,), "fourth_moment": (1.8,), "function": ("erf",), "gamma": (2.0,),
     "gammas": ([0.5, 2.0],), "groups": (2,), "growth": (1.0,), "heads": (2,),
     "hidden_layers": (2,), "init_std": ({"0.weight": 0.5},), "inputs": (5,),
@@ -92,7 +92,8 @@ OTHER: dict[str, tuple[Any, ...]] = {
     "weights": (np.array([1.0, 2.0]), "orthogonal"), "width": (6, 16), "width_ratio": (2,),
     "width_ratios": ([2],), "widths": ([8, 16, 32], 20, [8]), "window": ((1, 1),),
     "x": (X + 0.1, (X + 0.1).astype(SMALL), np.ones((1, 3, 2))),
-    "x1": (X + 0.1, (X + 0.1).astype(SMALL)), "x2": (XT, XT.astype(SMALL)), "x_test": (XT + 0.1,), "x_train": (X + 0.1,),
+    "x1": (X + 0.1, (X + 0.1).astype(SMALL)), "x2": (XT, XT.astype(SMALL)),
+    "x_test": (XT + 0.1,), "x_train": (X + 0.1,),
     "y": (Y + 0.3, 2.0), "y_test": (YT + 1.0,), "y_train": (Y + 0.3,),
 }  # fmt: skip
 
@@ -116,6 +117,53 @@ QUIET = {
 }
 
 
+# Values that are accepted and change nothing in the example's call, and why.
+HEADS = "draws of heads of attention, which this network lacks"
+SAME_PRIOR = "the parameterizations have the same kernel of outputs"
+IDLE = {
+    "Parameterization.net": "activations are not in the rules",
+    "Parameterization.optimizer": "gradient descent has one set of rules, gradient flow as well",
+    "Trajectory.run": "kept as it is, beside the numbers",
+    "adam.seed": "the draw of minibatches, without batch_size",
+    "apply.param": "rates and distributions are not in the function that is computed",
+    "cite.results": "both results have the same papers",
+    "compare.on": "the default is chosen by the data",
+    "empirical_ntk.param": "Θ does not depend on γ, and is of given parameters",
+    "fit_likelihood.param": SAME_PRIOR,
+    "init.net": "the same matrices are drawn for all activations and weight_std in lg.ntk()",
+    "init.param": "weights are standard Gaussian in lg.ntk() and lg.mean_field()",
+    "jacobian_moments.bias_std": "slopes of relu do not depend on the variance",
+    "jacobian_moments.variance": "slopes of relu do not depend on the variance",
+    "kernel.param": "kernels at initialisation are those of γf, where f vanishes",
+    "kernel_estimate.param": "kernels at initialisation are those of γf, where f vanishes",
+    "kernel_estimate.repeats": HEADS,
+    "kernel_function.param": "kernels at initialisation are those of γf, where f vanishes",
+    "kernel_operator.param": "kernels at initialisation are those of γf, where f vanishes",
+    "langevin.seed": "the draw of minibatches, without batch_size",
+    "learning_rate_curve.on": "the default is chosen by the data",
+    "log_likelihood.param": SAME_PRIOR,
+    "low_rank_posterior.key": "all samples are landmarks",
+    "low_rank_posterior.param": SAME_PRIOR,
+    "measure_exponents.on": "the default is chosen by the data",
+    "monte_carlo_kernel.param": "kernels at initialisation are those of γf, where f vanishes",
+    "nngp.param": "a kernel of outputs has no rates, and is that of γf, where f vanishes",
+    "ntk_kernel.param": "Θ does not depend on γ",
+    "posterior.param": SAME_PRIOR,
+    "propagate.param": "signals at initialisation have no rates, and no read-out",
+    "regime.on": "the default is chosen by the data",
+    "rmsprop.seed": "the draw of minibatches, without batch_size",
+    "save.limit": "it is in the file",
+    "stored_kernel.param": "kernels at initialisation are those of γf, where f vanishes",
+    "theories.KernelLimit.draws": HEADS,
+    "theories.KernelLimit.key": HEADS,
+}
+QUICK = (
+    "AvgPool", "Conv", "Dense", "Loss", "Parameterization", "Parameterization.shift", "abc",
+    "from_reference", "gaussian_moments", "homogeneous_limits", "mlp", "ridge_test_error",
+    "sample_kernels", "width_corrections",
+)  # fmt: skip
+
+
 def users() -> dict[str, Callable[[Any], Any]]:
     """Return what uses the records of names that are records."""
     found: dict[str, Callable[[Any], Any]] = {
@@ -126,9 +174,8 @@ def users() -> dict[str, Callable[[Any], Any]]:
     found["gradient_flow"] = lambda made: lg.solve(run(optimizer=made, **flow)).f_train
     moving = {"theories.MeanField": smooth_run(), "theories.KernelLimit": run()}
     moving["theories.DeepMeanField"] = smooth_run()
-    found |= {
-        name: lambda made, of=of: lg.solve(of, theory=made) for name, of in moving.items()
-    }
+    found |= {name: lambda made, of=of: lg.solve(of, theory=made) for name, of in moving.items()}
+    found["kernel_function"] = lambda made: made({"0.weight_std": 1.3})
     for name in ("complete_p", "depth_mup", "mean_field", "mup", "ntk", "standard", "abc"):
         found[name] = lambda made: [
             made.table(lg.residual_mlp(2, bias_std=1.0), each, width=8, inputs=3)
@@ -157,7 +204,7 @@ def seen(value: Any, depth: int = 0) -> Iterator[Any]:
         yield from seen(dict(value.attrs), depth + 1)
     elif hasattr(value, "to_xarray"):
         yield from seen(value.to_xarray(), depth + 1)
-    elif hasattr(value, "matmat"):
+    elif hasattr(value, "__matmul__") and hasattr(value, "shape"):
         yield from seen(value @ np.eye(value.shape[1]), depth + 1)
     elif is_dataclass(value) and depth < 6 and not isinstance(value, type):
         yield type(value).__name__
@@ -181,7 +228,9 @@ def same(one: Any, other: Any) -> bool:
     return True
 
 
-def outcomes_of(name: str, example: Example, use: Callable[[Any], Any]) -> Iterator[tuple]:
+def outcomes_of(
+    name: str, example: Example, use: Callable[[Any], Any]
+) -> Iterator[tuple[str, str, str]]:
     """Yield (argument, value, "changed", "idle" or the words of a refusal)."""
     maker = example.call.__init__ if isinstance(example.call, type) else example.call
     given = {n: p.default for n, p in signature(maker).parameters.items()} | example.arguments
@@ -191,7 +240,7 @@ def outcomes_of(name: str, example: Example, use: Callable[[Any], Any]) -> Itera
             continue
         values = OTHER.get(argument, ())
         if not values:
-            yield argument, "", "no other value is listed"
+            yield argument, "", "FAULT: no other value is listed"
         for number, value in enumerate(values):
             if argument in given and same(given[argument], value):
                 continue
@@ -205,10 +254,10 @@ def outcomes_of(name: str, example: Example, use: Callable[[Any], Any]) -> Itera
                 yield argument, str(number), "idle" if same(first, again) else "changed"
 
 
-def everything(chosen: str = "") -> Iterator[tuple]:
-    """Yield (name, argument, number of the value, outcome) of all names, or of one."""
+def everything(names: Collection[str] = ()) -> Iterator[tuple[str, str, str, str]]:
+    """Yield (name, argument, number of the value, outcome) of some names, or of all."""
     using = users()
     for name, example in examples().items():
-        if name.startswith(chosen):
+        if not names or name in names:
             for row in outcomes_of(name, example, using.get(name, lambda made: made)):
                 yield name, *row
