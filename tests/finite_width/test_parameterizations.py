@@ -1,5 +1,7 @@
 """Order 1/width in any parameterization, against finite networks in the same one."""
 
+from typing import Any
+
 import jax
 import numpy as np
 import pytest
@@ -46,7 +48,7 @@ def z_scores(samples, mean):
 @pytest.mark.parametrize("param", QUICK + [pytest.param(p, marks=pytest.mark.slow) for p in OTHERS])
 def test_kernels_are_those_of_networks(param):
     width, count = 24, 4000
-    found = lg.width_corrections(NET, X, width=width, param=param)
+    found: Any = lg.width_corrections(NET, X, width=width, param=param)
     tangent, products = of_networks(NET, param, width, count)
     drawn = lg.sample_kernels(NET, X, width=width, draws=count, param=param, key=1)
     assert np.abs(z_scores(tangent, found.ntk + found.ntk_shift)).max() < 3.5
@@ -67,14 +69,14 @@ def test_kernels_are_those_of_networks(param):
 
 def test_units_are_those_of_the_width():
     # γf√n has the kernel of lg.ntk() in mean-field parameterization, and Θ is the same.
-    plain = lg.width_corrections(NET, X, width=50)
-    moving = lg.width_corrections(NET, X, width=50, param=lg.mean_field(2.0))
+    plain: Any = lg.width_corrections(NET, X, width=50)
+    moving: Any = lg.width_corrections(NET, X, width=50, param=lg.mean_field(2.0))
     assert np.allclose(moving.kernel * 4 * 50, plain.kernel, rtol=1e-12)
     assert np.allclose(moving.kernel_covariance * (4 * 50) ** 2, plain.kernel_covariance)
     for name in ("ntk", "ntk_shift", "ntk_covariance"):
         assert np.allclose(getattr(moving, name), getattr(plain, name), rtol=1e-10)
     assert moving.trusted == plain.trusted
-    same = lg.width_corrections(NET, X, width=50, param=lg.ntk())
+    same: Any = lg.width_corrections(NET, X, width=50, param=lg.ntk())
     assert np.allclose(same.ntk_covariance, plain.ntk_covariance, rtol=1e-12)
 
 

@@ -124,6 +124,7 @@ IDLE = {
     "Parameterization.net": "activations are not in the rules",
     "Parameterization.optimizer": "gradient descent has one set of rules, gradient flow as well",
     "Trajectory.run": "kept as it is, beside the numbers",
+    "adam.batch_size": "as large as the training set",
     "adam.seed": "the draw of minibatches, without batch_size",
     "apply.param": "rates and distributions are not in the function that is computed",
     "cite.results": "both results have the same papers",
@@ -139,6 +140,7 @@ IDLE = {
     "kernel_estimate.repeats": HEADS,
     "kernel_function.param": "kernels at initialisation are those of γf, where f vanishes",
     "kernel_operator.param": "kernels at initialisation are those of γf, where f vanishes",
+    "langevin.batch_size": "as large as the training set",
     "langevin.seed": "the draw of minibatches, without batch_size",
     "learning_rate_curve.on": "the default is chosen by the data",
     "log_likelihood.param": SAME_PRIOR,
@@ -151,9 +153,14 @@ IDLE = {
     "posterior.param": SAME_PRIOR,
     "propagate.param": "signals at initialisation have no rates, and no read-out",
     "regime.on": "the default is chosen by the data",
+    "rmsprop.batch_size": "as large as the training set",
     "rmsprop.seed": "the draw of minibatches, without batch_size",
+    "sample_kernels.param": "networks at initialisation are the same functions, rates aside",
     "save.limit": "it is in the file",
+    "solve.mean_field.theory": "the one that is chosen",
+    "solve_kernel.shared": "there is a single column of targets",
     "stored_kernel.param": "kernels at initialisation are those of γf, where f vanishes",
+    "taylor_expand.degree": "it is taken at the point of the expansion",
     "theories.KernelLimit.draws": HEADS,
     "theories.KernelLimit.key": HEADS,
 }
@@ -167,7 +174,7 @@ QUICK = (
 def users() -> dict[str, Callable[[Any], Any]]:
     """Return what uses the records of names that are records."""
     found: dict[str, Callable[[Any], Any]] = {
-        name: lambda made: lg.train(run(optimizer=made, steps=3), width=4, seeds=2, key=0).f_train
+        name: lambda made: lg.train(run(optimizer=made, steps=8), width=4, seeds=2, key=0).f_train
         for name in ("adam", "gd", "langevin", "rmsprop", "sgd")
     }
     flow = {"times": [0.5, 1.0], "steps": None}
@@ -205,7 +212,7 @@ def seen(value: Any, depth: int = 0) -> Iterator[Any]:
     elif hasattr(value, "to_xarray"):
         yield from seen(value.to_xarray(), depth + 1)
     elif hasattr(value, "__matmul__") and hasattr(value, "shape"):
-        yield from seen(value @ np.eye(value.shape[1]), depth + 1)
+        yield from seen(value @ np.eye(value.shape[1], dtype=SMALL), depth + 1)
     elif is_dataclass(value) and depth < 6 and not isinstance(value, type):
         yield type(value).__name__
         for field in fields(value):
