@@ -89,7 +89,7 @@ def fit_likelihood(
         Which positions of each sample are present, Booleans (sample, *space), as in
         :func:`largen.posterior`; all by default.
     param
-        The parameterization; :func:`largen.ntk` by default.
+        The parameterization, as in :func:`largen.posterior`.
     max_steps
         Maximum number of steps.
     throw
@@ -137,7 +137,7 @@ def fit_likelihood(
     fit = LikelihoodFit(*found[:3], start, *found[3:])
     final = evidence(fit.net, x, y, param, mask, kind)
     # With the methods that the likelihood was computed by.
-    words = final._replace(given=final.given._replace(skeleton=of.given.skeleton)).inaccuracy()
+    words = final._replace(given=final.given._replace(program=of.given.program)).inaccuracy()
     if words is not None:
         fit = replace(fit, status="inaccurate")
     elif fit.status == "not converged":
