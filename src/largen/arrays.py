@@ -48,10 +48,21 @@ def precision(*trees: Any) -> AbstractContextManager:
     return jax.enable_x64(True)
 
 
+def same_precision(trees: Any) -> Any:
+    """Return a tree as JAX arrays of one precision, the highest of them.
+
+    Inside :func:`precision`, so that all results have it, too: a derivative by a float32 parameter
+    is rounded to float32 whatever the samples are.
+    """
+    leaves, form = jax.tree.flatten(trees)
+    dtype = jax.numpy.result_type(*leaves)
+    return form.unflatten([jax.numpy.asarray(leaf, dtype) for leaf in leaves])
+
+
 def like(result: Any, *inputs: Any) -> Any:
     """Return a tree of arrays as NumPy, unless one of the inputs was a JAX array."""
     if any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(inputs)):
-        return result
+        return jax.tree.map(jax.numpy.asarray, result)
     return jax.tree.map(np.asarray, result)
 
 

@@ -8,9 +8,9 @@ from scipy.sparse.linalg import cg
 
 import largen as lg
 from largen.errors import InvalidInput, NoTheory
-from largen.networks import any_function
-from largen.networks.any_function import _by_jacobian, _cheapest, _operations, by_products
 from largen.networks.network import finite_network
+from largen.networks.tangents import tiles
+from largen.networks.tangents.products import by_products
 
 RNG = np.random.default_rng(0)
 X1, X2 = RNG.normal(size=(5, 3)), RNG.normal(size=(4, 3))
@@ -74,17 +74,6 @@ def test_operator():
 def test_output_kernel():
     f = np.asarray(lg.apply(NET, PARAMS, X1))
     np.testing.assert_allclose(lg.output_kernel(by_hand, PARAMS, X1), f @ f.T / 2, rtol=1e-12)
-
-
-def test_auto_takes_the_cheaper():
-    """The one that XLA counts fewer operations for, here Jacobians."""
-    arguments = PARAMS, jax.tree.map(lambda _: 1.0, PARAMS), X1, X2
-    with jax.enable_x64(True):
-        both = [m.lower(by_hand, *arguments).compile() for m in (_by_jacobian, by_products)]
-        chosen = _operations(_cheapest(by_hand, *arguments))
-    fewer, more = sorted(map(_operations, both))
-    assert abs(chosen / fewer - 1) < 1e-3
-    assert more > 1.1 * fewer
 
 
 def test_expansions():
@@ -193,8 +182,7 @@ def test_large_sets_are_computed_in_tiles(method, outputs, monkeypatch):
     params = {"a": rng.standard_normal((4, 6)), "b": rng.standard_normal((6, outputs or 1))}
     x1, x2 = rng.standard_normal((11, 4)), rng.standard_normal((7, 4))
     wanted = [lg.tangent_kernel(model, params, x1, x, method=method) for x in (x2, None)]
-    monkeypatch.setattr(any_function, "MOST_AT_ONCE", 1.0)
-    monkeypatch.setattr(any_function, "FEWEST_AT_ONCE", 4)
+    monkeypatch.setattr(tiles, "_side", lambda plan: 4)
     found = [lg.tangent_kernel(model, params, x1, x, method=method) for x in (x2, None)]
     for one, other in zip(found, wanted, strict=True):
         assert one.dtype == other.dtype
