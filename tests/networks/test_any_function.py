@@ -99,6 +99,48 @@ def test_expansions():
         assert 6.5 < off[0] / off[1] < 9.5  # third order
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("of", [np.asarray, jnp.asarray], ids=["numpy", "jax"])
+def test_expansions_inside_transformations(dtype, of):
+    """Double precision stays so, and inside jit, grad, vmap and jvp x may be any array."""
+    params = jax.tree.map(lambda p: p.astype(dtype), PARAMS)
+    at = jax.tree.map(lambda p: 1.1 * p, params)
+    toward = jax.tree.map(np.ones_like, at)
+    with jax.enable_x64(True):
+        want = np.asarray(
+            lg.linearize(by_hand, PARAMS)(jax.tree.map(lambda p: 1.1 * p, PARAMS), X1)
+        )
+        slope = jax.jvp(
+            lambda p: lg.linearize(by_hand, PARAMS)(p, X1), (PARAMS,),
+            (jax.tree.map(np.ones_like, PARAMS),),
+        )[1]  # fmt: skip
+    for x in (of(X1.astype(dtype)), X1):
+        line = lg.linearize(model, params)
+        whole = line(at, x)
+        assert whole.dtype == (np.float64 if np.float64 in (dtype, x.dtype) else np.float32)
+        assert isinstance(whole, np.ndarray) == isinstance(x, np.ndarray)
+        np.testing.assert_allclose(
+            whole, want, rtol=1e-11 if dtype == np.float64 == x.dtype else 1e-5
+        )
+        for double in (False, dtype == np.float64):
+            with jax.enable_x64(double):
+                found = {
+                    "jit": jax.jit(lambda p, line=line, x=x: line(p, x))(at),
+                    "both traced": jax.jit(line)(at, x),
+                    "vmap": jax.vmap(lambda p, line=line, x=x: line(p, x))(
+                        jax.tree.map(lambda p: p[None], at)
+                    )[0],
+                }
+                for value in found.values():
+                    np.testing.assert_allclose(value, want, rtol=3e-5, atol=1e-6)
+                    assert value.dtype == (np.float64 if double else np.float32)
+                grad = jax.grad(lambda p, line=line, x=x: line(p, x).sum())(at)
+                along = jax.jvp(lambda p, line=line, x=x: line(p, x), (at,), (toward,))[1]
+                np.testing.assert_allclose(along, slope, rtol=3e-5, atol=1e-5)
+                total = sum(jnp.sum(g) for g in jax.tree.leaves(grad))
+                np.testing.assert_allclose(total, slope.sum(), rtol=1e-4)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("param", [lg.ntk(), lg.mean_field(2.0)])
 def test_monte_carlo_against_the_exact_kernels(param):

@@ -117,17 +117,13 @@ def tangent_kernel(
             kernel = kernel_in_tiles(f, params, rates, x1, x2, factored=method == "auto")
         else:
             kernel = by_products(f, params, rates, x1, x1 if x2 is None else x2)
-        return finite_result("tangent_kernel", like(_arranged(kernel, x2 is None), given))
-
-
-def _arranged(kernel, symmetric: bool):
-    """Return (n1, n2), or (n1, n2, output, output), of a kernel that JAX has computed."""
-    of = jnp if is_traced(kernel) else np
-    kernel = of.asarray(kernel)
-    if symmetric:
-        half = kernel.ndim // 2
-        kernel = (kernel + kernel.transpose(*range(half, 2 * half), *range(half))) / 2
-    return of.moveaxis(kernel, 1, 2) if kernel.ndim == 4 else kernel
+        if not is_traced(kernel):
+            kernel = np.asarray(kernel)
+        if x2 is None:
+            half = kernel.ndim // 2
+            kernel = (kernel + kernel.transpose(*range(half, 2 * half), *range(half))) / 2
+        kernel = kernel if kernel.ndim == 2 else kernel.swapaxes(1, 2)
+        return finite_result("tangent_kernel", like(jnp.asarray(kernel), given))
 
 
 @interruptible()

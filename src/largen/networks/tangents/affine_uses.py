@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.extend.core import ClosedJaxpr, Literal, primitives
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun, primitives
 
 Labels = tuple[Hashable, ...]
 
@@ -123,11 +123,11 @@ class Pass:
             return Value(atom.val, known=True) if isinstance(atom, Literal) else held[atom]
 
         for equation in jaxpr.eqns:
-            outputs = self._apply(equation, [read(atom) for atom in equation.invars])
+            outputs = self._apply(jaxpr, equation, [read(atom) for atom in equation.invars])
             held.update(zip(equation.outvars, outputs, strict=True))
         return [read(atom) for atom in jaxpr.outvars]
 
-    def _apply(self, equation, values: list[Value]) -> list[Value]:
+    def _apply(self, jaxpr, equation, values: list[Value]) -> list[Value]:
         inner = inlined(equation)
         if inner is not None:
             return self._run(*inner, values)
@@ -137,13 +137,13 @@ class Pass:
         use = _use(equation, values) if len(views) == 1 else None
         if use is not None:
             made, operand = use
-            (output,) = evaluate(equation, arrays)
+            (output,) = evaluate(equation, arrays, jaxpr)
             if self.taps is not None:
                 output = output + self.taps[len(self.uses)]
             self.uses.append(made)
             self.inputs.append(operand)
             return [Value(output)]
-        outputs = evaluate(equation, arrays)
+        outputs = evaluate(equation, arrays, jaxpr)
         view = _moved(equation, values) if len(views) == 1 else None
         if view is None:
             self._mark_plain(values)
@@ -158,11 +158,21 @@ def inlined(equation) -> tuple[Any, Sequence[Any]] | None:
     return None
 
 
-def evaluate(equation, arrays: Sequence[Any]) -> Sequence[Any]:
-    """Return the outputs of an equation."""
-    functions, options = equation.primitive.get_bind_params(equation.params)
-    found = equation.primitive.bind(*functions, *arrays, **options)
-    return found if equation.primitive.multiple_results else [found]
+def evaluate(equation, arrays: Sequence[Any], around: Jaxpr) -> Sequence[Any]:
+    """Return the outputs of an equation of a jaxpr."""
+    given = {
+        atom: array
+        for atom, array in zip(equation.invars, arrays, strict=True)
+        if not isinstance(atom, Literal)
+    }
+    single = around.replace(
+        constvars=[],
+        invars=[*given],
+        outvars=equation.outvars,
+        eqns=[equation],
+        effects=equation.effects,
+    )
+    return jaxpr_as_fun(ClosedJaxpr(single, ()))(*given.values())
 
 
 def _moved(equation, values: Sequence[Value]) -> View | None:

@@ -34,4 +34,7 @@ def product_of(f: Any, params: Any, rates: Any, x1: Any, x2: Any, v: Any) -> Any
     """Return the product of the kernel with a vector, shaped as the outputs at x2."""
     (pulled,) = jax.vjp(lambda p: f(p, x2), params)[1](v)
     pulled = jax.tree.map(lambda g, rate: (g * rate).astype(g.dtype), pulled, rates)
-    return jax.jvp(lambda p: f(p, x1), (params,), (pulled,))[1]
+    out, back = jax.vjp(lambda p: f(p, x1), params)
+    # J as the transpose of Jᵀ: some functions have derivatives in reverse mode only.
+    (pushed,) = jax.linear_transpose(lambda u: back(u)[0], out)(pulled)
+    return pushed
