@@ -62,12 +62,15 @@ def same_precision(trees: Any) -> Any:
     """
     leaves, form = jax.tree.flatten(trees)
     typed = [jax.numpy.issubdtype(getattr(leaf, "dtype", int), np.floating) for leaf in leaves]
-    dtype = jax.numpy.result_type(*(leaf for leaf, cast in zip(leaves, typed, strict=True) if cast))
+    dtype = jax.numpy.result_type(*(leaf for leaf, it in zip(leaves, typed, strict=True) if it))
+
+    def cast(leaf: Any) -> Any:
+        if isinstance(leaf, jax.Array):
+            return leaf.astype(dtype)
+        return jax.device_put(np.asarray(leaf, dtype))  # jnp.asarray would compile
+
     return form.unflatten(
-        [
-            jax.numpy.asarray(leaf, dtype) if cast else leaf
-            for leaf, cast in zip(leaves, typed, strict=True)
-        ]
+        [cast(leaf) if it else leaf for leaf, it in zip(leaves, typed, strict=True)]
     )
 
 
