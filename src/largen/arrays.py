@@ -49,7 +49,7 @@ def precision(*trees: Any) -> AbstractContextManager:
     For traced arrays, and inside a ``jit`` of the caller, the context changes nothing: the trace
     has fixed the precision.
     """
-    if is_traced(*trees) or not needs_x64(*trees) or jax.config.jax_enable_x64 or _inside_jit():
+    if is_traced(*trees) or not needs_x64(*trees) or _inside_jit():
         return nullcontext()
     return jax.enable_x64(True)
 

@@ -310,3 +310,12 @@ def test_rates_of_entries():
         j = jax.jacrev(lambda p: f(p, x))(params)["w"]
     want = np.einsum("iakl,kl,jbkl->ijab", j, rates["w"], j)
     np.testing.assert_allclose(lg.tangent_kernel(f, params, x, rates=rates), want, rtol=1e-11)
+
+
+def test_networks_follow_the_same_rule_of_precision():
+    net = lg.mlp(2, "tanh", bias_std=0.3)
+    params = lg.init(net, lg.ntk(), width=8, inputs=4, outputs=2, key=0)
+    got = lg.empirical_ntk(net, params, X[0])
+    np.testing.assert_array_equal(got, got.transpose(1, 0, 3, 2))
+    want = lg.tangent_kernel(lambda p, x: lg.apply(net, p, x), params, X[0])
+    np.testing.assert_allclose(got, want, rtol=1e-12)

@@ -55,8 +55,8 @@ def kernel_in_tiles(f: Any, params: Any, rates: Any, x1: Any, x2: Any, *, factor
         two = one if x2 is None else factors(f, plan.arrays, params, x2)
         few = len(x1) * len(other) * plan.per_pair <= FEW_NUMBERS
         if few and not is_traced(scales, one, two):
-            in_numpy = (jax.tree.map(np.asarray, tree) for tree in (scales, one, two))
-            return kernel_of(plan.arrays, *in_numpy, np).reshape(shape)
+            scales, one, two = jax.tree.map(np.asarray, (scales, one, two))
+            return kernel_of(plan.arrays, scales, one, two, np).reshape(shape)
         return compiled_kernel_of(plan.arrays, scales, one, two).reshape(shape)
 
     def of(samples):
