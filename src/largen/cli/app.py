@@ -1,4 +1,4 @@
-"""The command line: ``largen quickstart``, ``largen figure``, ``largen transfer``."""
+"""The command line: ``largen quickstart``, ``largen transfer``, ``largen info``."""
 
 from __future__ import annotations
 
@@ -78,15 +78,3 @@ def quickstart(
     from largen.cli.quickstart import run_quickstart
 
     run_quickstart(output, fast, console)
-
-
-@app.command(context_settings={"ignore_unknown_options": True}, add_help_option=False)
-def figure(
-    words: Annotated[
-        list[str] | None, typer.Argument(help="What `python -m papers` takes, --help included.")
-    ] = None,
-) -> None:
-    """Reproduce a figure of a paper: data, picture, and tests of the paper's claims."""
-    from largen.cli.figure import run_figure
-
-    run_figure(words or [], console)
