@@ -86,8 +86,6 @@ def test_messages_name_an_argument(found):
         "quickstart --output",
         "quickstart --output {null}",
         "quickstart --fast=maybe",
-        "transfer demo --jobs 0 --output {file}-folder",
-        "transfer demo --jobs many",
         "no-such-command",
         "--no-such-option",
     ],

@@ -39,7 +39,6 @@ def test_folder_that_cannot_be_made_is_named(tmp_path):
     ("words", "place"),
     [
         (["quickstart", "--fast"], "largen.cli.quickstart.quickstart"),
-        (["transfer", "demo", "--fast"], "largen.sweeps.transfer_demo.transfer_demo"),
     ],
 )
 def test_an_interrupt_ends_in_one_line(words, place, tmp_path, monkeypatch):
