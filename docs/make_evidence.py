@@ -293,7 +293,7 @@ def page() -> str:
     )
     lines += section(
         "Every architecture of transformers",
-        "largen transfer audit --every --limit 300 -o table.csv",
+        "python -m tools.audit --every --limit 300 -o table.csv",
         "Plans by complete-P and Adam for every architecture of transformers 5.24 for text, vision "
         "and speech, with guessed configurations of width 64 and depth 2, and the slopes of the "
         "outputs' change over a factor of four in width and in depth, with four networks of each "

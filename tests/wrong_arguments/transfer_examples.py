@@ -122,10 +122,6 @@ def examples() -> dict[str, Example]:
             in_torch.coordinate_check,
             {"make_model": Net, "batches": [BATCH], "loss": loss, **check, **scaled},
         ),
-        "torch.audit": Example(
-            in_torch.audit,
-            {"make_model": Net, "base": SIZES["base"], "growth": (1, 2), "steps": 1, "seeds": 2},
-        ),
         "torch.diagnose": Example(
             in_torch.diagnose,
             {

@@ -1,4 +1,4 @@
-"""The command line: ``largen quickstart``, ``largen transfer``, ``largen info``."""
+"""The command line: ``largen quickstart``, ``largen info``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import typer
 from rich.console import Console
 
 import largen
-from largen.cli import transfer
 from largen.cli.work import Commands
 
 PACKAGES = ("jax", "jaxlib", "equinox", "diffrax", "optax", "numpy", "scipy", "xarray", "torch")
@@ -22,8 +21,6 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-
-app.add_typer(transfer.app, name="transfer")
 
 
 def _version(wanted: bool) -> bool:
