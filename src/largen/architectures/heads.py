@@ -6,12 +6,14 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from largen.architectures.queries_keys_values import QueriesKeysValues
+from largen.bibliography import cites
 from largen.errors import InvalidInput, one_of
 from largen.scalars import LARGEST_SEED, flag, integer, real
 
 MECHANISMS = ("softmax", "identity")
 
 
+@cites("hron2020infinite")
 @dataclass(frozen=True, repr=False, init=False)
 class MultiHeadAttention(QueriesKeysValues):
     """Dot-product attention with many heads and logits c q·k/√d, as in transformers.

@@ -10,6 +10,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from largen.architectures import Layer
+from largen.bibliography import cites
 from largen.errors import InvalidInput, NumericalFailure
 from largen.expectations import activation
 from largen.finite_width.averages import pairs_of, scores_of
@@ -43,6 +44,7 @@ class Expectation(NamedTuple):
         return self.limit + self.shift
 
 
+@cites("bahri2022les", "roberts2022principles")
 @dataclass(frozen=True, repr=False)
 class WidthCorrections(Result):
     """Statistics of one output over initialisations; made by :func:`width_corrections`.
