@@ -13,9 +13,9 @@ from torch import nn
 
 import largen.transfer.jax as in_jax
 import largen.transfer.torch as in_torch
+from examples.tasks import digits_task, teacher_task
 from largen import transfer
 from largen.sweeps import Sweep, Task, sweep
-from largen.sweeps.tasks import digits_task, teacher_task
 from largen.transfer.jax import replicas as jax_replicas
 from largen.transfer.replicas import Replica
 from largen.transfer.torch import replicas as torch_replicas
@@ -121,10 +121,6 @@ def examples() -> dict[str, Example]:
         "torch.coordinate_check": Example(
             in_torch.coordinate_check,
             {"make_model": Net, "batches": [BATCH], "loss": loss, **check, **scaled},
-        ),
-        "torch.audit": Example(
-            in_torch.audit,
-            {"make_model": Net, "base": SIZES["base"], "growth": (1, 2), "steps": 1, "seeds": 2},
         ),
         "torch.diagnose": Example(
             in_torch.diagnose,

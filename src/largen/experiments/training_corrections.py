@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
+from largen.bibliography import cites
 from largen.errors import NoTheory, OutOfMemory, instance_of
 from largen.interrupts import interruptible
 from largen.memory import MEMORY_BUDGET, check_fits
@@ -45,6 +46,7 @@ MOST_REPLICATES = 10**5
 LARGE_NEXT_ORDER = 0.2
 
 
+@cites("bordelon2023dynamics")
 @dataclass(frozen=True, repr=False)
 class WidthCorrectionsInTraining(Result):
     """The order 1/N of training; made by :func:`width_corrections_in_training`.

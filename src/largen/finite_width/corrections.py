@@ -11,6 +11,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from largen.architectures import Layer
+from largen.bibliography import cites
 from largen.errors import InvalidInput, NumericalFailure
 from largen.finite_width.averages import pairs_of
 from largen.finite_width.chain import chain_of, check_alive, checked_inputs
@@ -30,6 +31,7 @@ MOST_INPUTS = 8  # inputs at most: averages are taken over all quadruples of the
 MOST_IN_STREAMS = 2  # with residual branches
 
 
+@cites("bahri2022les", "roberts2022principles")
 @dataclass(frozen=True, repr=False)
 class WidthCorrections(Result):
     """Statistics of one output over initialisations; made by :func:`width_corrections`.

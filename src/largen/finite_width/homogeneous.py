@@ -9,6 +9,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from largen.architectures import Layer
+from largen.bibliography import cites
 from largen.errors import InvalidInput, NoTheory
 from largen.expectations import ActivationFunction
 from largen.expectations import activation as own_activation
@@ -20,6 +21,7 @@ from largen.scalars import integer, real
 _LARGEST_RATE = 700.0  # largest argument whose exponential is finite
 
 
+@cites("bahri2022les")
 class HomogeneousMoments(NamedTuple):
     """Exact moments of one output z and its tangent kernel Θ̂ at one input.
 
@@ -53,6 +55,7 @@ class HomogeneousMoments(NamedTuple):
     save = save_result
 
 
+@cites("bahri2022les")
 class HomogeneousJacobian(NamedTuple):
     """Exact moments of a network's Jacobian at one input; see :func:`homogeneous_jacobian`.
 
@@ -76,6 +79,7 @@ class HomogeneousJacobian(NamedTuple):
     save = save_result
 
 
+@cites("bahri2022les")
 class HomogeneousLimits(NamedTuple):
     """Limits of depth and width to infinity at t = L/n; see :func:`homogeneous_limits`.
 

@@ -9,6 +9,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from largen.architectures import Layer
+from largen.bibliography import cites
 from largen.errors import NoTheory
 from largen.expectations.nodes import nodes_for, values
 from largen.finite_width.chain import chain_of, check_alive, checked_inputs
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     import xarray
 
 
+@cites("hanin2026primer")
 class LayerRates(NamedTuple):
     """Gradients and learning rates of each layer at the first step, from the input to the output.
 

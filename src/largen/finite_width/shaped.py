@@ -30,6 +30,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from largen.arrays import finite_result, floating, known
+from largen.bibliography import cites
 from largen.errors import InvalidInput, NoTheory
 from largen.expectations import activation as activation_of
 from largen.results import in_notebooks, plot_result, save_result, with_labels
@@ -43,6 +44,7 @@ _BLOWN = 1e4  # times the largest initial variance
 _AT_ONCE, _STEPS = 1000, 2**21  # paths of a batch, and steps of all of them
 
 
+@cites("li2022neural")
 class CovariancePaths(NamedTuple):
     """Paths of the neural covariance; made by :func:`covariance_sde`.
 

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from largen.arrays import as_array, finite_result, like, precision, same_precision, tree_of_floats
+from largen.bibliography import cites
 from largen.callables import outputs_on_shapes, takes
 from largen.errors import InvalidInput
 from largen.scalars import integer
@@ -19,6 +20,7 @@ Function = Callable[[Any, Any], Any]
 HIGHEST = 16  # largest degree, at which one value costs 65536 evaluations
 
 
+@cites("lee2019wide", "bahri2022les")
 def linearize(f: Function, params: Any) -> Function:
     """Return f expanded to first order, f(θ₀, x) + ∂f/∂θ(θ₀, x)·(θ − θ₀).
 

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float
 
 from largen.architectures import Layer, check_one_output, layers_of
 from largen.arrays import finite_result, like, precision, same_precision, samples, shape_of
+from largen.bibliography import cites
 from largen.errors import NoTheory
 from largen.interrupts import interruptible
 from largen.memory import check_fits
@@ -21,6 +22,7 @@ from largen.networks.network import FiniteNetwork, network_of
 from largen.parameterizations import Parameterization
 
 
+@cites("jacot2018neural", "bahri2022les", "pehlevan2023lecture")
 @interruptible()
 def empirical_ntk(
     net: Layer,

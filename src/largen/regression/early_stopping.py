@@ -10,6 +10,7 @@ from jax.typing import ArrayLike
 
 from largen.architectures import Layer
 from largen.arrays import as_array
+from largen.bibliography import cites
 from largen.errors import InvalidInput, NumericalFailure
 from largen.interrupts import interruptible
 from largen.kernels.masked import masked
@@ -21,6 +22,7 @@ from largen.regression.noise import best_time
 from largen.scalars import flag, real
 
 
+@cites("lee2019wide", "bahri2022les")
 @dataclass(frozen=True, eq=False, repr=False)
 class FlowPosterior(Posterior):
     """Networks trained by gradient flow for a time η₀t; made by :func:`flow_posterior`.

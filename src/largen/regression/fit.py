@@ -9,6 +9,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from largen.architectures import Layer
+from largen.bibliography import cites
 from largen.errors import NumericalFailure, one_of
 from largen.interrupts import check, interruptible
 from largen.kernels.hyperparameters import Hyperparameters, with_stds
@@ -20,6 +21,7 @@ _RANGE = np.log(1e3)  # largest change of log σ_w and log σ_b from their initi
 _NOISE_RANGE = np.log(1e6)
 
 
+@cites("lee2018deep", "bahri2022les")
 @dataclass(frozen=True)
 class LikelihoodFit:
     """A network whose constants were fitted; made by :func:`fit_likelihood`.

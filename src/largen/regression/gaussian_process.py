@@ -12,6 +12,7 @@ from jax.typing import ArrayLike
 
 from largen.architectures import Layer
 from largen.arrays import is_traced
+from largen.bibliography import cites
 from largen.errors import InvalidInput, NumericalFailure, one_of
 from largen.interrupts import interruptible
 from largen.kernels.masked import Masked, diagonal_of, kernel_of, masked
@@ -86,6 +87,7 @@ class Prediction(NamedTuple):
         return cls(*(dataset[name].values if name in dataset else None for name in cls._fields))
 
 
+@cites("lee2018deep", "lee2019wide", "bahri2022les")
 @dataclass(frozen=True, eq=False, repr=False)
 class Posterior(Conditioned):
     """A Gaussian process conditioned on training samples; made by :func:`posterior`.

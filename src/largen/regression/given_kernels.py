@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from largen.arrays import floating
+from largen.bibliography import cites
 from largen.errors import InvalidInput, NumericalFailure, one_of
 from largen.interrupts import interruptible
 from largen.regression.checks import noise_variance, sample_weights, training_targets
@@ -33,6 +34,7 @@ from largen.regression.kernel_rows import (
 from largen.scalars import flag, integer, random_key
 
 
+@cites("bahri2022les")
 @dataclass(frozen=True, eq=False, repr=False)
 class KernelPosterior(Conditioned):
     """Predictions from a kernel matrix; made by the functions of this module.

@@ -14,6 +14,7 @@ from jaxtyping import Array, Bool, Float
 
 from largen.architectures import Layer
 from largen.arrays import shape_of
+from largen.bibliography import cites
 from largen.errors import InvalidInput, NoTheory, NumericalFailure, one_of
 from largen.interrupts import interruptible
 from largen.kernels.accuracy import (
@@ -38,6 +39,7 @@ from largen.scalars import real
 PRIORS = {"nngp": "NNGP kernel", "ntk-gp": "tangent kernel"}
 
 
+@cites("lee2018deep", "bahri2022les")
 class LogLikelihood(NamedTuple):
     """A log marginal likelihood and its gradient.
 

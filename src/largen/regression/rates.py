@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from largen.arrays import like, precision
+from largen.bibliography import cites
 from largen.errors import InvalidInput
 from largen.kernels.modes import critical_rate
 from largen.regression.kernel_rows import check_positive, join_outputs, square_kernel
@@ -16,6 +17,7 @@ from largen.results import brief, fields_over, in_notebooks, plot_result, save_r
 from largen.scalars import real
 
 
+@cites("bahri2022les")
 class TimeScales(NamedTuple):
     """The eigenmodes of a tangent kernel, fastest first.
 
@@ -38,6 +40,7 @@ class TimeScales(NamedTuple):
     plot = plot_result
 
 
+@cites("bahri2022les")
 def critical_learning_rate(ntk: Any, *, momentum: float = 0.0) -> float:
     """Return the learning rate η₀ above which full-batch descent on the squared error diverges.
 
@@ -82,6 +85,7 @@ def critical_learning_rate(ntk: Any, *, momentum: float = 0.0) -> float:
     return critical_rate(largest / count, beta)
 
 
+@cites("bahri2022les")
 def optimal_learning_rate(ntk: Any) -> float:
     """Return the learning rate η₀ at which the slowest mode decays fastest, 2P/(λ_min + λ_max).
 

@@ -6,11 +6,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from largen.bibliography import cites
 from largen.errors import InvalidInput
 from largen.results import brief, fields_over, in_notebooks, save_result
 from largen.scalars import real
 
 
+@cites("hanin2026primer")
 class RidgeError(NamedTuple):
     """Test error of ridge regression and its parts; made by :func:`ridge_test_error`.
 

@@ -13,6 +13,7 @@ from scipy.linalg import cho_factor, cho_solve
 
 from largen.architectures import Layer
 from largen.arrays import as_array, known
+from largen.bibliography import cites
 from largen.errors import InvalidInput, one_of
 from largen.interrupts import interruptible
 from largen.kernels.masked import Masked, diagonal_of, kernel_of, masked
@@ -30,6 +31,7 @@ KINDS = {"nngp": nngp, "ntk-gp": ntk_kernel}
 _ROWS = 4096
 
 
+@cites("lee2018deep", "lee2019wide", "bahri2022les")
 @dataclass(frozen=True, eq=False, repr=False)
 class LowRankPosterior:
     """A Gaussian process in the landmark approximation; made by :func:`low_rank_posterior`.

@@ -92,6 +92,7 @@ class FiniteWidth(Theory):
     """
 
     name: ClassVar[str] = "kernel, order 1/width"
+    papers: ClassVar[tuple[str, ...]] = ("bahri2022les",)
     random_outputs: ClassVar[bool] = True
 
     width: int | None = None

@@ -28,7 +28,6 @@ except ModuleNotFoundError as error:  # pragma: no cover - needs an environment 
     ) from None
 
 from largen.transfer.schedules import constant, warmup_cosine
-from largen.transfer.torch.auditing import audit, audit_stock
 from largen.transfer.torch.check import coordinate_check
 from largen.transfer.torch.diagnosis import diagnose
 from largen.transfer.torch.optimizers import check_optimizer
@@ -41,8 +40,6 @@ from largen.transfer.torch.tangents import tangent_kernel
 __all__ = [
     "Residual",
     "TorchPlan",
-    "audit",
-    "audit_stock",
     "check_optimizer",
     "check_rates",
     "check_scheduler",

@@ -198,6 +198,7 @@ class AttentionMeanField(Theory):
     """
 
     name: ClassVar[str] = "mean field, branches and attention"
+    papers: ClassVar[tuple[str, ...]] = ("bordelon2024transformer",)
     has_positions: ClassVar[bool] = True
 
     rtol: float = 3e-3
