@@ -124,7 +124,7 @@ def test_what_is_refused():
     with pytest.raises(NoTheory, match="one stream"):
         lg.width_corrections(mixed, X, width=9)
     narrow = lg.Residual(lg.serial(lg.Activation("tanh"), lg.Dense(width_ratio=2)))
-    with pytest.raises(InvalidInput, match="a branch ends with"):
+    with pytest.raises(InvalidInput, match="1 and 2 features"):
         lg.width_corrections(
             lg.serial(lg.Dense(), narrow, lg.Activation("tanh"), lg.Dense()), X, width=9
         )

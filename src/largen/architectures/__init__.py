@@ -30,15 +30,7 @@ from largen.architectures.traits import (
     parts_of,
 )
 from largen.architectures.walks import carry, copies_of, depth, layers_of, map_layers
-from largen.architectures.weights import (
-    Place,
-    Role,
-    WeightSite,
-    check_one_output,
-    output_positions,
-    places,
-    weight_sites,
-)
+from largen.architectures.weights import check_one_output, output_positions, weight_sites
 from largen.architectures.windows import (
     AvgPool,
     Conv,
@@ -74,19 +66,16 @@ __all__ = [
     "MaxPool",
     "MultiHeadAttention",
     "Parallel",
-    "Place",
     "Product",
     "QKVAttention",
     "RMSNorm",
     "Repeat",
     "Residual",
-    "Role",
     "SelfAttention",
     "Sequence",
     "Serial",
     "Signal",
     "SumPool",
-    "WeightSite",
     "carry",
     "check_one_output",
     "copies_of",
@@ -99,7 +88,6 @@ __all__ = [
     "mlp",
     "output_positions",
     "parts_of",
-    "places",
     "repeat",
     "residual_mlp",
     "serial",

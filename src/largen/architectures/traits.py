@@ -259,7 +259,7 @@ class Container(Layer):
     """Base of the layers that consist of layers; not for use by itself.
 
     Its parts are the fields that hold a layer or a tuple of layers, in their order. Positions
-    among them make up paths, such as those of :class:`largen.architectures.WeightSite`.
+    among them make up paths, such as those of :class:`largen.programs.Weight`.
     """
 
     @property

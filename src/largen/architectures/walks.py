@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from largen.architectures.layers import Residual
-from largen.architectures.traits import Container, Layer, Parallel, Sequence
+from largen.architectures.traits import Container, Layer, Parallel, Sequence, parts_of
 from largen.errors import NoTheory
 
 Path = tuple[int, ...]
@@ -113,7 +113,7 @@ def copies_of(layer: Sequence) -> int:
 def map_layers(net: Layer, change: Callable[[Layer, Path], Layer], path: Path = ()) -> Layer:
     """Return a network with every layer replaced by ``change(layer, path)``, parts first.
 
-    Paths are those of :class:`largen.architectures.WeightSite`.
+    Paths are those of :class:`largen.programs.Weight`.
 
     Examples
     --------
@@ -155,12 +155,9 @@ def depth(net: Layer) -> float:
     >>> depth(lg.residual_mlp(16)), depth(lg.mlp(3))
     (16, 0)
     """
-    return carry(
-        net,
-        0,
-        leaf=lambda layer, path, found: found,
-        join=lambda layer, path, found, ways: (
-            found + (1 if isinstance(layer, Residual) else max(way(0) for way in ways))
-        ),
-        again=lambda layer, path, found, once: found + layer.times * once(0),
-    )
+    if isinstance(net, Residual):
+        return 1
+    of_parts = [depth(part) for part in parts_of(net)]
+    if isinstance(net, Sequence):
+        return net.times * sum(of_parts) if any(of_parts) else 0  # of an infinite number as well
+    return max(of_parts, default=0)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from largen.architectures import Layer
-from largen.architectures.walks import Path
 from largen.errors import InvalidInput, NoTheory, instance_of
 from largen.parameterizations import Parameterization, ntk
 from largen.parameterizations.distributions import GAUSSIAN
+from largen.programs import Weight
 from largen.scalars import integer
 
 
@@ -98,16 +97,15 @@ class ConstantsOf:
                     "order 1/width depends on it, and is known for Gaussian weights."
                 )
 
-    def __call__(self, path: Path, layer: Any, fan_in: int) -> Constants:
-        """Return the constants of the affine map at a place."""
+    def __call__(self, weight: Weight, fan_in: int) -> Constants:
+        """Return the constants of the affine map with a weight."""
         if self._table is None:
-            return Constants(float(layer.weight_std) ** 2, float(layer.bias_std) ** 2)
-        name = ".".join(map(str, path))
-        of_weights, of_bias = (self._table.get(f"{name}.{kind}") for kind in ("weight", "bias"))
-        assert of_weights is not None
-        weight = (of_weights.multiplier * of_weights.init_std) ** 2 * fan_in
+            return Constants(weight.weight_std**2, weight.bias_std**2)
+        of_weights = self._table[f"{weight.name}.weight"]
+        of_bias = self._table.get(f"{weight.name}.bias")
+        square = (of_weights.multiplier * of_weights.init_std) ** 2 * fan_in
         rate = of_weights.lr / of_weights.init_std**2
         if of_bias is None:
-            return Constants(weight, 0.0, (rate, 0.0))
+            return Constants(square, 0.0, (rate, 0.0))
         bias = (of_bias.multiplier * of_bias.init_std) ** 2
-        return Constants(weight, bias, (rate, of_bias.lr / of_bias.init_std**2))
+        return Constants(square, bias, (rate, of_bias.lr / of_bias.init_std**2))

@@ -14,12 +14,12 @@ from largen.architectures import Layer
 from largen.bibliography import cites
 from largen.errors import InvalidInput, NumericalFailure
 from largen.finite_width.averages import pairs_of
-from largen.finite_width.chain import chain_of, check_alive, checked_inputs
+from largen.finite_width.checks import check_alive, checked_inputs
 from largen.finite_width.next_order import SMALL, variance_at_next_order
 from largen.finite_width.observables import Expectation, average, singular
 from largen.finite_width.recursion import Cumulants, start, through
 from largen.finite_width.residual import kernel_through
-from largen.finite_width.streams import Stream, has_branches, stream_of
+from largen.finite_width.sized_network import SizedNetwork, sized_network
 from largen.parameterizations import Parameterization
 from largen.progress import Report, check_progress, reporter
 from largen.results import Result, with_labels
@@ -250,37 +250,37 @@ def width_corrections(
     """
     inputs, what = checked_inputs(x), "lg.width_corrections"
     check_progress(progress)
-    if has_branches(net):
-        return _of_stream(stream_of(net, width, what, param, inputs.shape[1]), inputs)
-    chain = chain_of(net, width, what, param, inputs.shape[1])
+    network = sized_network(net, width, what, param, inputs.shape[1], branches=True)
+    if network.branched:
+        return _of_stream(network, inputs)
     if len(inputs) > MOST_INPUTS:
         raise InvalidInput(
             f"x: wanted at most {MOST_INPUTS} inputs, got {len(inputs)}: all quadruples of them "
             "are averaged over. Take a few at a time: their tensors do not depend on others."
         )
-    kernel = chain.first_kernel(inputs)
+    kernel = network.first_kernel(inputs)
     check_alive(kernel, 1)
     third = len(kernel) <= 4
-    found = start(kernel, chain.first.tangent(inputs), third)
+    found = start(kernel, network.first.tangent(inputs), third)
     with reporter(progress, what) as report:
-        for number, layer in enumerate(chain.hidden):
+        for number, layer in enumerate(network.hidden):
             if found.T is not None and singular(found.K):
                 found = replace(found, T=None)  # its derivatives do not exist there
-            found = through(layer, found, partial(_report, report, number, len(chain.hidden)))
+            found = through(layer, found, partial(_report, report, number, len(network.hidden)))
             # The read-out vanishes with the width in some parameterizations.
-            last = number + 1 == len(chain.hidden)
+            last = number + 1 == len(network.hidden)
             size = layer.weight + layer.bias if last else 1.0
             check_alive(found.K / (size or 1.0), number + 2)
-    V, V2 = variance_at_next_order(chain, np.diagonal(kernel).copy())
+    V, V2 = variance_at_next_order(network, np.diagonal(kernel).copy())
     ratio = np.divide(V2, V, out=np.zeros_like(V), where=V > 0)
-    return _result(found, tuple(layer.width for layer in chain.hidden), ratio)
+    return _result(found, network.widths, ratio)
 
 
 def _report(report: Report, layer: int, layers: int, done: int, total: int) -> None:
     report(layer * total + done, layers * total)
 
 
-def _of_stream(stream: Stream, inputs: np.ndarray) -> WidthCorrections:
+def _of_stream(stream: SizedNetwork, inputs: np.ndarray) -> WidthCorrections:
     P = len(inputs)
     if P > MOST_IN_STREAMS:
         raise InvalidInput(

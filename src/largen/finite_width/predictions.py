@@ -23,7 +23,7 @@ from largen.architectures import Layer
 from largen.arrays import finite_result, floating, known
 from largen.bibliography import cites
 from largen.errors import InvalidInput, NumericalFailure, one_of
-from largen.finite_width.chain import checked_inputs
+from largen.finite_width.checks import checked_inputs
 from largen.finite_width.fluctuations import width_fluctuations
 from largen.results import in_notebooks, plot_result, save_result, with_labels
 from largen.scalars import real

@@ -30,8 +30,8 @@ from math import comb
 import numpy as np
 
 from largen.finite_width.averages import fourth_averages, pairs_of, third_averages
-from largen.finite_width.chain import HiddenLayer
 from largen.finite_width.pairs import PairDerivatives, pair_derivatives
+from largen.finite_width.sized_network import HiddenLayer
 from largen.progress import Report
 
 

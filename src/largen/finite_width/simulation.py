@@ -16,10 +16,10 @@ from jax.typing import ArrayLike
 from largen.architectures import Layer
 from largen.errors import InvalidInput
 from largen.expectations import ActivationFunction
-from largen.finite_width.chain import chain_of, checked_inputs
+from largen.finite_width.checks import checked_inputs
 from largen.finite_width.linear_algebra import cholesky
+from largen.finite_width.sized_network import sized_network
 from largen.finite_width.stream_simulation import draw_streams
-from largen.finite_width.streams import Stream, has_branches, stream_of
 from largen.parameterizations import Parameterization
 from largen.scalars import integer, random_key
 from largen.segments import map_segments
@@ -86,13 +86,13 @@ def sample_kernels(
     True
     """
     inputs, draws = checked_inputs(x), integer("draws", draws, at_least=1)
-    read = stream_of if has_branches(net) else chain_of
-    network = read(net, width, "lg.sample_kernels", param, inputs.shape[1])
+    what = "lg.sample_kernels"
+    network = sized_network(net, width, what, param, inputs.shape[1], branches=True)
     key = random_key(key)
     P = len(inputs)
     if P > MOST_INPUTS:
         raise InvalidInput(f"x: wanted at most {MOST_INPUTS} inputs, got {P}.")
-    if isinstance(network, Stream):
+    if network.branched:
         return draw_streams(network, inputs, draws, key)
     layers = tuple((layer.phi, layer.width) for layer in network.hidden)
     widest = max(n for _, n in layers)

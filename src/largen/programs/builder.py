@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Protocol, runtime_checkable
 
@@ -175,4 +176,6 @@ def program_of(net: Any, inputs: int | tuple[int, ...] | None = None) -> Program
     ['Data', 'Affine', 'Function', 'Affine']
     """
     builder = Builder(signal_of(inputs))
-    return builder.program(builder._lower(net, 0))
+    program = builder.program(builder._lower(net, 0))
+    last = tuple(replace(weight, last=True) for weight in program.weights[-1:])
+    return replace(program, weights=program.weights[:-1] + last)

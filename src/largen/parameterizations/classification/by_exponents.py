@@ -9,10 +9,10 @@ from typing import Any
 from largen.architectures import Layer, mlp
 from largen.bibliography import cites
 from largen.errors import InvalidInput, instance_of, one_of
-from largen.parameterizations.classification.chain import affine_maps, chain
-from largen.parameterizations.classification.deep import classify_chain
+from largen.parameterizations.classification.deep import classify_program
 from largen.parameterizations.classification.plane import ScalingClass, classify_scaling
 from largen.parameterizations.classification.report import Classification
+from largen.parameterizations.classification.scaled_program import scaled_program
 from largen.parameterizations.exponents import exact
 from largen.parameterizations.optimizers import (
     Adam,
@@ -138,10 +138,10 @@ def classify(param: Parameterization, net: Any, optimizer: Any = None) -> Classi
     instance_of("param", param, Parameterization, "a parameterization such as lg.mup()")
     net = _network(net)
     name, adaptive, eps = _optimizer(optimizer)
-    steps = chain(net, param.table(net, adam(1.0) if adaptive else gd(1.0)), adaptive)
-    maps = affine_maps(steps)
+    network = scaled_program(net, param.table(net, adam(1.0) if adaptive else gd(1.0)), adaptive)
+    maps = network.maps
     layers = f"{len(maps) - 1} hidden layer{'s' if len(maps) > 2 else ''}"
-    report = classify_chain(f"{param}, {layers}, {name}", steps, adaptive=adaptive, eps=eps)
+    report = classify_program(f"{param}, {layers}, {name}", network, adaptive=adaptive, eps=eps)
     if len(maps) != 2 or adaptive or any(layer.bias for layer in maps):
         return report
     into, out = (layer.weight for layer in maps)

@@ -1,4 +1,4 @@
-"""The network as the classification uses it: its affine maps in order, with exponents.
+"""The network as the classification uses it: its program, and the exponents of its affine maps.
 
 Under the abc-symmetry a weight W = m·θ is the same for all (m, θ) with the same initial size
 m·s and the same rate: m²·η for gradient descent, m·η for an optimizer whose update does not depend
@@ -9,22 +9,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any, Literal
 
-from largen.architectures import (
-    Affine,
-    Elementwise,
-    Layer,
-    Residual,
-    Sequence,
-    carry,
-    copies_of,
-    kinds_of_layers,
-)
-from largen.errors import NoRule
+from largen.architectures import Layer
 from largen.parameterizations.classification.orders import ONE, ZERO, Order
 from largen.parameterizations.powers import Power
 from largen.parameterizations.rules import Row, RuleTable
+from largen.programs import (
+    Affine,
+    Concatenate,
+    Data,
+    Function,
+    Operation,
+    Program,
+    check_independent,
+    no_rule,
+    program_of,
+    written_out,
+)
 
 
 @dataclass(frozen=True)
@@ -52,8 +53,8 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Map:
-    """An affine map and its exponents.
+class MapExponents:
+    """The exponents of an affine map.
 
     ``fan_in`` and ``fan_out`` are the orders of its numbers of inputs and outputs: 0 for data and
     outputs, 1 for the width.
@@ -66,66 +67,65 @@ class Map:
     fan_in: Fraction
     fan_out: Fraction
 
-    def with_smaller_rates(self, power: Fraction) -> Map:
+    def with_smaller_rates(self, power: Fraction) -> MapExponents:
         """Return the map with its rates multiplied by N^(−power)."""
         bias = None if self.bias is None else self.bias.with_smaller_rates(power)
         return replace(self, weight=self.weight.with_smaller_rates(power), bias=bias)
 
 
-# A residual branch is what stands between "split" and "merge".
-Step = Map | Literal["split", "merge"]
-Chain = tuple[Step, ...]
+@dataclass(frozen=True)
+class ScaledProgram:
+    """A program without repetitions, and the exponents of its affine maps.
+
+    Attributes
+    ----------
+    program
+        The program. Operations that are not affine maps have the order of the largest value that
+        they read.
+    maps
+        The affine maps in order.
+    """
+
+    program: Program
+    maps: tuple[MapExponents, ...]
+
+    def with_smaller_rates(self, power: Fraction) -> ScaledProgram:
+        """Return the network with its rates multiplied by N^(−power)."""
+        return replace(self, maps=tuple(each.with_smaller_rates(power) for each in self.maps))
 
 
-def chain(net: Layer, table: RuleTable[Power], adaptive: bool) -> Chain:
-    """Return a network as a chain of affine maps; activations do not change orders.
+def scaled_program(net: Layer, table: RuleTable[Power], adaptive: bool) -> ScaledProgram:
+    """Return the program of a network with the exponents of a rule table.
 
     Raises
     ------
     NoRule
-        If a layer is neither affine nor elementwise, and does not say that it is homogeneous.
+        For an operation that is neither an affine map, a function of each number nor a sum, and is
+        not homogeneous.
+    NoTheory
+        For infinitely many layers, and a weight at two places.
     """
+    program = written_out(program_of(net))
+    known = (Data, Affine, Function, Concatenate)
+    for operation, source in zip(program.operations, program.sources, strict=True):
+        if not isinstance(operation, known) and not operation.homogeneous:
+            raise no_rule("the classification", operation, source, [*known[1:], *_homogeneous()])
+    check_independent(program, "the classification")
     rows: dict[str, dict[str, Row[Power]]] = {}
     for row in table.rows:
         rows.setdefault(row.site.name, {})[row.kind] = row
-
-    def leaf(layer: Layer, path: tuple[int, ...], steps: Chain) -> Chain:
-        if isinstance(layer, Affine):
-            name = ".".join(map(str, path)) or "0"
-            return (*steps, _affine(name, rows[name], adaptive))
-        if isinstance(layer, Elementwise) or layer.homogeneous:
-            return steps
-        raise _no_rule(layer)
-
-    def join(layer: Layer, path: tuple[int, ...], steps: Chain, ways: Any) -> Chain:
-        if not isinstance(layer, Residual) or layer.shortcut is not None:
-            raise _no_rule(layer)
-        return (*ways[0]((*steps, "split")), "merge")
-
-    def again(layer: Sequence, path: tuple[int, ...], steps: Chain, once: Any) -> Chain:
-        return steps + copies_of(layer) * once(())
-
-    return carry(net, (), leaf=leaf, join=join, again=again)
+    weights = (program.weights[o.weight] for o in program.operations if isinstance(o, Affine))
+    maps = (_affine(weight.name, rows[weight.name], adaptive) for weight in weights)
+    return ScaledProgram(program, tuple(maps))
 
 
-def _no_rule(layer: Layer) -> NoRule:
-    keep = [kind for kind in kinds_of_layers() if kind.homogeneous]
-    return NoRule("the classification", layer, [Affine, Elementwise, Residual, Sequence, *keep])
+def _homogeneous() -> list[type[Operation]]:
+    return [kind for kind in Operation.__subclasses__() if kind.homogeneous]
 
 
-def with_smaller_rates(steps: Chain, power: Fraction) -> Chain:
-    """Return the network with its rates multiplied by N^(−power)."""
-    return tuple(s.with_smaller_rates(power) if isinstance(s, Map) else s for s in steps)
-
-
-def affine_maps(steps: Chain) -> tuple[Map, ...]:
-    """Return the affine maps alone."""
-    return tuple(step for step in steps if isinstance(step, Map))
-
-
-def _affine(name: str, rows: dict[str, Row[Power]], adaptive: bool) -> Map:
+def _affine(name: str, rows: dict[str, Row[Power]], adaptive: bool) -> MapExponents:
     role = rows["weight"].site.role
-    return Map(
+    return MapExponents(
         name,
         role,
         weight=_entry(rows["weight"], adaptive),

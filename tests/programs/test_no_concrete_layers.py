@@ -1,0 +1,81 @@
+"""Layers are asked for their type where they are defined and read, and nowhere else."""
+
+import ast
+from pathlib import Path
+
+import largen
+from largen import architectures
+from largen.architectures import kinds_of_layers
+
+ROOT = Path(largen.__file__).parent
+READERS = ("architectures", "programs")
+# Files that ask for layers, to be moved to operations.
+TO_BE_MOVED = {
+    "networks/affine.py": 4,
+    "networks/attention.py": 3,
+    "networks/axes.py": 1,
+    "networks/layers.py": 5,
+    "networks/modules.py": 2,
+    "networks/pooling.py": 10,
+    "runs/identity.py": 3,
+    "theories/chains/chain.py": 11,
+    "theories/chains/normalized.py": 2,
+    "theories/chains/receptive_fields.py": 5,
+    "theories/kernel_limit/decay.py": 2,
+    "theories/mean_field/infinite_depth/problem.py": 1,
+    "theories/mean_field/one_hidden_layer/problem.py": 12,
+    "theories/mean_field/transformer/program.py": 15,
+}
+
+
+def layers_named_in(tree: ast.Module) -> dict[str, str]:
+    """Return the names in a file that are concrete layers, and what they are called."""
+    kinds = {kind.__name__ for kind in kinds_of_layers() if hasattr(architectures, kind.__name__)}
+    found = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(
+            "largen.architectures"
+        ):
+            found |= {a.asname or a.name: a.name for a in node.names if a.name in kinds}
+    return found
+
+
+def asked_in(tree: ast.Module) -> list[str]:
+    """Return the layers that a file names in ``isinstance``, cases and registrations."""
+    names, asked = layers_named_in(tree), []
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Name(id="isinstance" | "issubclass"), args=[_, where]):
+                pass
+            case ast.Call(func=ast.Attribute(attr="register"), args=[where, *_]):
+                pass
+            case ast.MatchClass(cls=where):
+                pass
+            case _:
+                continue
+        asked += [n.id for n in ast.walk(where) if isinstance(n, ast.Name) and n.id in names]
+    return asked
+
+
+def test_no_file_asks_for_more_concrete_layers():
+    found = {}
+    for file in sorted(ROOT.rglob("*.py")):
+        where = file.relative_to(ROOT)
+        if where.parts[0] not in READERS and (asked := asked_in(ast.parse(file.read_text()))):
+            found[str(where)] = len(asked)
+    assert found == TO_BE_MOVED
+
+
+def test_what_counts():
+    source = """
+from largen.architectures import Dense, Layer, Repeat as Copies
+from largen.programs import Affine
+isinstance(net, Dense | Copies)
+isinstance(net, Layer)
+isinstance(operation, Affine)
+@build.register(Dense)
+def _(layer): ...
+match net:
+    case Copies(layer=Dense()): ...
+"""
+    assert sorted(asked_in(ast.parse(source))) == ["Copies", "Copies", "Dense", "Dense", "Dense"]
