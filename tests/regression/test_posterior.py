@@ -166,7 +166,7 @@ BAD = [
     ({"x": X[:0], "y": Y[:0]}, "x: is empty"),
     ({"x": X * np.nan}, "x: .* NaN"),
     ({"x": X[0]}, r"x: wanted samples.*x\[None, :\]"),
-    ({"x": (X * 50).astype(int)}, "x: wanted floats"),
+    ({"x": X * 1j}, "x: wanted floats"),
     ({"y": Y[:5]}, "y: has 5 rows, x has 30"),
     ({"y": np.where(Y > 1, np.nan, Y) * np.inf}, "y: .* NaN or infinite"),
     ({"y": np.full(30, "a")}, "y: wanted"),

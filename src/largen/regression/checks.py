@@ -29,8 +29,7 @@ def new_inputs(x_test: Any, x: np.ndarray) -> Any:
 
 def training_targets(y: Any, rows: int) -> np.ndarray:
     """Return targets as float64, (sample,) or (sample, output)."""
-    targets = numbers("y", _concrete("y", y))
-    targets = np.asarray(floating("y", targets, ndim=(1, 2)))
+    targets = floating("y", numbers("y", _concrete("y", y)), ndim=(1, 2))
     if np.abs(targets).max() > LARGEST:
         raise InvalidInput(f"y: wanted numbers up to {LARGEST:g}, whose squares are numbers, too.")
     if len(targets) != rows:

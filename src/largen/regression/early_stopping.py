@@ -9,6 +9,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from largen.architectures import Layer
+from largen.arrays import as_array
 from largen.errors import InvalidInput, NumericalFailure
 from largen.interrupts import interruptible
 from largen.kernels.masked import masked
@@ -129,7 +130,7 @@ def training_times(time: Any, tangent: np.ndarray, y: np.ndarray, weights: np.nd
     if np.ndim(time) == 0:
         return np.inf if is_infinite(time) else real("time", time, above=0)
     try:
-        times = np.asarray(time, np.float64)
+        times = np.asarray(as_array("time", time), np.float64)
     except (TypeError, ValueError):
         raise InvalidInput(f"time: wanted numbers > 0, got {time!r}.") from None
     if times.ndim != 1 or not len(times) or not (times > 0).all():  # false for NaN

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jax.scipy.linalg import solve_triangular
@@ -37,6 +37,8 @@ class Factor(NamedTuple):
         Number of eigenvalues above λ_max · 1e-12.
     log_determinant
         log det A; −∞ if singular.
+    least
+        The least eigenvalue of a singular A, which may be negative; 0 otherwise.
     """
 
     root: np.ndarray
@@ -44,6 +46,7 @@ class Factor(NamedTuple):
     condition: float
     rank: int
     log_determinant: float
+    least: float = 0.0
 
     def solve(self, columns: Float[np.ndarray, "sample column"]) -> np.ndarray:
         """Return A⁻¹ times columns, by SciPy."""
@@ -73,7 +76,7 @@ def factorise(matrix: Float[np.ndarray, "sample sample"]) -> Factor:
     SciPy's LAPACK routines are used, which need no compilation for another number of samples.
     """
     try:
-        root = _cholesky(matrix)
+        root = cholesky_factor(matrix)
     except LinAlgError:
         root, condition = matrix, float("inf")
     else:
@@ -86,10 +89,10 @@ def factorise(matrix: Float[np.ndarray, "sample sample"]) -> Factor:
     kept = values > largest / LARGEST_CONDITION
     condition = largest / smallest if smallest > 0 else float("inf")
     root = vectors[:, kept] / np.sqrt(values[kept])
-    return Factor(root, True, condition, int(kept.sum()), -float("inf"))
+    return Factor(root, True, condition, int(kept.sum()), -float("inf"), smallest)
 
 
-def _cholesky(matrix: np.ndarray) -> np.ndarray:
+def cholesky_factor(matrix: np.ndarray) -> np.ndarray:
     """Return the Cholesky factor; large matrices by panels, between which Ctrl-C interrupts."""
     n = len(matrix)
     if n <= PANEL_FROM:
@@ -124,7 +127,14 @@ def _condition(matrix: np.ndarray, root: np.ndarray) -> float:
     return float(largest * np.linalg.norm(cho_solve((root, True), back, check_finite=False)))
 
 
-def explain(what: str, factor: Factor, trace: float, x: np.ndarray | None = None) -> str:
+def explain(
+    what: str,
+    factor: Factor,
+    kernel: np.ndarray,
+    noise: Any,
+    weights: np.ndarray | None,
+    x: np.ndarray | None = None,
+) -> str:
     """Return a message that describes a singular matrix and its remedies.
 
     Parameters
@@ -133,8 +143,10 @@ def explain(what: str, factor: Factor, trace: float, x: np.ndarray | None = None
         The name of the kernel.
     factor
         The factorization of kernel plus noise, which is singular.
-    trace
-        The trace of kernel plus noise.
+    kernel, noise
+        The kernel, and the variance of the noise, one number or (sample,).
+    weights
+        Weights of the samples, which have divided the noise, if there are any.
     x
         The inputs, if known, which are searched for equal rows.
     """
@@ -147,13 +159,23 @@ def explain(what: str, factor: Factor, trace: float, x: np.ndarray | None = None
         cause = f"Rows {shown}{more} of x are equal: drop the duplicates, or pass"
     else:
         cause = "No two rows of x are equal, but some are too close for this kernel: pass"
-    enough, count = trace / 1e10, len(factor.root)
+    count, most = len(kernel), float(np.max(noise))
+    # Beyond the noise there is, so that no eigenvalue is negative, and a condition below 1e11.
+    more = max(-2 * factor.least, 0.0) + (float(np.trace(kernel)) + count * most) / 1e10
+    heaviest = 1.0 if weights is None else float(weights.max())
+    enough = f"{rounded_up(heaviest * (most + more))} is enough" if more else "any will do"
     return (
         f"the {what} of {count} training inputs is singular to working precision: rank "
         f"{factor.rank} of {count}, condition number {factor.condition:.1e} (wanted below "
         f"{LARGEST_CONDITION:.0e}). {cause} a larger noise=, a variance that is added to the "
-        f"diagonal as it is; {enough:.1e} is enough. throw=False gives the pseudo-inverse."
+        f"diagonal as it is; {enough}. throw=False gives the pseudo-inverse."
     )
+
+
+def rounded_up(number: float) -> str:
+    """Return a positive number with two digits, which is not less than the number."""
+    text = f"{number:.1e}"
+    return text if float(text) >= number else f"{number * 1.05:.1e}"
 
 
 def equal_rows(x: np.ndarray) -> list[tuple[int, int]]:

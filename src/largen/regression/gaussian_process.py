@@ -208,9 +208,10 @@ class Posterior(Conditioned):
             raise InvalidInput("time: draws are of one time; condition on one of them.")
         if is_traced(x_test):
             raise InvalidInput("x_test: is traced; draw samples outside of jit and grad.")
-        x = np.asarray(new_inputs(x_test, self.x), np.float64)
+        given = new_inputs(x_test, self.x)
+        x = np.asarray(given, np.float64)
         mean, _, covariance = self.predict(x, mask=mask, covariance=True)
-        dtype = np.result_type(np.asarray(x_test).dtype, self.x.dtype, np.float32)
+        dtype = np.result_type(given.dtype, self.x.dtype, np.float32)
         functions = draw(mean.reshape(len(x), -1), covariance, key, draws).astype(dtype)
         return functions if self.y.ndim == 2 else functions[..., 0]
 
@@ -346,8 +347,7 @@ def posterior(
     found = infer(matrix, prior, targets.reshape(len(targets), -1), variance, weight, kind != "ntk")
     result = Posterior(net, param, kind, given.x, targets, given.mask, found)
     if found.factor.singular and throw:
-        trace = float(np.trace(matrix) + np.sum(np.broadcast_to(found.noise, len(targets))))
-        words = explain(KINDS[kind], found.factor, trace, given.x)
+        words = explain(KINDS[kind], found.factor, matrix, found.noise, weight, given.x)
         raise NumericalFailure(f"posterior: {words}", result)
     return result
 

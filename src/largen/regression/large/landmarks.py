@@ -208,7 +208,7 @@ def _blocks(samples: int) -> list[np.ndarray]:
 
 
 def _positions(landmarks: Any, samples: int, key: Any) -> np.ndarray:
-    if not isinstance(landmarks, (list, tuple, np.ndarray, jax.Array)):
+    if isinstance(landmarks, str) or not hasattr(landmarks, "__len__"):
         count = min(integer("landmarks", landmarks, at_least=1), samples)
         order = jax.random.permutation(random_key(key), samples)
         return np.asarray(order)[:count]
