@@ -18,7 +18,7 @@ TESTS = {
     "mean field, one hidden layer": "tests/theories/mean_field/test_*.py",
     "mean field, deep": "tests/theories/mean_field/deep",
     "mean field, infinite depth": "tests/theories/mean_field/infinite_depth",
-    "mean field, attention": "tests/theories/mean_field/transformer",
+    "mean field, branches and attention": "tests/theories/mean_field/transformer",
     "kernel, order 1/width": "tests/theories/test_finite_width_mean.py",
 }
 ROOMS = {

@@ -15,6 +15,7 @@ from largen.memory import MEMORY_BUDGET, check_fits
 from largen.parameterizations import GradientFlow, temperature_of
 from largen.progress import Report, reporter
 from largen.results import Result, with_labels
+from largen.results.labels import long_name
 from largen.runs import Run
 from largen.scalars import integer, random_key, real
 from largen.text import aligned
@@ -197,7 +198,8 @@ def width_corrections_in_training(
     InvalidInput
         If an argument is invalid.
     NoTheory
-        For gradient flow, Langevin noise, and runs that have no mean-field limit of this kind.
+        For gradient flow, Langevin noise, and runs that have no mean-field limit of this kind;
+        and if all outputs are 0, such as at inputs 0 without biases.
     NumericalFailure
         If a network diverges.
     OutOfMemory
@@ -287,7 +289,10 @@ def _shares(summed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     mean = summed.mean(0)
     total = mean.sum()
     if not total:
-        return np.full_like(mean, np.nan), np.full_like(mean, np.nan)
+        raise NoTheory(
+            f"{WHAT}: all outputs of all networks are 0, and do not fluctuate: inputs vanish, and "
+            "there are no biases."
+        )
     shares = mean / total
     influence = (summed - shares * summed.sum(1, keepdims=True)) / total
     return shares, influence.std(0, ddof=1) / len(summed) ** 0.5
@@ -318,7 +323,8 @@ def _dataset(
             (f"{what}_of_layers", found.groups, ("group",)),
             (f"{what}_of_layers_error", found.groups_error, ("group",)),
         ):
-            variables[f"{name}_{part}"] = ((*lead, *axes[name]), array.astype(dtype))
+            about = {"long_name": f"width times the {part.replace('_', ' ')}: {long_name(name)}"}
+            variables[f"{name}_{part}"] = ((*lead, *axes[name]), array.astype(dtype), about)
 
     for what, coefficients in (("shift", found.shift), ("variance", found.variance)):
         for name, one in coefficients.items():

@@ -223,7 +223,7 @@ def homogeneous_jacobian(
     kappa, square = _constants(chain, "lg.homogeneous_jacobian")
     before = n0 = integer("inputs", inputs, at_least=1)
     excess = real("fourth_moment", fourth_moment, at_least=1.0) - 3
-    if abs(chain.weight * square - 1) > 1e-9:
+    if abs(chain.first.weight * square - 1) > 1e-9:
         raise NoTheory(
             f"lg.homogeneous_jacobian: wanted weight_std={square**-0.5:.9g} in the first layer too."
         )
@@ -297,7 +297,7 @@ def homogeneous_limits(activation: Any, depth_over_width: float) -> HomogeneousL
 
 def _constants(chain: Chain, what: str) -> tuple[float, float]:
     """Return κ and E d² of networks that keep the variance, without biases."""
-    if chain.bias or any(layer.bias for layer in chain.hidden):
+    if chain.first.bias or any(layer.bias for layer in chain.hidden):
         raise NoTheory(f"{what}: exact formulas are for networks without biases.")
     phi = chain.hidden[0].phi
     kappa, square = _fourth_over_square(phi, what)

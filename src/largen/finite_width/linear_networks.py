@@ -158,7 +158,7 @@ def linear_output(net: Layer, x: ArrayLike, *, width: int | Sequence[int]) -> Li
     inputs = checked_inputs(x)
     if len(inputs) != 1 or not inputs.any():
         raise InvalidInput(f"x: wanted one input that is not 0, got shape {inputs.shape}.")
-    if chain.bias or any(layer.bias for layer in chain.hidden):
+    if chain.first.bias or any(layer.bias for layer in chain.hidden):
         raise NoTheory("lg.linear_output: the formula is for networks without biases.")
     K = float(chain.first_kernel(inputs)[0, 0])
     for layer in chain.hidden:

@@ -89,7 +89,7 @@ def layer_learning_rates(net: Layer, x: ArrayLike, *, width: int | Sequence[int]
     """
     chain = chain_of(net, width, "lg.layer_learning_rates")
     inputs = checked_inputs(x)
-    if chain.bias or any(layer.bias for layer in chain.hidden):
+    if chain.first.bias or any(layer.bias for layer in chain.hidden):
         raise NoTheory("lg.layer_learning_rates: the formula is for networks without biases.")
     q = np.diagonal(chain.first_kernel(inputs)).copy()
     check_alive(np.diag(q), 1)

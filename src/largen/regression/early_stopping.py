@@ -75,7 +75,7 @@ def flow_posterior(
     mask
         Which positions of each sample are present, as in :func:`largen.posterior`.
     param
-        The parameterization; :func:`largen.ntk` by default.
+        The parameterization, as in :func:`largen.posterior`.
     throw
         Whether to raise for a singular kernel at an infinite time; otherwise its null modes keep
         their initial values and the status is ``"singular"``. Finite times need no inverse.

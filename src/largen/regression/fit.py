@@ -89,7 +89,7 @@ def fit_likelihood(
         Which positions of each sample are present, Booleans (sample, *space), as in
         :func:`largen.posterior`; all by default.
     param
-        The parameterization; :func:`largen.ntk` by default.
+        The parameterization, as in :func:`largen.posterior`.
     max_steps
         Maximum number of steps.
     throw

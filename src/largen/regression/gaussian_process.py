@@ -20,6 +20,7 @@ from largen.kernels.padding import fill
 from largen.kernels.tiles import check_size
 from largen.parameterizations import Parameterization
 from largen.regression.checks import (
+    check_lazy,
     new_inputs,
     noise_variance,
     sample_weights,
@@ -296,8 +297,8 @@ def posterior(
         Which positions of each sample are present, Booleans (sample, *space), for samples of
         variable length; all by default. ``predict`` takes one for test samples.
     param
-        The parameterization; :func:`largen.ntk` by default. See :func:`largen.kernel` for the
-        definition of its NNGP kernel.
+        A parameterization in which features do not move; :func:`largen.ntk` by default. See
+        :func:`largen.kernel` for the definition of its NNGP kernel.
     throw
         Whether to raise for a singular kernel; otherwise the pseudo-inverse is used and the status
         is ``"singular"``.
@@ -315,6 +316,9 @@ def posterior(
         Regardless of ``throw``, if the kernel misses the accuracy of :func:`largen.kernel`.
     InvalidInput
         For wrong shapes, NaN, an unknown kind, or a negative noise.
+    NoTheory
+        In parameterizations whose features move, such as :func:`largen.mean_field`: their limit
+        is that of :func:`largen.solve`.
     OutOfMemory
         If the kernel and its factor do not fit into memory.
 
@@ -356,6 +360,7 @@ def matrices(
     net: Layer, given: Masked, kind: str, param: Parameterization | None
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """Return the kernel of training samples, and for ``"ntk"`` their NNGP kernel as well."""
+    check_lazy(param)
     # Kernels, the sum with the noise, its factor, and what the factorisation works with.
     check_size("x", len(given.x), len(given.x), 6 if kind == "ntk" else 4, np.float64)
     of = {"nngp": nngp, "ntk": kernel, "ntk-gp": ntk_kernel}[kind]

@@ -30,7 +30,7 @@ from largen.kernels.masked import Masked
 from largen.kernels.padding import fill
 from largen.kernels.tiles import check_at_once, most_positions
 from largen.parameterizations import Parameterization
-from largen.regression.checks import training_inputs, training_targets
+from largen.regression.checks import check_lazy, training_inputs, training_targets
 from largen.results import brief, fields_over, in_notebooks, save_result
 from largen.scalars import real
 
@@ -125,8 +125,7 @@ def evidence(
     targets = training_targets(y, len(rows))
     if not isinstance(net, Layer):
         raise InvalidInput(f"net: wanted a network such as lg.mlp(3), got {net!r}.")
-    if param is not None and not isinstance(param, Parameterization):
-        raise InvalidInput(f"param: wanted e.g. lg.ntk(), got {param!r}.")
+    check_lazy(param)
     given = hyperparameters(net, param, shape_of(rows))
     positions, layers = most_positions(net, shape_of(rows)), 1 + len(given.names)
     check_at_once("x", given.skeleton, positions, len(rows), len(rows), layers)
@@ -197,7 +196,7 @@ def log_likelihood(
         Which positions of each sample are present, Booleans (sample, *space), as in
         :func:`largen.posterior`; all by default.
     param
-        The parameterization; :func:`largen.ntk` by default.
+        The parameterization, as in :func:`largen.posterior`.
 
     Raises
     ------

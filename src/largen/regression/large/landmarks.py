@@ -20,7 +20,7 @@ from largen.kernels.nngp_ntk import nngp, ntk_kernel
 from largen.memory import check_fits
 from largen.parameterizations import Parameterization
 from largen.regression import Prediction
-from largen.regression.checks import training_inputs, training_targets
+from largen.regression.checks import check_lazy, training_inputs, training_targets
 from largen.regression.large.inputs import check_network
 from largen.regression.large.inverse_roots import inverse_root
 from largen.scalars import integer, random_key, real
@@ -144,7 +144,7 @@ def low_rank_posterior(
         Which positions of each sample are present, Booleans (sample, *space), as in
         :func:`largen.posterior`; all by default. ``predict`` takes one for test samples.
     param
-        The parameterization; :func:`largen.ntk` by default.
+        The parameterization, as in :func:`largen.posterior`.
     key
         A JAX key or an integer, for the draw of landmarks.
 
@@ -169,6 +169,7 @@ def low_rank_posterior(
     """
     one_of("kind", kind, KINDS)
     check_network(net, param)
+    check_lazy(param)
     variance = real("noise", noise, above=0)
     rows = training_inputs(x).astype(np.float64)
     targets = training_targets(y, len(rows))

@@ -197,7 +197,7 @@ class AttentionMeanField(Theory):
     [[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.33, 0.33, 0.33]]
     """
 
-    name: ClassVar[str] = "mean field, attention"
+    name: ClassVar[str] = "mean field, branches and attention"
     has_positions: ClassVar[bool] = True
 
     rtol: float = 3e-3
