@@ -40,6 +40,11 @@ def is_traced(*trees: Any) -> bool:
     return False
 
 
+def _inside_jit() -> bool:
+    """Whether a ``jit`` of the caller records operations, even those of known arrays."""
+    return is_traced(jax.lax.neg(np.float32(0)))
+
+
 def needs_x64(*trees: Any) -> bool:
     """Whether any array holds 64-bit floats."""
     return any(
@@ -50,15 +55,38 @@ def needs_x64(*trees: Any) -> bool:
 def precision(*trees: Any) -> AbstractContextManager:
     """Return a context in which JAX computes in the precision of these arrays.
 
-    For traced arrays the context changes nothing: the trace has fixed their precision.
+    For traced arrays, and inside a ``jit`` of the caller, the context changes nothing: the trace
+    has fixed the precision.
     """
-    if is_traced(*trees) or not needs_x64(*trees):
+    if is_traced(*trees) or not needs_x64(*trees) or jax.config.jax_enable_x64 or _inside_jit():
         return nullcontext()
     return jax.enable_x64(True)
 
 
+def same_precision(trees: Any) -> Any:
+    """Return a tree with all arrays of floats as JAX arrays of one precision, the highest of them.
+
+    Inside :func:`precision`, so that all results have it, too: a derivative by a float32 parameter
+    is rounded to float32 whatever the samples are.
+    """
+    leaves, form = jax.tree.flatten(trees)
+    typed = [jax.numpy.issubdtype(getattr(leaf, "dtype", int), np.floating) for leaf in leaves]
+    dtype = jax.numpy.result_type(*(leaf for leaf, cast in zip(leaves, typed, strict=True) if cast))
+    return form.unflatten(
+        [
+            jax.numpy.asarray(leaf, dtype) if cast else leaf
+            for leaf, cast in zip(leaves, typed, strict=True)
+        ]
+    )
+
+
 def like(result: Any, *inputs: Any) -> Any:
-    """Return a tree of arrays as NumPy, unless one of the inputs was a JAX array."""
+    """Return a tree of arrays as NumPy, unless one of the inputs was a JAX array.
+
+    A result that a ``jit`` of the caller traces, from NumPy inputs, is returned unchanged.
+    """
+    if is_traced(result):
+        return result
     if any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(inputs)):
         return result
     return jax.tree.map(np.asarray, result)

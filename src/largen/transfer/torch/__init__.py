@@ -36,6 +36,7 @@ from largen.transfer.torch.plan import TorchPlan
 from largen.transfer.torch.residual import Residual
 from largen.transfer.torch.scaling import scale
 from largen.transfer.torch.schedules import check_rates, check_scheduler
+from largen.transfer.torch.tangents import tangent_kernel
 
 __all__ = [
     "Residual",
@@ -49,5 +50,6 @@ __all__ = [
     "coordinate_check",
     "diagnose",
     "scale",
+    "tangent_kernel",
     "warmup_cosine",
 ]
