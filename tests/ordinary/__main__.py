@@ -36,15 +36,18 @@ def main() -> None:
         and trial.kind.startswith(wanted.kinds)
     )
     began = last = time.process_time()
-    for trial, what in outcomes(chosen):
-        counts[what.split(":")[0] if what.startswith("FAULT") else what] += 1
-        now = time.process_time()
-        if what.startswith("FAULT"):
-            print(f"{trial}\n    {what}", flush=True)
-        if now - last > wanted.slow:
-            print(f"{trial}\n    took {now - last:.0f} s", flush=True)
-        last = now
-    print(f"{time.process_time() - began:.0f} processor seconds")
+    try:
+        for trial, what in outcomes(chosen):
+            counts[what.split(":")[0] if what.startswith("FAULT") else what] += 1
+            now = time.process_time()
+            if what.startswith("FAULT"):
+                print(f"{trial}\n    {what}", flush=True)
+            if now - last > wanted.slow:
+                print(f"{trial}\n    took {now - last:.0f} s", flush=True)
+            last = now
+    except KeyboardInterrupt:
+        print("interrupted")
+    print(f"{sum(counts.values())} trials in {time.process_time() - began:.0f} processor seconds")
     for what, count in counts.most_common():
         print(f"{count:6d}  {what}")
 

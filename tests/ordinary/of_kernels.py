@@ -5,10 +5,13 @@ from __future__ import annotations
 import tempfile
 
 import numpy as np
+from tests.ordinary.networks import JUMPS, OWN
+from tests.ordinary.references import Covariance, Unresolved, expectations
 from tests.ordinary.registry import call, with_kernels, with_tangents
 from tests.ordinary.settings import (
     DOUBLE,
     SINGLE,
+    WIDTH,
     Setting,
     near,
     right_dtype,
@@ -77,9 +80,9 @@ def _rotated(s: Setting) -> None:
     if s.network.rows:
         d = s.double.shape[1]
         turn = np.linalg.qr(s.rng.standard_normal((d, d)))[0]
-        # A jump or a kink amplifies the rounding of nearly equal rows by a power of one half.
-        near_rows = s.kind.name != "gaussian"
-        compare(s, "rotated", s.kernels_at(s.double @ turn), s.kernels, 1e-6 if near_rows else DOUBLE)
+        # Angles lose half of the digits of products, which rotations round in another way.
+        tolerance = DOUBLE if s.kind.name == "gaussian" else 1e-6
+        compare(s, "rotated", s.kernels_at(s.double @ turn), s.kernels, tolerance)
 
 
 def _scaled(s: Setting) -> None:
@@ -155,7 +158,7 @@ SHALLOW = ("erf", "relu", "tanh", "sin, depth 2", "BatchNorm", "convolution", "r
 
 @call("monte_carlo_kernel", takes=SHALLOW)
 def monte_carlo_kernel(s: Setting) -> object:
-    options = {"width": WIDTH_OF_DRAWS, "draws": 64, "key": int(s.rng.integers(100))}
+    options = {"width": WIDTH, "draws": 64, "key": int(s.rng.integers(100))}
     found = lg.monte_carlo_kernel(s.net, s.x, **options)
     again = lg.monte_carlo_kernel(s.net, s.x, **options)
     for name, got, other in zip(found._fields, found, again, strict=True):
@@ -170,15 +173,9 @@ def monte_carlo_kernel(s: Setting) -> object:
     return found
 
 
-WIDTH_OF_DRAWS = 16
-
-
 @call("gaussian_moments", takes=lambda n: n.plain, rows=True)
 def gaussian_moments(s: Setting) -> object:
     phi = next(step[1] for step in s.network.steps or () if step[0] == "phi")
-    from tests.ordinary.networks import OWN
-    from tests.ordinary.references import Covariance, Unresolved, expectations
-
     x = s.double
     gram = x @ x.T / x.shape[1]
     q = np.diag(gram)
@@ -187,6 +184,7 @@ def gaussian_moments(s: Setting) -> object:
     q12 = np.clip(gram, -np.sqrt(np.outer(q, q)), np.sqrt(np.outer(q, q)))
     q1, q2 = np.broadcast_arrays(q[:, None], q[None])
     found = lg.gaussian_moments(OWN.get(phi, phi), q1, q12, q2)
+    found = found[:1] if phi in JUMPS else found  # E[φ'φ'] of equal numbers is infinite
     near_one = np.abs(q12) > (1 - 1e-12) * np.sqrt(q1 * q2)
     try:
         with np.errstate(all="ignore"):
@@ -233,10 +231,7 @@ def positions(s: Setting) -> object:
     right_dtype("positions", found, s.x)
     again = lg.with_positions(s.plain, std=0.5)
     near("as given", found, again, s.tolerance)
-    tokens = s.rng.integers(0, 3, (SAMPLES_OF_TOKENS, 4))
+    tokens = s.rng.integers(0, 3, (3, 4))
     of_tokens = lg.token_inputs(tokens if s.rng.integers(2) else tokens.tolist(), vocabulary=3)
     near("tokens", of_tokens, np.sqrt(3) * np.eye(3)[tokens], 1e-14)
     return found
-
-
-SAMPLES_OF_TOKENS = 3

@@ -151,19 +151,23 @@ def expansions(s: Setting) -> object:
 TRAINED = ("relu", "tanh, depth 2", "erf", "convolution", "relu with biases, depth 3")
 
 
-def run(s: Setting, param: Any = None, net: Any = None, **changed: Any) -> lg.Run:
-    """A run at a rate that is moderate for samples of any size."""
-    mean = float(np.mean(s.double**2)) or 1.0
-    rate = changed.pop("rate", 0.1) / (1 + mean)
+def run(s: Setting, param: Any = None, rate: float = 0.1) -> lg.Run:
+    """Two steps, by default at a tenth of the critical rate of infinite width."""
+    greatest = float(np.linalg.eigvalsh(s.kernels[1])[-1])
+    optimizer = lg.gd(lr=rate * 2 * SAMPLES / (greatest or 1.0))
     data = lg.Dataset(s.x, s.y, s.x_new, _new_targets(s))
-    optimizer = changed.pop("optimizer", None) or lg.gd(lr=rate)
-    options = {"optimizer": optimizer, "steps": 2, **changed}
-    return lg.Run(s.net if net is None else net, lg.ntk() if param is None else param, data, **options)
+    param = lg.ntk() if param is None else param
+    return lg.Run(s.net, param, data, optimizer=optimizer, steps=2)
 
 
 def _new_targets(s: Setting) -> Any:
     y = np.asarray(s.y)[:1]
     return np.concatenate([y] * len(s.plain_new))
+
+
+def few(given: Any, count: int) -> Any:
+    """The first samples, in the form in which all are given."""
+    return given.iloc[:count] if hasattr(given, "iloc") else given[:count]
 
 
 def reordered(given: lg.Run, order: np.ndarray) -> lg.Run:
@@ -227,16 +231,17 @@ def convergence_bound(s: Setting) -> object:
 def curves(s: Setting) -> object:
     given = run(s)
     lr = given.optimizer.lr
-    curve = lg.learning_rate_curve(given, [lr / 2, lr], width=WIDTH, seeds=2, progress=False)
-    again = lg.learning_rate_curve(given, [lr / 2, lr], width=WIDTH, seeds=2, progress=False)
+    curve = lg.learning_rate_curve(given, [lr / 2, lr], width=WIDTH, seeds=4, progress=False)
+    again = lg.learning_rate_curve(given, [lr / 2, lr], width=WIDTH, seeds=4, progress=False)
     near("again", again.losses, curve.losses, 0)
-    return lg.regime(given, WIDTH, seeds=2, key=0, progress=False)
+    return lg.regime(given, WIDTH, seeds=4, key=0, progress=False)
 
 
-@call("catapult", "catapult_diagram", takes=("linear",), needs="moderate theory singular", rows=True)
+@call("catapult", "catapult_diagram", takes=("linear",), rows=True,
+      needs="moderate theory singular")  # fmt: skip
 def catapult(s: Setting) -> object:
     scalar = s.plain_y.reshape(SAMPLES, -1)[:1, 0]
-    data = lg.Dataset(s.x[:1], scalar) if not hasattr(s.x, "iloc") else lg.Dataset(s.x.iloc[:1], scalar)
+    data = lg.Dataset(few(s.x, 1), scalar)
     rate = 0.1 / (1 + float(np.mean(s.double[0] ** 2)))
     given = lg.Run(s.net, lg.ntk(), data, optimizer=lg.gd(lr=rate), steps=2)
     found = lg.catapult(given, width=WIDTH)

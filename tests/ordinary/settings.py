@@ -1,4 +1,4 @@
-"""A draw: ordinary data, a network and a call; how numbers are compared; refusals that are right."""
+"""Ordinary data for a network and a call; how numbers are compared; refusals that are right."""
 
 from __future__ import annotations
 
@@ -148,9 +148,12 @@ def near(what: str, got: Any, want: Any, tolerance: float, size: Any = None) -> 
     if size is None:
         size = np.max(np.abs(want), initial=0)
     error = np.abs(got - want)
-    allowed = tolerance * np.asarray(size) + 1e-300
+    # Rounding of the largest number is allowed everywhere: rows of zeros have the size zero.
+    allowed = tolerance * np.asarray(size) + 1e-14 * np.max(size, initial=0) + 1e-300
     if not np.all(error <= allowed):  # NaN is not near
-        i = np.unravel_index(np.argmax(np.where(np.isnan(error), np.inf, error - allowed)), error.shape)
+        i = np.unravel_index(
+            np.argmax(np.where(np.isnan(error), np.inf, error - allowed)), error.shape
+        )
         i = tuple(map(int, i))
         raise AssertionError(
             f"{what}: {float(got[i])!r} at {i}, wanted {float(want[i])!r}; "
@@ -161,15 +164,18 @@ def near(what: str, got: Any, want: Any, tolerance: float, size: Any = None) -> 
 def sizes(K: np.ndarray, rows: Any = None, columns: Any = None) -> np.ndarray:
     """√(K_aa K_bb) of a symmetric kernel."""
     root = np.sqrt(np.maximum(np.diag(np.asarray(K, np.longdouble)), 0))
-    return np.outer(root if rows is None else root[rows], root if columns is None else root[columns])
+    return np.outer(
+        root if rows is None else root[rows], root if columns is None else root[columns]
+    )
 
 
 def symmetric(what: str, K: Any, tolerance: float = 1e-10) -> None:
     """Assert that a matrix is exactly symmetric and positive up to rounding."""
     K = np.asarray(K, np.float64)
     assert (K == K.T).all(), f"{what}: is not symmetric, by {np.abs(K - K.T).max():.1e}"
-    size = sizes(K).astype(float)
-    scaled = K / np.where(size > 0, size, 1)
+    root = np.sqrt(np.maximum(np.diag(K), 0))
+    root = np.maximum(root, 1e-6 * root.max(initial=0) + 1e-150)
+    scaled = K / np.outer(root, root)
     least = np.linalg.eigvalsh(scaled)[0]
     assert least > -tolerance * len(K), f"{what}: has the eigenvalue {least:.1e} of correlations"
 

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import gc
-import traceback
 import warnings
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
-import jax
 import numpy as np
+from tests.compiled import forget_programs
 from tests.ordinary import of_kernels, of_limits, of_networks, of_regression  # noqa: F401
 from tests.ordinary.data import KINDS, TARGETS
 from tests.ordinary.networks import NETWORKS
 from tests.ordinary.registry import CALLS, Call
 from tests.ordinary.settings import Setting, refusal
-from tests.wrong_arguments.outcomes import not_finite
+from tests.wrong_arguments.outcomes import not_finite, raw
 
 from largen.errors import LargenError, LostDigits
-
-MAPS = Path("/proc/self/maps")
-MOST_MAPS = 20_000  # Linux allows a process 65530; compiled programs keep tens of them each
 
 
 @dataclass(frozen=True)
@@ -62,6 +57,31 @@ def draw(seed: int, among: tuple[str, ...] | None = None) -> Draw:
     return Draw(call, network, str(rng.choice(kinds)), str(rng.choice([*TARGETS])), seed)
 
 
+@cache
+def covering() -> tuple[Draw, ...]:
+    """Return few trials that have each call, network, kind of data and kind of targets."""
+    kinds, targets, calls = deque(KINDS), deque(TARGETS), deque(CALLS)
+    found: list[Draw] = []
+
+    def put(call: str, network: str) -> None:
+        """Add a trial of the kind that has waited longest among those that fit."""
+        kind = next(k for k in kinds if CALLS[call].fits(NETWORKS[network], KINDS[k]))
+        kinds.remove(kind)
+        kinds.append(kind)
+        targets.rotate(-1)
+        found.append(Draw(call, network, kind, targets[0]))
+
+    for network in NETWORKS:  # with the calls that fit it, in turn
+        call = next(c for c in calls if network in networks_of(c))
+        calls.remove(call)
+        calls.append(call)
+        put(call, network)
+    for call in CALLS:
+        if call not in {trial.call for trial in found}:
+            put(call, networks_of(call)[0])
+    return tuple(found)
+
+
 def outcome(trial: Draw) -> str:
     """Return "right", "refused: " and why that is right, or "FAULT: " and what is wrong."""
     rng = np.random.default_rng([trial.seed, 41])
@@ -77,12 +97,11 @@ def outcome(trial: Draw) -> str:
     except AssertionError as error:
         return f"FAULT: {error}"
     except Exception as error:
-        frames = traceback.extract_tb(error.__traceback__)[-6:]
-        where = [f"{f.filename.rsplit('/', 2)[-1]}:{f.lineno}" for f in frames]
-        return f"FAULT: {type(error).__name__}: {str(error)[:300]!r} in {where}"
-    raw = [w for w in warned if issubclass(w.category, RuntimeWarning) and "/largen/" in w.filename]
-    if raw:
-        return f"FAULT: warns {str(raw[0].message)!r} at {raw[0].filename}:{raw[0].lineno}"
+        return raw(error)
+    for warning in warned:
+        if issubclass(warning.category, RuntimeWarning) and "/largen/" in warning.filename:
+            place = f"{warning.filename.rsplit('/src/')[-1]}:{warning.lineno}"
+            return f"FAULT: warns {str(warning.message)!r} at {place}"
     if any(issubclass(w.category, LostDigits) for w in warned):
         return "right"
     problem = not_finite(result)
@@ -93,6 +112,4 @@ def outcomes(trials: Iterator[Draw] | list[Draw]) -> Iterator[tuple[Draw, str]]:
     """Make trials, and let go of compiled programs before a process has too many of them."""
     for trial in trials:
         yield trial, outcome(trial)
-        if MAPS.exists() and MAPS.read_bytes().count(b"\n") > MOST_MAPS:
-            jax.clear_caches()
-            gc.collect()
+        forget_programs()
