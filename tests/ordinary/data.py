@@ -32,6 +32,8 @@ class Kind:
         Whether it has two axes only, so that it is no set of images.
     refused
         Whether a call may say that it wants these numbers in another form.
+    large
+        Whether activations without closed forms meet variances for which their sums are costly.
     """
 
     name: str
@@ -39,6 +41,7 @@ class Kind:
     columns: int | None = None
     table: bool = False
     refused: bool = False
+    large: bool = False
 
 
 def gaussian(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
@@ -228,8 +231,9 @@ def _kinds() -> list[Kind]:
         "Booleans": lambda x: x > 0,
         "lists of integers": lambda x: x.tolist(),
     }
+    large = "an outlier", "mean 100", "scale 1000", "scale 1e+06"
     return [
-        *(Kind(name, make) for name, make in lie.items()),
+        *(Kind(name, make, large=name in large) for name, make in lie.items()),
         *(Kind(name, _of(change)) for name, change in stored.items()),
         *(Kind(name, _of(change), table=True) for name, change in tables.items()),
         *(Kind(name, _of(change), refused=True) for name, change in refused.items()),

@@ -15,6 +15,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from tests.ordinary.references import MEANS, SMOOTH
 
 import largen as lg
 from largen.expectations import hermite, leaky_relu, polynomial, rbf
@@ -36,6 +37,13 @@ def cubic(x: Any) -> Any:
 
 
 OWN = {"wave": wave, "square": square, "cubic": cubic}
+
+
+def of_name(name: str) -> Any:
+    """Return an activation as largen takes it."""
+    return OWN.get(name, name)
+
+
 HOMOGENEOUS = ("linear", "relu", "leaky_relu", "abs")
 JUMPS = ("sign", "step")
 ODD = ("linear", "erf", "sin", "tanh", "sign", "cubic")
@@ -77,6 +85,14 @@ class Network:
         return lg.serial(*map(_layer, self.steps))
 
     @property
+    def curved(self) -> bool:
+        """Whether its expectations have no closed form, so that large variances are costly."""
+        curved = {*SMOOTH, *MEANS} - {"gelu"}
+        if self.steps is None:
+            return self.name in ("hard swish", "convolutions, pooled")
+        return not self._all(lambda s: s[0] != "phi" or s[1] not in curved)
+
+    @property
     def rows(self) -> bool:
         """Whether samples have no spatial axes, so that kernels do not change with rotations."""
         return self.inputs == ROWS
@@ -113,7 +129,7 @@ def _layer(step: tuple[Any, ...]) -> lg.Layer:
         case "dense":
             return lg.Dense(weight_std=options[0], bias_std=options[1])
         case "phi":
-            return lg.Activation(OWN.get(options[0], options[0]))
+            return lg.Activation(of_name(options[0]))
         case "normalise":
             return options[0]
         case _:
@@ -192,17 +208,17 @@ def _networks() -> list[Network]:
         ),
     ]
     further = [
-        rows("hermite", *lg.mlp(1, hermite(3)).layers),
-        rows("polynomial", *lg.mlp(1, polynomial((0.3, -1.0, 0.5)), bias_std=0.1).layers),
-        rows("rbf", *lg.mlp(1, rbf(0.7)).layers),
-        rows("steep leaky relu", *lg.mlp(2, leaky_relu(-0.5)).layers),
-        rows("hard tanh", *lg.mlp(2, jax.nn.hard_tanh, weight_std=1.5).layers),
-        rows("hard swish", *lg.mlp(1, jax.nn.hard_swish, bias_std=0.1).layers),
-        rows("widths 1:2", *lg.mlp(2, "relu", width_ratios=(1, 2)).layers),
+        rows("hermite", lg.mlp(1, hermite(3))),
+        rows("polynomial", lg.mlp(1, polynomial((0.3, -1.0, 0.5)), bias_std=0.1)),
+        rows("rbf", lg.mlp(1, rbf(0.7))),
+        rows("steep leaky relu", lg.mlp(2, leaky_relu(-0.5))),
+        rows("hard tanh", lg.mlp(2, jax.nn.hard_tanh, weight_std=1.5)),
+        rows("hard swish", lg.mlp(1, jax.nn.hard_swish, bias_std=0.1)),
+        rows("widths 1:2", lg.mlp(2, "relu", width_ratios=(1, 2))),
         rows("repeated", dense, lg.repeat(branch, 4), relu, dense),
         rows(
             "infinite depth",
-            *lg.residual_mlp(math.inf, "relu").layers,
+            lg.residual_mlp(math.inf, "relu"),
             param=lg.depth_mup(),
             finite=False,
         ),

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import tempfile
+from typing import Any
 
 import numpy as np
-from tests.ordinary.networks import JUMPS, OWN
+from tests.ordinary.networks import JUMPS, of_name
 from tests.ordinary.references import Covariance, Unresolved, expectations
 from tests.ordinary.registry import call, with_kernels, with_tangents
 from tests.ordinary.settings import (
@@ -158,7 +159,7 @@ SHALLOW = ("erf", "relu", "tanh", "sin, depth 2", "BatchNorm", "convolution", "r
 
 @call("monte_carlo_kernel", takes=SHALLOW)
 def monte_carlo_kernel(s: Setting) -> object:
-    options = {"width": WIDTH, "draws": 64, "key": int(s.rng.integers(100))}
+    options: dict[str, Any] = {"width": WIDTH, "draws": 64, "key": int(s.rng.integers(100))}
     found = lg.monte_carlo_kernel(s.net, s.x, **options)
     again = lg.monte_carlo_kernel(s.net, s.x, **options)
     for name, got, other in zip(found._fields, found, again, strict=True):
@@ -183,8 +184,8 @@ def gaussian_moments(s: Setting) -> object:
         gram, q = gram + 1, q + 1
     q12 = np.clip(gram, -np.sqrt(np.outer(q, q)), np.sqrt(np.outer(q, q)))
     q1, q2 = np.broadcast_arrays(q[:, None], q[None])
-    found = lg.gaussian_moments(OWN.get(phi, phi), q1, q12, q2)
-    found = found[:1] if phi in JUMPS else found  # E[φ'φ'] of equal numbers is infinite
+    found = lg.gaussian_moments(of_name(phi), q1, q12, q2)
+    found = found[: 2 - (phi in JUMPS)]  # E[φ'φ'] of equal numbers is infinite
     near_one = np.abs(q12) > (1 - 1e-12) * np.sqrt(q1 * q2)
     try:
         with np.errstate(all="ignore"):

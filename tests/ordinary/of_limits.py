@@ -115,7 +115,7 @@ def width_corrections(s: Setting) -> object:
 
 @call("width_fluctuations", takes=FULLY, rows=True, needs="singular theory")
 def width_fluctuations(s: Setting) -> object:
-    options = {"width": 100, "samples": 8, "key": 0}
+    options: dict[str, Any] = {"width": 100, "samples": 8, "key": 0}
     found = lg.width_fluctuations(s.net, s.x, **options)
     again = lg.width_fluctuations(s.net, s.x, **options)
     near("again", again.kernel_samples, found.kernel_samples, 0)
@@ -127,7 +127,7 @@ def width_fluctuations(s: Setting) -> object:
 def width_posterior(s: Setting) -> object:
     y = s.y if s.plain_y.ndim == 1 else s.plain_y[:, 0]
     noise = 0.1 * (float(np.diag(s.kernels[0]).mean()) or 1.0)
-    options = {"width": 100, "noise": noise, "samples": 8, "key": 0}
+    options: dict[str, Any] = {"width": 100, "noise": noise, "samples": 8, "key": 0}
     found = lg.width_posterior(s.net, s.x, y, s.x_new, **options)
     cross = s.kernels_at(s.plain_new.astype(float), s.double)[0]
     A = s.kernels[0] + noise * np.eye(SAMPLES)
@@ -138,7 +138,7 @@ def width_posterior(s: Setting) -> object:
 
 @call("sample_kernels", "sample_tangent_kernels", takes=FULLY, rows=True, needs="theory")
 def samples_of_kernels(s: Setting) -> object:
-    options = {"width": 8, "draws": 300, "key": 0}
+    options: dict[str, Any] = {"width": 8, "draws": 300, "key": 0}
     found = lg.sample_kernels(s.net, s.x, **options)
     near("again", lg.sample_kernels(s.net, s.x, **options), found, 0)
     near("symmetric", found, found.transpose(0, 2, 1), 1e-12)

@@ -39,6 +39,8 @@ class Call:
     def fits(self, network: Network, kind: Kind) -> bool:
         """Whether a network and a kind of data go together, and with this call."""
         spatial = not network.rows
+        if kind.large and network.curved and self.name != "kernels":
+            return False  # one call is enough: it takes a minute, or is refused
         if spatial and (kind.table or kind.columns):
             return False
         return self.takes(network) and not (self.rows and spatial)

@@ -97,11 +97,11 @@ class Setting:
     # Kernels, by largen at the plain numbers and by the reference.
 
     @cached_property
-    def kernels(self) -> tuple[np.ndarray, np.ndarray | None]:
+    def kernels(self) -> tuple[Any, Any]:
         """NNGP and NTK of the plain numbers in double precision."""
         return self.kernels_at(self.double)
 
-    def kernels_at(self, *x: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+    def kernels_at(self, *x: np.ndarray) -> tuple[Any, Any]:
         if self.network.tangent:
             return tuple(lg.kernel(self.net, *x, **self.options))
         return lg.nngp(self.net, *x, **self.options), None
@@ -124,7 +124,6 @@ class Setting:
     def condition(self, which: int = 0) -> float:
         """The condition number of the NNGP (0) or of the NTK (1); infinite if it is singular."""
         K = self.kernels[which]
-        assert K is not None
         size = np.sqrt(np.diag(K))
         if not size.all():
             return np.inf
@@ -141,7 +140,7 @@ def _shaped(given: Any, shape: tuple[int, ...]) -> Any:
     return given.reshape(len(given), *shape)
 
 
-def near(what: str, got: Any, want: Any, tolerance: float, size: Any = None) -> None:
+def near(what: str, got: Any, want: Any, tolerance: Any, size: Any = None) -> None:
     """Assert that numbers agree within a part of their size, by default the largest of them."""
     got, want = np.asarray(got, np.longdouble), np.asarray(want, np.longdouble)
     assert got.shape == want.shape, f"{what}: shape {got.shape}, wanted {want.shape}"

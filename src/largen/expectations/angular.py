@@ -174,8 +174,8 @@ def build(phi: ActivationFunction, fine: Resolution, low: Array, high: Array) ->
     def coefficients(values: Array) -> Array:
         return jnp.asarray(to_stds @ values @ to_stds.T)
 
-    *values, sharpness = at_nodes
-    return Table(*map(coefficients, values), sharpness), Span(centre, half)
+    parts = [*map(coefficients, at_nodes[:3]), at_nodes.sharpness]
+    return Table(*parts), Span(centre, half)
 
 
 def tabulate(phi: ActivationFunction, fine: Resolution, s: Array, sharpness: Array) -> Table:

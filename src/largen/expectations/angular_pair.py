@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +23,7 @@ from largen.expectations.angular import (
 from largen.expectations.angular_error import LEAST, errors_at
 from largen.expectations.closed_form import safe_sqrt
 from largen.expectations.homogeneous import angle_of
-from largen.expectations.kept_tables import kept
+from largen.expectations.kept_tables import Kept, kept
 from largen.expectations.quadrature import gaussian_mean
 from largen.expectations.tiles import Tile, over_tiles
 
@@ -32,7 +33,7 @@ _PROBES = 6
 def evaluate(
     phi: ActivationFunction,
     table: Table,
-    bases: tuple[Array, Array],
+    bases: tuple[Array, ...],
     q1: Array,
     q2: Array,
     gap: Array,
@@ -87,12 +88,19 @@ def _tabulate(phi, q1, q2, gap):
         table, span = build(phi, resolution(reach_of(phi)), low, high)
         return table, tuple(std_basis(len(table.collinear), span, s) for s in both)
 
-    def at_hand():
-        return known.table_in(gap.dtype), tuple(map(known.basis, both))
-
     known = kept(phi)
-    table, bases = made() if known is None else lax.cond(known.covers(low, high), at_hand, made)
+    if known is None:
+        table, bases = made()
+    else:
+        found: Any = lax.cond(known.covers(low, high), partial(_from, known, both), made)
+        table, bases = found
     return evaluate(phi, table, bases, q1, q2, gap)
+
+
+def _from(known: Kept, stds: tuple[Array, Array]) -> tuple[Table, tuple[Array, ...]]:
+    """Return a kept table in the precision of standard deviations, and its functions of them."""
+    table = Table(*(jnp.asarray(part, stds[0].dtype) for part in known.table))
+    return table, tuple(map(known.basis, stds))
 
 
 @angular_pair.defjvp
@@ -112,7 +120,7 @@ def _angular_pair_jvp(phi, primals, tangents):
 
 
 @partial(jax.jit, static_argnums=0)
-def angular_error(phi: ActivationFunction, q1: Array, q2: Array) -> tuple[Array, Array]:
+def angular_error(phi: ActivationFunction, q1: Array, q2: Array) -> tuple[Array, ...]:
     """Return bounds on the errors of ``angular_pair`` relative to E[φ²] and E[φ'²].
 
     A table made for these variances is compared with integrals at six standard deviations between

@@ -65,13 +65,9 @@ class Kept(NamedTuple):
     most: float
     errors: tuple[float, float]
 
-    def covers(self, low: Array, high: Array) -> Array:
+    def covers(self, low: Any, high: Any) -> Any:
         """Return whether the table holds for all standard deviations of a range."""
         return (low >= self.least) & (high <= self.most)
-
-    def table_in(self, dtype: Any) -> Table:
-        """Return the table in a precision."""
-        return Table(*(jnp.asarray(part, dtype) for part in self.table))
 
     def basis(self, s: Array) -> Array:
         """Return the functions of s at given standard deviations, along a new first axis."""
@@ -98,7 +94,10 @@ def kept(phi: ActivationFunction) -> Kept | None:
     nodes = (edges[:-1, None] + edges[1:, None]) / 2 + np.diff(edges)[:, None] / 2 * places
     try:
         with jax.enable_x64(True), jax.ensure_compile_time_eval():
-            table, functions = _tabulate(phi, np.sinh(nodes.ravel()), fine.stds)
+            made = _tabulate(phi, np.sinh(nodes.ravel()), fine.stds)
+            if made is None:
+                return None
+            table, functions = made
             functions = to_terms @ functions.reshape(len(nodes), _TERMS, -1)
             found = Kept(table, edges, functions, 0.0, fine.reach, (np.inf, np.inf))
             s = jnp.asarray(fine.reach * _PROBES)
@@ -115,19 +114,26 @@ def kept(phi: ActivationFunction) -> Kept | None:
     return None
 
 
-def _tabulate(phi: ActivationFunction, s: np.ndarray, count: int) -> tuple[Table, np.ndarray]:
+def _tabulate(
+    phi: ActivationFunction, s: np.ndarray, count: int
+) -> tuple[Table, np.ndarray] | None:
     """Return a table in the ``count`` most important functions of s, and these at all s.
 
     They are those of h and of D at a few angles. The whole table is made at as many of the s as
-    there are functions, at which these are most independent.
+    there are functions, at which these are most independent. None if D is not finite.
     """
     parts = np.asarray(_at_few_angles(phi, jnp.asarray(s)))
-    both = np.concatenate([part / np.max(np.abs(part)) for part in parts], axis=1)
+    largest = np.max(np.abs(parts), axis=(1, 2), keepdims=True)
+    if not np.isfinite(largest).all():
+        return None
+    both = np.concatenate(parts / np.where(largest > 0, largest, 1), axis=1)
     functions = np.linalg.svd(both, full_matrices=False)[0][:, :count]
-    chosen = np.sort(qr(functions.T, mode="r", pivoting=True)[1][:count])
+    pivots: Any = qr(functions.T, mode="r", pivoting=True)
+    chosen = np.sort(pivots[1][:count])
     *values, sharpness = map(np.asarray, _whole_table(phi, jnp.asarray(s[chosen])))
     inverse = np.linalg.inv(functions[chosen])
-    return Table(*(inverse @ part @ inverse.T for part in values), sharpness), functions
+    cores: list[Any] = [*(inverse @ part @ inverse.T for part in values), sharpness]
+    return Table(*cores), functions
 
 
 @partial(jax.jit, static_argnums=0)

@@ -16,6 +16,7 @@ from largen.interrupts import check
 # Above this condition number predictions would keep fewer than four digits of float64.
 LARGEST_CONDITION = 1e12
 PANEL_FROM, PANEL = 4096, 1024  # rows from which panels are used, and rows of a panel
+_PARALLEL = 1e-12  # rounding of cosines, and of rows that are multiples of one another
 _ROUNDS = 16  # of power and of inverse iteration: extreme eigenvalues to a few percent
 
 
@@ -148,17 +149,9 @@ def explain(
     weights
         Weights of the samples, which have divided the noise, if there are any.
     x
-        The inputs, if known, which are searched for equal rows.
+        The inputs, if known, which are searched for rows that the network cannot tell apart.
     """
-    pairs = [] if x is None else equal_rows(x)
-    if x is None:
-        cause = "Pass"
-    elif pairs:
-        shown = ", ".join(f"{i} and {j}" for i, j in pairs[:4])
-        more = f", and {len(pairs) - 4} pairs more" if len(pairs) > 4 else ""
-        cause = f"Rows {shown}{more} of x are equal: drop the duplicates, or pass"
-    else:
-        cause = "No two rows of x are equal, but some are too close for this kernel: pass"
+    cause = "Pass" if x is None else _cause(x, kernel)
     count, most = len(kernel), float(np.max(noise))
     # Beyond the noise there is, so that no eigenvalue is negative, and a condition below 1e11.
     more = max(-2 * factor.least, 0.0) + (float(np.trace(kernel)) + count * most) / 1e10
@@ -176,6 +169,44 @@ def rounded_up(number: float) -> str:
     """Return a positive number with two digits, which is not less than the number."""
     text = f"{number:.1e}"
     return text if float(text) >= number else f"{number * 1.05:.1e}"
+
+
+def _cause(x: np.ndarray, matrix: np.ndarray) -> str:
+    """Return the beginning of a sentence on why the kernel of these inputs is singular."""
+    pairs = equal_rows(x)
+    if pairs:
+        return f"Rows {_shown(pairs)} of x are equal: drop the duplicates, or pass"
+    remedy = "give it biases (bias_std=), drop such rows, or pass"
+    zero = [i for i, k in enumerate(np.diagonal(matrix)) if k == 0]
+    if zero:
+        rows = f"row{'s' * (len(zero) > 1)} {_shown(zero)}"
+        return f"The kernel of {rows} of x is zero, since the network maps it to 0: {remedy}"
+    flat = x.reshape(len(x), -1).astype(np.float64)
+    length = np.sqrt(np.mean(flat**2, axis=1))
+    root = np.sqrt(np.diagonal(matrix))
+    cosine = matrix / (root[:, None] * root)
+    pairs = []
+    for i, j in np.argwhere(np.triu(np.abs(cosine) > 1 - _PARALLEL, 1)):
+        one, two = flat[i] * length[j], np.sign(cosine[i, j]) * flat[j] * length[i]
+        if np.abs(one - two).max() <= _PARALLEL * length[i] * length[j]:
+            pairs.append((int(i), int(j)))
+    if not pairs:
+        return "No two rows of x are equal, but some are too close for this kernel: pass"
+    if all((flat[i] == -flat[j]).all() for i, j in pairs):
+        return (
+            f"Rows {_shown(pairs)} of x are opposite, and this network without biases is odd, "
+            f"f(−x) = −f(x), so that it cannot tell them apart: {remedy}"
+        )
+    return (
+        f"Rows {_shown(pairs)} of x are multiples of one another, and so are the outputs of this "
+        f"network without biases: {remedy}"
+    )
+
+
+def _shown(found: list[int] | list[tuple[int, int]]) -> str:
+    """Return the first few rows, or pairs of them, in words."""
+    first = [f"{each[0]} and {each[1]}" if isinstance(each, tuple) else str(each) for each in found]
+    return ", ".join(first[:4]) + (f" and {len(found) - 4} more" if len(found) > 4 else "")
 
 
 def equal_rows(x: np.ndarray) -> list[tuple[int, int]]:
