@@ -20,8 +20,8 @@ class Dataset:
     ----------
     x_train
         Inputs, shape ``(sample, input)`` or, for networks with spatial layers,
-        ``(sample, *space, channel)``; of the types in :doc:`/start`. float32 and float64 are the
-        precision of the run; all others become float64.
+        ``(sample, *space, channel)``: floats, or numbers of other types, lists, frames or tensors.
+        float32 and float64 are the precision of the run; all others become float64.
     y_train
         Targets, shape ``(sample,)`` or ``(sample, output)``: numbers for ``mse``, ±1 for
         ``logistic``, class indices for ``cross_entropy``. For networks with an output at each

@@ -42,7 +42,7 @@ def checked_by_sklearn(estimator: Any, X: Any, *targets: Any, **options: Any) ->
     if hasattr(X, "columns"):
         samples = X  # a frame, whose names of features scikit-learn keeps
     read_targets = read if options.get("y_numeric") else opened
-    given = [y if y is None else read_targets("y", y) for y in targets]
+    given: list[Any] = [y if y is None else read_targets("y", y) for y in targets]
     with named_by("X, y" if targets else "X"):
         return validate_data(estimator, samples, *given, **options)
 

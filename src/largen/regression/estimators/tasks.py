@@ -134,7 +134,8 @@ class KernelEstimator(BaseEstimator):
 class KernelRegressor(MultiOutputMixin, RegressorMixin, KernelEstimator):
     """Regression by the mean of the posterior."""
 
-    normalize_y: Any = False
+    # The prior of a network has the mean 0 and, for standardised inputs, a variance of order one.
+    normalize_y: Any = True
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, mask: Any = None) -> Any:
         """Condition on samples.
@@ -202,8 +203,9 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, KernelEstimator):
             For Bayesian inference they are those of new targets, noise included, as for
             scikit-learn's ``GaussianProcessRegressor`` with a ``WhiteKernel``: about 95 % of the
             targets lie within 1.96 standard deviations. ``posterior_.predict`` leaves the noise
-            out. For trained networks they are those over initialisations and do not describe
-            targets; use ``kind="ntk-gp"`` or :class:`largen.NNGPRegressor` for targets.
+            out, in units of the scaled targets. For trained networks they are those over
+            initialisations and do not describe targets; use ``kind="ntk-gp"`` or
+            :class:`largen.NNGPRegressor` for targets.
 
         Raises
         ------
