@@ -210,7 +210,8 @@ def save_figure(path: str | PathLike[str], figure: Any, *, name: str = "path") -
     Raises
     ------
     InvalidInput
-        For a path without suffix, or a format that matplotlib does not know; as :func:`largen.files.write_whole`.
+        For a path without suffix, or a format that matplotlib does not know; as
+        :func:`largen.files.write_whole`.
     CannotWrite
         As :func:`largen.files.write_whole` does.
     """

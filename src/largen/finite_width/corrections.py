@@ -195,9 +195,10 @@ def width_corrections(
     """Return kernel and NTK of networks of finite width at initialisation, to order 1/width.
 
     Means, covariances and a third cumulant over initialisations, in any parameterization, for fully
-    connected networks with biases and any activation that is continuous: the equations are in :mod:`largen.finite_width.recursion`. With residual branches,
-    such as in :func:`largen.residual_mlp`, only the kernel's shift and covariance are computed, by
-    the equations in :mod:`largen.finite_width.residual`.
+    connected networks with biases and any activation that is continuous: the equations are in
+    :mod:`largen.finite_width.recursion`. With residual branches, such as in
+    :func:`largen.residual_mlp`, only the kernel's shift and covariance are computed, by the
+    equations in :mod:`largen.finite_width.residual`.
 
     Parameters
     ----------

@@ -18,9 +18,10 @@ MOST_KINKS = 8
 _SINGULAR = 1e-9  # of the smallest eigenvalue of a correlation, for derivatives of averages
 # Radius of the ball and steps of two lattices, by the number of Gaussians.
 _LATTICES = {1: (10, 0.1, 0.08), 2: (9.5, 0.2, 0.16), 3: (9, 0.5, 0.4), 4: (8.5, 0.6, 0.5)}
-# Largest differences of two rules: relative to the root mean squares of f and of the weights with
-# which averages of f change, and relative to f alone, as far as the limit is concerned.
-_AGREE, _ROUNDING = 1e-4, 1e-8
+# Largest differences of two lattices and of two rules of panels, relative to the root mean squares
+# of f and of the weights with which averages of f change; and, for the limit, relative to f alone.
+_LATTICES_AGREE, _PANELS_AGREE, _ROUNDING = 1e-6, 1e-4, 1e-8
+_OTHERS = (0.4142, -0.7321, 1.2361)  # where other outputs are kept, in standard deviations
 _SEARCHED = 9 / 48  # standard deviations for each unit in which kinks are looked for
 
 
@@ -62,14 +63,12 @@ def average(
     root = np.linalg.cholesky(joint)
     rules = [(z @ root.T, w) for z, w in (lattice(len(joint), step, reach) for step in steps)]
     coarse, fine = (_applied(f, order, Grid(*rule)) for rule in rules)
-    if _agree(coarse, fine):
+    if _agree(coarse, fine, _LATTICES_AGREE):
         return fine.found
     kinks = _kinks(f, np.diagonal(joint))
     if kinks is not None:
-        coarse, fine = (
-            _applied(f, order, between_kinks(kinks, joint, more)) for more in (1, 3)
-        )
-        if _agree(coarse, fine):
+        coarse, fine = (_applied(f, order, between_kinks(kinks, joint, more)) for more in (1, 3))
+        if _agree(coarse, fine, _PANELS_AGREE):
             return fine.found
     raise NumericalFailure(
         f"function: two rules for its average differ, {coarse.found.value:.8g} and "
@@ -139,35 +138,42 @@ def _applied(f: _Checked, order: _Order, grid: Grid) -> _Found:
         shift += float((centred[place : place + len(along)] * weights) @ along)
         square += float(weights @ along**2)
         place += len(along)
-    return _Found(
-        Expectation(limit, shift), float(np.sqrt(grid.weights @ centred**2)), square**0.5
-    )
+    return _Found(Expectation(limit, shift), float(np.sqrt(grid.weights @ centred**2)), square**0.5)
 
 
-def _agree(one: _Found, other: _Found) -> bool:
+def _agree(one: _Found, other: _Found, tolerance: float) -> bool:
     size = other.size * other.weight
-    limit = max(_AGREE * size, _ROUNDING * (other.size + abs(other.found.limit)))
+    limit = max(tolerance * size, _ROUNDING * (other.size + abs(other.found.limit)))
     return (
         abs(one.found.limit - other.found.limit) <= limit
-        and abs(one.found.shift - other.found.shift) <= _AGREE * size
+        and abs(one.found.shift - other.found.shift) <= tolerance * size
     )
 
 
 def _kinks(f: _Checked, variances: np.ndarray) -> tuple[float, ...] | None:
-    """Return the values of single outputs where f is not smooth; None if there are too many."""
+    """Return the values of single outputs where f is not smooth.
+
+    None if there are too many, or if they move with the other outputs. Where others are, f may be
+    smooth, as a product of kinks is zero on one side of each.
+    """
     places: set[float] = set()
     for number in range(len(variances)):
-        # The others are kept at a point where nothing is special.
-        fixed = 0.4142 * np.sqrt(variances) * np.cos(1 + np.arange(len(variances)))
+        found: set[float] = set()
+        for other in _OTHERS[: len(variances)]:
+            fixed = other * np.sqrt(variances) * (1 + 0.1 * np.arange(len(variances)))
 
-        def along(t: np.ndarray, number: int = number, fixed: np.ndarray = fixed):
-            points = np.tile(fixed, (t.size, 1))
-            points[:, number] = _SEARCHED * t.ravel()
-            found = f(points).reshape(t.shape)
-            return found, found
+            def along(t: np.ndarray, number: int = number, fixed: np.ndarray = fixed):
+                points = np.tile(fixed, (t.size, 1))
+                points[:, number] = _SEARCHED * t.ravel()
+                values = f(points).reshape(t.shape)
+                return values, values
 
-        kinks = singular_places(along, MOST_KINKS)
-        if kinks is None:
-            return None
-        places.update(_SEARCHED * kink for kink in kinks)
+            kinks = singular_places(along, MOST_KINKS)
+            if kinks is None:
+                return None
+            here = {round(_SEARCHED * kink, 9) for kink in kinks}
+            if not (here <= found or found <= here):
+                return None
+            found |= here
+        places |= found
     return tuple(sorted(places)) if len(places) <= MOST_KINKS else None

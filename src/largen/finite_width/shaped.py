@@ -136,8 +136,8 @@ def covariance_sde(
     Raises
     ------
     InvalidInput
-        For a covariance that is not positive definite, counts that are not positive, or not exactly
-        one of ``slopes`` and ``activation``.
+        For a covariance that is not positive definite, counts that are not positive, not exactly
+        one of ``slopes`` and ``activation``, or ``scale`` or ``growth`` with ``slopes``.
     NoTheory
         For an activation with φ(0) ≠ 0 or φ'(0) = 0, or with kinks.
     NumericalFailure
@@ -184,6 +184,9 @@ def _constants(
     if (slopes is None) == (activation is None):
         raise InvalidInput("slopes: wanted either slopes or activation.")
     if slopes is not None:
+        if given is not None or a != 1:
+            name = "scale" if given is None else "growth"
+            raise InvalidInput(f"{name}: is for a smooth activation, and slopes were given.")
         c = [real("slopes", each) for each in sequence("slopes", slopes, "(c₊, c₋)")]
         if len(c) != 2:
             raise InvalidInput(f"slopes: wanted (c₊, c₋), got {len(c)} numbers.")

@@ -27,7 +27,6 @@ __all__ = [
     "edge_figure",
     "exponents_figure",
     "figure_of",
-    "variable_figure",
     "layer_exponents_figure",
     "learning_rate_figure",
     "phase_figure",
@@ -42,4 +41,5 @@ __all__ = [
     "scheme_title",
     "training_corrections_figure",
     "trajectory_figure",
+    "variable_figure",
 ]

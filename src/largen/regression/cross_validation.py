@@ -137,7 +137,8 @@ def fit_cross_validation(
         Which positions of each sample are present, Booleans (sample, *space), as in
         :func:`largen.posterior`; all by default.
     param
-        The parameterization, as in :func:`largen.posterior`. Relative learning rates are not fitted.
+        The parameterization, as in :func:`largen.posterior`. Relative learning rates are not
+        fitted.
     max_steps
         Maximum number of steps.
     throw

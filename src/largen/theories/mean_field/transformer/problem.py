@@ -66,9 +66,7 @@ def _check_training(run: Run) -> None:
     """Check that the run is one of gradient descent of finitely many blocks."""
     optimizer = run.optimizer
     if depth(run.net) == math.inf:
-        raise NoTheory(
-            "this limit needs a number of blocks, and the network is infinitely deep."
-        )
+        raise NoTheory("this limit needs a number of blocks, and the network is infinitely deep.")
     if isinstance(optimizer, GradientFlow):
         raise NoTheory(
             "gradient flow is not implemented here; gradient descent is: lg.gd, with a small rate."
