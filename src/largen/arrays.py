@@ -58,7 +58,7 @@ def precision(*trees: Any) -> AbstractContextManager:
     For traced arrays, and inside a ``jit`` of the caller, the context changes nothing: the trace
     has fixed the precision.
     """
-    if is_traced(*trees) or not needs_x64(*trees) or jax.config.jax_enable_x64 or _inside_jit():
+    if is_traced(*trees) or not needs_x64(*trees) or _inside_jit():
         return nullcontext()
     return jax.enable_x64(True)
 
@@ -71,12 +71,15 @@ def same_precision(trees: Any) -> Any:
     """
     leaves, form = jax.tree.flatten(trees)
     typed = [jax.numpy.issubdtype(getattr(leaf, "dtype", int), np.floating) for leaf in leaves]
-    dtype = jax.numpy.result_type(*(leaf for leaf, cast in zip(leaves, typed, strict=True) if cast))
+    dtype = jax.numpy.result_type(*(leaf for leaf, it in zip(leaves, typed, strict=True) if it))
+
+    def cast(leaf: Any) -> Any:
+        if isinstance(leaf, jax.Array):
+            return leaf.astype(dtype)
+        return jax.device_put(np.asarray(leaf, dtype))  # jnp.asarray would compile
+
     return form.unflatten(
-        [
-            jax.numpy.asarray(leaf, dtype) if cast else leaf
-            for leaf, cast in zip(leaves, typed, strict=True)
-        ]
+        [cast(leaf) if it else leaf for leaf, it in zip(leaves, typed, strict=True)]
     )
 
 

@@ -109,7 +109,7 @@ def tangent_kernel(
         _check_size(f, params, x1, x2, each_output=True)
     with precision(params, x1, x2):
         given = params, x1, x2
-        (params, x1, x2), rates = same_precision(given), jax.tree.map(jnp.asarray, rates)
+        params, x1, x2 = same_precision(given)
         factored = method != "products" and all(
             apart(f, params, x) for x in (x1, x2) if x is not None
         )
@@ -123,7 +123,8 @@ def tangent_kernel(
             half = kernel.ndim // 2
             kernel = (kernel + kernel.transpose(*range(half, 2 * half), *range(half))) / 2
         kernel = kernel if kernel.ndim == 2 else kernel.swapaxes(1, 2)
-        return finite_result("tangent_kernel", like(jnp.asarray(kernel), given))
+        kernel = kernel if is_traced(kernel) else jax.device_put(kernel)
+        return finite_result("tangent_kernel", like(kernel, given))
 
 
 @interruptible()

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from largen.arrays import finite_result, like, precision, same_precision, tree_of_floats
+from largen.arrays import as_array, finite_result, like, precision, same_precision, tree_of_floats
 from largen.callables import outputs_on_shapes, takes
 from largen.errors import InvalidInput
 from largen.scalars import integer
@@ -86,6 +86,7 @@ def taylor_expand(f: Function, params: Any, degree: int) -> Function:
 
     def expanded(at: Any, x: Any) -> Any:
         at = tree_of_floats("params", at)
+        x = jax.tree.map(lambda v: as_array("x", v) if isinstance(v, np.ndarray) else v, x)
         with precision(at, params, x):
             given = at, params, x
             found = of_one_precision(*same_precision(given))

@@ -105,7 +105,7 @@ def plan_of(
             kept += numbers_kept(way, of_positions, sizes, outputs)
             if isinstance(way, Factored):
                 pairs += cost_of_products(sites, of_positions, sizes, outputs)[1]
-    return Plan(tuple(arrays), held + 2 * kept, pairs, kept, outputs)
+    return Plan(tuple(arrays), held + kept, pairs, kept, outputs)
 
 
 def _sizes(used: Sequence[tuple[int, Use]], shapes: Sequence[Any]) -> dict[Any, int]:
@@ -167,20 +167,36 @@ def factors(f: Any, arrays: tuple[Any, ...], params: Any, x: Any) -> list[Any]:
     return jax.vmap(of_sample)(x)
 
 
-@partial(jax.jit, static_argnums=0)
-def kernel_of(arrays: tuple[Any, ...], rates: Sequence[Any], one: Any, two: Any) -> Any:
-    """Return the kernel between two sets of samples, (n1, output, n2, output), from factors."""
+def kernel_of(arrays: tuple[Any, ...], rates: Sequence[Any], one: Any, two: Any, of: Any) -> Any:
+    """Return the kernel between two sets of samples, (n1, output, n2, output), from factors.
+
+    Parameters
+    ----------
+    arrays, rates
+        The ways of parameter arrays, and their rates.
+    one, two
+        Factors of both sides.
+    of
+        The library that computes, ``jax.numpy`` or ``numpy``.
+    """
+    einsum = partial(of.einsum, optimize=True)
     total: Any = 0.0
     for entry, rate, a, b in zip(arrays, rates, one, two, strict=True):
         if isinstance(entry, Factored):
             parts = [
-                product_of_factors(jnp.einsum, s, t, left, right)
+                product_of_factors(einsum, s, t, left, right)
                 for s, left in zip(entry.sites, a, strict=True)
                 for t, right in zip(entry.sites, b, strict=True)
             ]
             total = total + sum(parts) * rate.reshape(())
         elif entry is not None:
             weighted = a if rate.size == 1 else a * rate.ravel()
-            part = jnp.tensordot(weighted, b, (-1, -1))
+            part = of.tensordot(weighted, b, (-1, -1))
             total = total + (part * rate.reshape(()) if rate.size == 1 else part)
     return total
+
+
+@partial(jax.jit, static_argnums=0)
+def compiled_kernel_of(arrays: tuple[Any, ...], rates: Sequence[Any], one: Any, two: Any) -> Any:
+    """Return the same, compiled by JAX."""
+    return kernel_of(arrays, rates, one, two, jnp)

@@ -93,8 +93,12 @@ def _gradients(f, params, x):
     return both(params, x, u)
 
 
+def _ones(shape: Sequence[int]) -> frozenset[int]:
+    return frozenset(i for i, size in enumerate(shape) if size == 1)
+
+
 def _of_constant(value: Any) -> Common:
-    return Common() if np.size(value) > 1 else Common(frozenset(range(np.ndim(value))))
+    return Common(_ones(np.shape(value)))
 
 
 def _run(jaxpr, states: Sequence[State], constants: Sequence[State]) -> list[State]:
@@ -121,7 +125,9 @@ def _behind(equation, states: list[State]) -> list[State]:
     name = equation.primitive.name
     rule = _elementwise if name in _ELEMENTWISE else _RULES.get(name, _unknown)
     found = rule(equation, states)
-    return [found] * len(equation.outvars)
+    if isinstance(found, Along):
+        return [found] * len(equation.outvars)
+    return [Common(found.constant | _ones(_shape(out))) for out in equation.outvars]
 
 
 def _unknown(equation, states):
@@ -148,14 +154,13 @@ def _elementwise(equation, states) -> State:
     return Along(axis)
 
 
-def _mapped(state: State, where: dict[int, int], out: Sequence[int], new: Sequence[int] = ()):
-    """Return the state after axes have moved; ``new`` axes and those of size 1 are constant."""
+def _mapped(state: State, where: dict[int, int], new: Sequence[int] = ()) -> State:
+    """Return the state after axes have moved; ``new`` axes are constant."""
     if isinstance(state, Along):
         if state.axis not in where:
             raise _NotProved
         return Along(where[state.axis])
-    kept = {where[axis] for axis in state.constant if axis in where}
-    return Common(frozenset(kept | {*new} | {i for i, size in enumerate(out) if size == 1}))
+    return Common(frozenset({where[axis] for axis in state.constant if axis in where} | {*new}))
 
 
 def _broadcast(equation, states):
@@ -163,7 +168,7 @@ def _broadcast(equation, states):
     before = _shape(equation.invars[0])
     kept = {i: axis for i, axis in enumerate(axes) if before[i] == shape[axis]}
     new = {*range(len(shape))} - {*kept.values()}
-    return _mapped(states[0], kept, shape, tuple(new))
+    return _mapped(states[0], kept, tuple(new))
 
 
 def _reshape(equation, states):
@@ -177,20 +182,20 @@ def _reshape(equation, states):
         for i, size in enumerate(before)
         if (key := (int(np.prod(before[:i])), size)) in starts
     }
-    return _mapped(states[0], where, after)
+    return _mapped(states[0], where)
 
 
 def _transpose(equation, states):
     order = equation.params["permutation"]
     where = {old: new for new, old in enumerate(order)}
-    return _mapped(states[0], where, _shape(equation.outvars[0]))
+    return _mapped(states[0], where)
 
 
 def _without(parameter: str):
     def rule(equation, states):
         gone = {*equation.params[parameter]}
         left = [i for i in range(len(_shape(equation.invars[0]))) if i not in gone]
-        return _mapped(states[0], {i: j for j, i in enumerate(left)}, _shape(equation.outvars[0]))
+        return _mapped(states[0], {i: j for j, i in enumerate(left)})
 
     return rule
 
@@ -279,7 +284,7 @@ def _taken(equation, states):
         return Common()
     ndim = len(_shape(equation.outvars[0]))
     batch = [i for i in range(ndim) if i not in numbers.offset_dims]
-    return _mapped(indices, dict(enumerate(batch)), _shape(equation.outvars[0]))
+    return _mapped(indices, dict(enumerate(batch)))
 
 
 def _counted(equation, states):
@@ -293,11 +298,11 @@ _ELEMENTWISE = frozenset(
     (
         "abs", "acos", "acosh", "add", "add_any", "and", "asin", "asinh", "atan", "atan2",
         "atanh", "cbrt", "ceil", "clamp", "convert_element_type", "copy", "copy_p", "cos", "cosh",
-        "digamma", "div", "eq", "erf", "erf_inv", "erfc", "exp", "exp2", "expm1", "floor", "ge",
-        "gt", "integer_pow", "is_finite", "le", "lgamma", "log", "log1p", "logistic", "lt", "max",
-        "min", "mul", "ne", "neg", "nextafter", "not", "or", "pow", "reduce_precision", "rem",
-        "round", "rsqrt", "select_n", "sign", "sin", "sinh", "sqrt", "square", "stop_gradient",
-        "sub", "tan", "tanh", "xor",
+        "device_put", "digamma", "div", "eq", "erf", "erf_inv", "erfc", "exp", "exp2", "expm1",
+        "floor", "ge", "gt", "integer_pow", "is_finite", "le", "lgamma", "log", "log1p",
+        "logistic", "lt", "max", "min", "mul", "ne", "neg", "nextafter", "not", "or", "pow",
+        "reduce_precision", "rem", "round", "rsqrt", "select_n", "sign", "sin", "sinh", "sqrt",
+        "square", "stage", "stop_gradient", "sub", "tan", "tanh", "xor",
     )
 )  # fmt: skip
 _RULES = {

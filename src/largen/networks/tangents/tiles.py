@@ -10,8 +10,10 @@ import numpy as np
 
 from largen.arrays import is_traced
 from largen.interrupts import check
-from largen.networks.tangents.factors import Plan, factors, kernel_of, plan_of
+from largen.networks.tangents.factors import Plan, compiled_kernel_of, factors, kernel_of, plan_of
 from largen.networks.tangents.products import NUMBERS_AT_ONCE
+
+FEW_NUMBERS = 2**22  # products of fewer take NumPy less time than JAX takes to compile them
 
 
 def kernel_in_tiles(f: Any, params: Any, rates: Any, x1: Any, x2: Any, *, factored: bool) -> Any:
@@ -37,8 +39,9 @@ def kernel_in_tiles(f: Any, params: Any, rates: Any, x1: Any, x2: Any, *, factor
         (n1, n2), or (n1, output, n2, output).
     """
     leaves = jax.tree.leaves(params)
+    dtype = jnp.result_type(x1)
     scales = [
-        rate if rate.size == 1 else jnp.broadcast_to(rate, leaf.shape)
+        rate.astype(dtype) if rate.size == 1 else jnp.broadcast_to(rate, leaf.shape).astype(dtype)
         for rate, leaf in zip(jax.tree.leaves(rates), leaves, strict=True)
     ]
     by_entry = frozenset(i for i, rate in enumerate(scales) if rate.size > 1)
@@ -50,7 +53,11 @@ def kernel_in_tiles(f: Any, params: Any, rates: Any, x1: Any, x2: Any, *, factor
     if is_traced(params, rates, x1, x2) or max(len(x1), len(other)) <= side:
         one = factors(f, plan.arrays, params, x1)
         two = one if x2 is None else factors(f, plan.arrays, params, x2)
-        return kernel_of(plan.arrays, scales, one, two).reshape(shape)
+        few = len(x1) * len(other) * plan.per_pair <= FEW_NUMBERS
+        if few and not is_traced(scales, one, two):
+            scales, one, two = jax.tree.map(np.asarray, (scales, one, two))
+            return kernel_of(plan.arrays, scales, one, two, np).reshape(shape)
+        return compiled_kernel_of(plan.arrays, scales, one, two).reshape(shape)
 
     def of(samples):
         return factors(f, plan.arrays, params, samples)
@@ -70,7 +77,7 @@ def kernel_in_tiles(f: Any, params: Any, rates: Any, x1: Any, x2: Any, *, factor
                 two = kept[j] if j in kept else of(its)
             if keep:
                 kept[j] = two
-            tile = np.asarray(kernel_of(plan.arrays, scales, one, two))
+            tile = np.asarray(compiled_kernel_of(plan.arrays, scales, one, two))
             check()
             there = found[i : i + len(mine), :, j : j + len(its)]
             there[...] = tile[: there.shape[0], :, : there.shape[2]]

@@ -113,11 +113,12 @@ def factors(
     for name, gradient in total.items():
         if gradient is None or name in plain:
             continue
-        of_uses = Factors(*zip(*pairs[name], strict=True)) if name in pairs else None
-        if of_uses is None or not _complete(of_uses, noise, gradient):
-            plain.add(name)
-        else:
+        uses_of = pairs.get(name, [])
+        of_uses = Factors([site for site, _ in uses_of], [pair for _, pair in uses_of])
+        if uses_of and _complete(of_uses, noise, gradient):
             found[name] = _cheaper(of_uses, out.shape[1], samples)
+        else:
+            plain.add(name)
     held = sum(_numbers(f) for f in found.values())
     rows = _rows(out, {name: parameters[name] for name in parameters if name in plain})
     held += sum(row.numel() for row in rows.values())

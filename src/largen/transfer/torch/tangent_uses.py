@@ -7,7 +7,7 @@ an input a of the map and the cotangent δ of its output. Other parameters are *
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from types import FunctionType
@@ -62,7 +62,7 @@ class Recorder(TorchFunctionMode):
         The uses, and names of parameters that are used in another way.
     """
 
-    def __init__(self, parameters: dict[str, Tensor]):
+    def __init__(self, parameters: Mapping[str, Tensor]):
         super().__init__()
         self.names = {id(parameter): name for name, parameter in parameters.items()}
         self.uses: list[TorchUse] = []
