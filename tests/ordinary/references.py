@@ -66,7 +66,7 @@ def _sum(q, sign):
 
 
 SIN, COS = (lambda q: _sum(q, -1)), (lambda q: _sum(q, 1))
-CLOSED: dict[str, tuple[Any, Any]] = {
+CLOSED: dict[str, tuple[Any, ...]] = {
     "linear": homogeneous(1, 1),
     "relu": homogeneous(1, 0),
     "leaky_relu": homogeneous(1, 0.01),
