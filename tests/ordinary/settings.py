@@ -219,6 +219,15 @@ def refusal(s: Setting, needs: str, error: LargenError) -> str:
             return "has no kernel: see there"
         if singular:
             return "the kernel is singular"
+    if of_form and "parallel" in text and _parallel(np.concatenate([s.double, s.plain_new])):
+        return "second derivatives of kernels of kinks diverge at parallel rows"
     if "moderate" in needs and (most > 5 or most < 1e-2):
         return "training at a fixed rate diverges, or nothing moves"
     return ""
+
+
+def _parallel(x: np.ndarray) -> bool:
+    """Whether two rows have one direction, or opposite ones."""
+    x = x.reshape(len(x), -1)
+    unit = x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-300)
+    return bool(np.abs(np.triu(unit @ unit.T, 1)).max() > 1 - 1e-9)
