@@ -51,6 +51,11 @@ def asked_in(tree: ast.Module) -> list[str]:
                 pass
             case ast.MatchClass(cls=where):
                 pass
+            case ast.FunctionDef(
+                decorator_list=[ast.Attribute(attr="register")],
+                args=ast.arguments(args=[ast.arg(annotation=ast.expr() as where), *_]),
+            ):
+                pass
             case _:
                 continue
         asked += [n.id for n in ast.walk(where) if isinstance(n, ast.Name) and n.id in names]
@@ -75,7 +80,16 @@ isinstance(net, Layer)
 isinstance(operation, Affine)
 @build.register(Dense)
 def _(layer): ...
+@build.register
+def _(layer: Dense): ...
 match net:
     case Copies(layer=Dense()): ...
 """
-    assert sorted(asked_in(ast.parse(source))) == ["Copies", "Copies", "Dense", "Dense", "Dense"]
+    assert sorted(asked_in(ast.parse(source))) == [
+        "Copies",
+        "Copies",
+        "Dense",
+        "Dense",
+        "Dense",
+        "Dense",
+    ]

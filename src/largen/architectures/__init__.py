@@ -29,6 +29,7 @@ from largen.architectures.traits import (
     kinds_of_layers,
     parts_of,
 )
+from largen.architectures.upsampling import Upsample
 from largen.architectures.walks import carry, copies_of, depth, layers_of, map_layers
 from largen.architectures.weights import check_one_output, output_positions, weight_sites
 from largen.architectures.windows import (
@@ -76,6 +77,7 @@ __all__ = [
     "Serial",
     "Signal",
     "SumPool",
+    "Upsample",
     "carry",
     "check_one_output",
     "copies_of",

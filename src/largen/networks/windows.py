@@ -18,12 +18,8 @@ EXACT = lax.Precision.HIGHEST
 
 def pad_windows(layer: Windowed, x: Any, outside: float = 0.0) -> Any:
     """Return padded samples, so that all windows lie inside."""
-    axes = [
-        window_axis(*lengths, layer.padding)
-        for lengths in zip(
-            x.shape[1:-1], layer.window, layer.strides, dilation_of(layer), strict=True
-        )
-    ]
+    geometry = layer.window, layer.strides, dilation_of(layer), layer.geometry.paddings()
+    axes = [window_axis(*axis) for axis in zip(x.shape[1:-1], *geometry, strict=True)]
     return _pad(x, axes, layer.padding == "CIRCULAR", outside)
 
 
