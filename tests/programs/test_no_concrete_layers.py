@@ -18,7 +18,7 @@ TO_BE_MOVED = {
     "networks/modules.py": 2,
     "networks/pooling.py": 10,
     "runs/identity.py": 3,
-    "theories/chains/chain.py": 11,
+    "theories/chains/chain.py": 14,
     "theories/chains/normalized.py": 2,
     "theories/chains/receptive_fields.py": 5,
     "theories/kernel_limit/decay.py": 2,
@@ -28,16 +28,17 @@ TO_BE_MOVED = {
 }
 
 
-def layers_named_in(tree: ast.Module) -> dict[str, str]:
-    """Return the names in a file that are concrete layers, and what they are called."""
+def layers_named_in(tree: ast.Module) -> set[str]:
+    """Return the names that concrete layers and traits with fields have in a file."""
     kinds = {kind.__name__ for kind in kinds_of_layers() if hasattr(architectures, kind.__name__)}
-    found = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(
-            "largen.architectures"
-        ):
-            found |= {a.asname or a.name: a.name for a in node.names if a.name in kinds}
-    return found
+    imports = (node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom))
+    return {
+        alias.asname or alias.name
+        for node in imports
+        if (node.module or "").startswith("largen.architectures")
+        for alias in node.names
+        if alias.name in kinds
+    }
 
 
 def asked_in(tree: ast.Module) -> list[str]:

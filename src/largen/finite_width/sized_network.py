@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 
 import numpy as np
 
@@ -24,6 +23,7 @@ from largen.programs import (
     Sum,
     Weight,
     blocks,
+    check_independent,
     no_rule,
     program_of,
     written_out,
@@ -130,8 +130,8 @@ def sized_network(
     NoRule
         For an operation without a theory at finite width, such as a convolution.
     NoTheory
-        For operations in another order, a skip with layers of its own, and weights that are not
-        Gaussian.
+        For operations in another order, a skip with layers of its own, a weight at two places, and
+        weights that are not Gaussian.
     InvalidInput
         For widths that are not positive, or not one for each hidden layer.
     """
@@ -141,10 +141,10 @@ def sized_network(
     for operation, source in zip(program.operations, program.sources, strict=True):
         if not _known(operation, known):
             raise no_rule(reading, operation, source, known)
-    steps = blocks(program, reading)
-    parts = _parts(steps, _wrong(what, net, any(step.residual for step in steps)), what)
-    residual = any(isinstance(part, list) for part in parts)
-    numbers = iter([*_numbers(program, width, residual), 1])
+    check_independent(program, reading)
+    steps, residual = blocks(program, reading), any(isinstance(o, Sum) for o in program.operations)
+    parts = _parts(steps, _wrong(what, net, residual), what)
+    numbers = iter([*_numbers(program, width, residual), 1])  # one output
     constants = ConstantsOf(net, width, param, inputs, what)
     first = constants(steps[0].weight, inputs)
     return SizedNetwork(first, tuple(_sized(parts, numbers, constants)))
@@ -175,23 +175,24 @@ def _parts(steps: tuple[Step, ...], wrong: NoTheory, what: str) -> list[_Pair | 
     if not isinstance(steps[0].operation, Affine):
         raise wrong
     found: list[_Pair | list[_Pair]] = []
-    for in_branches, group in groupby(steps[1:], lambda step: step.residual is not None):
-        if not in_branches:
-            found += _pairs(tuple(group), wrong, what)
+    straight: list[Step] = []  # since the last branch
+    for step in steps[1:]:
+        if step.residual is None:
+            straight.append(step)
             continue
-        for step in group:
-            skip, branch = step.residual or ()
-            if skip.output > 0:
-                raise wrong
-            found.append(_pairs(blocks(branch, what), wrong, what))
-    if not found or isinstance(found[-1], list):
+        skip, branch = step.residual
+        if skip.output > 0 or branch.output == 0:
+            raise wrong
+        found += [*_pairs(straight, wrong, what), _pairs(blocks(branch, what), wrong, what)]
+        straight = []
+    if not straight:
         raise wrong
-    return found
+    return found + _pairs(straight, wrong, what)
 
 
-def _pairs(steps: tuple[Step, ...], wrong: NoTheory, what: str) -> list[_Pair]:
+def _pairs(steps: Sequence[Step], wrong: NoTheory, what: str) -> list[_Pair]:
     """Return alternating functions and affine maps in pairs."""
-    if not steps or len(steps) % 2:
+    if len(steps) % 2:
         raise wrong
     found = []
     for function, then in zip(steps[0::2], steps[1::2], strict=True):
