@@ -1,18 +1,20 @@
 """Layers of a user's own, made as CONTRIBUTING says: records, and rules registered from outside."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
 
 import largen as lg
 from largen.architectures import Affine, Elementwise, Layer, Parallel, Sequence
+from largen.expectations import activation
 from largen.kernels.rules import nature_behind, rule, wanted
 from largen.kernels.rules.scaling import rescale
 from largen.kernels.rules.structure import advance_parts
 from largen.kernels.state import Wanted
 from largen.networks import build, weightless
 from largen.networks.layers import branches_of, each, together
+from largen.programs import Function, Normalise, Pool, Sum
 
 
 @dataclass(frozen=True, repr=False)
@@ -21,6 +23,9 @@ class Scale(Layer):
 
     c: float
     linear = True
+
+    def lower(self, program, value):
+        return program.add(Sum((value,), (self.c,)))
 
 
 @build.register(Scale)
@@ -49,6 +54,10 @@ class FullSum(Affine):
 
     def space_behind(self, space):
         return () if space is not None else None
+
+    def lower(self, program, value):
+        summed = replace(program.signal(value), space=(), sample=None)
+        return self.lower_map(program, program.add(Pool((value,), None, total=True), summed))
 
 
 @build.register(FullSum)
@@ -90,6 +99,9 @@ class Mean(Parallel):
     def signal_behind(self, signal):
         return self.a.signal_behind(signal)
 
+    def lower(self, program, value):
+        return program.add(Sum(self.lower_parts(program, value), (0.5, 0.5)))
+
 
 @build.register(Mean)
 def _(layer, frame, path, features):
@@ -117,6 +129,10 @@ class Standardise(Layer):
 
     gain: float
 
+    def lower(self, program, value):
+        normalised = program.add(Normalise((value,), "channels", centred=False, eps=0.0))
+        return program.add(Sum((normalised,), (self.gain,)))
+
 
 @build.register(Standardise)
 def _(layer, frame, path, features):
@@ -137,9 +153,15 @@ class Unknown(Layer):
     """A layer that nobody has a rule for."""
 
 
+TANH_OF_40_X = activation(lambda x: jnp.tanh(40 * x))
+
+
 @dataclass(frozen=True, repr=False)
 class HiddenTanh(Layer):
     """tanh(40·x) by a rule that takes the expectations itself, so that it is no activation."""
+
+    def lower(self, program, value):
+        return program.add(Function((value,), TANH_OF_40_X))
 
 
 @build.register(HiddenTanh)

@@ -20,6 +20,8 @@ from largen.programs.operations import (
     Sum,
 )
 from largen.programs.program import Path, Program, Source, Weight, name_of
+from largen.programs.refusals import no_rule
+from largen.programs.shapes import Step, blocks, chain, check_independent, unrolled
 from largen.programs.signals import Signal, signal_of
 from largen.programs.windows import Slide, Window, slides
 
@@ -45,11 +47,17 @@ __all__ = [
     "Signal",
     "Slide",
     "Source",
+    "Step",
     "Sum",
     "Weight",
     "Window",
+    "blocks",
+    "chain",
+    "check_independent",
     "name_of",
+    "no_rule",
     "program_of",
     "signal_of",
     "slides",
+    "unrolled",
 ]

@@ -14,7 +14,8 @@ from largen.architectures.layers import Repeat, Serial
 from largen.errors import NoRule, NoTheory
 from largen.networks.modules import Frame, build
 from largen.networks.tangent import kernels, probe
-from largen.theories.chains.chain import chain
+from largen.programs import program_of
+from largen.theories.chains.chain import affine_chain
 from largen.theories.chains.problem import posed_by
 from largen.theories.mean_field.deep.matrices.by_directions import Precision
 from largen.theories.mean_field.deep.matrices.dense import stored
@@ -305,11 +306,11 @@ def test_ensembles_of_wide_networks():
 )
 def test_refusals(layers, error, words):
     with pytest.raises(error, match=words):
-        chain(lg.serial(*layers, lg.Dense()), (4, 2))
+        affine_chain(program_of(lg.serial(*layers, lg.Dense()), (4, 2)))
 
 
 def test_the_theory_is_chosen_by_itself():
     assert choose(CASES["pooled"])[0].name == "mean field, deep"
     net = lg.serial(lg.Conv((2,)), TANH, lg.MaxPool((2,)), lg.Flatten(), lg.Dense())
-    with pytest.raises(NoTheory, match=r"deep: .* no rule for the layer MaxPool"):
+    with pytest.raises(NoTheory, match=r"deep: .* no rule for a maximum over positions \(MaxPool"):
         choose(run_of(net, (4,)))
