@@ -178,7 +178,7 @@ class KernelLimit(Theory):
         still, power = "features stand still", 1
         if run.optimizer.weight_decay:
             still = "features only shrink with the weights that decay"
-            power = degree(run.net, form)
+            power = degree(run.program, form)
         if not ends_in_affine_map(run.net):
             raise NoTheory(
                 f"the network {run.net!r} does not end in a Dense() layer: its outputs are not "
