@@ -125,8 +125,8 @@ def test_what_rooms_cannot_know_is_refused_by_name():
             ask()
     for layer in (Scale(2.0), Standardise(1.0), Mean(DENSE, DENSE)):
         deep = lg.serial(DENSE, TANH, layer, DENSE, TANH, DENSE)
-        with pytest.raises(NoTheory, match=type(layer).__name__):
-            lg.solve(run(deep, lg.mean_field()))
+        with pytest.raises((NoRule, NoTheory), match=type(layer).__name__):
+            lg.solve(run(deep, lg.mean_field()), theory="mean field, deep")
     for layer in (Standardise(1.0), Mean(DENSE, DENSE)):
         with pytest.raises(NoRule, match=type(layer).__name__):
             lg.classify(lg.ntk(), lg.serial(DENSE, layer, DENSE))
@@ -154,6 +154,22 @@ def test_traits_are_enough_for_the_classification_the_mean_field_and_weight_deca
         ],
         1e-10,
     )
+
+
+def test_the_mean_field_follows_operations_of_layers_that_it_has_not_met():
+    half, linear = lg.Dense(weight_std=0.5**0.5), lg.Activation("linear")
+    for layers, known in (
+        ((Scale(2.0), DENSE), (lg.Dense(weight_std=2.0),)),
+        ((Standardise(2.0), DENSE), (lg.RMSNorm(eps=0), lg.Dense(weight_std=2.0))),
+        ((Mean(DENSE, DENSE),), (half,)),
+        ((linear, Mean(DENSE, lg.serial(DENSE, DENSE))), None),
+    ):
+        limit = lg.solve(run(lg.serial(DENSE, *layers, DENSE), lg.mean_field()))
+        assert limit.theory == "mean field, attention"
+        if known is not None:
+            same_net = run(lg.serial(DENSE, *known, DENSE), lg.mean_field())
+            other = lg.solve(same_net, theory="mean field, attention")
+            np.testing.assert_allclose(limit.f_train, other.f_train, rtol=1e-9, atol=1e-12)
 
 
 def test_layers_that_change_the_shape_have_to_say_so():

@@ -51,9 +51,9 @@ def solved_and_trained(run, ratio=None, wanted=NO_KERNELS):
     if ratio is not None:
         assert unit < SAMPLED / ratio
         unit = int(SAMPLED / ratio)
-    embed = embeddings(limit, rows, unit)
-    found = {}
     named = [row.name for row in rows if not (row.site.role == "output" and row.kind == "bias")]
+    ratios = {row.name: row.site.width_ratio for row in rows}
+    embed, found = embeddings(limit, [ratios[name] for name in named], unit), {}
     for name, weights in zip(named, limit.context.weights, strict=True):
         if isinstance(weights, Matrix):
             operator = weights.operator
@@ -66,14 +66,12 @@ def solved_and_trained(run, ratio=None, wanted=NO_KERNELS):
     return solved, trained(run, unit, found, bool(wanted.names))
 
 
-def embeddings(limit, rows, unit):
+def embeddings(limit, ratios, unit):
     """Return an isometry from the coordinates of each population to its neurons of mean zero."""
     draw, found = np.random.default_rng(0), {}
-    ratios = [row.site.width_ratio for row in rows if row.kind == "weight"]
-    matrices = [w for w in limit.context.weights if isinstance(w, Matrix)]
-    first = limit.context.weights[0].population
-    targets = [first, *(matrix.operator.behind.population for matrix in matrices)]
-    for population, ratio in zip(targets, ratios[:-1], strict=True):
+    for weights, ratio in zip(limit.context.weights[:-1], ratios[:-1], strict=True):
+        matrix = isinstance(weights, Matrix)
+        population = weights.operator.behind.population if matrix else weights.population
         neurons = int(ratio * unit)
         if population.sampled:
             assert population.size == neurons

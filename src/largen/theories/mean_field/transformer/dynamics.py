@@ -11,18 +11,19 @@ import numpy as np
 
 from largen.arrays import precision
 from largen.interrupts import Pace, check
+from largen.programs import Affine
 from largen.runs import Run
 from largen.theories.mean_field.deep.estimation.parallel import one_thread_of_blas
 from largen.theories.mean_field.options import NO_KERNELS, WantedKernels
 from largen.theories.mean_field.transformer.kernel_records import KernelRecords
-from largen.theories.mean_field.transformer.passes import Context, InSequence
+from largen.theories.mean_field.transformer.network import PopulatedNetwork
+from largen.theories.mean_field.transformer.passes import Context, Passes
 from largen.theories.mean_field.transformer.populations import (
     Population,
     SampledPopulation,
     TooFewNeurons,
     averages,
 )
-from largen.theories.mean_field.transformer.program import Program, ReadOut
 from largen.theories.mean_field.transformer.random_matrix import (
     TOLERANCE,
     Diverged,
@@ -37,7 +38,7 @@ class AttentionProblem:
 
     Attributes
     ----------
-    program
+    network
         The network.
     gamma
         γ₀.
@@ -49,7 +50,7 @@ class AttentionProblem:
         C, the number of outputs of each.
     """
 
-    program: Program
+    network: PopulatedNetwork
     gamma: float
     samples: int
     positions: int
@@ -106,15 +107,18 @@ class Solved(NamedTuple):
 class Output:
     """The outputs f_s = σ√r ⟨w x_s⟩/γ₀ + b of positions s, with a bias b that is 0 initially."""
 
-    def __init__(self, operation: ReadOut, outputs: int, gamma: float, context: Context):
-        weights, root = operation.weights, operation.before**0.5
-        self._vectors = Vectors(outputs, context.population(operation.population), weights.rate)
-        self._out, self._back = weights.std * root / gamma, weights.std / root
+    def __init__(self, outputs: int, gamma: float, context: Context):
+        operation = context.network.program.operations[-1]
+        assert isinstance(operation, Affine)
+        constants, (value,) = context.network.constants(operation), operation.reads
+        root = context.ratio(value) ** 0.5
+        self._vectors = Vectors(outputs, context.population(value), constants.rate)
+        self._out, self._back = constants.std * root / gamma, constants.std / root
         context.weights.append(self._vectors)
-        self._map = context.affine_map(weights, 1.0)
+        self._map = context.affine_map(constants, 1.0)
         self._gamma = gamma
         # In units in which a step of η₀ moves the output by η₀ρσ_b² ΣΔ.
-        self._bias_rate = weights.bias_rate * weights.bias_std**2
+        self._bias_rate = constants.bias_kernel_rate
         self._bias = Trained(np.zeros(outputs), self._bias_rate > 0)
 
     def forward(self, x: np.ndarray) -> np.ndarray:
@@ -159,8 +163,7 @@ class InfiniteNetwork:
     """
 
     def __init__(self, problem: AttentionProblem, drawn: Drawn | None = None):
-        *inner, last = problem.program.operations
-        populations = problem.program.populations
+        populations = problem.network.populations
         rng = None if drawn is None else np.random.default_rng(drawn.seed)
 
         def make(number: int) -> Population:
@@ -173,9 +176,9 @@ class InfiniteNetwork:
             return SampledPopulation(neurons, drawn.first, rng, size, self.dtype)
 
         self.dtype = np.dtype(np.float64 if drawn is None else drawn.dtype)
-        self.context = Context(populations.of, make)
-        self._inner = InSequence(tuple(inner), self.context)
-        self._output = Output(last, problem.outputs, problem.gamma, self.context)
+        self.context = Context(problem.network, make)
+        self._inner = Passes(self.context)
+        self._output = Output(problem.outputs, problem.gamma, self.context)
         self._gamma = problem.gamma
 
     def forward(self, x: np.ndarray) -> np.ndarray:
@@ -246,11 +249,11 @@ def train(
         Called with the numbers of finished and of all time indices.
     """
     x = run.data.x.astype(np.float64)
-    x = x.reshape(len(x), problem.program.positions, -1)
+    x = x.reshape(len(x), problem.network.positions, -1)
     times, last = len(run.times), len(run.times) - 1
     f = np.full((times, len(x), problem.positions, problem.outputs), np.nan)
-    sides = (problem.program.positions,) * 2
-    patterns = np.full((len(record_at), problem.program.attentions, len(x), *sides), np.nan)
+    sides = (problem.network.positions,) * 2
+    patterns = np.full((len(record_at), problem.network.attentions, len(x), *sides), np.nan)
     stopped: str | None = None
     residual, momentum = residuals(run), getattr(run.optimizer, "momentum", 0.0)
     scalar = not run.output_shape
@@ -296,8 +299,8 @@ def bytes_at_start(problem: AttentionProblem, run: Run, particles: int) -> float
 
     Each population with activations has ``particles`` neurons.
     """
-    columns = len(run.data.x) * problem.program.positions
-    sampled = particles * len(problem.program.populations.sampled)
+    columns = len(run.data.x) * problem.network.positions
+    sampled = particles * len(problem.network.populations.sampled)
     return 64.0 * columns * (columns + run.data.x.shape[-1] + sampled)
 
 

@@ -18,17 +18,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from largen.theories.chains.constants import MapConstants
 from largen.theories.mean_field.options import WantedKernels
-from largen.theories.mean_field.transformer.operations import Weights
 from largen.theories.mean_field.transformer.populations import averages, grown
 
 
-class AffineMap:
+class ObservedMap:
     """An affine map, and the fields around it in the last passes, while they are observed.
 
     Attributes
     ----------
-    weights
+    constants
         Its constants.
     ratio
         The number of neurons behind it per unit of width.
@@ -40,8 +40,8 @@ class AffineMap:
         The backward fields behind it, likewise.
     """
 
-    def __init__(self, weights: Weights, ratio: float):
-        self.weights, self.ratio = weights, ratio
+    def __init__(self, constants: MapConstants, ratio: float):
+        self.constants, self.ratio = constants, ratio
         self.observe(False)
 
     def observe(self, whether: bool) -> None:
@@ -95,7 +95,7 @@ class KernelRecords:
     def __init__(
         self,
         wanted: WantedKernels,
-        maps: list[AffineMap],
+        maps: list[ObservedMap],
         samples: int,
         outputs: int,
         scalar: bool,
@@ -222,11 +222,8 @@ class KernelRecords:
 
     def _tangent(self, phi: list[np.ndarray], g: list[np.ndarray]) -> np.ndarray:
         """Return K, (sample, sample, output, output)."""
-        of = [each.weights for each in self._maps]
-        read = [
-            w.rate * w.std**2 * x + w.bias_rate * w.bias_std**2
-            for w, x in zip(of, phi, strict=True)
-        ]
+        of = [each.constants for each in self._maps]
+        read = [c.kernel_rate * x + c.bias_kernel_rate for c, x in zip(of, phi, strict=True)]
         found = read[-1][:, 0, :, 0, None, None] * np.eye(self._outputs)
         for x, each in zip(read, g, strict=False):
             found = found + np.einsum("msnt,msntcd->mncd", x, each)

@@ -266,7 +266,7 @@ class AttentionMeanField(Theory):
         needed = bytes_at_start(problem, run, self.particles or wanted_particles(problem, run))
         check_fits(needed, f"net: directions of {len(run.data.x)} samples", "Take fewer samples.")
         with reporter(self.progress, "mean field", cheaper) as report:
-            if problem.program.populations.sampled:
+            if problem.network.populations.sampled:
                 found = self._sampled(posed, settings, report)
             else:
                 found = solve_exactly(problem, run, settings, report)

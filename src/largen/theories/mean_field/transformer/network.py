@@ -1,0 +1,227 @@
+"""The populations of neurons in a network of attention, normalisations and perceptrons.
+
+Attention with logits of order one and normalisations act on a population of neurons through
+averages over it. Affine maps multiply a field by a Gaussian matrix, so that the fields behind them
+are linear combinations of the Gaussian vectors of their population, whatever the fields before
+them. Activations and products act on each neuron of their population, which then has to be sampled;
+so has a population of heads of a fixed size, in each of which logits are products of few neurons.
+Neurons that are added up, such as those of a residual stream, or multiplied form one population;
+queries and keys of an attention layer, whose products are averaged, do so as well.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from largen.errors import NoTheory
+from largen.expectations import activation
+from largen.parameterizations import CanonicalForm
+from largen.programs import (
+    Affine,
+    Attend,
+    Function,
+    Normalise,
+    Pool,
+    Product,
+    Program,
+    Sum,
+    check_independent,
+    no_rule,
+    unrolled,
+)
+from largen.programs.refusals import at
+from largen.theories.chains.constants import MapConstants
+
+READING = "the mean-field limit of attention"
+LINEAR = activation("linear")
+KNOWN = (Affine, Attend, Function, Normalise, Pool, Product, Sum)
+
+
+class Populations:
+    """The populations of a network, numbered; some turn out to be the same."""
+
+    def __init__(self) -> None:
+        self._same: list[int] = []
+        self._activated: list[int] = []
+        self._split: list[tuple[int, int]] = []
+
+    def new(self) -> int:
+        """Return the number of a new population."""
+        self._same.append(len(self._same))
+        return self._same[-1]
+
+    def unite(self, *numbers: int) -> int:
+        """Make populations the same, and return its number."""
+        found = set(map(self.of, numbers))
+        for number in found:
+            self._same[number] = min(found)
+        return min(found)
+
+    def activate(self, number: int) -> None:
+        """Note that a function acts on each neuron of a population."""
+        self._activated.append(number)
+
+    def split(self, number: int, size: int) -> None:
+        """Note that a population consists of heads of some number of neurons."""
+        self._split.append((number, size))
+
+    @property
+    def activated(self) -> set[int]:
+        """The numbers of the populations on which functions act."""
+        return set(map(self.of, self._activated))
+
+    @property
+    def head_sizes(self) -> dict[int, int]:
+        """The numbers of neurons of a head, of populations that consist of heads."""
+        return {self.of(number): size for number, size in self._split}
+
+    @property
+    def sampled(self) -> set[int]:
+        """The numbers of the populations that have to be sampled."""
+        return self.activated | set(self.head_sizes)
+
+    def of(self, number: int) -> int:
+        """Return the number under which a population is known."""
+        while self._same[number] != number:
+            number = self._same[number]
+        return number
+
+
+@dataclass(frozen=True)
+class Fields:
+    """The neurons over which a value is a field.
+
+    Attributes
+    ----------
+    population
+        The number of their population; None for data.
+    ratio
+        The number of neurons per unit of width.
+    """
+
+    population: int | None = None
+    ratio: float = 1.0
+
+
+@dataclass(frozen=True)
+class PopulatedNetwork:
+    """A program with the population of each value, and the constants of a parameterization.
+
+    Attributes
+    ----------
+    program
+        The program, without repetitions; its last operation is the read-out.
+    fields
+        The neurons of each value, before the read-out.
+    populations
+        Which populations are the same.
+    form
+        The constants.
+    """
+
+    program: Program
+    fields: tuple[Fields, ...]
+    populations: Populations
+    form: CanonicalForm
+
+    @property
+    def positions(self) -> int:
+        """The number of positions of a sample."""
+        return prod(self.program.signals[0].space or ())
+
+    @property
+    def attentions(self) -> int:
+        """The number of attention layers."""
+        return sum(isinstance(operation, Attend) for operation in self.program.operations)
+
+    def constants(self, affine: Affine) -> MapConstants:
+        """Return the constants of an affine map."""
+        return MapConstants.of(self.form, self.program.weights[affine.weight])
+
+
+def populated(program: Program, form: CanonicalForm) -> PopulatedNetwork:
+    """Return a network with its populations.
+
+    Parameters
+    ----------
+    program
+        The network.
+    form
+        The constants of its weights.
+
+    Raises
+    ------
+    NoTheory
+        If the logits of a layer do not act through averages over neurons, or the network does not
+        begin and end with an affine map.
+    NoRule
+        For an operation that is not known here.
+    """
+    program = unrolled(program)
+    check_independent(program, READING)
+    if not isinstance(program.operations[-1], Affine):
+        raise NoTheory(f"{READING} wants a network that ends in Dense(), got {program.sources[-1]}")
+    reader = _Reader(program)
+    for value in range(1, len(program.operations)):
+        reader.fields.append(reader.behind(value))
+    return PopulatedNetwork(program, tuple(reader.fields), reader.populations, form)
+
+
+class _Reader:
+    """The populations of the values of a program so far."""
+
+    def __init__(self, program: Program):
+        self._program, self.populations, self.fields = program, Populations(), [Fields()]
+
+    def behind(self, value: int) -> Fields:
+        """Return the neurons behind an operation, given those of the values before it."""
+        operation = self._program.operations[value]
+        reads = [self.fields[read] for read in operation.reads]
+        match operation:
+            case Affine(weight=weight) if operation.dense:
+                ratio = float(self._program.weights[weight].width_ratio)
+                return Fields(self.populations.new(), ratio)
+            case Function(phi=phi) if phi == LINEAR:
+                return reads[0]
+        numbers = [each.population for each in reads if each.population is not None]
+        source = self._program.sources[value]
+        if len(numbers) < len(reads):
+            raise NoTheory(
+                f"this limit wants a Dense(), the read-in, before {at(source)}, which reads the "
+                "data."
+            )
+        match operation:
+            case Function() | Product():
+                one = self.populations.unite(*numbers)
+                self.populations.activate(one)
+                return Fields(one, reads[0].ratio)
+            case Sum():
+                return Fields(self.populations.unite(*numbers), reads[0].ratio)
+            case Normalise(over="channels" | "sample") | Pool(window=None):
+                return reads[0]
+            case Attend():
+                self._attend(operation, numbers, reads[2].ratio / reads[1].ratio, at(source))
+                return reads[2]
+        raise no_rule(READING, operation, source, KNOWN)
+
+    def _attend(self, operation: Attend, numbers: list[int], share: float, where: str) -> None:
+        """Unite queries and keys, and with them the values of heads of a fixed size."""
+        self.populations.unite(*numbers[:2])
+        if operation.concentrated and operation.softmax:
+            return
+        if operation.key_size is None:
+            raise NoTheory(
+                f"{where} has heads whose keys grow in number with the width, and logits q·k/√d "
+                "that stay random; their limit under training is not implemented. With key_size=… "
+                "there is that of heads of a fixed size, and with logits q·k/d, those of "
+                "lg.QKVAttention(), that of large keys."
+            )
+        if not operation.softmax:
+            raise NoTheory(f"{where} has no softmax; its limit under training is not implemented.")
+        if share != 1:
+            raise NoTheory(
+                f"{where} has {share:g} values for each key; the limit of heads of a fixed size "
+                "wants as many values as keys."
+            )
+        self.populations.split(self.populations.unite(*numbers), operation.key_size)
