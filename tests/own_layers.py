@@ -1,6 +1,6 @@
 """Layers of a user's own, made as CONTRIBUTING says: records, and rules registered from outside."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
@@ -8,13 +8,9 @@ import jax.numpy as jnp
 import largen as lg
 from largen.architectures import Affine, Elementwise, Layer, Parallel, Sequence
 from largen.expectations import activation
-from largen.kernels.rules import nature_behind, rule, wanted
-from largen.kernels.rules.scaling import rescale
-from largen.kernels.rules.structure import advance_parts
-from largen.kernels.state import Wanted
 from largen.networks import build, weightless
 from largen.networks.layers import branches_of, each, together
-from largen.programs import Function, Normalise, Pool, Sum
+from largen.programs import operations
 
 
 @dataclass(frozen=True, repr=False)
@@ -25,17 +21,12 @@ class Scale(Layer):
     linear = True
 
     def lower(self, program, value):
-        return program.add(Sum((value,), (self.c,)))
+        return program.add(operations.Sum((value,), (self.c,)))
 
 
 @build.register(Scale)
 def _(layer, frame, path, features):
     return weightless(lambda x: layer.c * x, features)
-
-
-@rule.register(Scale)
-def _(layer, constants, state, behind):
-    return rescale(state, layer.c, layer.c)
 
 
 @dataclass(frozen=True, repr=False)
@@ -56,8 +47,8 @@ class FullSum(Affine):
         return () if space is not None else None
 
     def lower(self, program, value):
-        summed = replace(program.signal(value), space=(), sample=None)
-        return self.lower_map(program, program.add(Pool((value,), None, total=True), summed))
+        summed = lg.GlobalSumPool().lower(program, value)
+        return self.lower_map(program, summed)
 
 
 @build.register(FullSum)
@@ -68,17 +59,6 @@ def _(layer, frame, path, features):
         return dense.forward(params, x.sum(axis=tuple(range(1, x.ndim - 1))), taps)
 
     return type(dense)(**{**vars(dense), "forward": forward})
-
-
-@rule.register(FullSum)
-def _(layer, constants, state, behind):
-    summed = rule(lg.GlobalSumPool(), (), state, behind)
-    return rule(lg.Dense(), constants, summed, behind)
-
-
-@wanted.register(FullSum)
-def _(layer, behind):
-    return Wanted(pairs=True)
 
 
 @dataclass(frozen=True, repr=False)
@@ -100,27 +80,13 @@ class Mean(Parallel):
         return self.a.signal_behind(signal)
 
     def lower(self, program, value):
-        return program.add(Sum(self.lower_parts(program, value), (0.5, 0.5)))
+        return program.add(operations.Sum(self.lower_parts(program, value), (0.5, 0.5)))
 
 
 @build.register(Mean)
 def _(layer, frame, path, features):
     parts = branches_of(layer, frame, path, features)
     return together(parts, parts[0].features, each(parts, lambda found: sum(found) / 2))
-
-
-@rule.register(Mean)
-def _(layer, constants, state, behind):
-    a, b = advance_parts(layer, constants, state, behind)
-    total = jax.tree.map(lambda x, y: x if x.dtype == bool else x + y, a, b)
-    return rescale(total, 0.5, 0.5)
-
-
-@nature_behind.register(Mean)
-def _(layer, nature):
-    a, b = (nature_behind(part, nature) for part in layer.parts)
-    assert a == b
-    return a
 
 
 @dataclass(frozen=True, repr=False)
@@ -130,8 +96,8 @@ class Standardise(Layer):
     gain: float
 
     def lower(self, program, value):
-        normalised = program.add(Normalise((value,), "channels", centred=False, eps=0.0))
-        return program.add(Sum((normalised,), (self.gain,)))
+        normalised = program.add(operations.Normalise((value,), "channels", False, 0.0))
+        return program.add(operations.Sum((normalised,), (self.gain,)))
 
 
 @build.register(Standardise)
@@ -142,26 +108,18 @@ def _(layer, frame, path, features):
     return weightless(normalised, features)
 
 
-@rule.register(Standardise)
-def _(layer, constants, state, behind):
-    scales = (layer.gain / jnp.sqrt(side.q) for side in (state.first, state.second))
-    return rescale(state, *scales)
-
-
 @dataclass(frozen=True, repr=False)
 class Unknown(Layer):
     """A layer that nobody has a rule for."""
 
 
-TANH_OF_40_X = activation(lambda x: jnp.tanh(40 * x))
-
-
 @dataclass(frozen=True, repr=False)
 class HiddenTanh(Layer):
-    """tanh(40·x) by a rule that takes the expectations itself, so that it is no activation."""
+    """tanh(40·x) as a scale and a function, so that it is not an activation by its type."""
 
     def lower(self, program, value):
-        return program.add(Function((value,), TANH_OF_40_X))
+        scaled = program.add(operations.Sum((value,), (40.0,)))
+        return program.add(operations.Function((scaled,), activation("tanh")))
 
 
 @build.register(HiddenTanh)
@@ -169,16 +127,14 @@ def _(layer, frame, path, features):
     return weightless(lambda x: jnp.tanh(40 * x), features)
 
 
-@rule.register(HiddenTanh)
-def _(layer, constants, state, behind):
-    return rule(lg.Activation("tanh"), (), rescale(state, 40.0, 40.0), behind)
-
-
 @dataclass(frozen=True, repr=False)
 class Half(Layer):
     """Every other channel; does not say that there are fewer behind it."""
 
     linear = True
+
+    def lower(self, program, value):
+        return program.add(operations.Sum((value,), (1.0,)))
 
 
 @build.register(Half)

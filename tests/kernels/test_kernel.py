@@ -9,7 +9,7 @@ import largen as lg
 from largen.errors import InvalidInput, NoTheory
 from largen.expectations import pair_moments, second_moment
 from largen.kernels import tiles
-from largen.kernels.fold import fold
+from largen.programs.folding import fold
 
 RNG = np.random.default_rng(3)
 X, X2 = RNG.standard_normal((9, 5)), RNG.standard_normal((4, 5))

@@ -127,14 +127,7 @@ class MultiHeadAttention(QueriesKeysValues):
         )
         return program.add(attention, program.signal(attention.reads[-1]))
 
-    def with_draws(self, draws: int) -> MultiHeadAttention:
-        """Return the same attention with another number of draws."""
-        return self._with(draws=draws)
-
     def with_seed(self, seed: int) -> MultiHeadAttention:
         """Return the same attention with another seed."""
-        return self._with(seed=seed)
-
-    def _with(self, **options: Any) -> MultiHeadAttention:
-        own = {field.name: getattr(self, field.name) for field in fields(self)[1:]}
-        return type(self)(*self.branches, **(own | options))
+        given = {field.name: getattr(self, field.name) for field in fields(self)[1:]}
+        return type(self)(*self.branches, **(given | {"seed": seed}))

@@ -10,17 +10,18 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from largen.architectures import Activation, Layer, Repeat, Residual, Serial
+from largen.architectures import Layer
 from largen.arrays import shape_of
 from largen.errors import NumericalFailure
 from largen.kernels.checks import checked_inputs
 from largen.kernels.inputs import samples_of, state_of
-from largen.kernels.lower import features_of
-from largen.kernels.nngp_ntk import prepare
-from largen.kernels.pieces import parts_with_constants, unroll
-from largen.kernels.rules import advance, wanted
+from largen.kernels.lower import Lowered, features_of, lower
+from largen.kernels.nngp_ntk import form_for_kernels
+from largen.kernels.rules import requirements, run
 from largen.kernels.state import AffineConstants, KernelState, Wanted, equal_positions
 from largen.parameterizations import Parameterization, ntk
+from largen.programs import Function, Program, Source
+from largen.programs.folding import relabelled
 from largen.results import Result, with_labels
 from largen.scalars import flag
 
@@ -130,11 +131,11 @@ def propagate(
     """
     throw = flag("throw", throw)
     x, _ = checked_inputs(net, (x, None), param)
-    lowered, _ = prepare(net, param or ntk(), shape_of(x))
-    pieces = _outermost(lowered.skeleton, lowered.constants)
+    form = form_for_kernels(net, param or ntk(), shape_of(x))
+    lowered = lower(net, form, shape_of(x), fold=False)
     with jax.enable_x64(True):
         inputs, _ = features_of(lowered, jnp.asarray(x, jnp.float64), None, np.float64)
-        names, found = _walk(pieces, inputs)
+        names, found = _walk(lowered, inputs)
     result = Propagation(tuple(names), *(np.stack(parts) for parts in zip(*found, strict=True)))
     if throw and not np.isfinite(result.variance).all():
         layer = names[int(np.argmax(~np.isfinite(result.variance).all(axis=1)))]
@@ -146,43 +147,27 @@ def propagate(
     return result
 
 
-def _outermost(skeleton: Layer, constants: Any) -> list[tuple[Layer, Any]]:
-    """Return the layers of the outermost sequence, repetitions written out."""
-    pieces: list[tuple[Layer, Any]] = []
-    for layer, its in parts_with_constants(skeleton, constants):
-        if isinstance(layer, Repeat):
-            for piece in unroll(layer, its):
-                pieces += _outermost(*piece) if isinstance(piece[0], (Serial, Repeat)) else [piece]
-        else:
-            pieces.append((layer, its))
-    return pieces
-
-
-def _walk(pieces: list[tuple[Layer, Any]], inputs: Any):
-    """Return names and (variance, correlation, gap, χ_∥, χ_⊥) after every recorded layer."""
-    required = [Wanted()]
-    for layer, _ in reversed(pieces):
-        required.append(wanted(layer, required[-1]))
-    required.reverse()
+def _walk(lowered: Lowered, inputs: Any):
+    """Return names and (variance, correlation, gap, χ_∥, χ_⊥) after every recorded value."""
+    program, required = lowered.program, requirements(lowered.program, Wanted())
     rows = jnp.arange(inputs.shape[0])
     side = samples_of(inputs, None, required[0])
     state = state_of(side, side, rows[:, None] == rows, required[0], True)
-    names, found, block, programs = [], [], [], {}
-    for index, (layer, its) in enumerate(pieces):
-        block.append((layer, its, required[index + 1]))
-        if isinstance(layer, Activation) and index + 1 < len(pieces):
+    names, found, compiled, start = [], [], {}, 0
+    for end in program.cuts[1:]:
+        if isinstance(program.operations[end], Function) and end < program.output:
             continue
-        layers = tuple(layer for layer, _, _ in block)
-        behind = tuple(wants for _, _, wants in block)
-        # One program for all blocks with the same layers.
-        program = programs.setdefault((layers, behind), jax.jit(_block(layers, behind)))
-        state, numbers = program(tuple(_freeze(its) for _, its, _ in block), state)
+        part, constants = program.between(start, end), lowered.constants[start + 1 : end + 1]
+        # One compiled function for all blocks with the same operations.
+        kind = relabelled(part), required[end]
+        block = compiled.setdefault(kind, jax.jit(_block(*kind)))
+        state, numbers = block(((), *map(_freeze, constants)), state)
         variance, correlation, gap, parallel, perp = (np.asarray(f) for f in numbers)
         if not found:
             perp = np.full_like(perp, np.nan)
         found.append((variance, correlation, gap, parallel, perp))
-        names.append(f"{len(names)} {_name(layers[-1])}")
-        block = []
+        names.append(f"{len(names)} {_name(program.sources[end])}")
+        start = end
     return names, found
 
 
@@ -198,19 +183,14 @@ def _freeze(constants: Any) -> Any:
     return jax.tree.map(of, constants, is_leaf=lambda each: isinstance(each, AffineConstants))
 
 
-def _block(layers: tuple[Layer, ...], behind: tuple[Wanted, ...]):
-    def carry(constants: Any, state: KernelState) -> KernelState:
-        for layer, its, wants in zip(layers, constants, behind, strict=True):
-            state = advance(layer, its, state, wants)
-        return state
-
-    def run(constants: Any, state: KernelState):
+def _block(program: Program, behind: Wanted):
+    def through(constants: Any, state: KernelState):
         # Θ = 1 before the block becomes E[J Jᵀ] after it: the factor for gradients.
         one = jnp.ones_like(state.gap)
         if state.pairs:
             one = jnp.where(equal_positions(state.space, 2), one, 0)
         state = state._replace(ntk=one)
-        new = carry(constants, state)
+        new = run(program, constants, state, behind)
 
         def size(t: Any) -> Any:
             def scaled(side: Any) -> Any:
@@ -219,7 +199,7 @@ def _block(layers: tuple[Layer, ...], behind: tuple[Wanted, ...]):
                 return side._replace(q=t * side.q, within=within, mean=mean)
 
             larger = state.with_sides(scaled)._replace(gap=t * state.gap)
-            return _mean(carry(constants, larger).first.q, 1)
+            return _mean(run(program, constants, larger, behind).first.q, 1)
 
         unit = jnp.ones((), state.gap.dtype)
         variance, change = jax.jvp(size, (unit,), (unit,))
@@ -231,12 +211,13 @@ def _block(layers: tuple[Layer, ...], behind: tuple[Wanted, ...]):
         parallel = change / jnp.where(variance > 0, variance, 1)
         return new, (variance, correlation, gap, parallel, jnp.diagonal(tangent))
 
-    return run
+    return through
 
 
 def _mean(f: Any, last: int) -> Any:
     return jnp.mean(f, axis=tuple(range(f.ndim - last)))
 
 
-def _name(layer: Layer) -> str:
-    return "residual" if isinstance(layer, Residual) else type(layer).__name__.lower()
+def _name(source: Source) -> str:
+    """Return the kind of layer, such as ``"dense"``."""
+    return source.text.split("(")[0].lower()

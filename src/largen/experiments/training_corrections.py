@@ -13,7 +13,7 @@ from largen.errors import NoTheory, OutOfMemory, instance_of
 from largen.interrupts import interruptible
 from largen.memory import MEMORY_BUDGET, check_fits
 from largen.parameterizations import GradientFlow, temperature_of
-from largen.programs import Normalise, unrolled
+from largen.programs import Normalise, written_out
 from largen.programs.refusals import first
 from largen.progress import Report, reporter
 from largen.results import Result, with_labels
@@ -256,7 +256,7 @@ def _problem(run: Run) -> Problem:
     problem = posed_by(run).problem
     if problem.normalized:
         raise NoTheory(
-            f"{WHAT}: {first(unrolled(run.program), Normalise)} takes averages over a layer's "
+            f"{WHAT}: {first(written_out(run.program), Normalise)} takes averages over a layer's "
             "neurons, which are not weighted here; measure networks: lg.train(run, width=…, "
             "seeds=…)."
         )

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import jax
 import numpy as np
 
-from largen.architectures import Activation, Layer, layers_of, map_layers
 from largen.arrays import precision
 from largen.errors import LostDigits, NoTheory, NumericalFailure
 from largen.expectations import ActivationFunction
@@ -22,6 +22,8 @@ from largen.expectations.accuracy import DEFAULT_RTOL, shortfall, with_suitable_
 from largen.kernels.depth_grid import shortfall_in_depth, with_suitable_steps
 from largen.kernels.lower import Lowered
 from largen.kernels.variances import activation_variances
+from largen.programs import Function, Operation, Program
+from largen.programs.rewriting import map_operations
 from largen.scalars import real
 
 
@@ -132,18 +134,18 @@ def with_suitable_methods(
         If the tangent kernel is requested and an activation jumps.
     """
     if with_ntk:
-        check_tangent(lowered.skeleton)
+        check_tangent(lowered.program)
     usual = DEFAULT_RTOL["float64"]
     chosen = {
         phi: with_suitable_method(phi, np.stack(q), usual, layers=len(q), derivative=with_ntk)
         for phi, q in activation_variances(lowered, inputs).items()
     }
     if not all(phi is method for phi, method in chosen.items()):
-        lowered = lowered._replace(skeleton=with_activations(lowered.skeleton, chosen))
+        lowered = lowered._replace(program=with_activations(lowered.program, chosen))
     return with_suitable_steps(lowered, inputs, with_ntk, usual if rtol is None else rtol)
 
 
-def check_tangent(skeleton: Layer) -> None:
+def check_tangent(program: Program) -> None:
     """Raise an error if an activation jumps, so that there is no tangent kernel.
 
     Raises
@@ -151,7 +153,7 @@ def check_tangent(skeleton: Layer) -> None:
     NoTheory
         For activations that jump, such as sign and step.
     """
-    for phi in activations_of(skeleton):
+    for phi in activations_of(program):
         if phi.jumps:
             raise NoTheory(
                 f"kernels: the activation {phi!r} jumps, so that E[φ'φ'] diverges and there is no "
@@ -159,20 +161,22 @@ def check_tangent(skeleton: Layer) -> None:
             )
 
 
-def activations_of(layer: Layer) -> list[ActivationFunction]:
-    """Return all activations in a network."""
-    return [inner.function for inner in layers_of(layer) if isinstance(inner, Activation)]
+def activations_of(program: Program) -> list[ActivationFunction]:
+    """Return all activations in a program."""
+    return [each.phi for each in program.all_operations() if isinstance(each, Function)]
 
 
-def with_activations(layer: Layer, chosen: dict[ActivationFunction, ActivationFunction]) -> Layer:
-    """Return a layer with some of its activations replaced."""
+def with_activations(
+    program: Program, chosen: dict[ActivationFunction, ActivationFunction]
+) -> Program:
+    """Return a program with some of its activations replaced."""
 
-    def change(inner: Layer, path: Any) -> Layer:
-        if isinstance(inner, Activation):
-            return Activation(chosen.get(inner.function, inner.function))
-        return inner
+    def change(operation: Operation) -> Operation:
+        if isinstance(operation, Function):
+            return replace(operation, phi=chosen.get(operation.phi, operation.phi))
+        return operation
 
-    return map_layers(layer, change)
+    return map_operations(program, change)
 
 
 def report(words: str | None, result: Any, throw: bool) -> Any:

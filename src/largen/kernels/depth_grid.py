@@ -16,13 +16,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from largen.architectures import Layer, parts_of
 from largen.kernels.lower import Lowered
-from largen.kernels.rules import BiasedDepth, InfiniteDepth, advance, wanted
+from largen.kernels.rules import BiasedDepth, InfiniteDepth, run, wanted_of_data
 from largen.kernels.rules.depth_steps import MOST_STEPS, steps_of
-from largen.kernels.state import KernelState, Shared, Side, Wanted
+from largen.kernels.state import KernelState, Side, Wanted
+from largen.programs import Program
 
-STREAMS = (InfiniteDepth, BiasedDepth)  # layers whose constants have steps
+STREAMS = (InfiniteDepth, BiasedDepth)  # operations whose constants have steps
 COUNTS = (1, 2, 3, 4, 6, 8, 12, 16)
 # Offsets of the first step: large ones give equal steps, for smooth branches; small ones serve
 # samples that are nearly opposite.
@@ -35,26 +35,28 @@ def with_suitable_steps(
     lowered: Lowered, inputs: tuple[Any, ...], with_ntk: bool, rtol: float
 ) -> Lowered:
     """Return the network with the fewest steps in depth that reach ``rtol``, else with the most."""
-    if not _has_steps(lowered.skeleton):
+    place = _place_of_stream(lowered.program)
+    if place is None:
         return lowered
-    probe = _Probe(lowered, inputs, with_ntk)
+    probe = _Probe(lowered, place, inputs, with_ntk)
     for count in COUNTS:
         errors = [probe.error(count, start) for start in STARTS]
         best = int(np.argmin(errors))
         if errors[best] <= rtol / SAFETY:
-            return _with_steps(lowered, steps_of(count, STARTS[best]))
-    return _with_steps(lowered, steps_of(COUNTS[-1], STARTS[-1]))
+            return _with_steps(lowered, place, steps_of(count, STARTS[best]))
+    return _with_steps(lowered, place, steps_of(COUNTS[-1], STARTS[-1]))
 
 
 def shortfall_in_depth(
     lowered: Lowered, inputs: tuple[Any, ...], with_ntk: bool, rtol: float
 ) -> str | None:
     """Return an error message if kernels miss ``rtol`` for these steps in depth, else None."""
-    if not _has_steps(lowered.skeleton):
+    place = _place_of_stream(lowered.program)
+    if place is None:
         return None
-    probe = _Probe(lowered, inputs, with_ntk)
+    probe = _Probe(lowered, place, inputs, with_ntk)
     error = probe.distance(
-        probe.kernels_by(_steps_in(lowered.skeleton, lowered.constants)),
+        probe.kernels_by(lowered.constants[place].steps),
         probe.kernels(MOST_STEPS, STARTS[-1]),
     )
     if error <= rtol:
@@ -69,7 +71,7 @@ def shortfall_in_depth(
 class _Probe:
     """A few pairs of samples, propagated through a network with any steps in depth."""
 
-    def __init__(self, lowered: Lowered, inputs: tuple[Any, ...], with_ntk: bool):
+    def __init__(self, lowered: Lowered, place: int, inputs: tuple[Any, ...], with_ntk: bool):
         sizes, space = [], ()
         for x in inputs:
             x = np.asarray(x, np.float64)
@@ -82,7 +84,8 @@ class _Probe:
         q = np.concatenate(sizes)
         self._few = np.unique([q.min(), np.median(q), q.max()])
         self._few = np.resize(self._few, 3)  # one shape, hence one program
-        self._lowered, self._space, self._with_ntk = lowered, space, with_ntk
+        self._lowered, self._place, self._space = lowered, place, space
+        self._with_ntk = with_ntk
 
     def kernels(self, count: int, start: float) -> np.ndarray:
         """Return NNGP and NTK over the roots of their diagonals, for ``count`` steps."""
@@ -90,12 +93,12 @@ class _Probe:
 
     def kernels_by(self, steps: np.ndarray) -> np.ndarray:
         """Return NNGP and NTK over the roots of their diagonals, for given steps."""
-        constants = _with_steps(self._lowered, steps).constants
+        constants = _with_steps(self._lowered, self._place, steps).constants
         leaves, tree = jax.tree.flatten(constants)
         numbers = tuple((np.shape(leaf), np.asarray(leaf, float).tobytes()) for leaf in leaves)
         found = _Numbers(numbers, tree)
         return _kernels(
-            self._lowered.skeleton, self._with_ntk, self._space, found, self._few.tobytes()
+            self._lowered.program, self._with_ntk, self._space, found, self._few.tobytes()
         )
 
     def error(self, count: int, start: float) -> float:
@@ -124,10 +127,10 @@ class _Numbers(tuple):
 
 
 @lru_cache(maxsize=256)
-def _kernels(skeleton, with_ntk, space, numbers: _Numbers, few: bytes) -> np.ndarray:
+def _kernels(program, with_ntk, space, numbers: _Numbers, few: bytes) -> np.ndarray:
     with jax.enable_x64(True), np.errstate(all="ignore"):
         q = jnp.asarray(np.frombuffer(few))
-        found = _compile(skeleton, with_ntk, space, numbers.constants, q)
+        found = _compile(program, with_ntk, space, numbers.constants, q)
         parts = []
         for kernel in found if with_ntk else found[:1]:
             kernel = np.asarray(kernel).reshape(len(q), len(COSINES), len(q))
@@ -139,14 +142,14 @@ def _kernels(skeleton, with_ntk, space, numbers: _Numbers, few: bytes) -> np.nda
 
 @partial(jax.jit, static_argnums=(0, 1, 2))
 def _compile(
-    skeleton: Layer,
+    program: Program,
     with_ntk: bool,
     space: tuple[int, ...],
     constants: Any,
     q: Float[Array, " few"],
 ) -> tuple[Any, Any]:
     """Return both kernels of samples of these variances, at all angles."""
-    required = wanted(skeleton, Wanted())
+    required = wanted_of_data(program)
     columns = jnp.tile(q, len(COSINES))  # angles first
     cosines = jnp.repeat(jnp.asarray(COSINES), len(q))
     roots = jnp.sqrt(q)
@@ -164,35 +167,20 @@ def _compile(
     same = jnp.zeros(gap.shape[-2:], bool)
     constants = jax.tree.map(jnp.asarray, constants)
     state = KernelState(side(q), side(columns), gap, ntk, same)
-    final = advance(skeleton, constants, state, Wanted())
+    final = run(program, constants, state, Wanted())
     return final.covariance, final.ntk
 
 
-def _has_steps(skeleton: Layer) -> bool:
-    if isinstance(skeleton, STREAMS):
-        return not isinstance(skeleton, InfiniteDepth) or skeleton.diffusive
-    return any(map(_has_steps, parts_of(skeleton)))
+def _place_of_stream(program: Program) -> int | None:
+    """Return the position of infinitely many blocks whose constants have steps, or None."""
+    for place, operation in enumerate(program.operations):
+        if isinstance(operation, STREAMS) and getattr(operation, "diffusive", True):
+            return place
+    return None
 
 
-def _steps_in(skeleton: Layer, constants: Any) -> np.ndarray:
-    """Return the steps in depth of a network."""
-    return _stream(skeleton, constants)[1].own[1]
-
-
-def _with_steps(lowered: Lowered, steps: np.ndarray) -> Lowered:
+def _with_steps(lowered: Lowered, place: int, steps: np.ndarray) -> Lowered:
     """Return the network with other steps in depth."""
-    place, stream = _stream(lowered.skeleton, lowered.constants)
-    changed = Shared((stream.own[0], steps), stream.parts)
-    if place is None:
-        return lowered._replace(constants=changed)
-    constants = lowered.constants
-    return lowered._replace(constants=(*constants[:place], changed, *constants[place + 1 :]))
-
-
-def _stream(skeleton: Layer, constants: Any) -> tuple[int | None, Shared]:
-    """Return the position of the infinitely deep layer among the layers, and its constants."""
-    if isinstance(skeleton, STREAMS):
-        return None, constants
-    parts = parts_of(skeleton)
-    place = next(n for n, part in enumerate(parts) if isinstance(part, STREAMS))
-    return place, constants[place]
+    constants = list(lowered.constants)
+    constants[place] = constants[place]._replace(steps=steps)
+    return lowered._replace(constants=tuple(constants))

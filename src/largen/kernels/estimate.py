@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from jax.typing import ArrayLike
 
-from largen.architectures import Layer, MultiHeadAttention, map_layers
+from largen.architectures import Layer, map_layers
 from largen.arrays import known
 from largen.errors import instance_of
 from largen.kernels.nngp_ntk import kernel
@@ -15,6 +15,17 @@ from largen.runs import KernelEstimate
 from largen.scalars import integer
 
 MOST_REPEATS = 10_000
+
+
+@runtime_checkable
+class Seeded(Protocol):
+    """A layer whose kernel is estimated from random draws."""
+
+    seed: int
+
+    def with_seed(self, seed: int) -> Layer:
+        """Return the same layer with another seed."""
+        ...
 
 
 def kernel_estimate(
@@ -59,7 +70,7 @@ def kernel_estimate(
 
     def with_seed(number: int) -> Layer:
         def change(layer: Layer, path: Any) -> Layer:
-            if isinstance(layer, MultiHeadAttention):
+            if isinstance(layer, Seeded):
                 return layer.with_seed(layer.seed * count + number)
             return layer
 

@@ -1,7 +1,7 @@
 """The kernel as a differentiable function of a network's σ_w and σ_b, compiled once for all values.
 
 Layers are frozen records of numbers, and lowering a network sorts its numbers into arrays that
-mirror its skeleton. To find the position of each number, the network is lowered a second time with
+mirror its program. To find the position of each number, the network is lowered a second time with
 numbered labels in place of its constants.
 """
 
@@ -22,6 +22,7 @@ from largen.kernels.nngp_ntk import form_for_kernels, nngp_scale
 from largen.kernels.state import AffineConstants
 from largen.kernels.tiles import kernels_at_once
 from largen.parameterizations import Parameterization, ntk
+from largen.programs import Program
 
 
 class Hyperparameters(NamedTuple):
@@ -36,7 +37,7 @@ class Hyperparameters(NamedTuple):
         σ_w or σ_b for each name, (name,).
     factors
         Factors from the square of σ to the kernel's constant, (name,).
-    features, skeleton, constants
+    features, program, constants
         The fields of :class:`largen.kernels.lower.Lowered`.
     labels
         Arrays like ``constants``, in which σ_w² and σ_b² are replaced by the position of their
@@ -50,7 +51,7 @@ class Hyperparameters(NamedTuple):
     stds: np.ndarray
     factors: np.ndarray
     features: tuple[Any, ...]
-    skeleton: Layer
+    program: Program
     constants: Any
     labels: Any
     scale: float
@@ -91,7 +92,7 @@ def hyperparameters(
         np.array(stds),
         np.array(factors),
         lowered.features,
-        lowered.skeleton,
+        lowered.program,
         lowered.constants,
         labels,
         nngp_scale(form),
@@ -143,7 +144,7 @@ def _ratio(before, now):
 
 @partial(jax.jit, static_argnums=(0, 1))
 def kernel_at(
-    skeleton: Layer,
+    program: Program,
     kind: str,
     constants: Any,
     labels: Any,
@@ -157,7 +158,7 @@ def kernel_at(
     is True at the positions that are present in each sample.
     """
     chosen, with_ntk = with_variances(constants, labels, variances), kind == "ntk"
-    return kernels_at_once(skeleton, with_ntk, chosen, x, None, (mask, None))[int(with_ntk)]
+    return kernels_at_once(program, with_ntk, chosen, x, None, (mask, None))[int(with_ntk)]
 
 
 def with_stds(net: Layer, stds: dict[str, float]) -> Layer:

@@ -1,9 +1,9 @@
-"""Lowering of an architecture in a parameterization to a skeleton and arrays of constants.
+"""The program of a network as the kernels' recursion takes it, with arrays of constants.
 
-The skeleton is the network without its constants, with the elementwise layers between two other
-layers joined into one activation and runs of equal layers folded into repetitions. Compiled
-functions depend on it alone. The constants are arrays that mirror the skeleton, stacked where it
-repeats, so that other variances or rates require no recompilation.
+Elementwise operations are joined into one function of each preactivation, and runs of equal
+operations are folded into repetitions. Compiled functions depend on the operations alone. The
+constants are arrays that mirror the operations, stacked where they repeat, so that other variances
+or rates require no recompilation.
 """
 
 from __future__ import annotations
@@ -13,43 +13,40 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
-from largen.architectures import (
-    Activation,
-    Affine,
-    Axes,
-    Elementwise,
-    Layer,
-    Parallel,
-    Repeat,
-    Sequence,
-    Signal,
-    carry,
-    copies_of,
-    layers_of,
-    signal_of,
-)
+from largen.architectures import Layer, layers_of
 from largen.errors import NoTheory
-from largen.kernels.elementwise import append, together
-from largen.kernels.pieces import Pieces, fold_pieces, stack
-from largen.kernels.rules import DATA, OnlyByNetworks, infinite_stack, nature_behind, own_constants
+from largen.kernels.rules import OnlyByNetworks, infinite_stack, natures
 from largen.kernels.state import AffineConstants
 from largen.parameterizations import CanonicalForm
-
-Path = tuple[int, ...]
+from largen.programs import (
+    BRANCH,
+    Affine,
+    Attend,
+    Function,
+    MoveChannels,
+    Program,
+    Repeat,
+    Sum,
+    program_of,
+)
+from largen.programs.elementwise import join_elementwise
+from largen.programs.folding import folded
+from largen.programs.rewriting import copies_of, unrolled
 
 
 @dataclass(frozen=True)
 class ChannelsLast:
     """A function that moves the axis of channels of samples to the end."""
 
-    axes: Axes
+    axis: int
 
     def __call__(self, x: Any) -> Any:
         """Return the samples in that order."""
-        return jnp.moveaxis(x, self.axes.channels + 1, -1)
+        return jnp.moveaxis(x, self.axis + 1, -1)
 
 
 class Lowered(NamedTuple):
@@ -58,16 +55,16 @@ class Lowered(NamedTuple):
     Attributes
     ----------
     features
-        Leading layers that act on the samples themselves, (n, *sample).
-    skeleton
-        All later layers, without constants.
+        Leading operations that act on the samples themselves, (n, *sample).
+    program
+        All later operations.
     constants
-        Arrays that mirror the skeleton.
+        The constants of each operation.
     """
 
     features: tuple[Callable[[Any], Any], ...]
-    skeleton: Layer
-    constants: Any
+    program: Program
+    constants: tuple[Any, ...]
 
 
 def lower(
@@ -76,8 +73,9 @@ def lower(
     inputs: int | tuple[int, ...] | None = None,
     *,
     constant: bool = False,
+    fold: bool = True,
 ) -> Lowered:
-    """Split a network into features of the inputs, a skeleton and its constants.
+    """Split a network into features of the inputs, a program and its constants.
 
     Parameters
     ----------
@@ -91,25 +89,43 @@ def lower(
     constant
         Whether the constants are final, so that quantities determined by them alone are computed
         here.
+    fold
+        Whether runs of equal operations become repetitions; otherwise all repetitions are written
+        out.
 
     Raises
     ------
     NoRule
-        For a layer that has no kernel.
+        For an operation that has no kernel.
     NoTheory
-        If each layer has a kernel, but not in this order.
+        If each operation has a kernel, but not in this order.
     """
-    pieces = _pieces(net, form, signal_of(inputs), constant)
-    features: list[Callable[[Any], Any]] = []
-    while len(pieces) > 1 and isinstance(first := pieces[0][0], Activation | Axes):
-        features.append(first.function if isinstance(first, Activation) else ChannelsLast(first))
-        pieces = pieces[1:]
-    skeleton, constants = fold_pieces(pieces)
+    joined = join_elementwise(program_of(net, inputs), form.branch)
+    features, program = _without_features(joined)
+    program = folded(program) if fold else unrolled(program)
     try:
-        nature_behind(skeleton, DATA)
+        program, constants = _with_constants(program, form, constant)
+        natures(program)
     except OnlyByNetworks as found:
         raise NoTheory(f"{found}{_by_networks(net)}") from None
-    return Lowered(tuple(features), skeleton, constants)
+    return Lowered(features, program, constants)
+
+
+def _without_features(program: Program) -> tuple[tuple[Callable[[Any], Any], ...], Program]:
+    """Return leading operations that act on the samples, and the program behind them."""
+    features: list[Callable[[Any], Any]] = []
+    while program.output > 1 and program.readers[0] == (1,):
+        match program.operations[1]:
+            case Function(phi=phi):
+                features.append(phi)
+            case MoveChannels(axis=axis):
+                features.append(ChannelsLast(axis))
+            case _:
+                break
+        if 1 not in program.cuts:
+            break
+        program = program.between(1, program.output)
+    return tuple(features), program
 
 
 def _by_networks(net: Layer) -> str:
@@ -119,59 +135,87 @@ def _by_networks(net: Layer) -> str:
     return ", or estimate the kernel by Monte Carlo: lg.monte_carlo_kernel."
 
 
-class _Behind(NamedTuple):
-    """The sequence of layers so far with their constants, and the signal after them."""
+class _Numbers(NamedTuple):
+    """The numbers of a parameterization that the constants of a program are made of.
 
-    pieces: Pieces
-    signal: Signal
+    Attributes
+    ----------
+    weights, seeds
+        The constants of each weight, and each seed.
+    branch
+        The factor of residual branches.
+    """
 
-    def followed_by(self, skeleton: Layer, constants: Any, layer: Layer) -> _Behind:
-        append(self.pieces, skeleton, constants)
-        return self._replace(signal=layer.signal_behind(self.signal))
+    weights: tuple[AffineConstants, ...]
+    seeds: tuple[float, ...]
+    branch: float
 
-
-def _pieces(net: Layer, form: CanonicalForm, signal: Signal, constant: bool) -> Pieces:
-    """Return the sequence of layers of a network, with their constants."""
-
-    def leaf(layer: Layer, path: Path, behind: _Behind) -> _Behind:
-        if isinstance(layer, Elementwise):
-            return behind.followed_by(Activation(layer.activation), (), layer)
-        if not isinstance(layer, Affine):
-            return behind.followed_by(layer, (), layer)
-        return behind.followed_by(_bare(layer), _constants(path, form), layer)
-
-    def join(layer: Parallel, path: Path, behind: _Behind, ways: Any) -> _Behind:
-        found = [way(_Behind([], behind.signal)) for way in ways]
-        bare, own = own_constants(layer, path, form, tuple(each.signal for each in found))
-        parts = [fold_pieces(each.pieces) for each in found]
-        return behind.followed_by(*together(bare, own, parts), layer)
-
-    def again(layer: Sequence, path: Path, behind: _Behind, once: Any) -> _Behind:
-        found = once(_Behind([], behind.signal)).pieces
-        if form.diffusive is not None and layer.times == math.inf:
-            return behind.followed_by(*infinite_stack(found, form.diffusive, constant), layer)
-        skeleton, constants = fold_pieces(found)
-        repeated = Repeat(skeleton, layer.times), stack([constants] * copies_of(layer))
-        return behind.followed_by(*repeated, layer)
-
-    return carry(net, _Behind([], signal), leaf=leaf, join=join, again=again).pieces
+    def of(self, weights: tuple[int, ...], seeds: tuple[int, ...]) -> _Numbers:
+        """Return the numbers of some of the weights and seeds."""
+        chosen = tuple(self.weights[i] for i in weights)
+        return self._replace(weights=chosen, seeds=tuple(self.seeds[i] for i in seeds))
 
 
-def _constants(path: Path, form: CanonicalForm) -> AffineConstants:
-    name = ".".join(map(str, path)) or "0"
+def _with_constants(
+    program: Program, form: CanonicalForm, constant: bool
+) -> tuple[Program, tuple[Any, ...]]:
+    """Return a program in which infinitely many blocks are one operation, and its constants."""
+    numbers = _Numbers(
+        tuple(_constants(weight.name, form) for weight in program.weights),
+        tuple(map(float, program.seeds)),
+        form.branch,
+    )
+    operations, constants = [], []
+    for operation in program.operations:
+        if isinstance(operation, Repeat) and operation.times == math.inf:
+            if form.diffusive is None:
+                copies_of(operation, str(program.sources[len(operations)]))
+            its = numbers.of(operation.weights[0], operation.seeds[0])
+
+            def of(branch: Program, its: _Numbers = its) -> tuple[Any, ...]:
+                return _constants_of(branch, its)
+
+            assert form.diffusive is not None
+            operation, found = infinite_stack(operation, of, form.branch, form.diffusive, constant)
+        else:
+            found = _constant_of(operation, numbers)
+        operations.append(operation)
+        constants.append(found)
+    return replace(program, operations=tuple(operations)), tuple(constants)
+
+
+def _constants_of(program: Program, numbers: _Numbers) -> tuple[Any, ...]:
+    return tuple(_constant_of(operation, numbers) for operation in program.operations)
+
+
+def _constant_of(operation: Any, numbers: _Numbers) -> Any:
+    """Return the constants of an operation; those of copies have a leading axis if they differ."""
+    match operation:
+        case Affine(weight=weight):
+            return numbers.weights[weight]
+        case Sum(factors=factors) if BRANCH in factors:
+            return np.asarray(numbers.branch)
+        case Attend(seed=int(seed)):
+            return np.asarray(numbers.seeds[seed])
+        case Repeat(body=body, weights=weights, seeds=seeds):
+            seeds = seeds if len(seeds) == len(weights) else seeds * len(weights)
+            rows = zip(weights, seeds, strict=True)
+            copies = [_constants_of(body, numbers.of(*row)) for row in rows]
+            if len(copies) == 1:
+                return copies[0]
+            return jax.tree.map(lambda *leaves: np.stack(leaves), *copies)
+    return ()
+
+
+def _constants(name: str, form: CanonicalForm) -> AffineConstants:
     weight, bias = form.weights[f"{name}.weight"], form.weights.get(f"{name}.bias")
     bias_std, bias_rate = (bias.std, bias.rate) if bias is not None else (0.0, 0.0)
     numbers = (weight.std**2, bias_std**2, weight.rate, bias_rate)
     return AffineConstants(*(np.asarray(number, dtype=np.float64) for number in numbers))
 
 
-def _bare(layer: Affine) -> Affine:
-    """Return a layer with its constants at their defaults, so that equal structures are equal."""
-    return replace(layer, weight_std=1.0, bias_std=0.0, width_ratio=1)
-
-
 def features_of(lowered: Lowered, x1: Any, x2: Any, dtype: Any) -> tuple[Any, Any]:
-    """Return the skeleton's inputs for two sets of samples; the second may be None."""
+    """Return the program's inputs for two sets of samples; the second may be None."""
 
     def features(x):
         x = jnp.asarray(x, dtype)

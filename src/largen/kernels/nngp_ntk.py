@@ -310,15 +310,15 @@ def _kernels(net, inputs, masks, param, rtol, resources, throw, pick, with_ntk=T
     dtype = np.result_type(*(x.dtype for x in inputs), np.float32)
     if is_traced(inputs):
         if with_ntk:
-            check_tangent(lowered.skeleton)
+            check_tangent(lowered.program)
         features = features_of(lowered, x1, x2, dtype)
         covariance, tangent = kernels_at_once(
-            lowered.skeleton, with_ntk, lowered.constants, *features, masks
+            lowered.program, with_ntk, lowered.constants, *features, masks
         )
         return pick(covariance * scale, tangent)
     check_size("x1", len(x1), len(x1 if x2 is None else x2), 1 + with_ntk, dtype)
     lowered = with_suitable_methods(lowered, inputs, with_ntk, rtol)
-    tile = fitting(lowered.skeleton, most_positions(net, shape_of(x1)), budget)
+    tile = fitting(lowered.program, most_positions(net, shape_of(x1)), budget)
     result = pick(*concrete_kernels(lowered, scale, x1, x2, dtype, with_ntk, masks, tile, devices))
     result = like(result, *inputs)
     words = inaccuracy(lowered, inputs, rtol, with_ntk) or overflow(result, x1, x2, rtol)
@@ -383,13 +383,13 @@ def concrete_kernels(
     with jax.enable_x64(True):
         kept = np.float64 if lowered.features else None  # tiles are cast one by one
         x1, x2 = features_of(lowered, x1, x2, kept)
-        if takes_whole_batches(lowered.skeleton):
+        if takes_whole_batches(lowered.program):
             return of_whole_batch(lowered, scale, x1, x2, dtype, with_ntk, masks, largest_tile)
         longest = max(len(x1), 0 if x2 is None else len(x2))
-        tile = tile_size(lowered.skeleton, longest, x1.shape[1:-1], largest_tile)
+        tile = tile_size(lowered.program, longest, x1.shape[1:-1], largest_tile)
         of_tiles = partial(kernels_on_devices, devices) if devices else kernels_by_tiles
         covariance, tangent = of_tiles(
-            lowered.skeleton, with_ntk, np.dtype(dtype), tile, lowered.constants, x1, x2, masks
+            lowered.program, with_ntk, np.dtype(dtype), tile, lowered.constants, x1, x2, masks
         )
         covariance = covariance if scale == 1 else covariance * scale
         if covariance.shape == (rows, columns):

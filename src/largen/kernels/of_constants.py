@@ -45,8 +45,8 @@ class KernelFunction:
     ):
         x1, x2 = checked_inputs(net, inputs, param)
         given = hyperparameters(net, param, shape_of(x1))
-        lowered = Lowered(given.features, given.skeleton, given.constants)
-        check_tangent(lowered.skeleton)
+        lowered = Lowered(given.features, given.program, given.constants)
+        check_tangent(lowered.program)
         self._masks = checked_masks(masks, x1, x2, lowered)
         self._inputs = x1, x2
         if not is_traced(x1, x2):
@@ -54,7 +54,7 @@ class KernelFunction:
             warn_of_lost_digits(sizes_of(np.asarray(x)) for x in given_inputs)
             positions, layers = most_positions(net, shape_of(x1)), len(given.names)
             columns = len(given_inputs[-1])
-            check_at_once("x1", lowered.skeleton, positions, len(x1), columns, layers)
+            check_at_once("x1", lowered.program, positions, len(x1), columns, layers)
             lowered = with_suitable_methods(lowered, given_inputs)
         self._given, self._lowered = given, lowered
         self.stds = dict(zip(given.names, given.stds.tolist(), strict=True))
@@ -87,7 +87,7 @@ class KernelFunction:
             sizes = jnp.stack([jnp.asarray(s, x1.dtype) for s in values])
             variances = jnp.asarray(given.factors, x1.dtype) * sizes**2
             constants = with_variances(given.constants, given.labels, variances)
-            nngp, ntk = kernels_at_once(lowered.skeleton, True, constants, x1, x2, self._masks)
+            nngp, ntk = kernels_at_once(lowered.program, True, constants, x1, x2, self._masks)
             return like(Kernels(nngp * given.scale, ntk), *inputs, *values)
 
 

@@ -24,86 +24,86 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from largen.architectures import (
-    Activation,
-    Concatenate,
-    Container,
-    Conv,
-    Dense,
-    Dropout,
-    GlobalAvgPool,
-    GlobalSumPool,
-    Layer,
-    LayerNorm,
-    Product,
-    Repeat,
-    Residual,
-    RMSNorm,
-    Serial,
-)
 from largen.interrupts import check
 from largen.kernels.inputs import Samples, plane_of, samples_of
-from largen.kernels.rules import advance, wanted
+from largen.kernels.rules import run, wanted, wanted_of_data
 from largen.kernels.rules.averages import coincident
 from largen.kernels.rules.pooling import pooled_of_averages
 from largen.kernels.state import KernelState, Wanted
+from largen.programs import (
+    Affine,
+    Concatenate,
+    Function,
+    Mask,
+    Normalise,
+    Operation,
+    Pool,
+    Product,
+    Program,
+    Repeat,
+    Sum,
+)
 
 # Entries of the planes of a tile: smaller ones are slower, though they fit into caches.
 PLANE = 2**16
 PAIRS = 2**24  # pairs of positions in a tile, which cannot be interrupted
 
-_CONTAINERS = (Serial, Repeat, Residual, Concatenate, Product)
-_POINTWISE = (Activation, Dense, Dropout, LayerNorm, RMSNorm)
-
 
 class AtPool(NamedTuple):
-    """A network cut at its global pool.
+    """A program cut at its global pool.
 
     Attributes
     ----------
     before, pool, behind
-        The layers before the pool, which keep planes apart, the pool, and the layers behind it.
+        The operations before the pool, which keep planes apart, the pool, and those behind it.
     """
 
-    before: Serial
-    pool: GlobalAvgPool | GlobalSumPool
-    behind: Serial
+    before: Program
+    pool: Pool
+    behind: Program
 
     @property
     def wanted(self) -> Wanted:
         """What the pool requires of each plane."""
-        return Wanted(means=wanted(self.pool, wanted(self.behind, Wanted())).means)
+        return Wanted(means=wanted(self.pool, wanted_of_data(self.behind)).means)
 
 
 @lru_cache(maxsize=256)
-def at_pool(skeleton: Layer) -> AtPool | None:
-    """Return a network cut at its global pool, or None if its planes depend on one another."""
-    layers = skeleton.layers if isinstance(skeleton, Serial) else ()
-    for k, layer in enumerate(layers):
-        if isinstance(layer, GlobalAvgPool | GlobalSumPool) and k > 0:
-            return AtPool(Serial(layers[:k]), layer, Serial(layers[k + 1 :]))
-        if not _keeps_planes_apart(layer):
+def at_pool(program: Program) -> AtPool | None:
+    """Return a program cut at its global pool, or None if its planes depend on one another."""
+    for place, operation in enumerate(program.operations[1:], start=1):
+        if isinstance(operation, Pool) and operation.window is None:
+            if place == 1 or place - 1 not in program.cuts:
+                return None
+            behind = program.between(place, program.output)
+            return AtPool(program.between(0, place - 1), operation, behind)
+        if not _keeps_planes_apart(operation):
             return None
     return None
 
 
-def _keeps_planes_apart(layer: Layer) -> bool:
-    """Whether a layer takes each plane to itself, by a rule of this package.
+def _keeps_planes_apart(operation: Operation) -> bool:
+    """Whether an operation takes each plane to itself.
 
     Expectations without closed form are computed for rows and columns first, which planes would
     repeat.
     """
-    if isinstance(layer, Container):
-        return type(layer) in _CONTAINERS and all(map(_keeps_planes_apart, layer.parts))
-    if isinstance(layer, Activation) and layer.function.closed_form is None:
-        return False
-    return type(layer) in _POINTWISE or (type(layer) is Conv and layer.keeps_shape)
+    match operation:
+        case Affine(window=window, tied=tied):
+            return tied and (window is None or window.around_each)
+        case Function(phi=phi):
+            return phi.closed_form is not None
+        case Normalise(over=over):
+            return over == "channels"
+        case Repeat(body=body):
+            return all(map(_keeps_planes_apart, body.operations[1:]))
+    return isinstance(operation, Mask | Sum | Product | Concatenate)
 
 
-def needs(skeleton: Layer) -> Wanted:
-    """Return what must be known of samples before the first layer."""
-    cut = at_pool(skeleton)
-    return wanted(skeleton, Wanted()) if cut is None else wanted(cut.before, cut.wanted)
+def needs(program: Program) -> Wanted:
+    """Return what must be known of samples before the first operation."""
+    cut = at_pool(program)
+    return wanted_of_data(program) if cut is None else wanted_of_data(cut.before, cut.wanted)
 
 
 def evaluate_planes(
@@ -132,11 +132,11 @@ def evaluate_planes(
     alike
         Whether both sets are the same; may be traced.
     """
-    here = len(cut.before.layers)
+    here = len(cut.before.operations)
     state, gap, ntk, equal = _averages(cut, with_ntk, constants[:here], first, second, same, alike)
     gaps = (first.own_gap, second.own_gap, gap)
     pooled = pooled_of_averages(cut.pool, state, gaps, ntk, equal)
-    return advance(cut.behind, constants[here + 1 :], pooled, Wanted())
+    return run(cut.behind, ((), *constants[here + 1 :]), pooled, Wanted())
 
 
 def _averages(cut, with_ntk, constants, first, second, same, alike):
@@ -148,7 +148,7 @@ def _averages(cut, with_ntk, constants, first, second, same, alike):
 
     def plane(d: Any) -> KernelState:
         state = plane_of(first, second, same, d, with_ntk)
-        return advance(cut.before, constants, state, cut.wanted)
+        return run(cut.before, constants, state, cut.wanted)
 
     dtype = first.side.q.dtype
     factors = jnp.where(alike, weights, 1).astype(dtype) / prod(space) ** 2
@@ -200,9 +200,9 @@ def displacements(space: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, int]:
     return np.array(first + last), np.array(counts), len(first)
 
 
-def with_own_gaps(skeleton: Layer, constants: Any, samples: Samples, masks: Any) -> Samples:
+def with_own_gaps(program: Program, constants: Any, samples: Samples, masks: Any) -> Samples:
     """Return samples with the averages of the gaps within each of them, if the pool needs them."""
-    cut = at_pool(skeleton)
+    cut = at_pool(program)
     if cut is None:
         return samples
     return samples._replace(own_gap=_own_gaps(cut, constants, samples.x, masks))
@@ -210,12 +210,13 @@ def with_own_gaps(skeleton: Layer, constants: Any, samples: Samples, masks: Any)
 
 def _own_gaps(cut: AtPool, constants: Any, x: Any, mask: Any) -> Any:
     """Return ⟨gap⟩ over all pairs of positions of each sample before the pool, (n,)."""
-    before = jax.tree.map(lambda c: jnp.asarray(c, x.dtype), constants[: len(cut.before.layers)])
+    here = len(cut.before.operations)
+    before = jax.tree.map(lambda c: jnp.asarray(c, x.dtype), constants[:here])
     one = jnp.ones((1, 1), bool)
 
     def of_sample(x: Any, mask: Any) -> Any:
         x, mask = jax.tree.map(lambda each: each[None], (x, mask))
-        sample = samples_of(x, mask, wanted(cut.before, cut.wanted))
+        sample = samples_of(x, mask, wanted_of_data(cut.before, cut.wanted))
         return _averages(cut, False, before, sample, sample, one, True)[1][0, 0]
 
     return jax.vmap(of_sample)(x, mask)
@@ -224,12 +225,12 @@ def _own_gaps(cut: AtPool, constants: Any, x: Any, mask: Any) -> Any:
 _compiled_own_gaps = partial(jax.jit, static_argnums=0)(_own_gaps)
 
 
-def own_gaps_of(skeleton: Layer, constants: Any, x: Any, mask: Any, at_most: int) -> Any:
+def own_gaps_of(program: Program, constants: Any, x: Any, mask: Any, at_most: int) -> Any:
     """Return the own gaps of concrete samples in float64, at most so many at a time, or None.
 
     Interrupts are raised between two blocks of samples.
     """
-    cut = at_pool(skeleton)
+    cut = at_pool(program)
     if cut is None or x is None:
         return None
     size = max(min(PLANE // prod(x.shape[1:-1]), at_most, len(x)), 1)

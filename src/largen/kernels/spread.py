@@ -36,7 +36,7 @@ def checked(devices: Any) -> tuple[Any, ...]:
     return tuple(devices)
 
 
-def kernels_on_devices(devices, skeleton, with_ntk, dtype, tile, constants, x1, x2, masks):
+def kernels_on_devices(devices, program, with_ntk, dtype, tile, constants, x1, x2, masks):
     """Return the kernels of ``kernels_by_tiles`` as NumPy arrays, with equal tiles for each device.
 
     Every device holds all samples; of a symmetric kernel only the tiles of one triangle are
@@ -49,13 +49,13 @@ def kernels_on_devices(devices, skeleton, with_ntk, dtype, tile, constants, x1, 
     mesh = Mesh(np.array(devices), ("tile",))
     lengths = min(tile, shape[0]), min(tile, shape[1])
     with interruptible():
-        own_gaps = own_gaps_of_both(skeleton, constants, x1, x2, masks, tile)
+        own_gaps = own_gaps_of_both(program, constants, x1, x2, masks, tile)
         sides, parts = _begin(
-            mesh, skeleton, with_ntk, dtype, lengths, len(filled), (x1, x2), masks, own_gaps
+            mesh, program, with_ntk, dtype, lengths, len(filled), (x1, x2), masks, own_gaps
         )
         for begin, end in Pace().segments(0, len(filled) // len(devices)):
             parts = _fill(
-                mesh, skeleton, with_ntk, lengths, filled, begin, end, constants, sides, parts
+                mesh, program, with_ntk, lengths, filled, begin, end, constants, sides, parts
             )
             jax.block_until_ready(parts)
 
@@ -71,16 +71,16 @@ def kernels_on_devices(devices, skeleton, with_ntk, dtype, tile, constants, x1, 
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2, 3, 4, 5))
-def _begin(mesh, skeleton, with_ntk, dtype, lengths, tiles, inputs, masks, own_gaps):
+def _begin(mesh, program, with_ntk, dtype, lengths, tiles, inputs, masks, own_gaps):
     """Return both sets of samples, prepared, and empty arrays for the tiles."""
     room = jnp.zeros((tiles, *lengths), dtype)
     parts = (room, jnp.copy(room) if with_ntk else None)
     parts = jax.lax.with_sharding_constraint(parts, NamedSharding(mesh, ACROSS))
-    return sides_of(skeleton, dtype, inputs[0], inputs[1], masks, own_gaps), parts
+    return sides_of(program, dtype, inputs[0], inputs[1], masks, own_gaps), parts
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2, 3), donate_argnums=9)
-def _fill(mesh, skeleton, with_ntk, lengths, corners, begin, end, constants, sides, parts):
+def _fill(mesh, program, with_ntk, lengths, corners, begin, end, constants, sides, parts):
     """Return the tiles after computing some of them on every device."""
 
     @partial(
@@ -92,7 +92,7 @@ def _fill(mesh, skeleton, with_ntk, lengths, corners, begin, end, constants, sid
     )
     def of_device(corners, begin, end, constants, sides, parts):
         def one(n, parts):
-            found = tile_at(skeleton, with_ntk, lengths, constants, sides, corners[n])
+            found = tile_at(program, with_ntk, lengths, constants, sides, corners[n])
             return jax.tree.map(
                 lambda all, part: all.at[n].set(part.astype(all.dtype)), parts, found
             )

@@ -37,21 +37,6 @@ class AffineConstants(NamedTuple):
     bias_rate: Any
 
 
-class Shared(NamedTuple):
-    """The constants of a layer whose parts read the same input.
-
-    Attributes
-    ----------
-    own
-        The constants of the layer itself, such as the squared factor of a residual branch.
-    parts
-        The constants of its parts, in order.
-    """
-
-    own: Any
-    parts: tuple[Any, ...]
-
-
 class Wanted(NamedTuple):
     """The moments that the remaining layers of a network require of a state.
 

@@ -12,14 +12,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool
 
-from largen.architectures import (
-    Axes,
-    Layer,
-    MultiHeadAttention,
-    parts_of,
-    places,
-    signal_of,
-)
+from largen.architectures import Layer
 from largen.errors import InvalidInput
 from largen.interrupts import Pace, interruptible
 from largen.kernels.accuracy import activations_of
@@ -33,9 +26,10 @@ from largen.kernels.planes import (
     own_gaps_of,
     with_own_gaps,
 )
-from largen.kernels.rules import advance, wanted
+from largen.kernels.rules import run, wanted_of_data
 from largen.kernels.state import KernelState, Wanted
 from largen.memory import check_fits, give_back
+from largen.programs import Attend, Program, program_of
 
 TILE = 200  # rows and columns of a tile: larger ones leave the caches, smaller ones cost calls
 CACHED = 2**18  # entries of a tile with positions, for the same reason
@@ -48,7 +42,7 @@ ROW = 2**16  # bytes of a Hermite series for each row and position, also measure
 
 
 def evaluate(
-    skeleton: Layer,
+    program: Program,
     with_ntk: bool,
     constants: Any,
     first: Samples,
@@ -61,41 +55,41 @@ def evaluate(
     ``alike`` says whether both sets are the same, and may be traced.
     """
     constants = jax.tree.map(lambda c: jnp.asarray(c, first.side.q.dtype), constants)
-    cut = at_pool(skeleton)
+    cut = at_pool(program)
     if cut is not None:
         return evaluate_planes(cut, with_ntk, constants, first, second, same, alike)
-    state = state_of(first, second, same, wanted(skeleton, Wanted()), with_ntk)
-    return advance(skeleton, constants, state, Wanted())
+    state = state_of(first, second, same, wanted_of_data(program), with_ntk)
+    return run(program, constants, state, Wanted())
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def kernels_at_once(skeleton, with_ntk, constants, x1, x2, masks=(None, None)):
+def kernels_at_once(program, with_ntk, constants, x1, x2, masks=(None, None)):
     """Return NNGP and NTK (or None) as differentiable functions of inputs and constants.
 
     ``x2`` is None for the symmetric kernel of ``x1``.
     """
-    if x2 is not None and takes_whole_batches(skeleton):
+    if x2 is not None and takes_whole_batches(program):
         # The second set comes first, so that its random draws are those that it has alone.
         second, both = len(x2), jnp.concatenate([x2, x1])
         if masks[0] is not None:
             masks = (jnp.concatenate([masks[1], masks[0]]), None)
-        whole = kernels_at_once(skeleton, with_ntk, constants, both, None, masks)
+        whole = kernels_at_once(program, with_ntk, constants, both, None, masks)
         return jax.tree.map(lambda k: k[second:, :second], whole)
     rows = jnp.arange(x1.shape[0])
     columns = -1 - jnp.arange(0 if x2 is None else x2.shape[0])
     same = rows[:, None] == (rows if x2 is None else columns)[None, :]
 
     def prepared(x, mask):
-        samples = samples_of(x, mask, needs(skeleton))
-        return with_own_gaps(skeleton, constants, samples, mask)
+        samples = samples_of(x, mask, needs(program))
+        return with_own_gaps(program, constants, samples, mask)
 
     first = prepared(x1, masks[0])
     second = first if x2 is None else prepared(x2, masks[1])
-    final = evaluate(skeleton, with_ntk, constants, first, second, same, x2 is None)
+    final = evaluate(program, with_ntk, constants, first, second, same, x2 is None)
     return final.covariance, final.ntk
 
 
-def kernels_by_tiles(skeleton, with_ntk, dtype, tile, constants, x1, x2, masks=(None, None)):
+def kernels_by_tiles(program, with_ntk, dtype, tile, constants, x1, x2, masks=(None, None)):
     """Return NNGP and NTK (or None) in ``dtype``, tile by tile.
 
     Only one triangle of a symmetric kernel is computed. Every tile is computed in float64,
@@ -107,11 +101,11 @@ def kernels_by_tiles(skeleton, with_ntk, dtype, tile, constants, x1, x2, masks=(
     shape, symmetric = (len(x1), len(x1 if x2 is None else x2)), x2 is None
     corners, lengths = corners_of(*shape, tile, symmetric), tuple(min(tile, n) for n in shape)
     with interruptible():
-        own_gaps = own_gaps_of_both(skeleton, constants, x1, x2, masks, tile)
-        sides, results = _begin(skeleton, with_ntk, dtype, x1, x2, masks, own_gaps)
+        own_gaps = own_gaps_of_both(program, constants, x1, x2, masks, tile)
+        sides, results = _begin(program, with_ntk, dtype, x1, x2, masks, own_gaps)
         for begin, end in Pace().segments(0, len(corners)):
             results = _fill(
-                skeleton, with_ntk, lengths, constants, sides, corners, begin, end, results
+                program, with_ntk, lengths, constants, sides, corners, begin, end, results
             )
             if begin == 0 and results[0].nbytes >= LARGE:
                 give_back()  # memory freed by the compiler
@@ -120,22 +114,22 @@ def kernels_by_tiles(skeleton, with_ntk, dtype, tile, constants, x1, x2, masks=(
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))
-def _begin(skeleton, with_ntk, dtype, x1, x2, masks, own_gaps):
+def _begin(program, with_ntk, dtype, x1, x2, masks, own_gaps):
     """Return both sets of samples, prepared, and empty results."""
     empty = jnp.zeros((len(x1), len(x1 if x2 is None else x2)), dtype)
-    sides = sides_of(skeleton, dtype, x1, x2, masks, own_gaps)
+    sides = sides_of(program, dtype, x1, x2, masks, own_gaps)
     return sides, (empty, jnp.copy(empty) if with_ntk else None)
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2), donate_argnums=8)
-def _fill(skeleton, with_ntk, lengths, constants, sides, corners, begin, end, results):
+def _fill(program, with_ntk, lengths, constants, sides, corners, begin, end, results):
     """Return results with some of their tiles filled in."""
     symmetric = sides[1] is None
     corners = jnp.asarray(corners)
 
     def fill(n, results):
         i, j = corners[n]
-        found = tile_at(skeleton, with_ntk, lengths, constants, sides, (i, j))
+        found = tile_at(program, with_ntk, lengths, constants, sides, (i, j))
         return jax.tree.map(
             lambda whole, part: _write(whole, part.astype(whole.dtype), i, j, symmetric),
             results,
@@ -161,13 +155,13 @@ def corners_of(n1: int, n2: int, tile: int, symmetric: bool) -> np.ndarray:
     )
 
 
-def own_gaps_of_both(skeleton, constants, x1, x2, masks, tile):
+def own_gaps_of_both(program, constants, x1, x2, masks, tile):
     """Return what :func:`own_gaps_of` gives for each set of samples, for tiles of this size."""
     both = zip((x1, x2), masks, strict=True)
-    return tuple(own_gaps_of(skeleton, constants, *each, tile**2) for each in both)
+    return tuple(own_gaps_of(program, constants, *each, tile**2) for each in both)
 
 
-def sides_of(skeleton, dtype, x1, x2, masks, own_gaps):
+def sides_of(program, dtype, x1, x2, masks, own_gaps):
     """Return both sets of samples, to cut tiles from; None for a second set equal to the first.
 
     Without positions, quantities of single samples are computed here, once for all tiles, and
@@ -176,34 +170,34 @@ def sides_of(skeleton, dtype, x1, x2, masks, own_gaps):
     if x1.ndim > 2:
         both = zip((x1, x2), masks, own_gaps, strict=True)
         return tuple(None if side[0] is None else side for side in both)
-    required, centre = wanted(skeleton, Wanted()), centre_of(x1.astype(jnp.float64))
+    required, centre = wanted_of_data(program), centre_of(x1.astype(jnp.float64))
     return tuple(None if x is None else samples_about(x, centre, required, dtype) for x in (x1, x2))
 
 
-def tile_at(skeleton, with_ntk, lengths, constants, sides, corner):
+def tile_at(program, with_ntk, lengths, constants, sides, corner):
     """Return NNGP and NTK (or None) of the tile that begins at a corner, in float64."""
     one, two = sides
-    first = tile_of(skeleton, one, corner[0], lengths[0])
-    second = tile_of(skeleton, one if two is None else two, corner[1], lengths[1])
-    return kernels_of_tile(skeleton, with_ntk, constants, first, second, corner, two is None)
+    first = tile_of(program, one, corner[0], lengths[0])
+    second = tile_of(program, one if two is None else two, corner[1], lengths[1])
+    return kernels_of_tile(program, with_ntk, constants, first, second, corner, two is None)
 
 
-def tile_of(skeleton, side, start, length):
+def tile_of(program, side, start, length):
     """Return a range of a set of samples, in float64."""
     if isinstance(side, Samples):
         return cut(side, start, length)
     x, mask, own_gap = jax.tree.map(lambda x: lax.dynamic_slice_in_dim(x, start, length), side)
-    samples = samples_of(x.astype(jnp.float64), mask, needs(skeleton))
+    samples = samples_of(x.astype(jnp.float64), mask, needs(program))
     return samples._replace(own_gap=own_gap)
 
 
-def kernels_of_tile(skeleton, with_ntk, constants, first, second, corner, symmetric):
+def kernels_of_tile(program, with_ntk, constants, first, second, corner, symmetric):
     """Return NNGP and NTK (or None) of two sets of samples that begin at a corner."""
     i, j = corner
     rows, columns = i + jnp.arange(first.number), j + jnp.arange(second.number)
     same = (rows[:, None] == columns[None, :]) & symmetric
     alike = (i == j) if symmetric else False
-    final = evaluate(skeleton, with_ntk, constants, first, second, same, alike)
+    final = evaluate(program, with_ntk, constants, first, second, same, alike)
     found = (final.covariance, final.ntk)
     if not symmetric:
         return found
@@ -223,7 +217,7 @@ def _write(whole, part, i, j, symmetric):
 
 
 def tile_size(
-    skeleton: Layer, rows: int, space: tuple[int, ...] = (), at_most: int | None = None
+    program: Program, rows: int, space: tuple[int, ...] = (), at_most: int | None = None
 ) -> int:
     """Return the size of tiles, chosen to divide the rows evenly.
 
@@ -233,12 +227,12 @@ def tile_size(
     larger, but limited since a tile cannot be interrupted. Tiles are never larger than ``at_most``,
     the limit of a memory budget.
     """
-    pairs = needs(skeleton).pairs
+    pairs = needs(program).pairs
     positions = prod(space)
     entries = positions ** (2 if pairs else 1)
-    if at_pool(skeleton) is not None:
+    if at_pool(program) is not None:
         largest = largest_tile(space)
-    elif not in_closed_form(skeleton) and not pairs:
+    elif not in_closed_form(program) and not pairs:
         largest = max(ROWS // positions, 1) if space else SERIES
     else:
         cached = isqrt(CACHED // entries) if space else TILE
@@ -248,7 +242,7 @@ def tile_size(
     return ceil(rows / ceil(max(rows, 1) / largest)) if rows else 1
 
 
-def fitting(skeleton: Layer, positions: int, memory_budget: float) -> int:
+def fitting(program: Program, positions: int, memory_budget: float) -> int:
     """Return the largest t with (bytes of a pair)·t² + (bytes of a row)·t ≤ budget.
 
     Raises
@@ -256,9 +250,9 @@ def fitting(skeleton: Layer, positions: int, memory_budget: float) -> int:
     InvalidInput
         If the budget is too small even for t = 1.
     """
-    a, b = bytes_of(skeleton, positions)
+    a, b = bytes_of(program, positions)
     if memory_budget < a + b:
-        pairs = needs(skeleton).pairs
+        pairs = needs(program).pairs
         every = "every pair of positions" if pairs else "every position"
         raise InvalidInput(
             f"memory_budget: one pair of samples, with {every} of {positions}, needs about "
@@ -267,13 +261,13 @@ def fitting(skeleton: Layer, positions: int, memory_budget: float) -> int:
     return max(int(((b**2 + 4 * a * memory_budget) ** 0.5 - b) / (2 * a)), 1)
 
 
-def bytes_of(skeleton: Layer, positions: int) -> tuple[int, int]:
+def bytes_of(program: Program, positions: int) -> tuple[int, int]:
     """Return the approximate bytes for a pair of samples, and for a sample of each set."""
-    pairs = needs(skeleton).pairs
-    known = (phi.closed_form for phi in activations_of(skeleton))
+    pairs = needs(program).pairs
+    known = (phi.closed_form for phi in activations_of(program))
     arrays = ARRAYS + max((form.arrays for form in known if form is not None), default=0)
     a = 8 * arrays * positions ** (2 if pairs else 1)
-    return a, a + (0 if in_closed_form(skeleton) else ROW * positions * (2 if pairs else 1))
+    return a, a + (0 if in_closed_form(program) else ROW * positions * (2 if pairs else 1))
 
 
 def check_size(name: str, rows: int, columns: int, number: int, dtype: Any) -> None:
@@ -293,7 +287,7 @@ def check_size(name: str, rows: int, columns: int, number: int, dtype: Any) -> N
 
 
 def check_at_once(
-    name: str, skeleton: Layer, positions: int, rows: int, columns: int, layers: int = 1
+    name: str, program: Program, positions: int, rows: int, columns: int, layers: int = 1
 ) -> None:
     """Check beforehand that kernels computed without tiles fit into memory.
 
@@ -301,7 +295,7 @@ def check_at_once(
     ----------
     name
         Name of the argument.
-    skeleton, positions
+    program, positions
         The network, and its largest number of positions between two layers.
     rows, columns
         The numbers of rows and columns of the kernel.
@@ -313,7 +307,7 @@ def check_at_once(
     OutOfMemory
         If they do not.
     """
-    pair, sample = bytes_of(skeleton, positions)
+    pair, sample = bytes_of(program, positions)
     arrays = pair + 16 * (layers - 1) * positions
     check_fits(
         float(arrays) * rows * columns + sample * (rows + columns),
@@ -324,16 +318,15 @@ def check_at_once(
 
 def most_positions(net: Layer, inputs: int | tuple[int, ...]) -> int:
     """Return the largest number of positions between two layers, for a shape of samples."""
-    # In front of Axes, channels may be among the positions.
-    found = [p for p in places(net, signal_of(inputs)) if not isinstance(p.layer, Axes)]
-    return max(prod(place.signal.space or ()) for place in found)
+    return program_of(net, inputs).most_positions
 
 
-def takes_whole_batches(skeleton: Layer) -> bool:
+def takes_whole_batches(program: Program) -> bool:
     """Whether random draws are shared by all samples, so that kernels cannot be tiled."""
-    if isinstance(skeleton, MultiHeadAttention) and skeleton.mechanism == "softmax":
-        return True
-    return any(map(takes_whole_batches, parts_of(skeleton)))
+    return any(
+        isinstance(each, Attend) and each.softmax and not each.concentrated
+        for each in program.all_operations()
+    )
 
 
 def of_whole_batch(lowered, scale, x1, x2, dtype, with_ntk, masks, largest):
@@ -345,15 +338,15 @@ def of_whole_batch(lowered, scale, x1, x2, dtype, with_ntk, masks, largest):
             f"the budget is for {largest}; pass a larger one."
         )
     positions = prod(x1.shape[1:-1])
-    check_at_once("x1", lowered.skeleton, positions, samples, samples)
+    check_at_once("x1", lowered.program, positions, samples, samples)
     x1, x2 = (None if x is None else x.astype(np.float64) for x in (x1, x2))
-    found = kernels_at_once(lowered.skeleton, with_ntk, lowered.constants, x1, x2, masks)
+    found = kernels_at_once(lowered.program, with_ntk, lowered.constants, x1, x2, masks)
     if x2 is None:
         found = jax.tree.map(lambda k: (k + k.T) / 2, found)
     covariance, tangent = (None if k is None else k.astype(dtype) for k in found)
     return covariance * scale, tangent
 
 
-def in_closed_form(skeleton: Layer) -> bool:
+def in_closed_form(program: Program) -> bool:
     """Whether all activations have closed-form expectations."""
-    return all(phi.closed_form is not None for phi in activations_of(skeleton))
+    return all(phi.closed_form is not None for phi in activations_of(program))

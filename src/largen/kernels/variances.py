@@ -18,14 +18,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from largen.architectures import Container, Layer, map_layers, parts_of
 from largen.errors import NoTheory
 from largen.expectations import ActivationFunction
 from largen.expectations.accuracy import probes
 from largen.expectations.watching import MomentRequest, watch
 from largen.kernels.lower import Lowered
-from largen.kernels.rules import advance, simplify, wanted
+from largen.kernels.rules import run, simplify, wanted_of_data
 from largen.kernels.state import KernelState, Side, Wanted, equal_positions
+from largen.programs import Program
+from largen.programs.rewriting import map_operations
 
 Seen = dict[ActivationFunction, list[np.ndarray]]
 
@@ -79,16 +80,19 @@ def activation_variances(lowered: Lowered, inputs: tuple[Any, ...]) -> Seen:
         with np.errstate(over="ignore"):
             sizes.append(np.mean(x**2, axis=-1).ravel())
         space = x.shape[1:-1]
-    few = _inputs(probes(np.concatenate(sizes)), wanted(lowered.skeleton, Wanted()))
-    known = _known(lowered.skeleton, space)
+    few = _inputs(probes(np.concatenate(sizes)), wanted_of_data(lowered.program))
+    known = _known(lowered.program, space)
     if known.get("exact"):
         return {}
     try:
         with jax.enable_x64(True), np.errstate(all="ignore"):
             through = _by_compiled_rules if space else _by_numpy
-            requests = through(lowered.skeleton, space, lowered.constants, few)
+            requests = through(lowered.program, space, lowered.constants, few)
     except jax.errors.UnexpectedTracerError:
-        raise NoTheory(_why_not_followed(lowered.skeleton)) from None
+        raise NoTheory(
+            "kernels: the variances that reach the activations cannot be followed, since a rule "
+            "contains a compiled loop."
+        ) from None
     except jax.errors.JAXTypeError:  # an activation holds traced values
         return {}
     known["exact"] = all(_exact(each.phi) for each in requests)
@@ -99,8 +103,8 @@ def activation_variances(lowered: Lowered, inputs: tuple[Any, ...]) -> Seen:
 
 
 @lru_cache(maxsize=256)
-def _known(skeleton: Layer, space: tuple[int, ...]) -> dict[str, bool]:
-    """Return a cache of results for a skeleton, initially empty."""
+def _known(program: Program, space: tuple[int, ...]) -> dict[str, bool]:
+    """Return a cache of results for a program, initially empty."""
     return {}
 
 
@@ -118,31 +122,31 @@ def _inputs(q: np.ndarray, required: Wanted) -> Input:
     return Input(*np.array(found).T)
 
 
-def _by_numpy(skeleton: Layer, space: Any, constants: Any, few: Input) -> list[MomentRequest]:
+def _by_numpy(program: Program, space: Any, constants: Any, few: Input) -> list[MomentRequest]:
     """Return the requests of samples without positions, all at once and without compilation."""
     n = len(few.q)
-    means: Any = few.mean * np.sqrt(few.q) if wanted(skeleton, Wanted()).means else None
+    means: Any = few.mean * np.sqrt(few.q) if wanted_of_data(program).means else None
     gap: Any = np.zeros((n, n))
     same: Any = np.eye(n, dtype=bool)
     side = Side(few.q, means)
     state = KernelState(side, side, gap, None, same)
     for only_which in (True, False):
         with watch(only_which) as found:
-            advance(skeleton, constants, state, Wanted())
+            run(program, constants, state, Wanted())
         if all(_exact(each.phi) for each in found.all):
             break
     return [MomentRequest(each.phi, [each.variances]) for each in found.all]
 
 
 def _by_compiled_rules(
-    skeleton: Layer, space: tuple[int, ...], constants: Any, few: Input
+    program: Program, space: tuple[int, ...], constants: Any, few: Input
 ) -> list[MomentRequest]:
     """Return the requests of samples with positions, one sample at a time to save memory."""
-    if "exact" not in _known(skeleton, space):
-        of_one = jax.eval_shape(partial(_requests, skeleton, space), constants, few)
+    if "exact" not in _known(program, space):
+        of_one = jax.eval_shape(partial(_requests, program, space), constants, few)
         if all(_exact(each.phi) for each in of_one):
             return of_one
-    requests = _requests(skeleton, space, constants, few)
+    requests = _requests(program, space, constants, few)
     found = []
     for each in requests:
         ends = np.asarray(each.variances)  # (sample, 2), in loops (sample, copy, …, 2)
@@ -154,15 +158,15 @@ def _by_compiled_rules(
 
 @partial(jax.jit, static_argnums=(0, 1))
 def _requests(
-    skeleton: Layer, space: tuple[int, ...], constants: Any, few: Input
+    program: Program, space: tuple[int, ...], constants: Any, few: Input
 ) -> list[MomentRequest]:
-    skeleton = map_layers(skeleton, lambda layer, path: simplify(layer))
-    required = wanted(skeleton, Wanted())
+    program = map_operations(program, simplify)
+    required = wanted_of_data(program)
     constants = jax.tree.map(jnp.asarray, constants)
 
     def one(sample: Input) -> list[MomentRequest]:
         with watch() as found:
-            advance(skeleton, constants, _state(sample, space, required), Wanted())
+            run(program, constants, _state(sample, space, required), Wanted())
         return found.all
 
     return lax.map(one, Input(*map(jnp.asarray, few)))
@@ -178,17 +182,3 @@ def _state(sample: Input, space: tuple[int, ...], required: Wanted) -> KernelSta
     mean = sample.mean * jnp.sqrt(q) if required.means else None
     side = Side(q, mean, within)
     return KernelState(side, side, pairs, None, jnp.ones((1, 1), bool))
-
-
-def _why_not_followed(skeleton: Layer) -> str:
-    inside = {type(layer).__name__ for layer in _containers(skeleton)}
-    return (
-        "kernels: the variances that reach the activations cannot be followed, since the rule of a "
-        f"container ({', '.join(sorted(inside))}) loops over its parts by itself. Derive it from "
-        "largen.architectures.Sequence, with `times` copies, which has a rule."
-    )
-
-
-def _containers(layer: Layer) -> list[Layer]:
-    own = [layer] if isinstance(layer, Container) else []
-    return own + [each for part in parts_of(layer) for each in _containers(part)]

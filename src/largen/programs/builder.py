@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Protocol, runtime_checkable
 
@@ -177,13 +176,3 @@ def program_of(net: Any, inputs: int | tuple[int, ...] | None = None) -> Program
     """
     builder = Builder(signal_of(inputs))
     return builder.program(builder._lower(net, 0))
-
-
-def extended(program: Program, operations: list[tuple[Operation, Signal, Source]]) -> Program:
-    """Return a program with other operations behind the data, and the same weights."""
-    return replace(
-        program,
-        operations=(Data(), *(operation for operation, _, _ in operations)),
-        signals=(program.signals[0], *(signal for _, signal, _ in operations)),
-        sources=(program.sources[0], *(source for _, _, source in operations)),
-    )

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
+from math import prod
 from typing import NamedTuple
 
-from largen.programs.operations import Data, Operation, Repeat
+from largen.programs.operations import Data, MoveChannels, Operation, Repeat
 from largen.programs.signals import Signal
 
 Path = tuple[int, ...]
@@ -131,6 +132,20 @@ class Program:
                 found.append(position)
             furthest = max(furthest, last_reader[position])
         return tuple(found)
+
+    @cached_property
+    def most_positions(self) -> int:
+        """The largest number of positions of a value that an operation reads.
+
+        Data whose channels are moved do not count: channels may be among their positions.
+        """
+        found = [1]
+        for operation in self.operations:
+            if isinstance(operation, Repeat):
+                found.append(operation.body.most_positions)
+            elif not isinstance(operation, MoveChannels):
+                found += [prod(self.signals[read].space or ()) for read in operation.reads]
+        return max(found)
 
     def between(self, start: int, end: int) -> Program:
         """Return the program of the operations from one value to another.

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
 from largen.errors import NoTheory
-from largen.programs.operations import BRANCH, Affine, Attend, Data, Operation, Repeat, Sum
+from largen.programs.operations import BRANCH, Affine, Operation, Repeat, Sum
 from largen.programs.program import Program, Source, Weight
 from largen.programs.refusals import at, in_words, no_rule
+from largen.programs.rewriting import copies_of, unrolled
 from largen.programs.signals import Signal
 
 
@@ -128,8 +128,8 @@ def chain(program: Program, reading: str) -> tuple[Step, ...]:
     return steps
 
 
-def unrolled(program: Program) -> Program:
-    """Return a program with all copies of its repetitions written out.
+def written_out(program: Program) -> Program:
+    """Return a program with the copies of all repetitions one after the other.
 
     Raises
     ------
@@ -140,71 +140,17 @@ def unrolled(program: Program) -> Program:
     --------
     >>> import largen as lg
     >>> from largen.programs import program_of
-    >>> program = unrolled(program_of(lg.residual_mlp(3, "tanh")))
+    >>> program = written_out(program_of(lg.residual_mlp(3, "tanh")))
     >>> [type(operation).__name__ for operation in program.operations][1:8]
     ['Affine', 'Function', 'Affine', 'Sum', 'Function', 'Affine', 'Sum']
     >>> len(program.weights)
     5
     """
-    if not any(isinstance(operation, Repeat) for operation in program.operations):
-        return program
-    written = _Written(program)
-    written.append(program, 0, range(len(program.weights)), range(len(program.seeds)))
-    return replace(
-        program,
-        operations=tuple(written.operations),
-        signals=tuple(written.signals),
-        sources=tuple(written.sources),
-        weights=tuple(written.weights),
-    )
-
-
-class _Written:
-    """A program while repetitions are written out."""
-
-    def __init__(self, program: Program):
-        self.operations: list[Operation] = [Data()]
-        self.signals, self.sources = [program.signals[0]], [program.sources[0]]
-        self.weights = list(program.weights)
-
-    def append(self, program: Program, value: int, weights, seeds) -> int:
-        """Append operations that read a value, with their weights and seeds; return the last."""
-        places = [value]
-        for position, operation in enumerate(program.operations[1:], 1):
-            source, reads = program.sources[position], tuple(places[r] for r in operation.reads)
-            if isinstance(operation, Repeat):
-                places.append(self._copies(operation, source, reads[0], weights, seeds))
-                continue
-            operation = replace(operation, reads=reads)
-            if isinstance(operation, Affine):
-                operation = replace(operation, weight=weights[operation.weight])
-            if isinstance(operation, Attend) and operation.seed is not None:
-                operation = replace(operation, seed=seeds[operation.seed])
-            self.operations.append(operation)
-            self.signals.append(program.signals[position])
-            self.sources.append(source)
-            places.append(len(self.operations) - 1)
-        return places[-1]
-
-    def _copies(self, repeat: Repeat, source: Source, value: int, weights, seeds) -> int:
-        if repeat.times == math.inf:
-            raise NoTheory(
-                f"{source}: wanted a finite number of blocks, got infinitely many. Kernels and "
-                "mean fields have the limit: lg.kernel, lg.theories.InfiniteDepth."
-            )
-        for copy in range(int(repeat.times)):
-            row = [weights[w] for w in repeat.weights[copy % len(repeat.weights)]]
-            if copy and len(repeat.weights) == 1:
-                row = self._fresh(row)
-            inner = [seeds[s] for s in repeat.seeds[copy % len(repeat.seeds)]]
-            value = self.append(repeat.body, value, row, inner)
-        return value
-
-    def _fresh(self, row: list[int]) -> list[int]:
-        """Return the indices of new weights with the constants of others."""
-        new = {w: len(self.weights) + place for place, w in enumerate(dict.fromkeys(row))}
-        self.weights += [self.weights[w] for w in new]
-        return [new[w] for w in row]
+    program = unrolled(program)
+    for operation, source in zip(program.operations, program.sources, strict=True):
+        if isinstance(operation, Repeat):
+            copies_of(operation, at(source))
+    return program
 
 
 def check_independent(program: Program, reading: str) -> None:

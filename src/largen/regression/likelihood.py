@@ -30,6 +30,7 @@ from largen.kernels.masked import Masked
 from largen.kernels.padding import fill
 from largen.kernels.tiles import check_at_once, most_positions
 from largen.parameterizations import Parameterization
+from largen.programs import Program
 from largen.regression.checks import training_inputs, training_targets
 from largen.results import brief, fields_over, in_notebooks, save_result
 from largen.scalars import real
@@ -75,7 +76,7 @@ class Evidence(NamedTuple):
         given = self.given
         with jax.enable_x64(True):
             value, by_variance, by_noise = _value_and_slopes(
-                given.skeleton,
+                given.program,
                 self.kernel,
                 given.constants,
                 given.labels,
@@ -107,7 +108,7 @@ class Evidence(NamedTuple):
 
     def inaccuracy(self) -> str | None:
         """Return the error message if the network's expectations miss their accuracy, or None."""
-        lowered = Lowered((), self.given.skeleton, self.given.constants)
+        lowered = Lowered((), self.given.program, self.given.constants)
         return inaccuracy(lowered, (self.x,), None, with_ntk=self.kernel == "ntk")
 
 
@@ -129,18 +130,18 @@ def evidence(
         raise InvalidInput(f"param: wanted e.g. lg.ntk(), got {param!r}.")
     given = hyperparameters(net, param, shape_of(rows))
     positions, layers = most_positions(net, shape_of(rows)), 1 + len(given.names)
-    check_at_once("x", given.skeleton, positions, len(rows), len(rows), layers)
+    check_at_once("x", given.program, positions, len(rows), len(rows), layers)
     if kind != "nngp":
-        check_tangent(given.skeleton)
+        check_tangent(given.program)
         _check_rates(net, given, param, shape_of(rows))
-    there = checked_mask("mask", mask, rows, Lowered(given.features, given.skeleton, ()))
+    there = checked_mask("mask", mask, rows, Lowered(given.features, given.program, ()))
     with jax.enable_x64(True):
         for phi in given.features:
             rows = np.asarray(phi(rows))
-    lowered = Lowered((), given.skeleton, given.constants)
+    lowered = Lowered((), given.program, given.constants)
     warn_of_lost_digits([sizes_of(rows)])
     suited = with_suitable_methods(lowered, (rows,), with_ntk=kind != "nngp")
-    given = given._replace(skeleton=suited.skeleton)
+    given = given._replace(program=suited.program)
     return Evidence(given, rows, targets.reshape(len(targets), -1), there, kind)
 
 
@@ -243,7 +244,7 @@ def log_likelihood(
 
 @partial(jax.jit, static_argnums=(0, 1))
 def _value_and_slopes(
-    skeleton: Layer,
+    program: Program,
     kind: str,
     constants: Any,
     labels: Any,
@@ -263,7 +264,7 @@ def _value_and_slopes(
     pairs = given[:, None] & given
 
     def kernel(variances):
-        found = scale * kernel_at(skeleton, kind, constants, labels, variances, x, mask)
+        found = scale * kernel_at(program, kind, constants, labels, variances, x, mask)
         return jnp.where(pairs, found, 0)
 
     matrix, pull_back = jax.vjp(kernel, variances)

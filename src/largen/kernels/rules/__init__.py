@@ -1,36 +1,23 @@
-"""Rules of the layers for the kernels (NNGP and NTK) of infinitely wide networks.
+"""Rules of the operations for the kernels (NNGP and NTK) of infinitely wide networks.
 
-Every layer needs a ``rule``, which maps the kernels before the layer to those behind it. Further
-functions of ``dispatch.py`` state which moments a layer requires of the layers before it, whether
-the signal behind it is Gaussian, and whether that signal is independent of the layer's input. Where
-a layer registers none of these, the traits of its record decide, conservatively.
+Every operation needs a ``rule``, which maps the kernels of the values that it reads to those of its
+own value. Further functions state which moments it requires of what it reads (``wanted``) and how
+its value is distributed (``nature_behind``).
 """
 
-from largen.kernels.rules import (
-    activations,
-    affine,
-    attention,
-    heads,
-    infinite_depth,
-    normalizing,
-    pooling,
-    structure,
-)
+from largen.kernels.rules import activations, affine, attention, combinations, normalizing, pooling
 from largen.kernels.rules.biased_depth import BiasedDepth
 from largen.kernels.rules.dispatch import (
-    DATA,
-    Nature,
-    OnlyByNetworks,
     advance,
-    freshness,
-    nature_behind,
-    own_constants,
+    requirements,
     rule,
+    run,
     simplify,
     wanted,
+    wanted_of_data,
 )
 from largen.kernels.rules.infinite_depth import InfiniteDepth, infinite_stack
-from largen.kernels.rules.structure import ends_in_affine_map
+from largen.kernels.rules.natures import DATA, Nature, OnlyByNetworks, nature_behind, natures
 
 __all__ = [
     "DATA",
@@ -42,17 +29,16 @@ __all__ = [
     "advance",
     "affine",
     "attention",
-    "ends_in_affine_map",
-    "freshness",
-    "heads",
-    "infinite_depth",
+    "combinations",
     "infinite_stack",
     "nature_behind",
+    "natures",
     "normalizing",
-    "own_constants",
     "pooling",
+    "requirements",
     "rule",
+    "run",
     "simplify",
-    "structure",
     "wanted",
+    "wanted_of_data",
 ]

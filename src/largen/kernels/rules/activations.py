@@ -14,17 +14,16 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
-from largen.architectures import Activation, Dropout
-from largen.errors import NoTheory
 from largen.expectations import mean, pair_moments, second_moment
-from largen.kernels.rules.dispatch import Nature, OnlyByNetworks, nature_behind, rule, wanted
+from largen.kernels.rules.dispatch import States, rule, wanted
 from largen.kernels.rules.scaling import apply_masks
 from largen.kernels.state import KernelState, Side, Wanted, equal_positions, opposite
+from largen.programs import Function, Mask
 
 
 @rule.register
-def _(layer: Activation, constants: tuple[()], state: KernelState, behind: Wanted) -> KernelState:
-    phi = layer.function
+def _(operation: Function, constants: tuple[()], states: States, behind: Wanted) -> KernelState:
+    (state,), phi = states, operation.phi
 
     def of_side(side: Side) -> Side:
         within = side.within
@@ -41,37 +40,16 @@ def _(layer: Activation, constants: tuple[()], state: KernelState, behind: Wante
 
 
 @wanted.register
-def _(layer: Activation, behind: Wanted) -> Wanted:
+def _(operation: Function, behind: Wanted) -> Wanted:
     return Wanted(behind.pairs)
 
 
-@nature_behind.register
-def _(layer: Activation, nature: Nature) -> Nature:
-    if nature.kind == "data":
-        raise NoTheory(
-            f"kernels: {layer!r} stands before the first affine map and behind another layer, "
-            "where inputs are data and not Gaussian. Apply that layer to the data yourself, or "
-            "put a Dense() before it."
-        )
-    if nature.kind != "gaussian":
-        raise OnlyByNetworks(
-            f"kernels: {layer!r} acts on {nature.kind}, which is not Gaussian, so that its kernel "
-            "is not an integral over two Gaussians. Put a Dense() between them"
-        )
-    if not nature.alike:
-        raise NoTheory(
-            f"kernels: {layer!r} acts on Gaussian channels of different variances. Put it before "
-            "the layer that normalises them together, or a Dense() between them."
-        )
-    return Nature(f"the output of {layer!r}", centred=False, alike=True)
-
-
 @rule.register
-def _(layer: Dropout, constants: tuple[()], state: KernelState, behind: Wanted) -> KernelState:
+def _(operation: Mask, constants: tuple[()], states: States, behind: Wanted) -> KernelState:
     # Masks m of different components are independent, with E[m] = 1 − rate. Only where a component
     # is multiplied by itself does E[m²]/(1 − rate)² = 1/(1 − rate) appear: for equal positions of
     # one sample in the same pass.
-    kept = 1 / (1 - layer.rate)
+    (state,), kept = states, 1 / (1 - operation.rate)
 
     def gaps(gap, one, two, own):
         return jnp.where(own, kept * gap, gap + (kept - 1) * (one + two) / 2)
@@ -92,8 +70,3 @@ def _(layer: Dropout, constants: tuple[()], state: KernelState, behind: Wanted) 
         gap=gaps(state.gap, q1, q2, own),
         ntk=None if state.ntk is None else jnp.where(own, kept * state.ntk, state.ntk),
     )
-
-
-@nature_behind.register
-def _(layer: Dropout, nature: Nature) -> Nature:
-    return nature if layer.rate == 0 else nature._replace(kind=f"the output of {layer!r}")

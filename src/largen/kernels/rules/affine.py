@@ -9,26 +9,13 @@ eqs. (13), (17)-(24) and (83)),
 
 from __future__ import annotations
 
-from math import prod
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from largen.architectures import Affine, Conv, ConvTranspose, Dense, LocallyConnected
-from largen.kernels.rules.dispatch import (
-    GAUSSIAN,
-    Freshness,
-    Nature,
-    OnlyByNetworks,
-    freshness,
-    has_rule,
-    nature_behind,
-    no_rule,
-    rule,
-    wanted,
-)
+from largen.kernels.rules.dispatch import States, rule, wanted
 from largen.kernels.rules.plane_windows import window_sum_in_plane
 from largen.kernels.rules.scaling import apply_masks
 from largen.kernels.state import (
@@ -39,69 +26,28 @@ from largen.kernels.state import (
     equal_positions,
     opposite,
 )
-from largen.programs.windows import Slide, slides
+from largen.programs import Affine, Slide, slides
 
 
 @rule.register
-def _(layer: Dense, constants: AffineConstants, state: KernelState, behind: Wanted) -> KernelState:
-    return _affine_map(state, constants, 1, behind)
-
-
-@rule.register(Conv)
-@rule.register(ConvTranspose)
-def _(
-    layer: Conv | ConvTranspose, constants: AffineConstants, state: KernelState, behind: Wanted
-) -> KernelState:
-    for axis, slide in enumerate(slides(layer.geometry, state.space)):
-        state = window_sum(state, axis, slide)
-    return _affine_map(state, constants, prod(layer.window), behind)
-
-
-@rule.register
-def _(
-    layer: LocallyConnected, constants: AffineConstants, state: KernelState, behind: Wanted
-) -> KernelState:
+def _(operation: Affine, constants: AffineConstants, states: States, behind: Wanted) -> KernelState:
+    (state,), window = states, operation.window
+    if window is None:
+        state = _affine_map(state, constants, 1, behind)
+    else:
+        for axis, slide in enumerate(slides(window, state.space)):
+            state = window_sum(state, axis, slide)
+        state = _affine_map(state, constants, window.size, behind)
+    if operation.tied or not behind.pairs:
+        return state
     # Each position has its own weights, the same for all samples, so that outputs at different
     # positions are uncorrelated.
-    for axis, slide in enumerate(slides(layer.geometry, state.space)):
-        state = window_sum(state, axis, slide)
-    state = _affine_map(state, constants, prod(layer.window), behind)
-    return without_correlations(state) if behind.pairs else state
+    return without_correlations(state)
 
 
 @wanted.register
-def _(layer: Affine, behind: Wanted) -> Wanted:
-    return Wanted(behind.pairs)
-
-
-@wanted.register
-def _(layer: LocallyConnected, behind: Wanted) -> Wanted:
-    return Wanted()
-
-
-@nature_behind.register
-def _(layer: Conv, nature: Nature) -> Nature:
-    # The mean over the channels of a group equals that over all channels only if all channels
-    # have the same distribution.
-    if layer.groups > 1 and not nature.alike:
-        raise OnlyByNetworks(
-            f"kernels: {layer!r} splits channels of different distributions into groups, such as "
-            "those of the data, so that its own channels have different covariances. Put a Dense() "
-            "or a Conv() of one group before it"
-        )
-    return GAUSSIAN
-
-
-@nature_behind.register
-def _(layer: Affine, nature: Nature) -> Nature:
-    if not has_rule(layer):
-        raise no_rule(layer)
-    return GAUSSIAN
-
-
-@freshness.register
-def _(layer: Affine) -> Freshness:
-    return "fresh"
+def _(operation: Affine, behind: Wanted) -> Wanted:
+    return Wanted(behind.pairs and operation.tied)
 
 
 def window_sum(state: KernelState, axis: int, slide: Slide) -> KernelState:

@@ -12,42 +12,46 @@ of the logits contributes to Θ at order 1/width, and vanishes in the limit.
 
 from __future__ import annotations
 
-from functools import reduce
+from dataclasses import replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from largen.architectures import QKVAttention, SelfAttention
+from largen.kernels.rules import heads
 from largen.kernels.rules.averages import coincident, from_averages, product
-from largen.kernels.rules.dispatch import (
-    Freshness,
-    Nature,
-    freshness,
-    nature_behind,
-    rule,
-    wanted,
-)
+from largen.kernels.rules.dispatch import States, rule, simplify, wanted
 from largen.kernels.rules.scaling import apply_masks
-from largen.kernels.rules.structure import advance_parts
-from largen.kernels.state import KernelState, Shared, Side, Wanted, opposite
+from largen.kernels.state import KernelState, Side, Wanted, opposite
+from largen.programs import Attend
 
 
 @rule.register
-def _(
-    layer: SelfAttention, constants: tuple[()], state: KernelState, behind: Wanted
-) -> KernelState:
-    first, second = (_weights(side, layer.logit_scale) for side in (state.first, state.second))
-    return _attended(state, first, second)
+def _(operation: Attend, constants: Any, states: States, behind: Wanted) -> KernelState:
+    queries, _, values = states
+    if not operation.concentrated:
+        return heads.attended(operation, constants, states, behind)
+    if operation.reads[0] == operation.reads[1]:
+        weights = [_weights(side, operation) for side in (queries.first, queries.second)]
+    else:
+        # Queries and keys have independent weights: logits q·k/d vanish, and so do their
+        # derivatives.
+        sides = (values.first, values.second)
+        weights = [_uniform(side, operation.causal) for side in sides]
+    return _attended(values, *weights)
 
 
-@rule.register
-def _(layer: QKVAttention, constants: Shared, state: KernelState, behind: Wanted) -> KernelState:
-    # Queries and keys have independent weights: logits q·k/d vanish, and so do their derivatives.
-    *_, values = advance_parts(layer, constants, state, Wanted(True, behind.means))
-    first, second = (_uniform(side, layer.causal) for side in (values.first, values.second))
-    return _attended(values, first, second)
+@wanted.register
+def _(operation: Attend, behind: Wanted) -> Wanted:
+    return Wanted(True, behind.means)
+
+
+@simplify.register
+def _(operation: Attend) -> Attend:
+    # Attention weights of each head sum to one: as to the size of variances, a few heads are as
+    # good as many.
+    return replace(operation, draws=min(operation.draws, 2))
 
 
 def _attended(state: KernelState, first: Any, second: Any) -> KernelState:
@@ -77,15 +81,17 @@ def _attended(state: KernelState, first: Any, second: Any) -> KernelState:
     return apply_masks(from_averages(attended, coincident(state)))
 
 
-def _weights(side: Any, scale: float) -> Any:
+def _weights(side: Any, operation: Attend) -> Any:
     """Return A of each sample, (position, position, n), which is 0 for masked keys."""
     one, two = opposite(side.q)
     n = side.q.shape[-1]
-    logits = (scale * ((one + two) / 2 - side.within)).reshape(side.q.size // n, -1, n)
+    covariance = (one + two) / 2 - side.within
+    logits = (operation.scale * covariance).reshape(side.q.size // n, -1, n)
+    seen = np.tri(len(logits), dtype=bool)[..., None] | (not operation.causal)
     if side.present is None:
-        return jax.nn.softmax(logits, axis=1)
-    there = side.present.reshape(1, -1, n) > 0
-    return jax.nn.softmax(logits, axis=1, where=there | ~jnp.any(there, axis=1, keepdims=True))
+        return jax.nn.softmax(logits, axis=1, where=seen)
+    there = seen & (side.present.reshape(1, -1, n) > 0)
+    return jax.nn.softmax(logits, axis=1, where=there | (seen & ~there.any(1, keepdims=True)))
 
 
 def _uniform(side: Side, causal: bool) -> Any:
@@ -98,28 +104,3 @@ def _uniform(side: Side, causal: bool) -> Any:
         weights = weights * side.present.reshape(1, -1, n)
     total = jnp.sum(weights, axis=1, keepdims=True)
     return weights / jnp.where(total > 0, total, 1)
-
-
-@wanted.register
-def _(layer: SelfAttention, behind: Wanted) -> Wanted:
-    return Wanted(True, behind.means)
-
-
-@nature_behind.register
-def _(layer: SelfAttention, nature: Nature) -> Nature:
-    return nature
-
-
-@wanted.register
-def _(layer: QKVAttention, behind: Wanted) -> Wanted:
-    return reduce(Wanted.__or__, (wanted(part, Wanted(True, behind.means)) for part in layer.parts))
-
-
-@nature_behind.register
-def _(layer: QKVAttention, nature: Nature) -> Nature:
-    return nature_behind(layer.parts[2], nature)
-
-
-@freshness.register
-def _(layer: QKVAttention) -> Freshness:
-    return freshness(layer.parts[2])

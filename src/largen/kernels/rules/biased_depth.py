@@ -22,17 +22,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from largen.architectures import Activation, Layer
 from largen.expectations.closed_form import of_one_rank
 from largen.expectations.homogeneous import angle_and_folding
-from largen.kernels.rules.depth_steps import by_rows, integrate, usual_steps
-from largen.kernels.rules.dispatch import Freshness, Nature, freshness, nature_behind, rule
+from largen.kernels.rules.depth_steps import StreamConstants, by_rows, integrate, usual_steps
+from largen.kernels.rules.dispatch import States, rule
 from largen.kernels.rules.homogeneous_depth import slopes_of_branch
-from largen.kernels.state import AffineConstants, KernelState, Shared, Side, Wanted, opposite
+from largen.kernels.state import AffineConstants, KernelState, Side, Wanted, opposite
+from largen.programs import Operation, Program
 
 
-@dataclass(frozen=True, repr=False)
-class BiasedDepth(Layer):
+@dataclass(frozen=True)
+class BiasedDepth(Operation):
     """Infinitely many residual blocks, each with such an activation and a ``Dense`` with biases.
 
     Attributes
@@ -45,26 +45,30 @@ class BiasedDepth(Layer):
     even: float
 
 
-def with_biases(branch: Layer, constants: Any, square: float) -> tuple[Layer, Shared] | None:
-    """Return the layer of such branches and its constants, or None for any other branch.
+def with_biases(
+    reads: tuple[int, ...], branch: Program, constants: tuple[Any, ...], square: float
+) -> tuple[Operation, StreamConstants] | None:
+    """Return the operation of such branches and its constants, or None for any other branch.
 
     ``square`` is the squared factor of the branch, relative to 1/L.
     """
     slopes = slopes_of_branch(branch)
     if slopes is None:
         return None
-    _, numbers = constants
+    numbers: AffineConstants = constants[-1]
     if not numbers.weight_variance > 0:
         return None
     weight, bias = square * numbers.weight_variance, square * numbers.bias_variance
-    own = AffineConstants(weight, bias, numbers.weight_rate, numbers.bias_rate)
-    return BiasedDepth(*slopes[:2]), Shared((own, usual_steps()), ())
+    scaled = AffineConstants(weight, bias, numbers.weight_rate, numbers.bias_rate)
+    return BiasedDepth(reads, *slopes[:2]), StreamConstants(scaled, usual_steps())
 
 
 @rule.register
-def _(layer: BiasedDepth, constants: Shared, state: KernelState, behind: Wanted) -> KernelState:
-    numbers, steps = constants.own
-    size, bend = layer.odd**2 + layer.even**2, 2 * layer.even**2 / np.pi
+def _(
+    operation: BiasedDepth, constants: StreamConstants, states: States, behind: Wanted
+) -> KernelState:
+    (state,), (numbers, steps) = states, constants
+    size, bend = operation.odd**2 + operation.even**2, 2 * operation.even**2 / np.pi
     rate = numbers.weight_variance * size
     xp = np if isinstance(state.gap, np.ndarray) else jnp
 
@@ -107,14 +111,3 @@ def _(layer: BiasedDepth, constants: Shared, state: KernelState, behind: Wanted)
     q1, q2 = state.facing(state.first.q, state.second.q)
     gap, ntk = through_stream(q1, q2, state.gap, state.ntk)
     return KernelState(of_side(state.first), of_side(state.second), gap, ntk, state.same)
-
-
-@nature_behind.register
-def _(layer: BiasedDepth, nature: Nature) -> Nature:
-    nature_behind(Activation("relu"), nature)  # may raise
-    return nature
-
-
-@freshness.register
-def _(layer: BiasedDepth) -> Freshness:
-    return "mixed"

@@ -42,6 +42,21 @@ class Tableau(NamedTuple):
     places: np.ndarray
 
 
+class StreamConstants(NamedTuple):
+    """The constants of infinitely many blocks.
+
+    Attributes
+    ----------
+    numbers
+        Those of their branches.
+    steps
+        The steps in depth, from :func:`steps_of`.
+    """
+
+    numbers: Any
+    steps: Any
+
+
 @cache
 def tableau() -> Tableau:
     """Return the coefficients of the method.

@@ -1,86 +1,53 @@
-"""The functions that define the kernels of a layer, each dispatched on the layer's type.
+"""The functions that define the kernels of an operation, each dispatched on the operation's type.
 
-Only ``rule`` has no default. The defaults of the others follow from the traits of the layer, and
-are conservative where it states none: the signal behind it then counts as non-Gaussian, and as
-dependent on the signal before it.
+Only ``rule`` has no default. A program is carried through by :func:`run`, operation by operation.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import singledispatch
-from typing import Any, Literal, NamedTuple
+from functools import lru_cache, reduce, singledispatch
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from largen.architectures import Container, Layer, Parallel, Signal
-from largen.errors import NoRule, NoTheory
+from largen.errors import NoRule
 from largen.expectations.watching import add_requests, separate_watch
 from largen.kernels.state import KernelState, Wanted
-from largen.parameterizations import CanonicalForm
+from largen.programs import Affine, Operation, Pool, Product, Program, Repeat, Sum
 
-
-class OnlyByNetworks(NoTheory):
-    """A layer has no kernel rule, while finite networks implement it.
-
-    The message has no full stop: whoever catches the error adds what finite networks can do.
-    """
-
-
-class Nature(NamedTuple):
-    """The kind of distribution of a signal, known before any number is computed.
-
-    Attributes
-    ----------
-    kind
-        ``"data"`` for numbers that are not random, ``"gaussian"`` for a Gaussian process, and
-        otherwise a description of the signal for error messages, such as ``"an activation"``.
-    centred
-        Whether the mean of the signal is zero.
-    alike
-        Whether all channels have the same distribution.
-    """
-
-    kind: str
-    centred: bool
-    alike: bool
-
-
-DATA = Nature("data", centred=False, alike=False)
-GAUSSIAN = Nature("gaussian", centred=True, alike=True)
-
-Freshness = Literal["fresh", "own", "mixed"]
+States = tuple[KernelState, ...]
 
 
 @singledispatch
-def rule(layer: Layer, constants: Any, state: KernelState, behind: Wanted) -> KernelState:
-    """Return the state behind a layer, with at least the moments required there.
+def rule(operation: Operation, constants: Any, states: States, behind: Wanted) -> KernelState:
+    """Return the state of the value of an operation, with at least the moments required there.
 
     Parameters
     ----------
-    layer
-        The layer.
+    operation
+        The operation.
     constants
-        Its constants, and those of its parts.
-    state
-        The state before the layer.
+        Its constants.
+    states
+        The states of the values that it reads, with the moments that it requires of them.
     behind
-        The moments that are required behind it.
+        The moments that are required of its value.
 
     Raises
     ------
     NoRule
-        For a layer without a kernel rule.
+        For an operation without a kernel rule.
     """
-    raise no_rule(layer)
+    raise no_rule(operation, operation)
 
 
 @singledispatch
-def wanted(layer: Layer, behind: Wanted) -> Wanted:
-    """Return the moments required before a layer, given those required behind it.
+def wanted(operation: Operation, behind: Wanted) -> Wanted:
+    """Return the moments required of what an operation reads, given those required of its value.
 
     By default they are the same.
     """
@@ -88,100 +55,154 @@ def wanted(layer: Layer, behind: Wanted) -> Wanted:
 
 
 @singledispatch
-def nature_behind(layer: Layer, nature: Nature) -> Nature:
-    """Return the nature of the signal behind a layer.
-
-    By default a linear layer does not change it, and nothing is known of the signal behind any
-    other layer, so that only an affine map may follow.
-
-    Raises
-    ------
-    NoRule
-        For a layer without a :func:`rule`.
-    NoTheory
-        Where the kernel rules do not hold, such as for an activation of a non-Gaussian signal.
-    """
-    if not has_rule(layer):
-        raise no_rule(layer)
-    if layer.linear:
-        return nature
-    return Nature(f"the output of {layer!r}", centred=False, alike=False)
+def simplify(operation: Operation) -> Operation:
+    """Return a cheaper operation that leaves variances of the same size; by default the same."""
+    return operation
 
 
-@singledispatch
-def freshness(layer: Layer) -> Freshness:
-    """Return how a channel behind a layer depends on the same channel before it.
-
-    ``"fresh"`` if it is independent of it, because new random weights lie between the two;
-    ``"own"`` if it is a function of that channel; ``"mixed"`` for a sum of both kinds of terms.
-    """
-    return "own"
-
-
-@singledispatch
-def own_constants(
-    layer: Parallel, path: tuple[int, ...], form: CanonicalForm, behind: tuple[Signal, ...]
-) -> tuple[Parallel, Any]:
-    """Return a parallel layer without its own constants, and these constants as arrays.
+def run(program: Program, constants: Any, state: KernelState, behind: Wanted) -> KernelState:
+    """Return the state of the output of a program, with the moments that are required there.
 
     Parameters
     ----------
-    layer
-        The layer.
-    path
-        Its position in the network.
-    form
-        The canonical form of the parameterization, at infinite width.
+    program, constants
+        The program, and the constants of each operation.
+    state
+        The state of the data.
     behind
-        The signals behind the parts of the layer.
+        The moments that are required of the output.
     """
-    return layer, ()
+    required = requirements(program, behind)
+    states = [state]
+    for place, (operation, its) in enumerate(
+        zip(program.operations[1:], constants[1:], strict=True), start=1
+    ):
+        ahead = _of_reads(program, place, required[place])
+        reads = tuple(states[read].reduced(ahead) for read in operation.reads)
+        states.append(advance(operation, its, reads, required[place]))
+    return states[-1].reduced(behind)
 
 
-def advance(layer: Layer, constants: Any, state: KernelState, behind: Wanted) -> KernelState:
-    """Return the state behind a layer, with only the moments that are required there."""
-    if state.displacement is not None and not isinstance(layer, Container):
-        return _separately(lambda state: rule(layer, constants, state, behind), state, behind)
+@lru_cache(maxsize=4096)
+def requirements(program: Program, behind: Wanted) -> tuple[Wanted, ...]:
+    """Return the moments that are required of each value, given those required of the output."""
+    found = [Wanted() for _ in program.operations]
+    found[-1] = behind
+    for place in range(program.output, 0, -1):
+        for read in program.operations[place].reads:
+            found[read] |= _of_reads(program, place, found[place])
+    return tuple(found)
+
+
+def wanted_of_data(program: Program, behind: Wanted | None = None) -> Wanted:
+    """Return the moments that a program requires of its data."""
+    return requirements(program, Wanted() if behind is None else behind)[0]
+
+
+def _of_reads(program: Program, place: int, behind: Wanted) -> Wanted:
+    operation = program.operations[place]
+    required = wanted(operation, behind)
+    if isinstance(operation, Sum):
+        # Second moments of a sum contain the products of the means of any two terms.
+        off_centre = sum(not _centred(program)[read] for read in operation.reads)
+        required |= Wanted(means=off_centre > 1)
+    if isinstance(operation, Repeat):
+        for _ in range(2):  # requirements only grow, and there are two of them
+            required |= requirements(operation.body, required)[0]
+    return required
+
+
+@lru_cache(maxsize=4096)
+def _centred(program: Program) -> tuple[bool, ...]:
+    """Return of which values it is known from the operations alone that their mean is zero."""
+    found = [False]
+    for operation in program.operations[1:]:
+        reads = [found[read] for read in operation.reads]
+        match operation:
+            case Affine():
+                found.append(True)
+            case Sum() | Pool():
+                found.append(all(reads))
+            case Product():
+                found.append(any(reads))
+            case Repeat():
+                found.append(reads[0] and _centred(operation.body)[-1])
+            case _:
+                found.append(False)
+    return tuple(found)
+
+
+def advance(operation: Operation, constants: Any, states: States, behind: Wanted) -> KernelState:
+    """Return the state of an operation's value, with only the moments that are required there."""
+    if states[0].displacement is not None and not isinstance(operation, Repeat):
+        return _separately(lambda *s: rule(operation, constants, s, behind), states, behind)
     with separate_watch() as inner:
-        after = rule(layer, constants, state, behind)
+        after = rule(operation, constants, states, behind)
     add_requests(inner.all)
     after = after.reduced(behind)
     # States in NumPy, which are those of single samples, stay in NumPy: nothing is compiled.
-    return jax.tree.map(np.asarray, after) if isinstance(state.gap, np.ndarray) else after
+    return jax.tree.map(np.asarray, after) if isinstance(states[0].gap, np.ndarray) else after
 
 
 def _separately(
-    layer: Callable[[KernelState], KernelState], plane: KernelState, behind: Wanted
+    operation: Callable[..., KernelState], planes: States, behind: Wanted
 ) -> KernelState:
-    """Carry a plane through a layer that XLA does not fuse into the next one.
+    """Carry planes through an operation that XLA does not fuse into the next one.
 
-    XLA would evaluate the layer anew at every position of the next one's window. It does not look
-    into the branches of a condition that it cannot decide; this one always holds.
+    XLA would evaluate the operation anew at every position of the next one's window. It does not
+    look into the branches of a condition that it cannot decide; this one always holds.
     """
 
-    def step(plane: KernelState) -> KernelState:
-        return layer(plane).reduced(behind)
+    def step(*planes: KernelState) -> KernelState:
+        return operation(*planes).reduced(behind)
 
-    after = jax.eval_shape(step, plane)
+    after = jax.eval_shape(step, *planes)
 
-    def nothing(plane: KernelState) -> KernelState:
+    def nothing(*planes: KernelState) -> KernelState:
         return jax.tree.map(lambda part: jnp.zeros(part.shape, part.dtype), after)
 
-    assert plane.displacement is not None
-    return lax.cond(plane.displacement[0] >= 0, step, nothing, plane)
+    assert planes[0].displacement is not None
+    return lax.cond(planes[0].displacement[0] >= 0, step, nothing, *planes)
 
 
-@singledispatch
-def simplify(layer: Layer) -> Layer:
-    """Return a cheaper layer that leaves variances of the same size; by default the layer."""
-    return layer
+@rule.register
+def _(operation: Repeat, constants: Any, states: States, behind: Wanted) -> KernelState:
+    (state,), body = states, operation.body
+    behind = reduce(  # each copy but the last is followed by another one
+        lambda required, _: required | requirements(body, required)[0], range(2), behind
+    )
+    alike = len(operation.weights) == 1  # all copies have the same constants
+    if isinstance(state.gap, np.ndarray):  # nothing is compiled
+        for n in range(int(operation.times)):
+            its = constants if alike else jax.tree.map(lambda c, n=n: c[n], constants)
+            state = run(body, its, state, behind)
+        return state
+
+    # The constants of a copy are selected one copy ahead and carried along. If they are selected
+    # within the copy, XLA does so for every pair of samples, in loops that do not vectorise.
+    def copy(
+        carried: tuple[KernelState, Any], following: Any
+    ) -> tuple[tuple[KernelState, Any], Any]:
+        state, its_constants = carried
+        with separate_watch() as inner:
+            state = run(body, its_constants, state, behind)
+        return (state, its_constants if alike else following), inner.all
+
+    first, following = constants, None
+    if not alike:
+        first = jax.tree.map(lambda c: c[0], constants)
+        following = jax.tree.map(lambda c: jnp.roll(c, -1, axis=0), constants)
+    times = int(operation.times)
+    (state, _), requests = lax.scan(copy, (state, first), following, length=times)
+    add_requests(requests)
+    return state
 
 
-def has_rule(layer: Layer) -> bool:
-    """Whether there is a :func:`rule` for a layer."""
-    return rule.dispatch(type(layer)) is not rule.dispatch(object)
+def has_rule(operation: Operation) -> bool:
+    """Whether there is a :func:`rule` for an operation."""
+    return rule.dispatch(type(operation)) is not rule.dispatch(object)
 
 
-def no_rule(layer: Layer) -> NoRule:
-    """Return the error for a layer without a kernel rule, which names all layers that have one."""
-    return NoRule("kernels", layer, [kind for kind in rule.registry if kind is not object])
+def no_rule(operation: Operation, source: object) -> NoRule:
+    """Return the error for an operation without a kernel rule, which names its layer."""
+    return NoRule("kernels", source, [kind for kind in rule.registry if kind is not object])

@@ -23,49 +23,35 @@ in the last two terms of Θ. A scale c of the logits multiplies L, and these ter
 
 from __future__ import annotations
 
-from functools import reduce
 from math import prod
 from typing import Any, NamedTuple
-from zlib import crc32
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from largen.architectures import MultiHeadAttention
-from largen.errors import NoTheory
 from largen.kernels.rules.averages import coincident, from_averages, product
-from largen.kernels.rules.dispatch import (
-    Freshness,
-    Nature,
-    freshness,
-    nature_behind,
-    own_constants,
-    rule,
-    simplify,
-    wanted,
-)
+from largen.kernels.rules.dispatch import States
 from largen.kernels.rules.linear_heads import linear_heads
 from largen.kernels.rules.scaling import apply_masks
-from largen.kernels.rules.structure import advance_parts
-from largen.kernels.state import KernelState, Shared, Wanted
+from largen.kernels.state import KernelState, Wanted
+from largen.programs import Attend
 
 # Added to the diagonals of the kernels of queries and keys before they are factorised, relative to
 # the mean diagonal: samples or positions that coincide make these kernels singular.
 _JITTER = 1e-12
 
 
-@rule.register
-def _(
-    layer: MultiHeadAttention, constants: Shared, state: KernelState, behind: Wanted
-) -> KernelState:
-    # With a softmax the kernel is not cut into tiles: first and second samples are the same batch.
-    required = Wanted(True, behind.means)
-    queries, keys, values = advance_parts(layer, constants, state, required)
-    if layer.mechanism == "identity":
+def attended(operation: Attend, seed: Any, states: States, behind: Wanted) -> KernelState:
+    """Return the state behind heads with random logits.
+
+    With a softmax the kernel is not cut into tiles: first and second samples are the same batch.
+    """
+    queries, keys, values = states
+    if not operation.softmax:
         return apply_masks(linear_heads(queries, keys, values, behind))
-    n, positions = state.same.shape[0], prod(state.space)
+    n, positions = values.same.shape[0], prod(values.space)
 
     def table(array: Any) -> Any:
         """Return an array (*space, *space, n, n) as (n, P, n, P), for P positions."""
@@ -80,11 +66,11 @@ def _(
     roots = [_root(each.reshape(n * positions, -1)) for each in (K_Q, K_K)]
     means = None if values.first.mean is None else field(values.first.mean)
     tangents = None
-    if state.ntk is not None:
+    if values.ntk is not None:
         tangents = tuple(table(each.ntk) for each in (queries, keys, values))
 
     def of_head(head: _Head) -> Any:
-        weights = _softmax(head.logits, there, layer.causal)
+        weights = _softmax(head.logits, there, operation.causal)
         gap = _attend(weights, table(values.gap), weights)
         mean = None if means is None else jnp.einsum("npu,nu->np", weights, means)
         own = jnp.einsum("npu,nu->np", weights, field(values.first.q))
@@ -93,40 +79,40 @@ def _(
         theta_q, theta_k, theta = tangents
         by_logits = theta_q * _through_logits(weights, K, head.keys)
         by_logits = by_logits + head.queries * _through_logits(weights, K, theta_k)
-        by_logits = layer.logit_scale**2 * by_logits
+        by_logits = operation.scale**2 * by_logits
         return gap, own, mean, _attend(weights, theta, weights) + by_logits
 
     def head_of(key: Any) -> _Head:
-        if layer.key_size is None:
+        if operation.key_size is None:
             Z = _gaussians(key, n * positions, n * positions, K.dtype)
             return _Head(_logits(roots, Z, n), K_Q, K_K)
-        return _head_of_size(roots, layer.key_size, key, n)
+        return _head_of_size(roots, operation.key_size, key, n)
 
     def add(total: Any, key: Any) -> Any:
         head = head_of(key)
         for sign in (1, -1):
-            found = of_head(head._replace(logits=sign * layer.logit_scale * head.logits))
+            found = of_head(head._replace(logits=sign * operation.scale * head.logits))
             total = jax.tree.map(lambda t, f: t + f / (2 * pairs), total, found)
         return total, None
 
-    pairs = -(-layer.draws // 2)
+    pairs = -(-operation.draws // 2)
     shape = jax.eval_shape(lambda: of_head(head_of(jax.random.key(0))))
     zero = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shape)
-    draws = jax.random.split(jax.random.key(constants.own.astype(jnp.uint32)), pairs)
+    draws = jax.random.split(jax.random.key(seed.astype(jnp.uint32)), pairs)
     (gap, own, mean, theta), _ = lax.scan(add, zero, draws)
 
     def back(array: Any) -> Any:
         array = jnp.transpose(array, (1, 3, 0, 2))
-        return array.reshape(*state.space, *state.space, n, n)
+        return array.reshape(*values.space, *values.space, n, n)
 
     def back_field(array: Any) -> Any:
-        return None if array is None else array.T.reshape(*state.space, n)
+        return None if array is None else array.T.reshape(*values.space, n)
 
     within = back(gap)[..., jnp.arange(n), jnp.arange(n)]
     side = values.first._replace(q=back_field(own), mean=back_field(mean), within=within)
     tangent = None if theta is None else back(theta)
-    attended = KernelState(side, side, back(gap), tangent, state.same)
-    return apply_masks(from_averages(attended, coincident(values)))
+    found = KernelState(side, side, back(gap), tangent, values.same)
+    return apply_masks(from_averages(found, coincident(values)))
 
 
 def _root(kernel: Any) -> Any:
@@ -199,39 +185,3 @@ def _through_logits(weights: Any, K: Any, A: Any) -> Any:
     third = product("npu,numq->npmq", weights, right_K * right_A)
     both_K, both_A = (product("mqv,npmv->npmq", weights, left) for left in (left_K, left_A))
     return first - second - third + both_K * both_A
-
-
-@wanted.register
-def _(layer: MultiHeadAttention, behind: Wanted) -> Wanted:
-    required = [wanted(part, Wanted(True, behind.means)) for part in layer.parts]
-    return reduce(Wanted.__or__, required)
-
-
-@nature_behind.register
-def _(layer: MultiHeadAttention, nature: Nature) -> Nature:
-    found = [nature_behind(part, nature) for part in layer.parts]
-    for name, branch, its in zip(("queries", "keys"), layer.parts, found, strict=False):
-        if its.kind != "gaussian" or freshness(branch) != "fresh":
-            raise NoTheory(
-                f"kernels: {name} of {layer!r} are {its.kind}; logits are Gaussian behind an "
-                "affine map with weights of its own: let them end in a Dense()."
-            )
-    return found[2]._replace(kind=f"the output of {layer!r}")
-
-
-@freshness.register
-def _(layer: MultiHeadAttention) -> Freshness:
-    return freshness(layer.parts[2])
-
-
-@own_constants.register
-def _(layer: MultiHeadAttention, path: Any, form: Any, behind: Any) -> Any:
-    own = crc32(repr((path, layer.seed)).encode())  # different at each place of the network
-    return layer.with_seed(0), np.asarray(float(own))
-
-
-@simplify.register
-def _(layer: MultiHeadAttention) -> MultiHeadAttention:
-    # Attention weights of each head sum to one: as to the size of variances, a few heads are as
-    # good as many.
-    return layer.with_draws(2)

@@ -27,18 +27,18 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from largen.architectures import Activation, Dense, Layer, Serial
 from largen.expectations.homogeneous import angle_of
 from largen.kernels.rules.depth_steps import integrate_plainly
-from largen.kernels.rules.dispatch import Freshness, Nature, freshness, nature_behind, rule
-from largen.kernels.state import KernelState, Side, Wanted, opposite
+from largen.kernels.rules.dispatch import States, rule
+from largen.kernels.state import AffineConstants, KernelState, Side, Wanted, opposite
+from largen.programs import Affine, Function, Operation, Program
 
 NODES = 33
 SMALL = 1e-12  # relative size of coefficients that may be dropped; the interpolants' error
 
 
-@dataclass(frozen=True, repr=False)
-class HomogeneousDepth(Layer):
+@dataclass(frozen=True)
+class HomogeneousDepth(Operation):
     """Infinitely many residual blocks, each with such an activation and a ``Dense``, no biases.
 
     Attributes
@@ -70,33 +70,33 @@ class Angular(NamedTuple):
     coefficients: Any
 
 
-def in_closed_form(branch: Layer, constants: Any, square: float) -> tuple[Layer, Angular] | None:
-    """Return the layer of such branches and its constants, or None for any other branch.
+def in_closed_form(
+    reads: tuple[int, ...], branch: Program, constants: tuple[Any, ...], square: float
+) -> tuple[Operation, Angular] | None:
+    """Return the operation of such branches and its constants, or None for any other branch.
 
     ``square`` is the squared factor of the branch, relative to 1/L.
     """
     slopes = slopes_of_branch(branch)
     if slopes is None:
         return None
-    _, numbers = constants
+    numbers: AffineConstants = constants[-1]
     if numbers.bias_variance > 0:
         return None
     variance = float(numbers.weight_variance * square)
     coefficients = _coefficients(*slopes[:2], variance)
     if coefficients is None:
         return None
-    return HomogeneousDepth(*slopes), Angular(variance, numbers.weight_rate, coefficients)
+    return HomogeneousDepth(reads, *slopes), Angular(variance, numbers.weight_rate, coefficients)
 
 
-def slopes_of_branch(branch: Layer) -> tuple[float, ...] | None:
+def slopes_of_branch(branch: Program) -> tuple[float, ...] | None:
     """Return a, b and φ'(0) of a branch W φ(h) with φ(x) = a x + b |x|; None for other branches."""
-    if not isinstance(branch, Serial) or len(branch.layers) != 2:
-        return None
-    phi, dense = branch.layers
-    if not isinstance(phi, Activation) or type(dense) is not Dense:
-        return None
-    form = phi.function.closed_form
-    return None if form is None else form.slopes
+    match branch.operations:
+        case (_, Function(phi=phi), Affine(reads=(1,), window=None)):
+            form = phi.closed_form
+            return None if form is None else form.slopes
+    return None
 
 
 @lru_cache(maxsize=64)
@@ -143,10 +143,11 @@ def _coefficients(odd: float, even: float, variance: float) -> np.ndarray | None
 
 @rule.register
 def _(
-    layer: HomogeneousDepth, constants: Angular, state: KernelState, behind: Wanted
+    operation: HomogeneousDepth, constants: Angular, states: States, behind: Wanted
 ) -> KernelState:
+    (state,) = states
     variance, rate, coefficients = constants
-    growth = jnp.exp(variance * (layer.odd**2 + layer.even**2))
+    growth = jnp.exp(variance * (operation.odd**2 + operation.even**2))
     if isinstance(state.gap, np.ndarray):  # only the size of variances matters
         grown = state.with_sides(lambda side: side._replace(q=growth * side.q))
         return grown._replace(gap=growth * state.gap)
@@ -167,7 +168,7 @@ def _(
     ntk = state.ntk
     if ntk is not None:
         body, gain = _at_angles(coefficients[1:], angle_of(q1, q2, state.gap))
-        gain = _where_there(layer, variance, q1, q2, gain)
+        gain = _where_there(operation, variance, q1, q2, gain)
         ntk = rate * _root(q1) * _root(q2) * body + gain * ntk
     gap = gap_behind(q1, q2, state.gap)
     return KernelState(of_side(state.first), of_side(state.second), gap, ntk, state.same)
@@ -178,11 +179,11 @@ def _root(q: Any) -> Any:
     return jnp.sqrt(jnp.maximum(q, jnp.finfo(q.dtype).tiny))
 
 
-def _where_there(layer: HomogeneousDepth, variance: Any, q1: Any, q2: Any, gain: Any) -> Any:
+def _where_there(operation: HomogeneousDepth, variance: Any, q1: Any, q2: Any, gain: Any) -> Any:
     """Return the gain; where a variance is 0, and θ undefined, the one that φ'(0) gives."""
     one, none = (
-        jnp.exp(variance * layer.slope_at_zero * other)
-        for other in (layer.odd, layer.slope_at_zero)
+        jnp.exp(variance * operation.slope_at_zero * other)
+        for other in (operation.odd, operation.slope_at_zero)
     )
     alone = jnp.where(jnp.maximum(q1, q2) > 0, one, none)
     return jnp.where(jnp.minimum(q1, q2) > 0, gain, alone)
@@ -200,14 +201,3 @@ def _at_angles(coefficients: Any, theta: Any) -> list[Any]:
         x, value = lax.optimization_barrier((x, value))
         found.append(value)
     return found
-
-
-@nature_behind.register
-def _(layer: HomogeneousDepth, nature: Nature) -> Nature:
-    nature_behind(Activation("relu"), nature)  # may raise
-    return nature
-
-
-@freshness.register
-def _(layer: HomogeneousDepth) -> Freshness:
-    return "mixed"

@@ -15,45 +15,42 @@ together add to Θ the tangent kernel of one branch at Θ = 0.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import jax
 import numpy as np
 from jax import lax
 
-from largen.architectures import (
-    Container,
-    Layer,
-    MultiHeadAttention,
-    QKVAttention,
-    Residual,
-    SelfAttention,
-    layers_of,
-)
 from largen.errors import NoTheory
+from largen.expectations import activation
 from largen.expectations.watching import add_requests, current_watch, separate_watch
-from largen.kernels.pieces import Pieces
-from largen.kernels.rules.biased_depth import with_biases
-from largen.kernels.rules.depth_steps import integrate, usual_steps
-from largen.kernels.rules.dispatch import (
-    Freshness,
-    Nature,
-    advance,
-    freshness,
-    nature_behind,
-    rule,
-    wanted,
+from largen.kernels.rules.biased_depth import BiasedDepth, with_biases
+from largen.kernels.rules.depth_steps import StreamConstants, integrate, usual_steps
+from largen.kernels.rules.dispatch import States, requirements, rule, run, wanted
+from largen.kernels.rules.homogeneous_depth import HomogeneousDepth, in_closed_form
+from largen.kernels.rules.natures import ENTRY, GAUSSIAN, Nature, nature_behind, natures
+from largen.kernels.state import KernelState, Wanted
+from largen.programs import (
+    BRANCH,
+    Attend,
+    Function,
+    Normalise,
+    Operation,
+    Program,
+    Repeat,
+    Source,
+    Sum,
 )
-from largen.kernels.rules.homogeneous_depth import in_closed_form
-from largen.kernels.state import KernelState, Shared, Wanted
 
 FEW = 4  # steps where only the size of variances is determined
 
 
-@dataclass(frozen=True, repr=False)
-class InfiniteDepth(Container):
-    """Infinitely many residual blocks as one layer of the recursion.
+@dataclass(frozen=True)
+class InfiniteDepth(Operation):
+    """Infinitely many residual blocks as one operation.
 
     Attributes
     ----------
@@ -63,17 +60,27 @@ class InfiniteDepth(Container):
         True for α = ½, False for α > ½.
     """
 
-    branches: tuple[Layer, ...]
+    branches: tuple[Program, ...]
     diffusive: bool
 
 
-def infinite_stack(blocks: Pieces, diffusive: bool, constant: bool) -> tuple[Layer, Any]:
-    """Return the layer of infinitely many copies of residual blocks, and its constants.
+def infinite_stack(
+    copies: Repeat,
+    constants_of: Callable[[Program], tuple[Any, ...]],
+    branch: float,
+    diffusive: bool,
+    constant: bool,
+) -> tuple[Operation, Any]:
+    """Return the operation of infinitely many copies of residual blocks, and its constants.
 
     Parameters
     ----------
-    blocks
-        One or more residual blocks in sequence, with their constants.
+    copies
+        One or more residual blocks in sequence, repeated.
+    constants_of
+        Returns the constants of a program of their operations.
+    branch
+        The factor of the branches, relative to L^(−α).
     diffusive
         True for α = ½, False for α > ½.
     constant
@@ -85,63 +92,76 @@ def infinite_stack(blocks: Pieces, diffusive: bool, constant: bool) -> tuple[Lay
     NoTheory
         If the branches have no such limit.
     """
-    branches, constants, squares = [], [], []
-    for block, its in blocks:
-        if not isinstance(block, Residual):  # elementwise ones are activations here
-            raise _not_averaged(block)
-        _check(block.branch)
-        branches.append(block.branch)
-        constants.append(its.parts[0])
-        squares.append(its.own)
+    branches = tuple(_branches(copies.body))
+    constants = tuple(map(constants_of, branches))
     if diffusive and constant and len(branches) == 1:
         for known in (in_closed_form, with_biases):
-            found = known(branches[0], constants[0], float(squares[0]))
+            found = known(copies.reads, branches[0], constants[0], branch**2)
             if found is not None:
                 return found
-    own = (np.stack(squares) / len(branches), usual_steps())
-    return InfiniteDepth(tuple(branches), diffusive), Shared(own, tuple(constants))
+    squares = np.full(len(branches), branch**2 / len(branches))
+    numbers = squares, constants
+    return InfiniteDepth(copies.reads, branches, diffusive), StreamConstants(numbers, usual_steps())
 
 
-def _check(branch: Layer) -> None:
-    for layer in layers_of(branch):
-        if layer.couples_samples:
+def _branches(body: Program) -> list[Program]:
+    """Return the branches of residual blocks in sequence."""
+    found = []
+    for start, end in pairwise(body.cuts):
+        match body.operations[end]:
+            case Sum(reads=(skip, branch), factors=(1.0, factor)) if factor == BRANCH:
+                if skip != start:
+                    raise _not_averaged(body.sources[end])
+                found.append(body.between(start, branch))
+                _check(found[-1], body.sources[branch])
+            case _:  # elementwise blocks are functions here
+                raise _not_averaged(body.sources[end])
+    return found
+
+
+def _check(branch: Program, source: Source) -> None:
+    for operation, its in zip(branch.operations, branch.sources, strict=True):
+        if isinstance(operation, Normalise) and operation.over == "batch":
             raise NoTheory(
-                f"kernels: {layer!r} makes outputs of a sample depend on the whole batch, so that "
+                f"kernels: {its} makes outputs of a sample depend on the whole batch, so that "
                 "no kernel is a function of two samples, at infinite depth either. Use LayerNorm "
                 "or RMSNorm."
             )
-        if isinstance(layer, SelfAttention | MultiHeadAttention | QKVAttention):
+        if isinstance(operation, Attend):
             raise NoTheory(
-                f"kernels: infinite depth is not implemented for blocks with attention: {layer!r}."
+                f"kernels: infinite depth is not implemented for blocks with attention: {its}."
             )
-    if freshness(branch) != "fresh":
-        raise _not_averaged(branch)
+    start = GAUSSIAN._replace(roots=frozenset({ENTRY}))
+    if ENTRY in natures(branch, start)[-1].roots:
+        raise _not_averaged(source)
 
 
-def _not_averaged(layer: Layer) -> NoTheory:
+def _not_averaged(source: Source) -> NoTheory:
     return NoTheory(
-        f"kernels: {layer!r}, one of infinitely many blocks, has no random weights between its "
+        f"kernels: {source}, one of infinitely many blocks, has no random weights between its "
         "input and its output, so that its copies do not average out. Put a Dense() into it."
     )
 
 
 @rule.register
-def _(layer: InfiniteDepth, constants: Shared, state: KernelState, behind: Wanted) -> KernelState:
-    behind = wanted(layer, behind)
-    squares, steps = constants.own
+def _(
+    operation: InfiniteDepth, constants: StreamConstants, states: States, behind: Wanted
+) -> KernelState:
+    (state,), ((squares, of_branches), steps) = states, constants
+    behind = wanted(operation, behind)
     of_branch = Wanted(pairs=behind.pairs)
 
     def from_branches(state: KernelState) -> Any:
         """Return the sum of the kernels of all branches, with their squared factors."""
         found = [
             jax.tree.map(
-                lambda x, n=n: squares[n] * x, _moments(advance(branch, its, state, of_branch))
+                lambda x, n=n: squares[n] * x, _moments(run(branch, its, state, of_branch))
             )
-            for n, (branch, its) in enumerate(zip(layer.branches, constants.parts, strict=True))
+            for n, (branch, its) in enumerate(zip(operation.branches, of_branches, strict=True))
         ]
         return jax.tree.map(lambda *parts: sum(parts), *found)
 
-    if not layer.diffusive:
+    if not operation.diffusive:
         if state.ntk is None and current_watch() is None:
             return state
         rest = None if state.ntk is None else state.ntk * 0
@@ -198,29 +218,33 @@ def _by_heun(slope: Any, moments: Any) -> Any:
 
 
 @wanted.register
-def _(layer: InfiniteDepth, behind: Wanted) -> Wanted:
+def _(operation: InfiniteDepth, behind: Wanted) -> Wanted:
     for _ in range(2):  # requirements only grow, and there are two of them
-        for branch in layer.branches:
-            behind = behind | wanted(branch, Wanted(pairs=behind.pairs))
+        for branch in operation.branches:
+            behind = behind | requirements(branch, Wanted(pairs=behind.pairs))[0]
     return behind
 
 
 @nature_behind.register
-def _(layer: InfiniteDepth, nature: Nature) -> Nature:
+def _(operation: InfiniteDepth, reads: tuple[Nature, ...], source: Source) -> Nature:
+    (nature,) = reads
+    roots = nature.roots | {operation.branches}
     for _ in range(2):  # further copies do not change the nature
-        for branch in layer.branches:
-            found = nature_behind(branch, nature)
+        for branch in operation.branches:
+            found = natures(branch, nature._replace(roots=frozenset({ENTRY})))[-1]
             if not found.centred:
                 raise NoTheory(
-                    f"kernels: the branch {branch!r} has a mean, and infinitely many blocks add it "
-                    "up: the stream has no limit that is Gaussian. End it with a Dense()."
+                    f"kernels: the branch of {source} has a mean, and infinitely many blocks add "
+                    "it up: the stream has no limit that is Gaussian. End it with a Dense()."
                 )
             kinds = (nature.kind, found.kind)
             kind = "gaussian" if kinds == ("gaussian", "gaussian") else "a sum over blocks"
-            nature = Nature(kind, nature.centred, nature.alike and found.alike)
+            nature = Nature(kind, nature.centred, nature.alike and found.alike, roots)
     return nature
 
 
-@freshness.register
-def _(layer: InfiniteDepth) -> Freshness:
-    return "mixed"
+@nature_behind.register(HomogeneousDepth)
+@nature_behind.register(BiasedDepth)
+def _(operation: Operation, reads: tuple[Nature, ...], source: Source) -> Nature:
+    nature_behind(Function((0,), activation("relu")), reads, source)  # may raise
+    return reads[0]._replace(roots=reads[0].roots | {operation})

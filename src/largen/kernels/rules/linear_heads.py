@@ -16,10 +16,10 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from largen.architectures import GlobalSumPool
+from largen.kernels.rules.combinations import independent_product
 from largen.kernels.rules.dispatch import advance
-from largen.kernels.rules.structure import independent_product
 from largen.kernels.state import KernelState, Side, Wanted
+from largen.programs import Pool
 
 
 def linear_heads(
@@ -27,7 +27,7 @@ def linear_heads(
 ) -> KernelState:
     """Return the state behind such heads, from the states of queries, keys and values."""
     pairs = Wanted(True, behind.means)
-    total = advance(GlobalSumPool(), (), independent_product(keys, values), pairs)
+    total = advance(Pool((0,), None, True), (), (independent_product(keys, values),), pairs)
     return independent_product(queries, _everywhere(total, queries))
 
 

@@ -14,38 +14,41 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from largen.architectures import BatchNorm, LayerNorm, RMSNorm
-from largen.kernels.rules.dispatch import Nature, OnlyByNetworks, nature_behind, rule, wanted
+from largen.kernels.rules.dispatch import States, rule, wanted
 from largen.kernels.rules.scaling import apply_masks, not_below_zero, rescale
 from largen.kernels.state import KernelState, Side, Wanted, opposite
+from largen.programs import Normalise
 
 
 @rule.register
-def _(layer: RMSNorm, constants: tuple[()], state: KernelState, behind: Wanted) -> KernelState:
-    return _normalise(state, layer)
+def _(operation: Normalise, constants: tuple[()], states: States, behind: Wanted) -> KernelState:
+    (state,) = states
+    if not operation.centred:
+        return _normalise(state, operation)
+    return apply_masks(_normalise(_subtract_means(state, operation), operation))
 
 
-@rule.register
-def _(layer: LayerNorm, constants: tuple[()], state: KernelState, behind: Wanted) -> KernelState:
-    return apply_masks(_normalise(_subtract_means(state, layer), layer))
+@wanted.register
+def _(operation: Normalise, behind: Wanted) -> Wanted:
+    return Wanted(behind.pairs, behind.means or operation.centred)
 
 
-def _normalise(state: KernelState, layer: LayerNorm | RMSNorm) -> KernelState:
+def _normalise(state: KernelState, operation: Normalise) -> KernelState:
     def scale(side: Side) -> Any:
-        scale = 1 / jnp.sqrt(_over(side.q, side, layer.over_space) + layer.eps)
+        scale = 1 / jnp.sqrt(_over(side.q, side, operation) + operation.eps)
         return scale if side.present is None else side.present * scale
 
     return rescale(state, scale(state.first), scale(state.second))
 
 
-def _subtract_means(state: Any, layer: LayerNorm) -> KernelState:
+def _subtract_means(state: Any, operation: Normalise) -> KernelState:
     """Return the state of x − M, with M the mean over the features that are normalised together.
 
     With the mean m over the features at one position, q ← q − 2mM + M² and
     gap ← gap − (m − m')(M − M') + ½(M − M')².
     """
     sides = (state.first, state.second)
-    centres = [_over(side.mean, side, layer.over_space) for side in sides]
+    centres = [_over(side.mean, side, operation) for side in sides]
 
     def gap(gap, m1, m2, M1, M2):
         return not_below_zero(gap - (m1 - m2) * (M1 - M2) + (M1 - M2) ** 2 / 2)
@@ -64,37 +67,13 @@ def _subtract_means(state: Any, layer: LayerNorm) -> KernelState:
     )
 
 
-def _over(field: Any, side: Side, over_space: bool) -> Any:
-    """Return a field, or with ``over_space`` its mean over the positions that are not masked."""
+def _over(field: Any, side: Side, operation: Normalise) -> Any:
+    """Return a field, or its mean over the positions that are normalised together."""
     axes = tuple(range(field.ndim - 1))
-    if not over_space or not axes:
+    if operation.over == "channels" or not axes:
         return field
     if side.present is None:
         mean = jnp.mean(field, axis=axes)
     else:
         mean = jnp.sum(field * side.present, axis=axes) / jnp.sum(side.present, axis=axes)
     return jnp.broadcast_to(mean, field.shape)
-
-
-@wanted.register
-def _(layer: LayerNorm, behind: Wanted) -> Wanted:
-    return Wanted(behind.pairs, True)
-
-
-@nature_behind.register
-def _(layer: RMSNorm, nature: Nature) -> Nature:
-    return nature
-
-
-@nature_behind.register
-def _(layer: LayerNorm, nature: Nature) -> Nature:
-    by_itself = nature.alike and not layer.over_space
-    return nature._replace(centred=nature.centred or by_itself)
-
-
-@nature_behind.register
-def _(layer: BatchNorm, nature: Nature) -> Nature:
-    raise OnlyByNetworks(
-        f"kernels: {layer!r} makes the output of a sample depend on the whole batch, so that no "
-        "kernel is a function of two samples. Use LayerNorm or RMSNorm"
-    )

@@ -18,27 +18,20 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from largen.architectures import (
-    AvgPool,
-    Flatten,
-    GlobalAvgPool,
-    GlobalSumPool,
-    MaxPool,
-    SumPool,
-)
 from largen.kernels.rules.averages import coincident, from_averages
-from largen.kernels.rules.dispatch import Nature, OnlyByNetworks, nature_behind, rule, wanted
+from largen.kernels.rules.dispatch import States, rule, wanted
 from largen.kernels.rules.scaling import rescale
 from largen.kernels.state import KernelState, Side, Wanted
-from largen.programs.windows import slides
+from largen.programs import Flatten, Pool, slides
 
 
-@rule.register(AvgPool)
-@rule.register(SumPool)
-def _(
-    layer: AvgPool | SumPool, constants: tuple[()], state: KernelState, behind: Wanted
-) -> KernelState:
-    along = slides(layer.geometry, state.space)
+@rule.register
+def _(operation: Pool, constants: tuple[()], states: States, behind: Wanted) -> KernelState:
+    (state,) = states
+    if operation.window is None:
+        inside = np.asarray(prod(state.space))
+        return _pool(state, _over_space(state), inside, operation.total)
+    along = slides(operation.window, state.space)
     counts = [slide.counts() for slide in along]
 
     def average(array: Any, first_axis: int) -> Any:
@@ -50,27 +43,17 @@ def _(
     inside = np.ones(())
     for count in counts:
         inside = np.multiply.outer(inside, count)
-    return _pool(state, average, inside, isinstance(layer, SumPool))
-
-
-@rule.register(GlobalAvgPool)
-@rule.register(GlobalSumPool)
-def _(
-    layer: GlobalAvgPool | GlobalSumPool, constants: tuple[()], state: KernelState, behind: Wanted
-) -> KernelState:
-    inside = np.asarray(prod(state.space))
-    return _pool(state, _over_space(state), inside, isinstance(layer, GlobalSumPool))
+    return _pool(state, average, inside, operation.total)
 
 
 def pooled_of_averages(
-    layer: GlobalAvgPool | GlobalSumPool, state: KernelState, gaps: tuple[Any, Any, Any], ntk: Any,
-    equal: Any,
-) -> KernelState:  # fmt: skip
+    pool: Pool, state: KernelState, gaps: tuple[Any, Any, Any], ntk: Any, equal: Any
+) -> KernelState:
     """Return the state behind a global pool, from averages over all pairs of positions.
 
     Parameters
     ----------
-    layer
+    pool
         The pool.
     state
         The state before it, of which only the sides are used.
@@ -92,7 +75,7 @@ def pooled_of_averages(
     first, second = of_side(state.first, gaps[0]), of_side(state.second, gaps[1])
     pooled = from_averages(KernelState(first, second, gaps[2], ntk, state.same), equal)
     inside = np.asarray(prod(state.space))
-    return _by_counts(state, pooled, average, inside, isinstance(layer, GlobalSumPool))
+    return _by_counts(state, pooled, average, inside, pool.total)
 
 
 def _over_space(state: KernelState) -> Any:
@@ -154,8 +137,9 @@ def _by_counts(
 
 
 @rule.register
-def _(layer: Flatten, constants: tuple[()], state: KernelState, behind: Wanted) -> KernelState:
+def _(operation: Flatten, constants: tuple[()], states: States, behind: Wanted) -> KernelState:
     # Positions count as features of the next layer, and second moments are means over features.
+    (state,) = states
     axes = tuple(range(len(state.space)))
 
     def over(array: Any) -> Any:
@@ -165,27 +149,11 @@ def _(layer: Flatten, constants: tuple[()], state: KernelState, behind: Wanted) 
     return pairs.with_sides(lambda side: Side(over(side.q), over(side.mean)))
 
 
-@wanted.register(AvgPool)
-@wanted.register(SumPool)
-@wanted.register(GlobalAvgPool)
-@wanted.register(GlobalSumPool)
-def _(layer: AvgPool | SumPool | GlobalAvgPool | GlobalSumPool, behind: Wanted) -> Wanted:
+@wanted.register
+def _(operation: Pool, behind: Wanted) -> Wanted:
     return Wanted(True, behind.means)
 
 
 @wanted.register
-def _(layer: Flatten, behind: Wanted) -> Wanted:
+def _(operation: Flatten, behind: Wanted) -> Wanted:
     return Wanted(False, behind.means)
-
-
-@nature_behind.register
-def _(layer: MaxPool, nature: Nature) -> Nature:
-    raise OnlyByNetworks(
-        f"kernels: {layer!r} takes the largest of several correlated Gaussians, and the "
-        "covariance of two such maxima has no closed form. Use AvgPool"
-    )
-
-
-@nature_behind.register
-def _(layer: Flatten, nature: Nature) -> Nature:
-    return nature._replace(alike=False)

@@ -27,8 +27,9 @@ from largen.programs import (
     Weight,
     blocks,
     check_independent,
+    join_elementwise,
     no_rule,
-    unrolled,
+    written_out,
 )
 from largen.programs.refusals import at
 from largen.theories.chains.normalized import LayerActivation, NormalizedActivation
@@ -64,8 +65,15 @@ class AffineChain:
     channels: int | None
 
 
-def affine_chain(program: Program) -> AffineChain:
+def affine_chain(program: Program, branch: float = 1.0) -> AffineChain:
     """Return a network as a chain of affine maps.
+
+    Parameters
+    ----------
+    program
+        The network.
+    branch
+        The factor of residual branches.
 
     Raises
     ------
@@ -75,7 +83,7 @@ def affine_chain(program: Program) -> AffineChain:
     NoRule
         For an operation that the mean-field limit does not cover.
     """
-    program = unrolled(program)
+    program = join_elementwise(written_out(program), branch)
     check_independent(program, READING)
     walk = _Walk(program)
     walk.through(program)

@@ -160,8 +160,8 @@ def posed_by(run: Run) -> Posed[Problem]:
         activations, linear pooling and residual branches of them, or if a weight's update vanishes
         or diverges with the width.
     """
-    links = affine_chain(run.program)
     form = _form(run)
+    links = affine_chain(run.program, form.branch)
     if form.d != Fraction(1, 2):
         raise NoTheory(
             f"{run.param} divides the output by N^{form.d} beyond the kernel scaling; features "

@@ -33,7 +33,7 @@ from largen.programs import (
     Program,
     Source,
     Sum,
-    unrolled,
+    written_out,
 )
 from largen.programs.refusals import at
 
@@ -51,7 +51,7 @@ def degree(program: Program, form: CanonicalForm) -> int:
     for name in form.weights:
         if name.endswith(".bias"):
             raise _not_homogeneous(f"it has the bias {name}")
-    program, degrees = unrolled(program), [0]
+    program, degrees = written_out(program), [0]
     for operation, source in zip(program.operations[1:], program.sources[1:], strict=True):
         behind = _behind(operation, source, [degrees[read] for read in operation.reads])
         if isinstance(operation, Affine):

@@ -29,10 +29,10 @@ from largen.kernels.accuracy import (
 from largen.kernels.lower import Lowered, lower
 from largen.kernels.modes import critical_rate
 from largen.kernels.nngp_ntk import concrete_kernels, nngp_scale
-from largen.kernels.rules import ends_in_affine_map
 from largen.kernels.tiles import check_size, fitting, most_positions
 from largen.memory import MEMORY_BUDGET, check_fits
 from largen.parameterizations import CanonicalForm, canonical_form
+from largen.programs import Affine
 from largen.runs import Posed, Run, Status, Theory, Trajectory
 from largen.runs.theory import set_fields
 from largen.scalars import flag, integer, random_key, real
@@ -179,7 +179,7 @@ class KernelLimit(Theory):
         if run.optimizer.weight_decay:
             still = "features only shrink with the weights that decay"
             power = degree(run.program, form)
-        if not ends_in_affine_map(run.net):
+        if not isinstance(run.program.operations[-1], Affine):
             raise NoTheory(
                 f"the network {run.net!r} does not end in a Dense() layer: its outputs are not "
                 "Gaussian, and the tangent kernel moves."
@@ -288,7 +288,7 @@ def problem_of(posed: Posed[Reduced], memory_budget: float = MEMORY_BUDGET) -> K
     run, (form, lowered, power) = posed.run, posed.problem
     x, samples = run.data.x.astype(np.float64), len(run.data.x_train)
     check_size("run: NNGP and NTK", len(x), len(x), 2, np.float64)
-    tile = fitting(lowered.skeleton, most_positions(run.net, run.data.inputs), memory_budget)
+    tile = fitting(lowered.program, most_positions(run.net, run.data.inputs), memory_budget)
     warn_of_lost_digits([sizes_of(x)])
     found = concrete_kernels(lowered, nngp_scale(form), x, None, np.float64, largest_tile=tile)
     with jax.enable_x64(True):

@@ -20,6 +20,7 @@ from largen.programs import (
     Repeat,
     Sum,
     chain,
+    join_elementwise,
     no_rule,
 )
 from largen.runs import Posed, Run
@@ -268,7 +269,7 @@ def _activation(program: Program) -> ActivationFunction:
     """Return φ of a network with one hidden layer."""
     if any(map(_branches, program.operations)):
         raise NoTheory("this is the theory of one hidden layer, without residual branches")
-    steps = chain(program, READING)
+    steps = chain(join_elementwise(program), READING)
     for step in steps:
         affine = isinstance(step.operation, Affine) and step.operation.dense
         if not affine and not isinstance(step.operation, Function):

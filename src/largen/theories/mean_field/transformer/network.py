@@ -28,7 +28,7 @@ from largen.programs import (
     Sum,
     check_independent,
     no_rule,
-    unrolled,
+    written_out,
 )
 from largen.programs.refusals import at
 from largen.theories.chains.constants import MapConstants
@@ -158,7 +158,7 @@ def populated(program: Program, form: CanonicalForm) -> PopulatedNetwork:
     NoRule
         For an operation that is not known here.
     """
-    program = unrolled(program)
+    program = written_out(program)
     check_independent(program, READING)
     if not isinstance(program.operations[-1], Affine):
         raise NoTheory(f"{READING} wants a network that ends in Dense(), got {program.sources[-1]}")

@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 
 import largen as lg
-from largen.kernels.pieces import fold_pieces
+from largen.programs import Affine, Repeat, program_of
+from largen.programs.folding import folded
 
 HALVING = lg.serial(lg.Conv((3,), strides=2), lg.Activation("relu"))
 
@@ -27,8 +28,9 @@ def test_which_layers_keep_the_shape(layer, keeps):
 
 def test_equal_layers_that_change_the_shape_are_no_repetition():
     halving, keeping = lg.Conv((3,), strides=2), lg.Conv((3,))
-    folded, _ = fold_pieces([(layer, np.ones(1)) for layer in (halving, halving, keeping, keeping)])
-    assert folded.layers == (halving, halving, lg.repeat(keeping, 2))
+    program = folded(program_of(lg.serial(halving, halving, keeping, keeping), (16, 2)))
+    assert [type(operation) for operation in program.operations[1:]] == [Affine, Affine, Repeat]
+    assert program.operations[3].times == 2
 
 
 def test_kernel_of_layers_that_halve_the_sample_twice():

@@ -1,0 +1,168 @@
+"""Elementwise operations joined into one function of each value that is not elementwise itself.
+
+Gaussian integrals are over preactivations. A function of a function, a sum x + c·φ(x) or a product
+of functions is not Gaussian, but is one function of the same Gaussian preactivation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import reduce
+from typing import NamedTuple
+
+from largen.expectations import ActivationFunction, activation
+from largen.expectations.composition import compose, product, weighted_sum
+from largen.programs.operations import (
+    BRANCH,
+    Concatenate,
+    Flatten,
+    Function,
+    Operation,
+    Product,
+    Repeat,
+    Sum,
+)
+from largen.programs.program import Program, Source
+from largen.programs.rewriting import Rewriter, inline
+from largen.programs.signals import Signal
+
+_LINEAR = activation("linear")
+
+
+class Elementwise(NamedTuple):
+    """A value as a function of another one.
+
+    Attributes
+    ----------
+    base
+        The position of the value that the function is applied to.
+    phi
+        The function; None for the value itself.
+    """
+
+    base: int
+    phi: ActivationFunction | None
+
+    @property
+    def function(self) -> ActivationFunction:
+        """The function, with the identity for the value itself."""
+        return _LINEAR if self.phi is None else self.phi
+
+
+def join_elementwise(program: Program, branch: float = 1.0) -> Program:
+    """Return an equal program in which no function is applied to an elementwise function.
+
+    Repetitions that begin or end with functions are written out where those have to be joined with
+    functions around them.
+
+    Parameters
+    ----------
+    program
+        The program.
+    branch
+        The factor of residual branches, as a number.
+    """
+    joiner = _Joiner(program, branch)
+    new = [0]
+    for operation, signal, source in list(
+        zip(program.operations, program.signals, program.sources, strict=True)
+    )[1:]:
+        reads = tuple(new[read] for read in operation.reads)
+        new.append(joiner.place(replace(operation, reads=reads), signal, source))
+    return joiner.found.program(new[-1])
+
+
+class _Joiner:
+    """A program while its elementwise operations are joined."""
+
+    def __init__(self, program: Program, branch: float):
+        self.found, self._branch = Rewriter(program), branch
+
+    def place(self, operation: Operation, signal: Signal, source: Source) -> int:
+        """Append an operation, joined with the elementwise ones that it reads."""
+        match operation:
+            case Function(reads, phi):
+                return self._function(phi, reads[0], source)
+            case Sum():
+                return self._sum(operation, signal, source)
+            case Product(reads):
+                return self._product(reads, signal, source)
+            case Repeat():
+                return self._copies(operation, signal, source)
+        return self.found.add(operation, signal, source)
+
+    def _elementwise(self, value: int) -> Elementwise:
+        """Return a value as a function of one that is no function."""
+        match self.found.operations[value]:
+            case Function(reads, phi):
+                return Elementwise(reads[0], phi)
+            case Sum(reads, factors) if len(reads) == 1:
+                base, phi = self._elementwise(reads[0])
+                if phi is not None:
+                    return Elementwise(base, weighted_sum((self._number(factors[0]), phi)))
+        return Elementwise(value, None)
+
+    def _number(self, factor: float | str) -> float:
+        return self._branch if factor == BRANCH else float(factor)
+
+    def _function(self, phi: ActivationFunction, value: int, source: Source) -> int:
+        base, inner = self._elementwise(value)
+        phi = phi if inner is None else compose(phi, inner)
+        signal = self.found.signals[base]
+        behind = self.found.operations[base]
+        if isinstance(behind, Flatten | Concatenate):  # functions commute with both
+            reads = tuple(self._function(phi, read, source) for read in behind.reads)
+            return self.found.add(replace(behind, reads=reads), signal, source)
+        return self.found.add(Function((base,), phi), signal, source)
+
+    def _sum(self, operation: Sum, signal: Signal, source: Source) -> int:
+        reads, factors = [], []
+        for base, members in self._by_base(operation.reads).items():
+            terms = [(operation.factors[i], operation.reads[i], its) for i, its in members]
+            if len(terms) == 1:
+                reads.append(terms[0][1])
+                factors.append(terms[0][0])
+                continue
+            if all(its.phi is None for _, _, its in terms):
+                reads.append(base)
+                factors.append(sum(self._number(factor) for factor, _, _ in terms))
+                continue
+            numbers = ((self._number(factor), its.function) for factor, _, its in terms)
+            phi = Function((base,), weighted_sum(*numbers))
+            reads.append(self.found.add(phi, self.found.signals[base], source))
+            factors.append(1.0)
+        if factors == [1.0]:
+            return reads[0]
+        return self.found.add(Sum(tuple(reads), tuple(factors)), signal, source)
+
+    def _product(self, given: tuple[int, ...], signal: Signal, source: Source) -> int:
+        reads = []
+        for base, members in self._by_base(given).items():
+            if len(members) == 1:
+                reads.append(given[members[0][0]])
+                continue
+            phi = reduce(product, (its.function for _, its in members))
+            reads.append(self.found.add(Function((base,), phi), self.found.signals[base], source))
+        if len(reads) == 1:
+            return reads[0]
+        return self.found.add(Product(tuple(reads)), signal, source)
+
+    def _by_base(self, reads: tuple[int, ...]) -> dict[int, list[tuple[int, Elementwise]]]:
+        """Return the places of values among the reads, by the value that they are functions of."""
+        found: dict[int, list[tuple[int, Elementwise]]] = {}
+        for place, read in enumerate(reads):
+            its = self._elementwise(read)
+            found.setdefault(its.base, []).append((place, its))
+        return found
+
+    def _copies(self, copies: Repeat, signal: Signal, source: Source) -> int:
+        body = join_elementwise(copies.body, self._branch)
+        begins = any(isinstance(o, Function) and o.reads == (0,) for o in body.operations)
+        ends = isinstance(body.operations[-1], Function)
+        joins = self._elementwise(copies.reads[0]).phi is not None
+        if copies.times < float("inf") and (ends or (begins and joins)):
+            return inline(copies, self.found, self.place)
+        # Copies that were written out inside the body have weights that its copies lack as yet.
+        more = body.weights[len(copies.body.weights) :]
+        rows = tuple((*row, *map(self.found.weight, more)) for row in copies.weights)
+        return self.found.add(replace(copies, body=body, weights=rows), signal, source)
