@@ -194,7 +194,10 @@ def test_nothing_depends_on_the_tolerance_of_directions_or_on_the_number_of_head
 REFUSED = {
     "conv": (transformer(lg.Conv((2,))), {}, NoRule, r"Conv\(\(2,\)\)"),
     "flatten": (lg.serial(DENSE, CAUSAL, lg.Flatten(), DENSE), {}, NoRule, "Flatten"),
-    "concatenation": (transformer(lg.Concatenate(DENSE, DENSE)), {}, NoRule, "Concatenate"),
+    "concatenation": (
+        transformer(lg.Concatenate(DENSE, DENSE), lg.RMSNorm()), {}, NoRule,
+        "behind a concatenation: no rule for a normalisation over channels",
+    ),
     "activation of data": (
         lg.serial(lg.Activation("relu"), DENSE, CAUSAL, lg.GlobalAvgPool(), DENSE), {}, NoTheory,
         "the read-in, before",

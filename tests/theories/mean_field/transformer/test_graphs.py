@@ -68,6 +68,21 @@ REBUILT = {
     ),
     "attention to the input": (lg.serial(lg.QKVAttention(logit_scale=2.0), POOL, DENSE), None),
     "bridge": (lg.serial(DENSE, Bridge(DENSE, DENSE, CAUSAL, DENSE, DENSE), POOL, DENSE), None),
+    "concatenation": (
+        lg.serial(
+            DENSE,
+            lg.Concatenate(lg.serial(CAUSAL, lg.Dense(width_ratio=1 / 2)), DENSE, LINEAR),
+            lg.Dense(bias_std=0.3),
+            lg.Concatenate(CAUSAL, DENSE),
+            POOL,
+            DENSE,
+        ),
+        None,
+    ),
+    "dense connections": (
+        lg.serial(DENSE, lg.Concatenate(HIDDEN, LINEAR), TANH, DENSE, POOL, DENSE),
+        1,
+    ),
     "gates": (lg.serial(DENSE, GATED, CAUSAL, POOL, DENSE), 1),
     "square": (lg.serial(DENSE, lg.Product(LINEAR, TANH, LINEAR), DENSE, POOL, DENSE), 1),
     "bridge of activations": (

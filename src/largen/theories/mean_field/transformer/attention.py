@@ -21,6 +21,7 @@ import numpy as np
 from scipy.special import softmax
 
 from largen.programs import Attend
+from largen.theories.mean_field.transformer.network import Node
 from largen.theories.mean_field.transformer.passes import (
     Context,
     Fields,
@@ -33,15 +34,15 @@ from largen.theories.mean_field.transformer.random_matrix import Diverged
 
 
 @pass_of.register
-def _(operation: Attend, value: int, context: Context) -> Pass:
-    _, keys, values = operation.reads
-    share = context.ratio(values) / context.ratio(keys)
+def _(operation: Attend, node: Node, context: Context) -> Pass:
+    _, keys, values = context.read_by(node)
+    share = values.ratio / keys.ratio
     if operation.concentrated:
         return _Weighted(operation.scale, share, context, operation.causal)
     size = operation.key_size
     assert size is not None
     attention = _Weighted(operation.scale / size**0.5, share, context, operation.causal)
-    return _InHeads(attention, size, context.population(value).size)
+    return _InHeads(attention, size, context.population(node).size)
 
 
 class _Weighted(Weightless):

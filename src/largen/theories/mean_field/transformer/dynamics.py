@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -11,7 +11,6 @@ import numpy as np
 
 from largen.arrays import precision
 from largen.interrupts import Pace, check
-from largen.programs import Affine
 from largen.runs import Run
 from largen.theories.mean_field.deep.estimation.parallel import one_thread_of_blas
 from largen.theories.mean_field.options import NO_KERNELS, WantedKernels
@@ -105,34 +104,40 @@ class Solved(NamedTuple):
 
 
 class Output:
-    """The outputs f_s = σ√r ⟨w x_s⟩/γ₀ + b of positions s, with a bias b that is 0 initially."""
+    """The outputs f_s = σ Σ_i r_i ⟨w_i x_is⟩/(√r γ₀) + b of positions s, with b = 0 initially.
+
+    x_i are the fields that it reads, of r_i N neurons out of rN.
+    """
 
     def __init__(self, outputs: int, gamma: float, context: Context):
-        operation = context.network.program.operations[-1]
-        assert isinstance(operation, Affine)
-        constants, (value,) = context.network.constants(operation), operation.reads
-        root = context.ratio(value) ** 0.5
-        self._vectors = Vectors(outputs, context.population(value), constants.rate)
-        self._out, self._back = constants.std * root / gamma, constants.std / root
-        context.weights.append(self._vectors)
+        node = context.network.nodes[-1]
+        constants, read = context.network.constants(node.operation), context.read_by(node)
+        root = sum(each.ratio for each in read) ** 0.5
+        self._vectors = [Vectors(outputs, context.population(x), constants.rate) for x in read]
+        self._out = [constants.std * each.ratio / root / gamma for each in read]
+        self._back = constants.std / root
+        self._roots = [share**0.5 for share in context.network.shares(node)]
+        context.weights += self._vectors
         self._map = context.affine_map(constants, 1.0)
         self._gamma = gamma
         # In units in which a step of η₀ moves the output by η₀ρσ_b² ΣΔ.
         self._bias_rate = constants.bias_kernel_rate
         self._bias = Trained(np.zeros(outputs), self._bias_rate > 0)
 
-    def forward(self, x: np.ndarray) -> np.ndarray:
+    def forward(self, x: Sequence[np.ndarray]) -> np.ndarray:
         """Return f, (sample, position, output), of fields (sample, position, coordinate)."""
         self._x = x
-        self._map.reads(x)
-        return self._out * averages(x, self._vectors.rows) + self._bias.values
+        self._map.reads(x, self._roots)
+        parts = zip(self._out, x, self._vectors, strict=True)
+        return sum(out * averages(each, w.rows) for out, each, w in parts) + self._bias.values
 
-    def backward(self, weights: np.ndarray) -> np.ndarray:
+    def backward(self, weights: np.ndarray) -> list[np.ndarray]:
         """Return the backward fields of Σ Δ_μs·f_μs, for weights γ₀Δ/P as f of training samples."""
         self._weights = weights.reshape(-1, weights.shape[-1])
-        x = self._x[: len(weights)].reshape(len(self._weights), -1)
-        self._vectors.pull(self._back * self._weights.T @ x)
-        return self._back * weights @ self._vectors.rows
+        for each, vectors in zip(self._x, self._vectors, strict=True):
+            x = each[: len(weights)].reshape(len(self._weights), -1)
+            vectors.pull(self._back * self._weights.T @ x)
+        return [self._back * weights @ vectors.rows for vectors in self._vectors]
 
     def restart(self) -> None:
         """Return to the bias before training."""
@@ -140,7 +145,8 @@ class Output:
 
     def step(self, step: Descent) -> None:
         """Make a step."""
-        self._vectors.step(step)
+        for vectors in self._vectors:
+            vectors.step(step)
         self._bias.move(self._bias_rate * self._weights.sum(0) / self._gamma, step)
 
 

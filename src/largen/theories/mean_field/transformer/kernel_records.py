@@ -12,7 +12,7 @@ with r neurons of a layer per unit of width, and Φ⁰ of the inputs, divided by
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -35,7 +35,8 @@ class ObservedMap:
     observed
         Whether fields are kept.
     features
-        The fields that it read, (sample, position, coordinate); None if they were not observed.
+        The fields that it read, (sample, position, coordinate), each times the root of its share in
+        the neurons; None if they were not observed.
     gradients
         The backward fields behind it, likewise.
     """
@@ -50,10 +51,10 @@ class ObservedMap:
         self.features: Any = None
         self.gradients: Any = None
 
-    def reads(self, x: np.ndarray) -> None:
-        """Note the fields that the map reads."""
+    def reads(self, x: Sequence[np.ndarray], roots: Sequence[float] = (1.0,)) -> None:
+        """Note the fields that the map reads, and the roots of their shares in the neurons."""
         if self.observed:
-            self.features = x
+            self.features = [root * each for root, each in zip(roots, x, strict=True)]
 
     def receives(self, g: np.ndarray) -> None:
         """Note the backward fields behind the map."""
@@ -67,13 +68,13 @@ class Fields(NamedTuple):
     Attributes
     ----------
     features
-        What each map reads, (sample, position, coordinate).
+        The fields that each map reads, (sample, position, coordinate).
     gradients
         The backward fields behind each map but the last, (sample, position, output, coordinate);
         none if they are not wanted.
     """
 
-    features: list[np.ndarray]
+    features: list[list[np.ndarray]]
     gradients: list[np.ndarray]
 
 
@@ -137,7 +138,7 @@ class KernelRecords:
         recorded = self.wanted.recorded
         if not self._maps[0].observed:
             return
-        features = [each.features[: self._rows] for each in self._maps]
+        features = [[x[: self._rows] for x in each.features] for each in self._maps]
         if not self._unknown:
             self._unknown = self._of_nothing(features)
         if t not in recorded.single | recorded.paired:
@@ -178,7 +179,7 @@ class KernelRecords:
 
     def _gradients(self, backward: Callable[[np.ndarray], Any], scale: float) -> list[np.ndarray]:
         """Return the backward fields of each output, (sample, position, output, coordinate)."""
-        samples = len(self._maps[0].features[: self._rows])
+        samples = len(self._maps[0].features[0][: self._rows])
         by_output = []
         for one in np.eye(self._outputs):
             backward(np.tile(scale * one, (samples, 1, 1)))
@@ -189,10 +190,10 @@ class KernelRecords:
             found.append(np.stack([grown(x, (*x.shape[:2], wide)) for x in fields], 2))
         return found
 
-    def _of_nothing(self, features: list[np.ndarray]) -> dict[str, np.ndarray]:
+    def _of_nothing(self, features: list[list[np.ndarray]]) -> dict[str, np.ndarray]:
         """Return NaN for each kernel, with its shape."""
-        features = [np.zeros((*x.shape[:-1], 1)) for x in features]
-        gradients = [x[:, :, None].repeat(self._outputs, 2) for x in features[:-1]]
+        features = [[np.zeros((*x[0].shape[:-1], 1))] for x in features]
+        gradients = [x[0][:, :, None].repeat(self._outputs, 2) for x in features[:-1]]
         one = Fields(features, gradients if self._with_gradients else [])
         found = self._named(one, one, tangent="ntk" in self.wanted.names)
         return {name: np.full_like(x, np.nan) for name, x in found.items()}
@@ -200,10 +201,12 @@ class KernelRecords:
     def _named(self, one: Fields, two: Fields, tangent: bool = False) -> dict[str, np.ndarray]:
         """Return kernels between the fields of two times, by name."""
         p = self._samples
-        two = Fields([x[:p] for x in two.features], [g[:p] for g in two.gradients])
-        phi = [_gram(a, b) for a, b in zip(one.features, two.features, strict=True)]
+        phi = [
+            sum(_gram(a, b[:p]) for a, b in zip(*parts, strict=True))
+            for parts in zip(one.features, two.features, strict=True)
+        ]
         pairs = zip(self._maps, one.gradients, two.gradients, strict=False)  # none of the last map
-        g = [behind.ratio * _gram(a, b) for behind, a, b in pairs]
+        g = [behind.ratio * _gram(a, b[:p]) for behind, a, b in pairs]
         found: dict[str, np.ndarray] = {}
         if "features" in self.wanted.names:
             found |= _by_position("feature_kernel", [each[:p] for each in phi[1:]], mean=True)

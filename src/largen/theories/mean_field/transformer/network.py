@@ -20,11 +20,14 @@ from largen.parameterizations import CanonicalForm
 from largen.programs import (
     Affine,
     Attend,
+    Concatenate,
     Function,
     Normalise,
+    Operation,
     Pool,
     Product,
     Program,
+    Source,
     Sum,
     check_independent,
     no_rule,
@@ -35,7 +38,8 @@ from largen.theories.chains.constants import MapConstants
 
 READING = "the mean-field limit of attention"
 LINEAR = activation("linear")
-KNOWN = (Affine, Attend, Function, Normalise, Pool, Product, Sum)
+_OF_PARTS = (Affine, Concatenate, Function, Pool)
+_KNOWN = (*_OF_PARTS, Attend, Normalise, Product, Sum)
 
 
 class Populations:
@@ -89,31 +93,38 @@ class Populations:
 
 
 @dataclass(frozen=True)
-class Fields:
-    """The neurons over which a value is a field.
+class Node:
+    """An operation on fields.
 
     Attributes
     ----------
+    operation
+        The operation.
+    reads
+        The nodes whose fields it reads. An affine map reads several ones if they are the parts of
+        a concatenation.
     population
-        The number of their population; None for data.
+        The number of the population behind it; None for data.
     ratio
-        The number of neurons per unit of width.
+        The number of neurons behind it per unit of width.
     """
 
+    operation: Operation
+    reads: tuple[int, ...] = ()
     population: int | None = None
     ratio: float = 1.0
 
 
 @dataclass(frozen=True)
 class PopulatedNetwork:
-    """A program with the population of each value, and the constants of a parameterization.
+    """A program as operations on fields of populations, and the constants of a parameterization.
 
     Attributes
     ----------
     program
-        The program, without repetitions; its last operation is the read-out.
-    fields
-        The neurons of each value, before the read-out.
+        The program, without repetitions.
+    nodes
+        Its operations, the data first, and the read-out last.
     populations
         Which populations are the same.
     form
@@ -121,7 +132,7 @@ class PopulatedNetwork:
     """
 
     program: Program
-    fields: tuple[Fields, ...]
+    nodes: tuple[Node, ...]
     populations: Populations
     form: CanonicalForm
 
@@ -133,11 +144,17 @@ class PopulatedNetwork:
     @property
     def attentions(self) -> int:
         """The number of attention layers."""
-        return sum(isinstance(operation, Attend) for operation in self.program.operations)
+        return sum(isinstance(node.operation, Attend) for node in self.nodes)
 
-    def constants(self, affine: Affine) -> MapConstants:
+    def constants(self, affine: Operation) -> MapConstants:
         """Return the constants of an affine map."""
+        assert isinstance(affine, Affine)
         return MapConstants.of(self.form, self.program.weights[affine.weight])
+
+    def shares(self, node: Node) -> list[float]:
+        """Return the share of each node that another one reads in their neurons."""
+        ratios = [self.nodes[read].ratio for read in node.reads]
+        return [ratio / sum(ratios) for ratio in ratios]
 
 
 def populated(program: Program, form: CanonicalForm) -> PopulatedNetwork:
@@ -164,46 +181,66 @@ def populated(program: Program, form: CanonicalForm) -> PopulatedNetwork:
         raise NoTheory(f"{READING} wants a network that ends in Dense(), got {program.sources[-1]}")
     reader = _Reader(program)
     for value in range(1, len(program.operations)):
-        reader.fields.append(reader.behind(value))
-    return PopulatedNetwork(program, tuple(reader.fields), reader.populations, form)
+        reader.add(value)
+    return PopulatedNetwork(program, tuple(reader.nodes), reader.populations, form)
 
 
 class _Reader:
-    """The populations of the values of a program so far."""
+    """The operations on fields so far, and the parts of each value of a program."""
 
     def __init__(self, program: Program):
-        self._program, self.populations, self.fields = program, Populations(), [Fields()]
+        self._program, self.populations = program, Populations()
+        self.nodes, self._parts = [Node(program.operations[0])], [(0,)]
 
-    def behind(self, value: int) -> Fields:
-        """Return the neurons behind an operation, given those of the values before it."""
-        operation = self._program.operations[value]
-        reads = [self.fields[read] for read in operation.reads]
-        match operation:
-            case Affine(weight=weight) if operation.dense:
-                ratio = float(self._program.weights[weight].width_ratio)
-                return Fields(self.populations.new(), ratio)
-            case Function(phi=phi) if phi == LINEAR:
-                return reads[0]
-        numbers = [each.population for each in reads if each.population is not None]
-        source = self._program.sources[value]
-        if len(numbers) < len(reads):
+    def add(self, value: int) -> None:
+        """Append the operation of a value."""
+        operation, source = self._program.operations[value], self._program.sources[value]
+        reads = [self._parts[read] for read in operation.reads]
+        parts = tuple(part for read in reads for part in read)
+        affine = isinstance(operation, Affine)
+        if isinstance(operation, Function) and operation.phi == LINEAR:
+            self._parts.append(parts)
+            return
+        if not affine and any(self.nodes[part].population is None for part in parts):
             raise NoTheory(
                 f"this limit wants a Dense(), the read-in, before {at(source)}, which reads the "
                 "data."
             )
+        if isinstance(operation, Concatenate):
+            self._parts.append(parts)
+        elif isinstance(operation, Function | Pool):
+            self._parts.append(tuple(self._append(operation, (part,), source) for part in parts))
+        elif affine or len(parts) == len(reads):
+            self._parts.append((self._append(operation, parts, source),))
+        else:
+            raise no_rule(f"{READING}, behind a concatenation", operation, source, _OF_PARTS)
+
+    def _append(self, operation: Operation, reads: tuple[int, ...], source: Source) -> int:
+        population, ratio = self._behind(operation, reads, source)
+        self.nodes.append(Node(operation, reads, population, ratio))
+        return len(self.nodes) - 1
+
+    def _behind(
+        self, operation: Operation, reads: tuple[int, ...], source: Source
+    ) -> tuple[int, float]:
+        """Return the population behind an operation, and its neurons per unit of width."""
+        if isinstance(operation, Affine) and operation.dense:
+            ratio = float(self._program.weights[operation.weight].width_ratio)
+            return self.populations.new(), ratio
+        numbers = [self.nodes[part].population or 0 for part in reads]
+        ratios = [self.nodes[part].ratio for part in reads]
         match operation:
             case Function() | Product():
-                one = self.populations.unite(*numbers)
-                self.populations.activate(one)
-                return Fields(one, reads[0].ratio)
+                self.populations.activate(self.populations.unite(*numbers))
             case Sum():
-                return Fields(self.populations.unite(*numbers), reads[0].ratio)
-            case Normalise(over="channels" | "sample") | Pool(window=None):
-                return reads[0]
+                self.populations.unite(*numbers)
             case Attend():
-                self._attend(operation, numbers, reads[2].ratio / reads[1].ratio, at(source))
-                return reads[2]
-        raise no_rule(READING, operation, source, KNOWN)
+                self._attend(operation, numbers, ratios[2] / ratios[1], at(source))
+            case Normalise(over="channels" | "sample") | Pool(window=None):
+                pass
+            case _:
+                raise no_rule(READING, operation, source, _KNOWN)
+        return numbers[-1], ratios[-1]
 
     def _attend(self, operation: Attend, numbers: list[int], share: float, where: str) -> None:
         """Unite queries and keys, and with them the values of heads of a fixed size."""

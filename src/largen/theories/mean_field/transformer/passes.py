@@ -10,6 +10,7 @@ from __future__ import annotations
 import operator
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import lru_cache, reduce, singledispatch
 from math import prod
 from typing import Any, Protocol, runtime_checkable
@@ -22,7 +23,7 @@ from largen.parameterizations.weight_rules import first_fan_in
 from largen.programs import BRANCH, Affine, Function, Normalise, Operation, Pool, Product, Sum
 from largen.theories.chains.constants import MapConstants
 from largen.theories.mean_field.transformer.kernel_records import ObservedMap
-from largen.theories.mean_field.transformer.network import LINEAR, PopulatedNetwork
+from largen.theories.mean_field.transformer.network import Node, PopulatedNetwork
 from largen.theories.mean_field.transformer.populations import Population, grown, plus
 from largen.theories.mean_field.transformer.random_matrix import Diverged
 from largen.theories.mean_field.transformer.weights import Bias, Descent, Matrix, Vectors
@@ -83,45 +84,40 @@ class Context:
         """All populations that are in use."""
         return list(self._made.values())
 
-    def population(self, value: int) -> Population:
-        """Return the population of a value of the program."""
-        number = self.network.fields[value].population
-        assert number is not None
-        number = self.network.populations.of(number)
+    def population(self, node: Node) -> Population:
+        """Return the population behind an operation."""
+        assert node.population is not None
+        number = self.network.populations.of(node.population)
         if number not in self._made:
             self._made[number] = self._make(number)
         return self._made[number]
 
-    def ratio(self, value: int) -> float:
-        """Return the number of neurons of a value per unit of width."""
-        return self.network.fields[value].ratio
+    def read_by(self, node: Node) -> list[Node]:
+        """Return the operations whose fields another one reads."""
+        return [self.network.nodes[read] for read in node.reads]
 
 
 @singledispatch
-def pass_of(operation: Operation, value: int, context: Context) -> Pass:
-    """Return the operation of a value at work."""
+def pass_of(operation: Operation, node: Node, context: Context) -> Pass:
+    """Return an operation at work."""
     raise NotImplementedError(type(operation).__name__)
 
 
 class Passes:
     """All operations before the read-out.
 
-    Values are computed in the order in which the read-out asks for them, and backward fields from
-    the read-out on as soon as all readers of a value have theirs.
+    Fields are computed in the order in which the read-out asks for them, and backward fields from
+    the read-out on as soon as all readers of a field have theirs.
     """
 
     def __init__(self, context: Context):
-        operations = context.network.program.operations
-        self._parts = {
-            value: pass_of(operation, value, context)
-            for value, operation in enumerate(operations[1:-1], 1)
-        }
-        self._reads = [operation.reads for operation in operations]
-        (self._last,) = self._reads[-1]
+        nodes = context.network.nodes
+        self._parts = [pass_of(node.operation, node, context) for node in nodes[1:-1]]
+        self._reads = [node.reads for node in nodes]
         self._order = self._forward_order()
 
     def _forward_order(self) -> list[int]:
-        found, stack = {0: None}, [self._last]
+        found, stack = {0: None}, list(reversed(self._reads[-1]))
         while stack:
             waiting = [read for read in self._reads[stack[-1]] if read not in found]
             if waiting:
@@ -130,55 +126,55 @@ class Passes:
                 found[stack.pop()] = None
         return list(found)[1:]
 
-    def forward(self, x: Fields) -> Fields:
+    def forward(self, x: Fields) -> list[Fields]:
         """Return the fields that the read-out reads."""
-        values, missing = {0: x}, self._readers()
-        for value in self._order:
-            reads = self._reads[value]
-            values[value] = self._parts[value].forward(*(values[read] for read in reads))
+        fields, missing = {0: x}, self._readers()
+        for node in self._order:
+            reads = self._reads[node]
+            fields[node] = self._parts[node - 1].forward(*(fields[read] for read in reads))
             missing.subtract(reads)
             for read in set(reads):
                 if not missing[read]:
-                    del values[read]
-        return values[self._last]
+                    del fields[read]
+        return [fields[read] for read in self._reads[-1]]
 
-    def backward(self, g: Fields) -> None:
+    def backward(self, g: Sequence[Fields]) -> None:
         """Pass backward from the fields that the read-out reads."""
-        missing, fields, ready = self._readers(), {self._last: g}, [self._last]
+        missing, fields, ready = self._readers(), {}, [len(self._parts) + 1]
         while ready:
-            if not (value := ready.pop()):
+            node = ready.pop()
+            if node == 0:
                 continue
-            reads = self._reads[value]
-            for read, back in zip(
-                reads, self._parts[value].backward(fields.pop(value)), strict=True
-            ):
+            if node <= len(self._parts):
+                g = self._parts[node - 1].backward(fields.pop(node))
+            reads = self._reads[node]
+            for read, back in zip(reads, g, strict=True):
                 fields[read] = plus(fields[read], back) if read in fields else back
             missing.subtract(reads)
             ready += [read for read in dict.fromkeys(reversed(reads)) if not missing[read]]
 
     def _readers(self) -> Counter[int]:
-        """Return how often each value is read before the read-out."""
-        return Counter(read for value in self._order for read in self._reads[value])
+        """Return how often the fields of each operation are read."""
+        return Counter(read for reads in self._reads for read in reads)
 
     def step(self, step: Descent) -> None:
         """Make a step of gradient descent."""
-        for part in self._parts.values():
+        for part in self._parts:
             part.step(step)
 
 
 @pass_of.register
-def _(operation: Affine, value: int, context: Context) -> Pass:
-    (source,) = operation.reads
-    if context.network.fields[source].population is None:
-        return _InputMap(operation, value, context)
-    return _BetweenPopulations(operation, value, context)
+def _(operation: Affine, node: Node, context: Context) -> Pass:
+    if context.read_by(node)[0].population is None:
+        return _InputMap(operation, node, context)
+    return _BetweenPopulations(operation, node, context)
 
 
 class _InputMap:
     """σ E x/√D + σ_b b, of data x instead of fields."""
 
-    def __init__(self, operation: Affine, value: int, context: Context):
-        population, constants = context.population(value), context.network.constants(operation)
+    def __init__(self, operation: Affine, node: Node, context: Context):
+        population, constants = context.population(node), context.network.constants(operation)
         program = context.network.program
         sample = program.signals[0].sample
         assert sample is not None
@@ -187,11 +183,11 @@ class _InputMap:
         self._rows = Vectors(inputs, population, constants.rate)
         self._bias = Bias(constants, population)
         context.weights += [self._rows, *self._bias.weights]
-        self._map, self._root = context.affine_map(constants, context.ratio(value)), inputs**0.5
+        self._map, self._root = context.affine_map(constants, node.ratio), inputs**0.5
 
     def forward(self, x: Fields) -> Fields:
         self._x = x
-        self._map.reads(x / self._root)
+        self._map.reads([x / self._root])
         return self._bias.add(self._scale * x @ self._rows.rows)
 
     def backward(self, g: Fields) -> Sequence[Fields]:
@@ -207,31 +203,39 @@ class _InputMap:
 
 
 class _BetweenPopulations:
-    """σVx + σ_b b."""
+    """σ Σ_i √s_i V_i x_i + σ_b b, of fields with the shares s_i in the neurons that it reads."""
 
-    def __init__(self, operation: Affine, value: int, context: Context):
-        (source,) = operation.reads
-        before, target = context.population(source), context.population(value)
-        constants, ratio = context.network.constants(operation), context.ratio(value)
-        self._matrix = Matrix(constants, before, target, ratio / context.ratio(source))
+    def __init__(self, operation: Affine, node: Node, context: Context):
+        target, constants = context.population(node), context.network.constants(operation)
+        self._roots = [share**0.5 for share in context.network.shares(node)]
+        self._matrices = [
+            Matrix(
+                replace(constants, std=root * constants.std),
+                context.population(source),
+                target,
+                node.ratio / source.ratio,
+            )
+            for root, source in zip(self._roots, context.read_by(node), strict=True)
+        ]
         self._bias = Bias(constants, target)
-        context.weights += [self._matrix, *self._bias.weights]
-        self._map = context.affine_map(constants, ratio)
+        context.weights += [*self._matrices, *self._bias.weights]
+        self._map = context.affine_map(constants, node.ratio)
 
-    def forward(self, x: Fields) -> Fields:
-        self._map.reads(x)
-        y = self._matrix.forward(x.reshape(-1, x.shape[-1]))
-        return self._bias.add(y.reshape(*x.shape[:2], -1))
+    def forward(self, *x: Fields) -> Fields:
+        self._map.reads(x, self._roots)
+        flat = (each.reshape(-1, each.shape[-1]) for each in x)
+        y = reduce(plus, (m.forward(each) for m, each in zip(self._matrices, flat, strict=True)))
+        return self._bias.add(y.reshape(*x[0].shape[:2], -1))
 
     def backward(self, g: Fields) -> Sequence[Fields]:
         self._map.receives(g)
         flat = g.reshape(-1, g.shape[-1])
         self._bias.pull(flat)
-        return (self._matrix.backward(flat).reshape(*g.shape[:2], -1),)
+        return [matrix.backward(flat).reshape(*g.shape[:2], -1) for matrix in self._matrices]
 
     def step(self, step: Descent) -> None:
-        self._matrix.step(step)
-        self._bias.step(step)
+        for weights in (*self._matrices, self._bias):
+            weights.step(step)
 
 
 class Weightless:
@@ -242,18 +246,16 @@ class Weightless:
 
 
 @pass_of.register
-def _(operation: Function, value: int, context: Context) -> Pass:
-    if operation.phi == LINEAR:
-        return _WeightedSum((1.0,))
-    return _Activated(operation, value, context)
+def _(operation: Function, node: Node, context: Context) -> Pass:
+    return _Activated(operation, node, context)
 
 
 class _Activated(Weightless):
     """φ(x) at each neuron; backward φ'(x)g."""
 
-    def __init__(self, operation: Function, value: int, context: Context):
+    def __init__(self, operation: Function, node: Node, context: Context):
         self._of = _with_slope(operation.phi)
-        self._neurons = context.population(value).size
+        self._neurons = context.population(node).size
 
     def forward(self, x: Fields) -> Fields:
         x = grown(x, (*x.shape[:2], self._neurons))
@@ -272,17 +274,17 @@ def _with_slope(phi: ActivationFunction) -> Callable[..., Any]:
 
 
 @pass_of.register
-def _(operation: Normalise, value: int, context: Context) -> Pass:
-    return _Normalized(operation, value, context)
+def _(operation: Normalise, node: Node, context: Context) -> Pass:
+    return _Normalized(operation, node, context)
 
 
 class _Normalized(Weightless):
     """x/√(⟨x²⟩ + ε); backward (g − y⟨yg⟩)/√(⟨x²⟩ + ε); x − ⟨x⟩ and g − ⟨g⟩ if there are means."""
 
-    def __init__(self, operation: Normalise, value: int, context: Context):
+    def __init__(self, operation: Normalise, node: Node, context: Context):
         self._over_space, self._eps = operation.over == "sample", operation.eps
         # Gaussian vectors have the mean zero, and so have fields that are linear in them.
-        self._centred = operation.centred and context.population(value).sampled
+        self._centred = operation.centred and context.population(node).sampled
 
     def forward(self, x: Fields) -> Fields:
         x = self._beside_mean(x)
@@ -306,7 +308,7 @@ class _Normalized(Weightless):
 
 
 @pass_of.register
-def _(operation: Pool, value: int, context: Context) -> Pass:
+def _(operation: Pool, node: Node, context: Context) -> Pass:
     return _Pooled(operation.total)
 
 
@@ -329,7 +331,7 @@ class _Pooled(Weightless):
 
 
 @pass_of.register
-def _(operation: Sum, value: int, context: Context) -> Pass:
+def _(operation: Sum, node: Node, context: Context) -> Pass:
     branch = context.network.form.branch
     return _WeightedSum(tuple(branch if f == BRANCH else float(f) for f in operation.factors))
 
@@ -348,8 +350,8 @@ class _WeightedSum(Weightless):
 
 
 @pass_of.register
-def _(operation: Product, value: int, context: Context) -> Pass:
-    return _Multiplied(context.population(value).size)
+def _(operation: Product, node: Node, context: Context) -> Pass:
+    return _Multiplied(context.population(node).size)
 
 
 class _Multiplied(Weightless):
