@@ -12,8 +12,10 @@ with r neurons of a layer per unit of width, and Φ⁰ of the inputs, divided by
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -62,7 +64,7 @@ class ObservedMap:
             self.gradients = g
 
 
-class Fields(NamedTuple):
+class ObservedFields(NamedTuple):
     """The fields around all affine maps at a time.
 
     Attributes
@@ -103,7 +105,7 @@ class KernelRecords:
     ):
         self.wanted, self._maps, self._samples = wanted, maps, samples
         self._outputs, self._scalar = outputs, scalar
-        self._kept: dict[int, Fields] = {}
+        self._kept: dict[int, ObservedFields] = {}
         self._found: dict[Any, dict[str, np.ndarray]] = {}
         self._unknown: dict[str, np.ndarray] = {}
 
@@ -143,7 +145,9 @@ class KernelRecords:
             self._unknown = self._of_nothing(features)
         if t not in recorded.single | recorded.paired:
             return
-        now = Fields(features, self._gradients(backward, scale) if self._with_gradients else [])
+        now = ObservedFields(
+            features, self._gradients(backward, scale) if self._with_gradients else []
+        )
         if t in recorded.single:
             self._found[t] = self._named(now, now, tangent="ntk" in self.wanted.names)
         self._kept[t] = now
@@ -194,15 +198,17 @@ class KernelRecords:
         """Return NaN for each kernel, with its shape."""
         features = [[np.zeros((*x[0].shape[:-1], 1))] for x in features]
         gradients = [x[0][:, :, None].repeat(self._outputs, 2) for x in features[:-1]]
-        one = Fields(features, gradients if self._with_gradients else [])
+        one = ObservedFields(features, gradients if self._with_gradients else [])
         found = self._named(one, one, tangent="ntk" in self.wanted.names)
         return {name: np.full_like(x, np.nan) for name, x in found.items()}
 
-    def _named(self, one: Fields, two: Fields, tangent: bool = False) -> dict[str, np.ndarray]:
+    def _named(
+        self, one: ObservedFields, two: ObservedFields, tangent: bool = False
+    ) -> dict[str, np.ndarray]:
         """Return kernels between the fields of two times, by name."""
         p = self._samples
         phi = [
-            sum(_gram(a, b[:p]) for a, b in zip(*parts, strict=True))
+            reduce(operator.add, (_gram(a, b[:p]) for a, b in zip(*parts, strict=True)))
             for parts in zip(one.features, two.features, strict=True)
         ]
         pairs = zip(self._maps, one.gradients, two.gradients, strict=False)  # none of the last map

@@ -190,7 +190,8 @@ class _Reader:
 
     def __init__(self, program: Program):
         self._program, self.populations = program, Populations()
-        self.nodes, self._parts = [Node(program.operations[0])], [(0,)]
+        self.nodes = [Node(program.operations[0])]
+        self._parts: list[tuple[int, ...]] = [(0,)]
 
     def add(self, value: int) -> None:
         """Append the operation of a value."""

@@ -35,8 +35,9 @@ Fields = np.ndarray
 class Pass(Protocol):
     """An operation at work: it keeps what its backward pass needs of its last forward pass."""
 
-    def forward(self, *x: Fields) -> Fields:
-        """Return the fields behind the operation, of those that it reads."""
+    @property
+    def forward(self) -> Callable[..., Fields]:
+        """The function that returns the fields behind the operation, of those that it reads."""
         ...
 
     def backward(self, g: Fields) -> Sequence[Fields]:
