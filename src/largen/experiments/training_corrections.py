@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
+from largen.bibliography import cites
 from largen.errors import NoTheory, OutOfMemory, instance_of
 from largen.interrupts import interruptible
 from largen.memory import MEMORY_BUDGET, check_fits
@@ -17,6 +18,7 @@ from largen.programs import Normalise, written_out
 from largen.programs.refusals import first
 from largen.progress import Report, reporter
 from largen.results import Result, with_labels
+from largen.results.labels import long_name
 from largen.runs import Run
 from largen.scalars import integer, random_key, real
 from largen.text import aligned
@@ -45,6 +47,7 @@ MOST_REPLICATES = 10**5
 LARGE_NEXT_ORDER = 0.2
 
 
+@cites("bordelon2023dynamics")
 @dataclass(frozen=True, repr=False)
 class WidthCorrectionsInTraining(Result):
     """The order 1/N of training; made by :func:`width_corrections_in_training`.
@@ -198,7 +201,8 @@ def width_corrections_in_training(
     InvalidInput
         If an argument is invalid.
     NoTheory
-        For gradient flow, Langevin noise, and runs that have no mean-field limit of this kind.
+        For gradient flow, Langevin noise, and runs that have no mean-field limit of this kind;
+        and if all outputs are 0, such as at inputs 0 without biases.
     NumericalFailure
         If a network diverges.
     OutOfMemory
@@ -288,7 +292,10 @@ def _shares(summed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     mean = summed.mean(0)
     total = mean.sum()
     if not total:
-        return np.full_like(mean, np.nan), np.full_like(mean, np.nan)
+        raise NoTheory(
+            f"{WHAT}: all outputs of all networks are 0, and do not fluctuate: inputs vanish, and "
+            "there are no biases."
+        )
     shares = mean / total
     influence = (summed - shares * summed.sum(1, keepdims=True)) / total
     return shares, influence.std(0, ddof=1) / len(summed) ** 0.5
@@ -319,7 +326,8 @@ def _dataset(
             (f"{what}_of_layers", found.groups, ("group",)),
             (f"{what}_of_layers_error", found.groups_error, ("group",)),
         ):
-            variables[f"{name}_{part}"] = ((*lead, *axes[name]), array.astype(dtype))
+            about = {"long_name": f"width times the {part.replace('_', ' ')}: {long_name(name)}"}
+            variables[f"{name}_{part}"] = ((*lead, *axes[name]), array.astype(dtype), about)
 
     for what, coefficients in (("shift", found.shift), ("variance", found.variance)):
         for name, one in coefficients.items():

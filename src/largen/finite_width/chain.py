@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,10 +10,13 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from largen.architectures import Activation, Dense, Layer, Repeat, Serial, copies_of
+from largen.architectures.walks import Path
 from largen.arrays import floating, known
 from largen.errors import InvalidInput, NoRule, NoTheory, NumericalFailure
 from largen.expectations import ActivationFunction
 from largen.expectations.nodes import kinks_of, values
+from largen.finite_width.constants import Constants, ConstantsOf
+from largen.parameterizations import Parameterization
 from largen.scalars import integer, integers
 
 
@@ -29,12 +32,15 @@ class HiddenLayer:
         n, their number.
     weight, bias
         σ_w² and σ_b² of the affine map behind them.
+    rates
+        ρ of its weights and of its bias in the tangent kernel.
     """
 
     phi: ActivationFunction
     width: int
     weight: float
     bias: float
+    rates: tuple[float, float] = (1.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -43,36 +49,39 @@ class Chain:
 
     Attributes
     ----------
-    weight, bias
-        σ_w² and σ_b² of the first map.
+    first
+        The constants of the first map.
     hidden
         The hidden layers in order.
     """
 
-    weight: float
-    bias: float
+    first: Constants
     hidden: tuple[HiddenLayer, ...]
 
     def first_kernel(self, x: np.ndarray) -> np.ndarray:
         """Return K¹ = σ_b² + σ_w² x·x'/D, exact at any width."""
-        return self.bias + self.weight * (x @ x.T) / x.shape[1]
+        return self.first.kernel(x)
 
 
-def chain_of(net: Layer, width: int | Sequence[int], what: str) -> Chain:
-    """Read a network as a chain, with its widths.
+def chain_of(
+    net: Layer, width: int | Sequence[int], what: str,
+    param: Parameterization | None = None, inputs: int = 1,
+) -> Chain:  # fmt: skip
+    """Read a network of ``inputs`` inputs as a chain, with its widths.
 
     Raises
     ------
     NoRule
         For a layer without a theory at finite width, such as a convolution.
     NoTheory
-        For fully connected networks in another order.
+        For fully connected networks in another order, and weights that are not Gaussian.
     InvalidInput
         For widths that are not positive, or not one for each hidden layer.
     """
     if not isinstance(net, Layer):
         raise InvalidInput(f"net: wanted a network such as lg.mlp(3), got {net!r}.")
-    layers = flat_layers(net)
+    found = list(places(net))
+    paths, layers = [path for path, _ in found], [layer for _, layer in found]
     for layer in layers:
         if not isinstance(layer, (Dense, Activation)):
             raise NoRule(f"{what} at finite width", layer, [Dense, Activation])
@@ -88,20 +97,24 @@ def chain_of(net: Layer, width: int | Sequence[int], what: str) -> Chain:
     widths = _widths(width, [layer.width_ratio for layer in maps[:-1]])
     for layer in functions:
         check_derivative(layer.function, what)
+    constants = ConstantsOf(net, width, param, inputs, what)
+    first, *others = map(constants, paths[0::2], maps, [inputs, *widths])
     hidden = tuple(
-        HiddenLayer(layer.function, n, float(then.weight_std) ** 2, float(then.bias_std) ** 2)
-        for layer, n, then in zip(functions, widths, maps[1:], strict=True)
+        HiddenLayer(layer.function, n, then.weight, then.bias, then.rates)
+        for layer, n, then in zip(functions, widths, others, strict=True)
     )
-    return Chain(float(maps[0].weight_std) ** 2, float(maps[0].bias_std) ** 2, hidden)
+    return Chain(first, hidden)
 
 
-def flat_layers(net: Layer) -> list[Layer]:
-    """Return the layers of a network in order, with compositions and repetitions written out."""
+def places(net: Layer, path: Path = ()) -> Iterator[tuple[Path, Layer]]:
+    """Yield the layers in order with their paths, compositions and repetitions written out."""
     if isinstance(net, Serial):
-        return [layer for inner in net.layers for layer in flat_layers(inner)]
-    if isinstance(net, Repeat):
-        return flat_layers(net.layer) * copies_of(net)
-    return [net]
+        for number, layer in enumerate(net.layers):
+            yield from places(layer, (*path, number))
+    elif isinstance(net, Repeat):
+        yield from list(places(net.layer, (*path, 0))) * copies_of(net)
+    else:
+        yield path, net
 
 
 def _widths(width: int | Sequence[int], ratios: list[Any]) -> list[int]:

@@ -28,6 +28,7 @@ from jax.typing import ArrayLike
 
 from largen.architectures import Layer
 from largen.arrays import as_array, finite_result
+from largen.bibliography import cites
 from largen.errors import InvalidInput
 from largen.expectations import ActivationFunction
 from largen.finite_width.chain import Chain, HiddenLayer, chain_of, check_alive, checked_inputs
@@ -45,6 +46,7 @@ _AT_ONCE = 2**20  # numbers of one part of the samples
 _MOST = 2**28  # numbers of all samples
 
 
+@cites("bahri2022les", "roberts2022principles")
 @dataclass(frozen=True, repr=False)
 class WidthFluctuations(Result):
     """Kernels of one output and samples of their deviations; made by :func:`width_fluctuations`.

@@ -9,6 +9,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from largen.architectures import Layer
+from largen.bibliography import cites
 from largen.errors import InvalidInput, NoTheory
 from largen.expectations import ActivationFunction
 from largen.expectations import activation as own_activation
@@ -20,6 +21,7 @@ from largen.scalars import integer, real
 _LARGEST_RATE = 700.0  # largest argument whose exponential is finite
 
 
+@cites("bahri2022les")
 class HomogeneousMoments(NamedTuple):
     """Exact moments of one output z and its tangent kernel Θ̂ at one input.
 
@@ -53,6 +55,7 @@ class HomogeneousMoments(NamedTuple):
     save = save_result
 
 
+@cites("bahri2022les")
 class HomogeneousJacobian(NamedTuple):
     """Exact moments of a network's Jacobian at one input; see :func:`homogeneous_jacobian`.
 
@@ -76,6 +79,7 @@ class HomogeneousJacobian(NamedTuple):
     save = save_result
 
 
+@cites("bahri2022les")
 class HomogeneousLimits(NamedTuple):
     """Limits of depth and width to infinity at t = L/n; see :func:`homogeneous_limits`.
 
@@ -223,7 +227,7 @@ def homogeneous_jacobian(
     kappa, square = _constants(chain, "lg.homogeneous_jacobian")
     before = n0 = integer("inputs", inputs, at_least=1)
     excess = real("fourth_moment", fourth_moment, at_least=1.0) - 3
-    if abs(chain.weight * square - 1) > 1e-9:
+    if abs(chain.first.weight * square - 1) > 1e-9:
         raise NoTheory(
             f"lg.homogeneous_jacobian: wanted weight_std={square**-0.5:.9g} in the first layer too."
         )
@@ -297,7 +301,7 @@ def homogeneous_limits(activation: Any, depth_over_width: float) -> HomogeneousL
 
 def _constants(chain: Chain, what: str) -> tuple[float, float]:
     """Return κ and E d² of networks that keep the variance, without biases."""
-    if chain.bias or any(layer.bias for layer in chain.hidden):
+    if chain.first.bias or any(layer.bias for layer in chain.hidden):
         raise NoTheory(f"{what}: exact formulas are for networks without biases.")
     phi = chain.hidden[0].phi
     kappa, square = _fourth_over_square(phi, what)

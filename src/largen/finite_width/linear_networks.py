@@ -12,6 +12,7 @@ from scipy.special import digamma, loggamma, polygamma
 
 from largen.architectures import Layer
 from largen.arrays import floating
+from largen.bibliography import cites
 from largen.errors import InvalidInput, NoTheory
 from largen.finite_width.chain import chain_of, checked_inputs
 from largen.finite_width.orthants import slopes_of
@@ -24,6 +25,7 @@ _LEFTMOST = -0.25  # real part of the line; the first pole is at −½
 _STIRLING = 64.0  # arguments from which on Γ(a + s)/Γ(a) comes from its series
 
 
+@cites("zavatone2021exact", "bahri2022les")
 @dataclass(frozen=True, repr=False)
 class LinearOutput:
     """The distribution of one output of a deep linear network; made by :func:`linear_output`.
@@ -158,7 +160,7 @@ def linear_output(net: Layer, x: ArrayLike, *, width: int | Sequence[int]) -> Li
     inputs = checked_inputs(x)
     if len(inputs) != 1 or not inputs.any():
         raise InvalidInput(f"x: wanted one input that is not 0, got shape {inputs.shape}.")
-    if chain.bias or any(layer.bias for layer in chain.hidden):
+    if chain.first.bias or any(layer.bias for layer in chain.hidden):
         raise NoTheory("lg.linear_output: the formula is for networks without biases.")
     K = float(chain.first_kernel(inputs)[0, 0])
     for layer in chain.hidden:

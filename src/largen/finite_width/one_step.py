@@ -9,6 +9,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from largen.architectures import Layer
+from largen.bibliography import cites
 from largen.errors import NoTheory
 from largen.expectations.nodes import nodes_for, values
 from largen.finite_width.chain import chain_of, check_alive, checked_inputs
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     import xarray
 
 
+@cites("hanin2026primer")
 class LayerRates(NamedTuple):
     """Gradients and learning rates of each layer at the first step, from the input to the output.
 
@@ -89,7 +91,7 @@ def layer_learning_rates(net: Layer, x: ArrayLike, *, width: int | Sequence[int]
     """
     chain = chain_of(net, width, "lg.layer_learning_rates")
     inputs = checked_inputs(x)
-    if chain.bias or any(layer.bias for layer in chain.hidden):
+    if chain.first.bias or any(layer.bias for layer in chain.hidden):
         raise NoTheory("lg.layer_learning_rates: the formula is for networks without biases.")
     q = np.diagonal(chain.first_kernel(inputs)).copy()
     check_alive(np.diag(q), 1)

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from largen.architectures import Activation, Dense, Layer, Residual
-from largen.architectures import depth as depth_of
-from largen.errors import InvalidInput, NoRule, NoTheory, instance_of
-from largen.finite_width.chain import HiddenLayer, check_derivative, flat_layers
-from largen.parameterizations import Parameterization, ntk
+from largen.architectures.walks import Path
+from largen.errors import InvalidInput, NoRule, NoTheory
+from largen.finite_width.chain import HiddenLayer, check_derivative, places
+from largen.finite_width.constants import Constants, ConstantsOf
+from largen.parameterizations import Parameterization
 from largen.scalars import integer
 
 
@@ -38,19 +39,18 @@ class Stream:
 
     Attributes
     ----------
-    weight, bias
-        σ_w² and σ_b² of the first map.
+    first
+        The constants of the first map.
     parts
         The hidden layers and branches in order; the last is the hidden layer before the read-out.
     """
 
-    weight: float
-    bias: float
+    first: Constants
     parts: tuple[HiddenLayer | Branch, ...]
 
     def first_kernel(self, x: np.ndarray) -> np.ndarray:
         """Return K¹ = σ_b² + σ_w² x·x'/D, exact at any width."""
-        return self.bias + self.weight * (x @ x.T) / x.shape[1]
+        return self.first.kernel(x)
 
     @property
     def widths(self) -> tuple[int, ...]:
@@ -59,15 +59,13 @@ class Stream:
         return tuple(layer.width for part in layers for layer in part)
 
 
-def has_branches(net: object, param: Parameterization | None) -> bool:
-    """Whether a network is a sequence with residual connections; ``param`` is checked as well."""
-    if param is not None:
-        instance_of("param", param, Parameterization, "a Parameterization such as lg.depth_mup()")
-    return isinstance(net, Layer) and any(isinstance(layer, Residual) for layer in flat_layers(net))
+def has_branches(net: object) -> bool:
+    """Whether a network is a sequence with residual connections."""
+    return isinstance(net, Layer) and any(isinstance(layer, Residual) for _, layer in places(net))
 
 
 def stream_of(
-    net: Layer, width: int | Sequence[int], param: Parameterization | None, what: str
+    net: Layer, width: int | Sequence[int], what: str, param: Parameterization | None, inputs: int
 ) -> Stream:
     """Read a network with residual branches, with one width times the layers' ratios.
 
@@ -76,66 +74,72 @@ def stream_of(
     NoRule
         For a layer without a theory at finite width, such as a convolution.
     NoTheory
-        For parts in another order, or a skip with layers of its own.
+        For parts in another order, a skip with layers of its own, or weights that are not Gaussian.
     InvalidInput
         For a width that is not one positive integer, or branches of another width than the stream.
     """
-    param = ntk() if param is None else param
-    layers = list(flat_layers(net))
+    layers = list(places(net))
     if not isinstance(width, (int, np.integer)):
         raise InvalidInput(f"width: residual networks have one width, got {width!r}.")
     n = integer("width", width, at_least=1)
-    square = float(depth_of(net)) ** (-2 * float(param.branch))
     wrong = NoTheory(
         f"{what}: wanted Dense(), residual branches of Activation() and Dense() in turn, and "
         f"Activation() and Dense() at the end, such as lg.residual_mlp(8), got {net!r}."
     )
-    for layer in layers:
+    for _, layer in layers:
         if not isinstance(layer, (Dense, Activation, Residual)):
             raise NoRule(f"{what} at finite width", layer, [Dense, Activation, Residual])
-    if not layers or not isinstance(layers[0], Dense) or not isinstance(layers[-1], Dense):
+    if not isinstance(layers[0][1], Dense) or not isinstance(layers[-1][1], Dense):
         raise wrong
-    first: Any = layers[0]
+    read = _Reader(n, ConstantsOf(net, n, param, inputs, what), wrong, what)
+    first: Any = layers[0][1]
     neurons, parts, place = _neurons(n, first), [], 1
     while place < len(layers):
-        layer: Any = layers[place]
+        path, layer = layers[place]
         if isinstance(layer, Residual):
             if layer.shortcut is not None:
                 raise wrong
-            inner = list(flat_layers(layer.branch))
-            found, behind = _pairs(inner, neurons, n, wrong, what)
+            found, behind = read.pairs(list(places(layer.branch, (*path, 0))), neurons)
             if behind != neurons:
                 raise InvalidInput(
                     f"net: a branch ends with {behind} neurons on a stream of {neurons}."
                 )
-            parts.append(Branch(found, square))
+            parts.append(Branch(found, read.constants.branch**2))
             place += 1
         else:
             last = place + 2 == len(layers)
-            found, neurons = _pairs(layers[place : place + 2], neurons, n, wrong, what, last)
+            found, neurons = read.pairs(layers[place : place + 2], neurons, last)
             parts += found
             place += 2
     if not parts or isinstance(parts[-1], Branch):
         raise wrong
-    return Stream(float(first.weight_std) ** 2, float(first.bias_std) ** 2, tuple(parts))
+    return Stream(read.constants(layers[0][0], first, inputs), tuple(parts))
 
 
-def _pairs(
-    layers: list[Layer], neurons: int, n: int, wrong: NoTheory, what: str, last: bool = False
-) -> tuple[tuple[HiddenLayer, ...], int]:
-    """Read alternating activations and maps, and return the number of neurons behind them."""
-    if not layers or len(layers) % 2:
-        raise wrong
-    found = []
-    for number in range(0, len(layers), 2):
-        phi, then = layers[number], layers[number + 1]
-        if not isinstance(phi, Activation) or not isinstance(then, Dense):
-            raise wrong
-        check_derivative(phi.function, what)
-        constants = float(then.weight_std) ** 2, float(then.bias_std) ** 2
-        found.append(HiddenLayer(phi.function, neurons, *constants))
-        neurons = neurons if last else _neurons(n, then)
-    return tuple(found), neurons
+@dataclass(frozen=True)
+class _Reader:
+    """What reads alternating activations and maps of a network of width ``n``."""
+
+    n: int
+    constants: ConstantsOf
+    wrong: NoTheory
+    what: str
+
+    def pairs(
+        self, layers: list[tuple[Path, Layer]], neurons: int, last: bool = False
+    ) -> tuple[tuple[HiddenLayer, ...], int]:
+        """Return the hidden layers, and the number of neurons behind them."""
+        if not layers or len(layers) % 2:
+            raise self.wrong
+        found = []
+        for (_, phi), (path, then) in zip(layers[0::2], layers[1::2], strict=True):
+            if not isinstance(phi, Activation) or not isinstance(then, Dense):
+                raise self.wrong
+            check_derivative(phi.function, self.what)
+            map_ = self.constants(path, then, neurons)
+            found.append(HiddenLayer(phi.function, neurons, map_.weight, map_.bias, map_.rates))
+            neurons = neurons if last else _neurons(self.n, then)
+        return tuple(found), neurons
 
 
 def _neurons(n: int, layer: Dense) -> int:

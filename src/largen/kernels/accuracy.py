@@ -44,8 +44,8 @@ def inaccuracy(
         Whether E[φ'φ'] is needed.
     """
     rtol = DEFAULT_RTOL["float64"] if rtol is None else real("rtol", rtol, above=0.0)
-    for phi, q in activation_variances(lowered, inputs).items():
-        words = shortfall(phi, np.stack(q), rtol, layers=len(q), derivative=with_ntk)
+    for phi, (q, times) in activation_variances(lowered, inputs).items():
+        words = shortfall(phi, q, rtol, layers=times, derivative=with_ntk)
         if words is not None:
             return f"kernels: {words}"
     return shortfall_in_depth(lowered, inputs, with_ntk, rtol)
@@ -137,8 +137,8 @@ def with_suitable_methods(
         check_tangent(lowered.program)
     usual = DEFAULT_RTOL["float64"]
     chosen = {
-        phi: with_suitable_method(phi, np.stack(q), usual, layers=len(q), derivative=with_ntk)
-        for phi, q in activation_variances(lowered, inputs).items()
+        phi: with_suitable_method(phi, q, usual, layers=times, derivative=with_ntk)
+        for phi, (q, times) in activation_variances(lowered, inputs).items()
     }
     if not all(phi is method for phi, method in chosen.items()):
         lowered = lowered._replace(program=with_activations(lowered.program, chosen))

@@ -163,9 +163,9 @@ def _(operation: Sum, reads: tuple[Nature, ...], source: Source) -> Nature:
                 f"kernels: in {source}, channels of two terms have means that differ from "
                 "channel to channel; put a Dense() behind one of them."
             )
-    kinds = {nature.kind for nature in reads}
+    gaussian = all(nature.kind == "gaussian" for nature in reads)
     return Nature(
-        kinds.pop() if len(kinds) == 1 else f"the sum {source}",
+        "gaussian" if gaussian else f"the sum {source}",
         all(nature.centred for nature in reads),
         all(nature.alike for nature in reads),
         frozenset().union(*(nature.roots for nature in reads)),

@@ -7,6 +7,7 @@ from numbers import Integral
 from typing import Any
 
 from largen.architectures import Layer, mlp
+from largen.bibliography import cites
 from largen.errors import InvalidInput, instance_of, one_of
 from largen.parameterizations.classification.chain import affine_maps, chain
 from largen.parameterizations.classification.deep import classify_chain
@@ -36,6 +37,7 @@ _OPTIMIZERS = {
 }
 
 
+@cites("golikov2020towards")
 def scaling_class(q_sigma: Any, rate_a: Any, rate_w: Any = None) -> ScalingClass:
     """Return the infinite-width limit of a scaling of one hidden layer, by exact arithmetic.
 
@@ -85,6 +87,7 @@ def scaling_class(q_sigma: Any, rate_a: Any, rate_w: Any = None) -> ScalingClass
     return classify_scaling(exact("q_sigma", q_sigma), first, second)
 
 
+@cites("golikov2020towards", "pehlevan2023lecture")
 def classify(param: Parameterization, net: Any, optimizer: Any = None) -> Classification:
     """Return the infinite-width limit that a parameterization gives a network, with reasons.
 

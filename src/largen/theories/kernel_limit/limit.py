@@ -132,6 +132,7 @@ class KernelLimit(Theory):
     """
 
     name: ClassVar[str] = "kernel"
+    papers: ClassVar[tuple[str, ...]] = ("jacot2018neural", "lee2019wide", "bahri2022les")
     random_outputs: ClassVar[bool] = True
 
     std: bool = True

@@ -163,7 +163,7 @@ def test_linear_networks_follow_their_closed_equations(which):
     data = lg.Dataset(x[:3], Y[:3], x[3:], Y[3:])
     run = run_of(net, lg.mean_field(1.5), data, optimizer, steps=8)
     closed = lg.solve(run, theory="mean field, deep", method="closed")
-    found = lg.solve(run, theory="mean field, attention")
+    found = lg.solve(run, theory="mean field, branches and attention")
     for name in ("f_train", "f_test"):
         np.testing.assert_allclose(getattr(found, name), getattr(closed, name), atol=2e-6)
 

@@ -66,18 +66,14 @@ def _check_training(run: Run) -> None:
     """Check that the run is one of gradient descent of finitely many blocks."""
     optimizer = run.optimizer
     if depth(run.net) == math.inf:
-        raise NoTheory(
-            "this limit needs a number of blocks, and the network is infinitely deep; attention "
-            "at infinite depth is not implemented."
-        )
+        raise NoTheory("this limit needs a number of blocks, and the network is infinitely deep.")
     if isinstance(optimizer, GradientFlow):
         raise NoTheory(
-            "gradient flow of attention is not implemented; gradient descent is: lg.gd, with a "
-            "small rate."
+            "gradient flow is not implemented here; gradient descent is: lg.gd, with a small rate."
         )
     if optimizer.adaptive:
         raise NoTheory(
-            f"{optimizer} has no implemented limit beside attention: its update of a weight is no "
+            f"{optimizer} has no implemented limit here: its update of a weight is no "
             "sum of products of fields. Use lg.gd or lg.sgd."
         )
     if temperature_of(optimizer):

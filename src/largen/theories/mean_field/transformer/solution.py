@@ -199,7 +199,8 @@ class AttentionMeanField(Theory):
     [[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.33, 0.33, 0.33]]
     """
 
-    name: ClassVar[str] = "mean field, attention"
+    name: ClassVar[str] = "mean field, branches and attention"
+    papers: ClassVar[tuple[str, ...]] = ("bordelon2024transformer",)
     has_positions: ClassVar[bool] = True
 
     rtol: float = 3e-3

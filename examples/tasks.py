@@ -10,7 +10,7 @@ import numpy as np
 from largen.errors import InvalidInput
 from largen.memory import check_fits
 from largen.scalars import integer
-from largen.sweeps.task import Task
+from largen.sweeps import Task
 
 
 def digits_task(steps: int = 200, batch_size: int = 64) -> Task:

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from examples.models.residual_mlp import gaussian_linear
 from largen.errors import InvalidInput
-from largen.transfer.torch.models.residual_mlp import gaussian_linear
 
 STAGES = 4
 NORMS = (None, "batch", "layer")

@@ -1,8 +1,7 @@
-"""``largen transfer audit``: plans and slopes of a builder's models, or of stock models."""
+"""``python -m tools.audit``: plans and slopes of a builder's models, or of stock models."""
 
 from __future__ import annotations
 
-import sys
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,10 +9,15 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from largen.cli.work import ending_in_order
 from largen.errors import InvalidInput, LargenError
+from tools.audit import Audit, audit, audit_stock
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
-def audit(
+@app.command()
+def command(
     builder: Annotated[
         str | None,
         typer.Argument(help="package.module:function of sizes; stock models if none."),
@@ -39,30 +43,27 @@ def audit(
     """Check whether models have a plan, and whether their outputs change alike at all sizes."""
     console = Console(highlight=False)
     try:
-        found = _audit(
-            console, builder, base or ["width=64", "depth=2"], model, every, limit, output,
-            {"scheme": scheme, "optimizer": optimizer, "lr": lr, "seeds": seeds},
-        )  # fmt: skip
-    except (ModuleNotFoundError, LargenError) as error:
+        with ending_in_order():
+            table = _table(
+                console, builder, base or ["width=64", "depth=2"], model, every, limit, output,
+                {"scheme": scheme, "optimizer": optimizer, "lr": lr, "seeds": seeds},
+            )  # fmt: skip
+    except LargenError as error:
         console.print(str(error), markup=False)
         raise typer.Exit(2) from None
     if output is None:
-        console.print(str(found), markup=False, soft_wrap=True)
+        console.print(str(table), markup=False, soft_wrap=True)
     else:
-        console.print(f"{found.summary()}: {output}", markup=False)
-    if found.count("not flat"):
+        console.print(f"{table.summary()}: {output}", markup=False)
+    if table.count("not flat"):
         raise typer.Exit(1)
 
 
-def _audit(
+def _table(
     console: Console, builder: str | None, base: list[str], model: list[str] | None, every: bool,
     limit: float | None, output: Path | None, options: dict[str, Any],
-) -> Any:  # fmt: skip
+) -> Audit:  # fmt: skip
     """Return the table, which is also in the output's file."""
-    from largen.transfer.audits import Audit
-    from largen.transfer.torch.auditing import audit as audit_one
-    from largen.transfer.torch.auditing import audit_stock
-
     if builder is None:
         return audit_stock(
             model,
@@ -73,11 +74,11 @@ def _audit(
             **options,
         )
     make, name = _builder(builder), builder.partition(":")[2]
-    row = audit_one(make, _sizes(base), name=name, **options)
-    found = Audit((row,), f"{options['scheme']}, {options['optimizer']}")
+    row = audit(make, _sizes(base), name=name, **options)
+    table = Audit((row,), f"{options['scheme']}, {options['optimizer']}")
     if output is not None:
-        found.save(output)
-    return found
+        table.save(output)
+    return table
 
 
 def _builder(text: str) -> Any:
@@ -85,8 +86,6 @@ def _builder(text: str) -> Any:
     module, colon, name = text.partition(":")
     if not (module and colon and name):
         raise InvalidInput(f"builder: wanted package.module:function, got {text!r}.")
-    if "" not in sys.path:
-        sys.path.insert(0, "")  # as `python -m` does
     try:
         return getattr(import_module(module), name)
     except (ImportError, AttributeError) as error:
@@ -101,3 +100,7 @@ def _sizes(base: list[str]) -> dict[str, int]:
             raise InvalidInput(f"base: wanted sizes such as width=64, got {text!r}.")
         sizes[key] = int(number)
     return sizes
+
+
+if __name__ == "__main__":
+    app(prog_name="python -m tools.audit")

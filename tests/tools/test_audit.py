@@ -11,13 +11,13 @@ from tests.transfer.torch_models import ResidualMLP
 from torch import nn
 from typer.testing import CliRunner
 
-from largen.cli.app import app
 from largen.errors import InvalidInput
-from largen.transfer.audits import Audit, Audited, Slope
-from largen.transfer.torch import audit, audit_stock, auditing
-from largen.transfer.torch.stock import StockModel
-from largen.transfer.torch.stock_fields import fields_at
 from largen.transfer.torch.survey import initial_moments
+from tools.audit import audit, audit_stock, auditing
+from tools.audit.__main__ import app
+from tools.audit.fields import fields_at
+from tools.audit.stock import StockModel
+from tools.audit.table import Audit, Audited, Slope
 
 BASE = {"width": 32, "depth": 2}
 
@@ -113,13 +113,13 @@ def test_verdicts_and_tables(tmp_path):
 
 def test_the_command(tmp_path):
     path = tmp_path / "table.md"
-    arguments = ["transfer", "audit", "tests.transfer.torch.test_audit:Silent"]
+    arguments = ["tests.tools.test_audit:Silent"]
     sizes = ["--base", "width=16", "--base", "depth=2", "--seeds", "2"]
     result = CliRunner().invoke(app, [*arguments, *sizes, "-o", str(path)])
     assert result.exit_code == 0, result.output
     assert "| Silent |" in path.read_text()
     for wrong in (["nothing"], ["largen:nothing"], [arguments[-1], "--base", "width"]):
-        result = CliRunner().invoke(app, ["transfer", "audit", *wrong])
+        result = CliRunner().invoke(app, wrong)
         assert result.exit_code == 2
         assert "wanted" in result.output or "not found" in result.output
 

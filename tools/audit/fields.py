@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from largen.transfer.torch.stock_layers import of_layers, of_stages
+from tools.audit.layers import of_layers, of_stages
 
 HEAD = 16  # dimension of a head
 VOCABULARY = 61

@@ -18,8 +18,8 @@ import torch
 from torch import nn
 
 from largen.errors import InvalidInput, one_of
-from largen.transfer.torch.stock_fields import DEPENDENT, HEAD, fields_at
-from largen.transfer.torch.stock_images import TIMM
+from tools.audit.fields import DEPENDENT, HEAD, fields_at
+from tools.audit.images import TIMM
 
 # Name → (kind of model in transformers, name of its configuration, fields that differ).
 Own = dict[str, Any]

@@ -27,17 +27,17 @@ from largen.errors import InvalidInput, LargenError, instance_of
 from largen.interrupts import in_main_thread
 from largen.scalars import flag, integer, real, sequence
 from largen.text import shown
-from largen.transfer.audits import Audit, Audited, Slope, format_of
 from largen.transfer.coordinates import CoordinateCheck, slope_with_margin
 from largen.transfer.schemes import scheme_of
 from largen.transfer.shapes import shapes
 from largen.transfer.structure import correspondence
 from largen.transfer.torch.check import coordinate_check
-from largen.transfer.torch.quiet import Quiet
 from largen.transfer.torch.scaling import scale
-from largen.transfer.torch.stock import BASE, LARGEST, StockModel, stock_models
 from largen.transfer.torch.survey import on_meta, part_of
 from largen.transfer.updates import update
+from tools.audit.quiet import Quiet
+from tools.audit.stock import BASE, LARGEST, StockModel, stock_models
+from tools.audit.table import Audit, Audited, Slope, format_of
 
 GROWTH = (1, 2, 4)
 TOLERANCE = 0.3

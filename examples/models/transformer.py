@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from largen.transfer.torch.models.residual_mlp import gaussian_linear
+from examples.models.residual_mlp import gaussian_linear
 
 
 class Attention(nn.Module):

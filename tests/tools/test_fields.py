@@ -5,9 +5,9 @@ from functools import partial
 import pytest
 from torch import nn
 
-from largen.transfer.torch import auditing
-from largen.transfer.torch.stock import StockModel
-from largen.transfer.torch.stock_fields import DEPENDENT, fields_at
+from tools.audit import auditing
+from tools.audit.fields import DEPENDENT, fields_at
+from tools.audit.stock import StockModel
 
 
 class Config:
