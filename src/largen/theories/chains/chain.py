@@ -179,8 +179,11 @@ def _(operation: Affine, step: Step, walk: _Walk) -> None:
         raise NoTheory(
             f"{READING} has no rule for channels that are split into groups, got {at(step.source)}"
         )
-    if not operation.tied:
-        raise no_rule(READING, operation, step.source, follow.registry)
+    if not operation.tied and step.weight.bias_std:
+        raise NoTheory(
+            f"{READING} has no rule for a bias of each position, got {at(step.source)}; without "
+            "bias_std there is one."
+        )
     if walk.weights and not walk.activated:
         walk.activate(LINEAR)
     walk.weights.append(step.weight)

@@ -9,7 +9,7 @@ where T_k(a, b) is the weight with which place k of the window at output positio
 (Bordelon et al., Depthwise hyperparameter transfer in residual networks, (134), where the stride is
 1 and all places are read). Strides, padding, dilation, pooling before the map and transposed
 convolutions are all contained in T. After ``Flatten`` every position has a matrix of its own, and
-there is one output position.
+there is one output position. Without shared weights every output position has matrices of its own.
 """
 
 from __future__ import annotations
@@ -104,6 +104,9 @@ class View:
         else:
             space, shown = _shown(affine.window, self.space)
             taps = shown @ self.pooled
+        if not affine.tied:
+            taps = np.einsum("kab,ac->kcab", taps, np.eye(taps.shape[1]))
+            taps = taps.reshape(-1, *taps.shape[2:])
         return Reading(_independent(taps), self.pooled), View.of(space)
 
 

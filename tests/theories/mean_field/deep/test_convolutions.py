@@ -216,6 +216,16 @@ NETS = {
         lg.Flatten(),
         lg.Dense(),
     ),
+    "weights that are not shared": lg.serial(
+        lg.LocallyConnected((2,)),
+        TANH,
+        lg.LocallyConnected((3,), strides=2, weight_std=1.3),
+        ERF,
+        lg.Conv((2,)),
+        TANH,
+        lg.GlobalAvgPool(),
+        lg.Dense(),
+    ),
 }
 
 
@@ -289,11 +299,30 @@ def test_ensembles_of_wide_networks():
         assert_chance(ours, error, getattr(nets, what))
 
 
+@pytest.mark.slow
+def test_weights_that_are_not_shared_train_as_networks():
+    net = lg.serial(
+        lg.LocallyConnected((2,)), TANH, lg.LocallyConnected((2,)), TANH, lg.GlobalAvgPool(),
+        lg.Dense(),
+    )  # fmt: skip
+    run = run_of(net, (3,), param=lg.mean_field(1.0), optimizer=lg.gd(1.0), steps=10)
+    limit = solve(run, particles=512, replicates=8, rtol=1e-2, key=1)
+    nets = lg.train(run, width=256, seeds=32, key=2, record=("features", "gradients", "ntk"))
+    assert np.abs(limit.f_train[-1]).max() > 0.1
+    for what in ("f_train", "f_test", *KERNELS):
+        ours, error = getattr(limit, what), getattr(limit, f"{what}_error")
+        assert_chance(ours, error, getattr(nets, what))
+
+
 @pytest.mark.parametrize(
     ("layers", "error", "words"),
     [
         ((lg.Conv((2,)), TANH, lg.MaxPool((2,)), lg.Flatten()), NoRule, "MaxPool"),
-        ((lg.LocallyConnected((2,)), TANH, lg.Flatten()), NoRule, "LocallyConnected"),
+        (
+            (lg.LocallyConnected((2,), bias_std=0.1), TANH, lg.Flatten()),
+            NoTheory,
+            "a bias of each position, got LocallyConnected",
+        ),
         ((lg.Conv((2,)), lg.BatchNorm(), TANH, lg.Flatten()), NoRule, "BatchNorm"),
         ((lg.Conv((2,)), TANH, lg.Conv((2,), groups=2), TANH, lg.Flatten()), NoTheory, "groups"),
         ((lg.Conv((2,)), lg.AvgPool((2,)), TANH, lg.Flatten()), NoTheory, "pooling behind it"),
