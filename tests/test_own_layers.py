@@ -163,9 +163,9 @@ def test_the_mean_field_follows_operations_of_layers_that_it_has_not_met():
         ((linear, Mean(DENSE, DENSE), linear), (half,)),
     ):
         limit = lg.solve(run(lg.serial(DENSE, *layers, DENSE), lg.mean_field()))
-        assert limit.theory == "mean field, attention"
+        assert limit.theory == lg.theories.AttentionMeanField.name
         other = run(lg.serial(DENSE, *known, DENSE), lg.mean_field())
-        want = lg.solve(other, theory="mean field, attention").f_train
+        want = lg.solve(other, theory=lg.theories.AttentionMeanField()).f_train
         np.testing.assert_allclose(limit.f_train, want, rtol=1e-9, atol=1e-12)
 
 
