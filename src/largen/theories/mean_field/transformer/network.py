@@ -36,7 +36,7 @@ from largen.programs import (
 from largen.programs.refusals import at
 from largen.theories.chains.constants import MapConstants
 
-READING = "the mean-field limit of attention"
+READING = "the mean-field limit of branches and attention"
 LINEAR = activation("linear")
 _OF_PARTS = (Affine, Concatenate, Function, Pool)
 _KNOWN = (*_OF_PARTS, Attend, Normalise, Product, Sum)
