@@ -5,7 +5,7 @@ from largen.architectures.axes import Axes
 from largen.architectures.branches import Concatenate, Product
 from largen.architectures.heads import MultiHeadAttention
 from largen.architectures.identity import fingerprint
-from largen.architectures.infinite_depth import endless_stack
+from largen.architectures.infinite_depth import endless_stack, of_any_depth, of_depth
 from largen.architectures.layers import (
     Activation,
     Dense,
@@ -99,6 +99,8 @@ __all__ = [
     "layers_of",
     "map_layers",
     "mlp",
+    "of_any_depth",
+    "of_depth",
     "output_positions",
     "parts_of",
     "places",

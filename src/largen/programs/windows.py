@@ -191,7 +191,8 @@ def _slide(
         place = place % (length * (between + 1))
     source, rest = np.divmod(place, between + 1)
     present = (rest == 0) & (source >= 0) & (source < length)
-    around = np.where(present, source, 0) if padding == "CIRCULAR" else None
+    # Of 32 bits in both precisions: JAX mistakes a gather compiled in one for that of the other.
+    around = np.where(present, source, 0).astype(np.int32) if padding == "CIRCULAR" else None
     return Slide(
         axis.before,
         between,
