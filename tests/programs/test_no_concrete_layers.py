@@ -17,14 +17,6 @@ TO_BE_MOVED = {
     "networks/layers.py": 5,
     "networks/modules.py": 2,
     "networks/pooling.py": 10,
-    "runs/identity.py": 3,
-    "theories/chains/chain.py": 14,
-    "theories/chains/normalized.py": 2,
-    "theories/chains/receptive_fields.py": 5,
-    "theories/kernel_limit/decay.py": 2,
-    "theories/mean_field/infinite_depth/problem.py": 1,
-    "theories/mean_field/one_hidden_layer/problem.py": 12,
-    "theories/mean_field/transformer/program.py": 15,
 }
 
 

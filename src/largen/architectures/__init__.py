@@ -5,7 +5,7 @@ from largen.architectures.axes import Axes
 from largen.architectures.branches import Concatenate, Product
 from largen.architectures.heads import MultiHeadAttention
 from largen.architectures.identity import fingerprint
-from largen.architectures.infinite_depth import endless_stack
+from largen.architectures.infinite_depth import endless_stack, of_any_depth, of_depth
 from largen.architectures.layers import (
     Activation,
     Dense,
@@ -30,7 +30,7 @@ from largen.architectures.traits import (
     parts_of,
 )
 from largen.architectures.upsampling import Upsample
-from largen.architectures.walks import carry, copies_of, depth, layers_of, map_layers
+from largen.architectures.walks import depth, layers_of, map_layers
 from largen.architectures.weights import check_one_output, output_positions, weight_sites
 from largen.architectures.windows import (
     AvgPool,
@@ -78,9 +78,7 @@ __all__ = [
     "Signal",
     "SumPool",
     "Upsample",
-    "carry",
     "check_one_output",
-    "copies_of",
     "depth",
     "endless_stack",
     "fingerprint",
@@ -88,6 +86,8 @@ __all__ = [
     "layers_of",
     "map_layers",
     "mlp",
+    "of_any_depth",
+    "of_depth",
     "output_positions",
     "parts_of",
     "repeat",
