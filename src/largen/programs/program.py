@@ -180,6 +180,8 @@ class Program:
                     needed.add(read)
                     stack.append(read)
         order = sorted(needed | {start})
+        if len(order) == len(self.operations):
+            return self
         new = {old: place for place, old in enumerate(order)}
         operations = (
             Data(),

@@ -83,7 +83,7 @@ def orders_of(net: ScaledProgram, state: State) -> tuple[MapOrders, ...]:
     values: list[tuple[Order, Order, Order]] = [(ZERO, ZERO, None)]  # initial, now, change
     for operation in net.program.operations[1:]:
         read = [values[place] for place in operation.reads]
-        initial, now, change = (largest(*each) for each in zip(*read, strict=True))
+        initial, now, change = read[0] if len(read) == 1 else map(largest, *read)
         if isinstance(operation, Affine):
             step, moved, entered = net.maps[len(found)], state[len(found)], now
             direct = largest(product(moved.weight, step.fan_in, entered), moved.bias)
