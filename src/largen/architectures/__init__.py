@@ -28,6 +28,7 @@ from largen.architectures.traits import (
     Sequence,
     kinds_of_layers,
     parts_of,
+    tree_of,
 )
 from largen.architectures.walks import carry, copies_of, depth, layers_of, map_layers
 from largen.architectures.weights import (
@@ -105,6 +106,7 @@ __all__ = [
     "serial",
     "signal_of",
     "token_inputs",
+    "tree_of",
     "weight_sites",
     "with_positions",
 ]
