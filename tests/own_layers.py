@@ -9,9 +9,10 @@ from fractions import Fraction
 import jax
 
 import largen as lg
-from largen import kernels, networks
+from largen import networks
 from largen.architectures import Affine, Elementwise, Layer, Parallel, Sequence
 from largen.expectations import activation
+from largen.kernels.rules import rule as kernel_rule
 from largen.programs import operations
 
 
@@ -107,7 +108,7 @@ def _(operation: EveryOther, constants, values):
     return values[0][..., ::2]
 
 
-@kernels.rules.rule.register
+@kernel_rule.register
 def _(operation: EveryOther, constants, states, behind):
     return states[0]  # a mean over channels that are all alike
 

@@ -69,7 +69,7 @@ def interpret(program, x, numbers, branch):
                 y = affine(operation, name, read[0], signal.space, numbers)
             case operations.Repeat(body=body, times=times):
                 inside, y = {weight.name for weight in body.weights}, read[0]
-                for n in range(times):
+                for n in range(int(times)):
                     of_copy = {
                         name: (m, array[n])
                         for name, (m, array) in numbers.items()
@@ -231,7 +231,7 @@ class TwoScales(Affine):
             return program.add(pooled, self.signal_behind(signal))
 
         halves = Window((2,), (2,), (1,), "VALID")
-        coarse = type(signal)((signal.space[0] // 2,), signal.copies, signal.from_data)
+        coarse = lg.AvgPool((2,)).signal_behind(signal)
         half = program.add(operations.Pool((value,), halves), coarse)
         return program.add(operations.Sum((summed(value), summed(half)), (1.0, 1.0)))
 

@@ -11,6 +11,7 @@ map, the tuples of its body with a leading axis of copies for a repetition, and 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 from typing import Any, NamedTuple
@@ -90,6 +91,11 @@ class Module:
         """Return the outputs and the captures; there are no captures if taps is None."""
         found = jax.tree.leaves(params, is_leaf=lambda node: isinstance(node, dict))
         return _forward(self.sized, tuple(found[place] for place in self.order), x, taps)
+
+    def inputs(self, params: Params, x: Any) -> list[tuple[str, Any]]:
+        """Return the name of the weight and the input of every affine map, in order."""
+        _, captures = self.forward(params, x, self.taps(len(x), x.dtype))
+        return list(zip(_weight_names(self.sized), jax.tree.leaves(captures), strict=True))
 
     def taps(self, samples: int, dtype: Any) -> Any:
         """Return the zeros that are added to the outputs of affine maps."""
@@ -195,6 +201,15 @@ def _taps(at_size: Sized, leading: tuple[int, ...], dtype: Any) -> Any:
     return tuple(tap(*each) for each in enumerate(at_size.program.operations[1:], start=1))
 
 
+def _weight_names(at_size: Sized) -> Iterator[str]:
+    """Yield the name of the weight of each affine map."""
+    for place, operation in enumerate(at_size.program.operations):
+        if isinstance(operation, Repeat):
+            yield from _weight_names(at_size.bodies[place])
+        elif isinstance(operation, Affine):
+            yield at_size.size.names(at_size.program.weights[operation.weight].path)["weight"]
+
+
 def _kernels(at_size: Sized, one: Probe, two: Probe, level: int = 0) -> LayerKernels | None:
     """Return the kernels of a program that is inside of ``level`` branches; None without weights.
 
@@ -206,12 +221,12 @@ def _kernels(at_size: Sized, one: Probe, two: Probe, level: int = 0) -> LayerKer
         operation = program.operations[place]
         if not isinstance(operation, Affine | Repeat):
             continue
-        probes = [Probe(*(part[place - 1] for part in probe)) for probe in (one, two)]
+        first, second = (Probe(*(part[place - 1] for part in probe)) for probe in (one, two))
         if isinstance(operation, Repeat):
-            found = _kernels_of_copies(at_size.bodies[place], *probes, level + inside)
+            found = _kernels_of_copies(at_size.bodies[place], first, second, level + inside)
             parts += [] if found is None else [found]
             continue
-        use = use_of(operation, *probes)
+        use = use_of(operation, first, second)
         uses.setdefault(operation.weight, []).append(use)
         features = use.inputs / prod(at_size.features[operation.reads[0]])
         gradients = use.backward / at_size.size.table.branch ** (2 * (level + inside))

@@ -132,7 +132,9 @@ def tangent(uses: Sequence[Use], rules: Rules) -> Float[Array, "n1 n2 output out
         moved = uses[0].inputs[:, :, None, None] * uses[0].backward
         total = uses[0].backward
     else:
-        (a1, g1), (a2, g2) = (_places(uses, side) for side in (1, 2))
+        operations = [use.operation for use in uses]
+        a1, g1 = _places(operations, [use.one for use in uses])
+        a2, g2 = _places(operations, [use.two for use in uses])
         moved = jax.vmap(tangent_of, 1)(a1, g1, a2, g2).sum(0)
         total = _inner("npcf,mpdf->nmcd", g1.sum(2), g2.sum(2))
     tangent = weight.lr * weight.multiplier**2 * moved
@@ -141,18 +143,16 @@ def tangent(uses: Sequence[Use], rules: Rules) -> Float[Array, "n1 n2 output out
     return tangent
 
 
-def _places(uses: Sequence[Use], side: int) -> tuple[Any, Any]:
+def _places(operations: Sequence[Affine], probes: Sequence[Probe]) -> tuple[Any, Any]:
     """Return patches and backward vectors at all places, those with the same weight along axis 2.
 
     Along axis 1 are positions if they have different weights.
     """
-    found = [], []
-    for operation, probe in ((use.operation, use[side]) for use in uses):
-        found[0].append(_patches(operation, probe.capture))
-        found[1].append(_by_position(probe.gradient))
-    if uses[0].operation.tied:
-        return tuple(jnp.concatenate(each, 1)[:, None] for each in found)
-    return tuple(jnp.stack(each, 2) for each in found)
+    found = [_patches(*each) for each in zip(operations, (p.capture for p in probes), strict=True)]
+    gradients = [_by_position(probe.gradient) for probe in probes]
+    if operations[0].tied:
+        return jnp.concatenate(found, 1)[:, None], jnp.concatenate(gradients, 1)[:, None]
+    return jnp.stack(found, 2), jnp.stack(gradients, 2)
 
 
 def tangent_of(
