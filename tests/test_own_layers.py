@@ -129,8 +129,8 @@ def test_what_rooms_cannot_know_is_refused_by_name():
             ask()
     for layer in (Scale(2.0), Standardise(1.0), Mean(DENSE, DENSE)):
         deep = lg.serial(DENSE, TANH, layer, DENSE, TANH, DENSE)
-        with pytest.raises(NoTheory, match=type(layer).__name__):
-            lg.solve(run(deep, lg.mean_field()))
+        with pytest.raises((NoRule, NoTheory), match=type(layer).__name__):
+            lg.solve(run(deep, lg.mean_field()), theory="mean field, deep")
     for layer in (Standardise(1.0), Mean(DENSE, DENSE)):
         with pytest.raises(NoRule, match=type(layer).__name__):
             lg.classify(lg.ntk(), lg.serial(DENSE, layer, DENSE))
@@ -156,6 +156,20 @@ def test_traits_are_enough_for_the_classification_the_mean_field_and_weight_deca
         ],
         1e-10,
     )
+
+
+def test_the_mean_field_follows_operations_of_layers_that_it_has_not_met():
+    half, linear = lg.Dense(weight_std=0.5**0.5), lg.Activation("linear")
+    for layers, known in (
+        ((Scale(2.0), DENSE), (lg.Dense(weight_std=2.0),)),
+        ((Standardise(2.0), DENSE), (lg.RMSNorm(eps=0), lg.Dense(weight_std=2.0))),
+        ((linear, Mean(DENSE, DENSE), linear), (half,)),
+    ):
+        limit = lg.solve(run(lg.serial(DENSE, *layers, DENSE), lg.mean_field()))
+        assert limit.theory == lg.theories.AttentionMeanField.name
+        other = run(lg.serial(DENSE, *known, DENSE), lg.mean_field())
+        want = lg.solve(other, theory=lg.theories.AttentionMeanField()).f_train
+        np.testing.assert_allclose(limit.f_train, want, rtol=1e-9, atol=1e-12)
 
 
 def test_layers_that_change_the_shape_have_to_say_so():

@@ -34,6 +34,8 @@ def taps(window, space):
         if window.transposed:
             outputs, missing = n * s, s + reach - 2
             first = reach - 1 if s > reach - 1 else -(-missing // 2)
+            if window.padding == "VALID":
+                outputs, first = (n - 1) * s + max(reach, s), reach - 1
         elif window.padding == "VALID":
             outputs, first = (n - reach) // s + 1, 0
         else:

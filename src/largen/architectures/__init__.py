@@ -5,7 +5,7 @@ from largen.architectures.axes import Axes
 from largen.architectures.branches import Concatenate, Product
 from largen.architectures.heads import MultiHeadAttention
 from largen.architectures.identity import fingerprint
-from largen.architectures.infinite_depth import endless_stack
+from largen.architectures.infinite_depth import endless_stack, of_any_depth, of_depth
 from largen.architectures.layers import (
     Activation,
     Dense,
@@ -30,6 +30,7 @@ from largen.architectures.traits import (
     parts_of,
     tree_of,
 )
+from largen.architectures.upsampling import Upsample
 from largen.architectures.walks import carry, copies_of, depth, layers_of, map_layers
 from largen.architectures.weights import (
     Place,
@@ -87,6 +88,7 @@ __all__ = [
     "Serial",
     "Signal",
     "SumPool",
+    "Upsample",
     "WeightSite",
     "carry",
     "check_one_output",
@@ -98,6 +100,8 @@ __all__ = [
     "layers_of",
     "map_layers",
     "mlp",
+    "of_any_depth",
+    "of_depth",
     "output_positions",
     "parts_of",
     "places",

@@ -47,7 +47,7 @@ class Windowed(Layer):
             )
         object.__setattr__(self, "window", lengths("window", self.window))
         object.__setattr__(self, "strides", self._per_axis("strides", self.strides))
-        one_of("padding", self.padding, PADDINGS)
+        object.__setattr__(self, "padding", self._padding())
 
     def _of_a_number(self) -> str:
         """Return a hint about a number that was given instead of a window, or an empty text."""
@@ -67,11 +67,27 @@ class Windowed(Layer):
             return (1,) * len(self.window)
         return super()._default(one)
 
-    @property
-    def _around_each(self) -> bool:
-        """Whether there is one window for each position: ``SAME`` or ``CIRCULAR``, strides of 1."""
-        around = self.padding != "VALID" or set(self.window) == {1}
-        return set(self.strides) == {1} and around
+    def _padding(self) -> str | tuple[tuple[int, int], ...]:
+        """Return the padding after a check: a name, or two numbers for each axis."""
+        if isinstance(self.padding, str) or self.padding is None:
+            return one_of("padding", self.padding, PADDINGS)
+        wanted = "a name, a number, or (before, after) for each axis"
+        if isinstance(self.padding, Integral):
+            ends = (integer("padding", self.padding, at_least=0),) * 2
+            return (ends,) * len(self.window)
+        axes = sequence("padding", self.padding, wanted)
+        if len(axes) != len(self.window):
+            raise InvalidInput(
+                f"padding: has {len(axes)} entries, the window {self.window} has "
+                f"{len(self.window)} axes; wanted {wanted}."
+            )
+        found = []
+        for axis in axes:
+            ends = (axis, axis) if isinstance(axis, Integral) else sequence("padding", axis, wanted)
+            if len(ends) != 2:
+                raise InvalidInput(f"padding: wanted {wanted}, got {shown(self.padding)}.")
+            found.append(tuple(integer("padding", end, at_least=0) for end in ends))
+        return tuple(found)
 
     @property
     def geometry(self) -> Window:
@@ -84,8 +100,9 @@ class Windowed(Layer):
             return None
         self._check_axes(space)
         behind = []
-        for axis in zip(space, self.window, self.strides, dilation_of(self), strict=True):
-            found = window_axis(*axis, self.padding)
+        geometry = self.window, self.strides, dilation_of(self), self.geometry.paddings()
+        for axis in zip(space, *geometry, strict=True):
+            found = window_axis(*axis)
             if found.positions < 1:
                 raise InvalidInput(
                     f"net: the window of {self!r} is larger than its input, whose spatial axes "
@@ -122,7 +139,7 @@ class _WindowedWeights(Affine, _Dilated):
     @property
     def keeps_shape(self) -> bool:
         """Whether the layer has one output for each position of its input."""
-        return self._around_each
+        return self.geometry.around_each
 
     def space_behind(self, space: tuple[int, ...] | None) -> tuple[int, ...] | None:
         """Return the number of windows along each axis."""
@@ -158,7 +175,8 @@ class Conv(_WindowedWeights):
         s, one number, or one for each axis.
     padding
         ``"SAME"`` (zeros outside), ``"VALID"`` (positions inside only) or ``"CIRCULAR"``
-        (periodic).
+        (periodic); or the number of zeros at both ends of all axes, or of each axis, or pairs
+        (before, behind) for each axis, as in PyTorch with ``padding=1``.
     dilation
         d, one number, or one for each axis.
     weight_std
@@ -215,6 +233,13 @@ class ConvTranspose(_WindowedWeights):
     ConvTranspose((2, 2), strides=(2, 2), padding='VALID')
     """
 
+    def __post_init__(self):
+        super().__post_init__()
+        if not isinstance(self.padding, str):
+            raise InvalidInput(
+                f"padding: ConvTranspose takes one of {', '.join(PADDINGS)}, got {self.padding}."
+            )
+
     @property
     def geometry(self) -> Window:
         """The geometry of the window's taps."""
@@ -258,6 +283,12 @@ class Pool(Windowed):
         if self.strides is None:
             object.__setattr__(self, "strides", self.window)
         super().__post_init__()
+        for length, ends in zip(self.window, self.geometry.paddings(), strict=True):
+            if not isinstance(ends, str) and max(ends) >= length:
+                raise InvalidInput(
+                    f"padding: {self.padding} has windows of {self.window} without a position of "
+                    "the sample; wanted fewer zeros than the window is long."
+                )
 
     def _default(self, one: Field) -> Any:
         return self.window if one.name == "strides" else super()._default(one)
@@ -265,7 +296,7 @@ class Pool(Windowed):
     @property
     def keeps_shape(self) -> bool:
         """Whether the layer has one output for each position of its input."""
-        return self._around_each
+        return self.geometry.around_each
 
     def signal_behind(self, signal: Signal) -> Signal:
         """Return a signal of as many features at the windows' positions."""

@@ -128,7 +128,7 @@ _SHORT_FOLDING = (
     2.6666666666668384,
 )
 
-_ROUNDINGS = 8  # of a gap, up to which u and v count as parallel
+_ROUNDINGS = 4  # of a gap, up to which u and v count as parallel
 
 
 @lru_cache

@@ -14,13 +14,14 @@ from largen.errors import NoTheory, OutOfMemory, instance_of
 from largen.interrupts import interruptible
 from largen.memory import MEMORY_BUDGET, check_fits
 from largen.parameterizations import GradientFlow, temperature_of
+from largen.programs import Normalise, written_out
+from largen.programs.refusals import first
 from largen.progress import Report, reporter
 from largen.results import Result, with_labels
 from largen.results.labels import long_name
 from largen.runs import Run
 from largen.scalars import integer, random_key, real
 from largen.text import aligned
-from largen.theories.chains.normalized import NormalizedActivation
 from largen.theories.chains.problem import Problem, posed_by
 from largen.theories.mean_field.deep.estimation.by_layers import (
     Coefficient,
@@ -257,12 +258,12 @@ def _problem(run: Run) -> Problem:
             "neurons; measure networks: lg.train(run, width=…, seeds=…)."
         )
     problem = posed_by(run).problem
-    for phi in problem.phi:
-        if isinstance(phi, NormalizedActivation):
-            raise NoTheory(
-                f"{WHAT}: {phi.norm!r} takes averages over a layer's neurons, which are not "
-                "weighted here; measure networks: lg.train(run, width=…, seeds=…)."
-            )
+    if problem.normalized:
+        raise NoTheory(
+            f"{WHAT}: {first(written_out(run.program), Normalise)} takes averages over a layer's "
+            "neurons, which are not weighted here; measure networks: lg.train(run, width=…, "
+            "seeds=…)."
+        )
     # Beyond these numbers, columns and directions would share their random numbers.
     steps, columns = len(run.times) - 1, problem.columns * problem.outputs
     if steps > MOST_DIRECTIONS or columns > MOST_COLUMNS:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from largen.errors import InvalidInput
-from largen.networks.rules import Features, channels_behind, has_rule, no_rule
+from largen.networks.rules import Features, channels_behind, has_rule
 from largen.networks.rules.affine import Rules, shapes
 from largen.parameterizations import RuleTable
-from largen.programs import Affine, Path, Program, Repeat, Source, Weight, name_of
+from largen.programs import Affine, Path, Program, Repeat, Source, Weight, name_of, no_rule
 from largen.programs.rewriting import copies_of
 
 
@@ -120,7 +120,7 @@ def _channels(program: Program, place: int, reads: tuple[Features, ...], size: S
     """Return the number of channels behind an operation without weights."""
     operation, source = program.operations[place], program.sources[place]
     if not has_rule(operation):
-        raise no_rule(operation, source)
+        raise no_rule("a finite network", operation, source)
     channels = channels_behind(operation, reads, source)
     if channels is not None:
         return channels

@@ -17,8 +17,8 @@ EXACT = lax.Precision.HIGHEST
 def padded(window: Window, x: Any, outside: float = 0.0) -> Any:
     """Return samples with all empty positions around and between theirs, as windows see them."""
     find = transposed_axis if window.transposed else window_axis
-    lengths = zip(x.shape[1:-1], window.lengths, window.strides, window.dilation, strict=True)
-    axes = [find(*axis, window.padding) for axis in lengths]
+    geometry = window.lengths, window.strides, window.dilation, window.paddings()
+    axes = [find(*axis) for axis in zip(x.shape[1:-1], *geometry, strict=True)]
     between = [stride - 1 if window.transposed else 0 for stride in window.strides]
     value = jnp.asarray(outside, x.dtype)
     if window.padding != "CIRCULAR":

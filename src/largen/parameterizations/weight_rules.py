@@ -10,6 +10,7 @@ from largen.architectures import WeightSite
 from largen.parameterizations.exponents import Exponents
 from largen.parameterizations.powers import Power
 from largen.parameterizations.rules import Rule
+from largen.programs import Weight
 
 
 @runtime_checkable
@@ -117,7 +118,7 @@ def fan_in(site: WeightSite, first: WeightSite) -> Power:
     return Power(float(site.patch), width=1)
 
 
-def first_fan_in(inputs: int | tuple[int, ...], first: WeightSite) -> int:
+def first_fan_in(inputs: int | tuple[int, ...], first: WeightSite | Weight) -> int:
     """Return D, the fan-in of the first affine map's outputs."""
     channels = inputs[-1] if isinstance(inputs, tuple) else inputs
     return int(channels * first.patch)

@@ -16,8 +16,8 @@ from largen.kernels.rules.dispatch import (
     wanted,
     wanted_of_data,
 )
+from largen.kernels.rules.distributions import DATA, Nature, OnlyByNetworks, nature_behind, natures
 from largen.kernels.rules.infinite_depth import InfiniteDepth, infinite_stack
-from largen.kernels.rules.natures import DATA, Nature, OnlyByNetworks, nature_behind, natures
 
 __all__ = [
     "DATA",

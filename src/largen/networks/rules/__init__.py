@@ -6,7 +6,7 @@ says so.
 """
 
 from largen.networks.rules import affine, attention, elementwise, normalising, pooling
-from largen.networks.rules.dispatch import Features, channels_behind, has_rule, no_rule, rule
+from largen.networks.rules.dispatch import Features, channels_behind, has_rule, rule
 
 __all__ = [
     "Features",
@@ -15,7 +15,6 @@ __all__ = [
     "channels_behind",
     "elementwise",
     "has_rule",
-    "no_rule",
     "normalising",
     "pooling",
     "rule",

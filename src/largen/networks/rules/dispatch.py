@@ -5,8 +5,7 @@ from __future__ import annotations
 from functools import singledispatch
 from typing import Any
 
-from largen.errors import NoRule
-from largen.programs import Operation, Source
+from largen.programs import Operation, Source, no_rule
 
 Features = tuple[int, ...]
 
@@ -30,7 +29,7 @@ def rule(operation: Operation, constants: Any, values: tuple[Any, ...]) -> Any:
     NoRule
         For an operation without a rule.
     """
-    raise no_rule(operation, operation)
+    raise no_rule("a finite network", operation, Source(repr(operation)))
 
 
 @singledispatch
@@ -59,10 +58,3 @@ def channels_behind(
 def has_rule(operation: Operation) -> bool:
     """Whether there is a :func:`rule` for an operation."""
     return rule.dispatch(type(operation)) is not rule.dispatch(object)
-
-
-def no_rule(operation: Operation, source: object) -> NoRule:
-    """Return the error for an operation without a rule, which names its layer."""
-    return NoRule(
-        "a finite network", source, [kind for kind in rule.registry if kind is not object]
-    )

@@ -194,14 +194,18 @@ def test_nothing_depends_on_the_tolerance_of_directions_or_on_the_number_of_head
 REFUSED = {
     "conv": (transformer(lg.Conv((2,))), {}, NoRule, r"Conv\(\(2,\)\)"),
     "flatten": (lg.serial(DENSE, CAUSAL, lg.Flatten(), DENSE), {}, NoRule, "Flatten"),
-    "product": (transformer(lg.Product(DENSE, DENSE)), {}, NoRule, "Product"),
+    "concatenation": (
+        transformer(lg.Concatenate(DENSE, DENSE), lg.RMSNorm()), {}, NoRule,
+        "behind a concatenation: no rule for a normalisation over channels",
+    ),
     "activation of data": (
         lg.serial(lg.Activation("relu"), DENSE, CAUSAL, lg.GlobalAvgPool(), DENSE), {}, NoTheory,
         "the read-in, before",
     ),
     "data": (lg.serial(lg.GlobalAvgPool(), DENSE, DENSE), {}, NoTheory, "the read-in, before"),
     "attention to data": (
-        lg.serial(lg.QKVAttention(), lg.GlobalAvgPool(), DENSE, DENSE), {}, NoTheory, "the read-in",
+        lg.serial(lg.SelfAttention(), lg.GlobalAvgPool(), DENSE, DENSE), {}, NoTheory,
+        "the read-in",
     ),
     "depth": (
         transformer(lg.repeat(CAUSAL, math.inf)), {"param": lg.complete_p()}, NoTheory,

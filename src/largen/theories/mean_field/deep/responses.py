@@ -184,7 +184,7 @@ def _check_covered(run: Run) -> Posed[Problem]:
         posed = posed_by(run)
     except NoRule as unknown:
         raise NoTheory(
-            f"response functions are not computed for networks with {unknown.layer!r}; "
+            f"response functions are not computed for networks with {unknown.layer}; "
             "lg.solve(run, record_pairs=[(t, s)]) records kernels between times."
         ) from None
     problem = posed.problem

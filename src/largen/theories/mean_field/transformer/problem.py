@@ -11,7 +11,7 @@ from largen.parameterizations import GradientFlow, canonical_form, temperature_o
 from largen.runs import Posed, Run
 from largen.theories.chains.problem import GAUSSIAN_ROLES
 from largen.theories.mean_field.transformer.dynamics import AttentionProblem
-from largen.theories.mean_field.transformer.program import program
+from largen.theories.mean_field.transformer.network import populated
 
 HALF = Fraction(1, 2)
 
@@ -37,7 +37,7 @@ def posed_by(run: Run) -> Posed[AttentionProblem]:
             "move at order one, and the mean-field limit applies, for N^(1/2) only. "
             "The kernel limit is the theory of d = 0."
         )
-    found = program(run.net, run.data.inputs, form)
+    found = populated(run.program, form)
     problem = AttentionProblem(
         found,
         form.gamma,
