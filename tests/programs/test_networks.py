@@ -303,3 +303,12 @@ def test_values_of_different_sizes_are_not_added():
 
     with pytest.raises(InvalidInput, match="Added"):
         of_size(lg.serial(DENSE, TANH, Added()), (3,))
+
+
+def test_copies_without_weights():
+    network, x = of_size(lg.serial(DENSE, lg.repeat(TANH, 3), DENSE), (3,)), np.eye(3)
+    params = network.init(1, np.float64)
+    want = as_the_program_says(network, params, x)[:, 0]
+    np.testing.assert_allclose(network.apply(params, x), want, rtol=1e-12)
+    ntk = lg.empirical_ntk(network.net, params, x, param=network.param, outputs=2)
+    assert ntk.shape == (3, 3, 2, 2)
