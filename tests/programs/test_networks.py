@@ -29,15 +29,18 @@ KEPT = Window((2,), (1,), (1,))  # one window for each position
 def taps(window, space):
     """Which position each tap of each output reads, (tap, output, input)."""
     behind, before = [], []
-    for n, w, s, d in zip(space, window.lengths, window.strides, window.dilation, strict=True):
+    sizes = space, window.lengths, window.strides, window.dilation, window.paddings()
+    for n, w, s, d, padding in zip(*sizes, strict=True):
         reach, outputs = d * (w - 1) + 1, -(-n // s)
         if window.transposed:
             outputs, missing = n * s, s + reach - 2
             first = reach - 1 if s > reach - 1 else -(-missing // 2)
-            if window.padding == "VALID":
+            if padding == "VALID":
                 outputs, first = (n - 1) * s + max(reach, s), reach - 1
-        elif window.padding == "VALID":
+        elif padding == "VALID":
             outputs, first = (n - reach) // s + 1, 0
+        elif isinstance(padding, tuple):
+            outputs, first = (n + sum(padding) - reach) // s + 1, padding[0]
         else:
             first = max(0, (outputs - 1) * s + reach - n) // 2
         behind.append(outputs)
@@ -273,10 +276,18 @@ def test_a_weight_that_is_used_twice_is_one_weight(name):
         ((DENSE, Scale(1.5), Standardise(2.0), TANH), (3,)),
         ((DENSE, Twice(lg.serial(TANH, DENSE)), Mean(DENSE, TANH)), (3,)),
         ((lg.Conv((3,)), TANH, FullSum(bias_std=0.2), TANH), (4, 2)),
+        (
+            (
+                lg.Conv((3,), padding=((2, 1),), strides=2),
+                lg.AvgPool((2,), padding=1),
+                lg.Flatten(),
+            ),
+            (5, 2),
+        ),
         ((lg.Conv((2,), groups=2), lg.Conv((3,), strides=2, groups=3), lg.Flatten()), (4, 2)),
     ],
 )
-def test_layers_of_a_user_need_no_rule(layers, inputs):
+def test_layers_need_no_rule(layers, inputs):
     network = of_size(lg.serial(*layers, DENSE), inputs)
     x, params = np.random.default_rng(3).standard_normal((3, *inputs)), network.init(1, np.float64)
     want = as_the_program_says(network, params, x)[:, 0]

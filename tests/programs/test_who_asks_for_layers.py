@@ -8,7 +8,7 @@ import pytest
 import largen
 from largen.architectures import kinds_of_layers
 
-ROOMS = ("runs", "theories")
+ROOMS = ("networks", "runs", "theories")
 SOURCE = Path(largen.__file__).parent
 FILES = [path for room in ROOMS for path in sorted((SOURCE / room).rglob("*.py"))]
 TRAITS = {"Affine", "Container", "Elementwise", "Layer", "Parallel", "Sequence"}
