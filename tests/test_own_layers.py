@@ -10,6 +10,7 @@ from tests.own_layers import (
     HiddenTanh,
     Mean,
     Scale,
+    SilentHalf,
     Standardise,
     Swish,
     Twice,
@@ -75,6 +76,7 @@ def test_kernels_are_those_of_networks_that_compute_the_same():
         lg.serial(DENSE, Standardise(1.0), TANH, DENSE): lg.serial(
             DENSE, lg.RMSNorm(eps=0), TANH, DENSE
         ),
+        lg.serial(DENSE, Half(), TANH, DENSE): lg.mlp(1, "tanh"),
     }
     for own, known in cases.items():
         same(lg.kernel(own, X), lg.kernel(known, X), 1e-10)
@@ -94,6 +96,7 @@ def test_kernels_are_those_of_networks_that_compute_the_same():
         (TANH, Standardise(1.5)),
         (TANH, Twice(lg.serial(DENSE, TANH))),
         (TANH, Mean(DENSE, DENSE), TANH),
+        (TANH, Half()),
     ],
     ids=lambda layers: type(layers[-1]).__name__,
 )
@@ -169,8 +172,10 @@ def test_the_mean_field_follows_operations_of_layers_that_it_has_not_met():
 
 
 def test_layers_that_change_the_shape_have_to_say_so():
-    with pytest.raises(InvalidInput, match="Half"):
-        lg.train(run(lg.serial(DENSE, Half(), DENSE)), width=8, seeds=1, key=0)
+    with pytest.raises(InvalidInput, match=r"SilentHalf.*signal_behind"):
+        lg.train(run(lg.serial(DENSE, SilentHalf(), DENSE)), width=8, seeds=1, key=0)
+    with pytest.raises(InvalidInput, match="take a multiple of 2"):
+        lg.train(run(lg.serial(DENSE, Half(), DENSE)), width=7, seeds=1, key=0)
 
 
 @pytest.mark.slow

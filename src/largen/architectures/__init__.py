@@ -28,6 +28,7 @@ from largen.architectures.traits import (
     Sequence,
     kinds_of_layers,
     parts_of,
+    tree_of,
 )
 from largen.architectures.upsampling import Upsample
 from largen.architectures.walks import depth, layers_of, map_layers
@@ -95,6 +96,7 @@ __all__ = [
     "serial",
     "signal_of",
     "token_inputs",
+    "tree_of",
     "weight_sites",
     "with_positions",
 ]

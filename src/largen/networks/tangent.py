@@ -17,8 +17,9 @@ from largen.bibliography import cites
 from largen.errors import NoTheory
 from largen.interrupts import interruptible
 from largen.memory import check_fits
-from largen.networks.modules import LayerKernels, Params, Probe
+from largen.networks.modules import LayerKernels, Params
 from largen.networks.network import FiniteNetwork, network_of
+from largen.networks.rules.affine import Probe
 from largen.parameterizations import Parameterization
 
 

@@ -33,6 +33,9 @@ class Source(NamedTuple):
     def __str__(self) -> str:
         return self.text
 
+    def __repr__(self) -> str:
+        return self.text
+
 
 @dataclass(frozen=True)
 class Weight:

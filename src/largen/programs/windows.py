@@ -46,6 +46,11 @@ class Window:
         return prod(self.lengths)
 
     @property
+    def moves(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Strides and dilation of the window along the padded axes."""
+        return (1,) * len(self.lengths) if self.transposed else self.strides, self.dilation
+
+    @property
     def around_each(self) -> bool:
         """Whether there is one window around each position."""
         padded = self.padding in ("SAME", "CIRCULAR") or self.size == 1

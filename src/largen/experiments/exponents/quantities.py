@@ -55,10 +55,11 @@ def quantities(
         moved = jnp.mean((after - before) ** 2)
         found["relative", name] = moved / network.table[name].init_std ** 2
         found["absolute", name] = moved
-    before, after = (_capture(network, params, x) for params in (start, end))
-    weights = [name for name in names if name.endswith("weight")]
-    for name, one, two in zip(weights[1:], before[1:], after[1:], strict=True):
-        found["features", name] = jnp.mean((two - one) ** 2)
+    before, after = (network.module.inputs(params, x) for params in (start, end))
+    features: dict[str, list[Any]] = {}
+    for (name, one), (_, two) in list(zip(before, after, strict=True))[1:]:
+        features.setdefault(name, []).append(jnp.mean((two - one) ** 2))
+    found |= {("features", name): sum(uses) / len(uses) for name, uses in features.items()}
     f = [network.outputs_of(params, x) for params in (start, end)]
     found |= {("outputs", "f at start"): f[0], ("outputs", "δf"): f[1] - f[0]}
     if terms:
@@ -109,10 +110,3 @@ def has_terms(net: Layer) -> bool:
     one = np.asarray(phi(jnp.asarray([1.0, -1.0])))
     two = np.asarray(phi(jnp.asarray([3.0, -3.0])))
     return bool(np.allclose(two, 3 * one, rtol=1e-5) and not np.isclose(one.sum(), 0))
-
-
-def _capture(network: FiniteNetwork, params: Any, x: Any) -> list[Any]:
-    """Return the input of each affine map, from the first to the last."""
-    module = network.module
-    _, captures = module.forward(params, x, module.taps(len(x), x.dtype))
-    return jax.tree.leaves(captures)

@@ -10,9 +10,10 @@ from jax.flatten_util import ravel_pytree
 from tests.theories.mean_field.deep.test_against_networks import KERNELS, assert_chance
 
 import largen as lg
+from largen import networks
 from largen.architectures.layers import Repeat, Serial
 from largen.errors import NoRule, NoTheory
-from largen.networks.modules import Frame, build
+from largen.networks.rules.affine import Weights
 from largen.networks.tangent import kernels, probe
 from largen.programs import program_of
 from largen.theories.chains.chain import affine_chain
@@ -110,13 +111,18 @@ def swept(run, mode, dense):
 def normals_of(run, network, posed, start, weights):
     """Return the standard Gaussian numbers behind a network's parameters, from random matrices."""
     values = iter([*zip(weights, start.biases, strict=True), (start.readout, None)])
-    first = build(run.net.layers[0], Frame(network.table, 1, 1, ()), (0,), network.inputs)
 
     def read_in():
-        def fields(normals):
-            return jnp.ravel(first.forward(first.init(normals), jnp.asarray(run.data.x), None)[0])
+        program, names = network.module.sized.program, network.module.names[0]
+        rules = {kind: network.table[name] for kind, name in names.items()}
 
-        zero = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), first.shapes)
+        def fields(normals):
+            params = {kind: rules[kind].init_std * normals[kind] for kind in rules}
+            x = jnp.asarray(run.data.x)
+            return jnp.ravel(networks.rule(program.operations[1], Weights(params, rules), (x,)))
+
+        shapes = network.module.shapes[0]
+        zero = jax.tree.map(lambda leaf: jnp.zeros((*leaf.shape[:-1], 1)), shapes)
         flat, tree = ravel_pytree(zero)
         linear = jax.jacobian(lambda flat: fields(tree(flat)))(flat)
         found = np.linalg.lstsq(linear, posed.fields @ start.fields, rcond=1e-10)[0]

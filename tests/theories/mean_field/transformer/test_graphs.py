@@ -10,8 +10,6 @@ from tests.theories.mean_field.transformer.test_attention import CAUSAL, DENSE, 
 
 import largen as lg
 from largen.architectures import Layer, Parallel
-from largen.networks import build
-from largen.networks.layers import branches_of, together
 from largen.programs import Sum
 
 TANH, LINEAR = lg.Activation("tanh"), lg.Activation("linear")
@@ -37,25 +35,6 @@ class Bridge(Parallel):
         c, d = (program.part(i, part, a) for i, part in ((2, self.c), (3, self.d)))
         e = program.part(4, self.e, program.add(Sum((b, c), (1.0, -0.6))))
         return program.add(Sum((d, e), (1.0, 0.8)))
-
-
-@build.register(Bridge)
-def _(layer, frame, path, features):
-    parts = branches_of(layer, frame, path, features)
-
-    def forward(params, x, taps):
-        taps, captures = taps or (None,) * 5, []
-
-        def run(i, x):
-            y, capture = parts[i].forward(params[i], x, taps[i])
-            captures.append(capture)
-            return y
-
-        a, b = run(0, x), run(1, x)
-        c, d = run(2, a), run(3, a)
-        return d + 0.8 * run(4, b - 0.6 * c), tuple(captures)
-
-    return together(parts, parts[0].features, forward)
 
 
 GATED = lg.Residual(lg.serial(lg.RMSNorm(), lg.Product(DENSE, GATE), DENSE))
