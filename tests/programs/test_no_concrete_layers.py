@@ -55,12 +55,25 @@ def test_no_room_asks_for_concrete_layers():
     assert found == {}
 
 
-def test_what_is_looked_for_is_seen():
-    text = """
-from largen.architectures import Dense, Residual
-def f(layer):
-    match layer:
-        case Dense(): return 1
-    return isinstance(layer, Residual)
+def test_what_counts():
+    source = """
+from largen.architectures import Dense, Layer, Repeat as Copies
+from largen.programs import Affine
+isinstance(net, Dense | Copies)
+isinstance(net, Layer)
+isinstance(operation, Affine)
+@build.register(Dense)
+def _(layer): ...
+@build.register
+def _(layer: Dense): ...
+match net:
+    case Copies(layer=Dense()): ...
 """
-    assert sorted(asked_in(ast.parse(text))) == ["Dense", "Residual"]
+    assert sorted(asked_in(ast.parse(source))) == [
+        "Copies",
+        "Copies",
+        "Dense",
+        "Dense",
+        "Dense",
+        "Dense",
+    ]
