@@ -16,6 +16,14 @@ from largen.architectures.layers import (
     serial,
 )
 from largen.architectures.normalizations import BatchNorm, Dropout, LayerNorm, RMSNorm
+from largen.architectures.pooling import (
+    AvgPool,
+    Flatten,
+    GlobalAvgPool,
+    GlobalSumPool,
+    MaxPool,
+    SumPool,
+)
 from largen.architectures.qkv import QKVAttention
 from largen.architectures.sequences import token_inputs, with_positions
 from largen.architectures.standard import mlp, residual_mlp
@@ -33,17 +41,7 @@ from largen.architectures.traits import (
 from largen.architectures.upsampling import Upsample
 from largen.architectures.walks import depth, layers_of, map_layers
 from largen.architectures.weights import check_one_output, output_positions, weight_sites
-from largen.architectures.windows import (
-    AvgPool,
-    Conv,
-    ConvTranspose,
-    Flatten,
-    GlobalAvgPool,
-    GlobalSumPool,
-    LocallyConnected,
-    MaxPool,
-    SumPool,
-)
+from largen.architectures.windows import Conv, ConvTranspose, LocallyConnected
 from largen.programs.signals import Signal, signal_of
 
 __all__ = [

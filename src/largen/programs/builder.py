@@ -119,10 +119,12 @@ class Builder:
         """Append the operations of a layer at the current place."""
         self._source = Source(repr(layer), self.path)
         behind, told = layer.lower(self, value), layer.signal_behind(self._signals[value])
-        if told != self._signals[behind]:
+        made = self._signals[behind]
+        known = told.space is not None and made.space is not None
+        if told != (made if known else replace(made, space=told.space)):
             raise InvalidInput(
-                f"net: the operations of {layer!r} have the shape {self._signals[behind]}, and its "
-                f"signal_behind says {told}."
+                f"net: the operations of {layer!r} have the shape {made}, and its signal_behind "
+                f"says {told}."
             )
         return behind
 
